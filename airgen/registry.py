@@ -119,7 +119,6 @@ EXTRAS: dict[str, tuple[str, str]] = {
     "glin_profanity": ("glin-profanity", "corpus"),
     "spacy": ("spacy", "names"),
     "numba": ("numba", "fast"),
-    "scipy": ("scipy", "fast"),
     "torch": ("torch", "models"),
     "accelerate": ("accelerate", "models"),
     "transformers": ("transformers", "models"),

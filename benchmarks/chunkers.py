@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 
 from airgen.dataset.beir import BeirDataset
 from airgen.evaluation.chunkers import load_chunkers
-from airgen.evaluation.compare_chunkers import chunkers_markdown, compare_chunkers
+from airgen.evaluation.compare_chunkers import chunkers_study, compare_chunkers
 from airgen.evaluation.experiment import EvaluationOptions
 from airgen.evaluation.systems import SystemSettings
 from airgen.settings.base import find_yaml
@@ -49,4 +49,5 @@ def joined(collection: BeirDataset, folder: Path) -> BeirDataset:
 with TemporaryDirectory() as scratch:
     dataset = joined(BeirDataset.open(sys.argv[1]), Path(scratch) / "dataset")
     chunkers = load_chunkers(find_yaml("pipelines", "chunkers"))
-    print(chunkers_markdown(compare_chunkers(dataset, chunkers, SYSTEMS, Path(scratch), EvaluationOptions("test"))))
+    found = compare_chunkers(dataset, chunkers, SYSTEMS, Path(scratch), EvaluationOptions("test"))
+    print(chunkers_study(found).markdown())

@@ -15,7 +15,8 @@ from tempfile import TemporaryDirectory
 from airgen.dataset.beir import BeirDataset
 from airgen.evaluation.experiment import EvaluationOptions, evaluate
 from airgen.evaluation.systems import SystemSettings
-from airgen.evaluation.tables import refusal_table
+from airgen.evaluation.tables import REFUSALS
+from airgen.study import Table
 
 SHARE = 0.2
 SYSTEMS = [
@@ -58,4 +59,4 @@ for name in sys.argv[1:]:
         dataset = held_out(BeirDataset.open(name), Path(scratch) / Path(name).name)
         results = evaluate(dataset, SYSTEMS, Path(scratch) / "results", EvaluationOptions(top=100, report=False))
         print(f"{Path(name).name}: {results[0].refusal['queries']:.0f} queries without an answer, "
-              f"{results[0].queries} with one\n\n{refusal_table(results)}")  # fmt: skip
+              f"{results[0].queries} with one\n\n{Table(results, REFUSALS).markdown()}")  # fmt: skip

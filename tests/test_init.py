@@ -37,7 +37,7 @@ SETUPS = {
     "key and GPU": (["torch", "sentence_transformers", "FlagEmbedding"], [], True, True),
     "no key": (["xllamacpp", *SMALL], [*starter.ENGLISH, *starter.VOTERS, starter.LOCAL_MODEL], False, False),
     "nothing": ([], [], False, False),
-    "key and scipy": (["scipy"], [], True, False),
+    "key and numba": (["numba"], [], True, False),
 }  # fmt: skip
 Setup = Callable[[str], starter.Machine]
 
@@ -155,7 +155,7 @@ def test_every_machine(tmp_path: Path, setup: Setup, name: str, language: str) -
     assert ettin == ([f"cross-encoder/ettin-reranker-{size}-v1"] if size else [])
     if name == "key and torch":
         assert (job.pipeline.control.rerankers[0] in ettin) == (language == "en")
-    assert ("kind: lsa" in (tmp_path / "own" / "systems.yaml").read_text()) == (name == "key and scipy")
+    assert ("kind: lsa" in (tmp_path / "own" / "systems.yaml").read_text()) == (name == "key and numba")
 
 
 def test_no_system_has_made_the_labels(tmp_path: Path, setup: Setup) -> None:

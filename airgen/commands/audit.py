@@ -268,7 +268,7 @@ def audit_holes(
         found = judge_holes(home, paths(run), folder, split=split, depth=depth, measure=metric, ask=ask, pipeline=base,
                             budget_usd=budget)  # fmt: skip
         counts = f"{found.holes} holes, {found.judged} judged, {found.not_in_the_dataset} not in the dataset"
-        return Outcome(found, [found.table(metric), f"{counts}; to label: {folder / 'holes.jsonl'}"])
+        return Outcome(found, [moves_table(found.systems, metric), f"{counts}; to label: {folder / 'holes.jsonl'}"])
 
     def before_asking(cost: Estimate) -> bool:
         calls = sum(stage.calls for stage in cost.stages)

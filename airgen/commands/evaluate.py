@@ -149,7 +149,7 @@ def _compare_chunkers(
 ) -> Outcome[Any]:
     """Compare chunkers on each dataset."""
     from airgen.evaluation.chunkers import load_chunkers
-    from airgen.evaluation.compare_chunkers import chunkers_markdown, compare_chunkers
+    from airgen.evaluation.compare_chunkers import chunkers_study, compare_chunkers
     from airgen.evaluation.experiment import results_folder
     from airgen.publishing.suites import opened_datasets
 
@@ -161,7 +161,7 @@ def _compare_chunkers(
     lines = []
     for one in found:
         place = results_folder(out, one.dataset, one.split) / "chunkers" / "chunkers.md"
-        lines += [chunkers_markdown(one), f"{place}, with .json"]
+        lines += [chunkers_study(one).markdown(), f"{place}, with .json"]
     return Outcome(found, lines)
 
 

@@ -207,10 +207,9 @@ def study_diversity(
     from functools import partial
 
     from airgen.pipeline.show import job_file
-    from airgen.quality.diversity.likeness import likeness_rows, likeness_to, write_likeness
+    from airgen.quality.diversity.likeness import likeness_table, likeness_to, write_likeness
     from airgen.quality.diversity.measure import profile_datasets
-    from airgen.quality.diversity.report import summary_rows, write_diversity
-    from airgen.text.display import terminal_table
+    from airgen.quality.diversity.report import summary_table, write_diversity
 
     given, folder = paths(datasets), Path(out)
     base = None if label_with is None else job_file(label_with)
@@ -219,10 +218,10 @@ def study_diversity(
     for reason, count in failed.items():
         warn(f"{count} queries have no label: {reason}")
     value = write_diversity(folder, profiles)
-    lines, more = [terminal_table(summary_rows(profiles))], ""
+    lines, more = [summary_table(profiles).text()], ""
     if alike := likeness_to(given, Path(real), profiles[0].language, warn) if real else []:
         value["likeness"] = write_likeness(folder, alike)["datasets"]
-        lines += ["", terminal_table(likeness_rows(alike))]
+        lines += ["", likeness_table(alike).text()]
         more = f", {folder / 'likeness.md'}"
     return Outcome(value, [*lines, f"report: {folder / 'diversity.md'}, with .json, .csv and charts{more}"])
 
@@ -247,7 +246,6 @@ def study_inspect(
     from airgen.dataset.beir import BeirDataset
     from airgen.errors import UsageError
     from airgen.evaluation.experiment import results_folder
-    from airgen.evaluation.result import without_nan
     from airgen.quality.inspection.inspect_dataset import inspect_dataset
     from airgen.report.inspection import inspection_text, write_inspection
     from airgen.settings.base import find_yaml
@@ -260,8 +258,7 @@ def study_inspect(
         language=language, results=None if results is None else Path(results), against=paths(against), say=say,
     )  # fmt: skip
     files = write_inspection(found, folder)
-    shown = without_nan(found.as_dict(), 6)
-    return Outcome(found, [inspection_text(found), f"page: {files[0]}, with .json"], json=shown)
+    return Outcome(found, [inspection_text(found), f"page: {files[0]}, with .json"], json=found.as_dict())
 
 
 @command

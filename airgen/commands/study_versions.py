@@ -35,7 +35,7 @@ def study_compare(
     """
     from airgen.dataset.files import write_text
     from airgen.evaluation import load_systems
-    from airgen.evaluation.result import without_nan
+    from airgen.kept import without_nan
     from airgen.quality.contamination import contamination
     from airgen.quality.versions import Anchors, compare_versions, contamination_text, versions_text
     from airgen.settings.base import find_yaml

@@ -1,29 +1,13 @@
-"""Details of a result.
+"""Details of a result: scores by kind of query, worst queries, biases, refusal, and pairs that a judge was not sure of.
 
-Details of a result: scores by kind of query, worst queries, negatives above the positive, and a system's biases.
+Query attributes are the `metadata` of the queries, and the class of the length in words. Biases follow section 6 and
+appendix H of BEIR. A refused query is one whose best score is below a threshold, or that has no hit: an AUROC near .5
+says that a system's scores do not compare from query to query, as those of rank fusion.
 
-Query attributes come from the `metadata` of the queries (type, length, style, language, ...). The length in words is
-always known. Biases follow section 6 and appendix H of BEIR: the length of the passages that a system ranks first, and
-the share of the query's words that they contain, compared with those of the relevant passages.
-
-Can a threshold on a system's best score tell the queries that nothing answers? For tuning a RAG system's refusal.
-
-    refusal(run, answerable={"q1", "q2"}, unanswered={"q3"})
-    # {"queries": 1, "auroc": 1.0, "threshold": 4.2, "false_refusals": 0.0, "false_hits": 0.0, ...}
-
-A query is refused if the best score of its hits is below the threshold, or if it has no hit. The threshold is the
-highest that refuses at most 5 % of the queries with an answer. Scores that do not compare from query to query (rank
-fusion, for example) show here as an AUROC near .5.
-
-Scores where a dataset has pairs that its judge was not sure of: they have a soft gain and no label.
-
-    pairs = unsure_pairs(task)                          # {query: {passage: P(relevant)}}
-    scores, intervals = score_unsure(run, labels, pairs, measures, "drawn")
-
-`not relevant`: they count as unjudged passages do. `left out`: ranked lists without them. `judged only`: lists without
-all passages that have no label for the query (condensed lists, Sakai 2007; trec_eval's -J). `drawn`: their labels are
-drawn from their probabilities, the same for all systems; a score is the mean over the draws, and its interval holds the
-spread of draws and queries.
+An unsure pair has a soft gain and no label. `not relevant`: it counts as an unjudged passage does. `left out`: ranked
+lists are without it. `judged only`: lists are without all passages that have no label for the query (condensed lists,
+Sakai 2007; trec_eval's -J). `drawn`: its label is drawn from its probability, the same for all systems; a score is the
+mean over the draws, and its interval holds the spread of draws and queries.
 """
 
 from __future__ import annotations

@@ -194,6 +194,17 @@ def latency_chart(results: Sequence[Result]) -> AnyChart:
     return panels_chart(list(marks), panels, groups, title=title, palette=[COLOURS[0], "#999999"], marks=marks)
 
 
+def lines_chart(
+    rows: Sequence[Mapping[str, Any]], names: Sequence[str], x: alt.X, y: alt.Y, *, title: str, size: tuple[int, int]
+) -> AnyChart:
+    """A line for each `name` of the rows, in the order of `names`."""
+    if not rows:
+        return nothing_chart(title)
+    chart = alt.Chart(alt.InlineData(values=rows)).mark_line(strokeWidth=2)
+    chart = chart.encode(x=x, y=y, color=colours("name", names), strokeDash=dashes("name", names))
+    return titled(chart.properties(width=size[0], height=size[1]), title)
+
+
 @debug_mode(False)
 def heat_map(names: Sequence[str], values: NDArray[Any], *, title: str) -> AnyChart:
     """A square matrix from -1 (red) over 0 (white) to 1 (blue); an undefined value is grey."""

@@ -1,34 +1,22 @@
 """Chunkers as a YAML file names them, and the spans of characters that score their chunks.
 
-Whole documents of a dataset, and the characters of them that answer each query.
-
-    gold = gold_spans(BeirDataset.open("runs/handbook/dataset"), "test")
-    gold.spans["q1"]                          # [Span(document="d7", start=120, end=310)]
-
-A passage of the dataset is a document. Where passages are chunks and the dataset has `private/parents.jsonl` with
-offsets, documents are put together again from their chunks. A gold span is the quote of a reference answer
-(`answers/`), where the dataset has any for the split; else the whole text of each relevant passage.
-
-Chunkers as a YAML file names them, and what they make of documents.
-
 chunkers:
   - {name: sentences-200, by: sentences, size: 200, overlap: 50}   # whole sentences, up to 200 tokens
   - {name: tokens-256, by: tokens, size: 256, overlap: 0}          # windows of tokens
   - {name: three-sentences, by: windows, sentences: 3, step: 1}    # every run of three sentences
   - {name: whole, by: whole}                                       # no chunker at all
 
-Scores of retrieved chunks against spans of characters.
-
-A chunk is relevant to a span if their common characters are at least a share (one half) of the shorter of the two: it
-covers half of the span, or half of it lies inside the span. Measures:
+A passage of the dataset is a document; where passages are chunks and `private/parents.jsonl` has offsets, documents are
+put together again. A gold span is the quote of a reference answer (`answers/`), where the split has any; else the whole
+text of each relevant passage. A chunk is relevant to a span if it covers a share (one half) of it, or if that share of
+the chunk lies inside.
 
 spans@10        share of a query's spans to which one of the first ten chunks is relevant
 RR@10           1 / rank of the first chunk that is relevant to any span, 0 beyond ten
 coverage@1000   share of the characters of a query's spans that the first chunks hold which fit into 1,000 tokens
 
-`spans@10` and `RR@10` give ten chunks to every chunker, so large chunks have an advantage. `coverage@N` gives all
-chunkers the same number of tokens: this is what a model is given to read. The last chunk is cut where the tokens end,
-and characters that two chunks share are counted once, but cost their tokens twice.
+Large chunks have an advantage in the first two. `coverage@N` gives all chunkers the same number of tokens; characters
+that two chunks share are counted once, but cost their tokens twice.
 """
 
 from __future__ import annotations

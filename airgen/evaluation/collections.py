@@ -1,14 +1,10 @@
-"""Published benchmarks as lists of collections, such as BEIR's: what they hold, where they are, what they are worth.
+"""Published benchmarks as lists of collections, such as BEIR's: what they hold, where they are, and how to fetch them.
 
     listed = load_collections("beir")               # pipelines/beir.yaml, or a file of your own
     listed.place(listed.named("nfcorpus"))          # its folder in the cache, once it was fetched
 
-A list is data. Whoever knows a benchmark in BEIR format writes another one.
-
-Download one set of a published benchmark, check it, and put its files into the cache.
-
 A set is complete or absent: it is unpacked into a temporary folder, which is renamed at the end. A stopped download
-goes on where it stopped, if the server can do that. What is not needed (of CQADupStack's archive, most) stays packed.
+goes on where it stopped, if the server can do that.
 """
 
 from __future__ import annotations
@@ -16,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -34,7 +30,7 @@ from airgen.evaluation.result import Result
 from airgen.paths import cache_dir
 from airgen.registry import closest
 from airgen.settings.base import Settings, find_yaml, load_yaml
-from airgen.text.display import markdown_table, md
+from airgen.study import Table, columns
 
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
 Name = Annotated[str, Field(pattern=_NAME)]
@@ -148,29 +144,18 @@ def means_table(listed: CollectionList, results: Sequence[Result]) -> str:
     """
     systems = list(dict.fromkeys(one.name for one in results))
     scores = {(one.name, one.dataset): one.score for one in results}
-    rows, zero_shot = [], []
-    for one in listed.collections:
-        cells = [_mean(scores, system, list(one.members)) for system in systems]
-        if all(cell is None for cell in cells):
-            continue
-        mark = " (in-domain)" if one.in_domain else ""
-        rows.append([f"{md(one.name)}{mark}", *map(_text, cells)])
-        if not one.in_domain:
-            zero_shot.append(cells)
-    if zero_shot:
-        columns = [[row[place] for row in zero_shot] for place in range(len(systems))]
-        means = [None if None in column else float(np.mean([*column])) for column in columns]
-        rows.append([f"mean of {len(zero_shot)}", *map(_text, means)])
-    return markdown_table(["set", *map(md, systems)], rows)
 
+    def mean(system: str, names: Sequence[str]) -> float | None:
+        found = [scores[system, name] for name in names if (system, name) in scores]
+        return float(np.mean(found)) if len(found) == len(names) else None
 
-def _mean(scores: Mapping[tuple[str, str], float], system: str, names: Sequence[str]) -> float | None:
-    found = [scores[system, name] for name in names if (system, name) in scores]
-    return float(np.mean(found)) if len(found) == len(names) else None
-
-
-def _text(value: float | None) -> str:
-    return "" if value is None else f"{value:.4f}"
+    of = {one.name: [mean(system, list(one.members)) for system in systems] for one in listed.collections}
+    there = [one for one in listed.collections if any(cell is not None for cell in of[one.name])]
+    rows = [[one.name + " (in-domain)" * one.in_domain, *of[one.name]] for one in there]
+    if zero_shot := [of[one.name] for one in there if not one.in_domain]:
+        means = [None if None in column else float(np.mean(column)) for column in zip(*zero_shot, strict=True)]
+        rows.append([f"mean of {len(zero_shot)}", *means])
+    return Table(rows, columns("set", *systems, form=".4f", missing="")).markdown()
 
 
 WAIT = 60.0  # seconds without a byte until a download counts as stopped

@@ -13,7 +13,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -35,11 +35,12 @@ from airgen.evaluation.chunkers import (
     query_scores,
 )
 from airgen.evaluation.experiment import EvaluationOptions, evaluate, results_folder
-from airgen.evaluation.result import write_json
 from airgen.evaluation.run import read_run
 from airgen.evaluation.significance import bootstrap_interval, compare
 from airgen.evaluation.systems import SystemSettings
-from airgen.text.display import markdown_table, md
+from airgen.kept import read_json, write_json
+from airgen.study import Column, Study, Table
+from airgen.text.display import md
 from airgen.text.tokens import Tokenizer, load_tokenizer
 
 HEAD = f"coverage@{BUDGETS[1]}"
@@ -131,7 +132,7 @@ def compare_chunkers(
         tokenizer.name, share, tuple(rows),
     )  # fmt: skip
     write_json(home / "chunkers.json", {"format": 1, **asdict(comparison)})
-    (home / "chunkers.md").write_text(chunkers_markdown(comparison), encoding="utf-8", errors="backslashreplace")
+    chunkers_study(comparison).write(home / "chunkers.md")
     return comparison
 
 
@@ -173,7 +174,7 @@ def _write(
     }  # ASCII: a lone surrogate stays what it is
     digest = hashlib.sha256("".join(texts.values()).encode()).hexdigest()
     note = folder / _NOTE
-    if note.is_file() and json.loads(note.read_text("utf-8")).get("digest") == digest:
+    if note.is_file() and read_json(note).get("digest") == digest:
         return
     with building(folder, _NOTE, durable=False) as fresh:
         (fresh / "qrels").mkdir()
@@ -223,24 +224,23 @@ def _rows(
     return [rows[name] for name in compared.names]
 
 
-def chunkers_markdown(found: ChunkerComparison) -> str:
-    """The table for people; texts from outside are escaped."""
-    header = ["system", "chunker", "chunks", "tokens", *MEASURES, "95 %", ""]
-    rows = [
-        [
-            md(row.system), md(row.chunker), f"{row.chunks:,}", f"{row.mean_tokens:.0f}",
-            *(f"{row.means[name]:.3f}" for name in MEASURES),
-            f"{row.low:.3f}–{row.high:.3f}", "worse" if row.worse else "",
-        ]
-        for row in found.rows
-    ]  # fmt: skip
+def chunkers_study(found: ChunkerComparison) -> Study:
+    """The table for people."""
     source = "quotes of the reference answers" if found.gold == "answers" else "texts of the relevant passages"
     share = f"{found.share:.0%}"
-    return (
-        f"# Chunkers on {md(found.dataset)}, {md(found.split)}\n\n"
+    about = (
         f"{found.queries:,} queries, {found.documents:,} documents. Gold spans are the {source}. Tokens are those of "
         f"{md(found.tokenizer)}. A chunk is relevant to a span if it covers {share} of it, or if {share} of the chunk "
         "lies in it. coverage@N: share of the gold characters among the first N tokens of the hits. The interval is "
-        f"that of {HEAD}. worse: significantly below the best chunker of the system by {HEAD} (Fisher, Holm, .05).\n\n"
-        + markdown_table(header, rows, [False, False, *[True] * (len(header) - 3), False])
+        f"that of {HEAD}. worse: significantly below the best chunker of the system by {HEAD} (Fisher, Holm, .05)."
     )
+    shown = [
+        Column("system", lambda row: row.system),
+        Column("chunker", lambda row: row.chunker, left=True),
+        Column("chunks", lambda row: row.chunks, ","),
+        Column("tokens", lambda row: row.mean_tokens, ".0f"),
+        *(Column(name, partial(lambda name, row: row.means[name], name), ".3f") for name in MEASURES),
+        Column("95 %", lambda row: (row.low, row.high), ".3f"),
+        Column("", lambda row: "worse" if row.worse else "", left=True),
+    ]
+    return Study(f"Chunkers on {found.dataset}, {found.split}", [about, Table(found.rows, shown)])

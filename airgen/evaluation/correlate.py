@@ -27,10 +27,11 @@ from airgen.evaluation.rank_correlation import (
     rank_correlation,
     spearman,
 )
-from airgen.evaluation.result import without_nan, write_json
 from airgen.evaluation.score_tables import Benchmark
-from airgen.evaluation.significance import holm, resampled_means
-from airgen.text.display import distinct_names, figure, markdown_table, md, p_value, terminal_table
+from airgen.evaluation.significance import Interval, holm, resampled_means
+from airgen.kept import without_nan, write_json
+from airgen.study import Column, Study, Table, columns
+from airgen.text.display import distinct_names, md, p_value
 
 FEW = 10  # systems below which a rank correlation says little
 Matrix = NDArray[np.float64]
@@ -98,28 +99,29 @@ class CorrelationStudy:
 
     def text(self) -> str:
         """For a terminal: the pairs, and what must be known."""
-        rows = [["", *_HEADER]] + [
-            [f"{pair.first} ~ {pair.second}", *_cells(pair, sep="to")] for pair in self.pairs
-        ]  # fmt: skip
-        return "\n".join([terminal_table(rows) if self.pairs else "no two benchmarks can be compared", *self.notes()])
+        return "\n".join(
+            [Table(self.pairs, _COLUMNS).text() if self.pairs else "no two benchmarks can be compared", *self.notes()]
+        )
 
-    def markdown(self) -> str:
-        """The report; names from outside are escaped."""
-        pairs = [[f"{md(pair.first)} ~ {md(pair.second)}", *_cells(pair, sep="to")] for pair in self.pairs]
-        parts = [
-            "# Rank correlation of benchmarks",
-            "Spearman's rho and Kendall's tau-b between the systems' means. p: two-sided, Spearman's by Student's t as "
-            "in the paper, Kendall's counted over all orders where no systems tie; after Holm over all pairs in "
-            "brackets. Over systems: the 95 % interval if other systems had been taken (Bonett and Wright 2000). Over "
-            "queries: the 95 % interval over 1,000 resamplings of the queries of both, where scores by query are kept.",
-            markdown_table(["benchmarks", *_HEADER], pairs) if pairs else "",
-            "\n".join(f"- {md(note)}" for note in self.notes()),
-            "## Systems\n\nThe mean of each system, and its rank among the systems of that column.\n\n"
-            + self._systems(),
-        ]
-        return "\n\n".join(part for part in parts if part) + "\n"
+    def study(self) -> Study:
+        """The report."""
+        return Study(
+            "Rank correlation of benchmarks",
+            [
+                "Spearman's rho and Kendall's tau-b between the systems' means. p: two-sided, Spearman's by Student's "
+                "t as in the paper, Kendall's counted over all orders where no systems tie; after Holm over all pairs "
+                "in brackets. Over systems: the 95 % interval if other systems had been taken (Bonett and Wright "
+                "2000). Over queries: the 95 % interval over 1,000 resamplings of the queries of both, where scores by "
+                "query are kept.",
+                Table(self.pairs, _COLUMNS),
+                "\n".join(f"- {md(note)}" for note in self.notes()),
+                "## Systems",
+                "The mean of each system, and its rank among the systems of that column.",
+                self._systems(),
+            ],
+        )
 
-    def _systems(self) -> str:
+    def _systems(self) -> Table:
         ranks = []
         for one in self.benchmarks:
             values = np.array(list(one.means.values()))
@@ -128,25 +130,19 @@ class CorrelationStudy:
             {name for one in self.benchmarks for name in one.means},
             key=lambda name: (float(np.mean([rank.get(name, len(rank) + 1) for rank in ranks])), name),
         )
+        both = list(zip(self.benchmarks, ranks, strict=True))
         rows = [
-            [
-                md(name),
-                *(
-                    f"{one.means[name]:.4f} ({rank[name]:g})" if name in rank else "–"
-                    for one, rank in zip(self.benchmarks, ranks, strict=True)
-                ),
-            ]
+            [name, *(f"{one.means[name]:.4f} ({rank[name]:g})" if name in rank else "–" for one, rank in both)]
             for name in names
         ]
-        return markdown_table(["system", *(md(one.name) for one in self.benchmarks)], rows)
+        return Table(rows, columns("system", *(one.name for one in self.benchmarks)))
 
     def write(self, folder: Path) -> None:
         """Write `correlation.md`, `correlation.json`, `correlation.svg` (Spearman) and `scores.svg` into the folder."""
         from airgen.evaluation.charts import Panel, heat_map, panels_chart, save_svg
 
-        folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / "correlation.json", self.as_dict())
-        (folder / "correlation.md").write_text(self.markdown(), encoding="utf-8", errors="backslashreplace")
+        self.study().write(folder / "correlation.md")
         names = [one.name for one in self.benchmarks]
         values = np.full((len(names), len(names)), np.nan)
         np.fill_diagonal(values, 1.0)
@@ -164,30 +160,25 @@ class CorrelationStudy:
         save_svg(panels_chart(systems, panels, {}, title="Means of the systems"), folder / "scores.svg")
 
 
-_HEADER = ["systems", "Spearman", "p", "over systems", "over queries", "Kendall", "p", "over systems", "over queries"]
+_NONE = (math.nan, math.nan)
 
 
-def _cells(pair: BenchmarkPair, *, sep: str) -> list[str]:
-    found = pair.figures
+def _p(value: float, corrected: float) -> str:
+    return p_value(value) if corrected == value else f"{p_value(value)} ({p_value(corrected)})"
 
-    def span(low: float, high: float) -> str:
-        return "–" if math.isnan(low) else f"{low:.2f} {sep} {high:.2f}"
 
-    def p(value: float, corrected: float) -> str:
-        return p_value(value) if corrected == value else f"{p_value(value)} ({p_value(corrected)})"
-
-    none = (math.nan, math.nan)
-    return [
-        str(found.systems),
-        figure(found.spearman, ".3f", "undefined"),
-        p(found.spearman_p, pair.spearman_holm),
-        span(found.spearman_low, found.spearman_high),
-        span(*pair.by_queries.get("spearman", none)),
-        figure(found.kendall, ".3f", "undefined"),
-        p(found.kendall_p, pair.kendall_holm),
-        span(found.kendall_low, found.kendall_high),
-        span(*pair.by_queries.get("kendall", none)),
-    ]
+_COLUMNS = (
+    Column("benchmarks", lambda pair: f"{pair.first} ~ {pair.second}"),
+    Column("systems", lambda pair: pair.figures.systems),
+    Column("Spearman", lambda pair: pair.figures.spearman, ".3f", missing="undefined"),
+    Column("p", lambda pair: _p(pair.figures.spearman_p, pair.spearman_holm)),
+    Column("over systems", lambda pair: (pair.figures.spearman_low, pair.figures.spearman_high), ".2f"),
+    Column("over queries", lambda pair: pair.by_queries.get("spearman", _NONE), ".2f"),
+    Column("Kendall", lambda pair: pair.figures.kendall, ".3f", missing="undefined"),
+    Column("p", lambda pair: _p(pair.figures.kendall_p, pair.kendall_holm)),
+    Column("over systems", lambda pair: (pair.figures.kendall_low, pair.figures.kendall_high), ".2f"),
+    Column("over queries", lambda pair: pair.by_queries.get("kendall", _NONE), ".2f"),
+)
 
 
 def correlate(found: Sequence[Benchmark], *, least: int = LEAST_SYSTEMS, samples: int = 1000) -> CorrelationStudy:
@@ -218,7 +209,7 @@ def correlate(found: Sequence[Benchmark], *, least: int = LEAST_SYSTEMS, samples
         rank_correlation([one.means[name] for name in common], [other.means[name] for name in common])
         for one, other, common in couples
     ]
-    rho, tau = (_holm([getattr(one, name) for one in figures]) for name in ("spearman_p", "kendall_p"))
+    rho, tau = (holm([getattr(one, name) for one in figures]).tolist() for name in ("spearman_p", "kendall_p"))
     pairs = []
     drawn: dict[tuple[str, tuple[str, ...]], Matrix | None] = {}
     for side, common in [(side, common) for one, other, common in couples for side in (one, other)]:
@@ -230,23 +221,15 @@ def correlate(found: Sequence[Benchmark], *, least: int = LEAST_SYSTEMS, samples
     return CorrelationStudy(tuple(found), tuple(pairs), too_few)
 
 
-def _holm(values: Sequence[float]) -> list[float]:
-    """Holm's correction of the p-values that are defined."""
-    known = [place for place, value in enumerate(values) if not math.isnan(value)]
-    corrected = dict(zip(known, holm([values[place] for place in known]).tolist(), strict=True)) if known else {}
-    return [corrected.get(place, math.nan) for place in range(len(values))]
-
-
 def _over_queries(left: Matrix | None, right: Matrix | None) -> dict[str, tuple[float, float]]:
     """95 % intervals over the queries of both; empty where one has no scores by query."""
     if left is None or right is None:
         return {}
     found = {}
     for name, measure in (("spearman", spearman), ("kendall", kendall)):
-        values = measure(left, right)
-        if len(known := values[~np.isnan(values)]):
-            low, high = np.quantile(known, [0.025, 0.975]).tolist()
-            found[name] = (low, high)
+        span = Interval.of(0.0, measure(left, right))
+        if not math.isnan(span.low):
+            found[name] = (span.low, span.high)
     return found
 
 

@@ -1,18 +1,8 @@
-"""What systems are evaluated on: one split of one dataset, by its own ids, by passage or by document.
+"""What systems are evaluated on: one split of one dataset, by passage or by document.
 
-Passages by the ids of a dataset, or by the ids that its corpus had before it was exported.
-
-`export.ids: opaque` gives every passage a new id. A search service, or somebody's run file, has the original ids. With
-the dataset's secret, or for a dataset without one, an original id leads to the new one.
-
-Read the results of chunks per document: a document's score and its label are the largest of its chunks.
-
-    parents = read_parents("datasets/x/private/parents.jsonl")      # {"d1": "p1", "d2": "p1", "d3": "p2"}
-    score(run_by_parent(run, parents), labels_by_parent(qrels.labels, parents), measures)
-
-A passage without a parent (a generated document) is a document of its own.
-
-What systems are evaluated on: one split of one dataset.
+`export.ids: opaque` gives every passage a new id; a search service, or somebody's run file, has the original ids. With
+the dataset's secret, or for a dataset without one, an original id leads to the new one. Where passages are chunks, a
+document's score and its label are the largest of its chunks.
 """
 
 from __future__ import annotations

@@ -5,17 +5,11 @@
 In `out/<dataset>/<split>/` each system has a TREC run, its result as JSON, its per-query scores as Parquet and MTEB's
 form; beside them are the comparison and the plots. A run's key is made of the dataset's content, of everything in the
 system's settings that can change its results, and of the keys of the systems that it builds on. A run with the same key
-is kept; where only the measures changed, it is scored again.
-
-Run systems on a split whose labels are private: the runs are kept, and the scores wait for the labels.
-
-searched = run_without_labels("data/notes", load_systems("systems.yaml"), "results", EvaluationOptions())
-searched[0].run                    # the TREC run that `airgen publish submit` packs
+is kept; where only the measures changed, it is scored again. Where labels are private, runs are kept for `submit`.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -46,12 +40,11 @@ from airgen.evaluation.result import (
     library_versions,
     load_result,
     without_secrets,
-    write_json,
     write_result,
     write_scores,
 )
 from airgen.evaluation.run import Run, read_run, write_run
-from airgen.evaluation.run_system import FinishedRun, RunContext, context_of, run_beside, run_system
+from airgen.evaluation.run_system import FinishedRun, context_of, run_beside, run_system
 from airgen.evaluation.significance import bootstrap_interval
 from airgen.evaluation.systems import (
     Failed,
@@ -63,6 +56,7 @@ from airgen.evaluation.systems import (
     run_all,
 )
 from airgen.evaluation.tables import DatasetReport
+from airgen.kept import DAMAGE, read_json, write_json
 from airgen.keys import content_key, file_sha256
 from airgen.retrievers.base import Retriever
 from airgen.settings.parts import files_of, identity_of, located
@@ -133,25 +127,16 @@ def evaluate(
     not stop the others: their results and tables are written, and kept for the next call. Its DatasetError, UsageError,
     MissingExtra or ModelError is raised at the end, or given to `failed`; then its Result is left out.
     """
-    opened = dataset if isinstance(dataset, BeirDataset) else BeirDataset.open(dataset)
-    task = DatasetSplit(opened, options.split, options.language or str(opened.info.get("language") or "en"))
-    target = results_folder(out, opened.name, options.split)
-    ordered = in_order(systems)
-    if missing := missing_needs(ordered, options.base):
-        raise SettingsError(missing)
-    target.mkdir(parents=True, exist_ok=True)
-    for line in trained_on(task, ordered, options.base):
-        (progress or (lambda line: None))(f"! {line}")
-    experiment = _Experiment(
-        task, ordered, options, target, progress or (lambda line: None), started, indexes, encoding
-    )
-    experiment.run_beside(ordered)
+    experiment = _Experiment(dataset, systems, out, options, progress, started, indexes, encoding)
+    for line in trained_on(experiment.task, experiment.systems, options.base):
+        experiment.progress(f"! {line}")
+    experiment.run_beside()
     try:
-        run_all(ordered, experiment.add, failed)
+        run_all(experiment.systems, experiment.add, failed)
     finally:
         found = [experiment.results[system.name] for system in systems if system.name in experiment.results]
         if found and options.report:
-            DatasetReport.of(found).write(target)
+            DatasetReport.of(found).write(experiment.target)
     return found
 
 
@@ -163,9 +148,9 @@ def trained_on(task: DatasetSplit, systems: Sequence[SystemSettings], folder: Pa
             for name, value, _ in files_of(part):
                 card = located(value, folder) / "card.json"
                 try:
-                    data = json.loads(card.read_text(encoding="utf-8"))["data"]
+                    data = read_json(card)["data"]
                     same = (data["dataset"], data["split"]) == (task.dataset.name, task.split)
-                except (OSError, ValueError, LookupError, TypeError):
+                except DAMAGE:
                     continue  # it is no model of `airgen train`
                 if same:
                     held = card.with_name("held-out.tsv")
@@ -186,35 +171,39 @@ class _Experiment:
 
     def __init__(
         self,
-        task: DatasetSplit,
+        dataset: str | Path | BeirDataset,
         systems: Sequence[SystemSettings],
+        out: str | Path,
         options: EvaluationOptions,
-        target: Path,
-        progress: Say,
-        started: Say | None,
-        indexes: MutableMapping[str, Retriever] | None,
-        encoding: Encoding | None,
+        progress: Say | None = None,
+        started: Say | None = None,
+        indexes: MutableMapping[str, Retriever] | None = None,
+        encoding: Encoding | None = None,
     ) -> None:
-        self.task, self.options, self.target = task, options, target
-        self.progress, self.started, self.indexes, self.encoding = progress, started, indexes, encoding
+        opened = dataset if isinstance(dataset, BeirDataset) else BeirDataset.open(dataset)
+        task = DatasetSplit(opened, options.split, options.language or str(opened.info.get("language") or "en"))
+        self.task, self.options, self.target = task, options, results_folder(out, opened.name, options.split)
+        self.progress, self.started = progress or (lambda line: None), started or (lambda line: None)
+        self.indexes, self.encoding, self.systems = indexes, encoding, in_order(systems)
+        if missing := missing_needs(self.systems, options.base):
+            raise SettingsError(missing)
+        self.target.mkdir(parents=True, exist_ok=True)
         self.measures = tuple(dict.fromkeys((*parse_measures(task.headline), *parse_measures(options.measures))))
         self.unsure = unsure_pairs(task) if options.unsure != "not relevant" else {}
         self.rules = _rules(options.ignore_identical_ids) | ({"unsure_pairs": options.unsure} if self.unsure else {})
         provenance = task.dataset.manifest.get("provenance") or ()
-        self.made_labels = made_labels(
-            systems, label_makers([one for one in provenance if isinstance(one, dict)]), options.base
-        )
+        makers = label_makers([one for one in provenance if isinstance(one, dict)])
+        self.made_labels = made_labels(self.systems, makers, options.base)
         self.results: dict[str, Result] = {}
         self.runs: dict[str, FinishedRun] = {}
         self.beside: dict[str, FinishedRun] = {}  # what workers have run already
 
-    def run_beside(self, systems: Sequence[SystemSettings]) -> None:
+    def run_beside(self) -> None:
         """Run those that need no other system and no model on the workers, where there are some."""
         if self.indexes is not None:
             return
-        pending = (system for system in systems if not system.uses and not self._has_run(system))
-        folder, started = self.options.base, self.started or (lambda line: None)
-        self.beside.update(run_beside(self.task, pending, self.options.top, folder, started))
+        pending = (system for system in self.systems if not system.uses and not self._has_run(system))
+        self.beside.update(run_beside(self.task, pending, self.options.top, self.options.base, self.started))
 
     def _has_run(self, system: SystemSettings) -> bool:
         paths = Paths.of(self.target, system.name)
@@ -243,7 +232,7 @@ class _Experiment:
         if kept is not None and kept.key == key and paths.run.is_file():
             how, current = "scored again", _read_again(kept)
         else:
-            how, current = "ran", self._run(system)
+            how, current = "ran", self.run(system)
             write_run(paths.run, current.run, system.name)
         self.runs[system.name] = current
         result = _score(task, system, current, self.measures, self.rules, options, paths, self.unsure)
@@ -252,12 +241,12 @@ class _Experiment:
         self.results[system.name] = result
         self.progress(_line(result, how))
 
-    def _run(self, system: SystemSettings) -> FinishedRun:
+    def run(self, system: SystemSettings) -> FinishedRun:
+        """Run one system; those that it builds on are finished."""
         task, options = self.task, self.options
         if system.name in self.beside:
             return self.beside.pop(system.name)
-        if self.started is not None:
-            self.started(f"{task.dataset.name}: {system.name}: running")
+        self.started(f"{task.dataset.name}: {system.name}: running")
         finished = {name: self.runs.get(name) or _read_again(self.results[name]) for name in system.uses}
         told = partial(self.encoding, system.name) if self.encoding else None
         context = context_of(task, options.top, options.base)
@@ -426,41 +415,27 @@ def run_without_labels(
 
     The arguments are those of `evaluate`. Raises what it raises.
     """
-    opened, base = dataset if isinstance(dataset, BeirDataset) else BeirDataset.open(dataset), options.base
-    task = DatasetSplit(opened, options.split, options.language or str(opened.info.get("language") or "en"))
-    ordered = in_order(systems)
-    if missing := missing_needs(ordered, base):
-        raise SettingsError(missing)
-    target = results_folder(out, opened.name, options.split)
-    target.mkdir(parents=True, exist_ok=True)
-    keys: dict[str, str] = {}
-    done: dict[str, FinishedRun] = {}
-    found: dict[str, Searched] = {}
+    experiment = _Experiment(dataset, systems, out, options, started=started)
+    task, keys, found = experiment.task, dict[str, str](), dict[str, Searched]()
 
     def search(system: SystemSettings) -> None:
-        name, paths = system.name, Paths.of(target, system.name)
-        note = target / f"{name}.searched.json"
+        name, paths = system.name, Paths.of(experiment.target, system.name)
+        note = experiment.target / f"{name}.searched.json"
         key = keys[name] = run_key(task, system, options, [keys[used] for used in system.uses])
         kept = not options.fresh and paths.run.is_file() and _key_in(note) == key
-        if kept:
-            done[name] = FinishedRun(read_run(paths.run), {}, Costs())
-        else:
-            if started is not None:
-                started(f"{opened.name}: {name}: running")
-            texts = {id_: query.text for id_, query in task.queries.items()}
-            context = RunContext(task.corpus, texts, options.top, opened.name, task.split, base, done, task.ids)
-            done[name] = run_system(system, context)
-            write_run(paths.run, done[name].run, name)
-            description = without_secrets(done[name].description)
+        done = experiment.runs[name] = FinishedRun(read_run(paths.run), {}, Costs()) if kept else experiment.run(system)
+        if not kept:
+            write_run(paths.run, done.run, name)
+            description = without_secrets(done.description)
             write_json(note, {"key": key, "system": name, "split": task.split, "description": description})
-        found[name] = Searched(name, opened.name, task.split, len(task.queries), paths.run, kept)
+        found[name] = Searched(name, task.dataset.name, task.split, len(task.queries), paths.run, kept)
 
-    run_all(ordered, search, failed)
+    run_all(experiment.systems, search, failed)
     return [found[system.name] for system in systems if system.name in found]
 
 
 def _key_in(note: Path) -> str:
     try:
-        return str(json.loads(note.read_text("utf-8"))["key"])
-    except (OSError, ValueError, KeyError, TypeError):
+        return str(read_json(note)["key"])
+    except DAMAGE:
         return ""  # there is none, or it is damaged: the system runs again

@@ -10,9 +10,9 @@ All comparisons are paired: the same queries before and after. Intervals are 95 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +20,11 @@ from numpy.typing import NDArray
 from airgen.dataset.beir import BeirDataset, BeirQuery
 from airgen.errors import UsageError
 from airgen.evaluation.breakdown import attributes
-from airgen.evaluation.result import Result, read_scores, without_nan, write_json
-from airgen.evaluation.significance import bootstrap_interval, fisher_test, holm, resampled_means
-from airgen.text.display import markdown_table, md, one_line, p_value, terminal_table
+from airgen.evaluation.result import Result, read_scores
+from airgen.evaluation.significance import Interval, bootstrap_interval, fisher_test, holm, resampled_means
+from airgen.kept import Kept, write_json
+from airgen.study import Column, P, Study, Table, columns
+from airgen.text.display import one_line
 
 Verdict = Literal["gains", "loses", "not told apart"]
 _LEAST_GROUP = 10  # queries below which a group's interval says nothing
@@ -69,7 +71,7 @@ class DatasetGain:
 
 
 @dataclass(frozen=True)
-class GainReport:
+class GainReport(Kept):
     """All datasets; `mean` is the mean difference over datasets, each counting alike, with its interval."""
 
     before: str
@@ -78,67 +80,48 @@ class GainReport:
     mean: tuple[float, float, float]
     alpha: float
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return dict(without_nan(asdict(self)))
-
     def text(self) -> str:
         """For a terminal: a line for each dataset, and their mean."""
-        rows = [["dataset", "measure", "queries", "before", "after", "difference", "95 %", "p", "after Holm", "won",
-                 "lost", ""]]  # fmt: skip
-        rows += [
-            [one.dataset, one.measure, str(one.queries), *_figures(one), one.verdict] for one in self.rows
-        ]  # fmt: skip
-        return terminal_table(rows, left=(0, 1, 11)) + "\n" + self._mean_line()
+        return Table(self.rows, _COLUMNS).text() + "\n" + self._mean_line()
 
     def _mean_line(self) -> str:
         value, low, high = self.mean
         count = len(self.rows)
         return f"mean over {count} dataset{'s' * (count > 1)}: {value:+.4f} (95 % {low:+.4f} to {high:+.4f})"
 
-    def markdown(self) -> str:
-        """The report; text from outside is escaped."""
-        rows = [
-            [md(one.dataset), md(one.split), md(one.measure), str(one.queries), *_figures(one), one.verdict]
-            for one in self.rows
-        ]
-        header = ["dataset", "split", "measure", "queries", "before", "after", "difference", "95 %", "p", "after Holm",
-                  "won", "lost", ""]  # fmt: skip
-        parts = [
-            f"# {md(self.before)}, then {md(self.after)}",
-            "The difference is that of the means, with its 95 % bootstrap interval over the queries, the same on both "
-            "sides. p: Fisher's randomisation test, after Holm over the datasets. Won and lost: queries with a "
-            "higher and with a lower score.",
-            markdown_table(header, rows),
-            f"{self._mean_line().capitalize()}.",
-        ]
-        groups = [
-            [md(one.dataset), md(group.attribute), md(group.value), str(group.queries), f"{group.difference:+.4f}",
-             f"{group.low:+.4f} to {group.high:+.4f}"]
-            for one in self.rows
-            for group in one.groups
-        ]  # fmt: skip
-        if groups:
-            about = f"Groups of at least {_LEAST_GROUP} queries; the intervals are not corrected for their number."
-            table = markdown_table(["dataset", "attribute", "value", "queries", "difference", "95 %"], groups)
-            parts.append(f"## By kind of query\n\n{about}\n\n{table}")
-        changed = [
-            [md(one.dataset), md(key), md(text), f"{before:.3f}", f"{after:.3f}"]
-            for one in self.rows
-            for key, text, before, after in one.most
-        ]
-        if changed:
-            table = markdown_table(["dataset", "query", "text", "before", "after"], changed)
-            parts.append(f"## Queries that changed most\n\n{table}")
-        return "\n\n".join(parts) + "\n"
+    def study(self) -> Study:
+        """The report."""
+        groups = [(one.dataset, group) for one in self.rows for group in one.groups]
+        return Study(
+            f"{self.before}, then {self.after}",
+            [
+                "The difference is that of the means, with its 95 % bootstrap interval over the queries, the same on "
+                "both sides. p: Fisher's randomisation test, after Holm over the datasets. Won and lost: queries with "
+                "a higher and with a lower score.",
+                Table(self.rows, _COLUMNS),
+                f"{self._mean_line().capitalize()}.",
+                "## By kind of query",
+                f"Groups of at least {_LEAST_GROUP} queries; the intervals are not corrected for their number."
+                if groups else "",
+                Table(
+                    [(name, one.attribute, one.value, one.queries, one.difference, (one.low, one.high))
+                     for name, one in groups],
+                    columns("dataset", "attribute", "value", "queries", "difference", "95 %", form="+.4f"),
+                ),
+                "## Queries that changed most",
+                Table(
+                    [(one.dataset, *each) for one in self.rows for each in one.most],
+                    columns("dataset", "query", "text", "before", "after", form=".3f"),
+                ),
+            ],
+        )  # fmt: skip
 
     def write(self, folder: Path) -> None:
         """Write `gain.md`, `gain.json` and `gain.svg` into the folder."""
         from airgen.evaluation.charts import Panel, panels_chart, save_svg
 
-        folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / "gain.json", self.as_dict())
-        (folder / "gain.md").write_text(self.markdown(), encoding="utf-8", errors="backslashreplace")
+        self.study().write(folder / "gain.md")
         names = [f"{one.dataset} ({one.measure})" for one in self.rows]
         values = {name: (one.difference, one.low, one.high) for name, one in zip(names, self.rows, strict=True)}
         groups = {name: one.verdict for name, one in zip(names, self.rows, strict=True)}
@@ -147,11 +130,21 @@ class GainReport:
         save_svg(chart, folder / "gain.svg")
 
 
-def _figures(one: DatasetGain) -> list[str]:
-    return [
-        f"{one.before:.4f}", f"{one.after:.4f}", f"{one.difference:+.4f}", f"{one.low:+.4f} to {one.high:+.4f}",
-        p_value(one.p), p_value(one.p_holm), str(one.won), str(one.lost),
-    ]  # fmt: skip
+_COLUMNS = (
+    Column("dataset", lambda one: one.dataset),
+    Column("split", lambda one: one.split, left=True),
+    Column("measure", lambda one: one.measure, left=True),
+    Column("queries", lambda one: one.queries),
+    Column("before", lambda one: one.before, ".4f"),
+    Column("after", lambda one: one.after, ".4f"),
+    Column("difference", lambda one: one.difference, "+.4f"),
+    Column("95 %", lambda one: (one.low, one.high), "+.4f"),
+    Column("p", lambda one: one.p, P),
+    Column("after Holm", lambda one: one.p_holm, P),
+    Column("won", lambda one: one.won),
+    Column("lost", lambda one: one.lost),
+    Column("", lambda one: one.verdict, left=True),
+)
 
 
 def gains(
@@ -169,20 +162,18 @@ def gains(
         raise UsageError("the same two systems are needed on each dataset")
     read = [_read(before, after, measure or before.headline) for _, before, after in pairs]
     fisher = np.array([fisher_test(after - before)[0] for _, before, after in read])
-    rows = [
-        _row(*pair, measure or pair[1].headline, *scores, float(p), float(corrected), alpha)
-        for pair, scores, p, corrected in zip(pairs, read, fisher, holm(fisher), strict=True)
+    rows = []
+    for (dataset, result, _), scores, p, corrected in zip(
+        pairs, read, fisher.tolist(), holm(fisher).tolist(), strict=True
+    ):
+        rows.append(_row(dataset, result, measure or result.headline, scores, p, corrected, alpha))
+    drawn = [
+        resampled_means(after - before, samples=10_000, seed=place)[:, 0]
+        for place, (_, before, after) in enumerate(read)
     ]
-    drawn = np.mean(
-        [
-            resampled_means(after - before, samples=10_000, seed=place)[:, 0]
-            for place, (_, before, after) in enumerate(read)
-        ],
-        axis=0,
-    )
-    low, high = np.quantile(drawn, [0.025, 0.975]).tolist()
+    mean = Interval.of(float(np.mean([row.difference for row in rows])), np.mean(drawn, axis=0))
     ((first, second),) = names
-    return GainReport(first, second, tuple(rows), (float(np.mean([row.difference for row in rows])), low, high), alpha)
+    return GainReport(first, second, tuple(rows), (mean.value, mean.low, mean.high), alpha)
 
 
 Scores = tuple[list[str], NDArray[np.float64], NDArray[np.float64]]
@@ -198,19 +189,11 @@ def _read(before: Result, after: Result, measure: str) -> Scores:
 
 
 def _row(
-    dataset: BeirDataset,
-    before: Result,
-    after: Result,
-    measure: str,
-    keys: list[str],
-    left: NDArray[np.float64],
-    right: NDArray[np.float64],
-    p: float,
-    corrected: float,
-    alpha: float,
+    dataset: BeirDataset, result: Result, measure: str, scores: Scores, p: float, corrected: float, alpha: float
 ) -> DatasetGain:
+    keys, left, right = scores
     difference = right - left
-    queries = dataset.queries(before.split)
+    queries = dataset.queries(result.split)
     ((low, high),) = bootstrap_interval(difference[None], samples=10_000).tolist()
     mean = float(difference.mean())
     verdict: Verdict = "not told apart" if corrected > alpha or not mean else "gains" if mean > 0 else "loses"
@@ -222,9 +205,9 @@ def _row(
         for at, key in ((at, keys[at]) for at in changed)
     )
     return DatasetGain(
-        before.dataset, before.split, measure, len(keys), float(left.mean()), float(right.mean()), mean, low, high,
+        result.dataset, result.split, measure, len(keys), float(left.mean()), float(right.mean()), mean, low, high,
         int((difference > 0).sum()), int((difference < 0).sum()), p, corrected, verdict,
-        _groups(queries, keys, difference, str(before.about.get("language") or "en")), most,
+        _groups(queries, keys, difference, str(result.about.get("language") or "en")), most,
     )  # fmt: skip
 
 

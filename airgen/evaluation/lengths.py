@@ -17,10 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen.dataset.beir import BeirDataset
-from airgen.dataset.files import write_text
 from airgen.evaluation.result import Result
 from airgen.evaluation.run import read_run
-from airgen.text.display import figure, markdown_table, md
+from airgen.study import Study, Table, columns, shown
 from airgen.text.words import count_words
 
 DEPTH = 10
@@ -52,15 +51,13 @@ def top_lengths(
 
 
 def length_table(lengths: Mapping[str, Lengths], scores: Mapping[str, float], headline: str) -> str:
-    """A Markdown table: the headline score, and mean and quantiles of the lengths; names without a score have none."""
-    header = ["", headline, "passages", "mean", *(f"{share} %" for share in _QUANTILES)]
+    """The headline score, and mean and quantiles of the lengths; names without a score have none."""
     rows = []
     for name, found in lengths.items():
-        numbers = [float(found.mean()), *np.percentile(found, _QUANTILES)] if len(found) else []
-        score = figure(scores[name], ".4f") if name in scores else ""
-        cells = [f"{number:.0f}" for number in numbers] or [""] * (1 + len(_QUANTILES))
-        rows.append([md(name), score, f"{len(found):,}", *cells])
-    return markdown_table(header, rows)
+        numbers = [float(found.mean()), *np.percentile(found, _QUANTILES)] if len(found) else [None] * 6
+        rows.append([name, shown(scores.get(name), ".4f", ""), f"{len(found):,}", *numbers])
+    titles = ("", headline, "passages", "mean", *(f"{share} %" for share in _QUANTILES))
+    return Table(rows, columns(*titles, form=".0f", missing="")).markdown()
 
 
 def write_lengths(dataset: BeirDataset, results: Sequence[Result], folder: Path) -> str:
@@ -74,7 +71,7 @@ def write_lengths(dataset: BeirDataset, results: Sequence[Result], folder: Path)
     lengths = top_lengths(runs, dataset.qrels(results[0].split).labels, words)
     table = length_table(lengths, {result.name: result.score for result in results}, results[0].headline)
     title = f"{dataset.name}: words of the best {DEPTH} passages of each query"
-    write_text(folder / "lengths.md", f"# {md(title)}\n\n{table}\n![](lengths.svg)\n")
+    Study(title, [table, "![](lengths.svg)"]).write(folder / "lengths.md")
     from airgen.evaluation.charts import save_svg
 
     save_svg(_chart(lengths, title), folder / "lengths.svg")
@@ -97,22 +94,15 @@ def curves(lengths: Mapping[str, Lengths]) -> tuple[NDArray[np.float64], dict[st
 def _chart(lengths: Mapping[str, Lengths], title: str) -> Any:
     import altair as alt
 
-    from airgen.evaluation.charts import chart_names, colours, dashes, nothing_chart, titled
+    from airgen.evaluation.charts import chart_names, lines_chart
 
     middles, shares = curves(lengths)
-    if not shares:
-        return nothing_chart(title)
     shown = dict(zip(shares, chart_names(list(shares)), strict=True))
     rows = [
-        {"system": shown[name], "words": round(float(middle), 3), "share": round(float(value), 6)}
+        {"name": shown[name], "words": round(float(middle), 3), "share": round(float(value), 6)}
         for name, share in shares.items()
         for middle, value in zip(middles, share, strict=True)
     ]
-    names = list(shown.values())
-    chart = alt.Chart(alt.InlineData(values=rows)).mark_line(strokeWidth=2).encode(
-        x=alt.X("words:Q", axis=alt.Axis(title="words")),
-        y=alt.Y("share:Q", axis=alt.Axis(title="share of the passages", format="%")),
-        color=colours("system", names),
-        strokeDash=dashes("system", names),
-    )  # fmt: skip
-    return titled(chart.properties(width=640, height=300), title)
+    x = alt.X("words:Q", axis=alt.Axis(title="words"))
+    y = alt.Y("share:Q", axis=alt.Axis(title="share of the passages", format="%"))
+    return lines_chart(rows, list(shown.values()), x, y, title=title, size=(640, 300))

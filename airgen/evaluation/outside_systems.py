@@ -1,22 +1,13 @@
 """Systems that airgen does not run itself: air-benchmark's Python classes, and search services over HTTP.
 
-air-benchmark's Retriever and Reranker classes as systems.
-
-Their answers are untrusted. Ids that the corpus does not hold are left out and counted. An answer that cannot be
-understood, or a score that is not a number, ends in an error that names the query.
-
-A search service over HTTP as a system: Elasticsearch, OpenSearch, Solr, Qdrant, Vespa, Chroma, or one's own.
-
     {name: es, kind: http, url: "http://localhost:9200/docs/_search", hits_path: hits.hits, id_path: _id,
      score_path: _score, body: {size: "{k}", query: {match: {text: "{query}"}}}}
 
 In `body` and `url`, `{query}` is the text of the query, `{k}` the number of hits that are asked for, and `{vector}`
-the query's vector by `embedder`. A value that is only `{k}` becomes a number, one that is only `{vector}` a list of
-numbers.
-A service with one flat field for each needs no template: see `query_field` and `size_field`.
+the query's vector by `embedder`. A value that is only `{k}` becomes a number, one that is only `{vector}` a list. A
+service with one flat field for each needs no template: see `query_field` and `size_field`.
 
-The answers are untrusted. A passage that is not in the dataset, an answer that cannot be understood, a time-out, or a
-score that is not a number ends in an error that names the query.
+Answers are untrusted: what cannot be understood, or is no number, ends in an error that names the query.
 """
 
 from __future__ import annotations

@@ -21,12 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen.errors import UsageError
-from airgen.evaluation.significance import t_tail
+from airgen.evaluation.significance import t_tails
 
 Matrix = NDArray[np.float64]
 LEAST_SYSTEMS = 3  # a correlation of two systems is 1 or -1
 _EVERY_ORDER = 7  # systems up to which both p-values are counted over all orders (5,040), with any ties
-_EXACT = 33  # systems up to which Kendall's p-value is counted where none tie, as in SciPy
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +100,7 @@ def spearman_p(left: Matrix, right: Matrix) -> float:
     rho = float(spearman(left, right))
     if abs(rho) > 1 - 1e-12:
         return least
-    return max(least, t_tail(rho * math.sqrt((count - 2) / (1 - rho * rho)), count - 2))
+    return max(least, float(t_tails(rho * math.sqrt((count - 2) / (1 - rho * rho)), count - 2)))
 
 
 def kendall_p(left: Matrix, right: Matrix) -> float:
@@ -110,31 +109,14 @@ def kendall_p(left: Matrix, right: Matrix) -> float:
     count, least = len(left), _least_p(left, right)
     if math.isnan(least):
         return math.nan
-    first, second = np.triu_indices(count, 1)
-    above = np.sign(right[first] - right[second])
-    excess = float((np.sign(left[first] - left[second]) * above).sum())
     if count <= _EVERY_ORDER:
-        every = left[_every_order(count)]
+        first, second = np.triu_indices(count, 1)
+        above, every = np.sign(right[first] - right[second]), left[_every_order(count)]
+        excess = float(np.sign(left[first] - left[second]) @ above)
         return _share_as_far(np.sign(every[:, first] - every[:, second]) @ above, excess)
-    tied = [_tied(side).astype(float) for side in (left, right)]
-    if count <= _EXACT and all(len(counts) == count for counts in tied):
-        pairs = count * (count - 1) // 2
-        discordant = round((pairs - excess) / 2)
-        orders = _orders_with_inversions(count)
-        fewer = min(discordant, pairs - discordant)
-        return min(1.0, float(2 * sum(orders[: fewer + 1]) / sum(orders)))
-    ((x0, x1, x2), (y0, y1, y2)) = (
-        [
-            float((counts * (counts - 1)).sum()),
-            float((counts * (counts - 1) * (counts - 2)).sum()),
-            float((counts * (counts - 1) * (2 * counts + 5)).sum()),
-        ]
-        for counts in tied
-    )
-    pairs2 = count * (count - 1.0)
-    variance = (pairs2 * (2 * count + 5) - x2 - y2) / 18 + x0 * y0 / (2 * pairs2)
-    variance += x1 * y1 / (9 * pairs2 * (count - 2))
-    return max(least, 2 * NormalDist().cdf(-abs(excess) / math.sqrt(variance)))
+    from scipy.stats import kendalltau  # two seconds
+
+    return max(least, float(kendalltau(left, right).pvalue))
 
 
 def _tied(values: Matrix) -> NDArray[np.int64]:
@@ -161,22 +143,6 @@ def _every_order(count: int) -> NDArray[np.int64]:
 def _share_as_far(values: Matrix, observed: float) -> float:
     """The share of orders whose agreement is as far from zero as the observed one; all are whole numbers."""
     return float(np.mean(np.abs(values) >= abs(observed)))
-
-
-def _orders_with_inversions(count: int) -> list[int]:
-    """How many orders of `count` things have 0, 1, 2, ... pairs in the wrong order.
-
-    >>> _orders_with_inversions(3)
-    [1, 2, 2, 1]
-    """
-    found = [1]
-    for size in range(2, count + 1):
-        wider = [0] * (len(found) + size - 1)
-        for shift in range(size):
-            for place, orders in enumerate(found):
-                wider[place + shift] += orders
-        found = wider
-    return found
 
 
 def rank_correlation(left: Matrix | Sequence[float], right: Matrix | Sequence[float]) -> RankCorrelation:

@@ -10,7 +10,6 @@ The result of one system on one dataset, and its files: JSON, MTEB's JSON, score
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import math
 import os
 import platform
@@ -19,7 +18,7 @@ import sys
 import time
 import urllib.parse
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, is_dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ from airgen.dataset.files import whole_file
 from airgen.errors import DatasetError
 from airgen.evaluation.breakdown import Group
 from airgen.evaluation.measures import Scores, parse_measure
-from airgen.text.display import json_text
+from airgen.kept import DAMAGE, FORMAT, kept_of, read_json, write_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +97,6 @@ def single_latencies(
     return taken
 
 
-_FORMAT = 1
 _LIBRARIES = (
     "numpy",
     "torch",
@@ -202,7 +200,7 @@ def write_result(result: Result) -> None:
 
     The result is the last of a system's files, so where it is, the others are.
     """
-    value = {"format": _FORMAT, **asdict(result)}
+    value = {"format": FORMAT, **asdict(result)}
     for name in ("paths", "cached"):  # these depend on where the file is and how it was read
         del value[name]
     write_json(result.paths.mteb, mteb_form(result))
@@ -212,44 +210,13 @@ def write_result(result: Result) -> None:
 def load_result(paths: Paths) -> Result | None:
     """A written result, marked as cached; None if there is none, if it is damaged, or if another version wrote it."""
     try:
-        value = json.loads(paths.json.read_text("utf-8", "surrogatepass"))  # as it is written
-        if value.pop("format") != _FORMAT:
-            return None
-        value["costs"] = Costs(**{**value["costs"], "includes": tuple(value["costs"]["includes"])})
-        value["groups"] = tuple(Group(**group) for group in value["groups"])
-        value["worst"], value["made_labels"] = tuple(value["worst"]), tuple(value.get("made_labels", ()))
-        for part in ("by_document", "answers"):
-            value[part] = {name: tuple(row) for name, row in value.get(part, {}).items()}
-        value["intervals"] = {name: (low, high) for name, (low, high) in value["intervals"].items()}
-        found = Result(**value, paths=paths, cached=True)
+        found = replace(kept_of(Result, {**read_json(paths.json), "paths": asdict(paths)}), cached=True)
         ends = [end for interval in found.intervals.values() for end in interval]
-        costs = [
-            one for name, one in asdict(found.costs).items() if name not in ("device", "includes") and one is not None
-        ]
+        costs = [one for one in asdict(found.costs).values() if isinstance(one, int | float)]
         numbers = [found.score, *found.means.values(), *ends, *costs, *(group.mean for group in found.groups)]
-        return None if any(map(math.isinf, numbers)) else found  # text where a number belongs is a TypeError
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except DAMAGE:
         return None  # the file is missing or damaged, so the system is run again
-
-
-def write_json(path: Path, value: object) -> None:
-    """JSON through a temporary file, so that a reader never sees half of it."""
-    text = json_text(value, indent=1, default=str)
-    with whole_file(path) as fresh:
-        fresh.write_text(text + "\n", encoding="utf-8", errors="surrogatepass")
-
-
-def without_nan(value: Any, digits: int | None = None) -> Any:
-    """Plain values for JSON: a dataclass is a dictionary, and NaN is None. Floats are rounded to `digits`, if given."""
-    if is_dataclass(value) and not isinstance(value, type):
-        value = asdict(value)
-    if isinstance(value, float):
-        return None if math.isnan(value) else value if digits is None else round(value, digits)
-    if isinstance(value, Mapping):
-        return {name: without_nan(part, digits) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [without_nan(part, digits) for part in value]
-    return value
+    return None if any(map(math.isinf, numbers)) else found
 
 
 def write_scores(path: Path, result_of: Mapping[str, str], scores: Scores) -> None:

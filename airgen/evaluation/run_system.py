@@ -2,12 +2,8 @@
 
     done = run_system(system, context)      # done.run, done.description, done.costs
 
-A system that builds on others (`rerank`, `fuse`) gets their finished runs as retrievers that only look up.
-
-Systems that are run beside each other on workers: those of a registered family that run no model.
-
-What runs a model stays with the driver, which has its texts encoded by all workers; so does a system that builds on
-others. A worker reads the dataset itself, from the same path, so that no corpus travels.
+A system that builds on others (`rerank`, `fuse`) gets their finished runs as retrievers that only look up. Systems that
+build on none and run no model can run beside each other on workers, which read the dataset from the same path.
 """
 
 from __future__ import annotations
@@ -29,14 +25,7 @@ from airgen.evaluation.dataset_split import DatasetSplit, IdLookup
 from airgen.evaluation.outside_systems import HttpSystem, SearchService, checked_results, load_class, search_python
 from airgen.evaluation.result import Costs, resident_bytes, single_latencies
 from airgen.evaluation.run import Run, read_run, run_from_dict, run_from_hits
-from airgen.evaluation.systems import (
-    ForeignReranker,
-    FuseSystem,
-    PythonSystem,
-    RerankSystem,
-    RunSystem,
-    SystemSettings,
-)
+from airgen.evaluation.systems import ForeignReranker, FuseSystem, PythonSystem, RerankSystem, RunSystem, SystemSettings
 from airgen.keys import content_key
 from airgen.registry import REGISTRY
 from airgen.retrievers import Component, Corpus, Hits, Retriever, load_retriever

@@ -1,15 +1,11 @@
 """Whether a difference is more than chance: intervals of scores and ranks, paired tests, queries needed.
 
     scores: float64 (systems, queries); a column is one query, so all comparisons are paired
-    compare(["bm25", "dense"], scores).ranks       # [(1, 1), (2, 2)]: told apart
+    compare(["bm25", "dense"], scores).ranks                             # [(1, 1), (2, 2)]: told apart
+    against_baseline("new", new, old, measure="nDCG@10").verdict         # worse, better, "not worse" or unsure
 
 Resampling is seeded: equal scores give equal intervals and p-values on any machine. P-values of all pairs are
 corrected after Holm (1979): among all pairs of twenty equal systems, nine would differ at .05 by chance.
-
-Is a run worse than a baseline? For continuous integration: the answer goes by an interval, not by a mean.
-
-found = against_baseline("new", new, old, measure="nDCG@10")
-found.verdict                                  # worse, better, "not worse" or unsure
 """
 
 from __future__ import annotations
@@ -25,10 +21,28 @@ from numpy.typing import NDArray
 
 from airgen.errors import UsageError
 from airgen.exact import summable
+from airgen.kept import Kept
 
 Matrix = NDArray[np.float64]
 _CELLS = 4_000_000  # resampled cells held at once: 32 MB
 _SAMPLES = 10_000  # random sign patterns of Fisher's test
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A figure and its 95 % interval; NaN where there is none."""
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, value: float, drawn: Matrix) -> Interval:
+        """The range of the middle 95 % of the resampled values. Those that are NaN are left out."""
+        known = drawn[~np.isnan(drawn)]
+        if math.isnan(value) or not len(known):
+            return cls(float(value), math.nan, math.nan)
+        return cls(float(value), *np.quantile(known, [0.025, 0.975]).tolist())
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +65,7 @@ class SystemPair:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Kept):
     """All pairs, and what can be said of the ranking at `alpha`; `names`, `means`, `ranks` and `together` best first.
 
     ranks: each system's `rank_intervals`. together: for each system the others whose difference from it is not
@@ -173,24 +187,28 @@ def t_test(differences: Matrix) -> Matrix:
     """Two-sided paired t-test: differences (pairs, queries) -> p (pairs,); 1 where nothing differs."""
     differences = _matrix(differences)
     total = differences.shape[1]
-    p = np.ones(len(differences))
     if total < 2:
-        return p
-    means, deviations = differences.mean(axis=1), differences.std(axis=1, ddof=1)
-    for place, (mean, deviation) in enumerate(zip(means.tolist(), deviations.tolist(), strict=True)):
-        if deviation > 0:
-            p[place] = round(t_tail(mean / (deviation / math.sqrt(total)), total - 1), 12)  # libm's last bits differ
-        elif mean != 0:
-            p[place] = 0.0
+        return np.ones(len(differences))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        t = differences.mean(axis=1) / (differences.std(axis=1, ddof=1) / math.sqrt(total))
+    p: Matrix = np.where(np.isnan(t), 1.0, t_tails(t, total - 1))
     return p
 
 
+def t_tails(t: Matrix | float, freedom: int) -> Matrix:
+    """P(|T| > |t|) for Student's t. Rounded, because the last bits differ from one machine to another."""
+    from scipy.special import stdtr  # a third of a second
+
+    found: Matrix = np.round(2 * stdtr(freedom, -np.abs(t)), 12)
+    return found
+
+
 def holm(p: Sequence[float] | Matrix) -> Matrix:
-    """P-values after Holm's correction for many tests: never smaller than before, never above 1."""
+    """P-values after Holm's correction for many tests: never smaller than before, never above 1. NaN is no test."""
     values = np.asarray(p, dtype=np.float64)
-    order = np.argsort(values, kind="stable")
-    stepped = np.maximum.accumulate(values[order] * np.arange(len(values), 0, -1))
-    corrected = np.empty_like(values)
+    order = np.argsort(values, kind="stable")[: np.count_nonzero(~np.isnan(values))]  # NaN is sorted last
+    stepped = np.maximum.accumulate(values[order] * np.arange(len(order), 0, -1))
+    corrected = np.full_like(values, math.nan)
     corrected[order] = np.minimum(stepped, 1.0)
     return corrected
 
@@ -233,19 +251,10 @@ def compare(
     for place, (one, other) in enumerate(couples):
         difference = float(differences[place].mean())
         deviation = float(differences[place].std(ddof=1)) if scores.shape[1] > 1 else 0.0
-        pairs.append(
-            SystemPair(
-                names[one],
-                names[other],
-                difference,
-                float(fisher[place]),
-                float(t[place]),
-                float(fisher_holm[place]),
-                float(t_holm[place]),
-                difference / deviation if deviation else 0.0,
-                queries_needed(difference, deviation, alpha=alpha),
-            )
-        )
+        p = [float(values[place]) for values in (fisher, t, fisher_holm, t_holm)]
+        effect = difference / deviation if deviation else 0.0
+        needed = queries_needed(difference, deviation, alpha=alpha)
+        pairs.append(SystemPair(names[one], names[other], difference, p[0], p[1], p[2], p[3], effect, needed))
     together: dict[str, list[str]] = {name: [] for name in ranked}
     for pair in pairs:
         if pair.fisher_holm > alpha:
@@ -262,35 +271,6 @@ def _matrix(scores: Matrix) -> Matrix:
     if scores.ndim != 2 or scores.shape[1] == 0:
         raise UsageError(f"scores of shape {scores.shape}: (systems, queries) with at least one query is needed")
     return scores
-
-
-def t_tail(t: float, freedom: int) -> float:
-    """P(|T| > |t|) for Student's t, by the incomplete beta function I_x(freedom / 2, 1 / 2)."""
-    x = freedom / (freedom + t * t)
-    return _incomplete_beta(freedom / 2, 0.5, x)
-
-
-def _incomplete_beta(a: float, b: float, x: float) -> float:
-    """Regularised incomplete beta by its continued fraction (Lentz's method), to about 1e-14."""
-    if x <= 0 or x >= 1:
-        return 0.0 if x <= 0 else 1.0
-    if x > (a + 1) / (a + b + 2):  # the fraction converges fast on the other side only
-        return 1 - _incomplete_beta(b, a, 1 - x)
-    front = math.exp(
-        math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
-    ) / a  # fmt: skip
-    c, d = 1.0, 1.0 / (1 - (a + b) * x / (a + 1))
-    fraction = d
-    for m in range(1, 500):
-        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
-        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
-        for step in (even, odd):
-            d = 1 / (1 + step * d)
-            c = 1 + step / c
-            fraction *= c * d
-        if abs(c * d - 1) < 1e-15:
-            break
-    return front * fraction
 
 
 @dataclass(frozen=True, slots=True)

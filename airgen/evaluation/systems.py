@@ -13,8 +13,6 @@
 `bm25`, `dense`, ... are the registry's retrievers, `module:Class` is a retriever from outside the package; each has a
 settings model. `rerank` and `fuse` name other systems of the file, whose results are made once and used again.
 Relative paths start at the folder of the file.
-
-Which systems of a file a command means: some of them by name, or two models without a file.
 """
 
 from __future__ import annotations

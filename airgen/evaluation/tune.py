@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from airgen.errors import UsageError
 from airgen.evaluation.measures import score
 from airgen.evaluation.run import Run, run_from_hits
-from airgen.evaluation.significance import bootstrap_interval
+from airgen.evaluation.significance import Interval, resampled_means
 from airgen.keys import text_key
 from airgen.retrievers.base import Hits
 from airgen.retrievers.combine import Normalisation, reciprocal_rank_fusion, weighted_sum
@@ -53,21 +53,6 @@ class Fusion:
                 "depth": _DEPTH}  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Gain:
-    """A mean difference over queries with its 95 % bootstrap interval."""
-
-    value: float
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, differences: Matrix) -> Gain:
-        """Of the differences by query, float64 (queries,)."""
-        ((low, high),) = bootstrap_interval(differences[None]).tolist()
-        return cls(float(differences.mean()), low, high)
-
-
 @dataclass(frozen=True)
 class TunedHybrid:
     """chosen: by all queries. apparent: its mean on the queries that chose it. held_out: mean of the nested validation.
@@ -85,8 +70,8 @@ class TunedHybrid:
     held_out: float
     equal: float
     singles: Mapping[str, float]
-    gain: Gain
-    over_best: Gain
+    gain: Interval
+    over_best: Interval
     stable: float
 
     def lines(self, split: str) -> list[str]:
@@ -157,8 +142,12 @@ def tune(
     return TunedHybrid(
         tuple(runs), measure, len(queries), folds, ways[chosen], float(scores[chosen].mean()), float(held_out.mean()),
         float(scores[0].mean()), dict(zip(runs, singles.mean(axis=1).tolist(), strict=True)),
-        Gain.of(held_out - scores[0]), Gain.of(held_out - best_single), methods.count(same) / folds,
+        _gain(held_out - scores[0]), _gain(held_out - best_single), methods.count(same) / folds,
     )  # fmt: skip
+
+
+def _gain(differences: Matrix) -> Interval:
+    return Interval.of(differences.mean(), resampled_means(differences))
 
 
 def _hits(run: Run, queries: Sequence[str], places: Mapping[str, int]) -> Hits:

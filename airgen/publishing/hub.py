@@ -147,8 +147,7 @@ class Hub:
     def tag(self, repo: str, name: str, revision: str) -> None:
         """Tag a commit; an existing tag is not changed."""
         self._call(
-            repo,
-            lambda: self._api.create_tag(repo, tag=name, revision=revision, repo_type="dataset", exist_ok=True),
+            repo, lambda: self._api.create_tag(repo, tag=name, revision=revision, repo_type="dataset", exist_ok=True)
         )
 
     def pause(self, attempt: int) -> None:

@@ -19,13 +19,14 @@ import numpy as np
 from airgen.dataset.files import write_text
 from airgen.errors import DatasetError
 from airgen.evaluation.significance import rank_bounds
+from airgen.kept import write_json
 from airgen.publishing.scores import CLASSES, HEAD, DatasetScore, SystemScore
 from airgen.publishing.submission import NO_RERANKER
-from airgen.text.display import html_text, json_text
+from airgen.text.display import html_text
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class Standings:
     """One class and task of one version: `columns` are groups of datasets, `rows` are systems, the best first.
 
     A row is {rank, ranks, model, reranker, mean, margin, cells: {column: mean or None}, datasets, missing_queries}.
@@ -40,7 +41,7 @@ class Table:
     rows: tuple[dict[str, Any], ...]
 
 
-def leaderboard(scores: Iterable[SystemScore], split: str = "test") -> list[Table]:
+def leaderboard(scores: Iterable[SystemScore], split: str = "test") -> list[Standings]:
     """The tables, the newest version first, classes in the paper's order. Means are in [0, 1] or None."""
     scores = list(scores)
     tables = []
@@ -73,7 +74,7 @@ def _table(
     systems: Sequence[SystemScore],
     every: set[tuple[str, str, str]],
     split: str,
-) -> Table:
+) -> Standings:
     domains = sorted({domain for domain, _, _ in every})
     languages = sorted({language for _, language, _ in every})
     columns = (*(f"domain {domain}" for domain in domains), *(f"language {language}" for language in languages))
@@ -106,7 +107,7 @@ def _table(
         {"rank": place if row["mean"] is not None else None, "ranks": ranks, **row}
         for place, (row, ranks) in enumerate(zip(rows, known, strict=True), 1)
     )
-    return Table(version, name, task, measure, columns, ranked)
+    return Standings(version, name, task, measure, columns, ranked)
 
 
 def _ranks(rows: Sequence[dict[str, Any]]) -> list[list[int] | None]:
@@ -140,17 +141,11 @@ def write_leaderboard(scores: Iterable[SystemScore], out: Path, *, title: str = 
     if not tables:
         raise DatasetError("there are no scores to show: save some with `airgen publish score --save DIR`")
     write_text(out / "index.html", _page(tables, title))
-    value = [
-        {
-            "version": table.version,
-            "class": table.system_class,
-            "task": table.task,
-            "measure": table.measure,
-            "rows": list(table.rows),
-        }
-        for table in tables
+    rows = [
+        {"version": one.version, "class": one.system_class, "task": one.task, "measure": one.measure, "rows": one.rows}
+        for one in tables
     ]
-    write_text(out / "leaderboard.json", json_text(value, indent=1) + "\n")
+    write_json(out / "leaderboard.json", rows)
     return [out / "index.html", out / "leaderboard.json"]
 
 
@@ -179,7 +174,7 @@ td.mean { font-weight: 600 } td.mean .sub { display: inline; font-weight: 400; m
 """
 
 
-def _page(tables: Sequence[Table], title: str) -> str:
+def _page(tables: Sequence[Standings], title: str) -> str:
     head = (
         "<!doctype html>\n<html lang=en>\n<meta charset=utf-8>\n"
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
@@ -200,7 +195,7 @@ def _page(tables: Sequence[Table], title: str) -> str:
     return "".join(parts)
 
 
-def _html_table(table: Table) -> str:
+def _html_table(table: Standings) -> str:
     with_reranker = any(row["reranker"] != NO_RERANKER for row in table.rows)
     best = {name: max((row["cells"][name] or 0.0 for row in table.rows), default=0.0) for name in table.columns}
     best[""] = max((row["mean"] or 0.0 for row in table.rows), default=0.0)

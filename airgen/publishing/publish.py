@@ -1,22 +1,18 @@
-"""Publishing on the Hub: `plan` lists what goes where, `publish` sends it.
+"""Publishing on the Hub: `plan` lists what goes where, `publish` sends it; of one dataset, or of a version of a suite.
 
 If labels are withheld there are two repositories: ORG/NAME, public, and ORG/qrels-NAME, private. Every repository is
 checked before the first byte is sent. Then each gets one commit, and at the end each gets a tag with the version: where
-a tag is, the publication is whole. Files that are already there are recognised by their hash. So a publication that
-failed can be repeated, and sends only what is missing.
-
-Publishing many datasets with one command: a version of a suite, in airgen's layout or in AIR-Bench's.
+a tag is, the publication is whole. A publication that failed can be repeated, and sends only what is missing.
 
 airgen      ORG/NAME-{task}_{domain}_{language}-{dataset}, and ORG/qrels-NAME-... (private) with withheld labels
 air-bench   ORG/{task}_{domain}_{language}, ORG/qrels-{task}_{domain}_{language}-dev, and the same without -dev (private
             if labels of test are withheld), as the package air-benchmark reads them
 
-ORG/NAME is the page of the suite, with suite.json. It is sent last. Nothing is sent before every dataset is checked.
+ORG/NAME is the page of a suite, with suite.json. It is sent last.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,12 +26,13 @@ from airgen.dataset.layouts import write_air_bench_data, write_air_bench_labels
 from airgen.dataset.manifest import MANIFEST, Manifest, load_manifest, statistics_csv, statistics_markdown, table_rows
 from airgen.dataset.verify import verify
 from airgen.errors import DatasetError
+from airgen.kept import read_json, write_json
 from airgen.keys import file_sha256
 from airgen.publishing.hub import Hub, HubChanged
 from airgen.publishing.secrecy import secrecy_problems
 from airgen.publishing.suites import SUITE, datasets_of, is_dataset, key_of
 from airgen.publishing.withhold import is_labels_of, labels_part, public_part
-from airgen.text.display import json_text, md
+from airgen.text.display import md
 
 _REPO = re.compile(r"(?<![A-Za-z0-9._-])[A-Za-z0-9][A-Za-z0-9._-]*+/[A-Za-z0-9][A-Za-z0-9._-]*+")
 _KEPT = frozenset({".gitattributes"})  # files of the Hub itself
@@ -334,11 +331,11 @@ def _write_page(out: Path, name: str, version: str, public: Mapping[str, Manifes
     text = f"# {md(name)} {md(version)}\n\n{statistics_markdown(rows)}\n{links}"
     write_text(out / "README.md", f"---\nviewer: false\n---\n\n{text}")
     write_text(out / "statistics.csv", statistics_csv(rows))
-    write_text(out / SUITE, json_text(value, indent=1) + "\n")
+    write_json(out / SUITE, value)
 
 
 def _suite_name(home: Path) -> str:
-    return str(json.loads((home / SUITE).read_text(encoding="utf-8")).get("name", home.name))
+    return str(read_json(home / SUITE).get("name", home.name))
 
 
 def _files(directory: Path) -> tuple[dict[str, str], int]:

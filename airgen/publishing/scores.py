@@ -7,14 +7,12 @@ affect the scores. Results for another version than that of the labels are refus
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from airgen.dataset.derive import EARLIER
 from airgen.dataset.files import write_text
@@ -23,6 +21,7 @@ from airgen.dataset.manifest import MANIFEST, Manifest, load_manifest
 from airgen.errors import DatasetError
 from airgen.evaluation.measures import AIR_BENCH, score
 from airgen.evaluation.run import run_from_dict
+from airgen.kept import FORMAT, read_kept
 from airgen.publishing import dataset_key
 from airgen.publishing.submission import NO_RERANKER, RefusedSubmission, Results, Submission, reasons_of
 from airgen.publishing.suites import key_of
@@ -36,7 +35,6 @@ HEAD = {"qa": "nDCG@10", "long-doc": "Recall@10"}
 """The measure that ranks systems, by task."""
 
 RERANK_DEPTH = 100
-FORMAT = 1
 _MOST_NAMED = 50  # missing queries that are listed by id
 
 
@@ -289,16 +287,5 @@ def save_score(scored: SystemScore, directory: Path, *, replace: bool = False) -
 
 def load_scores(directory: Path) -> list[SystemScore]:
     """The saved scores of a directory, by file name. Raises DatasetError for a file that is not a saved score."""
-    scores = []
-    for path in sorted(directory.glob("*.score.json")):
-        try:
-            value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            if value.pop("format") != FORMAT:
-                raise DatasetError(f"{path}: was written by another version of airgen: score the submission again")
-            value.pop("class")
-            datasets = tuple(DatasetScore(**{**row, "missing": tuple(row["missing"])}) for row in value.pop("datasets"))
-            value |= {"datasets": datasets, "absent": tuple(value["absent"]), "notes": tuple(value["notes"])}
-            scores.append(SystemScore(**value))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise DatasetError(f"{path}: is not a saved score ({error}): score the submission again") from error
-    return scores
+    paths = sorted(directory.glob("*.score.json"))
+    return [read_kept(SystemScore, path, "saved score", "score the submission again") for path in paths]

@@ -1,14 +1,10 @@
-"""Can private labels be computed from what is public?
-
-What could tell generated passages from the others besides their words, as plain questions about one row.
-
-`airgen publish verify` compares the answers for generated passages with those for the others. A large language model
-has its habits: typographic quotes, Markdown, line breaks, titles with capitals.
-
-Can private labels be computed from what is public? The checks that need no retrieval and no LLM.
+"""Can private labels be computed from what is public? The checks that need no retrieval and no LLM.
 
 An adversary has airgen's code, the public part, the corpus that it was made from and the original ids. The attack
-itself, with all its steps, is `tests/publishing/test_attack.py`; `airgen publish` runs what is here.
+itself, with all its steps, is `tests/publishing/test_attack.py`; `airgen publish` runs what is here, and so does
+`publish verify`.
+Marks are plain questions about a row: a large language model has its habits, such as typographic quotes or titles with
+capitals, which could tell generated passages from the others.
 """
 
 from __future__ import annotations
@@ -117,12 +113,7 @@ def secrecy_problems(dataset: Path) -> list[DatasetProblem]:
         what = "its ids and splits depend on no secret, so its labels are not secret from someone with the corpus"
         return [DatasetProblem("not-secret", "manifest.json", f"{what}: export it again", "warning")]
     try:
-        return [
-            *_secret_in_public(dataset, manifest),
-            *_ids(dataset, manifest),
-            *_order(dataset),
-            *_habits(dataset),
-        ]
+        return [*_secret_in_public(dataset, manifest), *_ids(dataset, manifest), *_order(dataset), *_habits(dataset)]
     except (OSError, KeyError, TypeError) as error:  # `verify` says what is wrong with the files
         return [DatasetProblem("unreadable", "manifest.json", f"secrecy cannot be checked: {error!r}")]
 

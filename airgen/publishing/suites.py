@@ -3,15 +3,11 @@
     suites/NAME/26.11/{task}_{domain}_{language}/{dataset}/      finished datasets
     suites/NAME/26.11/suite.json, statistics.md, statistics.csv  last: then the version is finished and never changes
 
-A version is built from pipelines, one after the other, with one budget. Datasets that are already there are not built
-again.
-
-The changes between two versions of a suite: datasets that were added, removed, trimmed or extended.
+A version is built from pipelines, one after the other, with one budget. Datasets that are there are not built again.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,10 +22,10 @@ from airgen.dataset.manifest import MANIFEST, Manifest, load_manifest, statistic
 from airgen.dataset.secret import long_doc_splits
 from airgen.dataset.verify import DatasetProblem, verify
 from airgen.errors import BudgetSpent, DatasetError, UsageError
+from airgen.kept import DAMAGE, read_json, write_json
 from airgen.publishing import dataset_key
 from airgen.publishing.secrecy import secrecy_problems
 from airgen.settings.suite import Suite
-from airgen.text.display import json_text
 
 SUITE = "suite.json"
 
@@ -179,9 +175,7 @@ def _finish(home: Path, suite: Suite, datasets: Mapping[str, Manifest], spent: f
         "description": suite.description,
         "datasets": {key: manifest.digest for key, manifest in sorted(datasets.items())},
     }
-    partial = home / f".{SUITE}.partial"
-    write_text(partial, json_text(value, indent=1) + "\n")
-    partial.rename(home / SUITE)
+    write_json(home / SUITE, value)
 
 
 def is_dataset(home: Path) -> bool:
@@ -268,10 +262,10 @@ def datasets_of(home: Path) -> dict[str, Manifest]:
     Raises DatasetError for an unfinished version, and for one that was changed after it was finished.
     """
     try:
-        named = json.loads((home / SUITE).read_text(encoding="utf-8"))["datasets"]
+        named = read_json(home / SUITE)["datasets"]
     except FileNotFoundError:
         raise DatasetError(f"{home} is not a finished version of a suite: it has no {SUITE}") from None
-    except (ValueError, KeyError, TypeError) as error:
+    except DAMAGE as error:
         raise DatasetError(f"{home / SUITE} cannot be read: {error}") from error
     manifests = {key: load_manifest(home / key) for key in named}
     for key, manifest in manifests.items():

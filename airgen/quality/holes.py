@@ -2,7 +2,7 @@
 
     holes = find_holes(runs, qrels, depth=10)            # (query id, passage id): the system is not named
     filled = fill(qrels, judge_all(holes))               # existing labels are never changed
-    change = before_and_after(runs, qrels, filled, "nDCG@10")
+    moves(runs, qrels, filled, "nDCG@10", 10)            # scores and ranks before and after, with intervals
 
 BEIR's section 6: a pool collected with lexical systems has few holes for BM25 and many for dense retrievers, and
 those gain most when the holes are judged.
@@ -20,11 +20,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.measures import parse_measure, score
 from airgen.evaluation.run import Run, read_run
+from airgen.evaluation.significance import rank_bounds, resampled_means
 from airgen.keys import text_key
 from airgen.llms.base import Llm
 from airgen.pipeline.ask_each import ask_about
@@ -41,20 +43,46 @@ Pair = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """One system before and after its holes were judged. Holes are shares of the top `depth` of a query.
+class Move:
+    """One system before and after its holes were judged. Intervals are of 95 %, over queries that are drawn anew.
 
-    A passage without a label for this query is a hole. BEIR's Hole@k counts a passage as judged if it has a label for
-    any query.
+    change: of the score, after less before. ranks: the interval of the rank. holes: mean share of the top `depth`
+    without a label for the query (BEIR's Hole@k counts a passage as judged if it has a label for any query).
     """
 
     system: str
-    hole_before: float
-    hole_after: float
     before: float
     after: float
+    before_interval: tuple[float, float]
+    after_interval: tuple[float, float]
+    change: float
+    change_interval: tuple[float, float]
     rank_before: int
     rank_after: int
+    ranks_before: tuple[int, int]
+    ranks_after: tuple[int, int]
+    holes_before: float
+    holes_after: float
+
+
+def moves_table(systems: Sequence[Move], measure: str) -> str:
+    """For a terminal: every system before and after."""
+
+    def span(pair: tuple[float, float], digits: int = 3) -> str:
+        return f"[{pair[0]:.{digits}f}, {pair[1]:.{digits}f}]"
+
+    head = ["system", f"{measure} before", "95 %", "after", "95 %", "change", "95 %", "rank", "95 %", "after", "95 %",
+            "holes before", "after"]  # fmt: skip
+    rows = [
+        [
+            one.system, f"{one.before:.3f}", span(one.before_interval),
+            f"{one.after:.3f}", span(one.after_interval), f"{one.change:+.3f}", span(one.change_interval),
+            str(one.rank_before), span(one.ranks_before, 0), str(one.rank_after), span(one.ranks_after, 0),
+            f"{one.holes_before:.3f}", f"{one.holes_after:.3f}",
+        ]
+        for one in systems
+    ]  # fmt: skip
+    return terminal_table([head, *rows])
 
 
 def find_holes(runs: Iterable[Run], qrels: Labels, depth: int) -> list[Pair]:
@@ -78,20 +106,28 @@ def fill(qrels: Labels, judged: Mapping[Pair, float]) -> dict[str, dict[str, flo
     return filled
 
 
-def before_and_after(runs: Mapping[str, Run], qrels: Labels, filled: Labels, measure: str, depth: int) -> list[Change]:
-    """Every system's score and holes with the old and the new labels, best after first."""
-    wanted = parse_measure(measure)
+def moves(runs: Mapping[str, Run], before: Labels, after: Labels, measure: str, depth: int) -> list[Move]:
+    """Every system, the best one after first. The same queries are drawn for all systems, before and after."""
+    names, wanted = sorted(runs), parse_measure(measure)
+    scores = np.stack([score(runs[name], labels, [wanted]).values[0] for labels in (before, after) for name in names])
+    means, drawn = np.split(scores.mean(axis=1), 2), np.split(resampled_means(scores), 2, axis=1)
+    ranks = [(1 + (of[None] > of[:, None]).sum(axis=1)).tolist() for of in means]
+    spans = [rank_bounds(*each).tolist() for each in zip(means, drawn, strict=True)]
+    change, changes = means[1] - means[0], drawn[1] - drawn[0]
 
-    def mean(run: Run, labels: Labels) -> float:
-        return float(score(run, labels, [wanted]).values.mean())
+    def span(of: NDArray[np.float64], at: int) -> tuple[float, float]:
+        low, high = np.quantile(of[:, at], [0.025, 0.975]).tolist()
+        return low, high
 
-    scores = {name: (mean(run, qrels), mean(run, filled)) for name, run in runs.items()}
-    holes = {name: (hole_share(run, qrels, depth), hole_share(run, filled, depth)) for name, run in runs.items()}
-    ranks = [sorted(scores, key=lambda name, at=at: (-scores[name][at], name)) for at in (0, 1)]  # type: ignore[misc]
-    return [
-        Change(name, *holes[name], *scores[name], ranks[0].index(name) + 1, ranks[1].index(name) + 1)
-        for name in ranks[1]
-    ]
+    found = [
+        Move(
+            name, float(means[0][at]), float(means[1][at]), span(drawn[0], at), span(drawn[1], at),
+            float(change[at]), span(changes, at), ranks[0][at], ranks[1][at], tuple(spans[0][at]), tuple(spans[1][at]),
+            hole_share(runs[name], before, depth), hole_share(runs[name], after, depth),
+        )
+        for at, name in enumerate(names)
+    ]  # fmt: skip
+    return sorted(found, key=lambda one: (one.rank_after, one.system))
 
 
 class Ledger:
@@ -195,15 +231,7 @@ class JudgedHoles:
     holes: int
     judged: int
     not_in_the_dataset: int
-    systems: list[Change]
-
-    def table(self, measure: str) -> str:
-        """For a terminal: every system before and after."""
-        rows = [["run", "holes before", "after", f"{measure} before", "after", "rank before", "after"]]
-        for one in self.systems:
-            figures = [f"{one.hole_before:.3f}", f"{one.hole_after:.3f}", f"{one.before:.4f}", f"{one.after:.4f}"]
-            rows.append([one.system, *figures, str(one.rank_before), str(one.rank_after)])
-        return terminal_table(rows)
+    systems: list[Move]
 
 
 def judge_holes(
@@ -243,7 +271,7 @@ def judge_holes(
     elif pipeline is not None:
         judge_with(pipeline, out, left, queries, texts, ledger, budget_usd=budget_usd)
     judged = {pair: ledger.judged[pair] for pair in pairs if pair in ledger.judged}
-    changes = before_and_after(found, labels, fill(labels, judged), measure, depth)
+    changes = moves(found, labels, fill(labels, judged), measure, depth)
     return JudgedHoles(len(pairs), len(judged), len(unknown), changes)
 
 

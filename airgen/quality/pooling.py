@@ -3,12 +3,9 @@
     found = judge_submissions(dataset, [Path("submissions")], Path("holes"), pipeline=Path("notes.yaml"))
     found.moves                    # scores and ranks before and after, with intervals
 
-1. The top hits of every submission that have no label are collected, in an order that depends on ids alone.
-2. The re-rankers of the pipeline's quality control vote, and its LLM judges what more than half of them rank high.
-   No judge learns which system found a passage, or at which rank.
-3. The judgments become the labels of the next version. Corpus, queries and ids stay, so no system must run again.
-
-Answers and votes are kept in the folder: a second call asks nothing, and a stopped one goes on.
+The re-rankers of the pipeline's quality control vote on the hits without a label, and its LLM judges what more than
+half of them rank high. No judge learns which system found a passage. The judgments become the labels of the next
+version. Answers and votes are kept in the folder: a second call asks nothing, and a stopped one goes on.
 """
 
 from __future__ import annotations
@@ -16,19 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from airgen.dataset.beir import BeirDataset
 from airgen.dataset.content import ModelUse, QrelRow
 from airgen.dataset.derive import check_next_version, with_more_labels
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.dataset_split import DatasetSplit
-from airgen.evaluation.measures import parse_measure, score
 from airgen.evaluation.run import Run, run_from_dict
-from airgen.evaluation.significance import resampled_means
 from airgen.keys import content_key, fingerprint, row_key, text_key
 from airgen.pipeline.control.recall import prelabel_stages, prelabels_of
 from airgen.pipeline.control.set_stage import SetWork, add_rows
@@ -40,13 +31,10 @@ from airgen.publishing.scores import Labels as PrivateLabels
 from airgen.publishing.scores import load_labels, reasons_to_refuse
 from airgen.publishing.submission import Results, Submission, reasons_of
 from airgen.publishing.withhold import pair_of
-from airgen.quality.holes import Labels, Ledger, Pair, fill, find_holes, hole_share, judge_with, write_holes
+from airgen.quality.holes import Ledger, Move, Pair, fill, find_holes, judge_with, moves, moves_table, write_holes
 from airgen.records import Recall
 from airgen.settings import ControlSettings, Pipeline, load_pipeline
 from airgen.store import Store
-from airgen.text.display import terminal_table
-
-Interval = tuple[float, float]
 
 
 def read_submissions(places: Sequence[Path], labels: PrivateLabels) -> tuple[dict[str, Run], dict[str, list[str]]]:
@@ -195,25 +183,10 @@ class Pooling:
 
     def lines(self, measure: str, version: str | None) -> list[str]:
         """For a terminal: who moved, and what was judged."""
-
-        def span(pair: Interval, digits: int = 3) -> str:
-            return f"[{pair[0]:.{digits}f}, {pair[1]:.{digits}f}]"
-
-        rows = [
-            ["system", f"{measure} before", "95 %", "after", "95 %", "change", "95 %", "rank", "95 %", "after", "95 %"]
-        ]
-        rows += [
-            [
-                one.system, f"{one.before:.3f}", span(one.before_interval),
-                f"{one.after:.3f}", span(one.after_interval), f"{one.change:+.3f}", span(one.change_interval),
-                str(one.rank_before), span(one.ranks_before, 0), str(one.rank_after), span(one.ranks_after, 0),
-            ]
-            for one in self.moves
-        ]  # fmt: skip
         moved = [one for one in self.moves if one.rank_before != one.rank_after]
         sure = [one for one in moved if one.ranks_after[1] < one.rank_before or one.ranks_after[0] > one.rank_before]
         lines = [
-            terminal_table(rows),
+            moves_table(self.moves, measure),
             f"{len(moved)} of {len(self.moves)} systems have another rank, {len(sure)} of them beyond its interval",
             f"{self.unjudged} hits without a label, {self.voted} chosen by the re-rankers, {self.judged} judged, "
             f"{self.relevant} relevant; {self.unknown} are not in the dataset",
@@ -289,61 +262,3 @@ def _provenance(settings: Pipeline | None) -> list[ModelUse]:
     return [
         ModelUse("judge of what submissions found", (judge.llm or settings.llm).model, judge.prompt) for judge in judges
     ]
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """One system before and after its holes were judged. Intervals are of 95 %, over queries that are drawn anew.
-
-    change: of the score, after less before. ranks: the interval of the rank.
-    """
-
-    system: str
-    before: float
-    after: float
-    before_interval: Interval
-    after_interval: Interval
-    change: float
-    change_interval: Interval
-    rank_before: int
-    rank_after: int
-    ranks_before: Interval
-    ranks_after: Interval
-    holes_before: float
-    holes_after: float
-
-
-def moves(runs: Mapping[str, Run], before: Labels, after: Labels, measure: str, depth: int) -> list[Move]:
-    """Every system, the best one after first. The same queries are drawn for all systems, before and after."""
-    names, wanted = sorted(runs), parse_measure(measure)
-    scores = np.stack([score(runs[name], labels, [wanted]).values[0] for labels in (before, after) for name in names])
-    drawn, count, means = resampled_means(scores), len(names), scores.mean(axis=1)
-    ranks, drawn_ranks = (
-        [_ranks(means[None, part])[0] for part in _halves(count)],
-        [_ranks(drawn[:, part]) for part in _halves(count)],
-    )
-    found = [
-        Move(
-            name,
-            float(means[at]), float(means[count + at]), _interval(drawn[:, at]), _interval(drawn[:, count + at]),
-            float(means[count + at] - means[at]), _interval(drawn[:, count + at] - drawn[:, at]),
-            int(ranks[0][at]), int(ranks[1][at]), _interval(drawn_ranks[0][:, at]), _interval(drawn_ranks[1][:, at]),
-            hole_share(runs[name], before, depth), hole_share(runs[name], after, depth),
-        )
-        for at, name in enumerate(names)
-    ]  # fmt: skip
-    return sorted(found, key=lambda one: (one.rank_after, one.system))
-
-
-def _halves(count: int) -> tuple[slice, slice]:
-    return slice(count), slice(count, None)
-
-
-def _ranks(means: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Ranks from 1, the highest mean first: (samples, systems). Equal means have the same rank."""
-    return 1 + (means[:, None, :] > means[:, :, None]).sum(axis=2)  # type: ignore[no-any-return]
-
-
-def _interval(values: NDArray[Any]) -> Interval:
-    low, high = np.quantile(values, [0.025, 0.975])
-    return float(low), float(high)

@@ -6,12 +6,6 @@
 Anchor systems run on both versions. Intervals resample queries: those of both versions together, the others of each
 version on their own. A pair of systems has turned if its order differs; it is told for certain only where the
 difference is significant in both versions (Fisher's randomisation test, Holm's correction).
-
-What `airgen suite compare` and `airgen suite contamination` print.
-
-How the ranking of a pipeline's systems has changed since the earlier version of its dataset.
-
-text = drift_since(job, "0.1")          # what `airgen study compare` says of versions/0.1 and dataset
 """
 
 from __future__ import annotations
@@ -19,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -27,22 +21,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen.dataset.beir import BeirDataset
-from airgen.dataset.files import write_text
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.dataset_split import DatasetSplit
 from airgen.evaluation.experiment import EvaluationOptions, evaluate
 from airgen.evaluation.rank_correlation import LEAST_SYSTEMS, average_ranks, kendall, spearman
-from airgen.evaluation.result import read_scores, without_nan
-from airgen.evaluation.significance import compare, resampled_means
+from airgen.evaluation.result import read_scores
+from airgen.evaluation.significance import Interval, compare, resampled_means
 from airgen.evaluation.systems import SystemSettings, load_systems
+from airgen.kept import without_nan, write_json
 from airgen.keys import file_sha256
 from airgen.pipeline.job import Job
 from airgen.publishing.suites import dataset_folders
-from airgen.quality.agreement.rankings import Side, best_third, resampled_interval
+from airgen.quality.agreement.rankings import Side, best_third
 from airgen.quality.contamination import Contamination
-from airgen.quality.judge.figures import Interval
 from airgen.records import flat_text
-from airgen.text.display import figure, json_text, p_value, terminal_table
+from airgen.study import Column, Table, columns
+from airgen.text.display import p_value
 
 Matrix = NDArray[np.float64]
 _SAMPLES = 2000
@@ -321,10 +315,7 @@ def _draws(
 
 
 def _ranking(
-    name: str,
-    old: Mapping[str, _Version],
-    new: Mapping[str, _Version],
-    draws: Mapping[str, tuple[Matrix, Matrix]],
+    name: str, old: Mapping[str, _Version], new: Mapping[str, _Version], draws: Mapping[str, tuple[Matrix, Matrix]]
 ) -> Ranking:
     sides = [_weighted([one.side for one in version.values()]) for version in (old, new)]
     resampled = [np.mean([draws[key][at] for key in version], axis=0) for at, version in enumerate((old, new))]
@@ -334,12 +325,12 @@ def _ranking(
     top = None
     if best:
         value = float(spearman(means[0][best], means[1][best]))
-        top = resampled_interval(value, spearman(resampled[0][:, best], resampled[1][:, best]))
+        top = Interval.of(value, spearman(resampled[0][:, best], resampled[1][:, best]))
     return Ranking(
         name, next(iter(old.values())).measure, sides[0].queries, sides[1].queries, sides[0].names,
         tuple(means[0].tolist()), tuple(means[1].tolist()),
-        resampled_interval(rho, spearman(resampled[0], resampled[1])),
-        resampled_interval(tau, kendall(resampled[0], resampled[1])),
+        Interval.of(rho, spearman(resampled[0], resampled[1])),
+        Interval.of(tau, kendall(resampled[0], resampled[1])),
         top,
         math.comb(len(sides[0].names), 2),
         tuple(_turned(sides[0], sides[1])),
@@ -368,40 +359,46 @@ def _turned(old: Side, new: Side) -> list[SystemsPair]:
 
 
 _EXAMPLES = 3
+_CARRIED = (
+    Column("dataset", lambda one: one.dataset),
+    Column("", lambda one: one.kind),
+    Column("old", lambda one: one.old, ","),
+    Column("new", lambda one: one.new, ","),
+    Column("same", lambda one: one.same, ","),
+    Column("other id", lambda one: one.renamed, ","),
+    Column("changed", lambda one: one.changed, ","),
+    Column("added", lambda one: one.added, ","),
+    Column("gone", lambda one: one.gone, ","),
+)
+_RANKINGS = (
+    Column("ranking", lambda one: one.name),
+    Column("queries", lambda one: f"{one.old_queries:,} -> {one.new_queries:,}"),
+    Column("Spearman", lambda one: one.spearman, ".3f"),
+    Column("Kendall", lambda one: one.kendall, ".3f"),
+    Column("best third", lambda one: one.top and one.top.value, ".3f"),
+    Column("pairs", lambda one: one.pairs),
+    Column("turned", lambda one: len(one.turned)),
+    Column("for certain", lambda one: sum(pair.significant() == "both" for pair in one.turned)),
+)
 
 
 def versions_text(found: VersionComparison) -> str:
     """What was carried over, how the anchors rank, and which pairs turned."""
-    import numpy as np
-
-    rows = [["dataset", "", "old", "new", "same", "other id", "changed", "added", "gone"]]
-    for one in found.carried:
-        counts = (one.old, one.new, one.same, one.renamed, one.changed, one.added, one.gone)
-        rows.append([one.dataset, one.kind, *(f"{count:,}" for count in counts)])
-    text = [f"split {found.split}", terminal_table(rows)]
+    text = [f"split {found.split}", Table(found.carried, _CARRIED).text()]
     for where, keys in (("old", found.only_old), ("new", found.only_new)):
         if keys:
             text.append(f"only in the {where} version: {', '.join(keys)}")
     if not found.rankings:
         return "\n".join(text)
-    rows = [
-        ["ranking", "queries", "Spearman", "95 %", "Kendall", "95 %", "best third", "pairs", "turned", "for certain"]
-    ]
-    for ranking in found.rankings:
-        certain = sum(pair.significant() == "both" for pair in ranking.turned)
-        queries = f"{ranking.old_queries:,} -> {ranking.new_queries:,}"
-        correlations = [*_shown(ranking.spearman), *_shown(ranking.kendall)]
-        turned = [str(ranking.pairs), str(len(ranking.turned)), str(certain)]
-        best = figure(ranking.top.value) if ranking.top else "–"
-        rows.append([ranking.name, queries, *correlations, best, *turned])
-    text += ["", terminal_table(rows)]
+    text += ["", Table(found.rankings, _RANKINGS).text()]
     whole = found.rankings[-1]
     ranks = [average_ranks(-np.array(means)) for means in (whole.old_means, whole.new_means)]
-    rows = [[whole.name, f"{whole.measure} old", "new", "rank old", "new"]]
-    for place in np.argsort(ranks[1], kind="stable").tolist():
-        scores = [figure(means[place], ".4f") for means in (whole.old_means, whole.new_means)]
-        rows.append([whole.systems[place], *scores, *(f"{rank[place]:g}" for rank in ranks)])
-    return "\n".join([*text, "", terminal_table(rows), *_pairs(found.rankings)])
+    rows = [
+        [whole.systems[at], f"{whole.old_means[at]:.4f}", f"{whole.new_means[at]:.4f}", *(rank[at] for rank in ranks)]
+        for at in np.argsort(ranks[1], kind="stable").tolist()
+    ]
+    systems = Table(rows, columns(whole.name, f"{whole.measure} old", "new", "rank old", "new", form="g"))
+    return "\n".join([*text, "", systems.text(), *_pairs(found.rankings)])
 
 
 def _pairs(rankings: Sequence[Ranking]) -> list[str]:
@@ -417,22 +414,18 @@ def _pairs(rankings: Sequence[Ranking]) -> list[str]:
     return lines
 
 
-def _shown(interval: Interval) -> list[str]:
-    return [figure(interval.value), f"{figure(interval.low)} to {figure(interval.high)}"]
-
-
 def contamination_text(found: Sequence[Contamination]) -> str:
     """Counts for each collection, and the first matches."""
-    rows = [["dataset", "collection", "queries", "exact", "near", "passages", "exact", "near"]]
-    examples = []
+    rows, examples = [], []
     for one in found:
         counts = [(part.texts, part.exact, part.near) for part in (one.queries, one.passages)]
-        rows.append([one.dataset, one.collection, *(f"{count:,}" for part in counts for count in part)])
+        rows.append([one.dataset, one.collection, *(count for part in counts for count in part)])
         for kind, part in (("query", one.queries), ("passage", one.passages)):
             for match in part.matches[:_EXAMPLES]:
                 how = "word for word" if match.exact else f"similarity {match.similarity:.2f}"
                 examples.append(f"{one.dataset}: {kind} {match.id} is {match.other} of {one.collection}, {how}")
-    return "\n".join([terminal_table(rows), *examples])
+    titles = ("dataset", "collection", "queries", "exact", "near", "passages", "exact", "near")
+    return "\n".join([Table(rows, columns(*titles, form=",")).text(), *examples])
 
 
 def drift_since(job: Job, version: str, say: Callable[[str], None] = lambda _: None) -> str:
@@ -447,5 +440,5 @@ def drift_since(job: Job, version: str, say: Callable[[str], None] = lambda _: N
         anchors = Anchors(systems, path.resolve().parent, job.directory / "drift")
     earlier = job.directory / "versions" / version
     found = compare_versions(earlier, job.dataset, anchors, split=job.pipeline.evaluate.split, say=say)
-    write_text(job.directory / "drift.json", json_text(without_nan(asdict(found)), indent=1) + "\n")
+    write_json(job.directory / "drift.json", without_nan(found))
     return f"since version {version}:\n{versions_text(found)}"

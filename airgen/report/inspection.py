@@ -1,8 +1,6 @@
-"""An inspection as one HTML page without scripts, images or anything from outside. Texts from files are escaped.
+"""An inspection as a table for the terminal, as JSON, and as one HTML page with the look of the report.
 
-It has the look of the report. Its content security policy allows nothing but the page's own style.
-
-An inspection as a table for the terminal, and as files: a page and JSON.
+The page has no scripts and nothing from outside; texts from files are escaped.
 """
 
 from __future__ import annotations
@@ -15,11 +13,12 @@ from functools import cache
 from pathlib import Path
 
 from airgen.dataset.files import write_text
-from airgen.evaluation.result import without_nan
+from airgen.kept import write_json
 from airgen.quality.inspection.finding import STATES, Finding
 from airgen.quality.inspection.inspect_dataset import Inspection
 from airgen.quality.inspection.measures import SystemRow
-from airgen.text.display import figure, html_text, json_text, one_line, terminal_table
+from airgen.study import Column, Html, Table, columns
+from airgen.text.display import html_text, one_line
 
 _MOST = 160  # characters of a text from outside
 _TAGS = {"bad": "bad", "look": "look", "good": "good", "unknown": ""}
@@ -56,17 +55,12 @@ def inspection_page(found: Inspection) -> str:
 <dl class="facts">{"".join(f"<div><dt>{term}</dt><dd>{text}</dd></div>" for term, text in facts.items())}</dl>
 </header>
 <section><h2>Findings</h2>
-<div class="table"><table class="findings">
-<thead><tr><th scope="col">State</th><th scope="col">Check</th><th scope="col" class="number">Value</th>
-<th scope="col">What was found</th></tr></thead>
-<tbody>
-{"".join(_row(one) for one in found.findings)}</tbody>
-</table></div></section>
+<div class="findings">{Table(found.findings, _FINDINGS).html()}</div></section>
 {_advice(found.findings)}
 <section><h2>Systems</h2>
 <p>{html_text(found.measure)} with its 95 % interval (bootstrap over queries). The grey line is what a random order of
 the corpus scores, {found.floor:.4f}.</p>
-<div class="table">{_systems(found.systems, found.floor)}</div>
+<div class="systems">{_systems(found)}</div>
 {_left_out(found.left_out)}</section>
 <section><h2>Languages found</h2>
 <p>Passages: {_languages(found.passage_languages)}. Queries: {_languages(found.query_languages)}.</p></section>
@@ -80,13 +74,12 @@ the corpus scores, {found.floor:.4f}.</p>
 """
 
 
-def _row(one: Finding) -> str:
-    return (
-        f'<tr><td><span class="tag {_TAGS[one.state]}">{STATES[one.state]}</span></td>'
-        f'<td class="name"><a href="#{_anchor(one)}">{html_text(one.check.title)}</a></td>'
-        f'<td class="number">{html_text(one.check.shown(one.value))}</td>'
-        f'<td class="what foreign">{html_text(one.detail, 300)}</td></tr>\n'
-    )
+_FINDINGS = (
+    Column("State", lambda one: Html(f'<span class="tag {_TAGS[one.state]}">{STATES[one.state]}</span>')),
+    Column("Check", lambda one: Html(f'<a href="#{_anchor(one)}">{html_text(one.check.title)}</a>'), left=True),
+    Column("Value", lambda one: one.check.shown(one.value)),
+    Column("What was found", lambda one: one.detail, left=True),
+)
 
 
 def _anchor(one: Finding) -> str:
@@ -120,26 +113,24 @@ def _code(text: str) -> str:
     return re.sub("`([^`]*)`", r"<code>\1</code>", html_text(text))
 
 
-def _systems(rows: Sequence[SystemRow], floor: float) -> str:
-    lines = []
-    for row in rows:
+def _systems(found: Inspection) -> str:
+    def bar(row: SystemRow) -> Html:
         left, width, mean = row.low * 100, max((row.high - row.low) * 100, 0.6), row.mean * 100
-        bar = (
+        return Html(
             '<svg viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">'
             '<rect class="rail" x="0" y="3.7" width="100" height=".6"></rect>'
-            f'<rect class="floor" x="{floor * 100:.2f}" y="0" width=".4" height="8"></rect>'
+            f'<rect class="floor" x="{found.floor * 100:.2f}" y="0" width=".4" height="8"></rect>'
             f'<rect class="range" x="{left:.2f}" y="2" width="{width:.2f}" height="4"></rect>'
             f'<rect class="mean" x="{mean - 0.25:.2f}" y="0" width=".5" height="8"></rect></svg>'
         )
-        lines.append(
-            f'<tr><td class="foreign">{html_text(row.name, _MOST)}</td><td class="number">{row.mean:.3f}</td>'
-            f'<td class="number quiet">{figure(row.low)}–{figure(row.high)}</td><td class="bar">{bar}</td></tr>\n'
-        )
-    return (
-        '<table class="systems"><thead><tr><th scope="col">System</th><th scope="col" class="number">Mean</th>'
-        f'<th scope="col" class="number">95 %</th><th scope="col">0 to 1</th></tr></thead><tbody>{"".join(lines)}'
-        "</tbody></table>"
-    )
+
+    shown = [
+        Column("System", lambda row: row.name),
+        Column("Mean", lambda row: row.mean, ".3f"),
+        Column("95 %", lambda row: (row.low, row.high), ".3f"),
+        Column("0 to 1", bar, left=True),
+    ]
+    return Table(found.systems, shown).html()
 
 
 def _left_out(lines: Sequence[str]) -> str:
@@ -170,26 +161,26 @@ main { max-width: 1040px } footer#foot { max-width: 1040px }
 .verdict.bad { border-color: var(--bad); background: var(--bad-soft) }
 .tag.look { background: var(--warn-soft); color: var(--ink) }
 .findings a { color: inherit }
-.findings .name { white-space: nowrap }
-.findings .what { color: var(--quiet) }
+.findings td:nth-child(2) { white-space: nowrap }
+.findings td:last-child { color: var(--quiet) }
 h3 .tag { font-weight: 400; vertical-align: 1px }
 ul { margin: 0 0 12px; padding-inline-start: 20px; max-width: 75ch }
 ul.ids { font-size: 14px; line-height: 20px }
-.systems { max-width: 720px } .systems .bar { width: 45%; min-width: 120px; vertical-align: middle }
-td.bar { display: table-cell; min-height: 0; padding-inline-end: 0 }
+.systems { max-width: 720px }
+.systems td:last-child { width: 45%; min-width: 120px; vertical-align: middle; padding-inline-end: 0 }
 svg { display: block; width: 100%; height: 16px }
 .rail { fill: var(--line) } .floor { fill: var(--quiet) } .range { fill: var(--c5) } .mean { fill: var(--c1) }
 dl.checks { max-width: 75ch } dl.checks dt { font-weight: 600; margin-top: 16px } dl.checks dd { margin: 0 }
 dl.checks dt:target { background: var(--mark); color: var(--mark-ink) }
 html { scroll-padding-top: 16px }
 @media (max-width: 720px) {
-  .findings, .findings tbody, .findings tr { display: block }
+  .findings table, .findings tbody, .findings tr { display: block }
   .findings thead { display: none }
   .findings tr { display: grid; grid-template-columns: 100px 1fr auto; gap: 0 12px; padding: 8px 0;
     border-bottom: 1px solid var(--line) }
   .findings td { border: 0; padding: 2px 0 }
-  .findings .name { white-space: normal } .findings .what { grid-column: 2 / -1; font-size: 14px }
-  .systems td, .systems th { padding: 6px 8px 6px 0 } .systems .bar { width: auto; min-width: 72px }
+  .findings td:nth-child(2) { white-space: normal } .findings td:last-child { grid-column: 2 / -1; font-size: 14px }
+  .systems td, .systems th { padding: 6px 8px 6px 0 } .systems td:last-child { width: auto; min-width: 72px }
 }
 @media print { .verdict { border: 1px solid var(--line) } }
 """
@@ -199,18 +190,17 @@ def write_inspection(found: Inspection, out: Path) -> list[Path]:
     """Write `inspect.html` and `inspect.json` to the folder `out`, which is made. Older ones are replaced."""
     out.mkdir(parents=True, exist_ok=True)
     write_text(out / "inspect.html", inspection_page(found))
-    write_text(out / "inspect.json", json_text(without_nan(found.as_dict(), 6), indent=1) + "\n")
+    write_json(out / "inspect.json", found.as_dict())
     return [out / "inspect.html", out / "inspect.json"]
 
 
 def inspection_text(found: Inspection) -> str:
     """The table of findings, what to do about those that are not good, and the verdict."""
-    rows = [["", "check", "value", "what was found"]]
-    rows += [
-        [STATES[one.state], one.check.title, one.check.shown(one.value), one_line(one.detail, 90)]
+    rows = [
+        (STATES[one.state], one.check.title, one.check.shown(one.value), one_line(one.detail, 90))
         for one in found.findings
     ]
-    parts = [terminal_table(rows, left=(0, 1, 3))]
+    parts = [Table(rows, columns("", "check", "value", "what was found", left=(1, 3))).text()]
     for one in found.findings:
         if one.state in ("bad", "look"):
             limits = one.check.limits

@@ -8,7 +8,6 @@ Figures of a job come from its work database, whatever its state; those of a dat
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -19,7 +18,7 @@ import numpy as np
 from airgen.dataset.content import FunnelStep, ModelUse
 from airgen.errors import AirgenError
 from airgen.evaluation.rank_correlation import average_ranks, spearman
-from airgen.evaluation.result import without_nan
+from airgen.kept import DAMAGE, read_json, without_nan
 from airgen.pipeline.assemble import provenance
 from airgen.pipeline.engines import money
 from airgen.pipeline.generate import Accepted
@@ -208,7 +207,7 @@ def _agreement(source: ReportSource) -> dict[str, Any] | None:
     if source.public or source.home is None:
         return None
     try:
-        value = json.loads((source.home / "agreement" / "agreement.json").read_text("utf-8"))
+        value = read_json(source.home / "agreement" / "agreement.json")
         gains = [
             RankGain(str(one["system"]), str(one["family"]), float(one["human"]), float(one["generated"]))
             for one in value["rank_gains"]
@@ -217,7 +216,7 @@ def _agreement(source: ReportSource) -> dict[str, Any] | None:
         names = ("collection", "measure", "queries", "split_half", "same_size_human", "notes")
         found = {name: value[name] for name in names}
         scores = {side: dict(value["scores"][side]) for side in ("human", "generated")}
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+    except DAMAGE:
         return None  # there is none, or it is damaged
     rows = [_slope(one, scores["human"].get(one.system), scores["generated"].get(one.system)) for one in gains]
     title = f"Ranks of {len(gains)} systems on {found['collection']}"

@@ -24,7 +24,7 @@ from typing import Any
 
 from airgen.dataset.files import building, whole_file
 from airgen.errors import UsageError
-from airgen.evaluation.result import without_nan
+from airgen.kept import without_nan
 from airgen.records import SURROGATE
 from airgen.text.display import html_text
 

@@ -1,6 +1,4 @@
-"""Texts of many documents by id, in a temporary file: a report needs a few of a large corpus at a time.
-
-The queries of a report: a table of all of them, and the life of each, in blocks.
+"""The queries of a report: a table of all of them, and the life of each, in blocks.
 
 `d0/queries` has one list for each column of the table, all of one length. The life of query number n is element
 n % 32 of the list `d0/lives-XXX`, where XXX is n // 32. Documents have the ids that they have in the dataset.

@@ -1,10 +1,4 @@
-"""The audit in a report: the pairs of the sample that `airgen audit sample` drew, as people are to see them.
-
-    audit_part(source)    # {"key", "dataset", "levels", "items": [{"query", "document", "text", "title", "body"}], ...}
-
-It has no label, level or decision. `key` is None where no sample was drawn.
-
-Write a report: the summary, the queries, and the parts that other modules make.
+"""Write a report: the summary, the queries, and the parts that other modules make.
 
 A part is a function of a source whose value goes to `data/KEY/NAME.js`, which one page reads. It stands in `PARTS`. It
 returns None where it has nothing to say.

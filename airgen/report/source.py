@@ -1,19 +1,8 @@
-"""What a report is about: a dataset, the job that made it (which may be running), and the ranks of systems on it.
-
-A job that may be running: whether it is, and its work database, of which a running job needs a copy.
-
-Where a system ranks the documents of each query: the first hits of its run, and the ranks of labelled documents.
-
-    found = ranks_of(result, labels)
-    found["q1"].top                     # ("p7", "p2", ...)
-    found["q1"].ranks                   # {"p7": 1, "p9": 84}
-
-A run has a thousand hits for each query and a report shows few of them, so DuckDB reads the file and gives these alone.
-
-What a report is about: one dataset, the job that made it, and the results of systems on it.
+"""What a report is about: one dataset, the job that made it (which may be running), and the results of systems on it.
 
     source.dataset, source.results, source.job
-    source.labels("dev")           # {query id: {passage id: label}}
+    source.labels("dev")                        # {query id: {passage id: label}}
+    ranks_of(result, labels)["q1"].ranks        # {"p7": 1, "p9": 84}
 
 A source says what may be shown. In the public form the labels of withheld splits do not exist for whoever asks it, and
 neither do the job, the lineage and scores by query of these splits, so no part of a report can tell them.

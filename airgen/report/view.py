@@ -1,17 +1,11 @@
-"""What a running job does, by its status file alone: the work database belongs to the process that writes it.
+"""The live view: a report that is served on this machine, and follows the jobs that it is about.
 
-    follow(Path("runs/python-reference"))    # {"state": "running", "stages": [...], "spent_usd": 0.12, ...}
+    view = View(["pipelines/quickstart.yaml"], folder)
+    with serving(view) as address:
+        view.watch(threading.Event())    # until Ctrl-C; a job that has ended is reported on anew
 
-The file is another process's, so every value is checked and bounded.
-
-The live view: a report that is served on this machine, and follows the jobs that it is about.
-
-    with TemporaryDirectory() as folder:
-        view = View(["pipelines/quickstart.yaml"], Path(folder))
-        with serving(view) as address:
-            view.watch(threading.Event())    # until Ctrl-C; a job that has ended is reported on anew
-
-For the job it is read-only: it writes to its own folder, and people's answers to the audit's.
+What a running job does is known by its status file alone, which is another process's: every value is checked and
+bounded. The view writes to its own folder, and people's answers to the audit's.
 """
 
 from __future__ import annotations
@@ -39,10 +33,7 @@ _TOKENS = ("calls", "from_disk", "prompt_tokens", "cached_tokens", "completion_t
 
 
 def follow(
-    directory: Path,
-    labels: Mapping[str, str] | None = None,
-    *,
-    clock: Callable[[], float] = time.time,
+    directory: Path, labels: Mapping[str, str] | None = None, *, clock: Callable[[], float] = time.time
 ) -> dict[str, Any]:
     """The state of the job in a work directory, as plain values. `labels`: names of its steps, in their order.
 

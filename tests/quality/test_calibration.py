@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airgen.errors import UsageError
-from airgen.quality.judge.assess import Opinion, as_dict, assess, assessments_markdown, fit, predict
+from airgen.quality.judge.assess import Opinion, assess, assessments_table, fit, predict
 from airgen.quality.judge.figures import (
     CalibrationPair,
     auc,
@@ -24,6 +24,7 @@ from airgen.quality.judge.figures import (
     noise_floor,
     select_pairs,
 )
+from airgen.study import body
 
 
 def collection(queries: int = 6) -> tuple[dict[str, dict[str, float]], dict[str, list[str]]]:
@@ -191,7 +192,7 @@ def test_an_assessment_by_hand() -> None:
     assert found.error == pytest.approx(
         expected_calibration_error(np.array(said), np.array([p.relevant for p in pairs]))
     )
-    text = assessments_markdown([found])
+    text = "\n\n".join(body(assessments_table([found])))
     assert "| toy | 4 + 2 + 2 | 0.88 (" in text and "| level 0 | level 1 |" in text
 
 
@@ -202,8 +203,8 @@ def test_refusals_are_counted_and_a_judge_that_only_refuses_has_no_figures() -> 
     assert some.auc["judged"] is None and some.error is None
     assert some.confusion["2"] == {"relevant": 3}
     none = assess("toy", pairs, [None] * 8)
-    assert none.refused == 8 and as_dict(none)["kappa"]["value"] is None
-    assert "8 refused" in assessments_markdown([none])
+    assert none.refused == 8 and none.as_dict()["kappa"]["value"] is None
+    assert "8 refused" in "\n\n".join(body(assessments_table([none])))
 
 
 def test_platts_scaling_mends_a_judge_that_is_sure_of_too_much() -> None:
@@ -219,7 +220,7 @@ def test_platts_scaling_mends_a_judge_that_is_sure_of_too_much() -> None:
 @pytest.mark.parametrize("name", ["a|b", "<script>x</script>", "two\nlines"])
 def test_names_of_collections_cannot_break_the_report(name: str) -> None:
     pairs = pairs_of("rururu")
-    text = assessments_markdown([assess(name, pairs, [Opinion(1.0 * p.relevant) for p in pairs])])
+    text = "\n\n".join(body(assessments_table([assess(name, pairs, [Opinion(1.0 * p.relevant) for p in pairs])])))
     assert "<script>" not in text
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert len({line.replace("\\|", "").count("|") for line in rows[:3]}) == 1

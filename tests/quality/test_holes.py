@@ -9,7 +9,7 @@ from command_line import call
 
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation import run_from_dict, write_run
-from airgen.quality.holes import Ledger, before_and_after, fill, find_holes
+from airgen.quality.holes import Ledger, fill, find_holes, moves
 
 QRELS = {"q1": {"a": 1, "b": 0}, "q2": {"c": 1}}
 LEXICAL = run_from_dict({"q1": {"a": 3.0, "b": 2.0}, "q2": {"c": 1.0}})
@@ -27,15 +27,15 @@ def test_holes_are_per_query_and_in_an_order_that_tells_nothing():
 def test_judging_the_holes_turns_the_ranking_by_hand():
     filled = fill(QRELS, {("q1", "x"): 1.0, ("q2", "a"): 1.0, ("q1", "a"): 0.0})
     assert filled["q1"] == {"a": 1, "b": 0, "x": 1.0}  # what was judged before stays
-    changes = before_and_after({"lexical": LEXICAL, "dense": DENSE}, QRELS, filled, "R@2", 2)
+    changes = moves({"lexical": LEXICAL, "dense": DENSE}, QRELS, filled, "R@2", 2)
     assert [(change.system, change.rank_before, change.rank_after) for change in changes] == [
         ("dense", 1, 1),
-        ("lexical", 2, 2),
+        ("lexical", 1, 2),  # equal scores share a rank
     ]
     dense, lexical = changes
     assert (lexical.before, lexical.after) == (1.0, 0.5)
     assert (dense.before, dense.after) == (1.0, 1.0)
-    assert (dense.hole_before, dense.hole_after, lexical.hole_before) == (0.5, 0.0, 0.0)
+    assert (dense.holes_before, dense.holes_after, lexical.holes_before) == (0.5, 0.0, 0.0)
 
 
 def test_the_ledger_asks_once_and_survives_a_torn_line(tmp_path):

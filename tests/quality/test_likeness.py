@@ -11,7 +11,7 @@ from command_line import call
 from numpy.typing import NDArray
 
 from airgen.errors import UsageError
-from airgen.quality.diversity.likeness import likeness, likeness_rows
+from airgen.quality.diversity.likeness import likeness, likeness_table
 
 REAL = [f"{word} prices" for word in ("tea", "salt", "rope", "wool", "tin", "oats", "flax", "hemp", "rye", "peat")]
 
@@ -36,15 +36,16 @@ def test_figures_by_hand() -> None:
     assert found.nearest is not None and found.nearest_real is not None and found.nearest_real > found.nearest
     assert found.covered is not None and found.covered_by_real is not None
     assert found.covered <= found.covered_by_real and found.covered_by_real >= 0.75
-    rows = likeness_rows([found])
-    assert rows[0] == ["", "mine", "real"] and ["copies of real ones", "2", ""] in rows
+    table = likeness_table([found])
+    assert [column.title for column in table.columns] == ["", "mine", "real"]
+    assert ["copies of real ones", "2", ""] in table.cells()
     same = likeness("same", REAL, REAL, "en", Letters())
     assert (same.form_distance, same.length_distance, same.copies) == (0.0, 0.0, 10)
 
 
 def test_meanings_need_an_embedder_and_figures_need_ten_queries() -> None:
     found = likeness("mine", ["tea prices"], REAL, "en")
-    assert found.nearest is None and found.covered is None and likeness_rows([found])
+    assert found.nearest is None and found.covered is None and likeness_table([found]).cells()
     with pytest.raises(UsageError, match="9 real queries are too few"):
         likeness("mine", ["tea prices"], REAL[:9], "en")
 

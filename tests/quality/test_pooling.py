@@ -21,7 +21,8 @@ from airgen.llms.base import Request
 from airgen.publishing.scores import load_labels
 from airgen.publishing.submission import NO_RERANKER, Results, pack
 from airgen.publishing.withhold import public_part
-from airgen.quality.pooling import moves, read_submissions
+from airgen.quality.holes import moves
+from airgen.quality.pooling import read_submissions
 
 __all__ = ["asked", "no_flush"]
 

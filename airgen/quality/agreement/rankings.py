@@ -4,13 +4,9 @@
     found = agree(human, generated, weakened={"lsa-10"})
     found.all.spearman                           # Interval(value=0.82, low=0.61, high=0.91)
 
-Intervals resample the queries of both sides, each on its own: they say how much the figure would change with other
-queries of the same kind. Noise only lowers a rank correlation, so resampled values are lower than the observed one on
-average, and an interval need not be centred on it. If all systems score alike on a side, the figure is NaN.
-
-Why two rankings differ: over-rated systems, saturation, words copied into queries, and circularity.
-
-gains = rank_gains(human, generated, family_of)      # positive: the generated side ranks the system higher
+Intervals resample the queries of both sides, each on its own. Noise only lowers a rank correlation, so an interval need
+not be centred on its value. If all systems score alike on a side, the figure is NaN. The rest says why two rankings
+differ: over-rated systems, saturation, words copied into queries, and circularity.
 """
 
 from __future__ import annotations
@@ -25,8 +21,7 @@ from numpy.typing import NDArray
 from airgen.dataset.beir import BeirQuery
 from airgen.errors import UsageError
 from airgen.evaluation.rank_correlation import LEAST_SYSTEMS, average_ranks, kendall, spearman, spearman_p
-from airgen.evaluation.significance import compare, resampled_means
-from airgen.quality.judge.figures import Interval
+from airgen.evaluation.significance import Interval, compare, resampled_means
 from airgen.retrievers.base import Corpus
 from airgen.text.near_duplicates import borrowed
 
@@ -139,8 +134,8 @@ def correlate(human: Side, generated: Side, *, samples: int = 2000, seed: int = 
     rho, tau = spearman(human.means, generated.means), kendall(human.means, generated.means)
     return Correlation(
         len(human.names),
-        resampled_interval(float(rho), spearman(left, right)),
-        resampled_interval(float(tau), kendall(left, right)),
+        Interval.of(float(rho), spearman(left, right)),
+        Interval.of(float(tau), kendall(left, right)),
         spearman_p(human.means, generated.means),
     )
 
@@ -254,15 +249,6 @@ def _orders(total: int, rounds: int, seed: int) -> list[NDArray[np.int64]]:
 def _means(side: Side, orders: Sequence[NDArray[np.int64]], part: slice) -> Matrix:
     """The systems' means over that part of each order of the queries, float64 (orders, systems)."""
     return np.array([side.scores[:, order[part]].mean(axis=1) for order in orders])
-
-
-def resampled_interval(value: float, resampled: Matrix) -> Interval:
-    """A figure with the range of the middle 95 % of its resampled values; NaN values are left out."""
-    found = resampled[~np.isnan(resampled)]  # a draw in which all scores are equal is NaN
-    if math.isnan(value) or not len(found):
-        return Interval(value, math.nan, math.nan)
-    low, high = np.quantile(found, [0.025, 0.975])
-    return Interval(value, float(low), float(high))
 
 
 PERFECT = 1 - 1e-9

@@ -1,13 +1,4 @@
-"""The report of an agreement, and its charts.
-
-Charts of an agreement report: ranks on both sides, scores on both sides, and the paper's Figure 3.
-
-The report of `airgen agree`: what was compared, every figure with its interval, and what the figures cannot say.
-
-report.as_dict()             # JSON: no NaN, an undefined figure is null
-report.markdown()            # for people
-report.write(folder)         # agreement.json, agreement.md and three charts
-"""
+"""What `airgen agree` found: every figure with its interval, and charts (the last is the paper's Figure 3)."""
 
 from __future__ import annotations
 
@@ -31,8 +22,8 @@ from airgen.evaluation.charts import (
     panels_chart,
     titled,
 )
-from airgen.evaluation.result import without_nan, write_json
 from airgen.evaluation.significance import bootstrap_interval
+from airgen.kept import without_nan, write_json
 from airgen.quality.agreement.rankings import (
     Circularity,
     Correlation,
@@ -44,8 +35,8 @@ from airgen.quality.agreement.rankings import (
     Side,
     family_gains,
 )
-from airgen.quality.judge.figures import Interval
-from airgen.text.display import figure, markdown_table, md, p_value
+from airgen.study import Column, P, Study, Table, columns, shown, write_lines
+from airgen.text.display import figure, md, p_value
 
 
 def ranks_chart(
@@ -194,34 +185,17 @@ class AgreementReport:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values; NaN is None."""
-        found = {
-            "collection": self.collection,
-            "pipeline": self.pipeline,
-            "sources": self.sources,
-            "measure": self.measure,
+        names = ("collection", "pipeline", "sources", "measure", "weakened", "families", "variants", "competitors",
+                 "saturation", "circularity", "leave_one_out", "notes")  # fmt: skip
+        found = {name: getattr(self, name) for name in names} | {
             "queries": {"human": self.human.queries, "generated": self.generated.queries},
-            "scores": {
-                "human": self.human.by_name,
-                "generated": self.generated.of(self.human.names).by_name,
-            },
-            "weakened": self.weakened,
-            "families": self.families,
-            "variants": self.variants,
+            "scores": {"human": self.human.by_name, "generated": self.generated.of(self.human.names).by_name},
             "split_half": self.reliability,
             "same_size_human": {"queries": self.ceiling.queries, "mean": self.ceiling.mean},
-            "resamplings": {
-                **asdict(self.resamplings),
-                "mean": self.resamplings.mean,
-                "mean_p": self.resamplings.mean_p,
-            },
-            "competitors": self.competitors,
+            "resamplings": {**asdict(self.resamplings), "mean": self.resamplings.mean},
             "rank_gains": [{**asdict(one), "gain": one.gain} for one in self.gains],
             "family_gains": {name: gain for name, (_, gain) in family_gains(self.gains).items()},
-            "saturation": self.saturation,
             "lexical_overlap": self.overlap,
-            "circularity": self.circularity,
-            "leave_one_out": self.leave_one_out,
-            "notes": self.notes,
         }
         plain: dict[str, Any] = without_nan(found)
         return plain
@@ -230,9 +204,8 @@ class AgreementReport:
         """Write `agreement.json`, `agreement.md` and three charts into a folder."""
         from airgen.evaluation.charts import save_svg
 
-        folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / "agreement.json", self.as_dict())
-        (folder / "agreement.md").write_text(self.markdown(), encoding="utf-8", errors="backslashreplace")
+        write_lines(folder / "agreement.md", self.markdown())
         generated, name = self.generated.of(self.human.names), self.collection
         drawings = {
             "ranks": ranks_chart(self.gains, title=f"{name}: ranks of {len(self.gains)} systems"),
@@ -249,99 +222,68 @@ class AgreementReport:
             save_svg(chart, folder / f"{stem}.svg")
 
     def markdown(self) -> str:
-        """The report for people; text from outside is escaped."""
-        parts = [
-            f"# {md(self.collection)}: does {md(self.pipeline)} rank systems as people do?",
-            f"{len(self.human.names)} systems by {md(self.measure)}; {self.human.queries} human queries, "
-            f"{self.generated.queries} generated from {_SOURCES.get(self.sources, md(self.sources))}. "
-            "Intervals are 95 % bootstrap intervals over the queries of both sides. Resampling only lowers a rank "
-            "correlation, so an interval can lie below its value. "
-            f"Weakened on purpose: {', '.join(map(md, self.weakened)) or 'none'}.",
-            *(f"> {md(note)}" for note in self.notes),
-            "## Agreement\n\n" + self._variants(),
-            "## For comparison\n\n" + self._comparisons(),
-            "## Scores (the paper's Table 5)\n\n" + self._scores(),
-            "## Over-rated families\n\n" + self._families(),
-            "## Difficulty and copied words\n\n" + self._sides(),
-            "## Circularity\n\n" + self._circularity(),
-            "Charts: [ranks](ranks.svg), [scores](scores.svg), [draws of queries](resamplings.svg).",
+        """The report for people."""
+        families = [(name, *found) for name, found in family_gains(self.gains).items()]
+        sides = [(side, one, self.overlap.get(side)) for side, one in self.saturation.items()]
+        return Study(
+            f"{self.collection}: does {self.pipeline} rank systems as people do?",
+            [
+                f"{len(self.human.names)} systems by {md(self.measure)}; {self.human.queries} human queries, "
+                f"{self.generated.queries} generated from {_SOURCES.get(self.sources, md(self.sources))}. "
+                "Intervals are 95 % bootstrap intervals over the queries of both sides. Resampling only lowers a rank "
+                "correlation, so an interval can lie below its value. "
+                f"Weakened on purpose: {', '.join(map(md, self.weakened)) or 'none'}.",
+                *(f"> {md(note)}" for note in self.notes),
+                "## Agreement",
+                Table(self.variants, _VARIANTS),
+                f"Separated pairs, of all {self.variants[0].agreement.pairs.pairs}: the difference is significant on "
+                "the human side (Fisher's randomisation test, Holm's correction, .05). Contradicted: it is significant "
+                "on the generated side in the opposite order.",
+                "## For comparison",
+                Table(self._comparisons(), columns("Spearman of", "value", "")),
+                "## Scores (the paper's Table 5)",
+                Table(self._scores(), columns("system", "family", "human", "generated", "human rank", "generated rank",
+                                              "gain", left=[1])),
+                "## Over-rated families",
+                Table(families, columns("family", "systems", "mean rank gain", form="+.1f")),
+                "## Difficulty and copied words",
+                Table(sides, _SIDES),
+                "## Circularity",
+                *self._circularity(),
+                "Charts: [ranks](ranks.svg), [scores](scores.svg), [draws of queries](resamplings.svg).",
+            ],
+        ).markdown()  # fmt: skip
+
+    def _comparisons(self) -> list[tuple[str, str, str]]:
+        found = [
+            (f"split halves of the {name} queries", _figure(value), "") for name, value in self.reliability.items()
         ]
-        return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
-
-    def _variants(self) -> str:
-        header = ["labels", "queries", "positives a query", "Spearman", "p", "Kendall", "Spearman without the weakened"]
-        header.append("Spearman of the best third")
-        rows = []
-        for one in self.variants:
-            every, pairs = one.agreement.all, one.agreement.pairs
-            strong, top = one.agreement.strong, one.agreement.top
-            rows.append(
-                [
-                    md(one.name), str(one.agreement.queries), _figure(one.positives), _interval(every.spearman),
-                    p_value(every.p), _interval(every.kendall), _interval(strong.spearman) if strong else "–",
-                    _interval(top.spearman) if top else "–",
-                    f"{pairs.same} of {pairs.separated}", str(pairs.contradicted),
-                ]
-            )  # fmt: skip
-        return markdown_table([*header, "separated pairs in order", "contradicted"], rows) + (
-            f"\nSeparated pairs, of all {self.variants[0].agreement.pairs.pairs}: the difference is significant on the "
-            "human side (Fisher's randomisation test, Holm's correction, .05). Contradicted: it is significant on the "
-            "generated side in the opposite order.\n"
-        )
-
-    def _comparisons(self) -> str:
-        rows = [[f"split halves of the {name} queries", _figure(value), ""] for name, value in self.reliability.items()]
-        rows.append([f"{self.ceiling.queries} human queries against the others", _figure(self.ceiling.mean), ""])
-        low, high = _span(self.resamplings.values)
+        found.append((f"{self.ceiling.queries} human queries against the others", _figure(self.ceiling.mean), ""))
+        known = [value for value in self.resamplings.values if not math.isnan(value)] or [math.nan]
+        reach = f"{_figure(min(known))} to {_figure(max(known))}, mean p {p_value(self.resamplings.mean_p)}"
         drawn = f"{len(self.resamplings.values)} draws of {self.resamplings.queries} generated queries (Figure 3)"
-        mean_p = p_value(self.resamplings.mean_p)
-        rows.append([drawn, _figure(self.resamplings.mean), f"{low} to {high}, mean p {mean_p}"])
-        rows += [
-            [
-                f"another collection's human ranking: {md(one.name)} ({one.correlation.systems} systems)",
-                _figure(one.correlation.spearman.value),
-                _bounds(one.correlation.spearman),
-            ]
-            for one in self.competitors
-        ]
-        return markdown_table(["Spearman of", "value", ""], rows)
+        found.append((drawn, _figure(self.resamplings.mean), reach))
+        for one in self.competitors:
+            name = f"another collection's human ranking: {one.name} ({one.correlation.systems} systems)"
+            value, _, bounds = shown(one.correlation.spearman, ".2f").partition(" ")
+            found.append((name, value, bounds))
+        return found
 
-    def _scores(self) -> str:
+    def _scores(self) -> list[list[str]]:
         human, generated = self.human.by_name, self.generated.by_name
-        rows = [
+        return [
             [
-                md(gain.system) + (" (weakened)" if gain.system in self.weakened else ""), md(gain.family),
+                gain.system + (" (weakened)" if gain.system in self.weakened else ""), gain.family,
                 f"{human[gain.system]:.4f}", f"{generated[gain.system]:.4f}", f"{gain.human:g}", f"{gain.generated:g}",
                 f"{gain.gain:+g}",
             ]
             for gain in self.gains
         ]  # fmt: skip
-        return markdown_table(["system", "family", "human", "generated", "human rank", "generated rank", "gain"], rows)
 
-    def _families(self) -> str:
-        rows = [
-            [md(name), str(count), f"{gain:+.1f}"] for name, (count, gain) in family_gains(self.gains).items()
-        ]  # fmt: skip
-        return markdown_table(["family", "systems", "mean rank gain"], rows)
-
-    def _sides(self) -> str:
-        rows = []
-        for side, one in self.saturation.items():
-            words = self.overlap.get(side)
-            rows.append(
-                [
-                    md(side), f"{one.median:.3f}", f"{one.solved:.0%}", f"{one.failed:.0%}",
-                    figure(words.mean, ".0%") if words else "–", figure(words.whole, ".0%") if words else "–",
-                ]
-            )  # fmt: skip
-        header = ["queries", "median system", "solved by most systems", "solved by none", "stems in the positive"]
-        return markdown_table([*header, "all stems in the positive"], rows)
-
-    def _circularity(self) -> str:
+    def _circularity(self) -> list[str | Table]:
         found = self.circularity
-        if not found.involved:
-            lines = ["No system under test shares a model with quality control."]
-        else:
+        lines: list[str | Table] = ["No system under test shares a model with quality control."]
+        if found.involved:
             shared = ", ".join(f"{md(name)} ({md(', '.join(own))})" for name, own in sorted(found.involved.items()))
             lines = [
                 f"Systems that share a model with recall or votes: {shared}.",
@@ -349,31 +291,36 @@ class AgreementReport:
                 f"{_figure(found.others, '+.1f')}; a random group of that size gains as much with "
                 f"p = {_figure(found.p, '.3f')}.",
             ]
-        if self.leave_one_out:
-            rows = [
-                [md(one.system), md(", ".join(one.without)), f"{one.human:g}", f"{one.generated:g}", f"{one.alone:g}"]
-                for one in self.leave_one_out
-            ]
-            table = markdown_table(["system", "control without", "human rank", "generated rank", "left out"], rows)
-            lines.append(f"Ranks by labels that were made without the models of the system:\n\n{table}")
-        return "\n\n".join(lines)
-
-
-_SOURCES = {"positives": "documents with a human positive label", "any": "any documents"}
-
-
-def _interval(found: Interval) -> str:
-    return "undefined" if math.isnan(found.value) else f"{found.value:.2f} {_bounds(found)}".strip()
-
-
-def _bounds(found: Interval) -> str:
-    return "" if math.isnan(found.low) else f"[{found.low:.2f}, {found.high:.2f}]"
+        if not self.leave_one_out:
+            return lines
+        rows = [(one.system, ", ".join(one.without), one.human, one.generated, one.alone) for one in self.leave_one_out]
+        titles = ("system", "control without", "human rank", "generated rank", "left out")
+        lines.append("Ranks by labels that were made without the models of the system:")
+        return [*lines, Table(rows, columns(*titles, form="g", left=[1]))]
 
 
 def _figure(value: float, form: str = ".2f") -> str:
     return figure(value, form, "undefined")
 
 
-def _span(values: Sequence[float]) -> tuple[str, str]:
-    known = [value for value in values if not math.isnan(value)]
-    return (_figure(min(known)), _figure(max(known))) if known else ("undefined", "undefined")
+_SOURCES = {"positives": "documents with a human positive label", "any": "any documents"}
+_VARIANTS = (
+    Column("labels", lambda one: one.name),
+    Column("queries", lambda one: one.agreement.queries),
+    Column("positives a query", lambda one: one.positives, ".2f"),
+    Column("Spearman", lambda one: one.agreement.all.spearman, ".2f"),
+    Column("p", lambda one: one.agreement.all.p, P),
+    Column("Kendall", lambda one: one.agreement.all.kendall, ".2f"),
+    Column("Spearman without the weakened", lambda one: one.agreement.strong and one.agreement.strong.spearman, ".2f"),
+    Column("Spearman of the best third", lambda one: one.agreement.top and one.agreement.top.spearman, ".2f"),
+    Column("separated pairs in order", lambda one: f"{one.agreement.pairs.same} of {one.agreement.pairs.separated}"),
+    Column("contradicted", lambda one: one.agreement.pairs.contradicted),
+)
+_SIDES = (
+    Column("queries", lambda row: row[0]),
+    Column("median system", lambda row: row[1].median, ".3f"),
+    Column("solved by most systems", lambda row: row[1].solved, ".0%"),
+    Column("solved by none", lambda row: row[1].failed, ".0%"),
+    Column("stems in the positive", lambda row: row[2] and row[2].mean, ".0%"),
+    Column("all stems in the positive", lambda row: row[2] and row[2].whole, ".0%"),
+)

@@ -1,16 +1,11 @@
-"""The study of agreement: run the job, score the systems on both sides, compare the two rankings.
+"""The study of `airgen agree`: run the job, score the systems on both sides, compare the two rankings.
 
-The two sides of `airgen agree`: the systems on a human-labelled collection, and on what is generated from it.
+    study = AgreementStudy(job, Path("scifact"), systems, Path("pipelines"))
+    study.report(display).write(job.directory / "agreement")
 
 The collection's corpus becomes the pipeline's corpus, and its human positives are the documents that queries are
-generated from (paper, section 4.1). The job is an ordinary one in its own work directory, so it can be stopped at any
-point. Systems are run once on each set of queries. Labels that are only different (graded, soft, without control) are
-scored from the same runs.
-
-The study of `airgen agree`: run the job, run the systems on both sides, and compare the two rankings.
-
-study = AgreementStudy(job, Path("scifact"), systems, Path("pipelines"))
-study.report(display).write(job.directory / "agreement")
+generated from (paper, section 4.1). The job is an ordinary one, so it can be stopped at any point. Systems are run once
+on each set of queries; labels that are only different (graded, soft, without control) are scored from the same runs.
 """
 
 from __future__ import annotations
@@ -185,11 +180,7 @@ def scored(results: Sequence[Result], labels: Labels, measure: str) -> Side:
 
 
 def generated_sides(
-    job: Job,
-    systems: Sequence[SystemSettings],
-    folder: Path,
-    measure: str,
-    display: Display,
+    job: Job, systems: Sequence[SystemSettings], folder: Path, measure: str, display: Display
 ) -> list[GeneratedSide]:
     """The finished job's dataset, its other labels and its ablations, each with the scores of all systems.
 

@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from airgen.errors import UsageError
 from airgen.exact import log2
+from airgen.quality.judge.figures import logistic, sigmoid
 
 BATCH = 25
 """How many answers are between two looks."""
@@ -194,29 +195,13 @@ def recalibrated(probability: Floats, known: Floats, labels: Floats) -> Floats:
     if not len(labels):
         return probability
     x = _logit(known)
-    slope = np.array([0.0, 1.0])
-    rows = np.stack([np.ones_like(x), x], axis=1)
-    ridge = np.array([1.0, 4.0])
-    for _ in range(30):
-        p = _sigmoid(rows @ slope)
-        gradient = rows.T @ (p - labels) + ridge * (slope - [0.0, 1.0])
-        curvature = (rows * (p * (1 - p))[:, None]).T @ rows + np.diag(ridge)
-        step = np.linalg.solve(curvature, gradient)
-        slope = slope - np.clip(step, -1, 1)
-        if np.abs(step).max() < 1e-9:
-            break
-    found: Floats = _sigmoid(slope[0] + slope[1] * _logit(probability))
-    return found
+    start, slope = logistic(np.stack([np.ones_like(x), x], axis=1), labels, np.array([1.0, 4.0]), np.array([0.0, 1.0]))
+    return sigmoid(start + slope * _logit(probability))
 
 
 def _logit(p: Floats) -> Floats:
     p = np.clip(p, 0.005, 0.995)
     found: Floats = np.log(p / (1 - p))
-    return found
-
-
-def _sigmoid(x: Floats) -> Floats:
-    found: Floats = 1 / (1 + np.exp(-np.clip(x, -30, 30)))
     return found
 
 

@@ -1,10 +1,4 @@
-"""The audit of labels: of a dataset without its job, and of a job.
-
-The audit of a dataset without its job, such as a released one: its labels become items for people.
-
-Only the labels are known, not how they came about. So there are two kinds of pairs, and no level of a judge.
-
-The audit of a job: its decisions become items for people, and their answers go into the dataset's card.
+"""The audit of the labels of a job, or of a dataset without its job, of which only the labels are known.
 
 runs/NAME/audit/
     audit.html      for people: works without a server, saves audit-answers.json
@@ -19,10 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from airgen.dataset.beir import BeirDataset
-from airgen.dataset.files import write_text
 from airgen.dataset.manifest import load_manifest
 from airgen.dataset.write import seal
 from airgen.errors import DatasetError
+from airgen.kept import write_json
 from airgen.pipeline.control.set_stage import Pool
 from airgen.pipeline.job import Job
 from airgen.quality.audit.page import write_sample
@@ -37,7 +31,6 @@ from airgen.quality.audit.sample import (
     score,
 )
 from airgen.records import Decision
-from airgen.text.display import json_text
 
 
 def labelled_items(dataset: BeirDataset, split: str) -> list[AuditItem]:
@@ -80,7 +73,7 @@ def score_labels(home: Path, split: str, answers: Sequence[Path], folder: Path) 
             f"{folder}: {changed} of {len(sample.items)} labels are others in {home}: the sample is of another dataset "
             "or version, so draw one of this with `airgen audit sample`"
         )
-    write_text(folder / "result.json", json_text(result.as_dict(), indent=1) + "\n")
+    write_json(folder / "result.json", result.as_dict())
     return result
 
 

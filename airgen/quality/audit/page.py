@@ -1,15 +1,10 @@
-"""One person's answers in a file, given one by one from the pages of a report.
+"""The audit as one HTML page, and a person's answers in a file.
 
     runs/NAME/audit/audit-answers.json      {"key", "dataset", "answers": {"12": 3}, "others": [{...}]}
 
-`answers` are those to the sample, and `airgen audit score` reads them. An answer to any other pair, and one by a person
-who has seen the label, goes to `others`: nobody drew these pairs, a person chose them, so they say nothing about the
-share of right labels. They are in no estimate.
-
-The audit as one HTML page. It works without a server, by keyboard, and saves the answers to a JSON file.
-
-It has the texts, but not the judge's answers. Texts are data: they are in a JSON block with escaped angle brackets, and
-reach the page as text nodes only. A content security policy allows the page's own script and nothing from outside.
+The page works without a server. Texts reach it as text nodes only, and a content security policy allows its own script
+and nothing from outside. `others` are answers to pairs that a person chose, or whose label this person had seen: they
+say nothing about the share of right labels, and are in no estimate.
 """
 
 from __future__ import annotations
@@ -22,10 +17,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from airgen.dataset.files import whole_file, write_text
+from airgen.dataset.files import write_text
 from airgen.errors import DatasetError, disk_error
+from airgen.kept import DAMAGE, read_json, write_json
 from airgen.quality.audit.sample import AuditItem, AuditSample, sample_csv, sample_json
-from airgen.text.display import html_text, json_text, plain_text
+from airgen.text.display import html_text, plain_text
 
 ANSWERS = "audit-answers.json"
 _MOST = 10_000  # pairs that were chosen by hand
@@ -49,10 +45,10 @@ def saved_answers(path: Path, sample: AuditSample | None) -> dict[str, Any]:
     if not path.is_file():
         return empty
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = read_json(path)
         found = {**empty, "answers": dict(value["answers"]), "others": [asdict(one) for one in _chosen(value)]}
         known = value["key"]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except DAMAGE as error:
         raise DatasetError(f"{path}: not answers to an audit ({error}): move the file away") from error
     if found["answers"] and known != key:
         raise DatasetError(f"{path}: answers to another sample ({known}; this sample is {key}): move the file away")
@@ -83,9 +79,7 @@ def add_answer(path: Path, sample: AuditSample | None, value: Mapping[str, Any])
         if len(found["others"]) > _MOST:
             raise DatasetError(f"{path}: more than {_MOST:,} pairs outside of the sample: draw a sample instead")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(path) as fresh:
-            fresh.write_text(json_text(found, indent=1) + "\n", encoding="utf-8")
+        write_json(path, found)
     except OSError as error:
         raise disk_error(error) from error
     return found
@@ -97,7 +91,7 @@ def read_chosen(path: Path) -> list[Chosen]:
         return []
     try:
         return _chosen(json.loads(path.read_text(encoding="utf-8-sig")))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except DAMAGE as error:
         raise DatasetError(f"{path}: not answers to an audit ({error})") from error
 
 
@@ -211,12 +205,7 @@ def question_page(
 """
 
 
-LEVELS = (
-    "not relevant",
-    "superficially relevant, but actually not",
-    "somewhat relevant",
-    "relevant",
-)
+LEVELS = ("not relevant", "superficially relevant, but actually not", "somewhat relevant", "relevant")
 
 _STYLE = """
 body { font: 1rem/1.5 system-ui, sans-serif; max-width: 50rem; margin: 0 auto; padding: 1rem; color: #1a1a1a }

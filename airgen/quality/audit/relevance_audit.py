@@ -18,11 +18,10 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from airgen.dataset.files import whole_file, write_text
+from airgen.dataset.files import whole_file
 from airgen.errors import DatasetError, SettingsError, UsageError, disk_error
-from airgen.evaluation.result import without_nan
+from airgen.kept import Kept, write_json
 from airgen.keys import text_key
 from airgen.paths import data_dir
 from airgen.pipeline.control.set_stage import Pool
@@ -38,13 +37,14 @@ from airgen.quality.audit.sample import (
     load_sample,
     middle_levels,
     read_answers,
-    weighted_wilson,
+    weighted_share,
 )
 from airgen.records import Prelabel
 from airgen.settings import RELEVANCE, Pipeline
 from airgen.settings.base import parse_yaml
 from airgen.store import Store
-from airgen.text.display import figure, json_text, terminal_table
+from airgen.study import Table, columns
+from airgen.text.display import figure
 
 QUERIES, PASSAGES = 10, 5
 
@@ -54,7 +54,7 @@ BOTH, WIDER, NEITHER = "relevant by both words", "relevant by subject alone", "r
 _LABELLED = {"answer": (BOTH,), "subject": (BOTH, WIDER)}
 _ASKED = {WIDER: 3, BOTH: 1, NEITHER: 1}  # of five passages; where one kind has too few, the next ones fill up
 
-_ONE_SIDED, _TWO_SIDED = 1.644854, 1.959964  # 95 %
+_ONE_SIDED = 1.644854  # 95 %
 
 _QUESTION = "If you had asked this, should a search find this document?"
 _NOTE = (
@@ -64,7 +64,7 @@ _NOTE = (
 
 
 @dataclass(frozen=True)
-class RelevanceAudit:
+class RelevanceAudit(Kept):
     """What people's answers say of the two words.
 
     word: the one that fits, None if the answers do not tell. differ: the share of relevant passages among those that
@@ -83,17 +83,10 @@ class RelevanceAudit:
     people: int
     unanswered: int
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; NaN is None."""
-        plain: dict[str, Any] = without_nan(self)
-        return plain
-
     def as_text(self) -> str:
         """For a terminal."""
-        rows = [["besides the source", *self.figures]]
-        rows += [
-            [name, *(_shown(of[name]) for of in self.figures.values())] for name in ("precision", "recall", "agreement")
-        ]
+        names = ("precision", "recall", "agreement")
+        rows = [[name, *(_shown(of[name]) for of in self.figures.values())] for name in names]
         verdict = {
             "answer": f"`answer` fits: less than {self.cut:.2f}",
             "subject": f"`subject` fits: more than {self.cut:.2f}",
@@ -101,7 +94,7 @@ class RelevanceAudit:
         }[self.word]
         return (
             f"{self.queries} queries; {self.unanswered} passages without an answer count nowhere\n"
-            f"{terminal_table(rows)}\n"
+            f"{Table(rows, columns('besides the source', *self.figures)).text()}\n"
             f"of the passages that only `subject` calls relevant people confirm {_shown(self.differ)} (90 %), by "
             f"{self.differ.count} answers\n{verdict}; the pipeline says {self.now}"
         )
@@ -176,7 +169,7 @@ def score_relevance(job: Job, answers: Sequence[Path], folder: Path) -> Relevanc
             "drawn: draw another one with `airgen audit relevance`"
         )
     result = say(sample, people, job.pipeline.relevance)
-    write_text(folder / "result.json", json_text(result.as_dict(), indent=1) + "\n")
+    write_json(folder / "result.json", result.as_dict())
     return result
 
 
@@ -193,13 +186,13 @@ def say(sample: AuditSample, people: Sequence[Answers], now: str = "answer") -> 
         rows.append((one.kind, level >= sample.relevant_from, sample.populations.get(name, 0) / asked[name]))
     figures = {
         word: {
-            "precision": _share([(good, weight) for kind, good, weight in rows if kind in labelled]),
-            "recall": _share([(kind in labelled, weight) for kind, good, weight in rows if good]),
-            "agreement": _share([(good == (kind in labelled), weight) for kind, good, weight in rows]),
+            "precision": weighted_share([(good, weight) for kind, good, weight in rows if kind in labelled]),
+            "recall": weighted_share([(kind in labelled, weight) for kind, good, weight in rows if good]),
+            "agreement": weighted_share([(good == (kind in labelled), weight) for kind, good, weight in rows]),
         }
         for word, labelled in _LABELLED.items()
     }
-    differ = _share([(good, weight) for kind, good, weight in rows if kind == WIDER], _ONE_SIDED)
+    differ = weighted_share([(good, weight) for kind, good, weight in rows if kind == WIDER], _ONE_SIDED)
     queries = len({one.query for one in levels})  # as many sources, which are relevant by both words
     labelled = queries + math.fsum(weight for kind, _, weight in rows if kind == BOTH)
     right = queries + math.fsum(weight for kind, good, weight in rows if kind == BOTH and good)
@@ -211,14 +204,6 @@ def say(sample: AuditSample, people: Sequence[Answers], now: str = "answer") -> 
 
 def _shown(one: Proportion) -> str:
     return f"{figure(one.share, '.2f')} ({one.low:.2f}–{one.high:.2f})"
-
-
-def _share(rows: Sequence[tuple[bool, float]], z: float = _TWO_SIDED) -> Proportion:
-    """The weighted share of what is true."""
-    total = math.fsum(weight for _, weight in rows)
-    share = math.fsum(weight for good, weight in rows if good) / total if rows else math.nan
-    effective = total**2 / math.fsum(weight**2 for _, weight in rows) if rows else 0.0
-    return weighted_wilson(sum(good for good, _ in rows), len(rows), share, effective, z)
 
 
 def set_relevance(path: Path, word: str) -> None:

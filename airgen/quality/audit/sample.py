@@ -14,13 +14,14 @@ import io
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from airgen.errors import DatasetError
-from airgen.evaluation.result import without_nan
+from airgen.kept import DAMAGE, Kept, read_kept
 from airgen.keys import content_key, text_key
 from airgen.text.display import csv_text, json_text
 
@@ -83,7 +84,7 @@ class Proportion:
 
 
 @dataclass(frozen=True, slots=True)
-class AuditResult:
+class AuditResult(Kept):
     """How far people agree with the labels.
 
     overall: the share of all labels that people would confirm; each stratum is weighted by its size in the dataset.
@@ -113,11 +114,6 @@ class AuditResult:
         if self.agree is not None:
             found["people agree with each other"] = _shown(self.agree)
         return found
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; NaN is None."""
-        plain: dict[str, Any] = without_nan(asdict(self))
-        return plain
 
 
 def _shown(value: Proportion) -> str:
@@ -150,22 +146,16 @@ def draw(items: Sequence[AuditItem], count: int, *, dataset: str, relevant_from:
 
 def sample_json(sample: AuditSample) -> str:
     """The file that `load_sample` reads. It has the decisions and no texts."""
-    hidden = ("query_text", "title", "text")
-    items = [{key: value for key, value in asdict(item).items() if key not in hidden} for item in sample.items]
-    value = {"key": sample.key, "dataset": sample.dataset, "relevant_from": sample.relevant_from}
-    return json_text({**value, "populations": sample.populations, "items": items}, indent=1) + "\n"
+    items = [replace(item, query_text="", title="", text="") for item in sample.items]
+    value = asdict(replace(sample, items=tuple(items), populations=dict(sample.populations)))
+    for item in value["items"]:
+        del item["query_text"], item["title"], item["text"]
+    return json_text({"key": sample.key, **value}, indent=1) + "\n"
 
 
 def load_sample(path: Path, draw: str = "airgen audit sample") -> AuditSample:
     """The sample that the command `draw` drew. Raises DatasetError if the file is missing or is not a sample."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-        items = tuple(AuditItem(**item) for item in value["items"])
-        return AuditSample(str(value["dataset"]), int(value["relevant_from"]), items, dict(value["populations"]))
-    except FileNotFoundError:
-        raise DatasetError(f"{path}: no sample: draw one with `{draw}`") from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise DatasetError(f"{path}: not a sample of airgen audit ({error})") from error
+    return read_kept(AuditSample, path, "sample of airgen audit", f"draw one with `{draw}`")
 
 
 def sample_csv(sample: AuditSample) -> str:
@@ -200,7 +190,7 @@ def read_answers(path: Path, sample: Asked) -> dict[int, int | None]:
             if value["key"] != sample.key:
                 raise DatasetError(f"{path}: answers to another sample ({value['key']}; this sample is {sample.key})")
             rows = list(value["answers"].items())
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, csv.Error) as error:
+    except (*DAMAGE, csv.Error) as error:
         raise DatasetError(f"{path}: not answers to an audit ({error})") from error
     found: dict[int, int | None] = {}
     for number, level in rows:
@@ -230,6 +220,14 @@ def weighted_wilson(agreed: int, count: int, share: float, effective: float, z: 
     return Proportion(agreed, count, share, max(0.0, middle - reach), min(1.0, middle + reach))
 
 
+def weighted_share(rows: Sequence[tuple[bool, float]], z: float = 1.959964) -> Proportion:
+    """The share of what is true, with weights, and Wilson's interval for Kish's effective number of pairs."""
+    total = math.fsum(weight for _, weight in rows)
+    share = math.fsum(weight for good, weight in rows if good) / total if rows else math.nan
+    effective = total**2 / math.fsum(weight**2 for _, weight in rows) if rows else 0.0
+    return weighted_wilson(sum(good for good, _ in rows), len(rows), share, effective, z)
+
+
 def score(sample: AuditSample, people: Sequence[Answers]) -> AuditResult:
     """Compare the dataset's labels with people's. A pair with several answers gets the lower median of their levels.
 
@@ -243,15 +241,20 @@ def score(sample: AuditSample, people: Sequence[Answers]) -> AuditResult:
         right.append((item, (level >= cut) == item.relevant, level == item.level))
     twice = [{level >= cut for level in given} for given in levels.values() if len(given) > 1]
     judged = [same for item, _, same in right if item.level is not None]
+    answered = Counter(item.stratum for item, _, _ in right)
+
+    def grouped(names: Sequence[str], name_of: Callable[[AuditItem], str]) -> dict[str, Proportion]:
+        found = {name: [good for item, good, _ in right if name_of(item) == name] for name in names}
+        return {name: wilson(sum(of), len(of)) for name, of in found.items() if of}
+
     return AuditResult(
-        _weighted(sample, right),
-        _grouped(right, [(kind, lambda item, kind=kind: item.kind == kind) for kind in KINDS]),
-        _grouped(right, [(f"level {n}", lambda item, n=n: item.level == n) for n in range(4)]),
-        wilson(sum(judged), len(judged)),
-        len(people),
-        wilson(sum(len(one) == 1 for one in twice), len(twice)) if twice else None,
-        len(sample.items) - len(levels),
-    )
+        weighted_share([(good, sample.populations.get(item.stratum, 0) / answered[item.stratum])
+                        for item, good, _ in right]),
+        grouped(KINDS, lambda item: item.kind),
+        grouped([f"level {n}" for n in range(4)], lambda item: f"level {item.level}"),
+        wilson(sum(judged), len(judged)), len(people),
+        wilson(sum(len(one) == 1 for one in twice), len(twice)) if twice else None, len(sample.items) - len(levels),
+    )  # fmt: skip
 
 
 def middle_levels(people: Sequence[Answers]) -> dict[int, int]:
@@ -272,28 +275,3 @@ def _given(people: Sequence[Answers]) -> dict[int, list[int]]:
 
 def _middle(given: Sequence[int]) -> int:
     return sorted(given)[(len(given) - 1) // 2]
-
-
-def _grouped(right: Sequence[tuple[AuditItem, bool, bool]], groups: Sequence[tuple[str, Any]]) -> dict[str, Proportion]:
-    found = {}
-    for name, belongs in groups:
-        here = [good for item, good, _ in right if belongs(item)]
-        if here:
-            found[name] = wilson(sum(here), len(here))
-    return found
-
-
-def _weighted(sample: AuditSample, right: Sequence[tuple[AuditItem, bool, bool]]) -> Proportion:
-    """The share over all labels, with strata weighted by their size.
-
-    The interval is Wilson's for Kish's effective sample size: as many pairs as an unstratified sample of the same
-    precision would have.
-    """
-    counts: dict[str, list[bool]] = {}
-    for item, good, _ in right:
-        counts.setdefault(item.stratum, []).append(good)
-    total = sum(sample.populations.get(name, 0) for name in counts)
-    weights = {name: sample.populations.get(name, 0) / total for name in counts}
-    share = math.fsum(weights[name] * sum(good) / len(good) for name, good in counts.items())
-    effective = 1 / math.fsum(weights[name] ** 2 / len(good) for name, good in counts.items())
-    return weighted_wilson(sum(good for _, good, _ in right), len(right), share, effective)

@@ -11,7 +11,6 @@ What `airgen audit compare` prints of people's answers.
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -25,18 +24,18 @@ from numpy.typing import NDArray
 from airgen.dataset.beir import BeirDataset, read_qrels
 from airgen.dataset.files import write_text
 from airgen.errors import DatasetError, UsageError
-from airgen.evaluation.result import without_nan
 from airgen.evaluation.run import read_run
+from airgen.kept import FORMAT, read_json, read_kept, without_nan, write_json
 from airgen.keys import content_key
 from airgen.quality.audit.decision import CorrectedSystem, Favour, PairDecision, corrected, decide, favours
 from airgen.quality.audit.difference import BATCH, Pairs, draw_order, estimate, looks, rank_weights
 from airgen.quality.audit.page import question_page
 from airgen.quality.audit.sample import AuditItem, read_answers
 from airgen.quality.judge.figures import kappa
-from airgen.text.display import figure, json_text, p_value, terminal_table
+from airgen.study import Column, P, Table
+from airgen.text.display import figure
 
 DEPTH = 10
-_FORMAT = 1
 _LABEL = {True: 0.85, False: 0.15}  # the judge's probability where a dataset has labels without probabilities
 _UNLABELLED = 0.05
 _MARGIN = 0.05  # of the larger DCG@10: less does not matter
@@ -106,20 +105,9 @@ class SystemAudit:
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON; NaN and infinite values are None."""
         found = {name: value for name, value in vars(self).items() if name != "decisions"}
-        found["measure"] = f"DCG@{DEPTH}"
-        found["pairs"] = [
-            {"first": one, "second": other, **asdict(decision)} for (one, other), decision in self.decisions.items()
-        ]
-        plain: dict[str, Any] = _finite(without_nan(found))
+        pairs = [{"first": one, "second": other, **asdict(each)} for (one, other), each in self.decisions.items()]
+        plain: dict[str, Any] = without_nan({**found, "measure": f"DCG@{DEPTH}", "pairs": pairs})
         return plain
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _finite(part) for name, part in value.items()}
-    if isinstance(value, list):
-        return [_finite(part) for part in value]
-    return None if isinstance(value, float) and math.isinf(value) else value
 
 
 def draw_systems(
@@ -179,7 +167,7 @@ def draw_systems(
     out.mkdir(parents=True, exist_ok=True)
     title = f"{sample.dataset} {split}: {' or '.join(sample.systems) if len(sample.systems) == 2 else 'systems'}"
     write_text(out / "audit.html", question_page(title, sample.key, items, note=note, batch=BATCH))
-    write_text(out / "sample.json", json_text({"format": _FORMAT, "key": sample.key, **asdict(sample)}) + "\n")
+    write_json(out / "sample.json", {"format": FORMAT, "key": sample.key, **asdict(sample)}, indent=None)
     return sample
 
 
@@ -200,23 +188,18 @@ def _probabilities(dataset: BeirDataset, split: str, judge: Path | None) -> dict
 
 def load_system_sample(path: Path) -> SystemSample:
     """The sample that was drawn. Raises DatasetError if the file is missing or is not a sample of systems."""
+    advice = "draw one with `airgen audit compare` without --answers"
+    sample = read_kept(SystemSample, path, "sample of airgen audit systems", advice)
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-        if value.pop("format") != _FORMAT:
-            raise ValueError("another version of airgen wrote it")
-        key = value.pop("key")
-        value["pairs"] = tuple((str(q), str(d), float(p), tuple(map(int, r))) for q, d, p, r in value["pairs"])
-        sample = SystemSample(**{**value, "systems": tuple(value["systems"]), "judge": tuple(value["judge"])})
-        if key != sample.key or any(len(r) != len(sample.systems) or not 0 <= min(r) <= max(r) <= DEPTH
-                                    for _, _, _, r in sample.pairs):  # fmt: skip
-            raise ValueError("it was changed")
+        if read_json(path).get("key") != sample.key or any(
+            len(ranks) != len(sample.systems) or not 0 <= min(ranks) <= max(ranks) <= DEPTH
+            for _, _, _, ranks in sample.pairs
+        ):
+            raise UsageError("it was changed")
         sample.frame  # noqa: B018 - probabilities are checked here
-        return sample
-    except FileNotFoundError:
-        raise DatasetError(f"{path}: no sample: draw one with `airgen audit systems` without --answers") from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError,
-            UsageError) as error:  # fmt: skip
-        raise DatasetError(f"{path}: not a sample of airgen audit systems ({error})") from error
+    except (UsageError, ValueError) as error:
+        raise DatasetError(f"{path}: not a sample of airgen audit systems ({error}): {advice}") from error
+    return sample
 
 
 def score_systems(
@@ -267,7 +250,7 @@ def score_systems(
         sample.dataset, sample.split, sample.queries, len(people), len(labels), later, int(np.isnan(labels).sum()),
         len(same), float(kappa(twice[0], twice[1])) if twice else math.nan, decisions, ranking, favoured,
     )  # fmt: skip
-    write_text(folder / "result.json", json_text(result.as_dict(), indent=1) + "\n")
+    write_json(folder / "result.json", result.as_dict())
     return result
 
 
@@ -288,6 +271,20 @@ def _labels(sample: SystemSample, people: Sequence[Mapping[int, int | None]]) ->
 
 
 _LONGEST = 20  # decisions that are printed one by one
+_RANKING = (
+    Column("system", lambda row: row.name, left=True),
+    Column("DCG@10", lambda row: row.score, ".3f"),
+    Column("rank", lambda row: (row.low, row.high)),
+    Column("by the judge", lambda row: row.judge, ".3f"),
+    Column("by people", lambda row: row.people, ".3f"),
+    Column("±", lambda row: 1.96 * row.error, ".3f"),
+)
+_FAVOURS = (
+    Column("does the judge favour", lambda row: row.group),
+    Column("DCG@10", lambda row: row.value, "+.3f"),
+    Column("95 %", lambda row: (row.low, row.high), "+.3f"),
+    Column("p, Holm", lambda row: row.p, P),
+)
 
 
 def audit_text(found: SystemAudit) -> str:
@@ -314,21 +311,10 @@ def audit_text(found: SystemAudit) -> str:
             "says what other queries would change)"
         )
     if len(found.ranking) > 2:
-        rows = [["#", "system", "DCG@10", "rank", "by the judge", "by people", "±"]]
-        rows += [
-            [str(at), row.name, f"{row.score:.3f}", f"{row.low}" if row.low == row.high else f"{row.low}–{row.high}",
-             f"{row.judge:.3f}", f"{row.people:.3f}", f"{1.96 * row.error:.3f}"]
-            for at, row in enumerate(found.ranking, 1)
-        ]  # fmt: skip
         lines += ["", "corrected by people, as far as their answers can be told from chance:"]
-        lines.append(terminal_table(rows, left=(1,)))
+        lines.append(Table(found.ranking, [Column("#", lambda row: found.ranking.index(row) + 1), *_RANKING]).text())
     if found.favours:
-        rows = [["does the judge favour", "DCG@10", "95 %", "p, Holm"]]
-        rows += [
-            [row.group, f"{row.value:+.3f}", f"{row.low:+.3f} to {row.high:+.3f}", p_value(row.p)]
-            for row in found.favours
-        ]
-        lines += ["", terminal_table(rows)]
+        lines += ["", Table(found.favours, _FAVOURS).text()]
     return "\n".join(lines)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from airgen.dataset.manifest import load_manifest
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.result import Paths
+from airgen.kept import DAMAGE, read_json
 from airgen.registry import REGISTRY, closest
 
 _RUN = ".run.gz"
@@ -81,7 +81,6 @@ def _words(value: Any) -> Iterator[str]:
 
 def _result(results: Path, name: str) -> dict[str, Any]:
     try:
-        value = json.loads(Paths.of(results, name).json.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        return read_json(Paths.of(results, name).json)
+    except DAMAGE:
         return {}
-    return value if isinstance(value, dict) else {}

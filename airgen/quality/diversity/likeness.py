@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from airgen import models
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import UsageError
-from airgen.evaluation.result import without_nan
+from airgen.kept import Kept, write_json
 from airgen.keys import rng
 from airgen.pipeline.own_tables import read_queries
 from airgen.pipeline.stages.query import form_of
@@ -30,8 +30,8 @@ from airgen.pipeline.starter import ENGLISH, MULTILINGUAL
 from airgen.retrievers import load_embedder
 from airgen.retrievers.base import unit_rows
 from airgen.settings import QueriesSettings
+from airgen.study import Study, Table, columns
 from airgen.text.analysis import analyser
-from airgen.text.display import figure, json_text, markdown_table, md
 from airgen.text.near_duplicates import NearDuplicateIndex
 from airgen.text.words import count_words
 
@@ -48,7 +48,7 @@ class _Encoder(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Likeness:
+class Likeness(Kept):
     """The figures of one dataset. Distances are 0 (alike) to 1; `_real` are those of one half of the real ones to the
     other.
 
@@ -151,31 +151,28 @@ def _nearest(left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[n
     return np.concatenate(parts).astype(np.float64)
 
 
-def likeness_rows(found: Sequence[Likeness]) -> list[list[str]]:
-    """A header, and a row for each figure: the datasets, and the real queries among themselves."""
-    rows = [["", *(one.dataset for one in found), "real"]]
-
-    def add(name: str, values: Sequence[object], real: object) -> None:
-        rows.append([name, *map(_shown, values), _shown(real)])
-
+def likeness_table(found: Sequence[Likeness]) -> Table:
+    """A row for each figure: the datasets, and the real queries among themselves."""
     first = found[0]
-    add("queries", [one.generated for one in found], first.real)
-    add("words, mean", [one.words for one in found], first.words_real)
-    add("distance of lengths", [one.length_distance for one in found], first.length_distance_real)
-    for form in first.forms:
-        add(f"share of {form}", [one.forms[form] for one in found], first.forms_real[form])
-    add("distance of forms", [one.form_distance for one in found], first.form_distance_real)
-    add("real stems known", [one.stems for one in found], first.stems_real)
-    add("cosine of the nearest", [one.nearest for one in found], first.nearest_real)
-    add("real queries covered", [one.covered for one in found], first.covered_by_real)
-    add("copies of real ones", [one.copies for one in found], "")
-    return rows
+    names = [("words, mean", "words"), ("distance of lengths", "length_distance")]
+    later = [
+        ("distance of forms", "form_distance"),
+        ("real stems known", "stems"),
+        ("cosine of the nearest", "nearest"),
+    ]
 
+    def row(title: str, name: str) -> list[object]:
+        return [title, *(getattr(one, name) for one in found), getattr(first, f"{name}_real")]
 
-def _shown(value: object) -> str:
-    if isinstance(value, float) or value is None:
-        return figure(value, ".2f")
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    rows = [
+        ["queries", *(f"{one.generated:,}" for one in found), f"{first.real:,}"],
+        *(row(*pair) for pair in names),
+        *([f"share of {form}", *(one.forms[form] for one in found), first.forms_real[form]] for form in first.forms),
+        *(row(*pair) for pair in later),
+        ["real queries covered", *(one.covered for one in found), first.covered_by_real],
+        ["copies of real ones", *(f"{one.copies:,}" for one in found), ""],
+    ]
+    return Table(rows, columns("", *(one.dataset for one in found), "real", form=".2f"))
 
 
 _ABOUT = (
@@ -190,12 +187,9 @@ _ABOUT = (
 
 def write_likeness(out: Path, found: Sequence[Likeness]) -> dict[str, Any]:
     """Write `likeness.md` and `likeness.json` into `out`; returns the content of the latter."""
-    out.mkdir(parents=True, exist_ok=True)
-    rows = [[md(cell) for cell in row] for row in likeness_rows(found)]
-    text = f"# Generated and real queries\n\n{markdown_table(rows[0], rows[1:])}\n{_ABOUT}\n"
-    (out / "likeness.md").write_text(text, encoding="utf-8", errors="surrogatepass")
-    value: dict[str, Any] = {"datasets": [without_nan(asdict(one)) for one in found]}
-    (out / "likeness.json").write_text(json_text(value, indent=1) + "\n", encoding="utf-8", errors="surrogatepass")
+    Study("Generated and real queries", [likeness_table(found), _ABOUT]).write(out / "likeness.md")
+    value = {"datasets": [one.as_dict() for one in found]}
+    write_json(out / "likeness.json", value)
     return value
 
 

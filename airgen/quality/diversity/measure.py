@@ -1,17 +1,12 @@
-"""An LLM as labeler of query types and styles (AIR-Bench 3.2 and B.3.1), over any dataset's queries.
-
-Answers are kept in `OUT/answers.duckdb`, as those of a job are: a second run asks nothing, a stopped one goes on.
-
-How diverse a dataset's queries are, from its published files alone (AIR-Bench 3.2 and B.3; BEIR 3.1).
+"""How diverse a dataset's queries are, from its published files alone (AIR-Bench 3.2 and B.3; BEIR 3.1).
 
     profile = profile_dataset(BeirDataset.open("python-reference"))
     profile.shares["type"]["test"]             # {"question": 31, "claim": 9, ...}
     profile.overlap.rewritten                  # share of a rewritten query's stemmed words that its positive holds
 
-The kind of a query comes from its metadata, if the dataset has them, and from labels of a model, if the caller gives
-them (`airgen study diversity --label-with`). Everything else needs only queries, passages and qrels, so a collection
-labelled by people can be compared with a generated one. The original forms of rewritten queries are in
-`private/lineage.jsonl`, which a finished dataset has and a published one does not have.
+The kind of a query comes from its metadata, or from an LLM that labels it (`airgen study diversity
+--label-with`); what it answers is kept in `OUT/answers.duckdb`. The original forms of rewritten queries are in
+`private/lineage.jsonl`.
 """
 
 from __future__ import annotations
@@ -217,10 +212,7 @@ def profile_datasets(
 
 
 def profile_dataset(
-    dataset: BeirDataset,
-    *,
-    language: str | None = None,
-    labels: Mapping[str, Mapping[str, str]] | None = None,
+    dataset: BeirDataset, *, language: str | None = None, labels: Mapping[str, Mapping[str, str]] | None = None
 ) -> Profile:
     """Read a dataset once and measure it.
 

@@ -1,6 +1,4 @@
-"""Charts of a diversity report: shares of queries by attribute, and the growth of the vocabulary.
-
-The diversity report of one or more datasets: `diversity.md`, `.json`, `.csv` and charts.
+"""The diversity report of one or more datasets: `diversity.md`, `.json`, `.csv` and charts.
 
     write_diversity(Path("diversity"), [profile_dataset(BeirDataset.open(path)) for path in paths])
 
@@ -10,8 +8,10 @@ corpora is shown as in BEIR's Figure 2 and AIR-Bench's Figure 4.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,13 @@ import altair as alt
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.evaluation.charts import AnyChart, chart_names, colours, dashes, label, nothing_chart, titled
-from airgen.evaluation.result import without_nan, write_json
+from airgen.evaluation.charts import AnyChart, chart_names, label, lines_chart, titled
+from airgen.kept import without_nan, write_json
 from airgen.quality.diversity.measure import Profile
 from airgen.quality.diversity.vocabulary import Growth, jaccard_matrix
 from airgen.settings import LENGTHS
-from airgen.text.display import csv_text, distinct_names, figure, markdown_table, md
+from airgen.study import Column, Study, Table, columns, write_lines
+from airgen.text.display import csv_text, distinct_names
 
 
 def shares_chart(columns: Mapping[str, Mapping[str, int]], values: Sequence[str], *, title: str) -> AnyChart:
@@ -50,62 +51,63 @@ def growth_chart(names: Sequence[str], growths: Sequence[Growth], *, title: str)
     """The number of different words after so many words, a line for each dataset, on logarithmic axes."""
     shown = chart_names(names)
     rows = [
-        {"dataset": name, "tokens": tokens, "types": types}
+        {"name": name, "tokens": tokens, "types": types}
         for name, growth in zip(shown, growths, strict=True)
         for tokens, types in zip(growth.tokens, growth.types, strict=True)
     ]
-    if not rows:
-        return nothing_chart(title)
     scale = alt.Scale(type="log", nice=True)
-    chart = alt.Chart(alt.InlineData(values=rows)).mark_line(strokeWidth=2)
-    chart = chart.encode(
-        x=alt.X("tokens:Q", scale=scale, axis=alt.Axis(title="words (tokens)", format="~s", tickCount=6)),
-        y=alt.Y("types:Q", scale=scale, axis=alt.Axis(title="different words (types)", format="~s", tickCount=6)),
-        color=colours("dataset", shown), strokeDash=dashes("dataset", shown),
-    )  # fmt: skip
-    return titled(chart.properties(width=520, height=340), title)
+    x = alt.X("tokens:Q", scale=scale, axis=alt.Axis(title="words (tokens)", format="~s", tickCount=6))
+    y = alt.Y("types:Q", scale=scale, axis=alt.Axis(title="different words (types)", format="~s", tickCount=6))
+    return lines_chart(rows, shown, x, y, title=title, size=(520, 340))
 
 
-_SUMMARY: dict[str, Callable[[Profile], str]] = {
-    "queries": lambda profile: f"{profile.queries:,}",
-    "words": lambda profile: f"{profile.query_words.mean:.1f}",
-    "overlap": lambda profile: f"{profile.overlap.positives:.3f}",
-    "by chance": lambda profile: f"{profile.overlap.others:.3f}",
-    "original": lambda profile: figure(profile.overlap.original),
-    "rewritten": lambda profile: figure(profile.overlap.rewritten),
-    "near duplicates": lambda profile: f"{profile.duplicates.near:.1%}",
-    "Heaps b": lambda profile: figure(profile.query_growth.exponent),
-}
+_SUMMARY = (
+    Column("queries", lambda profile: profile.queries, ","),
+    Column("words", lambda profile: profile.query_words.mean, ".1f"),
+    Column("overlap", lambda profile: profile.overlap.positives, ".3f"),
+    Column("by chance", lambda profile: profile.overlap.others, ".3f"),
+    Column("original", lambda profile: profile.overlap.original, ".3f"),
+    Column("rewritten", lambda profile: profile.overlap.rewritten, ".3f"),
+    Column("near duplicates", lambda profile: profile.duplicates.near, ".1%"),
+    Column("Heaps b", lambda profile: profile.query_growth.exponent, ".3f"),
+)
+_GROWTH = tuple(
+    column
+    for part, growth in (("query ", "query_growth"), ("corpus ", "corpus_growth"))
+    for column in (
+        Column(f"{part}tokens", partial(lambda growth, one: (0, *getattr(one, growth).tokens)[-1], growth), ","),
+        Column("types", partial(lambda growth, one: (0, *getattr(one, growth).types)[-1], growth), ","),
+        Column("K", partial(lambda growth, one: getattr(one, growth).factor, growth), ".1f"),
+        Column("b", partial(lambda growth, one: getattr(one, growth).exponent, growth), ".3f"),
+    )
+)
 
 
 def write_diversity(out: Path, profiles: Sequence[Profile]) -> dict[str, Any]:
     """Write the report into `out`; returns the content of `diversity.json`. Equal datasets give equal bytes."""
     from airgen.evaluation.charts import heat_map, save_svg
 
-    out.mkdir(parents=True, exist_ok=True)
     similarity = jaccard_matrix([profile.vocabulary for profile in profiles]) if len(profiles) > 1 else None
     value = as_dict(profiles, similarity)
     write_json(out / "diversity.json", value)
-    _write(out / "diversity.csv", csv_text(["dataset", "split", "measure", "name", "value"], _long(profiles)))
+    write_lines(out / "diversity.csv", csv_text(["dataset", "split", "measure", "name", "value"], _long(profiles)))
     names = _names(profiles)
     drawings = {}
     for attribute in _attributes(profiles):
-        columns = dict(_columns(profiles, attribute))
-        values = sorted({value for counts in columns.values() for value in counts}, key=_size)
+        shares = dict(_columns(profiles, attribute))
+        values = sorted({value for counts in shares.values() for value in counts}, key=_size)
         title = f"share of queries by {attribute}"
-        drawings[f"{attribute.replace(' ', '-')}.svg"] = shares_chart(columns, values, title=title)
+        drawings[f"{attribute.replace(' ', '-')}.svg"] = shares_chart(shares, values, title=title)
     for part in ("query", "corpus"):
         title = f"vocabulary growth, {'queries' if part == 'query' else 'corpus'}"
         drawings[f"growth-{part}.svg"] = growth_chart(names, _growths(profiles, part), title=title)
     if similarity is not None:
         drawings["jaccard.svg"] = heat_map(names, similarity, title="weighted Jaccard similarity of the corpora")
-        rows = [
-            [name, *(f"{value:.6f}" for value in row)] for name, row in zip(names, similarity.tolist(), strict=True)
-        ]
-        _write(out / "jaccard.csv", csv_text(["dataset", *names], rows))
+        rows = [[name, *row] for name, row in zip(names, similarity.tolist(), strict=True)]
+        write_lines(out / "jaccard.csv", Table(rows, columns("dataset", *names, form=".6f")).csv())
     for name, chart in drawings.items():
         save_svg(chart, out / name)
-    _write(out / "diversity.md", _markdown(profiles, similarity, list(drawings)))
+    _study(profiles, similarity, list(drawings)).write(out / "diversity.md")
     return value
 
 
@@ -119,11 +121,14 @@ def as_dict(profiles: Sequence[Profile], similarity: NDArray[np.float64] | None 
     return value
 
 
-def summary_rows(profiles: Sequence[Profile]) -> list[list[str]]:
-    """A header, and a row for each dataset: the figures that fit a terminal."""
-    named = zip(_names(profiles), profiles, strict=True)
-    rows = [[name, *(cell(profile) for cell in _SUMMARY.values())] for name, profile in named]
-    return [["dataset", *_SUMMARY], *rows]
+def summary_table(profiles: Sequence[Profile]) -> Table:
+    """A row for each dataset: the figures that fit a terminal."""
+    return _named(profiles, _SUMMARY)
+
+
+def _named(profiles: Sequence[Profile], shown: Sequence[Column]) -> Table:
+    names = {id(profile): name for name, profile in zip(_names(profiles), profiles, strict=True)}
+    return Table(profiles, [Column("dataset", lambda profile: names[id(profile)]), *shown])
 
 
 def _attributes(profiles: Sequence[Profile]) -> list[str]:
@@ -153,17 +158,16 @@ def _columns(profiles: Sequence[Profile], attribute: str) -> list[tuple[str, dic
     return found
 
 
-def _shares_table(profiles: Sequence[Profile], attribute: str) -> str:
-    columns = _columns(profiles, attribute)
-    every = {value for _, counts in columns for value in counts}
-    total = {value: sum(counts.get(value, 0) for _, counts in columns) for value in every}
-    rows = []
-    for value in sorted(total, key=lambda value: (-total[value], value)):
-        cells = [
-            f"{counts.get(value, 0):,} ({counts.get(value, 0) / sum(counts.values()):.1%})" for _, counts in columns
-        ]
-        rows.append([md(value), *cells])
-    return markdown_table([attribute, *(md(title) for title, _ in columns)], rows)
+def _shares_table(profiles: Sequence[Profile], attribute: str) -> Table:
+    found = _columns(profiles, attribute)
+    total: Counter[str] = Counter()
+    for _, counts in found:
+        total.update(counts)
+    rows = [
+        [value, *(f"{of.get(value, 0):,} ({of.get(value, 0) / sum(of.values()):.1%})" for _, of in found)]
+        for value in sorted(total, key=lambda value: (-total[value], value))
+    ]
+    return Table(rows, columns(attribute, *(title for title, _ in found)))
 
 
 def _size(value: str) -> tuple[int, str]:
@@ -189,63 +193,51 @@ def _long(profiles: Sequence[Profile]) -> list[list[object]]:
     return rows
 
 
-def _markdown(profiles: Sequence[Profile], similarity: NDArray[np.float64] | None, drawings: Sequence[str]) -> str:
-    names = [md(name) for name in _names(profiles)]
-    summary = summary_rows(profiles)
-    parts = [
-        "# Diversity",
-        markdown_table(summary[0], [[name, *row[1:]] for name, row in zip(names, summary[1:], strict=True)]),
+def _study(profiles: Sequence[Profile], similarity: NDArray[np.float64] | None, drawings: Sequence[str]) -> Study:
+    shares: list[str | Table] = []
+    for name in _attributes(profiles):
+        shares += [f"## {name.capitalize()}", _shares_table(profiles, name)]
+    parts: list[str | Table] = [
+        _named(profiles, _SUMMARY),
         "Overlap: mean share of a query's stemmed words, without stop words, that its relevant passage contains. By "
         "chance: the share that another query's relevant passage contains. Original and rewritten: the overlap of "
         "rewritten queries with the passage that they were written from, before and after rewriting. Near duplicates: "
         "queries whose words have a Jaccard similarity of 0.8 or more with those of an earlier query. Heaps b: the "
         "exponent of the growth of the queries' vocabulary.",
+        *shares,
+        "## Lengths in words",
+        _named(profiles, _lengths(profiles)),
+        "## Vocabulary",
+        _named(profiles, _GROWTH),
+        "types = K tokens^b (Heaps' law), fitted from 100 tokens on, with the texts in file order.",
     ]
-    for attribute in _attributes(profiles):
-        parts += [f"## {attribute.capitalize()}", _shares_table(profiles, attribute)]
-    parts += ["## Lengths in words", _lengths_table(names, profiles), "## Vocabulary", _growth_table(names, profiles)]
     if similarity is not None:
-        rows = [[name, *(f"{v:.3f}" for v in row)] for name, row in zip(names, similarity.tolist(), strict=True)]
+        names = _names(profiles)
+        rows = [[name, *row] for name, row in zip(names, similarity.tolist(), strict=True)]
         parts += [
             "## Weighted Jaccard similarity of the corpora",
-            markdown_table(["", *names], rows),
+            Table(rows, columns("", *names, form=".3f")),
             "The words are not stemmed and stop words are kept (BEIR, appendix F). The similarity of corpora in "
             "different languages says little.",
         ]
-    parts += ["\n".join(f"![{name.removesuffix('.svg')}]({name})" for name in drawings)]
-    return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
+    return Study("Diversity", [*parts, "\n".join(f"![{name.removesuffix('.svg')}]({name})" for name in drawings)])
 
 
-def _lengths_table(names: Sequence[str], profiles: Sequence[Profile]) -> str:
+def _lengths(profiles: Sequence[Profile]) -> list[Column]:
     classes = sorted({one for profile in profiles for one in profile.length_classes})
-    rows = []
-    for name, profile in zip(names, profiles, strict=True):
-        asked, read = profile.query_words, profile.passage_words
-        shares = [f"{profile.length_classes.get(one, 0) / profile.queries:.1%}" for one in classes]
-        cells = [f"{asked.mean:.1f}", f"{asked.median:g}", f"{asked.low:.0f}–{asked.high:.0f}", *shares]
-        rows.append([name, *cells, f"{read.mean:.1f}", f"{read.median:g}"])
-    header = ["dataset", "mean", "median", "5–95 %", *classes, "passages: mean", "median"]
-    return markdown_table(header, rows)
 
+    def share(name: str, profile: Profile) -> float:
+        return profile.length_classes.get(name, 0) / profile.queries
 
-def _growth_table(names: Sequence[str], profiles: Sequence[Profile]) -> str:
-    rows = []
-    for name, profile in zip(names, profiles, strict=True):
-        cells = []
-        for growth in (profile.query_growth, profile.corpus_growth):
-            cells += [f"{(0, *counts)[-1]:,}" for counts in (growth.tokens, growth.types)]
-            cells += [figure(growth.factor, ".1f"), figure(growth.exponent)]
-        rows.append([name, *cells])
-    header = ["dataset", "query tokens", "types", "K", "b", "corpus tokens", "types", "K", "b"]
-    return (
-        markdown_table(header, rows)
-        + "\ntypes = K tokens^b (Heaps' law), fitted from 100 tokens on, with the texts in file order."
-    )
+    return [
+        Column("mean", lambda profile: profile.query_words.mean, ".1f"),
+        Column("median", lambda profile: profile.query_words.median, "g"),
+        Column("5–95 %", lambda profile: (profile.query_words.low, profile.query_words.high), ".0f"),
+        *(Column(one, partial(share, one), ".1%") for one in classes),
+        Column("passages: mean", lambda profile: profile.passage_words.mean, ".1f"),
+        Column("median", lambda profile: profile.passage_words.median, "g"),
+    ]
 
 
 def _plain(value: object) -> object:
     return "" if value is None else f"{value:.6f}" if isinstance(value, float) else value
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8", errors="surrogatepass")

@@ -78,6 +78,11 @@ def finding(name: str, value: float, detail: str, examples: Sequence[str] = ()) 
     return Finding(name, CHECKS[name].state(value), float(value), detail, tuple(examples[:5]))
 
 
+def share(name: str, hits: Sequence[str], total: int, more: str = "queries") -> Finding:
+    """The finding of a share of `total`, with the first hits as examples."""
+    return finding(name, len(hits) / (total or 1), f"{len(hits):,} of {total:,} {more}", hits)
+
+
 def not_measured(name: str, why: str) -> Finding:
     """The finding of a check that could not be made."""
     return Finding(name, "unknown", math.nan, why)

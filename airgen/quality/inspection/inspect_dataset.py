@@ -1,6 +1,4 @@
-"""The runs that a benchmark is inspected with: given ones, or those of cheap systems that are run on the spot.
-
-Everything that is measured of one split of a dataset.
+"""Everything that is measured of one split of a dataset, with given runs or those of cheap systems that run here.
 
 found = inspect_dataset(Path("scifact"), out=Path("inspect"))
 found.verdict                             # "It can be used, with care. Look at: saturation."
@@ -9,7 +7,7 @@ found.verdict                             # "It can be used, with care. Look at:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +18,9 @@ from airgen.evaluation.experiment import EvaluationOptions, evaluate, results_fo
 from airgen.evaluation.result import Paths, load_result
 from airgen.evaluation.run import Run, read_run
 from airgen.evaluation.systems import SystemSettings, load_systems, missing_needs
+from airgen.kept import FORMAT, without_nan
 from airgen.quality.contamination import Contamination, contamination
-from airgen.quality.inspection.finding import CHECKS, STATES, Finding, finding, not_measured, verdict
+from airgen.quality.inspection.finding import CHECKS, STATES, Finding, not_measured, share, verdict
 from airgen.quality.inspection.measures import (
     SystemRow,
     by_systems,
@@ -139,31 +138,16 @@ class Inspection:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON: each finding has its limits, their source and the advice."""
-        return {
-            "format": 1,
+        found = {
+            "format": FORMAT,
             **{name: getattr(self, name) for name in ("dataset", "split", "language", "task", "passages", "queries")},
             "verdict": self.verdict,
-            "findings": [
-                {
-                    "name": one.name,
-                    "title": one.check.title,
-                    "state": one.state,
-                    "value": one.value,
-                    "look": one.check.look,
-                    "bad": one.check.bad,
-                    "detail": one.detail,
-                    "meaning": one.check.meaning,
-                    "advice": one.check.advice,
-                    "source": one.check.source,
-                    "examples": list(one.examples),
-                }
-                for one in self.findings
-            ],
+            "findings": [{**asdict(one), **asdict(one.check)} for one in self.findings],
             "measure": self.measure,
             "random": self.floor,
-            "systems": list(self.systems),
-            "left_out": list(self.left_out),
-            "languages": {"passages": dict(self.passage_languages), "queries": dict(self.query_languages)},
+            "systems": self.systems,
+            "left_out": self.left_out,
+            "languages": {"passages": self.passage_languages, "queries": self.query_languages},
             "contamination": [
                 {
                     "collection": one.collection,
@@ -173,6 +157,8 @@ class Inspection:
                 for one in self.contaminations
             ],
         }  # fmt: skip
+        plain: dict[str, Any] = without_nan(found, 6)
+        return plain
 
 
 def inspect_dataset(
@@ -234,5 +220,4 @@ def _contaminated(found: Sequence[Contamination], queries: int, of_split: set[st
     matches = {match.id: match for one in found for match in one.queries.matches if match.id in of_split}
     passages = ", ".join(f"{one.collection} {len(one.passages.matches):,}" for one in found)
     examples = [f"{match.id} = {match.other}" for match in matches.values()]
-    detail = f"{len(matches):,} of {queries:,} queries; passages known there: {passages}"
-    return finding("contamination", len(matches) / queries, detail, examples)
+    return share("contamination", examples, queries, f"queries; passages known there: {passages}")

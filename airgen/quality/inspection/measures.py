@@ -1,14 +1,6 @@
-"""What scores of systems and texts of queries and passages say about a benchmark.
+"""What scores of systems, and texts of queries and passages, say about a benchmark.
 
-What the scores of systems say about a benchmark.
-
-found = by_systems(runs, labels, "nDCG@10", passages=5183)
-
-Each system is a run; what is scored is the headline measure.
-
-What the texts of queries and passages say about a benchmark: copies, leaks, labels without a text, languages.
-
-found = by_texts(DatasetSplit(BeirDataset.open("scifact"), "test", "en"))
+findings = by_texts(task) + by_systems(runs, labels, "nDCG@10", passages=5183)
 """
 
 from __future__ import annotations
@@ -30,7 +22,7 @@ from airgen.evaluation.run import Run
 from airgen.evaluation.significance import bootstrap_interval, compare, resampled_means
 from airgen.exact import log2
 from airgen.quality.agreement.rankings import Side, split_half
-from airgen.quality.inspection.finding import Finding, finding, not_measured
+from airgen.quality.inspection.finding import Finding, finding, not_measured, share
 from airgen.registry import installed
 from airgen.retrievers.base import Corpus
 from airgen.text.analysis import analyser
@@ -112,14 +104,13 @@ def _floors(
     keys = np.array(list(labels), dtype=object)
     unsolved = keys[(found == 0) & answerable].tolist()
     solved = keys[(matrix >= _PERFECT).all(axis=0)].tolist()
-    of_answerable = int(answerable.sum()) or 1
     above = (means[best] - floor) / (1 - floor) if floor < 1 else np.nan
     lexical = f"; bm25 {means[names.index('bm25')]:.3f}" if "bm25" in names else ""
     return [
         finding("random labels", above, f"{measure}: random order {floor:.4f}{lexical}; best {means[best]:.3f}"),
-        finding("unsolved", len(unsolved) / of_answerable, f"{len(unsolved):,} of {of_answerable:,} queries", unsolved),
+        share("unsolved", unsolved, int(answerable.sum())),
         finding("saturation", means[best], f"{names[best]} has {measure} {means[best]:.3f}"),
-        finding("solved by all", len(solved) / len(keys), f"{len(solved):,} of {len(keys):,} queries", solved),
+        share("solved by all", solved, len(keys)),
     ]
 
 
@@ -151,19 +142,15 @@ def _top_five(names: list[str], matrix: Matrix) -> Finding:
 
 
 def _judged(runs: Mapping[str, Run], labels: Labels) -> Finding:
-    shares = [_judged_share(run, labels) for run in runs.values()]
+    shares = []
+    for run in runs.values():
+        known = {key: min(int(length), _DEPTH) for key, length in zip(run.query_ids, run.lengths, strict=True)}
+        total = sum(known.get(key, 0) for key in labels)
+        shares.append(int((judged_hits(run, labels).rank <= _DEPTH).sum()) / total if total else 0.0)
     positives = sum(label > 0 for row in labels.values() for label in row.values()) / len(labels)
     pairs = sum(map(len, labels.values())) / len(labels)
     detail = f"{pairs:.1f} labels a query, {positives:.1f} of them above 0"
     return finding("judged", float(np.mean(shares)), detail)
-
-
-def _judged_share(run: Run, labels: Labels) -> float:
-    """The share of a run's first ten hits of labelled queries that have a label."""
-    hits = judged_hits(run, labels)
-    known = {key: min(int(length), _DEPTH) for key, length in zip(run.query_ids, run.lengths, strict=True)}
-    total = sum(known.get(key, 0) for key in labels)
-    return int((hits.rank <= _DEPTH).sum()) / total if total else 0.0
 
 
 _RUN = 5  # the least number of words in a row that are called copied
@@ -178,32 +165,23 @@ def by_texts(task: DatasetSplit) -> list[Finding]:
         key: [passage for passage, label in row.items() if label > 0] for key, row in task.qrels.labels.items()
     }
     places = {key: place for place, key in enumerate(task.corpus.ids)}
-    texts = [query.text for query in queries.values()]
-    return [
-        finding("queries", len(queries), f"{len(queries):,} queries, {len(task.corpus):,} passages"),
-        _dangling(task, places),
-        _no_positive(positives),
-        _copies_of_positives(task, positives, places),
-        _duplicates(list(queries), texts, language),
-        _leaks(task),
-        *_copied_words(queries, positives, places, task.corpus),
-        _language(queries, language),
-    ]
-
-
-def _dangling(task: DatasetSplit, places: Mapping[str, int]) -> Finding:
     lost = [
         f"query {query}, passage {passage}"
         for query, row in task.qrels.labels.items()
         for passage in row
-        if query not in task.queries or passage not in places
+        if query not in queries or passage not in places
     ]
-    return finding("dangling", len(lost) / task.qrels.judged, f"{len(lost):,} of {task.qrels.judged:,} labels", lost)
-
-
-def _no_positive(positives: Mapping[str, Sequence[str]]) -> Finding:
-    empty = [key for key, found in positives.items() if not found]
-    return finding("no positive", len(empty) / len(positives), f"{len(empty):,} of {len(positives):,} queries", empty)
+    foreign = [key for key, query in queries.items() if wrong_language(query.text, language)]
+    return [
+        finding("queries", len(queries), f"{len(queries):,} queries, {len(task.corpus):,} passages"),
+        share("dangling", lost, task.qrels.judged, "labels"),
+        share("no positive", [key for key, found in positives.items() if not found], len(positives)),
+        _copies_of_positives(task, positives, places),
+        _duplicates(list(queries), [query.text for query in queries.values()], language),
+        _leaks(task),
+        *_copied_words(queries, positives, places, task.corpus),
+        share("language", foreign, len(queries), f"are not in {language}"),
+    ]
 
 
 def _copies_of_positives(
@@ -221,8 +199,7 @@ def _copies_of_positives(
         copies = (task.corpus.ids[other] for one in found if one in places for other in groups[digests[places[one]]])
         if other := next((one for one in copies if one not in labelled), None):
             hit.append(f"query {query}, passage {other}")
-    asked = sum(map(bool, positives.values())) or 1
-    return finding("copies of positives", len(hit) / asked, f"{len(hit):,} of {asked:,} queries", hit)
+    return share("copies of positives", hit, sum(map(bool, positives.values())))
 
 
 def _duplicates(ids: Sequence[str], texts: Sequence[str], language: str) -> Finding:
@@ -230,7 +207,7 @@ def _duplicates(ids: Sequence[str], texts: Sequence[str], language: str) -> Find
     pairs = [
         f"{ids[place]} = {ids[first]}" for place, text in enumerate(texts) if (first := index.add(text)) is not None
     ]
-    return finding("duplicate queries", len(pairs) / len(ids), f"{len(pairs):,} of {len(ids):,} queries", pairs)
+    return share("duplicate queries", pairs, len(ids))
 
 
 def _leaks(task: DatasetSplit) -> Finding:
@@ -254,11 +231,8 @@ def _leaks(task: DatasetSplit) -> Finding:
     for key, query in task.queries.items():
         if (place := index.find(query.text)) is not None:
             hit.append(f"{key} = {elsewhere[place]}")
-    detail = (
-        f"{len(hit):,} of {len(task.queries):,} queries, against {', '.join(others)}; "
-        f"{len(shared):,} of {len(own):,} relevant passages are relevant there, too"
-    )
-    return finding("leaks", len(hit) / len(task.queries), detail, hit)
+    more = f"{len(shared):,} of {len(own):,} relevant passages are relevant there, too"
+    return share("leaks", hit, len(task.queries), f"queries, against {', '.join(others)}; {more}")
 
 
 def copied(query: str, title: str, text: str, language: str) -> bool:
@@ -311,14 +285,9 @@ def _copied_words(
         return [not_measured("copied words", why), not_measured("overlap", why)]
     whole = sum(share == 1 for share in shares)
     return [
-        finding("copied words", len(hit) / len(queries), f"{len(hit):,} of {len(queries):,} queries", hit),
+        share("copied words", hit, len(queries)),
         finding("overlap", fmean(shares), f"{whole:,} of {len(shares):,} queries have all their words there"),
     ]
-
-
-def _language(queries: Mapping[str, BeirQuery], language: str) -> Finding:
-    hit = [key for key, query in queries.items() if wrong_language(query.text, language)]
-    return finding("language", len(hit) / len(queries), f"{len(hit):,} of {len(queries):,} are not in {language}", hit)
 
 
 def languages_of(texts: Sequence[str]) -> dict[str, float]:

@@ -1,30 +1,20 @@
-"""Logistic regression with a ridge penalty, by Newton's method, for a few features and a few thousand rows.
-
-    weights = fit(features, relevant)                  # float64 (d + 1,), the last one the intercept
-    probability = predict(weights, features)
-
-It is written out because it has twenty lines, and fitting a judge should not need scikit-learn. A test compares the
-results with scikit-learn's.
-
-The figures of one judge on one collection, as `airgen calibrate` prints them, and their tables.
-"""
+"""The figures of one judge on one collection, as `airgen calibrate` prints them, and logistic regression for them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from airgen.errors import UsageError
-from airgen.evaluation.result import without_nan
+from airgen.evaluation.significance import Interval
+from airgen.kept import Kept
 from airgen.quality.judge.figures import (
     KINDS,
     CalibrationPair,
-    Interval,
     auc,
     best_threshold,
     cross_decided,
@@ -32,13 +22,14 @@ from airgen.quality.judge.figures import (
     halves,
     interval,
     kappa,
+    logistic,
     noise_floor,
+    sigmoid,
 )
-from airgen.text.display import figure, markdown_table, md
+from airgen.study import Column, Table, columns
+from airgen.text.display import figure, md
 
 Floats = NDArray[np.float64]
-_STEPS = 100
-_TOLERANCE = 1e-10
 
 
 def fit(features: Floats, relevant: NDArray[np.bool_], *, ridge: float = 1.0, weights: Floats | None = None) -> Floats:
@@ -49,25 +40,14 @@ def fit(features: Floats, relevant: NDArray[np.bool_], *, ridge: float = 1.0, we
     if relevant.all() or not relevant.any():
         raise UsageError("a judge cannot be fitted: all pairs have the same label, relevant or not")
     rows = np.hstack([features, np.ones((len(features), 1))])
-    each = np.ones(len(rows)) if weights is None else weights
     penalty = np.full(rows.shape[1], ridge)
     penalty[-1] = 1e-9  # nearly no penalty for the intercept; 0 could make Newton's step unsolvable
-    found = np.zeros(rows.shape[1])
-    for _ in range(_STEPS):
-        probability = predict(found, features)
-        gradient = rows.T @ (each * (probability - relevant)) + penalty * found
-        curvature = (rows * (each * probability * (1 - probability))[:, None]).T @ rows + np.diag(penalty)
-        step = np.linalg.solve(curvature, gradient)
-        found -= step
-        if np.abs(step).max() < _TOLERANCE:
-            break
-    return found
+    return logistic(rows, relevant.astype(np.float64), penalty, np.zeros(rows.shape[1]), weights)
 
 
 def predict(weights: Floats, features: Floats) -> Floats:
     """Probabilities, (n,)."""
-    z = features @ weights[:-1] + weights[-1]
-    return np.asarray(1 / (1 + np.exp(-np.clip(z, -700, 700))), np.float64)
+    return sigmoid(features @ weights[:-1] + weights[-1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +60,7 @@ class Opinion:
 
 
 @dataclass(frozen=True, slots=True)
-class Assessment:
+class Assessment(Kept):
     """The figures of one judge on one collection.
 
     auc: of relevant passages against `judged` not relevant ones, against `unjudged` ones, and against `all`; None for
@@ -184,32 +164,30 @@ def _confusion(
     return {row: dict(sorted(table[row].items())) for row in sorted(table)}
 
 
-def as_dict(assessment: Assessment) -> dict[str, Any]:
-    """Plain values for JSON: NaN is null."""
-    found: dict[str, Any] = without_nan(assessment, 6)
-    return found
+def assessments_table(assessments: Sequence[Assessment]) -> list[str | Table]:
+    """The figures with a row for each collection, and below it each collection's confusion by level."""
+    parts: list[str | Table] = [Table(assessments, _COLUMNS)]
+    for one in assessments:
+        answers = sorted({answer for cells in one.confusion.values() for answer in cells})
+        rows = [[row, *(cells.get(answer, 0) for answer in answers)] for row, cells in one.confusion.items()]
+        if answers:
+            parts.append(f"{md(one.collection)}: human labels (rows) and the judge's answers (columns)")
+            parts.append(Table(rows, columns("label", *answers)))
+    return parts
 
 
-def assessments_markdown(assessments: Sequence[Assessment]) -> str:
-    """A table of the figures with a row for each collection, and below it each collection's confusion by level."""
-    header = ["collection", "pairs", "AUC judged", "AUC unjudged", "AUC all", "kappa", "threshold", "ECE"]
-    rows = []
-    for one in assessments:
-        counts = " + ".join(str(one.counts.get(kind, 0)) for kind in KINDS)
-        areas = [_interval(one.auc.get(kind)) for kind in ("judged", "unjudged", "all")]
-        floor = f" ({figure(one.error_floor)})"
-        errors = ["–" if one.error is None else figure(one.error) + floor, figure(one.error_scaled) + floor]
-        refused = f", {one.refused} refused" if one.refused else ""
-        decisions = [_interval(one.kappa), f"{one.threshold:.3f}"]
-        rows.append([md(one.collection), counts + refused, *areas, *decisions, *errors])
-    text = markdown_table([*header, "ECE scaled (floor)"], rows)
-    for one in assessments:
-        columns = sorted({column for cells in one.confusion.values() for column in cells})
-        if columns:
-            table = [[row, *(str(cells.get(column, 0)) for column in columns)] for row, cells in one.confusion.items()]
-            text += f"\n{md(one.collection)}: human labels (rows) and the judge's answers (columns)\n\n"
-            text += markdown_table(["label", *columns], table)
-    return text
+_COLUMNS = (
+    Column("collection", lambda one: one.collection),
+    Column("pairs", lambda one: " + ".join(str(one.counts.get(kind, 0)) for kind in KINDS)
+           + (f", {one.refused} refused" if one.refused else "")),
+    Column("AUC judged", lambda one: _interval(one.auc.get("judged"))),
+    Column("AUC unjudged", lambda one: _interval(one.auc.get("unjudged"))),
+    Column("AUC all", lambda one: _interval(one.auc.get("all"))),
+    Column("kappa", lambda one: _interval(one.kappa)),
+    Column("threshold", lambda one: one.threshold, ".3f"),
+    Column("ECE", lambda one: "–" if one.error is None else f"{figure(one.error)} ({figure(one.error_floor)})"),
+    Column("ECE scaled (floor)", lambda one: f"{figure(one.error_scaled)} ({figure(one.error_floor)})"),
+)  # fmt: skip
 
 
 def _interval(value: Interval | None) -> str:

@@ -1,8 +1,4 @@
-"""What a judge is tried on: pairs of a human-labelled collection, with the recall and the pre-labels of their queries.
-
-Recall and pre-labels are made by the stages of quality control and kept in the same tables.
-
-Is the judge right? A judge on pairs of human-labelled collections; resumable like any job.
+"""Is the judge right? A judge on pairs of human-labelled collections; resumable like any job.
 
 runs/judge/
     work.duckdb      recall, pre-labels and every answer of the LLM: asked once, whatever judge is tried next
@@ -12,7 +8,6 @@ runs/judge/
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,6 +19,7 @@ from airgen.dataset.files import write_text
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.dataset_split import DatasetSplit
 from airgen.evaluation.systems import model_name
+from airgen.kept import without_nan
 from airgen.keys import text_key
 from airgen.llms.base import Llm
 from airgen.pipeline.ask_each import ask_about
@@ -35,13 +31,15 @@ from airgen.pipeline.progress import Display
 from airgen.pipeline.stage import Refusal, Tools
 from airgen.pipeline.stages import Flow
 from airgen.prompts import PromptSet
-from airgen.quality.judge.assess import Assessment, Opinion, as_dict, assess, assessments_markdown
+from airgen.quality.judge.assess import Assessment, Opinion, assess, assessments_table
 from airgen.quality.judge.figures import CalibrationPair, every_pair, select_pairs
 from airgen.records import Prelabel, Recall
 from airgen.retrievers import load_retriever
 from airgen.settings import ControlSettings, JudgeSettings, Pipeline
 from airgen.settings.control import VOTES
 from airgen.store import Store
+from airgen.study import Study, Table
+from airgen.text.display import json_text
 
 
 @dataclass(frozen=True)
@@ -163,18 +161,16 @@ class Calibration:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        found: dict[str, Any] = {"judge": self.judge, "about": self.about, "refusals": dict(self.refusals)}
-        found["tables"] = {title: [as_dict(one) for one in table] for title, table in self.tables.items()}
+        found: dict[str, Any] = without_nan(self, 6)
         return found
 
     def as_markdown(self) -> str:
         """The report."""
-        text = f"# Calibration of `{self.judge}`\n\n{self.about}\n"
+        tables: list[str | Table] = []
         for title, table in self.tables.items():
-            text += f"\n## {title}\n\n{assessments_markdown(table)}"
-        if self.refusals:
-            text += "\nNo opinion: " + "; ".join(f"{count} x {why}" for why, count in self.refusals.items()) + "\n"
-        return text
+            tables += [f"## {title}", *assessments_table(table)]
+        lost = "; ".join(f"{count} x {why}" for why, count in self.refusals.items())
+        return Study(f"Calibration of {self.judge}", [self.about, *tables, lost and f"No opinion: {lost}"]).markdown()
 
 
 def default_pipeline() -> Pipeline:
@@ -228,7 +224,7 @@ def calibrate(
         else:
             verdicts = _ask(store, replace(trial, pipeline=pipeline), found, display)
             result = _llm(judge, pipeline, found, verdicts)
-    for suffix, text in ((".md", result.as_markdown()), (".json", json.dumps(result.as_dict(), indent=1) + "\n")):
+    for suffix, text in ((".md", result.as_markdown()), (".json", json_text(result.as_dict(), indent=1) + "\n")):
         write_text(work / f"{_file_name(judge)}{suffix}", text)
     return result
 

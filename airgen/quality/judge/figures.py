@@ -1,21 +1,10 @@
 """Human-labelled pairs, and how far a judge agrees with them.
 
-The human-labelled (query, passage) pairs on which a judge is assessed.
-
     pairs = select_pairs(labels, pools, 60)          # 30 relevant, 30 not relevant, from as many queries as possible
 
-`pools` are the top results of retrieval, because these are the pairs that a judge gets in quality control; a random
-passage would be too easy. There are three kinds: relevant by the labels, judged not relevant, and unjudged. Unjudged
-pairs are the hard ones. If a collection has many labels, nearly all of them are not relevant.
-
-How far a judge agrees with people: AUC, Cohen's kappa and calibration error, each with an interval.
-
-    scores:   float64 (n,), higher means more relevant: a probability, a level, a re-ranker's score
-    relevant: bool (n,), the human labels
-    queries:  n query ids; intervals resample queries, because pairs of one query are not independent
-
-A threshold is chosen on one half of the queries and used on the other half, and the other way round. So each pair is
-decided by a threshold that was chosen without it.
+`pools` are the top results of retrieval, because these are the pairs that a judge gets in quality control. Unjudged
+pairs are the hard ones. Intervals resample queries, because pairs of one query are not independent. A threshold is
+chosen on one half of the queries and used on the other half, and the other way round.
 """
 
 from __future__ import annotations
@@ -28,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen.errors import UsageError
+from airgen.evaluation.significance import Interval
 from airgen.keys import text_key
 
 Kind = Literal["relevant", "judged", "unjudged"]
@@ -119,15 +109,6 @@ def halves(queries: Sequence[str], seed: int = 0) -> list[int]:
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 BINS = 10  # of equal width, as in Guo et al. (2017)
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """A figure and its 95 % bootstrap interval over queries."""
-
-    value: float
-    low: float
-    high: float
 
 
 def auc(scores: Floats, relevant: Bools) -> float:
@@ -228,6 +209,28 @@ def interval(
         statistic(np.concatenate([groups[at] for at in random.integers(0, len(groups), len(groups))]))
         for _ in range(samples)
     ]
-    known = np.array([value for value in found if not np.isnan(value)])
-    low, high = np.quantile(known, [0.025, 0.975]) if len(known) else (float("nan"), float("nan"))
-    return Interval(statistic(np.arange(len(place))), float(low), float(high))
+    return Interval.of(statistic(np.arange(len(place))), np.array(found))
+
+
+def logistic(rows: Floats, labels: Floats, ridge: Floats, centre: Floats, weights: Floats | None = None) -> Floats:
+    """The coefficients (d,) of a logistic regression by Newton's method; a ridge (d,) holds them at `centre` (d,).
+
+    rows: (n, d). labels: (n,) in [0, 1]. weights: (n,), 1 by default.
+    """
+    each = np.ones(len(rows)) if weights is None else weights
+    found = centre.astype(np.float64)
+    for _ in range(100):
+        p = sigmoid(rows @ found)
+        gradient = rows.T @ (each * (p - labels)) + ridge * (found - centre)
+        curvature = (rows * (each * p * (1 - p))[:, None]).T @ rows + np.diag(ridge)
+        step = np.linalg.solve(curvature, gradient)
+        found = found - np.clip(step, -1, 1)
+        if np.abs(step).max() < 1e-10:
+            break
+    return found
+
+
+def sigmoid(x: Floats) -> Floats:
+    """1 / (1 + exp(-x))."""
+    found: Floats = 1 / (1 + np.exp(-np.clip(x, -700, 700)))
+    return found

@@ -1,0 +1,97 @@
+"""Values that are written as JSON, and read back.
+
+    write_json(folder / "result.json", found.as_dict())
+    sample = read_kept(AuditSample, folder / "sample.json", "sample of airgen audit", "draw one with `...`")
+
+What is read was written by airgen, but may be damaged, edited or of another version: then one line says so.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, is_dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from airgen.dataset.files import whole_file
+from airgen.errors import DatasetError
+from airgen.text.display import json_text, one_line
+
+FORMAT = 1
+DAMAGE = (OSError, ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError)
+"""What reading a damaged file of our own can raise."""
+T = TypeVar("T")
+
+
+class Kept:
+    """A dataclass that is written as JSON."""
+
+    __slots__ = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values; NaN and infinite ones are None."""
+        found: dict[str, Any] = without_nan(self)
+        return found
+
+
+def without_nan(value: Any, digits: int | None = None) -> Any:
+    """Plain values for JSON: a dataclass is a dictionary, NaN and infinity are None. `digits` rounds."""
+    if is_dataclass(value) and not isinstance(value, type):
+        value = asdict(value)
+    if isinstance(value, float):
+        finite = math.isfinite(value)
+        return None if not finite else value if digits is None else round(value, digits)
+    if isinstance(value, Mapping):
+        return {name: without_nan(part, digits) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_nan(part, digits) for part in value]
+    return value
+
+
+def write_json(path: Path, value: object, **options: Any) -> None:
+    """JSON through a temporary file, so that a reader never sees half of it."""
+    text = json_text(value, **{"indent": 1, "default": str, **options})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(path) as fresh:
+        fresh.write_text(text + "\n", encoding="utf-8", errors="surrogatepass")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object as `write_json` wrote it. Raises one of `DAMAGE`."""
+    value = json.loads(path.read_text("utf-8", "surrogatepass"))
+    if not isinstance(value, dict):
+        raise ValueError("not a JSON object")
+    return value
+
+
+def kept_of(kind: type[T], value: Mapping[str, Any]) -> T:
+    """A dataclass of plain values: lists become tuples, and other keys are left out. Raises ValueError in one line."""
+    try:
+        if value.get("format", FORMAT) != FORMAT:
+            raise ValueError("another version of airgen wrote it")
+        found: T = _adapter(cast(Any, kind)).validate_python(dict(value))
+        return found
+    except ValueError as error:
+        first = error.errors()[0] if hasattr(error, "errors") else None  # of pydantic
+        text = str(error) if first is None else f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        raise ValueError(one_line(text, 200)) from error
+
+
+def read_kept(kind: type[T], path: Path, what: str, advice: str) -> T:
+    """The dataclass in a file. Raises DatasetError with `advice` for a file that is missing or damaged."""
+    try:
+        return kept_of(kind, read_json(path))
+    except FileNotFoundError:
+        raise DatasetError(f"{path}: no {what.partition(' ')[0]}: {advice}") from None
+    except DAMAGE as error:
+        raise DatasetError(f"{path}: not a {what} ({one_line(error, 200)}): {advice}") from error
+
+
+@lru_cache(maxsize=32)
+def _adapter(kind: type[Any]) -> Any:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)
