@@ -57,7 +57,7 @@ SPACELESS = frozenset({"zh", "ja", "th", "lo", "km", "my"})
 OWN_INSTRUCTIONS = frozenset({"de", "es", "fr", "id"})
 """Languages in which a small model gives more usable answers if its instructions are in that language, too.
 
-Measured: see "Prompts in the corpus's language" in docs/generation.md.
+Measured: see "Prompts in the corpus's language" in docs/notes/generation.md.
 """
 
 

@@ -1,7 +1,7 @@
 """How much of the agreement with human labels do the labels cost, apart from the queries? Without an LLM.
 
 airgen evaluate COLLECTION... --systems pipelines/systems-agree.yaml --out results
-python benchmarks/agreement.py results COLLECTION... --target docs/agreement-labels.md
+python benchmarks/agreement.py results COLLECTION... --target labels.md
 
 The queries are the human ones, so nothing is lost by generating. Each keeps one human positive, drawn at random, as a
 generated query keeps its source document; the rest of its labels are made again from what eight systems rank on top,

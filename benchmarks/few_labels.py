@@ -1,7 +1,7 @@
 """How few answers of a person settle "is A better than B?" Human-labelled collections play the person who is asked.
 
 airgen evaluate COLLECTION... --systems benchmarks/systems-few-labels.yaml --top 100 --out results
-python benchmarks/few_labels.py results COLLECTION... --target docs/trust.md
+python benchmarks/few_labels.py results COLLECTION... --target docs/notes/trust.md
 
 For forty pairs of systems and three drawn samples of each, `airgen audit systems` is played with the collection's
 labels (relevant or not) as answers. Judges: `lsa` (a logistic regression on the rank of one LSA system) and

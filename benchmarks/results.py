@@ -1,7 +1,7 @@
-"""Write the first section of docs/results.md from a folder of results of `airgen evaluate`.
+"""Write the first section of docs/notes/results.md from a folder of results of `airgen evaluate`.
 
 airgen evaluate DATASET... --systems pipelines/systems-offline.yaml --out results
-python benchmarks/results.py results docs/results.md
+python benchmarks/results.py results docs/notes/results.md
 """
 
 from __future__ import annotations

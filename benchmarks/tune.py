@@ -1,7 +1,7 @@
 """What tuned weights of a hybrid gain: on the queries that chose them, and on queries that did not.
 
 airgen evaluate COLLECTION... --systems pipelines/systems-offline.yaml --out results
-python benchmarks/tune.py results COLLECTION... --systems bm25 minilm --target docs/evaluation.md
+python benchmarks/tune.py results COLLECTION... --systems bm25 minilm --target docs/notes/evaluation.md
 """
 
 from __future__ import annotations

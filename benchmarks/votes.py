@@ -1,4 +1,4 @@
-"""Which cut of the votes ranks systems as people's labels do? The tables of docs/control.md, "Votes as labels".
+"""Which cut of the votes ranks systems as people's labels do? The tables of docs/notes/control.md, "Votes as labels".
 
     airgen study agree COLLECTION --pipeline pipelines/agree.yaml --systems pipelines/systems-agree.yaml   # for each
     python benchmarks/votes.py COLLECTION... [--runs runs] [--queries 30] [--work runs/votes] [--third]

@@ -249,7 +249,7 @@ def audit_holes(
     """
     from airgen.errors import UsageError
     from airgen.pipeline.show import job_file
-    from airgen.quality.holes import judge_function, judge_holes
+    from airgen.quality.holes import judge_function, judge_holes, moves_table
     from airgen.quality.pooling import judge_submissions
 
     if judge and pipeline:

@@ -6,7 +6,7 @@
 
 A request is sent in the model's dialect, which is learnt from the server's refusals (`airgen.llms.dialect`). Calls use
 aiohttp, because the transport of the `openai` package searches its whole pool at each event: at 64 calls at a time it
-reached half of aiohttp's rate, at 256 a ninth (docs/llm-engine.md, "Measured").
+reached half of aiohttp's rate, at 256 a ninth (docs/notes/llm-engine.md, "Measured").
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ LOCAL_MODEL = "qwen2.5-coder-1.5b"
 ENGLISH = ("all-minilm-l6-v2-int8", "splade-bert-tiny")  # of the systems under test
 VOTERS = ("bge-small-en-int8", "ms-marco-minilm-l12-int8")  # of recall and labels, and of no system
 MULTILINGUAL = "multilingual-e5-small-q4"
-ETTIN = "cross-encoder/ettin-reranker"  # with a size: English re-rankers of the Hub (docs/models.md)
+ETTIN = "cross-encoder/ettin-reranker"  # with a size: English re-rankers of the Hub (docs/notes/models.md)
 _COMMON_NAMES = frozenset(
     {"corpus", "data", "doc", "docs", "documents", "files", "pages", "source", "src", "text", "texts"}
 )
@@ -222,7 +222,7 @@ _LLM_WITH_KEY = f"""llm: {{backend: openai, model: gpt-4o-mini, api_key_env: {KE
 # a local server: {{backend: openai, base_url: "http://localhost:11434/v1", model: "qwen3:8b"}}
 # in this process: {{backend: embedded, model: {LOCAL_MODEL}}} with the settings of pipelines/quickstart.yaml
 
-generation:                     # the paper's kinds of queries are the defaults; docs/generation.md lists all settings
+generation:                     # the paper's kinds of queries are the defaults; docs/03-queries.md says what they mean
   rewrites: 2                   # away from the document's words
   hard_negatives: [3, 7]        # texts that look relevant and are not
 """

@@ -3,7 +3,7 @@
 A language with a script of its own is recognised by its letters. Languages that share a script (English, Spanish,
 French, German, Indonesian; Arabic, Persian) are recognised by their function words; of the languages that the paper
 does not have, only the script is checked. A false alarm costs a paid call, so a doubtful text passes.
-docs/generation.md has the measured error rates.
+docs/notes/generation.md has the measured error rates.
 """
 
 from __future__ import annotations

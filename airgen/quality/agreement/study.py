@@ -414,7 +414,7 @@ def breadth_note(human: Labels, made: float) -> list[str]:
     """A note where generated queries have more than twice as many relevant passages as human ones, or less than half.
 
     `made` is the mean of the generated side. With many wrong positives, or one of many right ones, rankings agree less
-    (docs/agreement.md).
+    (docs/notes/agreement.md).
     """
     counts = [count for of in human.values() if (count := sum(label > 0 for label in of.values()))]
     people = sum(counts) / len(counts) if counts else 0.0

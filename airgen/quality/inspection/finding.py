@@ -4,7 +4,7 @@
     found.state                                    # "bad": the limit is .95
 
 Each check is one entry of `CHECKS`. A limit without a published source says so: it was set by looking at the
-human-labelled collections of docs/trust.md.
+human-labelled collections of docs/notes/trust.md.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Literal
 State = Literal["good", "look", "bad", "unknown"]
 STATES: Mapping[State, str] = {"bad": "fault", "look": "look at it", "good": "good", "unknown": "not measured"}
 ANY = 1e-9  # a limit that any value above 0 reaches
-_OURS = "set by us, from the human-labelled collections in docs/trust.md"
+_OURS = "set by us, from the human-labelled collections in docs/notes/trust.md"
 
 
 @dataclass(frozen=True, slots=True)
