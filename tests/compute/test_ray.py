@@ -191,7 +191,7 @@ def test_a_node_that_dies_takes_nothing_with_it(cluster: Any, two: RayWorkers, t
     try:
         results = two.map(staying(tmp_path / "door", node.node_id), ITEMS, ordered=False)
         found = [next(results)]
-        assert select.select([door], [], [], 60)[0]  # the worker of the node works
+        assert select.select([door], [], [], 600)[0]  # the worker of the node works
     finally:
         os.close(door)
     cluster.remove_node(node, allow_graceful=False)

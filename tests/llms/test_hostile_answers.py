@@ -312,7 +312,7 @@ def test_fuzz_every_line_of_a_batch_is_an_outcome(item: Any, body: Any, status: 
     result = {"custom_id": "k", "response": {"status_code": status, "body": body}, "error": None}
     for value in (item, result):
         line = json.dumps(value).encode()
-        key, outcome = batches()._outcome(line[: len(line) // 2] if cut == 0 else line)
+        key, outcome = batches()._outcome(line[: len(line) // 2] if cut == 0 else line, True)
         assert isinstance(key, str)
         if isinstance(outcome, Reply):
             check(outcome)

@@ -258,8 +258,8 @@ import json, sys
 from airgen.models.catalogue import ModelEntry, ModelFile, RegistrySource
 from airgen.models.fetching import fetch_entry
 from airgen.errors import ModelError
-from airgen.models import from_hub
-from_hub.WAIT = float(sys.argv[2])
+from airgen.models import fetching
+fetching.WAIT = float(sys.argv[2])
 raw = json.loads(sys.argv[1])
 raw["files"] = tuple(ModelFile(**file) for file in raw["files"])
 raw["registry"] = tuple(RegistrySource(**source) for source in raw["registry"])

@@ -119,7 +119,7 @@ def test_from_the_prompts_to_the_dataset(folder: Path) -> None:
     assert {stage for stage, _ in prompts} >= {"character", "scenario", "query", "rewrite", "hard_negative", "judgment"}
     # Characters and scenarios are those of a job in one language; queries and what follows are not.
     plans = []
-    for change in ("query_language: de", "query_language: en", "types: {question: 1}"):
+    for change in ("query_language: de", "query_language: en", "characters: 3"):
         (folder / "cross.yaml").write_text(PIPELINE.replace("query_language: de", change), encoding="utf-8")
         plans.append(Job(folder / "cross.yaml", folder / "runs").fingerprints)
     german, english, alone = plans

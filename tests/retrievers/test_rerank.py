@@ -110,7 +110,7 @@ def test_a_chain_of_modules_as_ettins_rerankers_have(tokenizer_folder: Path, cor
     short = CrossEncoder(str(tmp_path / "ettin"), max_length=16, device="cpu")
     query, long = "cells", "saturn's rings are mostly particles of ice. " * 9
     cut = short.score([(query, long), (query, long + "in python")])
-    assert cut[0] == cut[1] and cut[0] != ours.score([(query, long)])[0]
+    assert cut[0] == pytest.approx(cut[1], abs=1e-5) and abs(cut[0] - ours.score([(query, long)])[0]) > 1e-4
 
 
 def test_flag_embedding_gives_the_same_logits(tiny_cross_encoder: Path, corpus: Corpus) -> None:
