@@ -13,7 +13,8 @@ from pathlib import Path
 from airgen.dataset.beir import BeirDataset
 from airgen.evaluation.experiment import results_folder
 from airgen.evaluation.run import read_run
-from airgen.evaluation.tune import Gain, tune
+from airgen.evaluation.significance import Interval
+from airgen.evaluation.tune import tune
 from airgen.quality.audit.systems_of import find_runs
 from airgen.text.display import markdown_table
 
@@ -34,7 +35,7 @@ def row(collection: Path, results: Path, systems: Sequence[str], measure: str) -
     ]  # fmt: skip
 
 
-def _words(gain: Gain) -> str:
+def _words(gain: Interval) -> str:
     return f"{gain.value:+.4f} ({gain.low:+.4f} to {gain.high:+.4f})"
 
 

@@ -33,13 +33,11 @@ def study_compare(
 
     Example: airgen study compare suites/python/26.11 suites/python/26.12 --systems anchors.yaml
     """
-    from airgen.dataset.files import write_text
     from airgen.evaluation import load_systems
-    from airgen.kept import without_nan
+    from airgen.kept import without_nan, write_json
     from airgen.quality.contamination import contamination
     from airgen.quality.versions import Anchors, compare_versions, contamination_text, versions_text
     from airgen.settings.base import find_yaml
-    from airgen.text.display import json_text
 
     anchors, folder = None, Path(out)
     if systems is not None:
@@ -48,8 +46,7 @@ def study_compare(
     found = compare_versions(Path(old), Path(new), anchors, split=split, say=say)
     known = contamination(Path(new), paths(against)) if against else []
     shown = without_nan({**asdict(found), "contamination": [asdict(one) for one in known]})
-    folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / "comparison.json", json_text(shown, indent=1) + "\n")
+    write_json(folder / "comparison.json", shown)
     more = ["", contamination_text(known)] if known else []
     return Outcome(found, [versions_text(found), *more, f"{folder / 'comparison.json'}"], json=shown)
 

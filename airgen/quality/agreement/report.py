@@ -1,4 +1,4 @@
-"""What `airgen agree` found: every figure with its interval, and charts (the last is the paper's Figure 3)."""
+"""What `airgen study agree` found: every figure with its interval, and charts (the last is the paper's Figure 3)."""
 
 from __future__ import annotations
 

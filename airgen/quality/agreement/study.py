@@ -1,4 +1,4 @@
-"""The study of `airgen agree`: run the job, score the systems on both sides, compare the two rankings.
+"""The study of `airgen study agree`: run the job, score the systems on both sides, compare the two rankings.
 
     study = AgreementStudy(job, Path("scifact"), systems, Path("pipelines"))
     study.report(display).write(job.directory / "agreement")

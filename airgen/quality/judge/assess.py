@@ -1,4 +1,4 @@
-"""The figures of one judge on one collection, as `airgen calibrate` prints them, and logistic regression for them."""
+"""The figures of one judge on one collection, as `airgen study judge` prints them, and logistic regression for them."""
 
 from __future__ import annotations
 
