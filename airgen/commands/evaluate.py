@@ -40,6 +40,9 @@ def evaluate(
     only: Annotated[Sequence[str], opt("Run only this system and those it uses.")] = (),
     language: Language = None,
     ignore_identical_ids: IgnoreIdenticalIds = False,
+    without_negatives: Annotated[
+        bool, opt("Leave the generated hard negatives out of every run: for services that do not have them.")
+    ] = False,
     fresh: Annotated[bool, opt("Run systems again whose results are kept.")] = False,
     lengths: Annotated[bool, opt("Compare the lengths of what each system finds (BEIR, appendix H).")] = False,
     chunkers: Annotated[Place | None, opt("A YAML of chunkers, or `chunkers`: compare them on the labels.")] = None,
@@ -84,7 +87,15 @@ def evaluate(
     wanted = [str(measure) for measure in AIR_BENCH] if metrics == "air-bench" else (metrics or DEFAULT_MEASURES)
     chosen = chosen_systems(load_systems(path), only)
     options = EvaluationOptions(
-        split, wanted, top, ignore_identical_ids, language, folder=path.resolve().parent, fresh=fresh, unsure=unsure
+        split,
+        wanted,
+        top,
+        ignore_identical_ids,
+        language,
+        folder=path.resolve().parent,
+        fresh=fresh,
+        unsure=unsure,
+        without_negatives=without_negatives,
     )
     if chunkers is not None:
         return _compare_chunkers(given, find_yaml("pipelines", chunkers), chosen, out, options, gold, share)

@@ -21,7 +21,6 @@ that two chunks share are counted once, but cost their tokens twice.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,8 +31,9 @@ from pydantic import Field, model_validator
 
 from airgen.corpus.chunking import cut, sentence_pieces
 from airgen.corpus.settings import ChunkSettings
-from airgen.dataset.beir import BeirDataset, numbered_lines
+from airgen.dataset.beir import BeirDataset, typed_rows
 from airgen.errors import DatasetError
+from airgen.evaluation.dataset_split import PARENTS
 from airgen.settings.base import Settings, load_yaml
 from airgen.text.tokens import Tokenizer
 
@@ -135,42 +135,24 @@ def _joined(key: str, parts: list[tuple[int, str, str]]) -> WholeDocument:
 
 def _offsets(dataset: BeirDataset) -> dict[str, _Place]:
     """Where each chunk stands, of a dataset that says so; empty for others."""
-    path = dataset.path / "private" / "parents.jsonl"
-    if not path.is_file():
-        return {}
-    found = {}
-    for number, line in numbered_lines(path):
-        try:
-            row = json.loads(line)
-            key, parent, start = row["_id"], row["parent"], row.get("start")
-        except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
-            raise DatasetError(f"{path}:{number}: a line needs `_id` and `parent`") from error
-        if start is None:
-            raise DatasetError(f"{path}:{number}: has no offsets: export the job again (`airgen export`)")
-        if not isinstance(key, str) or not isinstance(parent, str) or not isinstance(start, int) or start < 0:
-            raise DatasetError(f"{path}:{number}: `_id` and `parent` must be texts, and `start` a number of 0 or more")
-        found[key] = _Place(parent, start)
+    path, found = dataset.path / PARENTS, {}
+    for where, row in typed_rows(path, _id=str, parent=str):
+        start = row.get("start")
+        if type(start) is not int or start < 0:
+            raise DatasetError(f"{where}: has no offsets: export the job again (`airgen export`)")
+        found[row["_id"]] = _Place(row["parent"], start)
     return found
 
 
 def _quotes(dataset: BeirDataset, split: str, places: Mapping[str, _Place]) -> dict[str, list[Span]]:
     """The spans of the reference answers' quotes."""
     path = dataset.path / "answers" / f"{split}.jsonl"
-    if not path.is_file():
-        return {}
     found: dict[str, list[Span]] = defaultdict(list)
-    for number, line in numbered_lines(path):
-        try:
-            row = json.loads(line)
-            query, passage, start, end = row["query-id"], row["corpus-id"], row["start"], row["end"]
-            place = places[passage]
-            if not 0 <= start < end:
-                raise ValueError(f"[{start}, {end})")
-        except (ValueError, RecursionError, KeyError, TypeError) as error:
-            raise DatasetError(
-                f"{path}:{number}: needs query-id, a known corpus-id, and start below end ({error!r})"
-            ) from error
-        found[query].append(Span(place.document, place.start + start, place.start + end))
+    for where, row in typed_rows(path, query_id=str, corpus_id=str, start=int, end=int):
+        place, start, end = places.get(row["corpus-id"]), row["start"], row["end"]
+        if place is None or not 0 <= start < end:
+            raise DatasetError(f"{where}: needs query-id, a known corpus-id, and start below end")
+        found[row["query-id"]].append(Span(place.document, place.start + start, place.start + end))
     return found
 
 

@@ -7,15 +7,13 @@ document's score and its label are the largest of its chunks.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from airgen.dataset.beir import BeirDataset, BeirQuery, Qrels, numbered_lines
+from airgen.dataset.beir import BeirDataset, BeirQuery, Qrels, typed_rows
 from airgen.dataset.content import ANSWERED, fitting_id
-from airgen.dataset.layouts import read_rows
 from airgen.dataset.secret import opaque_document_id, secret_of
 from airgen.errors import DatasetError
 from airgen.evaluation.answer_strings import answers_of
@@ -59,22 +57,13 @@ class IdLookup:
 
 PARENTS = "private/parents.jsonl"
 """Where a dataset of chunks has the document of each."""
+LINEAGE = "private/lineage.jsonl"
+"""Where a generated dataset has what each query was made from."""
 
 
 def read_parents(path: str | Path) -> dict[str, str]:
     """The parent of each passage, from JSON Lines with `_id` and `parent`. Raises DatasetError with file and line."""
-    found: dict[str, str] = {}
-    for number, line in numbered_lines(Path(path)):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise DatasetError(f"{path}:{number}: not JSON: {error}") from None
-        passage, parent = (row.get("_id"), row.get("parent")) if isinstance(row, dict) else (None, None)
-        if not isinstance(passage, str) or not isinstance(parent, str):
-            raise DatasetError(f"{path}:{number}: a line needs the texts `_id` and `parent`")
-        found[passage] = parent
+    found = {row["_id"]: row["parent"] for _, row in typed_rows(Path(path), _id=str, parent=str)}
     if not found:
         raise DatasetError(f"{path}: holds no parents")
     return found
@@ -169,6 +158,12 @@ class DatasetSplit:
         return read_parents(path) if path.is_file() else {}
 
     @cached_property
+    def generated(self) -> frozenset[str]:
+        """The generated hard negatives; empty where the dataset came without private/. Raises DatasetError."""
+        rows = typed_rows(self.dataset.path / LINEAGE, query=str)
+        return frozenset(str(key) for _, row in rows for key in row.get("negatives") or ())
+
+    @cached_property
     def ids(self) -> IdLookup:
         """Finds passages by their ids, or by those that they had in the corpus."""
         return IdLookup(self.corpus.ids, self.dataset)
@@ -189,11 +184,8 @@ class DatasetSplit:
         found = {key: answers_of(query.metadata) for key, query in self.queries.items()}
         for split in self.dataset.splits if self.split == "all" else [self.split]:
             path = self.dataset.path / "answers" / f"{split}.jsonl"
-            for row in read_rows(path) if path.is_file() else ():
-                texts = [text for name in ("query-id", "answer", "quote") if isinstance(text := row.get(name), str)]
-                if len(texts) < 3:
-                    raise DatasetError(f"{path}: a line needs the texts `query-id`, `answer` and `quote`")
-                found.setdefault(texts[0], []).extend(texts[1:])
+            for _, row in typed_rows(path, query_id=str, answer=str, quote=str):
+                found.setdefault(row["query-id"], []).extend([row["answer"], row["quote"]])
         return {key: found[key] for key in self.qrels.labels if found.get(key)}
 
     @cached_property

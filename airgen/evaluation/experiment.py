@@ -18,7 +18,7 @@ from typing import Any
 
 from airgen import __version__
 from airgen.dataset.beir import BeirDataset
-from airgen.errors import SettingsError
+from airgen.errors import SettingsError, UsageError
 from airgen.evaluation.answer_strings import answer_accuracy
 from airgen.evaluation.breakdown import (
     Unsure,
@@ -34,6 +34,7 @@ from airgen.evaluation.breakdown import (
 from airgen.evaluation.dataset_split import PARENTS, DatasetSplit, labels_by_parent, run_by_parent
 from airgen.evaluation.measures import Measure, judged_hits, parse_measures, score
 from airgen.evaluation.result import (
+    NO_NEGATIVES,
     Costs,
     Paths,
     Result,
@@ -85,7 +86,8 @@ class EvaluationOptions:
     own (ArguAna, Quora). language: of the corpus; else the manifest's, else English. folder: where relative paths of
     the systems start; else the working directory. fresh: run again what is kept. report: write the tables and charts
     of the split beside the results. unsure: what pairs count that have a soft gain and no label, where a dataset has
-    such (`airgen.evaluation.breakdown`).
+    such (`airgen.evaluation.breakdown`). without_negatives: leave the generated hard negatives out of every run, for
+    search services whose index does not have them.
     """
 
     split: str = "test"
@@ -97,6 +99,7 @@ class EvaluationOptions:
     fresh: bool = False
     report: bool = True
     unsure: Unsure = "not relevant"
+    without_negatives: bool = False
 
     @property
     def base(self) -> Path:
@@ -190,7 +193,14 @@ class _Experiment:
         self.target.mkdir(parents=True, exist_ok=True)
         self.measures = tuple(dict.fromkeys((*parse_measures(task.headline), *parse_measures(options.measures))))
         self.unsure = unsure_pairs(task) if options.unsure != "not relevant" else {}
+        if options.without_negatives and not task.generated:
+            raise UsageError(
+                f"{opened.path}: nothing here says which passages were generated: without hard negatives there are "
+                "none to leave out; a published dataset needs its private/lineage.jsonl"
+            )
         self.rules = _rules(options.ignore_identical_ids) | ({"unsure_pairs": options.unsure} if self.unsure else {})
+        if task.generated:
+            self.rules["generated_negatives"] = "left out" if options.without_negatives else "kept"
         provenance = task.dataset.manifest.get("provenance") or ()
         makers = label_makers([one for one in provenance if isinstance(one, dict)])
         self.made_labels = made_labels(self.systems, makers, options.base)
@@ -271,6 +281,12 @@ def _score(
     labels = task.qrels.labels
     answerable = [key for key, row in labels.items() if any(label > 0 for label in row.values())]
     run = done.run.without_identical_ids() if rules["identical_ids"] == "left out" else done.run
+    outside = system.kind in ("http", "run") and rules.get("generated_negatives") == "kept"
+    notes = {name: count for name, count in done.notes.items() if name != NO_NEGATIVES}
+    if outside and task.generated.isdisjoint(run.passage_ids):
+        notes[NO_NEGATIVES] = len(task.generated)
+    if options.without_negatives:
+        run = run.without_passages(task.generated)
     scores, intervals = score_unsure(run, labels, unsure, measures, options.unsure)
     write_scores(paths.scores, {"dataset": task.dataset.name, "split": task.split, "system": system.name}, scores)
     names = [str(measure) for measure in measures]
@@ -309,7 +325,7 @@ def _score(
         negatives_above=negatives_above(judged_hits(run, labels)),
         biases=biases(run, labels, task.queries, task.corpus, split=task.words),
         worst=tuple(worst_queries(scores, task.headline, run, labels, task.queries, task.corpus)),
-        notes=done.notes,
+        notes=notes,
         by_document=_by_document(run, task, measures),
         answers=answer_accuracy(run, task.answers, task.corpus, depth=options.top, lines=task.token_lines),
         family=_family(system),

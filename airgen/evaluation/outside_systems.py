@@ -106,7 +106,8 @@ class HttpSystem(ServiceAccess):
     hit. A hit can be a bare id. Without `score_path` the order of the hits is taken.
     id_pattern: a regular expression; its first group is the passage's id in the service's id ("^(.+)#" for a service
     that stores chunks). The best hit of a passage counts. `oversample` asks for that many times more hits.
-    unknown_ids: whether a hit that is not in the dataset is an error, or is left out and counted.
+    unknown_ids: `skip`: a hit that is not in the dataset is left out and counted, and only a service of which no hit
+    is in it ends in an error; `error`: the first such hit does.
     """
 
     url: str = Field(pattern=r"^https?://")
@@ -118,7 +119,7 @@ class HttpSystem(ServiceAccess):
     id_path: str = "id"
     score_path: str | None = "score"
     id_pattern: str | None = None
-    unknown_ids: Literal["error", "skip"] = "error"
+    unknown_ids: Literal["error", "skip"] = "skip"
     oversample: int = Field(default=1, ge=1, le=1000)
     embedder: Annotated[Any, Part("embedder")] = None
     headers: Annotated[Headers, KEY] = Field(default={})  # a header can choose what is searched
@@ -168,6 +169,7 @@ class SearchService:
 
     def __init__(self, options: HttpSystem, ids: IdLookup, folder: Path | None = None) -> None:
         self._options, self._ids = options, ids
+        self.unknown = ""  # the first hit that is not in the dataset, in words
         self._embedder: Embedder | None = build("embedder", options.embedder, folder) if options.embedder else None
 
     @cached_property
@@ -202,13 +204,14 @@ class SearchService:
         kept: dict[str, float] = {}
         for own, score in sorted(hits, key=lambda hit: -hit[1]):  # stable: equal scores keep the service's order
             passage = self._ids.find(own)
-            if passage is None and self._options.unknown_ids == "error":
-                raise DatasetError(
-                    f"{self._where(query_id)}: the service answered with the id {own[:100]!r}, which is not in the "
-                    f"dataset: {self._ids.advice}; set id_pattern if its ids hold more than the passage's id, or "
-                    "unknown_ids: skip if the service holds more than the dataset"
-                )
             if passage is None:
+                where = self._where(query_id)
+                self.unknown = self.unknown or (
+                    f"{where}: the service answered with the id {own[:100]!r}, which is not in the dataset (never in "
+                    "its corpus, or dropped by its cleaning; set id_pattern if its ids hold more than the passage's id)"
+                )
+                if self._options.unknown_ids == "error":
+                    raise DatasetError(f"{self.unknown}: {self._ids.advice}")
                 odd["unknown_passages"] += 1
             elif passage in kept:
                 odd["joined_hits" if self._options.id_pattern else "repeated_hits"] += 1

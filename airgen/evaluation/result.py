@@ -137,6 +137,10 @@ class Paths:
         )
 
 
+NO_NEGATIVES = "generated_negatives_never_found"
+"""The note of a system of others' that never found a generated hard negative: perhaps its index has none."""
+
+
 @dataclass(frozen=True)
 class Result:
     """One system on one split of one dataset.

@@ -93,6 +93,11 @@ class Run:
         own = np.array([places.get(key, -1) for key in self.query_ids], dtype=np.int64)
         return self._only(self.passages != own[self.rows()])
 
+    def without_passages(self, ids: Collection[str]) -> Run:
+        """The run without these passages, for all queries."""
+        found = np.array([key in ids for key in self.passage_ids], dtype=np.bool_)
+        return self._only(~found[self.passages])
+
     def without(self, pairs: Mapping[str, Collection[str]]) -> Run:
         """The run without these pairs: {query id: passage ids}."""
         return self._only(~self._among(pairs))

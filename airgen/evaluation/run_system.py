@@ -79,7 +79,10 @@ def run_system(system: SystemSettings, context: RunContext) -> FinishedRun:
         def ask(queries: Mapping[str, str]) -> tuple[dict[str, dict[str, float]], Counter[str]]:
             return service.search(queries, context.top)
 
-        return _foreign(ask, context, system, single=lambda text: ask({some_id: text}))
+        done = _foreign(ask, context, system, single=lambda text: ask({some_id: text}))
+        if service.unknown and not len(done.run.passages):
+            raise DatasetError(f"{service.unknown}, and so is no other hit: {context.ids.advice}")
+        return done
     if isinstance(options, PythonSystem):
         retriever = load_class(options.target, options.settings, context.folder)
         where = f"system {system.name}"

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen.evaluation.rank_correlation import spearman
-from airgen.evaluation.result import Result, as_matrix
+from airgen.evaluation.result import NO_NEGATIVES, Result, as_matrix
 from airgen.evaluation.significance import Comparison, SystemPair, compare
 from airgen.kept import write_json
 from airgen.study import Column, P, Study, Table, columns, span, write_lines
@@ -82,7 +82,7 @@ def ranking_text(results: Sequence[Result], comparison: Comparison) -> str:
         Column("missing", lambda result: result.missing),
         Column("ms/query", lambda result: result.costs.batch_ms, ".2f", missing=""),
     ]
-    return "\n".join([_ranked(results, comparison, more).text(), *filter(None, [label_makers_text(results)])])
+    return "\n".join([_ranked(results, comparison, more).text(), *fairness_lines(results)])
 
 
 def parent_table(results: Sequence[Result]) -> Table:
@@ -212,13 +212,15 @@ def answer_table(results: Sequence[Result]) -> Table:
     return Table(known, [SYSTEM, *(Column(name, partial(cell, name)) for name in names)])
 
 
+_NOTES = {"unknown_passages": "hits outside the dataset (dropped by its cleaning, or never in its corpus)"}
+
+
 def note_lines(results: Sequence[Result]) -> str:
     """A line for each system of which something unusual was counted, such as queries without a result."""
-    said = label_makers_text(results)
-    lines = [f"- {md(said)}"] if said else []
+    lines = [f"- {md(said)}" for said in fairness_lines(results)]
     for result in results:
         counts = {"queries without a result": result.missing, "queries not judged": result.unjudged}
-        counts |= {name.replace("_", " "): count for name, count in result.notes.items()}
+        counts |= {_NOTES.get(name, name.replace("_", " ")): count for name, count in result.notes.items()}
         if text := ", ".join(f"{count} {md(name)}" for name, count in counts.items() if count):
             lines.append(f"- {md(result.name)}: {text}")
     return "\n".join(lines)
@@ -244,12 +246,20 @@ def places_text(comparison: Comparison) -> dict[str, str]:
     return found
 
 
-def label_makers_text(results: Sequence[Result]) -> str:
-    """One sentence about the marked systems; empty where there are none."""
-    marked = [f"{one.name} ({', '.join(one.made_labels)})" for one in results if one.made_labels]
-    if not marked:
-        return ""
-    return one_line(f"† made the labels itself, in part: its score may be too high: {', '.join(marked)}")
+def fairness_lines(results: Sequence[Result]) -> list[str]:
+    """A sentence for each reason why some of these systems have an advantage over the others."""
+    lines = []
+    if marked := [f"{one.name} ({', '.join(one.made_labels)})" for one in results if one.made_labels]:
+        lines.append(f"† made the labels itself, in part: its score may be too high: {', '.join(marked)}")
+    if lacking := [one for one in results if one.notes.get(NO_NEGATIVES)]:
+        names = ", ".join(one.name for one in lacking)
+        lines.append(
+            f"{names}: none of the {lacking[0].notes[NO_NEGATIVES]} generated hard negatives was found: if the index "
+            "does not have them, add them from corpus.jsonl, or leave them out for all systems: --without-negatives"
+        )
+    if any(one.rules.get("generated_negatives") == "left out" for one in results):
+        lines.append("the generated hard negatives are left out for all systems")
+    return [one_line(line) for line in lines]
 
 
 def pair_text(pair: SystemPair, measure: str) -> str:

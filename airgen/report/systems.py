@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from airgen.errors import DatasetError
 from airgen.evaluation.result import Result, as_matrix, read_scores
 from airgen.evaluation.significance import Comparison, compare
-from airgen.evaluation.tables import label_makers_text
+from airgen.evaluation.tables import fairness_lines
 from airgen.report.charts import MISSING, score_against_time
 from airgen.report.source import TOP, ReportSource, SystemRanks
 
@@ -73,7 +73,7 @@ def boards(source: ReportSource) -> list[Board]:
 
 def _board(key: str, split: str, results: list[Result], *, private: bool) -> Board:
     results = sorted(results, key=lambda one: (-one.score, one.name))
-    notes = [said] if (said := label_makers_text(results)) else []
+    notes = fairness_lines(results)
     if private:
         return Board(key, split, results, None, private, notes)
     try:

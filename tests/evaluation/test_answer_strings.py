@@ -162,7 +162,7 @@ def test_nothing_is_said_where_no_answer_is_known(dataset: Path, tmp_path: Path)
 def test_a_damaged_file_and_a_withheld_split(folder: Path) -> None:
     (folder / "answers").mkdir()
     (folder / "answers" / "test.jsonl").write_text('{"query-id": "q1", "answer": 7, "quote": ""}\n')
-    with pytest.raises(DatasetError, match=r"test\.jsonl: a line needs the texts `query-id`, `answer` and `quote`"):
+    with pytest.raises(DatasetError, match=r"test\.jsonl:1: a line needs the texts `query-id`, `answer` and `quote`"):
         _ = DatasetSplit(BeirDataset.open(folder), "test", "en").answers
     (folder / "manifest.json").write_text(json.dumps({"withheld": ["hidden"]}))
     task = DatasetSplit(BeirDataset.open(folder), "hidden", "en")

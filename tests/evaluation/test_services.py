@@ -14,13 +14,15 @@ from dataset_maker import make_content
 from airgen.dataset.beir import BeirDataset
 from airgen.dataset.secret import SECRET_FILE, Secret, opaque_document_id
 from airgen.dataset.write import write_dataset
-from airgen.errors import DatasetError, SettingsError
+from airgen.errors import DatasetError, SettingsError, UsageError
 from airgen.evaluation import EvaluationOptions as Options
 from airgen.evaluation import evaluate
 from airgen.evaluation.dataset_split import IdLookup
+from airgen.evaluation.measures import parse_measures, score
 from airgen.evaluation.outside_systems import checked_results
-from airgen.evaluation.run import run_from_dict
+from airgen.evaluation.run import read_run, run_from_dict
 from airgen.evaluation.systems import SystemSettings, load_systems
+from airgen.evaluation.tables import note_lines
 
 HITS = {"what do cats eat": ["p2", "p1", "p1", "ghost"], "fish in the sea": ["p4"], "market crash": []}
 
@@ -99,6 +101,42 @@ def test_hits_are_found_by_their_path(server, dataset, tmp_path, method):
 def test_a_bare_list_of_ids_keeps_its_order(server, dataset, tmp_path):
     (result,) = evaluate(dataset, [system(server, "bare", hits_path="", score_path=None)], tmp_path / "out")
     assert result.means["RR@10"] == pytest.approx((0.5 + 1 + 0) / 3)
+
+
+def test_hits_outside_the_dataset_are_counted_unless_all_are(server, dataset, tmp_path, monkeypatch):
+    wanted = system(server, "ok")
+    settings = {name: value for name, value in wanted.settings.items() if name != "unknown_ids"}
+    wanted = SystemSettings.model_validate({"name": "service", "kind": "http", **settings})
+    (result,) = evaluate(dataset, [wanted], tmp_path / "out")
+    assert result.notes["unknown_passages"] == 1
+    assert "1 hits outside the dataset (dropped by its cleaning" in note_lines([result])
+    strict = SystemSettings.model_validate({"name": "service", "kind": "http", **settings, "unknown_ids": "error"})
+    with pytest.raises(DatasetError, match=r"query 'q1': the service answered with the id 'ghost', which is not"):
+        evaluate(dataset, [strict], tmp_path / "strict")
+    for text in HITS:
+        monkeypatch.setitem(HITS, text, ["13"])
+    with pytest.raises(DatasetError, match=r"the id '13', which is not in the dataset .* and so is no other hit"):
+        evaluate(dataset, [wanted], tmp_path / "out", Options(fresh=True))
+
+
+def test_generated_negatives_that_a_service_lacks_are_left_out_for_all(server, dataset, tmp_path):
+    systems = [system(server, "ok"), SystemSettings(name="bm25", kind="bm25")]
+    with pytest.raises(UsageError, match="without hard negatives there are none to leave out"):
+        evaluate(dataset, systems, tmp_path / "out", Options(without_negatives=True))
+    (dataset / "private").mkdir()
+    (dataset / "private" / "lineage.jsonl").write_text('{"query": "q1", "negatives": ["p3"]}\n')
+    service, bm25 = evaluate(dataset, systems, tmp_path / "out")
+    assert (service.notes["generated_negatives_never_found"], bm25.notes) == (1, {})
+    assert "service: none of the 1 generated hard negatives was found" in note_lines([service, bm25])
+    kept = dict(read_run(bm25.paths.run).ranked().items())
+    assert any(passage == "p3" for hits in kept.values() for passage, _ in hits)
+    service, bm25 = evaluate(dataset, systems, tmp_path / "out", Options(without_negatives=True))
+    assert bm25.rules["generated_negatives"] == "left out" and not service.notes.get("generated_negatives_never_found")
+    without = {key: {passage: score for passage, score in hits if passage != "p3"} for key, hits in kept.items()}
+    labels = BeirDataset.open(dataset).qrels("test").labels
+    wanted = score(run_from_dict(without), labels, parse_measures("nDCG@10")).means()["nDCG@10"]
+    assert bm25.means["nDCG@10"] == pytest.approx(wanted, abs=1e-9)
+    assert "left out for all systems" in note_lines([service, bm25])
 
 
 def test_the_key_comes_from_the_environment_and_is_written_nowhere(server, dataset, tmp_path, monkeypatch):

@@ -21,9 +21,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from airgen.dataset.beir import BeirDataset, BeirPassage, BeirQuery, numbered_lines
+from airgen.dataset.beir import BeirDataset, BeirPassage, BeirQuery, typed_rows
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.breakdown import length_class
+from airgen.evaluation.dataset_split import LINEAGE
 from airgen.keys import text_key
 from airgen.llms.base import Llm, Request
 from airgen.llms.scripted import last_block
@@ -273,17 +274,8 @@ def _read_corpus(
 
 def _lineage(dataset: BeirDataset) -> dict[str, dict[str, Any]]:
     """{query id: row} of the file that says which passage a query was written from."""
-    path = dataset.path / "private" / "lineage.jsonl"
-    if not path.is_file():
-        return {}
-    found = {}
-    for number, line in numbered_lines(path):
-        try:
-            row = json.loads(line)
-            found[str(row["query"])] = {**row, "positive": str(row["positive"]), "original": str(row["original"])}
-        except (ValueError, KeyError, TypeError) as error:
-            raise DatasetError(f"{path}:{number}: needs query, positive and original ({error})") from error
-    return found
+    rows = typed_rows(dataset.path / LINEAGE, query=str, positive=str, original=str)
+    return {row["query"]: row for _, row in rows}
 
 
 def _shares(
