@@ -231,9 +231,17 @@ class HttpFailure(Exception):
         self.status, self.after, self.may_pass = status, after or 0.0, may_pass
 
 
-@functools.cache
+_starting = threading.Lock()
+
+
 def _loop() -> asyncio.AbstractEventLoop:
-    """The event loop of all `JsonClient`s, in a thread of its own."""
+    """The event loop of all `JsonClient`s, in a thread of its own. Threads that ask first at once get the same one."""
+    with _starting:
+        return _started()
+
+
+@functools.cache
+def _started() -> asyncio.AbstractEventLoop:
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="airgen http", daemon=True).start()
     return loop

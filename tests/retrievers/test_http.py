@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -201,3 +204,19 @@ def test_a_reranker_that_answers_wrongly(service: Service, results: list[Any], w
     service.answers = [lambda body: (200, {"results": results})]
     with pytest.raises(ModelError, match=words):
         HttpReranker(service.url + "/rerank").score([("q", "a"), ("q", "b")])
+
+
+def test_threads_that_ask_first_at_once_share_one_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connections of one client on two loops fail: "attached to a different loop"."""
+    both, new_loop = threading.Barrier(2), asyncio.new_event_loop
+
+    def slow() -> asyncio.AbstractEventLoop:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(timeout=0.2)  # passes where a second thread makes a loop, too
+        return new_loop()
+
+    http._started.cache_clear()
+    monkeypatch.setattr(asyncio, "new_event_loop", slow)
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(lambda _: http._loop(), range(2))
+    assert first is second
