@@ -424,6 +424,6 @@ def breadth_note(human: Labels, made: float) -> list[str]:
     source = ". Where one passage answers a query, its document alone ranks best (airgen export --without correction)"
     return [
         f"Human queries have {people:.1f} relevant passages each, generated ones {made:.1f}: {cut} cut of the judge "
-        "(control.judge: threshold, or the profile of a calibration) brings them nearer to each other"
+        "(relevance: answer or subject; control.judge: threshold) brings them nearer to each other"
         f"{source if people < ONE_ANSWER and made > people else ''}."
     ]
