@@ -28,7 +28,8 @@ NAMES = [EVIL, EVIL + "!", "x" * 300, "نظام البحث", *(f"system {number:
 def result(name: str, score: float, ms: float | None = 1.0, dataset: str = "d") -> Any:
     costs = SimpleNamespace(batch_ms=ms)
     return SimpleNamespace(
-        name=name, dataset=dataset, split="test", headline="nDCG@10", score=score, costs=costs, mark="", notes={}, rules={},
+        name=name, dataset=dataset, split="test", headline="nDCG@10", score=score, costs=costs,
+        mark="", notes={}, rules={},
         intervals={"nDCG@10": (score - 0.1, score + 0.1)},
     )  # fmt: skip
 
