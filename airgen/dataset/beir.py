@@ -425,19 +425,18 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
         raise DatasetError(f"{path}: cannot be read ({error})") from error
 
 
-def typed_rows(path: Path, **fields: type) -> Iterator[tuple[str, dict[str, Any]]]:
+def typed_rows(path: Path, fields: Mapping[str, type]) -> Iterator[tuple[str, dict[str, Any]]]:
     """(FILE:LINE, object) of a JSON Lines file of a dataset, with fields of these types; none without the file.
 
-    `_` in a name stands for the `-` of the dataset's own names. Raises DatasetError with file and line.
+    Raises DatasetError with file and line.
     """
-    names = {name if name.startswith("_") else name.replace("_", "-"): kind for name, kind in fields.items()}
     for number, line in numbered_lines(path) if path.is_file() else ():
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise DatasetError(f"{path}:{number}: not JSON: {error}") from None
-        if not isinstance(row, dict) or any(type(row.get(name)) is not kind for name, kind in names.items()):
-            *others, last = [f"`{name}`{' (a number)' if kind is int else ''}" for name, kind in names.items()]
+        if not isinstance(row, dict) or any(type(row.get(name)) is not kind for name, kind in fields.items()):
+            *others, last = [f"`{name}`{' (a number)' if kind is int else ''}" for name, kind in fields.items()]
             wanted = f"{', '.join(others)} and {last}" if others else last
             raise DatasetError(f"{path}:{number}: a line needs the texts {wanted}")
         yield f"{path}:{number}", row

@@ -136,7 +136,7 @@ def _joined(key: str, parts: list[tuple[int, str, str]]) -> WholeDocument:
 def _offsets(dataset: BeirDataset) -> dict[str, _Place]:
     """Where each chunk stands, of a dataset that says so; empty for others."""
     path, found = dataset.path / PARENTS, {}
-    for where, row in typed_rows(path, _id=str, parent=str):
+    for where, row in typed_rows(path, {"_id": str, "parent": str}):
         start = row.get("start")
         if type(start) is not int or start < 0:
             raise DatasetError(f"{where}: has no offsets: export the job again (`airgen export`)")
@@ -148,7 +148,7 @@ def _quotes(dataset: BeirDataset, split: str, places: Mapping[str, _Place]) -> d
     """The spans of the reference answers' quotes."""
     path = dataset.path / "answers" / f"{split}.jsonl"
     found: dict[str, list[Span]] = defaultdict(list)
-    for where, row in typed_rows(path, query_id=str, corpus_id=str, start=int, end=int):
+    for where, row in typed_rows(path, {"query-id": str, "corpus-id": str, "start": int, "end": int}):
         place, start, end = places.get(row["corpus-id"]), row["start"], row["end"]
         if place is None or not 0 <= start < end:
             raise DatasetError(f"{where}: needs query-id, a known corpus-id, and start below end")

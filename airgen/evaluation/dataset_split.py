@@ -63,7 +63,7 @@ LINEAGE = "private/lineage.jsonl"
 
 def read_parents(path: str | Path) -> dict[str, str]:
     """The parent of each passage, from JSON Lines with `_id` and `parent`. Raises DatasetError with file and line."""
-    found = {row["_id"]: row["parent"] for _, row in typed_rows(Path(path), _id=str, parent=str)}
+    found = {row["_id"]: row["parent"] for _, row in typed_rows(Path(path), {"_id": str, "parent": str})}
     if not found:
         raise DatasetError(f"{path}: holds no parents")
     return found
@@ -160,7 +160,7 @@ class DatasetSplit:
     @cached_property
     def generated(self) -> frozenset[str]:
         """The generated hard negatives; empty where the dataset came without private/. Raises DatasetError."""
-        rows = typed_rows(self.dataset.path / LINEAGE, query=str)
+        rows = typed_rows(self.dataset.path / LINEAGE, {"query": str})
         return frozenset(str(key) for _, row in rows for key in row.get("negatives") or ())
 
     @cached_property
@@ -184,7 +184,7 @@ class DatasetSplit:
         found = {key: answers_of(query.metadata) for key, query in self.queries.items()}
         for split in self.dataset.splits if self.split == "all" else [self.split]:
             path = self.dataset.path / "answers" / f"{split}.jsonl"
-            for _, row in typed_rows(path, query_id=str, answer=str, quote=str):
+            for _, row in typed_rows(path, {"query-id": str, "answer": str, "quote": str}):
                 found.setdefault(row["query-id"], []).extend([row["answer"], row["quote"]])
         return {key: found[key] for key in self.qrels.labels if found.get(key)}
 

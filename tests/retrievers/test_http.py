@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -215,8 +216,9 @@ def test_threads_that_ask_first_at_once_share_one_loop(monkeypatch: pytest.Monke
             both.wait(timeout=0.2)  # passes where a second thread makes a loop, too
         return new_loop()
 
-    http._started.cache_clear()
+    monkeypatch.setattr(http, "_started", functools.cache(http._started.__wrapped__))  # other clients keep their loop
     monkeypatch.setattr(asyncio, "new_event_loop", slow)
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(lambda _: http._loop(), range(2))
+    first.call_soon_threadsafe(first.stop)
     assert first is second

@@ -274,7 +274,7 @@ def _read_corpus(
 
 def _lineage(dataset: BeirDataset) -> dict[str, dict[str, Any]]:
     """{query id: row} of the file that says which passage a query was written from."""
-    rows = typed_rows(dataset.path / LINEAGE, query=str, positive=str, original=str)
+    rows = typed_rows(dataset.path / LINEAGE, {"query": str, "positive": str, "original": str})
     return {row["query"]: row for _, row in rows}
 
 
