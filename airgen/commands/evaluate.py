@@ -87,16 +87,9 @@ def evaluate(
     wanted = [str(measure) for measure in AIR_BENCH] if metrics == "air-bench" else (metrics or DEFAULT_MEASURES)
     chosen = chosen_systems(load_systems(path), only)
     options = EvaluationOptions(
-        split,
-        wanted,
-        top,
-        ignore_identical_ids,
-        language,
-        folder=path.resolve().parent,
-        fresh=fresh,
-        unsure=unsure,
-        without_negatives=without_negatives,
-    )
+        split, wanted, top, ignore_identical_ids, language, path.resolve().parent,
+        fresh=fresh, unsure=unsure, without_negatives=without_negatives,
+    )  # fmt: skip
     if chunkers is not None:
         return _compare_chunkers(given, find_yaml("pipelines", chunkers), chosen, out, options, gold, share)
     results, waiting = Rows["Result"](), list["Searched"]()

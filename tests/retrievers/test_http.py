@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -209,16 +210,15 @@ def test_a_reranker_that_answers_wrongly(service: Service, results: list[Any], w
 
 def test_threads_that_ask_first_at_once_share_one_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """Connections of one client on two loops fail: "attached to a different loop"."""
-    both, new_loop = threading.Barrier(2), asyncio.new_event_loop
+    both = threading.Barrier(2)
 
-    def slow() -> asyncio.AbstractEventLoop:
+    def slow() -> SimpleNamespace:
         with contextlib.suppress(threading.BrokenBarrierError):
             both.wait(timeout=0.2)  # passes where a second thread makes a loop, too
-        return new_loop()
+        return SimpleNamespace(run_forever=lambda: None)
 
     monkeypatch.setattr(http, "_started", functools.cache(http._started.__wrapped__))  # other clients keep their loop
     monkeypatch.setattr(asyncio, "new_event_loop", slow)
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(lambda _: http._loop(), range(2))
-    first.call_soon_threadsafe(first.stop)
     assert first is second
