@@ -1,7 +1,5 @@
 """Which of the finished samples become the dataset's queries."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from airgen.pipeline import generate
