@@ -78,6 +78,7 @@ def check_job(job: Job, *, budget: float | None = None, probe: bool = False) -> 
     """What a job will cost and take, and what it lacks. With `probe`, each LLM that is not known yet is asked."""
     from airgen.corpus.fetch import is_fetched
     from airgen.errors import AirgenError
+    from airgen.llms.probe import read_profiles
     from airgen.pipeline.estimate import estimate
     from airgen.pipeline.preflight import advice, downloads, preflight, probe_models, unprobed
     from airgen.settings.suite import published_sizes
@@ -91,6 +92,12 @@ def check_job(job: Job, *, budget: float | None = None, probe: bool = False) -> 
             problems += str(error).splitlines()
     elif probe:
         problems.append("no model was probed, because of the problems above: solve them, then probe")
+    known = read_profiles(job.directory, job.pipeline.llms.values())
+    problems += [
+        f"{model}: {profile.unusable}: take another model, or mend its server and probe again"
+        for (_, model), profile in known.items()
+        if profile.unusable
+    ]
     untested = [llm.model for llm in unprobed(job).values()]
     found, published = None, None if is_fetched(job.corpus) else published_sizes(job.path)
     if published:

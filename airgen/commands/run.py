@@ -128,6 +128,7 @@ def _suite(path: Path, runs: Path, root: Path, budget: float | None) -> Outcome[
     from airgen.pipeline.summary import run_pipeline
     from airgen.publishing.suites import FinishedPipeline, build
     from airgen.settings.suite import load_suite
+    from airgen.text.display import dollars
     from airgen.text.tokens import count_tokens
 
     def finish(path: Path, budget_usd: float | None) -> FinishedPipeline:
@@ -139,4 +140,4 @@ def _suite(path: Path, runs: Path, root: Path, budget: float | None) -> Outcome[
     built = build(load_suite(path), root, finish, budget_usd=budget, count_tokens=count_tokens, say=say)
     value = {"directory": built.directory, "spent_usd": built.spent_usd, "datasets": sorted(built.datasets)}
     text = (built.directory / "statistics.md").read_text(encoding="utf-8")
-    return Outcome(RunResult(built.directory), [text, f"{built.directory}, ${built.spent_usd:.2f}"], json=value)
+    return Outcome(RunResult(built.directory), [text, f"{built.directory}, {dollars(built.spent_usd)}"], json=value)

@@ -28,7 +28,8 @@ def test_published_prices() -> None:
 def test_an_unknown_price_is_said_and_never_guessed() -> None:
     pytest.importorskip("genai_prices")
     assert price("no-such-model-at-all") is None
-    assert "price unknown" in unknown_price("no-such-model-at-all")
+    assert "price unknown" in unknown_price("no-such-model-at-all") and "did you" not in unknown_price("no-such-model")
+    assert "did you mean 'gpt-4o-mini'?" in unknown_price("gpt-4o-minni")
 
 
 def test_the_pipelines_prices_come_first() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -190,3 +191,15 @@ def test_what_the_probe_found_is_not_part_of_any_identity(loopback: Callable[...
     after, _ = probed(path)
     assert (after.identity, after.fingerprints) == (identity, fingerprints)
     assert replace(ModelProfile(), tokens=1.5) != ModelProfile()
+
+
+def test_a_model_whose_json_cannot_be_used_is_a_problem(loopback: Callable[..., Any], tmp_path: Path) -> None:
+    server = loopback(text="I would rather talk about bees.")
+    check = ["check", str(write(tmp_path, server.base_url)), "--runs", str(tmp_path / "runs")]
+    wanted = r"! m: its JSON cannot be used \(.*\): take another model, or mend its server and probe again"
+    for options in (["--probe"], []):  # the second time it is remembered
+        printed = call(*check, *options, code=1)
+        assert re.search(wanted, printed) and "everything that it needs is there" not in printed
+    server.set(text=None, scripted=True)  # mended: it is asked again
+    call(*check, "--probe")
+    assert "everything that it needs is there" in call(*check)
