@@ -94,6 +94,7 @@ def audit_score(
     Example: airgen audit score pipelines/quickstart.yaml audit-answers.json
     """
     from airgen.dataset.beir import BeirDataset
+    from airgen.kept import plain
     from airgen.quality.audit.label_audit import decided_items, labelled_items, score_answers, score_labels
     from airgen.quality.audit.page import chosen_pairs, read_chosen
     from airgen.quality.audit.sample import load_sample
@@ -105,7 +106,7 @@ def audit_score(
     else:
         result, place = score_answers(job, files, folder), job.dataset / "README.md"
     lines = [terminal_table([["", "people say"], *([name, str(value)] for name, value in result.as_card().items())])]
-    shown = result.as_dict()
+    shown = plain(result)
     if chosen := [one for path in files for one in read_chosen(path)]:
         items = labelled_items(BeirDataset.open(what), split) if job is None else decided_items(job)
         by_hand = chosen_pairs(items, chosen, load_sample(folder / "sample.json").relevant_from)

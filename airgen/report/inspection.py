@@ -190,7 +190,7 @@ def write_inspection(found: Inspection, out: Path) -> list[Path]:
     """Write `inspect.html` and `inspect.json` to the folder `out`, which is made. Older ones are replaced."""
     out.mkdir(parents=True, exist_ok=True)
     write_text(out / "inspect.html", inspection_page(found))
-    write_json(out / "inspect.json", found.as_dict())
+    write_json(out / "inspect.json", found)
     return [out / "inspect.html", out / "inspect.json"]
 
 

@@ -24,7 +24,7 @@ from typing import Any
 
 from airgen.dataset.files import building, whole_file
 from airgen.errors import UsageError
-from airgen.kept import without_nan
+from airgen.kept import plain
 from airgen.records import SURROGATE
 from airgen.text.display import html_text
 
@@ -40,7 +40,7 @@ def chunk(value: Any) -> str:
     try:
         text = _json(value)
     except (ValueError, TypeError):  # a NaN or a dataclass in it: to look for them first takes longer than to write
-        text = _json(without_nan(value))
+        text = _json(plain(value))
     raw = SURROGATE.sub("\ufffd", text).encode("utf-8")
     return base64.b64encode(gzip.compress(raw, _LEVEL, mtime=0)).decode("ascii")
 

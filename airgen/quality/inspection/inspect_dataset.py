@@ -18,7 +18,7 @@ from airgen.evaluation.experiment import EvaluationOptions, evaluate, results_fo
 from airgen.evaluation.result import Paths, load_result
 from airgen.evaluation.run import Run, read_run
 from airgen.evaluation.systems import SystemSettings, load_systems, missing_needs
-from airgen.kept import FORMAT, without_nan
+from airgen.kept import FORMAT, plain
 from airgen.quality.contamination import Contamination, contamination
 from airgen.quality.inspection.finding import CHECKS, STATES, Finding, not_measured, share, verdict
 from airgen.quality.inspection.measures import (
@@ -157,8 +157,8 @@ class Inspection:
                 for one in self.contaminations
             ],
         }  # fmt: skip
-        plain: dict[str, Any] = without_nan(found, 6)
-        return plain
+        rounded: dict[str, Any] = plain(found, 6)
+        return rounded
 
 
 def inspect_dataset(
