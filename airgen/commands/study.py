@@ -246,8 +246,7 @@ def study_inspect(
     from airgen.dataset.beir import BeirDataset
     from airgen.errors import UsageError
     from airgen.evaluation.experiment import results_folder
-    from airgen.quality.inspection.inspect_dataset import inspect_dataset
-    from airgen.report.inspection import inspection_text, write_inspection
+    from airgen.quality.inspection.inspect_dataset import inspect_dataset, inspection_text, write_inspection
     from airgen.settings.base import find_yaml
 
     if results is not None and systems is not None:
