@@ -34,7 +34,7 @@ SETUPS = {
     "key": ([], [], True, False),
     "key and small models": (SMALL, [*starter.ENGLISH, *starter.VOTERS, starter.MULTILINGUAL], True, False),
     "key and torch": (["torch", "sentence_transformers"], [], True, False),
-    "key and GPU": (["torch", "sentence_transformers", "FlagEmbedding"], [], True, True),
+    "key and GPU": (["torch", "sentence_transformers"], [], True, True),
     "no key": (["xllamacpp", *SMALL], [*starter.ENGLISH, *starter.VOTERS, starter.LOCAL_MODEL], False, False),
     "nothing": ([], [], False, False),
     "key and numba": (["numba"], [], True, False),

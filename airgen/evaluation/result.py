@@ -102,7 +102,6 @@ _LIBRARIES = (
     "torch",
     "transformers",
     "sentence_transformers",
-    "FlagEmbedding",
     "onnxruntime",
     "numba",
     "faiss",
