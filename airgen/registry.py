@@ -120,7 +120,6 @@ EXTRAS: dict[str, tuple[str, str]] = {
     "accelerate": ("accelerate", "models"),
     "transformers": ("transformers", "models"),
     "sentence_transformers": ("sentence-transformers", "models"),
-    "faiss": ("faiss-cpu", "models"),
     "datasets": ("datasets", "hub"),
     "huggingface_hub": ("huggingface_hub", "hub"),
     "ray": ("ray", "ray"),

@@ -104,7 +104,6 @@ _LIBRARIES = (
     "sentence_transformers",
     "onnxruntime",
     "numba",
-    "faiss",
 )
 _SECRET = re.compile(r"(key|token|password|secret|authorization)$", re.IGNORECASE)
 _LANGUAGES = {

@@ -28,7 +28,6 @@ from numpy.typing import NDArray
 from airgen.compute import Work, current
 from airgen.errors import ModelError
 from airgen.exact import inner_products, numba_is_installed
-from airgen.registry import load_extra
 from airgen.retrievers.base import Hits, pack, unpack
 
 _CHUNK = 1024  # rows converted and multiplied at once: 1.5 MB of fp32 at 384 dimensions
@@ -37,7 +36,6 @@ _COMPILE_FROM = 20_000_000  # products, or terms of exact ones; below, loading n
 _SAMPLE = 4096  # rows that the first threshold is guessed from
 _SAMPLE_BLOCK = 256  # queries that meet the sample at once
 _GUESS_FROM = 8 * _SAMPLE  # rows; below, guessing costs more than it saves
-_FAISS_ROWS = 1 << 16  # rows given to faiss at once
 _ROUNDING = 2.0**-24  # the relative error of rounding to fp32
 _SHORT = np.float32(1e-18)  # above the length of a vector whose squares are lost by underflow
 _TINY = np.float32(1e-30)  # above the error of products that are lost by underflow
@@ -234,24 +232,6 @@ def _select(
                 floor[query] = unpack(best.min(keepdims=True))[1][0]
                 above = scores > floor[query]
                 places, scores = places[above], scores[above]
-
-
-def faiss_index(matrix: NDArray[Any], rows: NDArray[np.int64] | None = None) -> Any:
-    """A faiss IndexFlatIP, for comparison: all rows are in memory as fp32. With `rows`, of these rows of the matrix."""
-    faiss = load_extra("faiss", "the faiss backend")
-    index = faiss.IndexFlatIP(matrix.shape[1])
-    n = len(matrix) if rows is None else len(rows)
-    for start in range(0, n, _FAISS_ROWS):
-        part = slice(start, min(start + _FAISS_ROWS, n))
-        index.add(np.ascontiguousarray(matrix[part] if rows is None else matrix[rows[part]], dtype=np.float32))
-    return index
-
-
-def search_faiss(index: Any, queries: NDArray[np.float32], k: int) -> Hits:
-    """The same as `search`, by an index of `faiss_index`; the order of ties is open."""
-    scores, positions = index.search(np.ascontiguousarray(queries), k)
-    scores[positions < 0] = -np.inf
-    return Hits(positions.astype(np.int32), scores)
 
 
 _ROWS = 1 << 16  # of a shard at least; a multiple of what one search reads at once

@@ -22,7 +22,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Annotated, Any, Literal
+from typing import IO, Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,7 @@ from airgen.errors import ModelError, UsageError
 from airgen.keys import canonical_json, content_key
 from airgen.models.catalogue import locked
 from airgen.retrievers.base import Component, Corpus, Embedder, Hits, TextKind, finite, non_empty
-from airgen.retrievers.dense.exact_search import faiss_index, search, search_faiss, search_shards
+from airgen.retrievers.dense.exact_search import search, search_shards
 from airgen.retrievers.dense.onnx_encoder import EmbeddedModel
 from airgen.retrievers.encodings import shared
 from airgen.retrievers.on_workers import encoded
@@ -237,11 +237,6 @@ class Dense(Component):
         embedder: Annotated[Any, Part("embedder")] = "all-minilm-l6-v2-int8"
         cache: Annotated[Path | None, SPEED, FILE] = None
         memory_bytes: Annotated[int, SPEED] = Field(default=1 << 30, ge=1)
-        backend: Literal["exact", "faiss"] = "exact"
-
-        def required_packages(self) -> tuple[str, ...]:
-            """faiss is optional."""
-            return ("faiss",) if self.backend == "faiss" else ()
 
     settings: Settings
     embedder: Embedder
@@ -250,7 +245,6 @@ class Dense(Component):
         self.name = f"dense {self.embedder.name}"
         self._matrix: NDArray[np.float16] | None = None
         self._rows: NDArray[np.int64] | None = None
-        self._faiss: Any = None  # made at the first search, and of the same rows
         self._file: tuple[Path, int] | None = None  # of the matrix, and the place of its first row there
 
     @property
@@ -260,7 +254,6 @@ class Dense(Component):
     def index(self, corpus: Corpus) -> None:
         """Embed the passages that are not in the cache yet. Raises CorpusError for an empty corpus."""
         non_empty(corpus)
-        self._faiss = None
         root, common = self.settings.cache, shared()
         if root is None and common and isinstance(self.embedder, EmbeddedModel):
             root = common.folder.absolute()
@@ -306,10 +299,6 @@ class Dense(Component):
         vectors = np.zeros((0, self.embedder.dim), np.float32)
         if queries:
             vectors = self._checked(self.embedder.encode(list(queries), "query"), len(queries))
-        if self.settings.backend == "faiss":
-            if self._faiss is None:
-                self._faiss = faiss_index(self._matrix, self._rows)
-            return search_faiss(self._faiss, vectors, k)
         options: dict[str, Any] = {"rows": self._rows, "memory_bytes": self.settings.memory_bytes}
         if self._file is None:
             return search(self._matrix, vectors, k, **options)
@@ -322,5 +311,5 @@ class Dense(Component):
             "family": "dense",
             "embedder": dict(self.embedder.describe()),
             "rows": "fp16",
-            "search": self.settings.backend,
+            "search": "exact",
         }
