@@ -10,7 +10,7 @@ import pytest
 
 from airgen.cli import main
 from airgen.pipeline import RunResult
-from airgen.pipeline.show import render_life
+from airgen.pipeline.show import find_job, find_place, render_life
 
 
 def shown(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
@@ -51,3 +51,20 @@ def test_show(run: Callable[..., RunResult], folder: Path, capsys: pytest.Captur
     assert code == 2 and "no job has a query 'qnobody'" in said and "(job)" in said
     code, _, said = shown(capsys, "q", *runs)  # every query begins so
     assert code == 2 and "queries begin with 'q'" in said
+
+
+def test_a_job_lies_beside_its_pipeline_from_wherever_it_is_named(
+    run: Callable[..., RunResult], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(until="corpus")
+    work = folder / "runs" / "job"
+    names: dict[Path, list[str | Path]] = {
+        folder: ["job.yaml", "job", "runs/job"],
+        folder.parent: [folder / "job.yaml", work],
+    }
+    for place, known in names.items():
+        monkeypatch.chdir(place)
+        for name in known:
+            assert find_job(name).directory.resolve() == work.resolve()
+    assert find_place("quickstart")[1] == Path("runs")  # a shipped one belongs to nobody's folder
+    assert find_place(folder / "job.yaml", Path("other"))[1] == Path("other")
