@@ -219,6 +219,8 @@ def test_a_folder_of_everything_is_one_corpus(tmp_path: Path, setup: Setup) -> N
     ids = [row.id for row in rows if isinstance(row, Document)]
     assert len(ids) == len(set(ids)) == 15 and "docs/faq#0" in ids and "docs/tickets [old]*#7" in ids
     assert [row.source for row in rows if isinstance(row, Dropped)] == ["docs/figures.csv"]
+    alone = call("init", place / "faq.csv", "--out", tmp_path / "faq")
+    assert "the column question holds questions with known answers" in alone
 
 
 def test_tables_are_named_where_one_is_left_out(tmp_path: Path) -> None:

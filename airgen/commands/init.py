@@ -100,6 +100,7 @@ def init(
         *found.lines(out / "corpus.yaml"),
         f"machine: {machine.words}",
         f"wrote {', '.join(started.files)}: read them, they say why each setting is there",
+        *_questions(found.reader),
         *_relevance(found.example, relevance),
         "\nGo on with:",
         *(f"  {one}" for one in started.next),
@@ -116,6 +117,17 @@ def _fetched(address: str, out: Path, pages: int) -> Path:
         done, failed = download(address, folder, most=pages, progress=lambda count: update(advance=count))
     echo(f"{folder}: {done:,} pages fetched" + (f", {len(failed):,} failed: {failed[0]}" if failed else ""), err=True)
     return folder
+
+
+def _questions(reader: dict[str, Any]) -> list[str]:
+    """A hint where a table holds questions beside its texts, as a FAQ does."""
+    titles = [one.get("fields", {}).get("title", "") for one in reader.get("readers", [reader])]
+    return [
+        f"the column {name} holds questions with known answers: they can be the queries, with nothing generated (see "
+        "docs/05-your-own-queries.md)"
+        for name in titles
+        if "question" in str(name).casefold() or str(name).casefold() in ("frage", "pregunta", "faq")
+    ][:1]
 
 
 def _relevance(example: str, relevance: str) -> list[str]:
