@@ -26,7 +26,7 @@ from pydantic import Field
 
 from airgen.exact import inner_products
 from airgen.registry import load_extra
-from airgen.retrievers.base import Component, Embedder, checked_scores
+from airgen.retrievers.base import Component, Embedder, checked_scores, half
 from airgen.retrievers.dense.embedders import LibraryModel
 from airgen.retrievers.encodings import Memo
 from airgen.settings.base import SPEED
@@ -219,33 +219,30 @@ def _padded(rows: list[list[int]], value: int, left: bool) -> NDArray[np.int64]:
 
 
 class DenseReranker(Component):
-    """The inner product of an embedder's vectors as a score. The vectors of the latest texts are kept."""
+    """The inner product of an embedder's vectors, as `Dense` gives it. The vectors of the latest texts are kept."""
 
     class Settings(Component.Settings):
-        """`memory_bytes` limits the vectors that are kept."""
+        """`embedder`: a model's name, or its settings."""
 
         embedder: Annotated[Any, Part("embedder")] = "all-minilm-l6-v2-int8"
-        memory_bytes: Annotated[int, SPEED] = Field(default=1 << 28, ge=1)
 
     settings: Settings
     embedder: Embedder
 
     def set_up(self) -> None:
         self.name = f"dense {self.embedder.name}"
-        self._encode: Memo[NDArray[np.float32]] = Memo(
-            self.embedder.encode, lambda row: int(row.nbytes), self.settings.memory_bytes,
-            model=self.embedder, form="vectors", progress=lambda: self.progress,
-            arrays=lambda row: (row,), whole=lambda found: found[0],
-        )  # fmt: skip
+        self._encode = Memo(
+            self.embedder.encode, self.embedder, "vectors", lambda row: (row,), progress=lambda: self.progress
+        )
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
         """Inner products, shape (n,)."""
         if not pairs:
             return np.zeros(0, np.float32)
-        left = np.stack(self._encode([query for query, _ in pairs], "query"))
-        right = np.stack(self._encode([passage for _, passage in pairs], "passage"))
-        return checked_scores(inner_products(left, right), len(pairs), self.name)
+        left = np.stack([row for (row,) in self._encode([query for query, _ in pairs], "query")])
+        right = np.stack([row for (row,) in self._encode([passage for _, passage in pairs], "passage")])
+        return checked_scores(inner_products(left, half(right, self.embedder.name)), len(pairs), self.name)
 
     def describe(self) -> Mapping[str, object]:
         """The embedder's settings."""
-        return {"family": "dense", "embedder": dict(self.embedder.describe())}
+        return {"family": "dense", "embedder": dict(self.embedder.describe()), "rows": "fp16"}

@@ -64,15 +64,12 @@ def test_blocks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found == [[[4, 0, 2, 1, 3]]] * 3
 
 
-def test_a_passage_is_encoded_once_for_many_queries_and_memory_is_bounded() -> None:
+def test_a_passage_is_encoded_once_for_many_queries() -> None:
     model = OneHot()
     reranker = MaxSim(model)
     for query in ("a", "b"):
         reranker.score([(query, "abc"), (query, "bcd")])
     assert sorted(model.asked) == ["a", "abc", "b", "bcd"]
-    small = MaxSim(OneHot(), memory_bytes=1)
-    assert small.score([("a", "abc"), ("a", "abc")]).tolist() == [1, 1]
-    assert not small._encode._kept
 
 
 def test_bad_input() -> None:

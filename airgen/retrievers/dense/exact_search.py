@@ -249,7 +249,6 @@ class _Search:
     dim: int
     queries: NDArray[np.float32]
     k: int
-    memory_bytes: int
 
     def make(self) -> Callable[[Shard], Hits | None]:
         """The function of a worker; None where its file is another one, or none."""
@@ -269,7 +268,7 @@ class _Search:
         if max(ends) >= len(matrix) or _mark(matrix, *ends) != mark:
             return None
         some = matrix[first:end] if rows is None else matrix
-        return search(some, self.queries, self.k, rows=rows, memory_bytes=self.memory_bytes)
+        return search(some, self.queries, self.k, rows=rows)
 
 
 def _mark(matrix: Any, first: int, last: int) -> int:
@@ -284,7 +283,6 @@ def search_shards(
     *,
     first: int = 0,
     rows: NDArray[np.int64] | None = None,
-    memory_bytes: int = 1 << 30,
 ) -> Hits:
     """As `search(matrix, ...)`, where `matrix` are the rows from `first` on of the file `path`, (n, dim) in fp16.
 
@@ -292,7 +290,7 @@ def search_shards(
     """
     n, workers = len(matrix) if rows is None else len(rows), current().workers
     if workers < 2 or n <= _ROWS or n * len(queries) < _SCORES:
-        return search(matrix, queries, k, rows=rows, memory_bytes=memory_bytes)
+        return search(matrix, queries, k, rows=rows)
     size = max(_ROWS, -(-n // workers // _ROWS) * _ROWS)
 
     def shards() -> Iterator[tuple[int, Shard]]:
@@ -302,7 +300,7 @@ def search_shards(
             ends = (start, end - 1) if some is None else (int(some[0]), int(some[-1]))
             yield start, (first + start, first + end, some, _mark(matrix, *ends))
 
-    one = _Search(path.absolute(), matrix.shape[1], queries, k, memory_bytes)
+    one = _Search(path.absolute(), matrix.shape[1], queries, k)
     work: Work[Shard, Hits | None] = Work("exact search", lambda shard: None, one.make)
     best = Hits.none(len(queries), k)
     for start, found in current().map(work, shards()):
@@ -310,7 +308,7 @@ def search_shards(
             end = min(start + size, n)
             part = matrix[start:end] if rows is None else matrix
             here = None if rows is None else rows[start:end]
-            found = search(part, queries, k, rows=here, memory_bytes=memory_bytes)
+            found = search(part, queries, k, rows=here)
         best = merged(best, Hits(np.where(found.positions < 0, -1, found.positions + start), found.scores))
     return best
 
