@@ -1,6 +1,6 @@
 """Values that are written as JSON, and read back.
 
-    write_json(folder / "result.json", found.as_dict())
+    write_json(folder / "result.json", found)
     sample = read_kept(AuditSample, folder / "sample.json", "sample of airgen audit", "draw one with `...`")
 
 What is read was written by airgen, but may be damaged, edited or of another version: then one line says so.
@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, is_dataclass
+from collections.abc import Mapping, Set
+from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -26,34 +26,33 @@ DAMAGE = (OSError, ValueError, LookupError, TypeError, AttributeError, OverflowE
 T = TypeVar("T")
 
 
-class Kept:
-    """A dataclass that is written as JSON."""
+def plain(value: Any, digits: int | None = None) -> Any:
+    """A value as JSON has it: dicts, lists, text and numbers. NaN and infinity are null. `digits` rounds.
 
-    __slots__ = ()
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values; NaN and infinite ones are None."""
-        found: dict[str, Any] = without_nan(self)
-        return found
-
-
-def without_nan(value: Any, digits: int | None = None) -> Any:
-    """Plain values for JSON: a dataclass is a dictionary, NaN and infinity are None. `digits` rounds."""
+    An object with `as_dict` says itself what it is.
+    """
+    if callable(made := getattr(value, "as_dict", None)):
+        return plain(made(), digits)
+    if callable(made := getattr(value, "model_dump", None)):
+        return plain(made(mode="json"), digits)
     if is_dataclass(value) and not isinstance(value, type):
-        value = asdict(value)
-    if isinstance(value, float):
-        finite = math.isfinite(value)
-        return None if not finite else value if digits is None else round(value, digits)
+        return {one.name: plain(getattr(value, one.name), digits) for one in fields(value)}
     if isinstance(value, Mapping):
-        return {name: without_nan(part, digits) for name, part in value.items()}
+        return {str(name): plain(one, digits) for name, one in value.items()}
     if isinstance(value, list | tuple):
-        return [without_nan(part, digits) for part in value]
-    return value
+        return [plain(one, digits) for one in value]
+    if isinstance(value, Set):
+        return sorted(plain(one, digits) for one in value)
+    if callable(made := getattr(value, "tolist", None)):  # of numpy
+        return plain(made(), digits)
+    if isinstance(value, float):
+        return None if not math.isfinite(value) else value if digits is None else round(value, digits)
+    return value if value is None or isinstance(value, bool | int | str) else str(value)
 
 
 def write_json(path: Path, value: object, **options: Any) -> None:
-    """JSON through a temporary file, so that a reader never sees half of it."""
-    text = json_text(value, **{"indent": 1, "default": str, **options})
+    """A value as plain JSON, through a temporary file, so that a reader never sees half of it."""
+    text = json_text(plain(value), **{"indent": 1, **options})
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path) as fresh:
         fresh.write_text(text + "\n", encoding="utf-8", errors="surrogatepass")

@@ -10,6 +10,8 @@ A cell is a value: a text, which is escaped here for each output, a number, a tu
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -24,7 +26,7 @@ P = "p"
 
 
 class Html(str):
-    """A cell that is HTML already; for HTML alone."""
+    """A cell or a part that is HTML already; for HTML alone."""
 
 
 def shown(value: Any, form: str = "", missing: str = "–") -> str:
@@ -137,6 +139,18 @@ class Study:
         """The whole; empty parts, and headings without anything below them, are left out."""
         return "\n\n".join([f"# {md(self.title)}", *body(self.parts)]) + "\n"
 
+    def html(self) -> str:
+        """The whole as a page without scripts that loads nothing."""
+        from markdown_it import MarkdownIt
+
+        render = MarkdownIt("commonmark", {"html": False}).render
+        every = [
+            one.html() if isinstance(one, Table) else one if isinstance(one, Html) else render(one)
+            for one in _shown(self.parts)
+        ]
+        title = html_text(self.title, 300)
+        return html_page(title, f'<main>\n<h1 class="foreign">{title}</h1>\n{"".join(every)}</main>')
+
     def write(self, path: Path) -> None:
         """The whole as a Markdown file."""
         write_lines(path, self.markdown())
@@ -144,17 +158,53 @@ class Study:
 
 def body(parts: Iterable[str | Table]) -> list[str]:
     """The parts as Markdown, without empty ones and headings without anything below them."""
-    found: list[str] = []
+    shown = _shown(part for part in parts if not isinstance(part, Html))
+    return [(part if isinstance(part, str) else part.markdown()).rstrip("\n") for part in shown]
+
+
+def _shown(parts: Iterable[str | Table]) -> list[str | Table]:
+    found: list[str | Table] = []
     for part in parts:
-        text = part if isinstance(part, str) else part.markdown() if part.rows else ""
-        if found and _is_heading(found[-1]) and _is_heading(text):
+        if found and _is_heading(found[-1]) and _is_heading(part):
             found.pop()
-        found += [text.rstrip("\n")] if text else []
+        found += [part] if (part if isinstance(part, str) else part.rows) else []
     return found[:-1] if found and _is_heading(found[-1]) else found
 
 
-def _is_heading(text: str) -> bool:
-    return text.startswith("## ") and "\n" not in text
+def _is_heading(part: str | Table) -> bool:
+    return isinstance(part, str) and part.startswith("## ") and "\n" not in part
+
+
+STYLE = Path(__file__).parent / "style.css"
+"""The look of all pages."""
+
+
+def html_page(title: str, body: str, script: str = "") -> str:
+    """A page in one file, which loads nothing and runs nothing but `script`. `title` and `body` are HTML already."""
+    style = STYLE.read_text(encoding="utf-8")
+    allowed = f"style-src '{_hash(style)}'" + (f"; script-src '{_hash(script)}'" if script else "")
+    body = f'<body class="sheet">\n{body}\n' + (f"<script>{script}</script>\n" if script else "")
+    return html_document(title, f"default-src 'none'; {allowed}", f"<style>{style}</style>", f"{body}</body>")
+
+
+def html_document(title: str, policy: str, head: str, body: str) -> str:
+    """The text of any HTML page. policy: of its content security."""
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="{policy}; base-uri 'none'; form-action 'none'">
+<title>{title}</title>
+{head}
+</head>
+{body}
+</html>
+"""
+
+
+def _hash(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
 def write_lines(path: Path, text: str) -> None:

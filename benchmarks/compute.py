@@ -35,8 +35,8 @@ from airgen.compute.current import computing
 from airgen.corpus import CorpusSettings, prepare
 from airgen.keys import rng
 from airgen.retrievers import load_embedder
-from airgen.retrievers.base import Component, TextKind
-from airgen.retrievers.dense.retriever import EmbeddingCache
+from airgen.retrievers.base import Component, Corpus, TextKind
+from airgen.retrievers.dense.retriever import Dense
 from airgen.settings.compute import compute_settings
 
 _WORDS = [f"{first}{middle}{last}" for first in "bdfgklmnprst" for middle in "aeiou" for last in ("", "n", "rd", "st")]
@@ -92,12 +92,11 @@ def encoding(where: str, texts: Sequence[str], embedder: Any) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
 
         def fill(name: str, some: Sequence[str]) -> None:
-            with EmbeddingCache(Path(folder) / name, embedder, "passage") as cache:
-                cache.rows(some)
+            Dense(embedder, cache=Path(folder) / name).index(Corpus(some, some))
 
         with timed(where, lambda n: fill("warm", [f"warm {number}" for number in range(256 * 4 * n)])) as found:
             fill("cache", texts)
-        data = b"".join((Path(folder) / "cache" / name).read_bytes() for name in ("rows.f16", "keys.bin"))
+        data = b"".join(path.read_bytes() for path in sorted((Path(folder) / "cache").rglob("*.bin")))
     return {**found, "passages": len(texts), "digest": hashlib.blake2b(data, digest_size=6).hexdigest()}
 
 

@@ -32,7 +32,7 @@ SETUPS = {
     "key": ([], [], True, False),
     "key and small models": (SMALL, [*starter.ENGLISH, *starter.VOTERS, starter.MULTILINGUAL], True, False),
     "key and torch": (["torch", "sentence_transformers"], [], True, False),
-    "key and GPU": (["torch", "sentence_transformers", "FlagEmbedding"], [], True, True),
+    "key and GPU": (["torch", "sentence_transformers"], [], True, True),
     "no key": (["xllamacpp", *SMALL], [*starter.ENGLISH, *starter.VOTERS, starter.LOCAL_MODEL], False, False),
     "nothing": ([], [], False, False),
     "key and numba": (["numba"], [], True, False),
@@ -217,6 +217,8 @@ def test_a_folder_of_everything_is_one_corpus(tmp_path: Path, setup: Setup) -> N
     ids = [row.id for row in rows if isinstance(row, Document)]
     assert len(ids) == len(set(ids)) == 15 and "docs/faq#0" in ids and "docs/tickets [old]*#7" in ids
     assert [row.source for row in rows if isinstance(row, Dropped)] == ["docs/figures.csv"]
+    alone = call("init", place / "faq.csv", "--out", tmp_path / "faq")
+    assert "the column question holds questions with known answers" in alone
 
 
 def test_tables_are_named_where_one_is_left_out(tmp_path: Path) -> None:

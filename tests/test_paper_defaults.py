@@ -53,9 +53,7 @@ NUMBERS: dict[str, tuple[Callable[[], object], object]] = {
     "A.4: a Long-Doc dataset is one split": (lambda: LONG.export.splits, {"test": 1}),
     "B.2: the licence of the generated data": (lambda: QA.export.licence, "CC-BY-NC-SA-4.0"),
     "E.2: queries and passages of at most 512 tokens": (
-        lambda: [resolve("embedder", kind).Settings.model_fields["max_length"].default
-                 for kind in ("sentence-transformers", "flag")],
-        [512, 512],
+        lambda: resolve("embedder", "sentence-transformers").Settings.model_fields["max_length"].default, 512,
     ),
 }  # fmt: skip
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from airgen.commands.command import Outcome, command, echo, say
 from airgen.commands.options import (
-    RUNS,
     Budget,
     Dataset,
     JobName,
@@ -20,6 +19,7 @@ from airgen.commands.options import (
     arg,
     number,
     opt,
+    path_or_none,
     paths,
 )
 
@@ -57,7 +57,7 @@ def audit_sample(
     out: Folder = None,
     seed: Seed = 0,
     split: Split = "test",
-    runs: Runs = RUNS,
+    runs: Runs = None,
 ) -> Outcome[Drawn]:
     """Draw pairs of every kind and level and write them as an HTML page and a CSV file.
 
@@ -67,7 +67,7 @@ def audit_sample(
     """
     from airgen.quality.audit.label_audit import draw_from_labels, draw_sample
 
-    job, folder = _source(what, out, Path(runs))
+    job, folder = _source(what, out, path_or_none(runs))
     drawn = (
         draw_from_labels(Path(what), split, count, folder, seed)
         if job is None
@@ -87,25 +87,26 @@ def audit_score(
     answers: Annotated[Sequence[Place], arg("ANSWERS", "The JSON that the page saves, or the filled-in CSV.")],
     out: Folder = None,
     split: Split = "test",
-    runs: Runs = RUNS,
+    runs: Runs = None,
 ) -> Outcome[AuditResult]:
     """Read people's answers and write their agreement, by kind of document and by level, into the dataset's card.
 
     Example: airgen audit score pipelines/quickstart.yaml audit-answers.json
     """
     from airgen.dataset.beir import BeirDataset
+    from airgen.kept import plain
     from airgen.quality.audit.label_audit import decided_items, labelled_items, score_answers, score_labels
     from airgen.quality.audit.page import chosen_pairs, read_chosen
     from airgen.quality.audit.sample import load_sample
     from airgen.text.display import terminal_table
 
-    (job, folder), files = _source(what, out, Path(runs)), paths(answers)
+    (job, folder), files = _source(what, out, path_or_none(runs)), paths(answers)
     if job is None:
         result, place = score_labels(Path(what), split, files, folder), folder / "result.json"
     else:
         result, place = score_answers(job, files, folder), job.dataset / "README.md"
     lines = [terminal_table([["", "people say"], *([name, str(value)] for name, value in result.as_card().items())])]
-    shown = result.as_dict()
+    shown = plain(result)
     if chosen := [one for path in files for one in read_chosen(path)]:
         items = labelled_items(BeirDataset.open(what), split) if job is None else decided_items(job)
         by_hand = chosen_pairs(items, chosen, load_sample(folder / "sample.json").relevant_from)
@@ -117,7 +118,7 @@ def audit_score(
     return Outcome(result, [*lines, f"written into {place}"], json=shown)
 
 
-def _source(what: Place, out: Place | None, runs: Path) -> tuple[Job | None, Path]:
+def _source(what: Place, out: Place | None, runs: Path | None) -> tuple[Job | None, Path]:
     """The job, None for a dataset without its job, and the folder of its sample."""
     from airgen.dataset.beir import BeirDataset
     from airgen.evaluation.experiment import results_folder
@@ -185,7 +186,7 @@ def audit_relevance(
     queries: Annotated[int, opt("Number of queries, each with five passages.", min=1)] = 10,
     out: Annotated[Place | None, opt("Folder of the sample. Default: RUNS/NAME/audit-relevance.")] = None,
     seed: Seed = 0,
-    runs: Runs = RUNS,
+    runs: Runs = None,
 ) -> Outcome[Drawn | RelevanceAudit]:
     """Say whether `relevance: answer` or `subject` fits, from a person's answers to ten queries of a job of votes.
 
@@ -198,7 +199,7 @@ def audit_relevance(
     from airgen.pipeline.show import find_job
     from airgen.quality.audit.relevance_audit import draw_relevance, score_relevance, set_relevance
 
-    job = find_job(pipeline, Path(runs))
+    job = find_job(pipeline, path_or_none(runs))
     folder = Path(out) if out else job.directory / "audit-relevance"
     if answers:
         found = score_relevance(job, paths(answers), folder)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from airgen.commands.command import Outcome, command
-from airgen.commands.options import RUNS, Budget, JobName, Runs, Target, arg, opt
+from airgen.commands.options import Budget, JobName, Runs, Target, arg, opt, path_or_none
 
 if TYPE_CHECKING:
     from airgen.pipeline.estimate import Estimate
@@ -46,7 +45,7 @@ def check(
     target: Target = None,
     budget: Budget = None,
     probe: Annotated[bool, opt("Ask each model a few short questions: what it takes, how fast it is.")] = False,
-    runs: Runs = RUNS,
+    runs: Runs = None,
 ) -> Outcome[Check]:
     """Check settings, prompts, models, extras, keys and disk space; estimate calls, tokens and cost of each stage.
 
@@ -59,15 +58,15 @@ def check(
     from airgen.errors import UsageError
     from airgen.pipeline.check_suite import check_suite, suite_lines
     from airgen.pipeline.job import Job
-    from airgen.pipeline.show import job_file
+    from airgen.pipeline.show import find_place
     from airgen.settings.suite import is_suite
 
-    path = job_file(pipeline, Path(runs))
+    path, folder = find_place(pipeline, path_or_none(runs))
     if not is_suite(path):
-        return check_job(Job(path, Path(runs), target=target), budget=budget, probe=probe)
+        return check_job(Job(path, folder, target=target), budget=budget, probe=probe)
     if target is not None or probe:
         raise UsageError("--target, --probe: are for one pipeline: name one of the suite, SUITE.yaml#DATASET")
-    found = check_suite(path, Path(runs), budget_usd=budget)
+    found = check_suite(path, folder, budget_usd=budget)
     rows = [{**asdict(row), "usd": row.estimate.usd if row.estimate else None} for row in found.datasets]
     value = Check(list(found.problems), list(found.warnings), usd=found.usd, datasets=rows)
     shown = {"name": found.suite.name, **value.as_dict(), "problems": found.problems, "advice": found.warnings}
@@ -78,6 +77,7 @@ def check_job(job: Job, *, budget: float | None = None, probe: bool = False) -> 
     """What a job will cost and take, and what it lacks. With `probe`, each LLM that is not known yet is asked."""
     from airgen.corpus.fetch import is_fetched
     from airgen.errors import AirgenError
+    from airgen.llms.probe import read_profiles
     from airgen.pipeline.estimate import estimate
     from airgen.pipeline.preflight import advice, downloads, preflight, probe_models, unprobed
     from airgen.settings.suite import published_sizes
@@ -91,6 +91,12 @@ def check_job(job: Job, *, budget: float | None = None, probe: bool = False) -> 
             problems += str(error).splitlines()
     elif probe:
         problems.append("no model was probed, because of the problems above: solve them, then probe")
+    known = read_profiles(job.directory, job.pipeline.llms.values())
+    problems += [
+        f"{model}: {profile.unusable}: take another model, or mend its server and probe again"
+        for (_, model), profile in known.items()
+        if profile.unusable
+    ]
     untested = [llm.model for llm in unprobed(job).values()]
     found, published = None, None if is_fetched(job.corpus) else published_sizes(job.path)
     if published:
@@ -129,7 +135,7 @@ def check_prompts(
     pipeline: JobName,
     names: Annotated[Sequence[str], arg("PROMPT", "One or more prompts: names, or .j2 files.")],
     documents: Annotated[int, opt("Number of documents.", "-n", min=1)] = 3,
-    runs: Runs = RUNS,
+    runs: Runs = None,
 ) -> Outcome[PromptTrial]:
     """Send prompts for real documents and show the parsed answers side by side, with the results of a job's checks.
 
@@ -137,11 +143,12 @@ def check_prompts(
 
     Example: airgen check prompts pipelines/quickstart.yaml query my/query.j2 -n 5
     """
-    from airgen.pipeline.show import job_file
+    from airgen.pipeline.show import find_place
     from airgen.pipeline.try_prompts import try_on_documents
     from airgen.text.display import terminal_table, terminal_text
 
-    trial = try_on_documents(job_file(pipeline, Path(runs)), list(names), documents, Path(runs))
+    path, folder = find_place(pipeline, path_or_none(runs))
+    trial = try_on_documents(path, list(names), documents, folder)
     totals, lines = trial.totals(), []
     width = max(map(len, names))
     for row in trial.rows:

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Generic, ParamSpec, TypeVar, Union, get_args, get_origin
 
@@ -26,6 +25,7 @@ import typer
 from typer.models import OptionInfo
 
 from airgen.errors import AirgenError
+from airgen.kept import plain
 from airgen.text.display import json_text, visible
 
 T = TypeVar("T")
@@ -153,27 +153,6 @@ def _for_shell(hint: Any) -> Any:
     if found is None:
         return hint
     return found | None if type(None) in parts else found
-
-
-def plain(value: Any) -> Any:
-    """A value as JSON has it: dicts, lists, text and numbers. What is no number is null."""
-    if callable(made := getattr(value, "as_dict", None)):
-        return plain(made())
-    if callable(made := getattr(value, "model_dump", None)):
-        return plain(made(mode="json"))
-    if is_dataclass(value) and not isinstance(value, type):
-        return {one.name: plain(getattr(value, one.name)) for one in fields(value)}
-    if isinstance(value, Mapping):
-        return {str(name): plain(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(one) for one in value]
-    if isinstance(value, Set):
-        return sorted(map(plain, value))
-    if callable(made := getattr(value, "tolist", None)):  # of numpy
-        return plain(made())
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value if value is None or isinstance(value, bool | int | str) else str(value)
 
 
 def echo(text: str, *, err: bool = False) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from airgen.commands.command import Outcome, command, echo
-from airgen.commands.options import RUNS, Dataset, DatasetOrSuite, JobName, Place, Runs, Split, arg, opt
+from airgen.commands.options import Dataset, DatasetOrSuite, JobName, Place, Runs, Split, arg, opt, path_or_none
 
 if TYPE_CHECKING:
     from airgen.dataset.layouts import Converted
@@ -22,7 +22,7 @@ def export(
         Sequence[str],
         opt("Leave out a stage: `control`, `correction`, `negatives` or `rewrite` (paper, Table 5)."),
     ] = (),
-    runs: Runs = RUNS,
+    runs: Runs = None,
 ) -> Outcome[Manifest]:
     """Write the dataset from the rows of the work database. No LLM is called.
 
@@ -31,7 +31,7 @@ def export(
     from airgen.errors import UsageError
     from airgen.pipeline.assemble import ABLATIONS, export_dataset
     from airgen.pipeline.job import Job
-    from airgen.pipeline.show import job_file
+    from airgen.pipeline.show import find_place
     from airgen.registry import closest
 
     for name in without:
@@ -39,7 +39,7 @@ def export(
             raise UsageError(f"--without {name}{closest(name, list(ABLATIONS))}")
     if without and out is None:
         raise UsageError("--without needs --out: the job's own dataset is the complete one")
-    job = Job(job_file(pipeline, Path(runs)), Path(runs))
+    job = Job(*find_place(pipeline, path_or_none(runs)))
     directory = job.dataset if out is None else Path(out)
     with job.open_store() as store:
         manifest = export_dataset(job, store, job.accepted(store), directory, without)

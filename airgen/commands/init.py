@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from airgen.commands.command import Outcome, command, echo, progress_bar, say
-from airgen.commands.options import RUNS, Place, Runs, arg, opt
+from airgen.commands.options import Place, Runs, arg, opt
 
 if TYPE_CHECKING:
     from airgen.pipeline.run import RunResult
@@ -44,7 +44,7 @@ def init(
     demo: Annotated[bool, opt("Make a small benchmark of shipped documents at once, without a key.")] = False,
     task: Annotated[Literal["qa", "long-doc"], opt("With --demo: the paper's task to show.")] = "qa",
     target: Annotated[int, opt("With --demo: number of accepted queries.", min=1)] = 8,
-    runs: Runs = RUNS,
+    runs: Runs = None,
 ) -> Outcome[Started]:
     """Look at documents, say what they are, and write a corpus, a pipeline and systems for them and for this machine.
 
@@ -61,7 +61,7 @@ def init(
     from airgen.pipeline.starter import Machine, name_of, starter_files, to_install
 
     if demo:
-        return _demo(task, target, Path(runs))
+        return _demo(task, target, Path(runs or "runs"))
     if not documents:
         raise UsageError("give a folder of documents, a file, or the address of a sitemap; or --demo")
     out = Path(out)
@@ -100,6 +100,7 @@ def init(
         *found.lines(out / "corpus.yaml"),
         f"machine: {machine.words}",
         f"wrote {', '.join(started.files)}: read them, they say why each setting is there",
+        *_questions(found.reader),
         *_relevance(found.example, relevance),
         "\nGo on with:",
         *(f"  {one}" for one in started.next),
@@ -116,6 +117,17 @@ def _fetched(address: str, out: Path, pages: int) -> Path:
         done, failed = download(address, folder, most=pages, progress=lambda count: update(advance=count))
     echo(f"{folder}: {done:,} pages fetched" + (f", {len(failed):,} failed: {failed[0]}" if failed else ""), err=True)
     return folder
+
+
+def _questions(reader: dict[str, Any]) -> list[str]:
+    """A hint where a table holds questions beside its texts, as a FAQ does."""
+    titles = [one.get("fields", {}).get("title", "") for one in reader.get("readers", [reader])]
+    return [
+        f"the column {name} holds questions with known answers: they can be the queries, with nothing generated (see "
+        "docs/05-your-own-queries.md)"
+        for name in titles
+        if "question" in str(name).casefold() or str(name).casefold() in ("frage", "pregunta", "faq")
+    ][:1]
 
 
 def _relevance(example: str, relevance: str) -> list[str]:
@@ -146,7 +158,7 @@ def _demo(task: str, target: int, runs: Path) -> Outcome[Started]:
         fetch(needs)
     done = run_job(name, runs, target=target)
     work = render_work(read_report(find_job(name, runs)))
-    where = "" if runs == RUNS else f" --runs {runs}"
+    where = "" if runs == Path("runs") else f" --runs {runs}"
     go_on = [f"airgen show {name} --queries{where}", "airgen init FOLDER"]
     lines = [*done.text, "", work, f"\nLook inside:        {go_on[0]}", f"Your own documents: {go_on[1]}"]
     return Outcome(Started(next=go_on, run=done.value), lines, json=done.json, error=done.error)

@@ -11,7 +11,6 @@ import typer
 
 Place = str | Path
 Places = str | Path | Sequence[str | Path]
-RUNS = Path("runs")
 
 
 def finite(value: float | None) -> float | None:
@@ -36,12 +35,19 @@ def number(about: str, *names: str, **limits: Any) -> Any:
     return typer.Option(*names, help=about, callback=finite, **limits)
 
 
+def path_or_none(given: Place | None) -> Path | None:
+    """The path of an option that may be missing."""
+    return None if given is None else Path(given)
+
+
 def paths(given: Places) -> list[Path]:
     """One path or several as a list."""
     return [Path(given)] if isinstance(given, str | Path) else [Path(one) for one in given]
 
 
-Runs = Annotated[Place, opt("Folder that holds the work directories of jobs.")]
+Runs = Annotated[
+    Place | None, opt("Folder that holds the work directories of jobs. Default: runs beside the pipeline's file.")
+]
 JobName = Annotated[Place, arg("JOB", "A pipeline's YAML or name (quickstart), or a job's name or work directory.")]
 Target = Annotated[int | None, opt("Number of accepted queries to generate; replaces the pipeline's `target`.", min=1)]
 Budget = Annotated[

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from airgen.commands.command import Outcome, command, echo, is_silent
-from airgen.commands.options import RUNS, Place, Places, Runs, arg, opt, paths
+from airgen.commands.options import Place, Places, Runs, arg, opt, path_or_none, paths
 
 
 @command
@@ -23,7 +23,7 @@ def report(
     ] = (),
     live: Annotated[bool, opt("Serve the page to this machine only, and follow a running job, until Ctrl-C.")] = False,
     port: Annotated[int, opt("With --live: port on 127.0.0.1. Default: a free one.", min=0, max=65535)] = 0,
-    runs: Runs = RUNS,
+    runs: Runs = None,
 ) -> Outcome[Path]:  # fmt: skip
     """Write a report to browse: every query, label and system. It opens in a browser, without a server or a network.
 
@@ -40,15 +40,15 @@ def report(
     if live and (public or single_file or out):
         raise UsageError("--live writes nothing: it takes no --out, --single-file or --public")
     if live:
-        return _serve(paths(what), port, Path(runs))
+        return _serve(paths(what), port, path_or_none(runs))
     page = make_report(
-        paths(what), None if out is None else Path(out), runs=Path(runs), single_file=single_file, public=public,
+        paths(what), path_or_none(out), runs=path_or_none(runs), single_file=single_file, public=public,
         private=list(private_qrels) or None,
     )  # fmt: skip
     return Outcome(page, str(page), json={"page": page})
 
 
-def _serve(what: list[Path], port: int, runs: Path) -> Outcome[Path]:
+def _serve(what: list[Path], port: int, runs: Path | None) -> Outcome[Path]:
     """Serve the report until the user ends it. The address is said at once: the command ends only then."""
     import signal
     import sys

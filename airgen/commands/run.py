@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from airgen.commands.command import Outcome, command, echo, say
-from airgen.commands.options import RUNS, Budget, Compute, Place, Quiet, Runs, Target, arg, opt
+from airgen.commands.options import Budget, Compute, Place, Quiet, Runs, Target, arg, opt, path_or_none
 
 if TYPE_CHECKING:
     from airgen.pipeline.run import RunResult
@@ -34,7 +34,7 @@ def run(
     until: Annotated[str | None, opt("Stop after this stage: corpus, hard_negative, judgment.")] = None,
     retry_failed: Annotated[bool, opt("Repeat LLM calls that failed before.")] = False,
     compute: Compute = None,
-    runs: Runs = RUNS,
+    runs: Runs = None,
     root: Annotated[Place, opt("Folder that holds the versions of suites.")] = Path("suites"),
     evaluate: Annotated[bool, opt("Evaluate the pipeline's systems at the end.", "--evaluate/--no-evaluate")] = True,
     report: Annotated[bool, opt("Write the report, a page to browse, at the end.", "--report/--no-report")] = True,
@@ -54,10 +54,9 @@ def run(
     """
     from airgen.errors import UsageError
     from airgen.pipeline.label_pipeline import label_pipeline
-    from airgen.pipeline.show import job_file
+    from airgen.pipeline.show import find_place, runs_beside
     from airgen.settings.suite import is_suite
 
-    runs = Path(runs)
     own = {
         "--corpus": corpus, "--labels": labels, "--no-labels": no_labels, "--systems": systems, "--sample": sample,
         "--column": column, "--count-column": count_column, "--keep-languages": keep_languages, "--name": name,
@@ -66,7 +65,7 @@ def run(
         raise UsageError(f"{without[0]} is for queries of your own: name them with --queries")
     if queries is None and pipeline is None:
         raise UsageError("give a pipeline, a job, or a suite; or --queries FILE")
-    path = job_file(pipeline or "quickstart", runs)
+    path, folder = find_place(pipeline or "quickstart", path_or_none(runs))
     if queries is not None:
         if labels and no_labels:
             raise UsageError("--labels and --no-labels: choose one")
@@ -80,19 +79,20 @@ def run(
             labels=[] if no_labels else [Path(one) for one in labels] or None,
             systems=None if systems is None else Path(systems),
         )  # fmt: skip
+        folder = runs_beside(path) if runs is None else Path(runs)
         say(f"{path}: the pipeline of this job")
     if check:
         from airgen.commands.check import check_job
         from airgen.pipeline.job import Job
         from airgen.pipeline.run import RunResult
 
-        job = Job(path, runs, target=target)
+        job = Job(path, folder, target=target)
         looked = check_job(job, budget=budget)
         return Outcome(RunResult(job.directory), looked.text, json=looked.value, code=looked.code)
     if is_suite(path):
-        return _suite(path, runs, Path(root), budget)
+        return _suite(path, folder, Path(root), budget)
     return run_job(
-        path, runs, report=report, verbose=verbose, quiet=quiet, budget_usd=budget, target=target, until=until,
+        path, folder, report=report, verbose=verbose, quiet=quiet, budget_usd=budget, target=target, until=until,
         retry_failed=retry_failed, evaluate=evaluate, compute=compute,
     )  # fmt: skip
 
@@ -129,6 +129,7 @@ def _suite(path: Path, runs: Path, root: Path, budget: float | None) -> Outcome[
     from airgen.pipeline.run import RunResult, run_pipeline
     from airgen.publishing.suites import FinishedPipeline, build
     from airgen.settings.suite import load_suite
+    from airgen.text.display import dollars
     from airgen.text.tokens import count_tokens
 
     def finish(path: Path, budget_usd: float | None) -> FinishedPipeline:
@@ -140,4 +141,4 @@ def _suite(path: Path, runs: Path, root: Path, budget: float | None) -> Outcome[
     built = build(load_suite(path), root, finish, budget_usd=budget, count_tokens=count_tokens, say=say)
     value = {"directory": built.directory, "spent_usd": built.spent_usd, "datasets": sorted(built.datasets)}
     text = (built.directory / "statistics.md").read_text(encoding="utf-8")
-    return Outcome(RunResult(built.directory), [text, f"{built.directory}, ${built.spent_usd:.2f}"], json=value)
+    return Outcome(RunResult(built.directory), [text, f"{built.directory}, {dollars(built.spent_usd)}"], json=value)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from airgen.commands.command import Outcome, Rows, command, echo, progress_bar
-from airgen.commands.options import RUNS, PassageLimit, Place, Runs, Seed, arg, opt
+from airgen.commands.options import PassageLimit, Place, Runs, Seed, arg, opt, path_or_none
 
 if TYPE_CHECKING:
     from airgen.pipeline.job import Job
@@ -18,7 +18,7 @@ def show(
     query: Annotated[str, arg("QUERY_ID", "How the id of one of the job's queries begins.")] = "",
     queries: Annotated[bool, opt("List the job's queries, and why those that were left out were.")] = False,
     watch: Annotated[bool, opt("Show the job's progress again every two seconds, until it ends.")] = False,
-    runs: Runs = RUNS,
+    runs: Runs = None,
 ) -> Outcome[dict[str, Any]]:
     """Show the stages, counts, failures and cost of a job, also while it runs; or everything that is known of a query.
 
@@ -40,13 +40,13 @@ def show(
     )
 
     try:
-        job = find_job(what, Path(runs))
+        job = find_job(what, path_or_none(runs))
     except SettingsError:
         if Path(what).suffix or Path(what).exists():
             raise
         if query or queries or watch:
-            raise UsageError(f"{what}: no pipeline, and no job of that name under {runs}") from None
-        job, query = job_with(str(what), Path(runs)), str(what)
+            raise UsageError(f"{what}: no pipeline, and no job of that name under {runs or 'runs'}") from None
+        job, query = job_with(str(what), Path(runs or "runs")), str(what)
     if not query and not queries:
         report = _watched(job) if watch else read_report(job)
         return Outcome(report, render_report(report))

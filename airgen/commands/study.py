@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from airgen.commands.command import Outcome, command, echo, say
 from airgen.commands.options import (
-    RUNS,
     Budget,
     Dataset,
     Datasets,
@@ -22,6 +21,7 @@ from airgen.commands.options import (
     arg,
     number,
     opt,
+    path_or_none,
     paths,
 )
 
@@ -60,7 +60,7 @@ def study_agree(
     drawn: Annotated[int | None, opt("How many at a time; by default the paper's share.", min=1)] = None,
     check: Annotated[bool, opt("Print the cost and what each system needs; make no LLM call.")] = False,
     budget: Budget = None,
-    runs: Runs = RUNS,
+    runs: Runs = None,
 ) -> Outcome[AgreementReport]:  # fmt: skip
     """Generate queries from a human-labelled collection, rank systems with both kinds of labels, compare the rankings.
 
@@ -71,13 +71,14 @@ def study_agree(
     """
     from airgen.evaluation.systems import load_systems
     from airgen.pipeline.progress import Display
-    from airgen.pipeline.show import job_file
+    from airgen.pipeline.show import find_place
     from airgen.quality.agreement.study import AgreementStudy, agree_job
     from airgen.settings.base import find_yaml
 
     home, path = Path(collection), find_yaml("pipelines", systems)
     found = load_systems(path)
-    job = agree_job(home, job_file(pipeline), Path(runs), sources=sources, split=split, target=target)
+    path, folder = find_place(pipeline, path_or_none(runs))
+    job = agree_job(home, path, folder, sources=sources, split=split, target=target)
     if check:
         return _check(job, found, path.resolve().parent)
     study = AgreementStudy(
@@ -246,8 +247,7 @@ def study_inspect(
     from airgen.dataset.beir import BeirDataset
     from airgen.errors import UsageError
     from airgen.evaluation.experiment import results_folder
-    from airgen.quality.inspection.inspect_dataset import inspect_dataset
-    from airgen.report.inspection import inspection_text, write_inspection
+    from airgen.quality.inspection.inspect_dataset import inspect_dataset, inspection_text, write_inspection
     from airgen.settings.base import find_yaml
 
     if results is not None and systems is not None:
@@ -258,7 +258,7 @@ def study_inspect(
         language=language, results=None if results is None else Path(results), against=paths(against), say=say,
     )  # fmt: skip
     files = write_inspection(found, folder)
-    return Outcome(found, [inspection_text(found), f"page: {files[0]}, with .json"], json=found.as_dict())
+    return Outcome(found, [inspection_text(found), f"page: {files[0]}, with .json"])
 
 
 @command

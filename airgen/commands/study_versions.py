@@ -34,7 +34,7 @@ def study_compare(
     Example: airgen study compare suites/python/26.11 suites/python/26.12 --systems anchors.yaml
     """
     from airgen.evaluation import load_systems
-    from airgen.kept import without_nan, write_json
+    from airgen.kept import write_json
     from airgen.quality.contamination import contamination
     from airgen.quality.versions import Anchors, compare_versions, contamination_text, versions_text
     from airgen.settings.base import find_yaml
@@ -45,7 +45,7 @@ def study_compare(
         anchors = Anchors(load_systems(path), path.resolve().parent, folder, measure)
     found = compare_versions(Path(old), Path(new), anchors, split=split, say=say)
     known = contamination(Path(new), paths(against)) if against else []
-    shown = without_nan({**asdict(found), "contamination": [asdict(one) for one in known]})
+    shown = {**asdict(found), "contamination": known}
     write_json(folder / "comparison.json", shown)
     more = ["", contamination_text(known)] if known else []
     return Outcome(found, [versions_text(found), *more, f"{folder / 'comparison.json'}"], json=shown)

@@ -29,7 +29,7 @@ from airgen.evaluation.rank_correlation import (
 )
 from airgen.evaluation.score_tables import Benchmark
 from airgen.evaluation.significance import Interval, holm, resampled_means
-from airgen.kept import without_nan, write_json
+from airgen.kept import plain, write_json
 from airgen.study import Column, Study, Table, columns
 from airgen.text.display import distinct_names, md, p_value
 
@@ -75,7 +75,7 @@ class CorrelationStudy:
                 {"first": first, "second": second, "systems": count} for (first, second), count in self.too_few.items()
             ],
         }
-        return dict(without_nan(found))
+        return dict(plain(found))
 
     def notes(self) -> list[str]:
         """What a reader must know before believing a figure."""
@@ -141,7 +141,7 @@ class CorrelationStudy:
         """Write `correlation.md`, `correlation.json`, `correlation.svg` (Spearman) and `scores.svg` into the folder."""
         from airgen.evaluation.charts import Panel, heat_map, panels_chart, save_svg
 
-        write_json(folder / "correlation.json", self.as_dict())
+        write_json(folder / "correlation.json", self)
         self.study().write(folder / "correlation.md")
         names = [one.name for one in self.benchmarks]
         values = np.full((len(names), len(names)), np.nan)

@@ -22,7 +22,7 @@ from airgen.errors import UsageError
 from airgen.evaluation.breakdown import attributes
 from airgen.evaluation.result import Result, read_scores
 from airgen.evaluation.significance import Interval, bootstrap_interval, fisher_test, holm, resampled_means
-from airgen.kept import Kept, write_json
+from airgen.kept import write_json
 from airgen.study import Column, P, Study, Table, columns
 from airgen.text.display import one_line
 
@@ -71,7 +71,7 @@ class DatasetGain:
 
 
 @dataclass(frozen=True)
-class GainReport(Kept):
+class GainReport:
     """All datasets; `mean` is the mean difference over datasets, each counting alike, with its interval."""
 
     before: str
@@ -120,7 +120,7 @@ class GainReport(Kept):
         """Write `gain.md`, `gain.json` and `gain.svg` into the folder."""
         from airgen.evaluation.charts import Panel, panels_chart, save_svg
 
-        write_json(folder / "gain.json", self.as_dict())
+        write_json(folder / "gain.json", self)
         self.study().write(folder / "gain.md")
         names = [f"{one.dataset} ({one.measure})" for one in self.rows]
         values = {name: (one.difference, one.low, one.high) for name, one in zip(names, self.rows, strict=True)}

@@ -1,4 +1,4 @@
-"""Systems that airgen does not run itself: air-benchmark's Python classes, and search services over HTTP.
+"""Systems that airgen does not run: functions of the user, air-benchmark's Python classes, search services over HTTP.
 
     {name: es, kind: http, url: "http://localhost:9200/docs/_search", hits_path: hits.hits, id_path: _id,
      score_path: _score, body: {size: "{k}", query: {match: {text: "{query}"}}}}
@@ -12,11 +12,12 @@ Answers are untrusted: what cannot be understood, or is no number, ends in an er
 
 from __future__ import annotations
 
+import inspect
 import math
 import urllib.parse
 from collections import Counter
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -47,14 +48,40 @@ def finite_score(score: object, where: str) -> float:
 def search_python(
     retriever: Any, queries: Mapping[str, str], corpus: Corpus, k: int, where: str
 ) -> tuple[Results, Counter[str]]:
-    """Call an air-benchmark Retriever: `retriever(corpus={id: {"text"}}, queries={id: text})`.
+    """Call a function `search(texts, k)`, or an air-benchmark Retriever: `retriever(corpus={id: {"text"}}, queries)`.
 
     Title and text are joined, as AIR-Bench's corpora have no titles. Raises DatasetError where the answer is not
-    {query id: {passage id: score}}.
+    {query id: {passage id: score}}, or that of a function not one list of hits for each query.
     """
     documents = {key: {"text": corpus.full_text(place)} for place, key in enumerate(corpus.ids)}
-    answer = retriever(corpus=documents, queries=dict(queries))
+    if isinstance(retriever, partial):
+        answer: object = _by_query(retriever(list(queries.values()), k), queries, where)
+    else:
+        answer = retriever(corpus=documents, queries=dict(queries))
     return checked_results(answer, queries, documents, k, where)
+
+
+def _by_query(answer: object, queries: Mapping[str, str], where: str) -> dict[str, dict[str, object]]:
+    """The answer of a function by query. Hits without scores are in order, best first."""
+    if not isinstance(answer, list | tuple) or len(answer) != len(queries):
+        size = f" of {len(answer)}" if isinstance(answer, list | tuple) else ""
+        raise DatasetError(
+            f"{where}: the answer is a {type(answer).__name__}{size}, but a list with the hits of each of the "
+            f"{len(queries)} queries is needed"
+        )
+    found: dict[str, dict[str, object]] = {}
+    for query_id, hits in zip(queries, answer, strict=True):
+        try:
+            ordered = list(hits.items() if isinstance(hits, Mapping) else hits)
+            pairs = [(hit, -rank) if isinstance(hit, str | int) else tuple(hit) for rank, hit in enumerate(ordered)]
+            found[query_id] = {str(passage): score for passage, score in pairs}
+        except (TypeError, ValueError):
+            shown = repr(hits)[:60]
+            raise DatasetError(
+                f"{where}: query {query_id!r}: a list of passage ids, of (passage id, score), or "
+                f"{{passage id: score}} is needed, not {shown}"
+            ) from None
+    return found
 
 
 def checked_results(
@@ -81,16 +108,30 @@ def checked_results(
 
 
 def find_class(target: str, folder: Path | None = None) -> Any:
-    """The class at `module:Class` or `module.Class`. Raises UsageError where it cannot be imported."""
+    """The class or function at `module:name` or `module.name`. Raises UsageError where it cannot be imported."""
     return resolve("retriever", ":".join(target.replace(":", ".").rsplit(".", 1)), folder)
 
 
 def load_class(target: str, settings: Mapping[str, Any], folder: Path | None = None) -> Any:
-    """An object of `module:Class`, made with these settings. Raises UsageError where it cannot be made."""
+    """An object of `module:Class`, or the function `module:search`, with these settings.
+
+    Raises UsageError where it cannot be made, or cannot be called.
+    """
+    found = find_class(target, folder)
     try:
-        return find_class(target, folder)(**settings)
+        if inspect.isfunction(found):
+            inspect.signature(found).bind(["a query"], 10, **settings)
+            return partial(found, **settings)
+        made = found(**settings)
     except TypeError as error:
-        raise UsageError(f"{target}: {error}") from error
+        needed = ": it must take (queries, k)" if inspect.isfunction(found) else ""
+        raise UsageError(f"{target}: {error}{needed}") from error
+    if not callable(made):
+        raise UsageError(
+            f"{target}: has no __call__(corpus, queries): give it one, derive it from "
+            "airgen.retrievers.base.Component and write it as `kind`, or name a function search(queries, k)"
+        )
+    return made
 
 
 _LONGEST_ID = 4096  # characters

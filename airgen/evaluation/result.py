@@ -102,10 +102,8 @@ _LIBRARIES = (
     "torch",
     "transformers",
     "sentence_transformers",
-    "FlagEmbedding",
     "onnxruntime",
     "numba",
-    "faiss",
 )
 _SECRET = re.compile(r"(key|token|password|secret|authorization)$", re.IGNORECASE)
 _LANGUAGES = {

@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,8 @@ def run_system(system: SystemSettings, context: RunContext) -> FinishedRun:
         done = _foreign(
             lambda queries: search_python(retriever, queries, context.corpus, context.top, where), context, system
         )
+        if isinstance(retriever, partial):
+            return done
         return replace(done, description={**done.description, "calls_itself": str(retriever)})
     if isinstance(options, RerankSystem):
         if isinstance(options.reranker, ForeignReranker):
@@ -178,6 +181,15 @@ def _searched(
     single = np.array(single_latencies(lambda text: retriever.search([text], context.top), alone))
     start_batch = time.perf_counter()
     hits = retriever.search(texts, context.top)
+    if (
+        not isinstance(hits, Hits)
+        or hits.positions.shape[:1] != (len(texts),)
+        or hits.positions.shape != hits.scores.shape
+    ):
+        raise DatasetError(
+            f"{type(retriever).__name__}.search must give Hits with positions and scores of {len(texts)} rows, one for "
+            "each query"
+        )
     searched = time.perf_counter()
     if warm := reused() > reused_before:
         single = np.zeros(0)

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from airgen.errors import UsageError
 from airgen.exact import summable
-from airgen.kept import Kept
 
 Matrix = NDArray[np.float64]
 _CELLS = 4_000_000  # resampled cells held at once: 32 MB
@@ -65,7 +64,7 @@ class SystemPair:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison(Kept):
+class Comparison:
     """All pairs, and what can be said of the ranking at `alpha`; `names`, `means`, `ranks` and `together` best first.
 
     ranks: each system's `rank_intervals`. together: for each system the others whose difference from it is not

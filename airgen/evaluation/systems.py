@@ -8,15 +8,17 @@
       - {name: theirs, kind: run, path: "runs/{dataset}.run"}
       - {name: service, kind: http, url: "http://localhost:9200/search", query_field: q, hits_path: hits.hits}
       - {name: mine, kind: "my_module:MyRetriever", depth: 3}
+      - {name: function, kind: "my_module:search"}
       - {name: air-bench, kind: python, class: "my_package.retrieval:MyRetriever", settings: {batch_size: 8}}
 
 `bm25`, `dense`, ... are the registry's retrievers, `module:Class` is a retriever from outside the package; each has a
-settings model. `rerank` and `fuse` name other systems of the file, whose results are made once and used again.
-Relative paths start at the folder of the file.
+settings model. `module:search` is a function that takes (queries, k). `rerank` and `fuse` name other systems of the
+file, whose results are made once and used again. Relative paths start at the folder of the file.
 """
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -74,7 +76,7 @@ class FuseSystem(FusionSettings):
 
 
 class PythonSystem(Settings):
-    """An air-benchmark Retriever by dotted name (`module:Class`), made with `settings`."""
+    """A function `search(queries, k)`, or an air-benchmark Retriever, by name (`module:name`), with `settings`."""
 
     target: str = Field(alias="class", pattern=r"^[\w.]+[:.]\w+$")
     settings: dict[str, Any] = Field(default={})
@@ -109,6 +111,8 @@ class SystemSettings(Settings):
 
     def options(self, folder: Path | None = None) -> Settings:
         """The kind's own settings, checked."""
+        if ":" in self.kind and inspect.isfunction(find_class(self.kind, folder)):
+            return PythonSystem.model_validate({"class": self.kind, **self.settings})
         model = _OWN.get(self.kind) or component_settings("retriever", self.kind, folder)
         return model.model_validate(self.settings, context={"folder": folder})
 

@@ -297,7 +297,7 @@ class DatasetReport:
         """Write `report.md`, `results.csv`, `comparison.json`, `latency.svg` and `correlation.svg`."""
         from airgen.evaluation.charts import heat_map, latency_chart, save_svg
 
-        write_json(folder / "comparison.json", self.comparison.as_dict())
+        write_json(folder / "comparison.json", self.comparison)
         write_lines(folder / "results.csv", results_csv(self.results))
         self.study().write(folder / "report.md")
         save_svg(latency_chart(self.results), folder / "latency.svg")

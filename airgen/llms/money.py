@@ -11,6 +11,7 @@ downloaded, and equal versions give equal estimates. The budget reserves money b
 by the real cost afterwards.
 """
 
+import difflib
 import functools
 import math
 from collections import Counter, deque
@@ -21,6 +22,7 @@ from urllib.parse import urlsplit
 
 from airgen.errors import BudgetSpent, SettingsError, UsageError
 from airgen.records import Answer, Reservation
+from airgen.text.display import dollars
 
 _WINDOW = 30.0  # seconds over which a rate is measured
 
@@ -96,10 +98,14 @@ def price_in(overrides: Mapping[str, Mapping[str, float]], model: str) -> Price 
 
 
 def unknown_price(model: str) -> str:
-    """The message for a model whose price is unknown, with what to do."""
+    """The message for a model whose price is unknown, with what to do and the known model of nearly the same name."""
+    from genai_prices.data import providers
+
+    known = sorted({one.id for provider in providers for one in provider.models} - {model})
+    near = difflib.get_close_matches(model, known, n=1, cutoff=0.8)
     return (
-        f"price unknown for model {model!r}: write it in the pipeline as "
-        f"llm.prices: {{{model!r}: {{input: 0.0, output: 0.0}}}} (US dollars a million tokens)"
+        f"price unknown for model {model!r}{f' (did you mean {near[0]!r}?)' if near else ''}: write it in the pipeline "
+        f"as llm.prices: {{{model!r}: {{input: 0.0, output: 0.0}}}} (US dollars a million tokens)"
     )
 
 
@@ -175,8 +181,8 @@ class Budget:
             if self._calls:
                 return None
             raise BudgetSpent(
-                f"budget: ${spent:.4f} of ${self.limit:.2f} is spent and the next call could cost "
-                f"${amount:.4f}: raise the budget and run the same command to go on"
+                f"budget: {dollars(spent)} of {dollars(self.limit)} is spent and the next call could cost "
+                f"{dollars(amount)}: raise the budget and run the same command to go on"
             )
         self._open.pop(answer, None)
         self.spent = max(0.0, spent)

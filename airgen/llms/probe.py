@@ -19,7 +19,7 @@ import numpy as np
 from pydantic import Field
 
 from airgen.errors import disk_error
-from airgen.kept import DAMAGE, Kept, kept_of, read_json, write_json
+from airgen.kept import DAMAGE, kept_of, read_json, write_json
 from airgen.keys import content_key
 from airgen.llms.answers import parse_answer
 from airgen.llms.base import Llm, Message, Request
@@ -52,13 +52,14 @@ Figure = Annotated[float, Field(ge=0, lt=1e9)]
 
 
 @dataclass(frozen=True)
-class ModelProfile(Kept):
+class ModelProfile:
     """What the probe found.
 
     known: what the backend has learnt. tokens: the server's prompt tokens for one that is counted here. thinking:
     tokens of thinking a call. latency: seconds a call; read, write: seconds a prompt token, a generated token.
     together: how many times as fast two calls are at once, 1 to 2; None where that was not seen. problems: what it
-    does not do.
+    does not do. unusable: why no job can use its answers, or nothing; then it
+    is asked again, and `tried` counts how often it was before.
     """
 
     known: dict[str, Any] = field(default_factory=dict)
@@ -69,6 +70,8 @@ class ModelProfile(Kept):
     write: Figure = 0.0
     together: Figure | None = None
     problems: list[str] = field(default_factory=list)
+    unusable: str = ""
+    tried: int = 0
 
     def seconds(self, calls: float, prompt_tokens: float, completion_tokens: float, workers: int) -> float:
         """About how long so many calls take, of which at most `workers` are in flight at a time.
@@ -92,31 +95,34 @@ class ModelProfile(Kept):
         return ", ".join([*parts, *self.problems])
 
 
-async def probe(llm: Llm, settings: LlmSettings, *, logprobs: bool = False) -> ModelProfile:
+async def probe(llm: Llm, settings: LlmSettings, *, logprobs: bool = False, tried: int = 0) -> ModelProfile:
     """Ask a model six or seven short questions. `known` of the result is empty: the caller has the backend.
 
     logprobs: a judge of this job needs log-probabilities. Raises what the engine raises, among it LlmError where
     the model takes no call, with the server's words.
     """
     clock = asyncio.get_running_loop().time
-    asked = _questions(settings, logprobs)
+    asked = _questions(settings, logprobs, tried)
     answers = [await llm.ask(request) for request in asked[:-2]]
     began = clock()
     answers += await asyncio.gather(*(llm.ask(request) for request in asked[-2:]))
     pairs = list(zip(asked, answers, strict=True))
     speed = _speed(answers[-5:-2], answers[-2:], clock() - began)
     good = [(request, answer) for request, answer in pairs if not answer.error and answer.prompt_tokens]
+    generated = [_problem(request, answer) for request, answer in pairs if request.schema is not None]
     ours = sum(count_messages(request.messages) for request, _ in good)
     thought = [max(0, answer.completion_tokens - 2 * count_tokens(answer.text) - 20) for _, answer in good]
     return ModelProfile(
         tokens=sum(answer.prompt_tokens for _, answer in good) / ours if ours else 1.0,
         thinking=sum(thought) / len(thought) if thought else 0.0,
-        problems=_problems(pairs),
+        problems=[line for line in dict.fromkeys(_problem(*pair) for pair in pairs) if line],
+        unusable=generated[0] if all(generated) else "",
+        tried=tried,
         **speed,
     )
 
 
-def _questions(settings: LlmSettings, logprobs: bool) -> list[Request]:
+def _questions(settings: LlmSettings, logprobs: bool, tried: int) -> list[Request]:
     """A generation, from which the backend learns; a judgment by log-probabilities where one is wanted; then what is
     measured: a short judgment, a long one, a generation, and two generations that are asked at once."""
     fact = _FACT.format(year=1900, valley=1)
@@ -127,7 +133,7 @@ def _questions(settings: LlmSettings, logprobs: bool) -> list[Request]:
 
     def one(system: str, user: str, params: Mapping[str, Any], schema: Mapping[str, Any] | None = None) -> Request:
         messages = (Message("system", system), Message("user", user))
-        return Request(settings.model, messages, params, schema, 0, settings.endpoint, STAGE)
+        return Request(settings.model, messages, params, schema, tried, settings.endpoint, STAGE)
 
     query = "Query: how do bees find flowers\nDocument: "
     lesson, *others = [one(_WRITER, _WRITE.format(topic=topic), generate, _SCHEMA) for topic in _TOPICS]
@@ -149,23 +155,20 @@ def _speed(alone: Sequence[Answer], two: Sequence[Answer], wall: float) -> dict[
     return {"latency": latency, "read": read, "write": write, "together": together}
 
 
-def _problems(pairs: Sequence[tuple[Request, Answer]]) -> list[str]:
-    """What the model does not do of what was asked; each once."""
-    found = []
-    for request, answer in pairs:
-        if answer.error:
-            found.append(f"a question failed ({answer.error}: {' '.join(answer.text.split())[:160]})")
-        elif request.params.get("logprobs") and not answer.logprobs:
-            found.append("gives no log-probabilities: a yes/no judge is read by its text")
-        elif request.schema is not None:
-            try:
-                parse_answer(answer, request.schema)
-            except ValueError as error:
-                found.append(f"its JSON cannot be used ({str(error)[:160]})")
-        elif not request.params.get("logprobs") and not re.search("[0-3]", answer.text):
-            shown = " ".join(answer.text.split())[:40]
-            found.append(f"answered {shown!r} where one number was asked for")
-    return list(dict.fromkeys(found))
+def _problem(request: Request, answer: Answer) -> str:
+    """What the model does not do of what was asked, or nothing."""
+    if answer.error:
+        return f"a question failed ({answer.error}: {' '.join(answer.text.split())[:160]})"
+    if request.params.get("logprobs"):
+        return "" if answer.logprobs else "gives no log-probabilities: a yes/no judge is read by its text"
+    if request.schema is not None:
+        try:
+            parse_answer(answer, request.schema)
+        except ValueError as error:
+            return f"its JSON cannot be used ({str(error)[:160]})"
+    elif not re.search("[0-3]", answer.text):
+        return f"answered {' '.join(answer.text.split())[:40]!r} where one number was asked for"
+    return ""
 
 
 def read_profiles(folder: Path, llms: Iterable[LlmSettings]) -> dict[tuple[str, str], ModelProfile]:
@@ -184,7 +187,7 @@ def save_profile(folder: Path, llm: LlmSettings, profile: ModelProfile) -> None:
     """Keep a profile. Raises AirgenError where the disk does not take it."""
     path = folder / _FILE
     try:
-        write_json(path, {**_read(path), _key(llm): profile.as_dict()})
+        write_json(path, {**_read(path), _key(llm): profile})
     except OSError as error:
         raise disk_error(error) from error
 

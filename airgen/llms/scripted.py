@@ -52,7 +52,9 @@ class ScriptedSettings(LlmSettings):
 
 
 class ScriptedBackend(Backend):
-    """Answers from `rules`: stage -> function of the request; a stage without a rule gets words of the prompt.
+    """Answers from `rules`: stage -> function of the request.
+
+    A stage without a rule gets words of the prompt, for every field that its schema requires.
 
     faults: name (see `FAULTS`) -> share of the requests, chosen by `seed` and the request's key. latency: seconds
     that each call takes. Raises SettingsError for an unknown fault.
@@ -171,7 +173,8 @@ def overlap(request: Request) -> float:
 
 
 def _echo(request: Request) -> str:
-    return " ".join(keywords(last_block(request), 8, rng("echo", request.key)))
+    words = " ".join(keywords(last_block(request), 8, rng("echo", request.key)))
+    return json.dumps(dict.fromkeys(request.schema["required"], words)) if request.schema else words
 
 
 # -- faults ----------------------------------------------------------------------------------------------------

@@ -188,8 +188,8 @@ def folder_bytes(folder: Path) -> int:
 
 
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[IO[bytes]]:
-    """Hold a lock file. Raises ModelError where another process holds it."""
+def locked(path: Path, *, wait: bool = False) -> Iterator[IO[bytes]]:
+    """Hold a lock file. Where another process holds it, wait, or raise ModelError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as file:
         try:
@@ -198,7 +198,7 @@ def locked(path: Path) -> Iterator[IO[bytes]]:
             yield file
             return
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except OSError:
             raise ModelError(
                 f"another process is writing {path.parent}, as its lock {path.name} shows: wait for it"

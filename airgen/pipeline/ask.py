@@ -34,6 +34,7 @@ from airgen.records import Answer, Reservation
 from airgen.settings import LlmSettings, Pipeline
 from airgen.settings.llm import own_answer_settings
 from airgen.store import Store
+from airgen.text.display import dollars
 from airgen.text.words import words
 
 T = TypeVar("T")
@@ -110,7 +111,7 @@ def health_of(pipeline: Pipeline, store: Store) -> Health:
         where, values = ("WHERE stage = ?", [stage]) if stage else ("", [])
         (usd,) = store.query(f"SELECT coalesce(sum(usd), 0) FROM payment {where}", values)[0]
         (calls,) = store.query(f"SELECT count(*) FROM answer {where}", values)[0]
-        return f"{int(calls)} calls cost ${float(usd):.4f}"
+        return f"{int(calls)} calls cost {dollars(float(usd))}"
 
     return Health(pipeline.generation.prompts, cost)
 

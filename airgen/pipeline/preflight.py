@@ -281,10 +281,11 @@ def _use(part: Any, corpus: Corpus) -> None:
 
 
 def unprobed(job: Job, *, every: bool = False) -> dict[tuple[str, str], LlmSettings]:
-    """The LLMs that nobody has asked yet: those whose backend wants to be probed, or `every` one."""
+    """The LLMs that have not yet given an answer to use: those whose backend wants to be probed, or `every` one."""
     llms = job.pipeline.llms
     known = read_profiles(job.directory, llms.values())
-    return {where: llm for where, llm in llms.items() if where not in known and (every or backend_class(llm).PROBED)}
+    usable = {where for where, profile in known.items() if not profile.unusable}
+    return {where: llm for where, llm in llms.items() if where not in usable and (every or backend_class(llm).PROBED)}
 
 
 def probe_models(
@@ -296,7 +297,7 @@ def probe_models(
     cost is part of the job's budget. Raises what the engine raises: LlmError with the server's words, BudgetSpent,
     Stopped.
     """
-    new = unprobed(job, every=every)
+    new, known = unprobed(job, every=every), read_profiles(job.directory, job.pipeline.llms.values())
 
     async def main() -> None:
         with job.open_store() as store:
@@ -306,7 +307,8 @@ def probe_models(
             )  # fmt: skip
             async with engine:
                 for where, llm in new.items():
-                    profile = await probe(engine, llm, logprobs=_wants_logprobs(job.pipeline, llm))
+                    tried = known[where].tried + 1 if where in known else 0
+                    profile = await probe(engine, llm, logprobs=_wants_logprobs(job.pipeline, llm), tried=tried)
                     profile = replace(profile, known=engine.backend(where).known())
                     save_profile(job.directory, llm, profile)
                     say(f"{llm.model}: {profile.about()}")

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from airgen.dataset.files import is_alive
 from airgen.errors import SettingsError, StoreError, UsageError
+from airgen.paths import data_dir
 from airgen.pipeline.ask import money
 from airgen.pipeline.control.judge import Asker, kept_need
 from airgen.pipeline.control.judgments import OWN, changed_texts, is_current, mined_by_query
@@ -210,29 +211,41 @@ def render_life(value: dict[str, Any]) -> str:
     return terminal_lines("\n".join(lines))
 
 
-def find_job(name: str | Path, runs: Path = Path("runs")) -> Job:
+def find_job(name: str | Path, runs: Path | None = None) -> Job:
     """The job that a pipeline, a work directory or a job's name means, with the target that it was last run with."""
-    return last_run(job_file(name, runs), Path(name).parent if _is_job(Path(name)) else runs)
+    return last_run(*find_place(name, runs))
 
 
-def job_file(name: str | Path, runs: Path = Path("runs")) -> Path:
-    """The pipeline's file of a job, which is named by that file, by a shipped pipeline's name, by its work directory,
-    or by its own name under `runs`.
+def job_file(name: str | Path) -> Path:
+    """The pipeline's file of a job; see `find_place`."""
+    return find_place(name)[0]
 
+
+def find_place(name: str | Path, runs: Path | None = None) -> tuple[Path, Path]:
+    """The pipeline's file of a job, and the folder that its work directory is in.
+
+    A job is named by that file, by a shipped pipeline's name, by its work directory, or by its own name under `runs`.
     Raises SettingsError for a name that is none of these, UsageError for a work directory whose pipeline is not there.
     """
     directory = Path(name)
     if not _is_job(directory):
         try:
-            return find_yaml("pipelines", name)
+            path = find_yaml("pipelines", name)
+            return path, runs_beside(path) if runs is None else runs
         except SettingsError:
-            directory = runs / name
+            directory = (runs or Path("runs")) / name
             if not _is_job(directory):
                 raise
     found = job_of_directory(directory)
     if isinstance(found, str):
         raise UsageError(f"{directory}: {found}: name the pipeline's YAML instead")
-    return found.path
+    return found.path, directory.parent
+
+
+def runs_beside(pipeline: Path) -> Path:
+    """`runs` beside a pipeline's file, wherever one stands; of a shipped pipeline, in the working directory."""
+    shipped = pipeline.resolve().is_relative_to(data_dir("pipelines").resolve())
+    return Path("runs") if shipped else pipeline.parent / "runs"
 
 
 def _is_job(directory: Path) -> bool:

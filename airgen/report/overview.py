@@ -18,7 +18,7 @@ import numpy as np
 from airgen.dataset.content import FunnelStep, ModelUse
 from airgen.errors import AirgenError
 from airgen.evaluation.rank_correlation import average_ranks, spearman
-from airgen.kept import DAMAGE, read_json, without_nan
+from airgen.kept import DAMAGE, plain, read_json
 from airgen.pipeline.ask import money
 from airgen.pipeline.assemble import provenance
 from airgen.pipeline.funnel import funnel_so_far
@@ -200,7 +200,7 @@ def _diversity(source: ReportSource) -> dict[str, Any] | None:
     except AirgenError as error:
         return {"note": str(error)}
     parts = ("query_words", "passage_words", "overlap", "duplicates", "length_classes", "query_growth")
-    return {name: without_nan(getattr(profile, name)) for name in parts}
+    return {name: plain(getattr(profile, name)) for name in parts}
 
 
 def _agreement(source: ReportSource) -> dict[str, Any] | None:

@@ -24,8 +24,9 @@ from typing import Any
 
 from airgen.dataset.files import building, whole_file
 from airgen.errors import UsageError
-from airgen.kept import without_nan
+from airgen.kept import plain
 from airgen.records import SURROGATE
+from airgen.study import STYLE, html_document
 from airgen.text.display import html_text
 
 MARKER = "data/report.js"
@@ -40,7 +41,7 @@ def chunk(value: Any) -> str:
     try:
         text = _json(value)
     except (ValueError, TypeError):  # a NaN or a dataclass in it: to look for them first takes longer than to write
-        text = _json(without_nan(value))
+        text = _json(plain(value))
     raw = SURROGATE.sub("\ufffd", text).encode("utf-8")
     return base64.b64encode(gzip.compress(raw, _LEVEL, mtime=0)).decode("ascii")
 
@@ -87,8 +88,8 @@ class Pack:
 
 def web_files() -> list[Path]:
     """The page's own scripts and styles: `core.js` first, because the other scripts call it."""
-    found = sorted(path for path in _WEB.iterdir() if path.suffix in (".js", ".css"))
-    return sorted(found, key=lambda path: path.name != "core.js")
+    found = [STYLE, *(path for path in _WEB.iterdir() if path.suffix in (".js", ".css"))]
+    return sorted(found, key=lambda path: (path.name != "core.js", path.name))
 
 
 @contextmanager
@@ -124,7 +125,7 @@ def index_page(title: str, nonce: str, data: dict[str, str] | None = None, *, co
     """The HTML page; with `data`, a page that needs no other file. `connect`: what its scripts may ask for data."""
     policy = (
         f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; img-src data: blob:; "
-        f"connect-src {connect}; base-uri 'none'; form-action 'none'"
+        f"connect-src {connect}"
     )
     parts = []
     for path in web_files():
@@ -143,23 +144,12 @@ def index_page(title: str, nonce: str, data: dict[str, str] | None = None, *, co
     blocks = "".join(
         f'<script type="text/plain" data-chunk="{name}">{text}</script>\n' for name, text in (data or {}).items()
     )
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="referrer" content="no-referrer">
-<link rel="icon" href="data:,">
-<title>{html_text(title)}</title>
-{styles}
-</head>
-<body>
+    head = f'<meta name="referrer" content="no-referrer">\n<link rel="icon" href="data:,">\n{styles}'
+    body = f"""<body>
 <a class="skip" href="#main">Skip to the content</a>
 <header id="top"></header>
 <main id="main" tabindex="-1"><noscript>This report needs JavaScript.</noscript></main>
 <footer id="foot"></footer>
 {blocks}{scripts}
-</body>
-</html>
-"""
+</body>"""
+    return html_document(html_text(title), policy, head, body)

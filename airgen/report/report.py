@@ -93,7 +93,7 @@ def make_report(
     what: Sequence[str | Path | Job],
     out: Path | None = None,
     *,
-    runs: Path = Path("runs"),
+    runs: Path | None = None,
     single_file: bool = False,
     public: bool = False,
     private: Sequence[str] | None = None,

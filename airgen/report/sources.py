@@ -16,7 +16,7 @@ from airgen.dataset.manifest import MANIFEST
 from airgen.errors import DatasetError, SettingsError, StoreError, UsageError
 from airgen.evaluation.result import Paths, Result, load_result
 from airgen.pipeline.job import Job
-from airgen.pipeline.show import job_file, job_of_directory, last_run
+from airgen.pipeline.show import find_job, job_of_directory
 from airgen.publishing.suites import dataset_folders
 from airgen.report.source import ReportSource, is_running
 
@@ -29,7 +29,7 @@ _NO_RESULTS = ("comparison", "mteb")
 def find_sources(
     what: Sequence[str | Path | Job],
     *,
-    runs: Path = Path("runs"),
+    runs: Path | None = None,
     public: bool = False,
     private: Sequence[str] | None = None,
 ) -> tuple[list[ReportSource], list[str]]:
@@ -50,7 +50,7 @@ def find_sources(
             continue
         path = Path(word)
         if not path.is_dir():
-            found.append(_of_job(last_run(_pipeline(path, runs), runs)))
+            found.append(_of_job(_job(path, runs)))
         elif (path / "status.json").is_file() or (path / "work.duckdb").is_file():
             found.append(_of_directory(path, notes))
         elif _results_below(path):
@@ -81,13 +81,13 @@ def _dataset_folders(path: Path) -> list[Path]:
     return folders
 
 
-def _pipeline(path: Path, runs: Path) -> Path:
+def _job(path: Path, runs: Path | None) -> Job:
     if path.suffix in (".yaml", ".yml") and not path.is_file():
         raise UsageError(f"{path}: no such file; name a pipeline, a job's directory, a dataset or a folder of results")
     if path.is_file() and path.suffix not in (".yaml", ".yml"):
         raise UsageError(f"{path}: is a file; name a pipeline (YAML), or the folder of a job, dataset or results")
     try:
-        return job_file(path, runs)
+        return find_job(path, runs)
     except SettingsError:
         raise UsageError(f"{path}: no such file or folder, and no pipeline of that name") from None
 

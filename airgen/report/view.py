@@ -129,7 +129,7 @@ POLL_SECONDS = 1.0
 class View:
     """See the module. `folder` is empty, and belongs to the view. Raises what `find_sources` raises."""
 
-    def __init__(self, what: Sequence[str | Path], folder: Path, runs: Path = Path("runs")) -> None:
+    def __init__(self, what: Sequence[str | Path], folder: Path, runs: Path | None = None) -> None:
         self._what, self._folder, self._runs = what, folder, runs
         self._building, self._answering = threading.Lock(), threading.Lock()
         self._number, self._problem = 0, ""

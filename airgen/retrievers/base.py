@@ -77,6 +77,18 @@ def finite(vectors: NDArray[np.float32], model: str) -> NDArray[np.float32]:
     return vectors
 
 
+def half(vectors: NDArray[Any], model: str) -> NDArray[np.float16]:
+    """Vectors as they are kept and searched. Raises ModelError for a number that fp16 cannot hold."""
+    with np.errstate(over="ignore"):
+        found = vectors.astype(np.float16)
+    if not np.isfinite(found).all():
+        raise ModelError(
+            f"{model} gave a number of {np.abs(vectors).max():,.0f}, and vectors are kept in fp16, which holds 65,504 "
+            "at most: set `similarity: cosine` beside it"
+        )
+    return found
+
+
 def unit_rows(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
     """Rows scaled to length 1; a row of zeros stays as it is."""
     lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)

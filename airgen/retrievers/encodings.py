@@ -1,34 +1,27 @@
-"""Encodings of texts that are kept: in memory, on disk, and shared by the steps of one run.
+"""Encodings of texts that are kept: the latest in memory, all on disk, where the steps of one run share them.
 
-Encodings of any length on disk, by text and model: token vectors, and sparse rows.
-
-    store = EncodingStore.of(root, model.describe(), "fp16 tokens", "passage")
-    found = store.find(texts)                  # {text: arrays} of those that are there
+    store = EncodingStore(root, model.describe(), "tokens", "passage")
+    store.find(texts)                   # {text: arrays} of those that are there
     store.keep({text: (array,), ...})
 
-The dense cache keeps one row of one length for each text; here an encoding is one or more arrays. A folder holds
-`meta.json` (the model's description), `data.bin` (the arrays, one encoding after another) and `keys.bin` (a record for
-each: the text's 128-bit key, where its data begins, its size, its CRC-32). Both only grow, and data comes before its
-keys. What a crash left incomplete is cut off before the next writing. An encoding that does not match its CRC counts as
-missing, so that its text is encoded again. Several processes can share a folder; one that meets another at writing does
-not wait, and keeps nothing.
+A folder belongs to one model with its settings, one form and one kind of text. It holds `data.bin` (arrays, one
+encoding after another) and `keys.bin` (a record for each: the text's 128-bit key, where its data begins, its size, the
+columns of its arrays, a CRC-32 of both). Both only grow, and data comes before its keys. What a crash left incomplete
+is cut off before the next writing. An encoding that does not match its CRC counts as missing, so that its text is
+encoded again. Several processes can share a folder.
 
-Encodings that the steps of one run share: recall, voters and evaluation often have the same model and texts.
+Recall, voters and evaluation often have the same model and texts:
 
     with shared_encodings(folder):      # encodings of passages go to disk, into `folder`
         ...
 
 An encoding is the same with and without it, because only models that encode each text by itself take part. Times that
 are measured while encodings are reused say nothing: `reused` tells whether there were such.
-
-Encoded texts, kept in memory between calls, and on disk between processes.
-
-A re-ranker gets the same passages for many queries, and a retriever and a re-ranker of one model get the same passages.
 """
 
 from __future__ import annotations
 
-import json
+import math
 import os
 import struct
 import zlib
@@ -36,9 +29,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,175 +46,154 @@ from airgen.sequences import batched
 
 Arrays = tuple[NDArray[Any], ...]
 
-_RECORD = struct.Struct("<16sQII")
-_LIMIT = 1 << 32  # bytes of data in one folder; what comes later is not kept
-_HEAD = struct.Struct("<4sII")  # of each array: its kind, rows, columns (0: it has one dimension)
-_KINDS = {np.dtype(np.float16): b"<f2 ", np.dtype(np.float32): b"<f4 ", np.dtype(np.int32): b"<i4 "}
+_FORMS = {"vectors": ("<f2",), "tokens": ("<f2",), "rows": ("<i4", "<f4")}  # what each array of an encoding holds
+_HEAD = struct.Struct("<16sQII")
+_RECORD = np.dtype([("key", "S16"), ("start", "<u8"), ("size", "<u4"), ("columns", "<u4"), ("crc", "<u4")])
+_MEMORY = 1 << 29  # bytes of the latest encodings
+_LIMIT = 1 << 32  # bytes of data in one folder; what comes later is not kept, but for vectors of a whole corpus
+_BATCH = 64  # texts encoded between two words about progress
 
 
 class EncodingStore:
-    """The encodings of one kind of text by one model in one folder.
+    """The encodings of one kind of text by one model in one form. 36 bytes of memory for each."""
 
-    Raises ModelError where the folder belongs to something else.
-    """
-
-    def __init__(self, folder: Path, about: Mapping[str, object], limit: int = _LIMIT) -> None:
-        self.folder, self._limit = folder, limit
-        self._about = json.loads(canonical_json(dict(about)))
-        self._data, self._keys = folder / "data.bin", folder / "keys.bin"
-        self._places: dict[bytes, tuple[int, int, int]] = {}
+    def __init__(self, root: Path, model: Mapping[str, object], form: str, kind: str) -> None:
+        self.folder, self._kinds = root / content_key([dict(model), form])[:16] / kind, _FORMS[form]
+        self.data, self._keys = self.folder / "data.bin", self.folder / "keys.bin"
+        self._records = np.zeros(0, _RECORD)  # by key, those of one key in the order of the file
         self._read = 0  # bytes of the keys that are known
         self._end = 0  # of the data that they know
-        self._identify()
-        self._refresh()
-
-    @classmethod
-    def of(cls, root: Path, model: Mapping[str, object], form: str, kind: str) -> EncodingStore:
-        """The store below `root` of a model with its settings, a form of encodings, and a kind of text."""
-        about = {"version": 1, "model": dict(model), "form": form, "kind": kind}
-        return cls(root / content_key([dict(model), form])[:16] / kind, about)
-
-    def __len__(self) -> int:
-        return len(self._places)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            about = canonical_json({"model": dict(model), "form": form, "kind": kind})
+            (self.folder / "meta.json").write_text(about, encoding="utf-8")  # for people
+        except OSError as error:
+            raise ModelError(f"{self.folder}: cannot be written: {error.strerror or error}") from error
 
     def find(self, texts: Iterable[str]) -> dict[str, Arrays]:
         """The encodings of those texts that have a sound one."""
-        self._refresh()
-        wanted = {text: place for text in texts if (place := self._places.get(_key(text)))}
+        wanted = list(dict.fromkeys(texts))
+        rows = self._rows(_keys_of(wanted))
+        places = np.flatnonzero(rows >= 0)
         found: dict[str, Arrays] = {}
-        if wanted:
-            with self._data.open("rb") as file:
-                for text, (start, size, crc) in sorted(wanted.items(), key=lambda item: item[1]):
-                    file.seek(start)
-                    data = file.read(size)
-                    if len(data) == size and zlib.crc32(data) == crc:
-                        found[text] = _unpacked(data)
+        if len(places):
+            with self.data.open("rb") as file:
+                for place in places[np.argsort(self._records["start"][rows[places]])].tolist():
+                    record = self._records[rows[place]]
+                    if (data := _sound(file, record)) is not None:
+                        found[wanted[place]] = self._arrays(data, int(record["columns"]))
         return found
 
-    def keep(self, encodings: Mapping[str, Sequence[NDArray[Any]]]) -> None:
-        """Add encodings, as far as the limit goes; nothing where another process is writing."""
-        try:
-            with locked(self.folder / "lock"):
-                self._append(encodings)
-        except ModelError:  # the lock is held: a cache may lack something
-            return
+    def check(self, width: int) -> None:
+        """Forget encodings that are damaged, or no row of `width` bytes, so that their texts are encoded again."""
+        self._refresh()
+        records = self._records
+        good = (records["size"] == width) & (records["start"] % width == 0)
+        rows = np.flatnonzero(good)
+        if len(rows):
+            with self.data.open("rb") as file:
+                for row in rows[np.argsort(records["start"][rows])].tolist():
+                    good[row] = _sound(file, records[row]) is not None
+        self._records = records[good]
+        self._end = int((self._records["start"] + self._records["size"]).max(initial=0))
 
-    def _append(self, encodings: Mapping[str, Sequence[NDArray[Any]]]) -> None:
+    def missing(self, texts: Sequence[str]) -> NDArray[np.int64]:
+        """The places of texts that have no encoding, each text once, in their order."""
+        keys = _keys_of(texts)
+        absent = np.flatnonzero(self._rows(keys) < 0)
+        _, first = np.unique(keys[absent], return_index=True)
+        return absent[np.sort(first)]
+
+    def starts(self, texts: Sequence[str]) -> NDArray[np.int64]:
+        """Where in the file `data` the encoding of each text begins. All must be there."""
+        rows = self._rows(_keys_of(texts))
+        return np.asarray(self._records["start"][rows], np.int64)
+
+    def keep(self, encodings: Mapping[str, Arrays], limit: float = math.inf) -> None:
+        """Add encodings, as long as the data has less than `limit` bytes."""
+        with locked(self.folder / "lock", wait=True):
+            self._refresh()
+            records: list[bytes] = []
+            with self.data.open("ab") as data, self._keys.open("ab") as keys:
+                for file, size in ((data, self._end), (keys, self._read)):
+                    if os.fstat(file.fileno()).st_size > size:  # what a crash left incomplete
+                        os.truncate(file.fileno(), size)
+                end = os.fstat(data.fileno()).st_size  # less than before where data was lost: its CRCs do not match
+                for text, arrays in encodings.items():
+                    columns = arrays[0].shape[1] if arrays[0].ndim == 2 else 0
+                    parts = zip(arrays, self._kinds, strict=True)
+                    packed = b"".join(np.ascontiguousarray(array, kind).tobytes() for array, kind in parts)
+                    if end + len(packed) > limit:
+                        break
+                    data.write(packed)
+                    head = _HEAD.pack(bytes.fromhex(text_key(text)), end, len(packed), columns)
+                    records.append(head + zlib.crc32(packed, zlib.crc32(head)).to_bytes(4, "little"))
+                    end += len(packed)
+                for file, content in ((data, b""), (keys, b"".join(records))):
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+
+    def _rows(self, keys: NDArray[np.bytes_]) -> NDArray[np.int64]:
+        """The place of the last record of each key, or -1."""
         self._refresh()
-        records: list[bytes] = []
-        with self._data.open("ab") as data, self._keys.open("ab") as keys:
-            for file, size in ((data, self._end), (keys, self._read)):
-                if os.fstat(file.fileno()).st_size > size:  # what a crash left incomplete
-                    os.truncate(file.fileno(), size)
-            end = os.fstat(data.fileno()).st_size  # less than before where data was lost: its CRCs do not match
-            for text, arrays in encodings.items():
-                packed = _packed(arrays)
-                if end + len(packed) > self._limit:
-                    break
-                data.write(packed)
-                records.append(_RECORD.pack(_key(text), end, len(packed), zlib.crc32(packed)))
-                end += len(packed)
-            for file, content in ((data, b""), (keys, b"".join(records))):
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-        self._refresh()
+        known = self._records["key"]
+        at = np.searchsorted(known, keys, side="right") - 1
+        return np.where((at >= 0) & (known[at] == keys), at, -1) if len(known) else np.full(len(keys), -1)
 
     def _refresh(self) -> None:
-        """Read the keys that were added since; the last one of a text counts."""
+        """Read the records that were added since."""
         size = self._keys.stat().st_size if self._keys.exists() else 0
-        if size - self._read < _RECORD.size:
+        if size - self._read < _RECORD.itemsize:
             return
-        with self._keys.open("rb") as file:
-            file.seek(self._read)
-            new = file.read((size - self._read) // _RECORD.size * _RECORD.size)
-        for key, start, length, crc in _RECORD.iter_unpack(new):
-            self._places[key] = (start, length, crc)
-            self._end = start + length
-        self._read += len(new)
+        new = np.fromfile(self._keys, _RECORD, (size - self._read) // _RECORD.itemsize, offset=self._read)
+        self._read += new.nbytes
+        self._end = max(self._end, int((new["start"] + new["size"]).max()))
+        records = np.concatenate([self._records, new])
+        self._records = records[np.argsort(records["key"], kind="stable")]
 
-    def _identify(self) -> None:
-        path = self.folder / "meta.json"
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            if not path.exists():
-                partial = path.with_name(f"meta.{os.getpid()}.partial")
-                partial.write_text(canonical_json(self._about), encoding="utf-8")
-                partial.replace(path)
-            found = json.loads(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise ModelError(f"{self.folder}: cannot be written: {error.strerror or error}") from error
-        except ValueError as error:
-            raise ModelError(f"{path} is not JSON: delete {self.folder} to encode again") from error
-        if found != self._about:
-            raise ModelError(f"{self.folder} holds encodings of another model or form: choose another folder")
+    def _arrays(self, data: bytes, columns: int) -> Arrays:
+        width, at, arrays = max(columns, 1), 0, []
+        rows = len(data) // sum(np.dtype(kind).itemsize * width for kind in self._kinds)
+        for kind in self._kinds:
+            array = np.frombuffer(data, kind, rows * width, at)
+            arrays.append(array.reshape(rows, columns) if columns else array)
+            at += array.nbytes
+        return tuple(arrays)
 
 
-def _key(text: str) -> bytes:
-    return bytes.fromhex(text_key(text))
+def _keys_of(texts: Sequence[str]) -> NDArray[np.bytes_]:
+    """All have one length, so numpy's padding by zeros makes no two equal."""
+    return np.fromiter((bytes.fromhex(text_key(text)) for text in texts), "S16", len(texts))
 
 
-def _packed(arrays: Sequence[NDArray[Any]]) -> bytes:
-    parts = []
-    for array in arrays:
-        columns = array.shape[1] if array.ndim == 2 else 0
-        parts += [_HEAD.pack(_KINDS[array.dtype], len(array), columns), np.ascontiguousarray(array).tobytes()]
-    return b"".join(parts)
-
-
-def _unpacked(data: bytes) -> Arrays:
-    arrays: list[NDArray[Any]] = []
-    at = 0
-    while at < len(data):
-        kind, rows, columns = _HEAD.unpack_from(data, at)
-        at += _HEAD.size
-        array = np.frombuffer(data, kind.decode().strip(), rows * max(columns, 1), at)
-        arrays.append(array.reshape(rows, columns) if columns else array)
-        at += array.nbytes
-    return tuple(arrays)
-
-
-LIMIT = 1 << 27  # bytes in memory
+def _sound(file: IO[bytes], record: Any) -> bytes | None:
+    """The data of a record, if they belong together."""
+    start, size = int(record["start"]), int(record["size"])
+    if start + size > os.fstat(file.fileno()).st_size:
+        return None
+    file.seek(start)
+    data = file.read(size)
+    return data if zlib.crc32(data, zlib.crc32(record.tobytes()[: _HEAD.size])) == record["crc"] else None
 
 
 @dataclass
-class SharedEncodings:
-    """What one run has encoded so far. The first encodings are kept, up to LIMIT bytes."""
-
+class _Shared:
     folder: Path
     reused: int = 0
-    _kept: dict[tuple[str, ...], Any] = field(default_factory=dict)
-    _bytes: int = 0
-
-    def find(self, key: tuple[str, ...]) -> Any:
-        """The encoding of this key (model, kind of text, text), or None."""
-        found = self._kept.get(key)
-        self.reused += found is not None
-        return found
-
-    def keep(self, key: tuple[str, ...], value: Any, size: int) -> None:
-        """Keep an encoding of `size` bytes, where there is room."""
-        if key not in self._kept and self._bytes + size <= LIMIT:
-            self._kept[key] = value
-            self._bytes += size
 
 
-_CURRENT: ContextVar[SharedEncodings | None] = ContextVar("shared encodings", default=None)
+_CURRENT: ContextVar[_Shared | None] = ContextVar("shared encodings", default=None)
 
 
 @contextmanager
 def shared_encodings(folder: Path) -> Iterator[None]:
     """Share encodings among all that is done inside it, by this thread and by those that get a copy of its context."""
-    token = _CURRENT.set(SharedEncodings(folder))
+    token = _CURRENT.set(_Shared(folder.absolute()))
     try:
         yield
     finally:
         _CURRENT.reset(token)
-
-
-def shared() -> SharedEncodings | None:
-    """What is shared here, or None."""
-    return _CURRENT.get()
 
 
 def reused() -> int:
@@ -230,100 +202,91 @@ def reused() -> int:
     return current.reused if current else 0
 
 
-T = TypeVar("T")
-Key = tuple[TextKind, str]  # with a hash of the text
-_BATCH = 64  # texts encoded between two words about progress
+def took_over(count: int) -> None:
+    """Count encodings that were reused."""
+    if current := _CURRENT.get():
+        current.reused += count
 
 
-class Memo(Generic[T]):
-    """The encodings of the latest texts, up to about `limit` bytes; a dropped text is encoded again.
+def store_of(model: Any, form: str, root: Path | None) -> EncodingStore | None:
+    """Where the encodings of passages are kept: below `root`, else below the folder of `shared_encodings`, or nowhere.
 
-    `encode` must encode each text by itself, so that an encoding does not depend on the texts beside it. `keep` makes
-    of an encoding what is kept. `model` is what encodes: the encodings of an embedded model are shared (see
-    `shared_encodings`) under its description and `form`, the name of what is kept, and are made on the workers, where
-    there are some. `progress` gives whom to tell about passages.
+    Other models than embedded ones may pad the texts of a batch, and then a vector's last bits depend on its
+    neighbours: these are kept below `root` alone.
+    """
+    current = _CURRENT.get()
+    if root is None and current and isinstance(model, EmbeddedModel):
+        root = current.folder
+    return None if root is None else EncodingStore(root, model.describe(), form, "passage")
 
-    `arrays` makes of what is kept the arrays that an `EncodingStore` can hold, and `whole` the reverse. The store of
-    passages is below `root`, or without it below the folder of `shared_encodings`.
+
+class Memo:
+    """The encodings of the latest texts, up to about `limit` bytes; those of passages are also where `store_of` says.
+
+    encode: a method of `model`. keep: makes of an encoding the arrays that are kept. progress: gives whom to tell about
+    passages. Encodings of an embedded model, and all that are kept on disk, are made on the workers, where there are
+    some.
     """
 
     def __init__(
         self,
         encode: Callable[[Sequence[str], TextKind], Any],
-        size: Callable[[T], int],
-        limit: int,
+        model: Any,
+        form: str,
+        keep: Callable[[Any], Arrays],
         *,
-        model: Any = None,
-        form: str = "",
-        keep: Callable[[Any], T] = lambda value: value,
-        progress: Callable[[], IndexProgress | None] = lambda: None,
         root: Path | None = None,
-        arrays: Callable[[T], Sequence[NDArray[Any]]] | None = None,
-        whole: Callable[[Any], T] = lambda found: found,
+        progress: Callable[[], IndexProgress | None] = lambda: None,
+        limit: int = _MEMORY,
     ) -> None:
-        self._encode, self._size, self._limit = encode, size, limit
-        # Other models may pad the texts of a batch, and then a vector's last bits depend on its neighbours.
-        self._model = model if isinstance(model, EmbeddedModel) or root is not None else None
-        self._root, self._arrays, self._whole = root, arrays, whole
-        self._stores: dict[Path, EncodingStore] = {}
-        self._form, self._keep, self._progress = form, keep, progress
-        self._kept: OrderedDict[Key, T] = OrderedDict()
+        self._encode, self._model, self._form, self._keep = encode, model, form, keep
+        self._root, self._progress, self._limit = root, progress, limit
+        self._store: EncodingStore | None = None
+        self._kept: OrderedDict[tuple[TextKind, str], Arrays] = OrderedDict()
         self._bytes = 0
 
-    def __call__(self, texts: Sequence[str], kind: TextKind) -> list[T]:
+    def __call__(self, texts: Sequence[str], kind: TextKind) -> list[Arrays]:
         """One encoding for each text; a text that comes twice is encoded once."""
-        keys: list[Key] = [(kind, text_key(text)) for text in texts]
+        keys = [(kind, text_key(text)) for text in texts]
         found = {key: self._kept[key] for key in keys if key in self._kept}
-        new = {key: text for key, text in zip(keys, texts, strict=True) if key not in found}
+        new = {text: key for key, text in zip(keys, texts, strict=True) if key not in found}
         if new:
-            for key, value in zip(new, self._encoded(new, kind), strict=True):
-                found[key] = value
-                self._kept[key] = value
-                self._bytes += self._size(value)
+            for text, arrays in self._encoded(list(new), kind).items():
+                found[new[text]] = self._kept[new[text]] = arrays
+                self._bytes += _size(arrays)
         for key in found:
             self._kept.move_to_end(key)
         while self._bytes > self._limit and self._kept:
-            _, dropped = self._kept.popitem(last=False)
-            self._bytes -= self._size(dropped)
+            self._bytes -= _size(self._kept.popitem(last=False)[1])
         return [found[key] for key in keys]
 
-    def _store(self, kind: TextKind) -> EncodingStore | None:
-        """Where encodings are on disk; None for queries, which are few, and where there is no folder."""
-        common = shared() if isinstance(self._model, EmbeddedModel) else None
-        root = self._root or (common.folder.absolute() if common else None)
-        if root is None or self._arrays is None or self._model is None or kind == "query":
-            return None
-        if root not in self._stores:
-            self._stores[root] = EncodingStore.of(root, self._model.describe(), self._form, kind)
-        return self._stores[root]
-
-    def _encoded(self, new: dict[Key, str], kind: TextKind) -> Sequence[T]:
-        """Encodings of texts by key, in their order."""
-        if self._model is None:
-            return [self._keep(value) for value in self._encode(list(new.values()), kind)]
-        common = shared() if isinstance(self._model, EmbeddedModel) else None
-        name, store = content_key([self._model.describe(), self._form]), self._store(kind)
-        found: dict[Key, T] = {}
-        if common:
-            found = {key: value for key in new if (value := common.find((name, *key))) is not None}
-        if store is not None:
-            stored = store.find(text for key, text in new.items() if key not in found)
-            found |= {key: self._whole(stored[text]) for key, text in new.items() if text in stored}
-            if common:
-                common.reused += len(stored)
-        missing = {key: text for key, text in new.items() if key not in found}
-        tell = self._progress() if kind == "passage" else None
-        done = 0
-        batches = list(batched(list(missing.items()), _BATCH))
-        made = encoded(self._encode, ([text for _, text in batch] for batch in batches), kind)
-        for batch, values in zip(batches, made, strict=True):
-            for (key, _), encoding in zip(batch, values, strict=True):
-                found[key] = value = self._keep(encoding)
-                if common:
-                    common.keep((name, *key), value, self._size(value))
-            if store is not None and self._arrays is not None:
-                store.keep({text: self._arrays(found[key]) for key, text in batch})
+    def _encoded(self, texts: list[str], kind: TextKind) -> dict[str, Arrays]:
+        if self._root is None and not isinstance(self._model, EmbeddedModel):
+            return dict(zip(texts, map(self._keep, self._encode(texts, kind)), strict=True))
+        store = self._opened() if kind == "passage" else None
+        found = store.find(texts) if store else {}
+        took_over(len(found))
+        missing = [text for text in texts if text not in found]
+        tell, done = self._progress() if kind == "passage" else None, 0
+        batches = list(batched(missing, _BATCH))
+        for batch, values in zip(batches, encoded(self._encode, batches, kind), strict=True):
+            made = dict(zip(batch, map(self._keep, values), strict=True))
+            if store:
+                store.keep(made, _LIMIT)
+            found |= made
             done += len(batch)
             if tell:
                 tell(done, len(missing))
-        return [found[key] for key in new]
+        return found
+
+    def _opened(self) -> EncodingStore | None:
+        """The store, opened once for each folder."""
+        store = store_of(self._model, self._form, self._root)
+        if store and self._store and store.folder == self._store.folder:
+            return self._store
+        self._store = store
+        return store
+
+
+def _size(arrays: Arrays) -> int:
+    return sum(array.nbytes for array in arrays)

@@ -8,7 +8,7 @@ Of the last layer only keys and values need every token; queries, output, and th
 its work) are computed for one. With six layers that saves a seventh of the whole, and changes no score by more than
 rounding. It is tried on a first batch against the model's own forward pass, and left out where that differs.
 
-Re-rankers: cross-encoders with batches by token budget, FlagEmbedding's, and a dense model.
+Re-rankers: cross-encoders with batches by token budget, and a dense model.
 
 A re-ranker scores (query, passage) pairs; only the order within one query has a meaning (paper 2.4, step 2).
 """
@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +26,8 @@ from pydantic import Field
 
 from airgen.exact import inner_products
 from airgen.registry import load_extra
-from airgen.retrievers.base import Component, Embedder, checked_scores
-from airgen.retrievers.dense.embedders import LibraryModel, TorchModel, loaded
+from airgen.retrievers.base import Component, Embedder, checked_scores, half
+from airgen.retrievers.dense.embedders import LibraryModel
 from airgen.retrievers.encodings import Memo
 from airgen.settings.base import SPEED
 from airgen.settings.parts import Part
@@ -218,77 +218,31 @@ def _padded(rows: list[list[int]], value: int, left: bool) -> NDArray[np.int64]:
     return array
 
 
-class FlagReranker(TorchModel):
-    """A re-ranker of FlagEmbedding: bge-reranker models, LLM-based and layer-wise ones. Its scores are raw logits."""
-
-    class Settings(TorchModel.Settings):
-        """`model_class` is FlagEmbedding's, for a model whose name the library does not know."""
-
-        packages: ClassVar[tuple[str, ...]] = ("FlagEmbedding",)
-        max_length: int = Field(default=512, ge=1)
-        batch_size: Annotated[int, SPEED] = Field(default=32, ge=1)
-        fp16: bool = False
-        model_class: str | None = None
-
-    settings: Settings
-
-    @cached_property
-    def model(self) -> Any:
-        library = load_extra("FlagEmbedding", f"the re-ranker {self.name!r}")
-        chosen = self.settings
-        known = {"model_class": chosen.model_class} if chosen.model_class else {}
-        return loaded(
-            "the re-ranker",
-            self.name,
-            library.FlagAutoReranker.from_finetuned,
-            model_name_or_path=self.place(self.name),
-            use_fp16=chosen.fp16,
-            devices=chosen.device,
-            batch_size=chosen.batch_size,
-            max_length=self.settings.max_length,
-            **known,
-        )
-
-    def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
-        """One score a pair, shape (n,). Raises ModelError for NaN or too few scores."""
-        if not pairs:
-            return np.zeros(0, np.float32)
-        return checked_scores(self.model.compute_score([list(pair) for pair in pairs]), len(pairs), self.name)
-
-    def describe(self) -> Mapping[str, object]:
-        """Model, hash of a local one, maximum length, precision."""
-        own = ("model_class",) if self.settings.model_class else ()
-        return {**self.described("flag-reranker", "model", "max_length", "fp16", *own), "sha256": self._hash}
-
-
 class DenseReranker(Component):
-    """The inner product of an embedder's vectors as a score. The vectors of the latest texts are kept."""
+    """The inner product of an embedder's vectors, as `Dense` gives it. The vectors of the latest texts are kept."""
 
     class Settings(Component.Settings):
-        """`memory_bytes` limits the vectors that are kept."""
+        """`embedder`: a model's name, or its settings."""
 
         embedder: Annotated[Any, Part("embedder")] = "all-minilm-l6-v2-int8"
-        memory_bytes: Annotated[int, SPEED] = Field(default=1 << 28, ge=1)
 
     settings: Settings
     embedder: Embedder
 
     def set_up(self) -> None:
         self.name = f"dense {self.embedder.name}"
-        self._encode: Memo[NDArray[np.float32]] = Memo(
-            self.embedder.encode, lambda row: int(row.nbytes), self.settings.memory_bytes,
-            model=self.embedder, form="vectors", progress=lambda: self.progress,
-            arrays=lambda row: (row,), whole=lambda found: found[0],
-        )  # fmt: skip
+        self._encode = Memo(
+            self.embedder.encode, self.embedder, "vectors", lambda row: (row,), progress=lambda: self.progress
+        )
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
         """Inner products, shape (n,)."""
         if not pairs:
             return np.zeros(0, np.float32)
-        left = np.stack(self._encode([query for query, _ in pairs], "query"))
-        right = np.stack(self._encode([passage for _, passage in pairs], "passage"))
-        return checked_scores(inner_products(left, right), len(pairs), self.name)
+        left = np.stack([row for (row,) in self._encode([query for query, _ in pairs], "query")])
+        right = np.stack([row for (row,) in self._encode([passage for _, passage in pairs], "passage")])
+        return checked_scores(inner_products(left, half(right, self.embedder.name)), len(pairs), self.name)
 
     def describe(self) -> Mapping[str, object]:
         """The embedder's settings."""
-        return {"family": "dense", "embedder": dict(self.embedder.describe())}
+        return {"family": "dense", "embedder": dict(self.embedder.describe()), "rows": "fp16"}

@@ -23,10 +23,10 @@ looked up, not encoded. A passage can be found by terms that it does not hold. T
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Protocol
+from typing import Annotated, Any, ClassVar, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +40,6 @@ from airgen.retrievers.base import (
     Component,
     Corpus,
     Hits,
-    IndexProgress,
     ModelFacts,
     SettingsWithModel,
     TextKind,
@@ -49,7 +48,7 @@ from airgen.retrievers.base import (
 )
 from airgen.retrievers.dense.embedders import LibraryModel, TorchModel, torch_facts, with_tokenizer
 from airgen.retrievers.dense.onnx_encoder import Array, Bert, EmbeddedModel, encode_batch
-from airgen.retrievers.encodings import Memo
+from airgen.retrievers.encodings import Arrays, Memo
 from airgen.retrievers.lexical.index import InvertedIndex
 from airgen.retrievers.on_workers import encoded
 from airgen.sequences import batched
@@ -220,14 +219,9 @@ class _WithRows(Component):
     def set_up(self) -> None:
         self.name = f"sparse {self.model.name}"
 
-    def _memo(self, limit: int, progress: Callable[[], IndexProgress | None] = lambda: None) -> Memo[SparseRow]:
-        def size(row: SparseRow) -> int:
-            return int(row[0].nbytes + row[1].nbytes)
-
+    def _memo(self, **options: Any) -> Memo:
         root = self.settings.cache and located(str(self.settings.cache), self.folder)
-        return Memo(
-            self.model.encode, size, limit, model=self.model, form="rows", progress=progress, root=root, arrays=tuple
-        )
+        return Memo(self.model.encode, self.model, "rows", tuple, root=root, **options)
 
     def describe(self) -> Mapping[str, object]:
         """The model's settings."""
@@ -259,8 +253,9 @@ class Sparse(_WithRows):
         """The rows of all texts in their order, some at a time."""
         if self.settings.cache is None and not isinstance(self.model, EmbeddedModel):
             return encoded(self.model.encode, batched(texts, _BATCH), "passage")
-        encode = self._memo(0)  # a call has work for every worker
-        return (encode(some, "passage") for some in batched(texts, _BATCH * max(1, 4 * (current().workers - 1))))
+        encode = self._memo(limit=0)  # a call has work for every worker
+        size = _BATCH * max(1, 4 * (current().workers - 1))
+        return (cast(list[SparseRow], encode(some, "passage")) for some in batched(texts, size))
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
         """The k passages with the greatest inner product. Raises UsageError before `index`."""
@@ -272,16 +267,9 @@ class Sparse(_WithRows):
 class SparseReranker(_WithRows):
     """Scores pairs by the inner product of their sparse rows. The rows of the latest texts are kept."""
 
-    class Settings(_WithRows.Settings):
-        """`memory_bytes` limits the rows that are kept."""
-
-        memory_bytes: Annotated[int, SPEED] = Field(default=1 << 28, ge=1)
-
-    settings: Settings
-
     def set_up(self) -> None:
         super().set_up()
-        self._encode = self._memo(self.settings.memory_bytes, lambda: self.progress)
+        self._encode = self._memo(progress=lambda: self.progress)
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
         """Inner products, shape (n,)."""
@@ -291,7 +279,7 @@ class SparseReranker(_WithRows):
         return checked_scores(scores, len(pairs), self.name)
 
 
-def _product(query: SparseRow, passage: SparseRow) -> np.float32:
+def _product(query: Arrays, passage: Arrays) -> np.float32:
     _, left, right = np.intersect1d(query[0], passage[0], assume_unique=True, return_indices=True)
     return np.float32(inner_products(query[1][None, left], passage[1][right])[0])
 

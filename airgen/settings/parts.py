@@ -1,7 +1,7 @@
 """Retrievers, re-rankers and embedders as a YAML file names them: what a name means, what it needs, what is wrong.
 
     read_part("reranker", "maxsim")                          kind maxsim with its default settings
-    read_part("embedder", "BAAI/bge-m3")                     kind flag, model BAAI/bge-m3
+    read_part("embedder", "BAAI/bge-m3")                     kind sentence-transformers, model BAAI/bge-m3
     read_part("retriever", {"kind": "bm25", "k1": 1.2})      kind bm25
     needs(settings, folder)                                  the files, models and packages that are missing
 
@@ -29,7 +29,7 @@ from airgen.settings.base import Mark, Settings, Spec, answer_settings, marked, 
 from airgen.settings.http import variables_of
 from airgen.settings.llm import secret
 
-# The kind that runs a model of the Hub, or of a folder, where neither the catalogue nor the next table knows better.
+# The kind that runs a model of the Hub, or of a folder, where the catalogue does not know better.
 _USUAL_KIND = {
     "embedder": "sentence-transformers",
     "token-embedder": "multi-vector",
@@ -37,13 +37,6 @@ _USUAL_KIND = {
     "sparta-encoder": "sparta",
     "term-weigher": "deepct",
     "reranker": "cross-encoder",
-}
-# Families of models that the usual library cannot run, by a part of their names. bge-m3 has heads that only
-# FlagEmbedding loads. LLM-based bge-reranker models have no classification head.
-_OWN_LIBRARY = {
-    ("embedder", "bge-m3"): "flag",
-    ("token-embedder", "bge-m3"): "flag",
-    ("reranker", "bge-reranker"): "flag",
 }
 _CLASS = re.compile(r"(?<![\w.])[A-Za-z_][\w.]*+:[A-Za-z_]\w*+")
 
@@ -114,8 +107,7 @@ def as_mapping(part: str, spec: Spec) -> dict[str, Any]:
         near = difflib.get_close_matches(spec, kinds, n=1, cutoff=0.75)
         if near and "/" not in spec and not Path(spec).exists():  # a model of the Hub has an owner: owner/name
             raise ValueError(f"no {part} is named {spec!r} (did you mean {near[0]!r}?)")
-        own = (kind for (owner, family), kind in _OWN_LIBRARY.items() if owner == part and family in spec.lower())
-        return {"kind": next(own, _USUAL_KIND[part]), "model": spec}
+        return {"kind": _USUAL_KIND[part], "model": spec}
     kind = catalogue[spec].kind
     if kind in kinds:
         return {"kind": kind, "model": spec}

@@ -22,7 +22,9 @@ from airgen.compute import ray as ray_workers
 from airgen.compute.current import computing
 from airgen.compute.ray import RayWorkers, translated
 from airgen.errors import AirgenError, ModelError
-from airgen.retrievers.dense.retriever import EmbeddingCache
+from airgen.retrievers.base import Corpus
+from airgen.retrievers.dense.retriever import Dense
+from airgen.retrievers.encodings import EncodingStore
 from airgen.settings.compute import ComputeSettings
 
 pytestmark = [
@@ -114,17 +116,22 @@ embed({str(tmp_path / "there")!r}, "ray", lambda done, total: done < 256 or os.k
     path = os.pathsep.join([str(Path(__file__).parent), os.environ["PYTHONPATH"]])
     killed = subprocess.run([sys.executable, "-c", driver], env={**os.environ, "PYTHONPATH": path}, check=False)
     assert killed.returncode == -9
-    assert (tmp_path / "there" / "keys.bin").stat().st_size == 256 * 20
+    assert store(tmp_path / "there").with_name("keys.bin").stat().st_size == 256 * 36
     assert embed(str(tmp_path / "there"), "ray") == embed(str(tmp_path / "here"), "local")
 
 
 def embed(folder: str, where: Any, progress: Any = None) -> bytes:
     """Embed 600 texts into a cache; its bytes."""
-    embedder = HashEmbedder()
+    dense = Dense(HashEmbedder(), cache=folder)
+    dense.progress = progress
     texts = [f"bees of the valley {number} and their clover" for number in range(600)]
-    with computing(ComputeSettings(kind=where)), EmbeddingCache(Path(folder), embedder, "passage") as cache:
-        cache.rows(texts, progress)
-    return Path(folder, "rows.f16").read_bytes() + Path(folder, "keys.bin").read_bytes()
+    with computing(ComputeSettings(kind=where)):
+        dense.index(Corpus(texts, texts))
+    return store(Path(folder)).read_bytes() + store(Path(folder)).with_name("keys.bin").read_bytes()
+
+
+def store(folder: Path) -> Path:
+    return EncodingStore(folder, HashEmbedder().describe(), "vectors", "passage").data
 
 
 def test_results_and_workers(two: RayWorkers) -> None:

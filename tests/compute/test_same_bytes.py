@@ -19,7 +19,7 @@ from airgen.errors import UsageError
 from airgen.evaluation import EvaluationOptions, evaluate, load_systems
 from airgen.retrievers import load_embedder, load_reranker, load_retriever
 from airgen.retrievers.base import Corpus, show_corpus
-from airgen.retrievers.dense.retriever import EmbeddingCache
+from airgen.retrievers.dense.retriever import Dense
 from airgen.retrievers.lexical.bm25 import BM25Reranker
 from airgen.retrievers.on_workers import scored, travels
 from airgen.settings.compute import ComputeSettings
@@ -104,11 +104,8 @@ def test_bm25_as_a_judge_takes_what_it_knows_of_the_corpus_along(two: Processes)
 
 def test_the_cache_has_the_same_bytes(two: Processes, tmp_path: Path) -> None:
     def rows(name: str) -> str:
-        embedder = load_embedder({"kind": "onnx", "max_length": 32})
-        with EmbeddingCache(tmp_path / name, embedder, "passage") as cache:
-            cache.rows(TEXTS)
-            assert not cache.damaged
-        files = sorted(path for path in (tmp_path / name).iterdir() if path.suffix in (".f16", ".bin", ".json"))
+        Dense(load_embedder({"kind": "onnx", "max_length": 32}), cache=tmp_path / name).index(Corpus(TEXTS, TEXTS))
+        files = sorted(path for path in (tmp_path / name).rglob("*") if path.suffix in (".bin", ".json"))
         return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
     found, sent = batches_of(two, lambda: rows("there"))

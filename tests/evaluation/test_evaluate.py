@@ -563,6 +563,64 @@ class Broken:
         evaluate(dataset, systems(first | {"settings": {"boots": 2}}), tmp_path / "o", Options(folder=tmp_path))
 
 
+def named(folder, *own, **modules):
+    """The systems of a file beside modules of the user's; Python must not know their names from another test."""
+    for name, code in modules.items():
+        (folder / f"{name}.py").write_text(code)
+        sys.modules.pop(name, None)
+    (folder / "systems.yaml").write_text(json.dumps({"systems": own}))
+    return load_systems(folder / "systems.yaml")
+
+
+def test_the_retrievers_of_the_guide_run_as_they_stand_there(dataset, tmp_path):
+    guide = (Path(__file__).parents[2] / "docs" / "12-extending.md").read_text(encoding="utf-8")
+    blocks = [block.partition("```")[0] for block in guide.split("```python\n")[1:]]
+    function = next(block for block in blocks if "def search(queries, k" in block)
+    class_ = next(block for block in blocks if "class Words" in block)
+    mine = {"name": "mine", "kind": "mine:search", "settings": {"corpus": str(dataset / "corpus.jsonl")}}
+    words = {"name": "words", "kind": "words:Words"}
+    found = evaluate(
+        dataset, named(tmp_path, mine, words, mine=function, words=class_), tmp_path / "o", Options(folder=tmp_path)
+    )
+    assert [one.name for one in found] == ["mine", "words"] and found[0].score == found[1].score > 0
+    assert found[0].costs.batch_ms is not None and found[1].costs.index_seconds is not None
+
+
+@pytest.mark.parametrize(
+    "answer", ['[["p1", "p2"]] * n', '[{"p1": 2.0, "p2": 1.0}] * n', '[[("p1", 2), ("p2", 1)]] * n']
+)
+def test_a_function_gives_hits_in_any_usual_form(dataset, tmp_path, answer):
+    code = f"def search(queries, k):\n    n = len(queries)\n    return {answer}\n"
+    loaded = named(tmp_path, {"name": "f", "kind": "form:search"}, form=code)
+    (found,) = evaluate(dataset, loaded, tmp_path / "out", Options(folder=tmp_path))
+    ranked = dict(read_run(found.paths.run).ranked().items())
+    assert [[passage for passage, _ in hits] for hits in ranked.values()] == [["p1", "p2"]] * 3
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("def search(queries, k): return [[]]", "the answer is a list of 1, but a list with the hits of each of the 3"),
+        ("def search(queries, k): return {}", "the answer is a dict, but"),
+        ("def search(queries, k): return [5] * len(queries)", "query 'q1': a list of passage ids, .* not 5"),
+        ("def search(queries, k): return [[('p1', 'high')]] * len(queries)", "score 'high' is not a finite number"),
+        ("def search(queries): return []", r"too many positional arguments: it must take \(queries, k\)"),
+        ("class search:\n    pass", "has no nested class Settings"),
+        (
+            "from airgen.retrievers import Component\nclass search(Component):\n    name = 's'\n"
+            "    def index(self, corpus): pass\n    def search(self, queries, k): return [[1]]\n"
+            "    def describe(self): return {}",
+            "search.search must give Hits with positions and scores of 3 rows",
+        ),
+    ],
+)
+def test_a_retriever_of_the_users_that_gives_something_else_is_one_line(dataset, tmp_path, code, message):
+    with pytest.raises((DatasetError, SettingsError, UsageError), match=message) as caught:
+        loaded = named(tmp_path, {"name": "s", "kind": "wrong:search"}, wrong=code)
+        evaluate(dataset, loaded, tmp_path / "out", Options(folder=tmp_path))
+    assert "\n" not in str(caught.value)
+
+
 def test_paths_of_a_system(tmp_path):
     assert Paths.of(tmp_path, "bm25").run == tmp_path / "bm25.run.gz"
 

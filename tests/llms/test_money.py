@@ -186,7 +186,7 @@ def test_what_a_kill_left_open_counts_as_spent(tmp_path: Path) -> None:
 
         async def main() -> None:
             async with make_engine(pipeline(), store, budget_usd=5) as engine:
-                with pytest.raises(BudgetSpent, match=r"\$4\.7500 of \$5\.00 is spent"):
+                with pytest.raises(BudgetSpent, match=r"\$4\.75 of \$5\.00 is spent"):
                     await engine.ask(Request("scripted", requests(1)[0].messages, {"max_tokens": 100}))
 
         asyncio.run(main())
@@ -257,7 +257,8 @@ def test_published_prices() -> None:
 def test_an_unknown_price_is_said_and_never_guessed() -> None:
     pytest.importorskip("genai_prices")
     assert price("no-such-model-at-all") is None
-    assert "price unknown" in unknown_price("no-such-model-at-all")
+    assert "price unknown" in unknown_price("no-such-model-at-all") and "did you" not in unknown_price("no-such-model")
+    assert "did you mean 'gpt-4o-mini'?" in unknown_price("gpt-4o-minni")
 
 
 def test_the_pipelines_prices_come_first() -> None:

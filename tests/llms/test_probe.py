@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from simulation import simulate
 from airgen import models
 from airgen.cli import main as command_line
 from airgen.errors import BudgetSpent, LlmError
-from airgen.kept import kept_of
+from airgen.kept import kept_of, plain
 from airgen.llms.base import Request
 from airgen.llms.chat import count_messages
 from airgen.llms.dialect import FIRST_ROOM
@@ -64,13 +65,13 @@ def test_it_tells_latency_reading_and_writing_apart(speed: tuple[float, float, f
     alone = 100 * speed[0] + 1000 * speed[1] + 500 * speed[2]
     assert found.seconds(100, 1000, 500, 10) == pytest.approx(alone / (10 if many else 1), rel=0.01)
     assert found.seconds(3, 0, 0, 10) == pytest.approx(speed[0] if many else 3 * speed[0], rel=0.01, abs=1e-3)
-    assert kept_of(ModelProfile, json.loads(json.dumps(found.as_dict()))) == found
+    assert kept_of(ModelProfile, json.loads(json.dumps(plain(found)))) == found
 
 
 @pytest.mark.parametrize("value", [{"tokens": "x"}, {"latency": -1.0}, {"read": 1e99}, {"known": []}])
 def test_a_damaged_profile_is_none(value: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(value))):
-        kept_of(ModelProfile, {**ModelProfile().as_dict(), **value})
+        kept_of(ModelProfile, {**plain(ModelProfile()), **value})
 
 
 # -- of a job ---------------------------------------------------------------------------------------------------------
@@ -186,3 +187,15 @@ def test_what_the_probe_found_is_not_part_of_any_identity(loopback: Callable[...
     after, _ = probed(path)
     assert (after.identity, after.fingerprints) == (identity, fingerprints)
     assert replace(ModelProfile(), tokens=1.5) != ModelProfile()
+
+
+def test_a_model_whose_json_cannot_be_used_is_a_problem(loopback: Callable[..., Any], tmp_path: Path) -> None:
+    server = loopback(text="I would rather talk about bees.")
+    check = ["check", str(write(tmp_path, server.base_url)), "--runs", str(tmp_path / "runs")]
+    wanted = r"! m: its JSON cannot be used \(.*\): take another model, or mend its server and probe again"
+    for options in (["--probe"], []):  # the second time it is remembered
+        printed = call(*check, *options, code=1)
+        assert re.search(wanted, printed) and "everything that it needs is there" not in printed
+    server.set(text=None, scripted=True)  # mended: it is asked again
+    call(*check, "--probe")
+    assert "everything that it needs is there" in call(*check)

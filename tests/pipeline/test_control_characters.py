@@ -13,10 +13,11 @@ from rich.console import Console
 
 import airgen.commands
 from airgen.cli import main
-from airgen.commands.command import echo, plain
+from airgen.commands.command import echo
 from airgen.dataset.content import CorpusRow, FunnelStep, QueryRow
 from airgen.dataset.manifest import load_manifest
 from airgen.dataset.write import write_dataset
+from airgen.kept import plain
 from airgen.pipeline import Job, RunResult
 from airgen.pipeline.progress import Display
 from airgen.pipeline.run import result_lines, result_values, run_job

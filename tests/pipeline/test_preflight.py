@@ -129,7 +129,7 @@ def test_what_is_missing_is_listed_and_not_raised(
     assert looked.code == 1
     text = "\n".join(looked.text)
     for words in (
-        "control.recall.model: the model BAAI/bge-m3 needs the package FlagEmbedding: pip install 'airgen-bench[",
+        "control.recall.model: the model BAAI/bge-m3 needs the package sentence-transformers: pip install ",
         "control.rerankers.0: the model some/model needs the package sentence-transformers",
         f"control.rerankers.1: model: {folder}/no/folder: no such file or folder",
         f"systems.yaml: system more: expansions: {folder}/queries.jsonl: no such file or folder",

@@ -49,12 +49,12 @@ def test_what_is_missing_is_said_before_anything_is_read_or_asked(
     change(folder, RERANKERS, "[bm25, some/model]")
     (folder / "systems.yaml").write_text("systems:\n- {name: a, kind: expanded, expansions: none.jsonl}\n")
     change(folder, "control:", "evaluate: {systems: systems.yaml}\ncontrol:")
-    find, away = importlib.util.find_spec, ("FlagEmbedding", "sentence_transformers")
+    find, away = importlib.util.find_spec, ("sentence_transformers",)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name in away else find(name, *rest))
     with pytest.raises(SettingsError) as caught:
         go(folder)
     text = str(caught.value)
-    assert "control.recall.model: the model BAAI/bge-m3 needs the package FlagEmbedding" in text
+    assert "control.recall.model: the model BAAI/bge-m3 needs the package sentence-transformers" in text
     assert "control.rerankers.1: the model some/model needs the package sentence-transformers" in text
     assert "systems.yaml: system a: expansions" in text
     assert asked == [] and not (folder / "runs" / "job" / "work.duckdb").exists()

@@ -25,7 +25,7 @@ from airgen.llms.scripted import ScriptedBackend
 from airgen.pipeline import Job, RunResult, progress
 from airgen.pipeline.progress import Display, read_status
 from airgen.pipeline.run import run_pipeline
-from airgen.pipeline.show import read_report, render_life, render_report, render_work
+from airgen.pipeline.show import find_job, find_place, read_report, render_life, render_report, render_work
 
 
 def shown(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
@@ -66,6 +66,23 @@ def test_show(run: Callable[..., RunResult], folder: Path, capsys: pytest.Captur
     assert code == 2 and "no job has a query 'qnobody'" in said and "(job)" in said
     code, _, said = shown(capsys, "q", *runs)  # every query begins so
     assert code == 2 and "queries begin with 'q'" in said
+
+
+def test_a_job_lies_beside_its_pipeline_from_wherever_it_is_named(
+    run: Callable[..., RunResult], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(until="corpus")
+    work = folder / "runs" / "job"
+    names: dict[Path, list[str | Path]] = {
+        folder: ["job.yaml", "job", "runs/job"],
+        folder.parent: [folder / "job.yaml", work],
+    }
+    for place, known in names.items():
+        monkeypatch.chdir(place)
+        for name in known:
+            assert find_job(name).directory.resolve() == work.resolve()
+    assert find_place("quickstart")[1] == Path("runs")  # a shipped one belongs to nobody's folder
+    assert find_place(folder / "job.yaml", Path("other"))[1] == Path("other")
 
 
 # -- status file ------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airgen.errors import DatasetError
-from airgen.quality.audit.page import audit_page
+from airgen.quality.audit.page import question_page
 from airgen.quality.audit.sample import (
     KINDS,
     AuditItem,
@@ -84,7 +84,7 @@ def test_the_sample_is_as_large_as_it_can_be(groups: list[tuple[str, int | None,
 
 def test_nothing_that_people_see_tells_the_verdict() -> None:
     sample = drawn(items(("positive", 3, 2), ("generated negative", 0, 2)), 4)
-    data = json.loads(re.findall(r'id="data">(.*?)</script>', audit_page(sample))[0])
+    data = json.loads(re.findall(r'id="data">(.*?)</script>', question_page("toy", sample.key, sample.items))[0])
     assert [set(item) for item in data["items"]] == [{"query", "title", "text"}] * 4
     table = list(csv.DictReader(io.StringIO(sample_csv(sample))))
     assert [row["level"] for row in table] == [""] * 4
@@ -171,7 +171,7 @@ def test_two_people_and_unanswered_pairs() -> None:
 
 def test_the_page_holds_its_texts_as_data() -> None:
     evil = AuditItem("q", "d", "positive", 3, True, EVIL, EVIL, EVIL)
-    page = audit_page(AuditSample(f"toy {EVIL}", 2, (evil,), {evil.stratum: 1}))
+    page = question_page(f"toy {EVIL}", "key", [evil])
     blocks = re.findall(r"<script[^>]*>(.*?)</script>", page, re.DOTALL)
     assert len(blocks) == 2
     assert json.loads(blocks[0])["items"][0]["text"] == EVIL
@@ -182,7 +182,7 @@ def test_the_page_works_in_a_real_browser(browse: Any, tmp_path: Path) -> None:
     texts = [("first query", "a", "one"), (EVIL, EVIL, EVIL), ("third query", "c", "three")]
     three = tuple(AuditItem(f"q{n}", f"d{n}", "positive", 3, True, *words) for n, words in enumerate(texts))
     sample = AuditSample("toy", 2, three, {"positive, level 3": 3})
-    (tmp_path / "audit.html").write_text(audit_page(sample), encoding="utf-8")
+    (tmp_path / "audit.html").write_text(question_page("toy", sample.key, three), encoding="utf-8")
     page = browse(tmp_path / "audit.html")
     assert page.text_content("#query") == "first query"
     page.keyboard.press("3")

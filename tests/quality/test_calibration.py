@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airgen.errors import UsageError
+from airgen.kept import plain
 from airgen.quality.judge.assess import Opinion, assess, assessments_table, fit, predict
 from airgen.quality.judge.figures import (
     CalibrationPair,
@@ -203,7 +204,7 @@ def test_refusals_are_counted_and_a_judge_that_only_refuses_has_no_figures() -> 
     assert some.auc["judged"] is None and some.error is None
     assert some.confusion["2"] == {"relevant": 3}
     none = assess("toy", pairs, [None] * 8)
-    assert none.refused == 8 and none.as_dict()["kappa"]["value"] is None
+    assert none.refused == 8 and plain(none)["kappa"]["value"] is None
     assert "8 refused" in "\n\n".join(body(assessments_table([none])))
 
 

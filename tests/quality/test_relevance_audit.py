@@ -10,6 +10,7 @@ from command_line import call
 from job_maker import ANSWERED, JUDGE, PIPELINE, Run
 
 from airgen.errors import DatasetError, SettingsError, StoreError, UsageError
+from airgen.kept import plain
 from airgen.llms.base import Request
 from airgen.pipeline import Job
 from airgen.pipeline.control.votes import WAY
@@ -86,7 +87,7 @@ def test_which_word_fits(relevant: int, word: str | None) -> None:
     found = say(sample, [{n + 1: 3 if n < relevant else 0 for n in range(30)}])
     assert found.word == word
     # No passage asked about is relevant by both words, so the labels of `answer` have no precision to show.
-    assert json.loads(json.dumps(found.as_dict()))["figures"]["answer"]["precision"]["share"] is None
+    assert json.loads(json.dumps(plain(found)))["figures"]["answer"]["precision"]["share"] is None
     assert (f"`{word}` fits" if word else "do not tell") in found.as_text()
 
 

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airgen.dataset.beir import BeirDataset
-from airgen.errors import CorpusError, DatasetError, UsageError
+from airgen.errors import CorpusError, UsageError
 from airgen.evaluation.run import run_from_hits
 from airgen.retrievers.base import Corpus, Reranker, Retriever
 from airgen.retrievers.lexical.bm25 import BM25, BM25Reranker, QueryLikelihood
-from airgen.retrievers.lexical.postings import BLOCK, block_checksums, damaged_blocks, lossy_lengths
+from airgen.retrievers.lexical.postings import lossy_lengths
 
 from .conftest import assert_same
 
@@ -175,35 +175,6 @@ def test_lossy_lengths_are_lucenes() -> None:
     ]
 
 
-@pytest.mark.parametrize("fields", ["flat", "multi"])
-def test_save_and_load(tmp_path: Path, fields: str) -> None:
-    titles = ["a fish", "", "x", "", "y"]
-    made = built(TEXTS, titles, fields=fields)
-    made.save(tmp_path / "index")
-    made.save(tmp_path / "index")  # replaces
-    again = BM25(fields=fields).load(tmp_path / "index")  # type: ignore[arg-type]
-    for field in ("positions", "scores"):
-        queries = ["fish eat", "meat", ""]
-        np.testing.assert_array_equal(getattr(again.search(queries, 4), field), getattr(made.search(queries, 4), field))
-    assert again.document_frequency("fish") == made.document_frequency("fish")
-    assert isinstance(again._index.positions, np.memmap)  # type: ignore[union-attr]
-    assert again.describe() == made.describe()
-    with pytest.raises(DatasetError, match=r"other settings.*k1"):
-        BM25(k1=1.2, fields=fields).load(tmp_path / "index")  # type: ignore[arg-type]
-    (tmp_path / "index" / "vocabulary.json").write_text('["fish"]')
-    with pytest.raises(DatasetError, match="vocabulary"):
-        BM25(fields=fields).load(tmp_path / "index")  # type: ignore[arg-type]
-
-
-def test_saving_spares_other_folders(tmp_path: Path) -> None:
-    (tmp_path / "precious").write_text("mine")
-    with pytest.raises(DatasetError, match="not an index"):
-        built(TEXTS).save(tmp_path)
-    assert (tmp_path / "precious").read_text() == "mine"
-    with pytest.raises(DatasetError, match="index the corpus again"):
-        BM25().load(tmp_path / "nowhere")
-
-
 @pytest.mark.parametrize(
     ("fields", "lossy", "ndcg", "recall"),
     [("flat", False, 0.6789, 0.9253), ("flat", True, 0.6789, 0.9253), ("multi", False, 0.6647, 0.9076)],
@@ -220,35 +191,3 @@ def test_scifact_as_anserini(shared: Path, fields: str, lossy: bool, ndcg: float
     scores = pytrec_eval.RelevanceEvaluator(qrels, {"ndcg_cut.10", "recall.100"}).evaluate(run)
     assert np.mean([one["ndcg_cut_10"] for one in scores.values()]) == pytest.approx(ndcg, abs=0.005)
     assert np.mean([one["recall_100"] for one in scores.values()]) == pytest.approx(recall, abs=0.0005)
-
-
-@pytest.mark.parametrize("name", ["starts.npy", "positions.npy", "impacts.npy", "vocabulary.json"])
-def test_a_damaged_block_of_a_saved_index_is_named(tmp_path: Path, name: str) -> None:
-    folder = tmp_path / "index"
-    built(TEXTS).save(folder)
-    before = (folder / name).read_bytes()
-    for place in range(len(before) - 1, len(before) - 40, -7):
-        damaged = bytearray(before)
-        damaged[place] ^= 1
-        (folder / name).write_bytes(damaged)
-        with pytest.raises(DatasetError, match=rf"{name}: block 0 \(from byte 0\) damaged; index the corpus again"):
-            BM25().load(folder)
-    (folder / name).write_bytes(b"")
-    with pytest.raises(DatasetError, match="has 0 blocks instead of 1"):
-        BM25().load(folder)
-    (folder / name).write_bytes(before)
-    BM25().load(folder)
-
-
-def test_blocks_are_told_apart(tmp_path: Path) -> None:
-    path = tmp_path / "f"
-    path.write_bytes(bytes(2 * BLOCK + 3))
-    wanted = block_checksums(path)
-    assert len(wanted) == 3 and damaged_blocks(path, wanted) == ""
-    with path.open("r+b") as file:
-        file.seek(BLOCK)
-        file.write(b"x")
-        file.seek(2 * BLOCK + 2)
-        file.write(b"x")
-    assert damaged_blocks(path, wanted) == f"blocks 1 (from byte {BLOCK:,}), 2 (from byte {2 * BLOCK:,}) damaged"
-    assert "cannot be read" in damaged_blocks(tmp_path / "none", wanted)

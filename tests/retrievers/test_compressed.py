@@ -186,7 +186,7 @@ def test_a_damaged_index_is_named(tmp_path: Path) -> None:
     data = bytearray((folder / "codes.npy").read_bytes())
     data[-1] ^= 1
     (folder / "codes.npy").write_bytes(data)
-    with pytest.raises(ModelError, match=r"codes.npy block 0 \(from byte 0\) damaged: delete this folder"):
+    with pytest.raises(ModelError, match=r"codes.npy damaged: delete this folder"):
         CompressedIndex.open(folder)
     (folder / "meta.json").write_text("[]")
     with pytest.raises(ModelError, match="is no index of token vectors"):

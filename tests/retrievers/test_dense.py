@@ -58,32 +58,6 @@ def test_the_cache_changes_nothing_but_the_work(tmp_path: Path) -> None:
     assert_same(hits, wanted)
 
 
-def test_faiss_backend_agrees() -> None:
-    pytest.importorskip("faiss")
-    hits = []
-    for backend in ("exact", "faiss"):
-        dense = Dense(Letters(), backend=backend)
-        dense.index(Corpus(list("123"), ["abc", "xaaz", "qqqa"]))
-        hits.append(dense.search(["a"], 5))
-    assert np.array_equal(hits[0].positions, hits[1].positions)
-    assert np.allclose(hits[0].scores, hits[1].scores, atol=1e-6)
-
-
-def test_faiss_indexes_a_corpus_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    faiss = pytest.importorskip("faiss")
-    made: list[int] = []
-    monkeypatch.setattr(faiss, "IndexFlatIP", lambda dim, flat=faiss.IndexFlatIP: made.append(dim) or flat(dim))
-    Dense(Letters(), cache=tmp_path).index(Corpus(list("12"), ["zz", "xaaz"]))  # so that the rows are not in order
-    dense = Dense(Letters(), backend="faiss", cache=tmp_path)
-    dense.index(Corpus(list("123"), ["abc", "xaaz", "qqqa"]))
-    first = dense.search(["a"], 3)
-    assert_same(dense.search(["a"], 3), first)
-    assert made == [26]
-    dense.index(Corpus(list("1"), ["abc"]))
-    assert dense.search(["a"], 3).positions.tolist() == [[0, -1, -1]]
-    assert made == [26, 26]
-
-
 def test_bad_input() -> None:
     dense = Dense(Letters())
     with pytest.raises(UsageError, match="corpus comes first"):
@@ -92,8 +66,6 @@ def test_bad_input() -> None:
         dense.index(Corpus([], []))
     with pytest.raises(CorpusError, match="2 ids, 1 texts"):
         dense.index(Corpus(["a", "b"], ["a"]))
-    with pytest.raises(UsageError, match="input should be 'exact' or 'faiss', not 'hnsw'"):
-        Dense(Letters(), backend="hnsw")
     dense.index(Corpus(["a"], ["a"]))
     assert dense.search([], 3).positions.shape == (0, 3)
 

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from airgen.errors import ModelError
-from airgen.retrievers.dense.retriever import EmbeddingCache
+from airgen.retrievers.base import Corpus
+from airgen.retrievers.dense.retriever import Dense
+from airgen.retrievers.encodings import EncodingStore
 
 
 class HashEmbedder:
@@ -30,14 +32,16 @@ class HashEmbedder:
         return {"model": self.name, "pooling": "none"}
 
 
-def rows_of(folder: Path, embedder: HashEmbedder, texts: list[str]) -> np.ndarray:
-    with EmbeddingCache(folder, embedder, "passage") as cache:
-        return np.array(cache.matrix()[:0]) if not texts else np.array(_gather(cache, texts))
+def rows_of(root: Path, embedder: HashEmbedder, texts: Sequence[str]) -> np.ndarray:
+    """The rows of a dense index."""
+    dense = Dense(embedder, cache=root)
+    dense.index(Corpus([str(place) for place in range(len(texts))], texts))
+    assert dense._matrix is not None
+    return np.array(dense._matrix if dense._rows is None else dense._matrix[dense._rows])
 
 
-def _gather(cache: EmbeddingCache, texts: list[str]) -> np.ndarray:
-    places = cache.rows(texts)
-    return cache.matrix()[places]
+def file_of(root: Path, name: str) -> Path:
+    return EncodingStore(root, HashEmbedder().describe(), "vectors", "passage").folder / name
 
 
 def test_only_new_texts_are_embedded(tmp_path: Path) -> None:
@@ -50,7 +54,7 @@ def test_only_new_texts_are_embedded(tmp_path: Path) -> None:
     grown = rows_of(tmp_path, again, ["c", "a", "b", "d"])
     assert again.asked == ["c", "d"]
     assert np.array_equal(grown, HashEmbedder().encode(["c", "a", "b", "d"], "passage").astype(np.float16))
-    assert (tmp_path / "rows.f16").stat().st_size == 4 * 8 * 2
+    assert file_of(tmp_path, "data.bin").stat().st_size == 4 * 8 * 2
 
 
 def test_a_number_that_fp16_cannot_hold_is_no_infinity(tmp_path: Path) -> None:
@@ -58,14 +62,15 @@ def test_a_number_that_fp16_cannot_hold_is_no_infinity(tmp_path: Path) -> None:
         def encode(self, texts: Sequence[str], kind: str) -> np.ndarray:
             return super().encode(texts, kind) * 1e6
 
-    with pytest.raises(ModelError, match=r"rows on disk \(fp16\) hold 65,504 at most: leave `cache` out"):
+    with pytest.raises(ModelError, match=r"fp16, which holds 65,504 at most: set `similarity: cosine`"):
         rows_of(tmp_path, Long(), ["a"])
-    assert (tmp_path / "rows.f16").stat().st_size == 0
+    assert not file_of(tmp_path, "data.bin").exists()
 
 
-def test_a_lone_surrogate_and_an_empty_text_have_places(tmp_path: Path) -> None:
-    with EmbeddingCache(tmp_path, HashEmbedderIgnoring(), "passage") as cache:
-        assert cache.rows(["\ud800", "", "\ud800"]).tolist() == [0, 1, 0]
+def test_a_lone_surrogate_and_an_empty_text_have_rows(tmp_path: Path) -> None:
+    rows = rows_of(tmp_path, HashEmbedderIgnoring(), ["\ud800", "", "\ud800"])
+    assert file_of(tmp_path, "data.bin").stat().st_size == 2 * 16
+    assert np.array_equal(rows[0], rows[2]) and not np.array_equal(rows[0], rows[1])
 
 
 class HashEmbedderIgnoring(HashEmbedder):
@@ -74,48 +79,43 @@ class HashEmbedderIgnoring(HashEmbedder):
 
 
 @pytest.mark.parametrize("lost_rows", [0, 1, 15, 16, 40])
-@pytest.mark.parametrize("lost_keys", [0, 1, 19, 20, 45])
+@pytest.mark.parametrize("lost_keys", [0, 1, 35, 36, 80])
 def test_a_torn_append_is_repaired(tmp_path: Path, lost_rows: int, lost_keys: int) -> None:
     texts = [f"text {number}" for number in range(10)]
     rows_of(tmp_path, HashEmbedder(), texts)
-    for name, lost in (("rows.f16", lost_rows), ("keys.bin", lost_keys)):
-        data = (tmp_path / name).read_bytes()
-        (tmp_path / name).write_bytes(data[: len(data) - lost])
+    for name, lost in (("data.bin", lost_rows), ("keys.bin", lost_keys)):
+        data = file_of(tmp_path, name).read_bytes()
+        file_of(tmp_path, name).write_bytes(data[: len(data) - lost])
     embedder = HashEmbedder()
     found = rows_of(tmp_path, embedder, texts)
     assert np.array_equal(found, HashEmbedder().encode(texts, "passage").astype(np.float16))
-    kept = 10 - max(-(-lost_rows // 16), -(-lost_keys // 20))
+    kept = 10 - max(-(-lost_rows // 16), -(-lost_keys // 36))
     assert embedder.asked == texts[kept:]
 
 
 def test_a_row_that_never_reached_the_disk_is_found_by_its_checksum(tmp_path: Path) -> None:
     texts = [f"text {number}" for number in range(10)]
     rows_of(tmp_path, HashEmbedder(), texts)
-    data = bytearray((tmp_path / "rows.f16").read_bytes())
+    data = bytearray(file_of(tmp_path, "data.bin").read_bytes())
     data[8 * 16 : 9 * 16] = bytes(16)  # a block of zeros, as file systems leave after a power cut
-    (tmp_path / "rows.f16").write_bytes(data)
+    file_of(tmp_path, "data.bin").write_bytes(data)
     embedder = HashEmbedder()
     found = rows_of(tmp_path, embedder, texts)
-    assert embedder.asked == texts[8:]
+    assert embedder.asked == texts[8:9]
     assert np.array_equal(found, HashEmbedder().encode(texts, "passage").astype(np.float16))
 
 
 @pytest.mark.parametrize("place", range(0, 160, 7))
-@pytest.mark.parametrize(("name", "size"), [("rows.f16", 16), ("keys.bin", 20)])
-def test_a_flipped_byte_is_found_wherever_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, size: int, place: int
-) -> None:
-    monkeypatch.setattr("airgen.retrievers.dense.retriever._TAIL", 2)
+@pytest.mark.parametrize(("name", "size"), [("data.bin", 16), ("keys.bin", 36)])
+def test_a_flipped_byte_is_found_wherever_it_is(tmp_path: Path, name: str, size: int, place: int) -> None:
     texts = [f"text {number}" for number in range(10)]
     right = rows_of(tmp_path, HashEmbedder(), texts)
-    data = bytearray((tmp_path / name).read_bytes())
+    data = bytearray(file_of(tmp_path, name).read_bytes())
     data[place] ^= 0x40
-    (tmp_path / name).write_bytes(data)
+    file_of(tmp_path, name).write_bytes(data)
     first, second = HashEmbedder(), HashEmbedder()
-    row, at = divmod(place, size)
     assert np.array_equal(rows_of(tmp_path, first, texts), right)
-    # Of the last rows one that is damaged takes those after it along, as after a crash; a damaged key is a lost one.
-    assert first.asked == (texts[row:] if row >= 8 and at < 16 == size else [texts[row]])
+    assert first.asked == [texts[place // size]]
     assert np.array_equal(rows_of(tmp_path, second, texts), right)
     assert second.asked == []
 
@@ -136,17 +136,6 @@ def test_what_was_embedded_before_a_failure_is_kept(tmp_path: Path, monkeypatch:
     assert embedder.asked == ["e", "f"]
 
 
-def test_another_models_cache_is_refused(tmp_path: Path) -> None:
-    rows_of(tmp_path, HashEmbedder(), ["a"])
-    with pytest.raises(ModelError, match=r"holds embeddings of hash .* not of other"):
-        EmbeddingCache(tmp_path, HashEmbedder(model="other"), "passage")
-    with pytest.raises(ModelError, match="choose another folder"):
-        EmbeddingCache(tmp_path, HashEmbedder(dim=9), "passage")
-    with pytest.raises(ModelError, match="choose another folder"):
-        EmbeddingCache(tmp_path, HashEmbedder(), "query")
-    rows_of(tmp_path, HashEmbedder(), ["a"])  # a refusal leaves it usable and unlocked
-
-
 def test_a_changed_dimension_and_nan_are_errors(tmp_path: Path) -> None:
     class Changing(HashEmbedder):
         def encode(self, texts: Sequence[str], kind: str) -> np.ndarray:
@@ -155,26 +144,17 @@ def test_a_changed_dimension_and_nan_are_errors(tmp_path: Path) -> None:
                 found[0, 0] = np.nan
             return found[:, :5] if "narrow" in texts else found
 
-    with EmbeddingCache(tmp_path, Changing(), "passage") as cache:
-        cache.rows(["a"])
-        with pytest.raises(ModelError, match=r"\(1, 5\)"):
-            cache.rows(["narrow"])
-        with pytest.raises(ModelError, match="NaN"):
-            cache.rows(["nan"])
-        assert len(cache) == 1
+    rows_of(tmp_path, Changing(), ["a"])
+    with pytest.raises(ModelError, match=r"\(1, 5\)"):
+        rows_of(tmp_path, Changing(), ["narrow"])
+    with pytest.raises(ModelError, match="NaN"):
+        rows_of(tmp_path, Changing(), ["nan"])
+    assert file_of(tmp_path, "data.bin").stat().st_size == 16
 
 
-def test_one_writer_at_a_time(tmp_path: Path) -> None:
-    with (
-        EmbeddingCache(tmp_path, HashEmbedder(), "passage"),
-        pytest.raises(ModelError, match="another process"),
-    ):
-        EmbeddingCache(tmp_path, HashEmbedder(), "passage")
-    EmbeddingCache(tmp_path, HashEmbedder(), "passage").close()
-
-
-def test_a_damaged_meta_file(tmp_path: Path) -> None:
-    rows_of(tmp_path, HashEmbedder(), ["a"])
-    (tmp_path / "meta.json").write_text("{")
-    with pytest.raises(ModelError, match="not JSON"):
-        EmbeddingCache(tmp_path, HashEmbedder(), "passage")
+def test_a_model_whose_dimension_changed_is_asked_again(tmp_path: Path) -> None:
+    rows_of(tmp_path, HashEmbedder(), ["a", "b", "c"])
+    wider = HashEmbedder(dim=9)
+    found = rows_of(tmp_path, wider, ["a", "b"])
+    assert wider.asked == ["a", "b"]
+    assert np.array_equal(found, wider.encode(["a", "b"], "passage").astype(np.float16))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airgen.errors import DatasetError, UsageError
+from airgen.errors import UsageError
 from airgen.retrievers.lexical import _postings, _postings_compiled, postings
 from airgen.retrievers.lexical import postings as mapped_arrays
 from airgen.retrievers.lexical.index import InvertedIndex
@@ -119,21 +119,6 @@ def test_bad_queries(query: dict[int, float]) -> None:
 def test_bad_k() -> None:
     with pytest.raises(UsageError, match="at least 1"):
         make([[1, 2]]).search([{0: 1.0}], 0)
-
-
-def test_damaged_files(tmp_path: Path) -> None:
-    index = make([[1, 2], [3, 0]])
-    index.save(tmp_path)
-    assert InvertedIndex.load(tmp_path, 2).search([{0: 1.0, 1: 1.0}], 2).scores.tolist() == [[4, 2]]
-    (tmp_path / "positions.npy").write_bytes((tmp_path / "positions.npy").read_bytes()[:-4])
-    with pytest.raises(DatasetError, match=r"positions\.npy"):
-        InvertedIndex.load(tmp_path, 2)
-    np.save(tmp_path / "positions.npy", np.zeros(1, np.int32))
-    with pytest.raises(DatasetError, match="do not fit"):
-        InvertedIndex.load(tmp_path, 2)
-    (tmp_path / "positions.npy").unlink()
-    with pytest.raises(DatasetError, match="index the corpus again"):
-        InvertedIndex.load(tmp_path, 2)
 
 
 @given(

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -8,8 +7,7 @@ import numpy as np
 import pytest
 
 from airgen.errors import CorpusError, ModelError, UsageError
-from airgen.retrievers import Corpus, Reranker, Retriever, load_embedder, load_reranker
-from airgen.retrievers.dense.embedders import FlagEmbedder
+from airgen.retrievers import Corpus, Reranker, Retriever, load_reranker
 from airgen.retrievers.late.maxsim import LateInteraction, MaxSim, MultiVectorEncoder, maxsim
 
 from .conftest import QUERIES
@@ -66,15 +64,12 @@ def test_blocks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found == [[[4, 0, 2, 1, 3]]] * 3
 
 
-def test_a_passage_is_encoded_once_for_many_queries_and_memory_is_bounded() -> None:
+def test_a_passage_is_encoded_once_for_many_queries() -> None:
     model = OneHot()
     reranker = MaxSim(model)
     for query in ("a", "b"):
         reranker.score([(query, "abc"), (query, "bcd")])
     assert sorted(model.asked) == ["a", "abc", "b", "bcd"]
-    small = MaxSim(OneHot(), memory_bytes=1)
-    assert small.score([("a", "abc"), ("a", "abc")]).tolist() == [1, 1]
-    assert not small._encode._kept
 
 
 def test_bad_input() -> None:
@@ -120,21 +115,3 @@ def test_multi_vector_models_of_sentence_transformers(tiny_bert: Path, corpus: C
     (score,) = reranker.score([("how do cells get energy", corpus.texts[0])])
     assert score == pytest.approx((query @ passage.T).max(axis=1).mean(), abs=2e-3)  # fp16 token vectors
     assert len(encoder.token_vectors([""], "passage")[0]) >= 1
-
-
-def test_bge_m3_gives_vectors_and_token_vectors(tiny_bert: Path, tmp_path: Path) -> None:
-    pytest.importorskip("FlagEmbedding")
-    torch = pytest.importorskip("torch")
-    folder = tmp_path / "tiny-bge-m3"
-    shutil.copytree(tiny_bert, folder)
-    torch.save(torch.nn.Linear(32, 32).state_dict(), folder / "colbert_linear.pt")
-    torch.save(torch.nn.Linear(32, 1).state_dict(), folder / "sparse_linear.pt")
-    embedder = load_embedder(str(folder))
-    assert isinstance(embedder, FlagEmbedder)
-    vectors = embedder.encode(["cells get energy", "python"], "passage")
-    assert vectors.shape == (2, embedder.dim) == (2, 32)
-    assert np.linalg.norm(vectors, axis=1) == pytest.approx([1, 1], abs=1e-5)
-    tokens = embedder.token_vectors(["cells get energy", "python"], "passage")
-    assert [array.shape[1] for array in tokens] == [32, 32]
-    assert len(tokens[0]) > len(tokens[1])
-    assert LateInteraction(str(folder)).model.name == str(folder)

@@ -7,12 +7,12 @@ import pytest
 
 from airgen.errors import UsageError
 from airgen.retrievers import load_embedder, load_reranker, load_retriever
-from airgen.retrievers.dense.embedders import FlagEmbedder, SentenceTransformersEmbedder
+from airgen.retrievers.dense.embedders import SentenceTransformersEmbedder
 from airgen.retrievers.dense.onnx_encoder import OnnxCrossEncoder, OnnxEncoder
 from airgen.retrievers.dense.shipped import PackedE5, StaticEmbedder
 from airgen.retrievers.http import HttpEmbedder, HttpReranker
 from airgen.retrievers.late.maxsim import MaxSim
-from airgen.retrievers.rerank import CrossEncoder, DenseReranker, FlagReranker
+from airgen.retrievers.rerank import CrossEncoder, DenseReranker
 from airgen.retrievers.sparse import SparseReranker
 
 
@@ -23,7 +23,7 @@ from airgen.retrievers.sparse import SparseReranker
         ("all-minilm-l6-v2", SentenceTransformersEmbedder),
         ("multilingual-e5-small-q4", PackedE5),
         ("wordllama-256", StaticEmbedder),
-        ("BAAI/bge-m3", FlagEmbedder),
+        ("BAAI/bge-m3", SentenceTransformersEmbedder),
         ("intfloat/e5-small-v2", SentenceTransformersEmbedder),
         ("bge-small-en-int8", OnnxEncoder),
         ({"kind": "onnx"}, OnnxEncoder),
@@ -44,7 +44,7 @@ def test_embedders(spec: object, kind: type) -> None:
         ("all-minilm-l6-v2-int8", DenseReranker),
         ("ms-marco-minilm-l12-int8", OnnxCrossEncoder),
         ("answerai-colbert-small-int8", MaxSim),
-        ("BAAI/bge-reranker-large", FlagReranker),
+        ("BAAI/bge-reranker-large", CrossEncoder),
         ("maidalun1020/bce-reranker-base_v1", CrossEncoder),
         ("nreimers/mmarco-mMiniLMv2-L12-H384-v1", CrossEncoder),
         ({"kind": "http", "url": "http://localhost:1/v1/rerank"}, HttpReranker),
@@ -91,7 +91,7 @@ def test_wrong_settings(load: object, spec: object, words: str) -> None:
 
 
 def test_importing_is_light() -> None:
-    heavy = "torch transformers sentence_transformers FlagEmbedding faiss onnxruntime tokenizers numba"
+    heavy = "torch transformers sentence_transformers faiss onnxruntime tokenizers numba"
     code = f"import sys, airgen.retrievers, airgen.models; print([m for m in '{heavy}'.split() if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

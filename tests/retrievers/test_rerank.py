@@ -13,7 +13,7 @@ from airgen import models
 from airgen.errors import ModelError, UsageError
 from airgen.retrievers import Corpus, Hits, Reranker, Retriever, load_reranker
 from airgen.retrievers.combine import RerankedRetriever
-from airgen.retrievers.rerank import CrossEncoder, FlagReranker, token_batches
+from airgen.retrievers.rerank import CrossEncoder, token_batches
 
 QUERIES = ["how do cells get energy", "the rings of a planet", "in python"]
 
@@ -111,17 +111,6 @@ def test_a_chain_of_modules_as_ettins_rerankers_have(tokenizer_folder: Path, cor
     query, long = "cells", "saturn's rings are mostly particles of ice. " * 9
     cut = short.score([(query, long), (query, long + "in python")])
     assert cut[0] == pytest.approx(cut[1], abs=1e-5) and abs(cut[0] - ours.score([(query, long)])[0]) > 1e-4
-
-
-def test_flag_embedding_gives_the_same_logits(tiny_cross_encoder: Path, corpus: Corpus) -> None:
-    pytest.importorskip("FlagEmbedding")
-    pairs = pairs_of_many_lengths(corpus.texts)[:10]
-    flag = FlagReranker(str(tiny_cross_encoder), max_length=100, model_class="encoder-only-base", device="cpu")
-    logits = flag.score(pairs)
-    probabilities = CrossEncoder(str(tiny_cross_encoder), max_length=100, device="cpu").score(pairs)
-    assert 1 / (1 + np.exp(-logits)) == pytest.approx(probabilities, abs=1e-4)
-    single = flag.score(pairs[:1])
-    assert single == pytest.approx(logits[:1], abs=1e-5)
 
 
 class First:

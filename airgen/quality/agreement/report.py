@@ -23,7 +23,7 @@ from airgen.evaluation.charts import (
     titled,
 )
 from airgen.evaluation.significance import bootstrap_interval
-from airgen.kept import without_nan, write_json
+from airgen.kept import plain, write_json
 from airgen.quality.agreement.rankings import (
     Circularity,
     Correlation,
@@ -197,14 +197,14 @@ class AgreementReport:
             "family_gains": {name: gain for name, (_, gain) in family_gains(self.gains).items()},
             "lexical_overlap": self.overlap,
         }
-        plain: dict[str, Any] = without_nan(found)
-        return plain
+        values: dict[str, Any] = plain(found)
+        return values
 
     def write(self, folder: Path) -> None:
         """Write `agreement.json`, `agreement.md` and three charts into a folder."""
         from airgen.evaluation.charts import save_svg
 
-        write_json(folder / "agreement.json", self.as_dict())
+        write_json(folder / "agreement.json", self)
         write_lines(folder / "agreement.md", self.markdown())
         generated, name = self.generated.of(self.human.names), self.collection
         drawings = {

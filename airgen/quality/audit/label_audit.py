@@ -73,7 +73,7 @@ def score_labels(home: Path, split: str, answers: Sequence[Path], folder: Path) 
             f"{folder}: {changed} of {len(sample.items)} labels are others in {home}: the sample is of another dataset "
             "or version, so draw one of this with `airgen audit sample`"
         )
-    write_json(folder / "result.json", result.as_dict())
+    write_json(folder / "result.json", result)
     return result
 
 

@@ -9,8 +9,6 @@ say nothing about the share of right labels, and are in no estimate.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -21,6 +19,7 @@ from airgen.dataset.files import write_text
 from airgen.errors import DatasetError, disk_error
 from airgen.kept import DAMAGE, read_json, write_json
 from airgen.quality.audit.sample import AuditItem, AuditSample, sample_csv, sample_json
+from airgen.study import html_page
 from airgen.text.display import html_text, plain_text
 
 ANSWERS = "audit-answers.json"
@@ -144,11 +143,6 @@ def write_sample(sample: AuditSample, out: Path, *, note: str = "", question: st
     write_text(out / "sample.json", sample_json(sample))
 
 
-def audit_page(sample: AuditSample) -> str:
-    """The page's text."""
-    return question_page(sample.dataset, sample.key, sample.items)
-
-
 def question_page(
     title: str, key: str, items: Sequence[AuditItem], *, note: str = "", batch: int = 0, question: str = QUESTION
 ) -> str:
@@ -163,128 +157,32 @@ def question_page(
     ]
     value = {"key": key, "dataset": plain_text(title), "batch": batch, "items": shown}
     data = json.dumps(value, ensure_ascii=True).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-    allowed = base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{allowed}'; base-uri 'none'"
-    levels = "".join(
+    levels = "\n".join(
         f'<button type="button" class="level" data-level="{level}"><kbd>{level}</kbd> {html_text(text)}</button>'
-        for level, text in enumerate(LEVELS)
+        for level, text in (*enumerate(LEVELS), ("x", "I cannot say"))
     )
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<title>Audit of {html_text(title)}</title>
-<style>{_STYLE}</style>
-</head>
-<body>
-<header>
-<h1>Audit of {html_text(title)}</h1>
+    title = f"Audit of {html_text(title)}"
+    body = f"""<main class="asking">
+<h1>{title}</h1>
 {f"<p>{html_text(note)}</p>" if note else ""}
 <p>{html_text(question)} Press <kbd>0</kbd> to <kbd>3</kbd>, <kbd>x</kbd> if you cannot say,
 <kbd>←</kbd> and <kbd>→</kbd> to move, <kbd>s</kbd> to save.</p>
 <p id="progress" role="status" aria-live="polite"></p>
-</header>
-<main>
-<section aria-label="query"><h2>Query</h2><p id="query" dir="auto"></p></section>
-<section aria-label="your answer" id="levels">{levels}
-<button type="button" class="level" data-level="x"><kbd>x</kbd> I cannot say</button></section>
-<section aria-label="document"><h2>Document</h2><h3 id="title" dir="auto"></h3><p id="text" dir="auto"></p></section>
-</main>
-<footer>
+<section aria-label="query"><h2>Query</h2><p id="query" class="foreign"></p></section>
+<section aria-label="your answer" id="levels">
+{levels}
+</section>
+<section aria-label="document"><h2>Document</h2><h3 id="title" class="foreign"></h3><p id="text" class="foreign"></p>
+</section>
+<p class="controls">
 <button type="button" id="back">← Back</button>
 <button type="button" id="next">Next →</button>
 <button type="button" id="save">Save answers</button>
 <label>Go on from a saved file <input type="file" id="open" accept="application/json"></label>
-</footer>
-<script type="application/json" id="data">{data}</script>
-<script>{_SCRIPT}</script>
-</body>
-</html>
-"""
+</p>
+</main>
+<script type="application/json" id="data">{data}</script>"""
+    return html_page(title, body, Path(__file__).with_name("page.js").read_text(encoding="utf-8"))
 
 
 LEVELS = ("not relevant", "superficially relevant, but actually not", "somewhat relevant", "relevant")
-
-_STYLE = """
-body { font: 1rem/1.5 system-ui, sans-serif; max-width: 50rem; margin: 0 auto; padding: 1rem; color: #1a1a1a }
-h1 { font-size: 1.2rem } h2 { font-size: .8rem; text-transform: uppercase; color: #595959; margin-bottom: 0 }
-#query { font-size: 1.25rem; font-weight: 600; margin-top: 0 }
-#text { white-space: pre-wrap; overflow-wrap: anywhere }
-#levels { display: flex; flex-wrap: wrap; gap: .5rem; position: sticky; top: 0; background: #fff;
-  padding: .5rem 0 }
-button { font: inherit; padding: .4rem .7rem; border: 1px solid #767676; border-radius: .4rem; background: #f5f5f5 }
-button[aria-pressed=true] { background: #0b57d0; color: #fff; border-color: #0b57d0 }
-footer { display: flex; flex-wrap: wrap; gap: .5rem; align-items: center; border-top: 1px solid #ccc;
-  padding-top: 1rem; margin-top: 1rem }
-kbd { border: 1px solid currentColor; border-radius: .2rem; padding: 0 .3rem; font-size: .85em }
-"""
-
-_SCRIPT = """
-"use strict";
-const data = JSON.parse(document.getElementById("data").textContent);
-const kept = "airgen-audit-" + data.key;
-let answers = {};
-let place = 0;
-const at = (id) => document.getElementById(id);
-function recall() { try { return JSON.parse(localStorage.getItem(kept)) || {}; } catch { return {}; } }
-function keep() { try { localStorage.setItem(kept, JSON.stringify(answers)); } catch { /* a file without storage */ } }
-function show() {
-  const item = data.items[place];
-  at("query").textContent = item.query;
-  at("title").textContent = item.title;
-  at("text").textContent = item.text;
-  const done = Object.keys(answers).length;
-  const stop = data.batch && done && done % data.batch === 0 ? ". You can save here and ask airgen what they say." : "";
-  at("progress").textContent = (place + 1) + " of " + data.items.length + ", " + done + " answered" + stop;
-  for (const button of document.querySelectorAll(".level")) {
-    const given = answers[place + 1] === null ? "x" : String(answers[place + 1]);
-    button.setAttribute("aria-pressed", String(given === button.dataset.level));
-  }
-}
-function move(step) { place = Math.min(Math.max(place + step, 0), data.items.length - 1); show(); scrollTo(0, 0); }
-function rate(level) {
-  answers[place + 1] = level === "x" ? null : Number(level);
-  keep();
-  if (place + 1 < data.items.length) move(1); else show();
-}
-function saved() { return JSON.stringify({ key: data.key, dataset: data.dataset, answers: answers }, null, 1) + "\\n"; }
-function save() {
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob([saved()], { type: "application/json" }));
-  link.download = "audit-answers.json";
-  link.click();
-  URL.revokeObjectURL(link.href);
-}
-function take(text) {
-  const value = JSON.parse(text);
-  if (value.key !== data.key) throw new Error("these are answers to another sample");
-  answers = value.answers;
-  keep();
-  show();
-}
-for (const button of document.querySelectorAll(".level")) button.onclick = () => rate(button.dataset.level);
-at("back").onclick = () => move(-1);
-at("next").onclick = () => move(1);
-at("save").onclick = save;
-at("open").onchange = async (event) => {
-  try {
-    take(await event.target.files[0].text());
-  } catch (error) {
-    at("progress").textContent = "Not opened: " + error.message;
-  }
-};
-document.addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey) return;
-  if (["0", "1", "2", "3", "x"].includes(event.key)) rate(event.key);
-  else if (event.key === "ArrowLeft") move(-1);
-  else if (event.key === "ArrowRight") move(1);
-  else if (event.key === "s") save();
-  else return;
-  event.preventDefault();
-});
-answers = recall();
-place = Math.max(0, data.items.findIndex((_, index) => !(index + 1 in answers)));
-show();
-"""

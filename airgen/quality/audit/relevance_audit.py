@@ -21,7 +21,7 @@ from pathlib import Path
 
 from airgen.dataset.files import whole_file
 from airgen.errors import DatasetError, SettingsError, UsageError, disk_error
-from airgen.kept import Kept, write_json
+from airgen.kept import write_json
 from airgen.keys import text_key
 from airgen.paths import data_dir
 from airgen.pipeline.control.set_stage import Pool
@@ -64,7 +64,7 @@ _NOTE = (
 
 
 @dataclass(frozen=True)
-class RelevanceAudit(Kept):
+class RelevanceAudit:
     """What people's answers say of the two words.
 
     word: the one that fits, None if the answers do not tell. differ: the share of relevant passages among those that
@@ -169,7 +169,7 @@ def score_relevance(job: Job, answers: Sequence[Path], folder: Path) -> Relevanc
             "drawn: draw another one with `airgen audit relevance`"
         )
     result = say(sample, people, job.pipeline.relevance)
-    write_json(folder / "result.json", result.as_dict())
+    write_json(folder / "result.json", result)
     return result
 
 

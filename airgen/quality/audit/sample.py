@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from airgen.errors import DatasetError
-from airgen.kept import DAMAGE, Kept, read_kept
+from airgen.kept import DAMAGE, read_kept
 from airgen.keys import content_key, text_key
 from airgen.text.display import csv_text, json_text
 
@@ -84,7 +84,7 @@ class Proportion:
 
 
 @dataclass(frozen=True, slots=True)
-class AuditResult(Kept):
+class AuditResult:
     """How far people agree with the labels.
 
     overall: the share of all labels that people would confirm; each stratum is weighted by its size in the dataset.

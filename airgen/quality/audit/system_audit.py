@@ -25,7 +25,7 @@ from airgen.dataset.beir import BeirDataset, read_qrels
 from airgen.dataset.files import write_text
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.run import read_run
-from airgen.kept import FORMAT, read_json, read_kept, without_nan, write_json
+from airgen.kept import FORMAT, plain, read_json, read_kept, write_json
 from airgen.keys import content_key
 from airgen.quality.audit.decision import CorrectedSystem, Favour, PairDecision, corrected, decide, favours
 from airgen.quality.audit.difference import BATCH, Pairs, draw_order, estimate, looks, rank_weights
@@ -106,8 +106,8 @@ class SystemAudit:
         """Plain values for JSON; NaN and infinite values are None."""
         found = {name: value for name, value in vars(self).items() if name != "decisions"}
         pairs = [{"first": one, "second": other, **asdict(each)} for (one, other), each in self.decisions.items()]
-        plain: dict[str, Any] = without_nan({**found, "measure": f"DCG@{DEPTH}", "pairs": pairs})
-        return plain
+        values: dict[str, Any] = plain({**found, "measure": f"DCG@{DEPTH}", "pairs": pairs})
+        return values
 
 
 def draw_systems(
@@ -250,7 +250,7 @@ def score_systems(
         sample.dataset, sample.split, sample.queries, len(people), len(labels), later, int(np.isnan(labels).sum()),
         len(same), float(kappa(twice[0], twice[1])) if twice else math.nan, decisions, ranking, favoured,
     )  # fmt: skip
-    write_json(folder / "result.json", result.as_dict())
+    write_json(folder / "result.json", result)
     return result
 
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from airgen import models
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import UsageError
-from airgen.kept import Kept, write_json
+from airgen.kept import plain, write_json
 from airgen.keys import rng
 from airgen.pipeline.own_tables import read_queries
 from airgen.pipeline.stages.query import form_of
@@ -48,7 +48,7 @@ class _Encoder(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Likeness(Kept):
+class Likeness:
     """The figures of one dataset. Distances are 0 (alike) to 1; `_real` are those of one half of the real ones to the
     other.
 
@@ -188,7 +188,7 @@ _ABOUT = (
 def write_likeness(out: Path, found: Sequence[Likeness]) -> dict[str, Any]:
     """Write `likeness.md` and `likeness.json` into `out`; returns the content of the latter."""
     Study("Generated and real queries", [likeness_table(found), _ABOUT]).write(out / "likeness.md")
-    value = {"datasets": [one.as_dict() for one in found]}
+    value: dict[str, Any] = plain({"datasets": found})
     write_json(out / "likeness.json", value)
     return value
 

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen.evaluation.charts import AnyChart, chart_names, label, lines_chart, titled
-from airgen.kept import without_nan, write_json
+from airgen.kept import plain, write_json
 from airgen.quality.diversity.measure import Profile
 from airgen.quality.diversity.vocabulary import Growth, jaccard_matrix
 from airgen.settings import LENGTHS
@@ -114,7 +114,7 @@ def write_diversity(out: Path, profiles: Sequence[Profile]) -> dict[str, Any]:
 def as_dict(profiles: Sequence[Profile], similarity: NDArray[np.float64] | None = None) -> dict[str, Any]:
     """Plain values of everything."""
     shown = [field.name for field in fields(Profile) if field.name != "vocabulary"]
-    found = [{name: without_nan(getattr(profile, name)) for name in shown} for profile in profiles]
+    found = [{name: plain(getattr(profile, name)) for name in shown} for profile in profiles]
     value: dict[str, Any] = {"datasets": found}
     if similarity is not None:
         value["weighted_jaccard"] = {"datasets": _names(profiles), "matrix": np.round(similarity, 6).tolist()}

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from airgen.dataset.beir import BeirDataset
+from airgen.dataset.files import write_text
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.dataset_split import DatasetSplit
 from airgen.evaluation.experiment import EvaluationOptions, evaluate, results_folder
 from airgen.evaluation.result import Paths, load_result
 from airgen.evaluation.run import Run, read_run
 from airgen.evaluation.systems import SystemSettings, load_systems, missing_needs
-from airgen.kept import FORMAT, without_nan
+from airgen.kept import FORMAT, plain, write_json
 from airgen.quality.contamination import Contamination, contamination
 from airgen.quality.inspection.finding import CHECKS, STATES, Finding, not_measured, share, verdict
 from airgen.quality.inspection.measures import (
@@ -32,8 +33,11 @@ from airgen.quality.inspection.measures import (
 )
 from airgen.settings.base import find_yaml
 from airgen.settings.parts import model_of
+from airgen.study import Column, Html, Study, Table, columns
+from airgen.text.display import html_text, md, one_line
 
 DEFAULT_SYSTEMS = "systems-inspect"
+_LONGEST = 160  # characters of a text from outside
 _MOST_PASSAGES = 2000  # that a model reads on a machine without a GPU in about a minute
 
 _ENDINGS = (".run", ".run.gz", ".trec", ".trec.gz")
@@ -157,8 +161,8 @@ class Inspection:
                 for one in self.contaminations
             ],
         }  # fmt: skip
-        plain: dict[str, Any] = without_nan(found, 6)
-        return plain
+        rounded: dict[str, Any] = plain(found, 6)
+        return rounded
 
 
 def inspect_dataset(
@@ -221,3 +225,94 @@ def _contaminated(found: Sequence[Contamination], queries: int, of_split: set[st
     passages = ", ".join(f"{one.collection} {len(one.passages.matches):,}" for one in found)
     examples = [f"{match.id} = {match.other}" for match in matches.values()]
     return share("contamination", examples, queries, f"queries; passages known there: {passages}")
+
+
+_FINDINGS = (
+    Column("State", lambda one: Html(f'<span class="tag {one.state}">{STATES[one.state]}</span>')),
+    Column("Check", lambda one: one.check.title, left=True),
+    Column("Value", lambda one: one.check.shown(one.value)),
+    Column("What was found", lambda one: one.detail, left=True),
+)
+
+
+def inspection_study(found: Inspection) -> Study:
+    """The page."""
+
+    def bar(row: SystemRow) -> Html:
+        left, width, mean = row.low * 100, max((row.high - row.low) * 100, 0.6), row.mean * 100
+        return Html(
+            '<svg class="interval" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">'
+            '<rect class="rail" x="0" y="3.7" width="100" height=".6"></rect>'
+            f'<rect class="floor" x="{found.floor * 100:.2f}" y="0" width=".4" height="8"></rect>'
+            f'<rect class="range" x="{left:.2f}" y="2" width="{width:.2f}" height="4"></rect>'
+            f'<rect class="mean" x="{mean - 0.25:.2f}" y="0" width=".5" height="8"></rect></svg>'
+        )
+
+    systems = [
+        Column("System", lambda row: row.name),
+        Column("Mean", lambda row: row.mean, ".3f"),
+        Column("95 %", lambda row: (row.low, row.high), ".3f"),
+        Column("0 to 1", bar, left=True),
+    ]
+    worst = found.findings[0].state if found.findings else "unknown"
+    advice = []
+    for one in found.findings:
+        if one.state in ("bad", "look"):
+            examples = "".join(f"\n- {md(one_line(text, _LONGEST))}" for text in one.examples)
+            advice += [f"### {one.check.title} ({one.check.shown(one.value)})", one.check.advice]
+            advice += [f"For example:\n{examples}"] if examples else []
+    return Study(
+        f"Inspection of {found.dataset}, {found.split}",
+        [
+            Html(f'<p class="notice {worst}">{html_text(found.verdict)}</p>\n'),
+            f"{found.queries:,} queries and {found.passages:,} passages in {md(found.language)}; "
+            f"{len(found.systems)} systems by {found.measure}.",
+            "## Findings",
+            Table(found.findings, _FINDINGS),
+            "## What to do",
+            *advice,
+            "## Systems",
+            f"{found.measure} with its 95 % interval (bootstrap over queries). The grey line is what a random order of "
+            f"the corpus scores, {found.floor:.4f}.",
+            Table(found.systems, systems),
+            "\n".join(f"- {md(one_line(line, 300))}" for line in found.left_out),
+            "## Languages found",
+            f"Passages: {_languages(found.passage_languages)}. Queries: {_languages(found.query_languages)}.",
+            "## Checks, limits and their sources",
+            *(
+                f"**{one.check.title}.** {one.check.meaning} Limits: {one.check.limits}. Source: {one.check.source}."
+                for one in found.findings
+            ),
+            "`inspect.json` has all figures.",
+        ],
+    )
+
+
+def _languages(shares: Mapping[str, float]) -> str:
+    if not shares:
+        return "not measured (it needs the extra corpus)"
+    found = [f"{md(name or 'none')} {share:.0%}" for name, share in list(shares.items())[:5] if share >= 0.005]
+    return ", ".join(found)
+
+
+def inspection_text(found: Inspection) -> str:
+    """For a terminal: the findings, what to do about those that are not good, and the verdict."""
+    rows = [
+        (STATES[one.state], one.check.title, one.check.shown(one.value), one_line(one.detail, 90))
+        for one in found.findings
+    ]
+    parts = [Table(rows, columns("", "check", "value", "what was found", left=(1, 3))).text()]
+    for one in found.findings:
+        if one.state in ("bad", "look"):
+            about = f"{one.check.title} ({one.check.shown(one.value)}; {one.check.limits}): {one.check.advice}"
+            examples = f"\n  for example: {one_line('; '.join(one.examples), 160)}" if one.examples else ""
+            parts.append(about + examples)
+    parts += [one_line(line, 200) for line in found.left_out]
+    return "\n\n".join([*parts, f"{one_line(found.dataset, 100)}, {found.split}: {found.verdict}"])
+
+
+def write_inspection(found: Inspection, out: Path) -> list[Path]:
+    """Write `inspect.html` and `inspect.json` to a folder; returns their paths."""
+    write_text(out / "inspect.html", inspection_study(found).html())
+    write_json(out / "inspect.json", found)
+    return [out / "inspect.html", out / "inspect.json"]

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from airgen.errors import UsageError
 from airgen.evaluation.significance import Interval
-from airgen.kept import Kept
 from airgen.quality.judge.figures import (
     KINDS,
     CalibrationPair,
@@ -60,7 +59,7 @@ class Opinion:
 
 
 @dataclass(frozen=True, slots=True)
-class Assessment(Kept):
+class Assessment:
     """The figures of one judge on one collection.
 
     auc: of relevant passages against `judged` not relevant ones, against `unjudged` ones, and against `all`; None for

@@ -19,7 +19,7 @@ from airgen.dataset.files import write_text
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.dataset_split import DatasetSplit
 from airgen.evaluation.systems import model_name
-from airgen.kept import without_nan
+from airgen.kept import plain
 from airgen.keys import text_key
 from airgen.llms.base import Llm
 from airgen.pipeline.ask import ask_about
@@ -161,7 +161,7 @@ class Calibration:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        found: dict[str, Any] = without_nan(self, 6)
+        found: dict[str, Any] = plain(vars(self), 6)
         return found
 
     def as_markdown(self) -> str:

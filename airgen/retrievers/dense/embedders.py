@@ -1,4 +1,4 @@
-"""Embedders that need torch: sentence-transformers and FlagEmbedding, by Hub name, folder or catalogue name."""
+"""Embedders of sentence-transformers, by Hub name, folder or catalogue name."""
 
 from __future__ import annotations
 
@@ -219,57 +219,3 @@ def _config(folder: Path) -> dict[str, Any]:
 def _prompts(config: Mapping[str, Any]) -> dict[str, str]:
     prompts = config.get("prompts")
     return {key: value for key, value in (prompts or {}).items() if isinstance(value, str)}
-
-
-class FlagEmbedder(TorchModel):
-    """A model of FlagEmbedding; bge-m3, the paper's recall model, gives token vectors for MaxSim as well."""
-
-    class Settings(TorchModel.Settings):
-        """`max_length` counts tokens; `fp16` changes the vectors a little."""
-
-        packages: ClassVar[tuple[str, ...]] = ("FlagEmbedding",)
-        model: Annotated[str, MODEL] = "BAAI/bge-m3"
-        query_prefix: str = ""
-        passage_prefix: str = ""
-        max_length: int = Field(default=512, ge=1)
-        batch_size: Annotated[int, SPEED] = Field(default=32, ge=1)
-        fp16: bool = False
-
-    settings: Settings
-
-    @cached_property
-    def model(self) -> Any:
-        make = load_extra("FlagEmbedding", f"the model {self.name!r}").BGEM3FlagModel
-        settings = {"use_fp16": self.settings.fp16, "devices": self.settings.device}
-        return loaded("the model", self.name, make, model_name_or_path=self.place(self.name), **settings)
-
-    @cached_property
-    def dim(self) -> int:
-        """Length of a vector."""
-        return int(self.encode(["a"], "query").shape[1])
-
-    def _outputs(self, texts: Sequence[str], kind: TextKind, dense: bool) -> Any:
-        prefix = self.settings.query_prefix if kind == "query" else self.settings.passage_prefix
-        return self.model.encode(
-            [prefix + text for text in texts],
-            batch_size=self.settings.batch_size,
-            max_length=self.settings.max_length,
-            return_dense=dense,
-            return_sparse=False,
-            return_colbert_vecs=not dense,
-        )
-
-    def encode(self, texts: Sequence[str], kind: TextKind) -> NDArray[np.float32]:
-        """Unit vectors, (n, dim)."""
-        vectors = np.asarray(self._outputs(texts, kind, dense=True)["dense_vecs"], np.float32)
-        return unit_rows(finite(vectors.reshape(len(texts), -1), self.name))
-
-    def token_vectors(self, texts: Sequence[str], kind: TextKind) -> list[NDArray[np.float32]]:
-        """Unit token vectors of each text (bge-m3's multi-vectors), (tokens, dim)."""
-        found = self._outputs(texts, kind, dense=False)["colbert_vecs"]
-        return [unit_rows(finite(np.asarray(array, np.float32), self.name)) for array in found]
-
-    def describe(self) -> Mapping[str, object]:
-        """Model, hash of a local one, prefixes, maximum length, precision."""
-        names = ("model", "query_prefix", "passage_prefix", "max_length", "fp16")
-        return {**self.described("flag", *names), "sha256": self._hash}

@@ -28,7 +28,6 @@ from numpy.typing import NDArray
 from airgen.compute import Work, current
 from airgen.errors import ModelError
 from airgen.exact import inner_products, numba_is_installed
-from airgen.registry import load_extra
 from airgen.retrievers.base import Hits, pack, unpack
 
 _CHUNK = 1024  # rows converted and multiplied at once: 1.5 MB of fp32 at 384 dimensions
@@ -37,7 +36,6 @@ _COMPILE_FROM = 20_000_000  # products, or terms of exact ones; below, loading n
 _SAMPLE = 4096  # rows that the first threshold is guessed from
 _SAMPLE_BLOCK = 256  # queries that meet the sample at once
 _GUESS_FROM = 8 * _SAMPLE  # rows; below, guessing costs more than it saves
-_FAISS_ROWS = 1 << 16  # rows given to faiss at once
 _ROUNDING = 2.0**-24  # the relative error of rounding to fp32
 _SHORT = np.float32(1e-18)  # above the length of a vector whose squares are lost by underflow
 _TINY = np.float32(1e-30)  # above the error of products that are lost by underflow
@@ -236,24 +234,6 @@ def _select(
                 places, scores = places[above], scores[above]
 
 
-def faiss_index(matrix: NDArray[Any], rows: NDArray[np.int64] | None = None) -> Any:
-    """A faiss IndexFlatIP, for comparison: all rows are in memory as fp32. With `rows`, of these rows of the matrix."""
-    faiss = load_extra("faiss", "the faiss backend")
-    index = faiss.IndexFlatIP(matrix.shape[1])
-    n = len(matrix) if rows is None else len(rows)
-    for start in range(0, n, _FAISS_ROWS):
-        part = slice(start, min(start + _FAISS_ROWS, n))
-        index.add(np.ascontiguousarray(matrix[part] if rows is None else matrix[rows[part]], dtype=np.float32))
-    return index
-
-
-def search_faiss(index: Any, queries: NDArray[np.float32], k: int) -> Hits:
-    """The same as `search`, by an index of `faiss_index`; the order of ties is open."""
-    scores, positions = index.search(np.ascontiguousarray(queries), k)
-    scores[positions < 0] = -np.inf
-    return Hits(positions.astype(np.int32), scores)
-
-
 _ROWS = 1 << 16  # of a shard at least; a multiple of what one search reads at once
 _SCORES = 1 << 28  # fewer are computed here sooner than they travel
 
@@ -269,7 +249,6 @@ class _Search:
     dim: int
     queries: NDArray[np.float32]
     k: int
-    memory_bytes: int
 
     def make(self) -> Callable[[Shard], Hits | None]:
         """The function of a worker; None where its file is another one, or none."""
@@ -289,7 +268,7 @@ class _Search:
         if max(ends) >= len(matrix) or _mark(matrix, *ends) != mark:
             return None
         some = matrix[first:end] if rows is None else matrix
-        return search(some, self.queries, self.k, rows=rows, memory_bytes=self.memory_bytes)
+        return search(some, self.queries, self.k, rows=rows)
 
 
 def _mark(matrix: Any, first: int, last: int) -> int:
@@ -304,7 +283,6 @@ def search_shards(
     *,
     first: int = 0,
     rows: NDArray[np.int64] | None = None,
-    memory_bytes: int = 1 << 30,
 ) -> Hits:
     """As `search(matrix, ...)`, where `matrix` are the rows from `first` on of the file `path`, (n, dim) in fp16.
 
@@ -312,7 +290,7 @@ def search_shards(
     """
     n, workers = len(matrix) if rows is None else len(rows), current().workers
     if workers < 2 or n <= _ROWS or n * len(queries) < _SCORES:
-        return search(matrix, queries, k, rows=rows, memory_bytes=memory_bytes)
+        return search(matrix, queries, k, rows=rows)
     size = max(_ROWS, -(-n // workers // _ROWS) * _ROWS)
 
     def shards() -> Iterator[tuple[int, Shard]]:
@@ -322,7 +300,7 @@ def search_shards(
             ends = (start, end - 1) if some is None else (int(some[0]), int(some[-1]))
             yield start, (first + start, first + end, some, _mark(matrix, *ends))
 
-    one = _Search(path.absolute(), matrix.shape[1], queries, k, memory_bytes)
+    one = _Search(path.absolute(), matrix.shape[1], queries, k)
     work: Work[Shard, Hits | None] = Work("exact search", lambda shard: None, one.make)
     best = Hits.none(len(queries), k)
     for start, found in current().map(work, shards()):
@@ -330,7 +308,7 @@ def search_shards(
             end = min(start + size, n)
             part = matrix[start:end] if rows is None else matrix
             here = None if rows is None else rows[start:end]
-            found = search(part, queries, k, rows=here, memory_bytes=memory_bytes)
+            found = search(part, queries, k, rows=here)
         best = merged(best, Hits(np.where(found.positions < 0, -1, found.positions + start), found.scores))
     return best
 

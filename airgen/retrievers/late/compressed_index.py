@@ -37,10 +37,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen.errors import ModelError
-from airgen.keys import canonical_json
+from airgen.keys import canonical_json, file_sha256
 from airgen.retrievers.base import Hits, IndexProgress, top_k
 from airgen.retrievers.lexical._postings import count_postings
-from airgen.retrievers.lexical.postings import PostingsBuilder, block_checksums, damaged_blocks
+from airgen.retrievers.lexical.postings import PostingsBuilder
 from airgen.sequences import batched
 
 Floats = NDArray[np.float32]
@@ -242,7 +242,7 @@ def build_index(
     partial.mkdir(parents=True)
     try:
         _write(partial, texts, encode, bits, centroids, progress or (lambda done, total: None))
-        files = {f"{name}.npy": block_checksums(partial / f"{name}.npy") for name in (*_CODEC, *_PARTS)}
+        files = {f"{name}.npy": file_sha256(partial / f"{name}.npy") for name in (*_CODEC, *_PARTS)}
         (partial / _META).write_text(canonical_json({"version": 1, "files": files}), encoding="utf-8")
         shutil.rmtree(folder, ignore_errors=True)
         partial.rename(folder)
@@ -381,9 +381,8 @@ class CompressedIndex:
         """Open an index and check its files. Raises ModelError, which names what is damaged or missing."""
         try:
             files = json.loads((folder / _META).read_text(encoding="utf-8"))["files"]
-            found = {name: damaged_blocks(folder / name, wanted) for name, wanted in files.items()}
-            if broken := "; ".join(f"{name} {why}" for name, why in found.items() if why):
-                raise ModelError(f"{folder}: {broken}: delete this folder to index again")
+            if broken := [name for name, wanted in files.items() if file_sha256(folder / name) != wanted]:
+                raise ModelError(f"{folder}: {', '.join(broken)} damaged: delete this folder to index again")
             loaded = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in _PARTS}
             codec = ResidualCodec(*(np.load(folder / f"{name}.npy") for name in _CODEC))
         except (OSError, ValueError, LookupError, TypeError) as error:

@@ -119,13 +119,10 @@ class _WithTokens(Component):
     settings: Settings
     model: TokenEmbedder
 
-    def _memo(self, limit: int, tell: bool = True) -> Memo[NDArray[np.float16]]:
+    def _memo(self, **options: Any) -> Memo:
         root = self.settings.cache and located(str(self.settings.cache), self.folder)
-        return Memo(
-            self.model.token_vectors, lambda array: int(array.nbytes), limit,
-            model=self.model, form="fp16 tokens", keep=token_rows, progress=lambda: self.progress if tell else None,
-            root=root, arrays=lambda array: (array,), whole=lambda found: found[0],
-        )  # fmt: skip
+        method = self.model.token_vectors
+        return Memo(method, self.model, "tokens", lambda vectors: (token_rows(vectors),), root=root, **options)
 
 
 class LateInteraction(_WithTokens):
@@ -190,9 +187,9 @@ class LateInteraction(_WithTokens):
             for vectors in encoded(self.model.token_vectors, batched(texts, _BATCH), "passage"):
                 yield [token_rows(array) for array in vectors]
             return
-        encode = self._memo(0, tell=False)  # `index` tells about all passages
+        encode = self._memo(limit=0)  # `index` tells about all passages
         for some in batched(texts, _BATCH * max(1, 4 * (current().workers - 1))):  # a call has work for every worker
-            yield encode(some, "passage")
+            yield [tokens for (tokens,) in encode(some, "passage")]
 
     def _on_disk(self, corpus: Corpus) -> CompressedIndex:
         """The compressed index of this corpus, from the cache where it is there."""
@@ -294,23 +291,17 @@ class LateInteraction(_WithTokens):
 class MaxSim(_WithTokens):
     """MaxSim as a re-ranker. The token vectors of the latest texts are kept, so that a passage is encoded once."""
 
-    class Settings(_WithTokens.Settings):
-        """`memory_bytes` limits the token vectors that are kept."""
-
-        memory_bytes: Annotated[int, SPEED] = Field(default=1 << 30, ge=1)
-
-    settings: Settings
-
     def set_up(self) -> None:
         self.name = f"maxsim {self.model.name}"
-        self._encode = self._memo(self.settings.memory_bytes)
+        self._encode = self._memo(progress=lambda: self.progress)
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
         """MaxSim divided by the number of query tokens, shape (n,)."""
         left = self._encode([query for query, _ in pairs], "query")
         right = self._encode([passage for _, passage in pairs], "passage")
         start = np.zeros(1, np.int64)
-        scores = [maxsim(query, passage, start)[0] / len(query) for query, passage in zip(left, right, strict=True)]
+        both = ((query, passage) for (query,), (passage,) in zip(left, right, strict=True))
+        scores = [maxsim(query, passage, start)[0] / len(query) for query, passage in both]
         return checked_scores(scores, len(pairs), self.name)
 
     def describe(self) -> Mapping[str, object]:

@@ -244,12 +244,6 @@ class Augmented(LexicalRetriever):
         super().index(corpus)
         self.model.keep(self.vocabulary)
 
-    def load(self, folder: Path) -> Augmented:
-        """As `LexicalRetriever.load`."""
-        super().load(folder)
-        self.model.keep(self.vocabulary)
-        return self
-
     def search(self, queries: Sequence[str], k: int) -> Hits:
         """The k best passages of each query under its learned weights."""
         return self.search_weighted([self.weights(query) for query in queries], k)

@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Annotated, Any
 
 import numpy as np
@@ -32,15 +33,14 @@ from pydantic import Field, field_validator
 
 from airgen.errors import UsageError
 from airgen.registry import resolve
-from airgen.retrievers.base import Component, Corpus, Hits, TextKind
-from airgen.retrievers.encodings import Memo
+from airgen.retrievers.base import Component, Corpus, Hits
 from airgen.retrievers.lexical.index import Analysing, FieldSettings, LexicalRetriever
 from airgen.retrievers.lexical.postings import BM25Weighting, DirichletWeighting, Weighting
 from airgen.settings.base import LABEL
 from airgen.settings.parts import Part, as_mapping, is_spec
 from airgen.text.analysis import Encoder
 
-_MEMORY = 1 << 28  # bytes for the terms of the latest texts
+_TEXTS = 1 << 15  # the latest, whose terms are kept: about 200 MB
 
 
 class BM25Settings(Analysing.Settings):
@@ -131,7 +131,7 @@ class BM25Reranker(Analysing):
         self.name = self.settings.name
         self.weighting = BM25Weighting(self.settings.k1, self.settings.b)
         self._statistics: BM25Statistics | None = None
-        self._terms: Memo[tuple[Counter[str], float]] | None = None
+        self._terms = lru_cache(_TEXTS)(self._counted)
 
     def fit(self, corpus: Corpus) -> BM25Reranker:
         """Take document frequencies and mean length from a corpus (titles and texts as one)."""
@@ -150,14 +150,13 @@ class BM25Reranker(Analysing):
             float(total) / filled if filled else 1.0,
             corpus.language,
         )
-        self._terms = Memo(self._counted, _size, _MEMORY)
+        self._terms.cache_clear()
         return self
 
-    def _counted(self, texts: Sequence[str], kind: TextKind) -> list[tuple[Counter[str], float]]:
-        """The terms of each text, and what a passage's length adds to the denominator."""
-        found = [Counter(self.analyser(text)) for text in texts]
-        norms = self.weighting.norms(np.array([terms.total() for terms in found]), self._fitted().mean)
-        return list(zip(found, norms.tolist(), strict=True))
+    def _counted(self, text: str) -> tuple[Counter[str], float]:
+        """The terms of a text, and what a passage's length adds to the denominator."""
+        terms = Counter(self.analyser(text))
+        return terms, float(self.weighting.norms(np.array([terms.total()]), self._fitted().mean)[0])
 
     def _fitted(self) -> BM25Statistics:
         if self._statistics is None:
@@ -174,19 +173,17 @@ class BM25Reranker(Analysing):
         before, (self._statistics, pairs) = self._statistics, parcel
         if before is None or (before.language, before.mean) != (self._statistics.language, self._statistics.mean):
             self._analyser = self.analyser_for(self._statistics.language)
-            self._terms = Memo(self._counted, _size, _MEMORY)
+            self._terms.cache_clear()
         return self.score(pairs)
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
         """BM25 of each (query, passage), float32 (n,). Raises UsageError before `fit`."""
         statistics = self._fitted()
-        assert self._terms is not None
-        queries = self._terms([query for query, _ in pairs], "query")
-        passages = self._terms([passage for _, passage in pairs], "passage")
         found = np.zeros(len(pairs), np.float32)
-        for number, ((query, _), (frequencies, norm)) in enumerate(zip(queries, passages, strict=True)):
+        for number, (query, passage) in enumerate(pairs):
+            frequencies, norm = self._terms(passage)
             score = np.float32(0)
-            for term, times in query.items():
+            for term, times in self._terms(query)[0].items():
                 if frequency := frequencies[term]:
                     part = statistics.idf.get(term, statistics.unseen) * frequency / (frequency + norm)
                     score += np.float32(times) * np.float32(part)
@@ -197,10 +194,6 @@ class BM25Reranker(Analysing):
         """Every setting that changes the scores."""
         mean = 1.0 if self._statistics is None else self._statistics.mean
         return {**self.weighting.describe(), "analyser": dict(self.analyser.describe()), "mean_length": mean}
-
-
-def _size(one: tuple[Counter[str], float]) -> int:
-    return 300 + 100 * len(one[0])
 
 
 _MAX_SHARE = 0.1  # a term that more of the passages hold does not help

@@ -10,7 +10,7 @@ a language model, or the weights of a learned sparse model. Search is exact.
 
 The analyser of a component: chosen by its settings, and made for the language of the corpus.
 
-What all lexical retrievers share: analyse, index flat or by field, search, save and load.
+What all lexical retrievers share: analyse, index flat or by field, and search.
 
 A subclass says only how a posting is weighted. Fields are ranges of one index (term t of field f is
 f * vocabulary + t), so a search over title and text is the same loop as a search over one text.
@@ -18,39 +18,29 @@ f * vocabulary + t), so a search over title and text is the same loop as a searc
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field as SettingsField
 from pydantic import WrapValidator
 
-from airgen.errors import DatasetError, UsageError
+from airgen.errors import UsageError
 from airgen.exact import numba_is_installed
 from airgen.interruptible import interruptible
 from airgen.retrievers.base import Component, Corpus, Hits, ModelFacts, non_empty
 from airgen.retrievers.lexical import _postings
-from airgen.retrievers.lexical.postings import (
-    PostingsBuilder,
-    PresenceWeighting,
-    Weighting,
-    block_checksums,
-    damaged_blocks,
-)
+from airgen.retrievers.lexical.postings import PostingsBuilder, PresenceWeighting, Weighting
 from airgen.settings.base import LABEL, SPEED
 from airgen.text.analysis import Analyser, AnalyserSettings, Encoder
 from airgen.text.analysis import analyser as make_analyser
 
 _COMPILE_FROM = 20_000_000  # scores; below, loading numba takes longer than it saves
-_PARTS = ("starts", "positions", "impacts")
 
 
 @dataclass(frozen=True)
@@ -116,37 +106,6 @@ class InvertedIndex:
                 list(pool.map(part, edges[:-1], edges[1:]))
         return Hits(positions, scores)
 
-    def save(self, folder: Path) -> None:
-        """Write one .npy file an array."""
-        for name in _PARTS:
-            np.save(folder / f"{name}.npy", getattr(self, name))
-
-    @classmethod
-    def load(cls, folder: Path, size: int) -> InvertedIndex:
-        """Map the files of `save` into memory: pages are read when a query needs them.
-
-        Raises DatasetError for a file that is missing, cut short, or of another shape.
-        """
-        arrays = []
-        for name in _PARTS:
-            path = folder / f"{name}.npy"
-            try:
-                # Copy on write: numba compiles another version of each loop for read-only arrays.
-                arrays.append(np.load(path, mmap_mode="c", allow_pickle=False))
-            except (OSError, ValueError, EOFError) as error:
-                raise DatasetError(
-                    f"{path}: not a usable part of an index ({error}); index the corpus again"
-                ) from error
-        starts, positions, impacts = arrays
-        kinds = [(array.ndim, array.dtype.str) for array in arrays]
-        if (
-            kinds != [(1, "<i8"), (1, "<i4"), (1, "<f4")]
-            or not len(starts)
-            or not starts[-1] == len(positions) == len(impacts)
-        ):
-            raise DatasetError(f"{folder}: the parts of the index do not fit together; index the corpus again")
-        return cls(starts, positions, impacts, size)
-
 
 def _made_or_settings(value: Any, check: Any) -> Any:
     return value if isinstance(value, Analyser) else check({} if value is None else value)
@@ -179,10 +138,6 @@ class Analysing(Component):
         """From now on use the analyser of this language, unless one is in use already."""
         self._analyser = self._analyser or self.analyser_for(language)
         return self._analyser
-
-
-_FORMAT = 1
-_SETTINGS = "index.json"
 
 
 class LexicalRetriever(Analysing):
@@ -306,56 +261,9 @@ class LexicalRetriever(Analysing):
             found |= {"title_weight": self.title_weight, "text_weight": self.text_weight}
         return {**found, "ties": "by position"}
 
-    def save(self, folder: Path) -> None:
-        """Write the index to a folder, which appears only when it is complete; an index there is replaced.
-
-        Raises DatasetError if the folder holds anything else.
-        """
-        index = self._built()
-        if folder.exists() and not (folder / _SETTINGS).is_file():
-            raise DatasetError(f"{folder}: exists and is not an index; choose another folder")
-        fresh = folder.with_name(f"{folder.name}.part")
-        shutil.rmtree(fresh, ignore_errors=True)
-        fresh.mkdir(parents=True)
-        index.save(fresh)
-        (fresh / "vocabulary.json").write_text(json.dumps(list(self._vocabulary)), encoding="ascii")
-        blocks = {path.name: block_checksums(path) for path in sorted(fresh.iterdir())}
-        settings = {"format": _FORMAT, "size": index.size, "describe": self.describe(), "blocks": blocks}
-        (fresh / _SETTINGS).write_text(json.dumps(settings, indent=1, sort_keys=True), encoding="ascii")
-        shutil.rmtree(folder, ignore_errors=True)
-        fresh.rename(folder)
-
-    def load(self, folder: Path) -> Self:
-        """Take the index that a retriever with the same settings saved; its arrays are mapped into memory.
-
-        Every block of its files is read once and compared with its checksum.
-        Raises DatasetError if it is missing, damaged or was made with other settings. Load only what you trust.
-        """
-        settings = _read(folder / _SETTINGS)
-        described = settings.get("describe", {}) if isinstance(settings, dict) else {}
-        if isinstance(described.get("analyser"), dict):
-            self.fix_language(str(described["analyser"].get("language", "en")))
-        if not isinstance(settings, dict) or settings.get("format") != _FORMAT:
-            raise DatasetError(f"{folder}: not an index of this version; index the corpus again")
-        mine = json.loads(json.dumps(self.describe()))
-        if described != mine:
-            other = sorted(key for key in {*described, *mine} if described.get(key) != mine.get(key))
-            raise DatasetError(f"{folder}: was made with other settings ({', '.join(other)}); index the corpus again")
-        blocks = settings.get("blocks")
-        for name, wanted in blocks.items() if isinstance(blocks, dict) else ():
-            if damage := damaged_blocks(folder / name, wanted):
-                raise DatasetError(f"{folder / name}: {damage}; index the corpus again")
-        terms = _read(folder / "vocabulary.json")
-        index = InvertedIndex.load(folder, int(settings["size"]))
-        if len(index.starts) - 1 != len(terms) * (2 if self.fields == "multi" else 1):
-            raise DatasetError(f"{folder}: the vocabulary does not fit the index; index the corpus again")
-        self._vocabulary = {str(term): number for number, term in enumerate(terms)}
-        self._index = index
-        return self
-
     def _built(self) -> InvertedIndex:
         if self._index is None:
-            raise UsageError(f"{self.name}: the corpus comes first; call index(corpus) or load(folder)")
+            raise UsageError(f"{self.name}: the corpus comes first; call index(corpus)")
         return self._index
 
 
@@ -363,10 +271,3 @@ class FieldSettings(LexicalRetriever.Settings):
     """`fields`: flat indexes title and text as one text. multi scores them apart and adds their scores."""
 
     fields: Literal["flat", "multi"] = "flat"
-
-
-def _read(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DatasetError(f"{path}: not a usable part of an index ({error}); index the corpus again") from error
