@@ -3,16 +3,21 @@
     with in_memory(files=[path]) as base:
         base.execute("SELECT * FROM read_parquet(?)", [str(path)])
 
+    connection = connect(Path("work.duckdb"))     # a file; `explain` says in one line what is wrong with it
+
 DuckDB fetches extensions from the network by itself where a file or a query asks for one, and reads any file that a
 query names. Neither is needed here, and a file or a condition may come from somebody else.
 """
 
-from __future__ import annotations
-
+import errno
+import os
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from airgen.errors import StoreError
 
 if TYPE_CHECKING:
     import duckdb
@@ -20,12 +25,15 @@ if TYPE_CHECKING:
 
 Config = dict[str, str | bool | int | float | list[str]]
 
+_MEMORY = "512MB"
+_TORN = re.compile(r"WAL.*byte position (\d+)", re.DOTALL)
+
 NO_EXTENSIONS: Config = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
 
 
 def in_memory(
     *, files: Sequence[Path] = (), folders: Sequence[Path] = (), config: Config | None = None
-) -> duckdb.DuckDBPyConnection:
+) -> "duckdb.DuckDBPyConnection":
     """An empty database in memory that can read and write these files, and what is in these folders."""
     import duckdb
 
@@ -33,8 +41,8 @@ def in_memory(
 
 
 def locked_to(
-    connection: duckdb.DuckDBPyConnection, *, files: Sequence[Path] = (), folders: Sequence[Path] = ()
-) -> duckdb.DuckDBPyConnection:
+    connection: "duckdb.DuckDBPyConnection", *, files: Sequence[Path] = (), folders: Sequence[Path] = ()
+) -> "duckdb.DuckDBPyConnection":
     """The connection, which can reach its own file, these files and folders, and cannot be unlocked."""
     import duckdb
 
@@ -52,3 +60,71 @@ def locked_to(
 def without_globs(path: Path) -> str:
     """The path for a table function of DuckDB, which would read one with the characters `*?[` as a glob."""
     return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in str(path))
+
+
+def connect(path: Path, *, read_only: bool = False, memory: str = _MEMORY) -> "duckdb.DuckDBPyConnection":
+    """Connect to a DuckDB file and to nothing else; a new file's folder is made.
+
+    `memory`: how much DuckDB may use to keep parts of the file. The rest is read again, or written to `path`.tmp.
+
+    Raises StoreError where the folder cannot be made, or duckdb.Error.
+    """
+    import duckdb
+
+    try:
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _system_error(path, error.errno, error.strerror or str(error)) from error
+    # Without the prefix a file of SQLite would be given to an extension, which may be installed. With it, DuckDB would
+    # look for its temporary files in a folder of that name.
+    config: Config = {"memory_limit": memory, "temp_directory": f"{path}.tmp", **NO_EXTENSIONS}
+    return locked_to(duckdb.connect(f"duckdb:{path}", read_only=read_only, config=config))
+
+
+def explain(path: Path, error: "duckdb.Error") -> StoreError:
+    """DuckDB's error as one line with what to do.
+
+    Most causes have no class of their own in DuckDB. An error of the operating system is known by the words of its
+    number (`os.strerror`), a lock by DuckDB's own sentence. The path is taken out first, as it may hold any words.
+    """
+    import duckdb
+
+    damage = (duckdb.IOException, duckdb.InternalException, duckdb.SerializationException, duckdb.FatalException)
+    words = (str(error).splitlines() or [type(error).__name__])[0]
+    ours = str(error).replace(str(path), "")
+    for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EISDIR):
+        if os.strerror(code) in ours:
+            return _system_error(path, code, words)
+    if isinstance(error, duckdb.IOException) and "Could not set lock on file" in ours:
+        return StoreError(f"{path} is in use by another process: wait for it, or look with `airgen show`")
+    if isinstance(error, duckdb.OutOfMemoryException):
+        return StoreError(f"{path}: not enough memory or temporary disk space ({words}): free some and run it again")
+    if torn := _TORN.search(ours):
+        log = f"{path}.wal"
+        return StoreError(
+            f"{log} is damaged at byte {torn[1]}, as after a power failure: keep a copy of it, then run "
+            f"`truncate -s {torn[1]} {log}` and the same command again; only what was written after it is lost"
+        )
+    if "can only read version" in ours:
+        return StoreError(f"{path} was written by a newer DuckDB ({words}): upgrade airgen and duckdb")
+    # A wrong checksum gives a plain `duckdb.Error`.
+    if type(error) is duckdb.Error or isinstance(error, damage):
+        return StoreError(
+            f"{path} cannot be read as a work database ({words}): it may be damaged; move it away to start again"
+        )
+    return StoreError(f"{path}: {words}")
+
+
+def _system_error(path: Path, code: int | None, words: str) -> StoreError:
+    if code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return StoreError(f"the disk that holds {path} is full: free some space and run the same command again")
+    if code == errno.EROFS:
+        return StoreError(f"{path} is on a read-only disk: make it writable, or choose another folder with --runs")
+    if code in (errno.EACCES, errno.EPERM):
+        return StoreError(f"{path}: you may not read and write it: change its permissions, or choose another --runs")
+    if code in (errno.EEXIST, errno.ENOTDIR):
+        return StoreError(f"{path.parent} cannot be made, since a file is in its place: choose another folder (--runs)")
+    if code == errno.EISDIR:
+        return StoreError(f"{path} is a folder, not a work database: move it away")
+    return StoreError(f"{path} cannot be opened: {words}")

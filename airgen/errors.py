@@ -16,8 +16,6 @@ AirgenError                 the base: `airgen` prints it as one line and exits w
     └── BudgetSpent         the next call could have passed the budget
 """
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Sequence
 

@@ -15,8 +15,6 @@ of the functions here, which use IEEE's elementary operations in a fixed order:
 [11.0]
 """
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Callable, Set
 from functools import partial

@@ -11,8 +11,6 @@ Connections are kept open. A redirect is not followed: it would carry the key to
 Keys are sent in headers, and are removed from every message. An answer is bounded in bytes, after inflation, too.
 """
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import importlib
@@ -157,7 +155,7 @@ class HttpClient:
 class _Body:
     """A body that is inflated while it is not larger than an answer can be."""
 
-    def __init__(self, response: aiohttp.ClientResponse, largest: int, codings: Sequence[str]) -> None:
+    def __init__(self, response: "aiohttp.ClientResponse", largest: int, codings: Sequence[str]) -> None:
         self._coding = response.headers.get("Content-Encoding", "identity").strip().lower()
         self._status, self._largest, self._length, self._first = response.status, largest, 0, True
         plain = self._coding in ("", "identity")
@@ -189,7 +187,7 @@ def as_json(body: object) -> bytes:
     return _ENCODER.encode(body).encode("ascii")
 
 
-def _cause(error: aiohttp.ClientConnectorError) -> str:
+def _cause(error: "aiohttp.ClientConnectorError") -> str:
     """Why there is no connection, in the words of the operating system."""
     number = error.os_error.errno or 0
     words = os.strerror(number) if number > 0 else error.os_error.strerror

@@ -5,8 +5,6 @@ call runs in a thread of its own, which the main thread waits for. And after Ctr
 second: all that counts is on the disk already, as a kill at any moment loses nothing.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

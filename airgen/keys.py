@@ -10,8 +10,6 @@ is an anti-join, and no table has a status column. All sampling is seeded from s
 of arrival, so concurrency and resuming do not change the result.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import random

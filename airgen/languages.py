@@ -1,7 +1,5 @@
 """The languages that airgen knows: the paper's 13, and others for which a stemmer and a language filter exist."""
 
-from __future__ import annotations
-
 LANGUAGES: dict[str, str] = {
     "en": "English",
     "zh": "Chinese",

@@ -1,7 +1,5 @@
 """Where files are: those that airgen ships, and the cache of fetched models, corpora and embeddings."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -8,8 +8,6 @@ anything is rendered, so that no document can forge a message. Text from outside
 `fenced(tag)` (between tags, with a closing tag inside made harmless) or `unquoted`; it is never evaluated.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -123,7 +121,7 @@ class PromptSet:
         self._translating: set[str] = set()
 
     @classmethod
-    def beside(cls, folder: Path) -> PromptSet:
+    def beside(cls, folder: Path) -> "PromptSet":
         """The shipped prompts, behind those of a folder `prompts` in `folder`, if there is one."""
         own = folder / "prompts"
         return cls([own] if own.is_dir() else [])

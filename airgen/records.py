@@ -12,8 +12,6 @@ Tables are made from the fields of the types: those of `TABLES` with the work da
 airgen when a job with this stage runs.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 
@@ -101,17 +99,12 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Sample(Row):
-    """A passage drawn to become a positive; `parent` is the passage, `ordinal` its place in the seeded permutation."""
+    """A passage drawn to become a positive; `parent` is the passage, `ordinal` its turn in the seeded permutation.
 
-
-@dataclass(frozen=True, slots=True)
-class Partner(Row):
-    """The second passage of a sample for a multi-hop query; `parent` is the sample.
-
-    `passage` is the passage's key, or empty for a sample that keeps one passage.
+    `second` is the key of the second passage that a multi-hop query needs, or empty.
     """
 
-    passage: str
+    second: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,7 +320,7 @@ class Payment:
 
 
 TABLES: tuple[type, ...] = (
-    Passage, Dropped, Sample, Partner, Character, Scenario, Query, Candidate, OwnQuery, Rewrite, HardNegative,
+    Passage, Dropped, Sample, Character, Scenario, Query, Candidate, OwnQuery, Rewrite, HardNegative,
     ReferenceAnswer, Recall, Prelabel, Fitted, Judgment, Decision, Skip, Answer, Reservation, Payment,
 )  # fmt: skip
 """The types that have a table in every work database."""

@@ -5,8 +5,6 @@ A new reader, backend or retriever is one module and one line here. A kind from 
 package gives the extra to install.
 """
 
-from __future__ import annotations
-
 import difflib
 import importlib
 import importlib.util

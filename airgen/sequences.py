@@ -12,8 +12,6 @@ class Squares(Indexed[int]):
 Squares()[-1], Squares()[1:3]       # 9, [1, 4]
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar

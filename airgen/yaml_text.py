@@ -1,7 +1,5 @@
 """Read a YAML text from anybody: bounded in size, depth and aliases, without tags that make objects, numbers finite."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

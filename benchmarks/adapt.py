@@ -35,6 +35,7 @@ from airgen.evaluation.significance import bootstrap_interval, fisher_test
 from airgen.keys import text_key
 from airgen.pipeline import Job
 from airgen.pipeline.progress import Display
+from airgen.pipeline.run import run_job
 from airgen.quality.agreement.study import agree_job
 from airgen.records import Candidate, Character, Passage, Sample, Scenario
 from airgen.retrievers import load_embedder
@@ -167,7 +168,7 @@ def main() -> None:
     for path in given.collections:
         if given.step == "write":
             job = job_of(given.work, path, given.target)
-            job.run(Display(job.directory / "status.json"))
+            run_job(job, Display(job.directory / "status.json"))
             continue
         collection = Collection(path)
         home = given.work / path.name

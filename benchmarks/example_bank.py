@@ -24,6 +24,7 @@ from airgen.errors import Stopped
 from airgen.paths import data_dir
 from airgen.pipeline.job import Job
 from airgen.pipeline.progress import Display
+from airgen.pipeline.run import run_job
 from airgen.pipeline.stages import query
 from airgen.quality.agreement.study import agree_job
 from airgen.records import Candidate, Character, Passage, Query, Sample, Scenario
@@ -256,7 +257,7 @@ def main() -> None:
 
     query.ask = with_bank  # type: ignore[assignment]
     try:
-        job.run(Display(job.directory / "status.json"), until="candidates")
+        run_job(job, Display(job.directory / "status.json"), until="candidates")
     except Stopped as stopped:
         raise SystemExit(str(stopped)) from stopped
     old, new = first_drafts(before), first_drafts(job)

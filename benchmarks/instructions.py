@@ -22,7 +22,7 @@ from airgen.dataset.beir import BeirDataset
 from airgen.keys import text_key
 from airgen.languages import SPACELESS
 from airgen.llms.base import Llm
-from airgen.pipeline.ask_each import ask_about
+from airgen.pipeline.ask import ask_about
 from airgen.pipeline.stage import Lineage, Tools
 from airgen.pipeline.stages import CANDIDATES, HARD_NEGATIVE
 from airgen.prompts import PromptSet
@@ -99,7 +99,7 @@ async def answers(llm: Llm, item: tuple[str, Lineage, str], pipeline: Pipeline) 
     if lineage.rows:
         found["from"] = lineage.one(Query).text
     for stage in CHAINS[chain]:
-        rows = await stage.work(lineage, tools)
+        rows = await stage.run(lineage, tools)
         lineage = lineage.extended(rows)
         found[stage.name] = [summary(row) for row in rows]
         skipped = next((row for row in rows if isinstance(row, Skip)), None)

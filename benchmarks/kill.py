@@ -228,10 +228,10 @@ class Killer:
         """Count calls of the LLM, transactions, calls of the Hub, and what happens to files."""
         from airgen.dataset.secret import Secret
         from airgen.llms.scripted import ScriptedBackend
-        from airgen.pipeline import job_secret
+        from airgen.pipeline import job as job_module
         from airgen.store import Store
 
-        job_secret.new_secret = lambda: Secret(bytes(range(32)))
+        job_module.new_secret = lambda: Secret(bytes(range(32)))
         send, killer = ScriptedBackend.send, self
 
         async def counted(backend: Any, request: Any) -> Any:
@@ -428,7 +428,7 @@ def load() -> bool:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     sys.path.insert(0, str(ROOT))
-    for name in ("airgen.pipeline.summary", "airgen.publishing.publish", "airgen.evaluation.tables", "onnxruntime",
+    for name in ("airgen.pipeline.run", "airgen.publishing.publish", "airgen.evaluation.tables", "onnxruntime",
                  "airgen.retrievers.dense.embedders", "airgen.quality.holes", "airgen.publishing.suites", "typer",
                  "airgen.commands.train", "airgen.dataset.layouts", "tokenizers"):  # fmt: skip
         importlib.import_module(name)

@@ -24,8 +24,10 @@ from rich.console import Console
 from airgen.dataset.beir import BeirDataset
 from airgen.evaluation.result import Paths, load_result
 from airgen.evaluation.systems import SystemSettings, load_systems, models_of
+from airgen.pipeline.assemble import export_dataset
 from airgen.pipeline.job import Job
 from airgen.pipeline.progress import Display
+from airgen.pipeline.run import run_job
 from airgen.quality.agreement.rankings import Side, agree
 from airgen.quality.agreement.study import Labels, agree_job, scored, variant_labels
 from airgen.settings import ControlSettings
@@ -55,9 +57,9 @@ def labelled(base: Job, change: Mapping[str, Any], out: Path) -> dict[str, Label
     values = {**control.model_dump(), **change, "judge": {**judge, **change.get("judge", {})}}
     pipeline = base.pipeline.model_copy(update={"control": ControlSettings.model_validate(values)})
     job = Job(base.path, base.directory.parent, pipeline=pipeline, corpus=base.corpus, frame=base.frame)
-    job.run(Display(out.with_suffix(".json"), Console(quiet=True)), until="judgment")
+    run_job(job, Display(out.with_suffix(".json"), Console(quiet=True)), until="judgment")
     with job.open_store() as store:
-        job.export(store, job.accepted(store), out)
+        export_dataset(job, store, job.accepted(store), out)
     return {"binary": BeirDataset.open(out).qrels("all").labels, "soft": variant_labels(out, "soft") or {}}
 
 

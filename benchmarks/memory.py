@@ -115,7 +115,7 @@ def note(name):  # for scale.py
 folder, until = Path(sys.argv[1]), sys.argv[2]
 job = Job(folder / "memory.yaml", folder / "runs")
 with computing(compute_settings(sys.argv[3])):
-    done = job.run(Said(job.directory / "status.json", Console(quiet=True)), until=until or None)
+    done = run_job(job, Said(job.directory / "status.json", Console(quiet=True)), until=until or None)
 note("end")
 print("cpu", time.process_time(), flush=True)
 print("digest", done.manifest.digest if done.manifest else "", flush=True)

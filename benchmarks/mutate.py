@@ -47,10 +47,10 @@ ROOT = Path(__file__).resolve().parents[1]
 # Module -> the tests that protect it, fast ones first.
 MODULES: dict[str, list[str]] = {
     "airgen/keys.py": ["tests/test_keys.py"],
-    "airgen/llms/money.py": ["tests/llms/test_budget.py", "tests/llms/test_prices.py"],
+    "airgen/llms/money.py": ["tests/llms/test_budget.py", "tests/llms/test_money.py"],
     "airgen/pipeline/control/table2.py": ["tests/pipeline/control/test_table2.py"],
     "airgen/pipeline/control/votes.py": ["tests/pipeline/control/test_votes.py"],
-    "airgen/store/store.py": ["tests/test_group_commit.py", "tests/test_store.py"],
+    "airgen/store.py": ["tests/test_group_commit.py", "tests/test_store.py"],
     "airgen/dataset/verify.py": ["tests/dataset/test_verify.py"],
     "airgen/publishing/withhold.py": ["tests/publishing/test_withhold.py"],
 }
@@ -72,25 +72,25 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "_Labels = dict[str, dict[str, dict[str, float]]]  # split -> query -> document -> score",
         "removed",
     ): "only annotations use the name, and nothing evaluates them",
-    ("airgen/store/store.py", 'T = TypeVar("T")', "removed"): "only annotations use it",
-    ("airgen/store/store.py", 'T = TypeVar("T")', "'T' changed"): "only annotations use it",
+    ("airgen/store.py", 'T = TypeVar("T")', "removed"): "only annotations use it",
+    ("airgen/store.py", 'T = TypeVar("T")', "'T' changed"): "only annotations use it",
     (
-        "airgen/store/store.py",
+        "airgen/store.py",
         "STREAMED_ROWS = 2048  # of a long result, held in memory at a time",
         "2048 to 2049",
     ): "the same rows, one more of them in memory",
     (
-        "airgen/store/store.py",
+        "airgen/store.py",
         "for ordinal, (key, id_, _, *rest) in zip(ordinals[part].tolist(), rows, strict=True):",
         "True to False",
     ): "there is a row for each place, or the line before fails",
     (
-        "airgen/store/store.py",
+        "airgen/store.py",
         "if (np.diff(places) == 1).all():",
         "never",
     ): "a range is the faster way to name the same places",
     (
-        "airgen/store/store.py",
+        "airgen/store.py",
         "if (np.diff(places) == 1).all():",
         "1 to 2",
     ): "a range that holds other places, too, gives rows that nobody asks for",

@@ -33,8 +33,8 @@ from airgen.errors import AirgenError
 from airgen.llms.embedded import _gguf
 from airgen.llms.probe import read_profiles
 from airgen.pipeline import Job
+from airgen.pipeline.run import run_pipeline
 from airgen.pipeline.show import read_report
-from airgen.pipeline.summary import run_pipeline
 from airgen.prompts import data_dir
 
 KEY = "sk-" + secrets.token_hex(32)  # of both servers; LiteLLM wants one of this form

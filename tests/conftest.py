@@ -47,10 +47,10 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 def one_secret() -> Iterator[None]:
     """New datasets get one known secret, so that jobs in two folders make the same bytes."""
     from airgen.dataset.secret import Secret
-    from airgen.pipeline import job_secret
+    from airgen.pipeline import job as job_module
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(job_secret, "new_secret", lambda: Secret(bytes(range(32))))
+        patch.setattr(job_module, "new_secret", lambda: Secret(bytes(range(32))))
         yield
 
 

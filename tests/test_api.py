@@ -14,7 +14,7 @@ import pytest
 import airgen
 from airgen.errors import SettingsError
 from airgen.paths import data_dir
-from airgen.pipeline.ask_each import run_to_end
+from airgen.pipeline.ask import run_to_end
 
 
 def test_every_function_is_there_documented_and_light() -> None:

@@ -3,8 +3,6 @@
 `GROUP_SECONDS` is long here where a test must not depend on how fast the machine is.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Iterable, Iterator
@@ -13,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from airgen import store as module
 from airgen.errors import StoreError
 from airgen.records import Answer
 from airgen.store import Store
-from airgen.store import store as module
 
 AGES = 600.0  # seconds; no test waits for them
 

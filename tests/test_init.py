@@ -1,7 +1,5 @@
 """`airgen init`: what it says of documents, and files that pass `airgen check` at once, whatever the machine can do."""
 
-from __future__ import annotations
-
 import http.server
 import importlib.util
 import json

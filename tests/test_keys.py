@@ -1,4 +1,4 @@
-from __future__ import annotations
+"""The ground: keys, sequences, and how rows are cut into lists."""
 
 import hashlib
 import math
@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airgen.keys import canonical_json, content_key, file_sha256, fingerprint, rng, row_key, text_key
+from airgen.records import flat_text, prompt_text, storable
+from airgen.sequences import Indexed, batched
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -75,3 +77,50 @@ def test_a_files_hash_is_that_of_its_bytes_read_in_blocks(tmp_path: Path) -> Non
     assert file_sha256(path) == wanted
     assert file_sha256(path, read.append) == wanted
     assert read == [1 << 20, len(content) - (1 << 20)]
+
+
+# -- sequences --------------------------------------------------------------------------------------------------------
+
+
+class Squares(Indexed[int]):
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def __len__(self) -> int:
+        return self.size
+
+    def _item(self, place: int) -> int:
+        assert 0 <= place < self.size
+        return place * place
+
+
+@pytest.mark.parametrize("size", [0, 1, 7])
+def test_places_and_slices_are_those_of_a_list(size: int) -> None:
+    made, expected = Squares(size), [place * place for place in range(size)]
+    assert list(made) == expected and list(reversed(made)) == expected[::-1]
+    assert [made[place] for place in range(-size, size)] == expected * 2
+    for part in (slice(None), slice(1, -1), slice(None, None, -2), slice(-3, 99), slice(5, 2)):
+        assert made[part] == expected[part]
+    for beyond in (size, -size - 1):
+        with pytest.raises(IndexError):
+            made[beyond]
+
+
+# -- batches ----------------------------------------------------------------------------------------------------------
+
+
+def test_batches_hold_every_row_in_order() -> None:
+    assert list(batched("abcde", 2)) == [["a", "b"], ["c", "d"], ["e"]]
+    assert list(batched(["aaa", "b", "cc", "d"], 3, len)) == [["aaa"], ["b", "cc"], ["d"]]
+    assert list(batched([], 2)) == []
+
+
+def test_texts_are_joined_with_their_titles_in_two_ways() -> None:
+    assert flat_text("Wings", "They bend.") == "Wings They bend."
+    assert prompt_text("Wings", "They bend.") == "Wings\n\nThey bend."
+    assert flat_text("", "They bend.") == prompt_text(None, "They bend.") == "They bend."
+
+
+def test_what_is_stored_has_no_lone_surrogates_and_no_nul() -> None:
+    assert storable("a\ud800b\x00c") == "a\ufffdbc"
+    assert storable("naïve") == "naïve"

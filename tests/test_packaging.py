@@ -61,7 +61,7 @@ asyncio.unix_events._UnixSelectorEventLoop.add_signal_handler = refuse
 asyncio.unix_events._UnixSelectorEventLoop.remove_signal_handler = refuse
 from pathlib import Path
 from rich.console import Console
-from airgen.pipeline.summary import run_pipeline
+from airgen.pipeline.run import run_pipeline
 result = run_pipeline(Path("job.yaml"), console=Console(quiet=True))
 assert result.manifest is not None and result.scores, result
 print("done")

@@ -1,7 +1,5 @@
 """Each number that the AIR-Bench paper gives is the default; docs/differences.md lists what is not."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,4 +1,4 @@
-from __future__ import annotations
+"""Settings of pipelines, and their reference."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,14 +6,18 @@ from typing import Any
 
 import pytest
 import typer
+from command_line import call
 
 from airgen.cli import words_of
 from airgen.commands import COMMANDS
 from airgen.commands.command import app_of
+from airgen.corpus.settings import CleanSettings
 from airgen.errors import SettingsError
 from airgen.evaluation.chunkers import load_chunkers
 from airgen.evaluation.collections import load_collections
 from airgen.paths import data_dir
+from airgen.pipeline.settings_reference import reference
+from airgen.registry import REGISTRY
 from airgen.settings import Pipeline, load_pipeline
 from airgen.settings.base import Settings, parse_yaml
 from airgen.settings.suite import is_suite, load_suite
@@ -198,3 +202,28 @@ def test_a_key_that_stands_twice_is_refused() -> None:
         "job.yaml:2: the key 'c' stands twice: keep one",
         "job.yaml:5: the key 'a' stands twice: keep one",
     ]
+
+
+# -- settings reference -----------------------------------------------------------------------------------------------
+
+
+def test_the_file_is_what_the_models_say() -> None:
+    written = (data_dir("docs") / "settings.md").read_text(encoding="utf-8")
+    assert written == reference(), "run: airgen show settings > docs/settings.md"
+
+
+def test_every_key_and_kind_is_there() -> None:
+    text = reference()
+    for model in (Pipeline, CleanSettings):
+        for name in model.model_fields:
+            assert f"| `{name}` |" in text or name == "llm"
+    for part in ("backend", "reader", "retriever", "reranker", "embedder"):
+        for name in REGISTRY[part]:
+            assert f": {name}" in text
+    assert "| `target` | whole number from 1 | required |" in text
+    assert "| `temperature` | number from 0, to 2 | `1.0` | secondary source on the paper's generation |" in text
+
+
+def test_one_word_finds_its_lines() -> None:
+    assert "| `top_k` |" in call("show", "settings", "top_k") and "| `seed` |" not in call("show", "settings", "top_k")
+    assert "no setting mentions 'blub'" in call("show", "settings", "blub")

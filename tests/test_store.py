@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import re
@@ -15,11 +13,10 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from airgen.database import connect, explain
 from airgen.errors import StoreError
 from airgen.records import TABLES, Answer, Character, Dropped, Passage, Row, Sample, Skip, table_of
-from airgen.store import Store
-from airgen.store.open_database import connect, explain
-from airgen.store.store import SCHEMA
+from airgen.store import SCHEMA, Store
 
 
 def answer(key: str, **values: object) -> Answer:
@@ -530,7 +527,7 @@ def test_a_database_of_another_program_is_refused_and_stays(tmp_path: Path, read
 def test_a_database_whose_making_was_cut_off_is_made_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "w.duckdb"
     with monkeypatch.context() as patch:
-        patch.setattr("airgen.store.store._OTHER_TABLES", "CREATE TABLE half (x INT); CREATE TABLE half (x INT);")
+        patch.setattr("airgen.store._OTHER_TABLES", "CREATE TABLE half (x INT); CREATE TABLE half (x INT);")
         with pytest.raises(StoreError, match="half"):
             Store.open(path)
     with pytest.raises(StoreError, match="run `airgen run` first"):

@@ -56,8 +56,8 @@ def check(
     Example: airgen check pipelines/full.yaml --probe
     """
     from airgen.errors import UsageError
+    from airgen.pipeline.check_suite import check_suite, suite_lines
     from airgen.pipeline.job import Job
-    from airgen.pipeline.preflight import check_suite, suite_lines
     from airgen.pipeline.show import find_place
     from airgen.settings.suite import is_suite
 

@@ -29,7 +29,7 @@ def export(
     Example: airgen export pipelines/quickstart.yaml --without control --out ablation
     """
     from airgen.errors import UsageError
-    from airgen.pipeline.assemble import ABLATIONS
+    from airgen.pipeline.assemble import ABLATIONS, export_dataset
     from airgen.pipeline.job import Job
     from airgen.pipeline.show import find_place
     from airgen.registry import closest
@@ -42,7 +42,7 @@ def export(
     job = Job(*find_place(pipeline, path_or_none(runs)))
     directory = job.dataset if out is None else Path(out)
     with job.open_store() as store:
-        manifest = job.export(store, job.accepted(store), directory, without)
+        manifest = export_dataset(job, store, job.accepted(store), directory, without)
     queries = {split: one.queries for split, one in manifest.statistics.splits.items()}
     counts = {"passages": manifest.statistics.passages, "queries": queries}
     return Outcome(manifest, f"{directory}: {counts}", json={"directory": directory, **counts})

@@ -10,7 +10,7 @@ from airgen.commands.command import Outcome, command, echo, progress_bar, say
 from airgen.commands.options import Place, Runs, arg, opt
 
 if TYPE_CHECKING:
-    from airgen.pipeline.job import RunResult
+    from airgen.pipeline.run import RunResult
 
 DEMO_EXTRAS = ("embedded", "long-doc", "corpus")  # what the demo needs beside the base
 

@@ -10,7 +10,7 @@ from airgen.commands.command import Outcome, command, echo, say
 from airgen.commands.options import Budget, Compute, Place, Quiet, Runs, Target, arg, opt, path_or_none
 
 if TYPE_CHECKING:
-    from airgen.pipeline.job import RunResult
+    from airgen.pipeline.run import RunResult
 
 
 @command
@@ -83,7 +83,8 @@ def run(
         say(f"{path}: the pipeline of this job")
     if check:
         from airgen.commands.check import check_job
-        from airgen.pipeline.job import Job, RunResult
+        from airgen.pipeline.job import Job
+        from airgen.pipeline.run import RunResult
 
         job = Job(path, folder, target=target)
         looked = check_job(job, budget=budget)
@@ -106,7 +107,7 @@ def run_job(
     from airgen.pipeline.job import Job
     from airgen.pipeline.progress import BEAT_SECONDS
     from airgen.pipeline.refresh import earlier_version
-    from airgen.pipeline.summary import result_lines, result_values, run_pipeline
+    from airgen.pipeline.run import result_lines, result_values, run_pipeline
     from airgen.quality.versions import drift_since
     from airgen.report.report import report_of_run
 
@@ -123,9 +124,9 @@ def run_job(
 
 
 def _suite(path: Path, runs: Path, root: Path, budget: float | None) -> Outcome[RunResult]:
-    from airgen.pipeline.engines import money
-    from airgen.pipeline.job import Job, RunResult
-    from airgen.pipeline.summary import run_pipeline
+    from airgen.pipeline.ask import money
+    from airgen.pipeline.job import Job
+    from airgen.pipeline.run import RunResult, run_pipeline
     from airgen.publishing.suites import FinishedPipeline, build
     from airgen.settings.suite import load_suite
     from airgen.text.display import dollars

@@ -8,8 +8,6 @@ A stage asks and parses. After a ValueError it asks again with `corrective`, whi
 what was wrong with it, or with `afresh`, which does not show the answer. The stage records the last failure.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import re
@@ -83,8 +81,7 @@ def corrective(request: Request, text: str, reason: str) -> Request:
     wish = "Answer again, with only the JSON that was asked for." if request.schema else "Answer again."
     complaint = f"That answer cannot be used: {reason}. {wish}"
     return replace(
-        request,
-        messages=(*request.messages, Message("assistant", shown or "(no answer)"), Message("user", complaint)),
+        request, messages=(*request.messages, Message("assistant", shown or "(no answer)"), Message("user", complaint))
     )
 
 

@@ -7,8 +7,6 @@
 backend send the request, repeats what failed, and commits the answer before it returns it. A backend only sends.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -89,7 +87,7 @@ class Reply:
     cached_tokens: int = 0
     completion_tokens: int = 0
     logprobs: Sequence[Sequence[tuple[str, float]]] = ()
-    limits: ServerLimits | None = None
+    limits: "ServerLimits | None" = None
     estimated: bool = False
     thinking_tokens: int = 0
 
@@ -173,7 +171,7 @@ class Backend:
     say: Callable[[str], None] = staticmethod(_LOG.warning)  # shows the user a line; the engine sets it
 
     @classmethod
-    def make(cls, settings: Any, *, folder: Path, rules: Mapping[str, Rule]) -> Backend:
+    def make(cls, settings: Any, *, folder: Path, rules: Mapping[str, Rule]) -> "Backend":
         """The backend of one LLM. `settings` is of the class's own `Settings`.
 
         `folder` is for files of this LLM that a later process needs; `rules` holds the scripted answers by stage.
@@ -230,22 +228,6 @@ def backend_class(llm: LlmSettings) -> type[Backend]:
     """The class that `llm.backend` names."""
     found: type[Backend] = resolve("backend", llm.backend)
     return found
-
-
-class AnswerStore(Protocol):
-    """What the engine needs of `airgen.store.Store`."""
-
-    def answers(self, keys: Sequence[str]) -> dict[str, Answer]:
-        """The answers that are on the disk, by key. May block."""
-        ...
-
-    def forget(self, answers: Sequence[str]) -> None:
-        """Remove failed answers, so that they can be asked again. May block."""
-        ...
-
-    async def commit(self, rows: Sequence[Any]) -> None:
-        """Write answers, reservations and payments in one transaction; return once the rows are on the disk."""
-        ...
 
 
 class Llm(Protocol):

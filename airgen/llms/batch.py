@@ -8,8 +8,6 @@ a batch and noting it finds that batch in the server's list. What expired or fai
 failure that may pass, so the next batch holds only that.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

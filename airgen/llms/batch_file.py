@@ -4,8 +4,6 @@ batch = BatchFile.write(folder, {key: line, ...}, base_url)      # prepared
 batch.note(state="uploaded", file="file-abc")          # then submitted, then done
 """
 
-from __future__ import annotations
-
 import json
 import os
 import secrets
@@ -24,7 +22,7 @@ class BatchFile:
         self.keys: frozenset[str] = frozenset(state["keys"])
 
     @classmethod
-    def write(cls, folder: Path, lines: Mapping[str, bytes], url: str) -> BatchFile:
+    def write(cls, folder: Path, lines: Mapping[str, bytes], url: str) -> "BatchFile":
         """Write requests to the disk as a new batch for the server at `url`. Raises StoreError where that fails."""
         name = f"airgen-{secrets.token_hex(8)}"
         batch = cls(folder, name, {"state": "prepared", "url": url, "keys": sorted(lines)})
@@ -33,7 +31,7 @@ class BatchFile:
         return batch
 
     @classmethod
-    def unfinished(cls, folder: Path) -> list[BatchFile]:
+    def unfinished(cls, folder: Path) -> "list[BatchFile]":
         """The batches that are not done, oldest first. Raises StoreError for a state that cannot be read."""
         found = []
         for path in sorted(folder.glob("airgen-*.json"), key=lambda path: (path.stat().st_mtime, path.name)):

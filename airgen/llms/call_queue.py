@@ -5,8 +5,6 @@ Calls start in the order in which they were asked. An attempt ends in one of fou
 call is set aside until the outcome of other calls shows whether this call or the endpoint is at fault.
 """
 
-from __future__ import annotations
-
 import asyncio
 import heapq
 import json
@@ -82,7 +80,7 @@ class Shared:
 
     budget: Budget
     usage: Mapping[str, StageUsage]
-    start: Callable[[CallQueue, Call], None]
+    start: "Callable[[CallQueue, Call], None]"
     stop: Callable[[AirgenError], None]
     save: Callable[[Sequence[Any]], Awaitable[None]]
     say: Callable[[str], None]
@@ -176,8 +174,10 @@ class CallQueue:
         outcome: Reply | AirgenError
         key = secrets.token_hex(16) if call.reserved or call.replaced else ""  # of this attempt's own reservation
         try:
-            if call.reserved or call.replaced:
-                await self._reserve(call, key)
+            if key:  # on the disk first: whatever a kill loses from now on is known to have been sent
+                request = call.request
+                row = Reservation(key, call.key, request.stage, request.model, request.endpoint, call.reserved)
+                await self._shared.save([row, *(Payment(old, request.stage, 0.0) for old in call.replaced)])
                 sent = self._now()
             async with asyncio.timeout(self._limits.timeout):
                 outcome = await self._connection.backend.send(call.request)
@@ -219,12 +219,6 @@ class CallQueue:
             if stop := self._health.saw_call(answer):
                 self._shared.stop(stop)
         return finished
-
-    async def _reserve(self, call: Call, key: str) -> None:
-        """Put the reservation on the disk: whatever a kill loses from now on is known to have been sent."""
-        request = call.request
-        reservation = Reservation(key, call.key, request.stage, request.model, request.endpoint, call.reserved)
-        await self._shared.save([reservation, *(Payment(old, request.stage, 0.0) for old in call.replaced)])
 
     def _pay(self, call: Call, key: str, outcome: Reply | AirgenError) -> None:
         """Settle the reservation of an attempt by what the server bills for it."""
@@ -335,19 +329,9 @@ class CallQueue:
         request = call.request
         logprobs = json.dumps([[list(pair) for pair in token] for token in reply.logprobs]) if reply.logprobs else ""
         return Answer(
-            key=call.key,
-            stage=request.stage,
-            model=request.model,
-            endpoint=request.endpoint,
-            text=storable(reply.text),
-            finish_reason=reply.finish_reason,
-            prompt_tokens=reply.prompt_tokens,
-            cached_tokens=reply.cached_tokens,
-            completion_tokens=reply.completion_tokens,
-            cost_usd=call.paid,
-            seconds=seconds,
-            logprobs=logprobs,
-        )
+            call.key, request.stage, request.model, request.endpoint, storable(reply.text), "", reply.finish_reason,
+            reply.prompt_tokens, reply.cached_tokens, reply.completion_tokens, call.paid, seconds, logprobs,
+        )  # fmt: skip
 
 
 def _duration(seconds: float) -> str:
@@ -360,13 +344,6 @@ def _duration(seconds: float) -> str:
 def _failure(call: Call, error: Retry | Refused, now: float) -> Answer:
     """The row of a failed call: the reason, and the server's message as its text."""
     request = call.request
-    return Answer(
-        key=call.key,
-        stage=request.stage,
-        model=request.model,
-        endpoint=request.endpoint,
-        text=storable(error.detail[:500]),
-        error=storable(error.reason),
-        cost_usd=call.paid,
-        seconds=now - call.began,
-    )
+    text, reason, seconds = storable(error.detail[:500]), storable(error.reason), now - call.began
+    where = (call.key, request.stage, request.model, request.endpoint)
+    return Answer(*where, text, reason, cost_usd=call.paid, seconds=seconds)

@@ -4,8 +4,6 @@ body = chat_body(request)                 # a dict for POST /chat/completions
 reply = chat_reply(body_of_the_answer)    # Reply; raises Refused, Retry
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math
@@ -145,6 +143,7 @@ def _reply(payload: Any, usage: Usage) -> Reply:
         raise Refused("content_filter", text)
     answer, written = split_thinking(text)
     thought += written
+    guess = -(-len(thought.encode("utf-8", "replace")) // 4)
     tokens, logprobs = _logprobs(choice.get("logprobs"))
     return Reply(
         text=answer,
@@ -153,14 +152,9 @@ def _reply(payload: Any, usage: Usage) -> Reply:
         cached_tokens=usage.cached_tokens,
         completion_tokens=usage.completion_tokens,
         logprobs=logprobs[first_of_answer(answer, tokens) :] if thought or usage.thinking_tokens else logprobs,
-        thinking_tokens=usage.thinking_tokens or _estimated(thought, usage.completion_tokens),
+        # Where the server does not count the thinking: about four bytes a token, and at most what was written.
+        thinking_tokens=usage.thinking_tokens or min(guess, usage.completion_tokens or guess),
     )
-
-
-def _estimated(thought: str, written: int) -> int:
-    """About how many tokens the thinking took, where the server does not say it: four bytes each, at most `written`."""
-    found = -(-len(thought.encode("utf-8", "replace")) // 4)
-    return min(found, written) if written else found
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
@@ -216,10 +210,7 @@ def masked(reply: Reply, mask: Callable[[str], str]) -> Reply:
     every = "\n".join(token for alternatives in reply.logprobs for token, _ in alternatives)
     clean = mask(spelled) == spelled and mask(every) == every
     return dataclasses.replace(
-        reply,
-        text=mask(reply.text),
-        finish_reason=mask(reply.finish_reason),
-        logprobs=reply.logprobs if clean else (),
+        reply, text=mask(reply.text), finish_reason=mask(reply.finish_reason), logprobs=reply.logprobs if clean else ()
     )
 
 

@@ -10,8 +10,6 @@ alternative is learnt: a parameter that only shapes the answer is left out, a st
 one, a system message goes into the first user message. Everything else stays an error, with the server's words.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field

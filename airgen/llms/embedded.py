@@ -13,8 +13,6 @@ prefixes of several prompts, for calls about different documents that take turns
 cannot end its message.
 """
 
-from __future__ import annotations
-
 import asyncio
 import http.client
 import importlib.util
@@ -108,7 +106,9 @@ class EmbeddedBackend(Backend):
         if importlib.util.find_spec("xllamacpp") is None:
             raise MissingExtra("the embedded LLM", "xllamacpp", "embedded")
         self.model, self._path = model, path
-        self._threads, self._context, self._slots = threads or _cores(), context, min(max(1, slots), 7) + 1
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        self._threads = threads or min(8, cores)  # with more, memory is the limit
+        self._context, self._slots = context, min(max(1, slots), 7) + 1
         self._workers = ThreadPoolExecutor(1, thread_name_prefix="airgen-llama")
         self._loading = asyncio.Lock()
         self._server: subprocess.Popen[str] | None = None
@@ -177,7 +177,10 @@ class EmbeddedBackend(Backend):
 
     def _align(self, tokens: list[int]) -> tuple[int, int]:
         """The slot to use, and how many of its tokens are kept: those in whole blocks that `tokens` begins with."""
-        kept = {slot: min(_common(held, tokens), len(tokens) - 1) // BLOCK * BLOCK for slot, held in self._held.items()}
+        kept = {}
+        for slot, held in self._held.items():
+            differ = (place for place, (one, other) in enumerate(zip(held, tokens, strict=False)) if one != other)
+            kept[slot] = min(next(differ, len(held)), len(tokens) - 1) // BLOCK * BLOCK
         slot = max(kept, key=lambda slot: kept[slot])  # among equals, the least recently used
         keep = kept[slot]
         if keep:
@@ -259,14 +262,6 @@ class EmbeddedBackend(Backend):
 _COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
 
-def _common(held: Sequence[int], wanted: Sequence[int]) -> int:
-    """The length of the common prefix."""
-    for i, (one, other) in enumerate(zip(held, wanted, strict=False)):
-        if one != other:
-            return i
-    return min(len(held), len(wanted))
-
-
 def _parameters(request: Request) -> dict[str, Any]:
     """The request's parameters under llama.cpp's names for text completions."""
     given = request.params
@@ -279,12 +274,6 @@ def _parameters(request: Request) -> dict[str, Any]:
     if request.schema is not None:
         body["json_schema"] = {**closed(request.schema), "x-guidance": _COMPACT}
     return body
-
-
-def _cores() -> int:
-    """Cores that this process may use, at most 8: with more, memory is the limit."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(8, cores))
 
 
 def _gguf(path: Path) -> Path:

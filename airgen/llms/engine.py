@@ -9,8 +9,6 @@ a server that is down and an endpoint that refuses for good each stop new calls 
 and saved.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections import defaultdict
@@ -19,10 +17,11 @@ from types import TracebackType
 from typing import Any
 
 from airgen.errors import AirgenError, SettingsError, Stopped
-from airgen.llms.base import AnswerStore, Backend, Request
+from airgen.llms.base import Backend, Request
 from airgen.llms.call_queue import GROUP, Call, CallQueue, Connection, Shared
 from airgen.llms.money import Budget, StageUsage, unknown_price
 from airgen.records import Answer
+from airgen.store import Store
 
 _LOG = logging.getLogger(__name__)
 
@@ -40,7 +39,7 @@ class Engine:
 
     def __init__(
         self,
-        store: AnswerStore,
+        store: Store,
         llms: Connection | Mapping[tuple[str, str], Connection],
         *,
         budget: Budget | None = None,
@@ -134,7 +133,7 @@ class Engine:
         for connection in self._connections:
             await connection.backend.close()
 
-    async def __aenter__(self) -> Engine:
+    async def __aenter__(self) -> "Engine":
         return self
 
     async def __aexit__(

@@ -12,8 +12,6 @@ test; Page, Continuous inspection schemes, Biometrika 1954). At the planned shar
 until a false stop is at least 1 / `FALSE_STOP` (Lorden, Annals of Mathematical Statistics 1971).
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence

@@ -8,8 +8,6 @@ The key is read from the environment and sent in one header. It is removed from 
 answers included.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import AsyncIterator, Mapping

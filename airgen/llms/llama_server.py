@@ -8,8 +8,6 @@ line of JSON, {"address"} or {"error"}. The process ends when its standard input
 one that started it. It imports nothing of airgen.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

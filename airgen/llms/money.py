@@ -11,14 +11,12 @@ downloaded, and equal versions give equal estimates. The budget reserves money b
 by the real cost afterwards.
 """
 
-from __future__ import annotations
-
 import difflib
 import functools
 import math
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -60,7 +58,7 @@ class Price:
         fresh = max(0, prompt_tokens - cached_tokens)
         return (fresh * self.input + cached_tokens * self.cached + completion_tokens * self.output) / 1e6
 
-    def halved(self) -> Price:
+    def halved(self) -> "Price":
         """The price through the Batch API, which is half."""
         return Price(self.input / 2, self.cached / 2, self.output / 2)
 
@@ -253,16 +251,6 @@ class StageUsage:
 
     def as_dict(self, now: float) -> dict[str, Any]:
         """Plain values, for the status file and `--json`."""
-        return {
-            "calls": self.calls,
-            "from_disk": self.from_disk,
-            "prompt_tokens": self.prompt_tokens,
-            "cached_tokens": self.cached_tokens,
-            "completion_tokens": self.completion_tokens,
-            "usd": round(self.usd, 6),
-            "failures": dict(sorted(self.failures.copy().items())),
-            "retries": dict(sorted(self.retries.copy().items())),
-            "in_flight": self.in_flight,
-            "waiting": self.waiting,
-            "rate": round(self.rate(now), 3),
-        }
+        counts = {one.name: getattr(self, one.name) for one in fields(self) if not one.name.startswith("_")}
+        by_reason = {name: dict(sorted(counts[name].copy().items())) for name in ("failures", "retries")}
+        return {**counts, **by_reason, "usd": round(self.usd, 6), "rate": round(self.rate(now), 3)}

@@ -9,8 +9,6 @@ aiohttp, because the transport of the `openai` package searches its whole pool a
 reached half of aiohttp's rate, at 256 a ninth (docs/notes/llm-engine.md, "Measured").
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import time
@@ -87,7 +85,7 @@ class OpenAISettings(LlmSettings):
         return value
 
     @model_validator(mode="after")
-    def _servers(self) -> OpenAISettings:
+    def _servers(self) -> "OpenAISettings":
         if isinstance(self.base_url, list):
             if not 1 <= len(set(self.base_url)) == len(self.base_url) <= MOST_SERVERS:
                 raise ValueError(f"base_url: a list names from 1 to {MOST_SERVERS} servers, each once")

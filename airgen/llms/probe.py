@@ -8,19 +8,18 @@ It asks as a judge does and as a generating stage does, so that the backend lear
 it found is kept in the job's folder, in `models.json`.
 """
 
-from __future__ import annotations
-
 import asyncio
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Field
 
 from airgen.errors import disk_error
+from airgen.kept import DAMAGE, kept_of, read_json, write_json
 from airgen.keys import content_key
 from airgen.llms.answers import parse_answer
 from airgen.llms.base import Llm, Message, Request
@@ -34,7 +33,6 @@ STAGE = "probe"
 MANY, TOGETHER = 1.5, 2.0  # gain of two calls at a time that shows that the server works on many; the ideal
 
 _FILE = "models.json"
-_LARGEST = 1 << 20  # bytes
 _OF_THE_KEY = {"base_url", "query"}  # settings that change no answer, but may lead to another server
 
 _WRITER = "You write test data."
@@ -50,6 +48,9 @@ _SCHEMA: Mapping[str, Any] = {
 }
 
 
+Figure = Annotated[float, Field(ge=0, lt=1e9)]
+
+
 @dataclass(frozen=True)
 class ModelProfile:
     """What the probe found.
@@ -62,12 +63,12 @@ class ModelProfile:
     """
 
     known: dict[str, Any] = field(default_factory=dict)
-    tokens: float = 1.0
-    thinking: float = 0.0
-    latency: float = 0.0
-    read: float = 0.0
-    write: float = 0.0
-    together: float | None = None
+    tokens: Figure = 1.0
+    thinking: Figure = 0.0
+    latency: Figure = 0.0
+    read: Figure = 0.0
+    write: Figure = 0.0
+    together: Figure | None = None
     problems: list[str] = field(default_factory=list)
     unusable: str = ""
     tried: int = 0
@@ -80,22 +81,6 @@ class ModelProfile:
         alone = calls * self.latency + prompt_tokens * self.read + completion_tokens * self.write
         gain = MANY if self.together is None else self.together
         return alone / max(1.0, min(float(workers), calls) if gain >= MANY else min(gain, float(workers)))
-
-    def as_dict(self) -> dict[str, Any]:
-        """JSON values."""
-        return asdict(self)
-
-    @classmethod
-    def of(cls, value: Mapping[str, Any]) -> ModelProfile:
-        """The profile that `as_dict` gave. Raises ValueError for anything else."""
-        found: dict[str, Any] = {one.name: value.get(one.name) for one in fields(cls)}
-        numbers = [found[name] for name in ("tokens", "thinking", "latency", "read", "write", "together")]
-        good = all(one is None or (type(one) in (int, float) and 0 <= one < 1e9) for one in numbers)
-        if not good or None in numbers[:5] or not isinstance(found["known"], dict):
-            raise ValueError("not a profile")
-        found["problems"] = [str(line) for line in found["problems"] or ()]
-        found["unusable"], found["tried"] = str(found["unusable"] or ""), int(found["tried"] or 0)
-        return cls(**found)
 
     def about(self) -> str:
         """What it found, in one line."""
@@ -192,8 +177,8 @@ def read_profiles(folder: Path, llms: Iterable[LlmSettings]) -> dict[tuple[str, 
     found = {}
     for llm in llms:
         try:
-            found[llm.endpoint, llm.model] = ModelProfile.of(kept[_key(llm)])
-        except (KeyError, ValueError, TypeError, AttributeError):
+            found[llm.endpoint, llm.model] = kept_of(ModelProfile, kept[_key(llm)])
+        except DAMAGE:
             continue  # not probed, or not a file of this version: the model is probed again
     return found
 
@@ -201,11 +186,8 @@ def read_profiles(folder: Path, llms: Iterable[LlmSettings]) -> dict[tuple[str, 
 def save_profile(folder: Path, llm: LlmSettings, profile: ModelProfile) -> None:
     """Keep a profile. Raises AirgenError where the disk does not take it."""
     path = folder / _FILE
-    text = json.dumps({**_read(path), _key(llm): profile.as_dict()}, indent=1)
-    beside = path.with_suffix(".tmp")
     try:
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(path)
+        write_json(path, {**_read(path), _key(llm): profile})
     except OSError as error:
         raise disk_error(error) from error
 
@@ -217,8 +199,6 @@ def _key(llm: LlmSettings) -> str:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        with path.open("rb") as file:
-            value = json.loads(file.read(_LARGEST))
-    except (OSError, ValueError, RecursionError):
+        return read_json(path)
+    except DAMAGE:
         return {}
-    return value if isinstance(value, dict) else {}

@@ -6,8 +6,6 @@
 Both are arithmetic over a clock that the caller passes in, so tests can simulate time.
 """
 
-from __future__ import annotations
-
 import math
 
 from airgen.llms.base import ServerLimits

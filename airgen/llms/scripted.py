@@ -7,8 +7,6 @@ An answer depends on the request alone, so order, concurrency and resume change 
 rule. The functions here read a prompt and choose words of its document, so that retrieval finds it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import math
@@ -104,7 +102,9 @@ class ScriptedBackend(Backend):
             prompt_tokens=prompt,
             cached_tokens=0,
             completion_tokens=len(text) // 4 + 1,
-            logprobs=_yes_no(text) if request.params.get("logprobs") else (),
+            logprobs=[[(text, math.log(0.9)), ("No" if text == "Yes" else "Yes", math.log(0.1))]]
+            if request.params.get("logprobs")
+            else (),
         )
 
     def _fault(self, request: Request) -> str:
@@ -175,12 +175,6 @@ def overlap(request: Request) -> float:
 def _echo(request: Request) -> str:
     words = " ".join(keywords(last_block(request), 8, rng("echo", request.key)))
     return json.dumps(dict.fromkeys(request.schema["required"], words)) if request.schema else words
-
-
-def _yes_no(text: str) -> Sequence[Sequence[tuple[str, float]]]:
-    """Log-probabilities of the first token: 0.9 for the answer, 0.1 for its opposite."""
-    other = "No" if text == "Yes" else "Yes"
-    return [[(text, math.log(0.9)), (other, math.log(0.1))]]
 
 
 # -- faults ----------------------------------------------------------------------------------------------------

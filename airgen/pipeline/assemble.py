@@ -1,17 +1,14 @@
-"""From decisions to a dataset: the finished queries, corpus and qrels as `airgen.dataset` takes them.
+"""From decisions to a dataset, in three steps: labels, queries, and what is in the corpus.
 
 Documents and models may give control characters and escape sequences: they do not enter the dataset.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from airgen.corpus.cleaning.filters import normalise, normalise_line
-from airgen.corpus.settings import CorpusSettings
 from airgen.dataset.content import (
     ANSWERED,
     UNSURE,
@@ -25,19 +22,23 @@ from airgen.dataset.content import (
     QrelRow,
     QueryRow,
 )
+from airgen.dataset.manifest import Manifest
+from airgen.dataset.write import write_dataset
 from airgen.errors import DatasetError, UsageError
-from airgen.evaluation.systems import model_name
+from airgen.evaluation.systems import load_systems, model_name
 from airgen.languages import language_name
 from airgen.pipeline.control.judge import NEED, judge_kind
-from airgen.pipeline.control.quality_control import mined_by_query
+from airgen.pipeline.control.judgments import DECISIONS, mined_by_query
+from airgen.pipeline.control.recall import systems_path
 from airgen.pipeline.export_rules import HeldOut, HouseStyle, PublicIds, hold_out, saturated_queries
 from airgen.pipeline.funnel import funnel
 from airgen.pipeline.generate import Accepted, judged_away
+from airgen.pipeline.job import Job
+from airgen.pipeline.refresh import next_version
 from airgen.pipeline.stage import Lineage, Plan, stage_prompt
-from airgen.pipeline.stages import Flow
-from airgen.prompts import Prompt, PromptSet
+from airgen.prompts import Prompt
 from airgen.records import Character, Decision, HardNegative, Passage, ReferenceAnswer, Scenario
-from airgen.settings import Pipeline
+from airgen.settings import Pipeline, pipeline_text
 from airgen.settings.base import Spec
 from airgen.store import Store
 from airgen.text.display import plain_text
@@ -45,128 +46,162 @@ from airgen.text.tokens import load_tokenizer
 
 ABLATIONS = ("control", "correction", "negatives", "rewrite")
 
-
-@dataclass(frozen=True)
-class Source:
-    """What a dataset is assembled from: the settings of a job, its stages, and the plan of its rows.
-
-    `seed` is the number that samples were drawn with, None if they were drawn with a secret. Relative paths of the
-    pipeline start at `folder`. `systems` are the names of the user's own systems in the recall.
-    """
-
-    pipeline: Pipeline
-    corpus: CorpusSettings
-    prompts: PromptSet
-    flow: Flow
-    plan: Plan
-    pipeline_yaml: str
-    ids: PublicIds
-    seed: int | None
-    folder: Path
-    systems: Sequence[str] = ()
+Labels = Mapping[str, Sequence[Decision]]
+"""Decisions by the key of the final query."""
 
 
-def assemble(store: Store, source: Source, accepted: Accepted, without: Collection[str] = ()) -> DatasetContent:
-    """The content of the dataset.
+def export_dataset(job: Job, store: Store, accepted: Accepted, out: Path, without: Collection[str] = ()) -> Manifest:
+    """Write the dataset of the rows that are in the work database.
 
     `without` leaves out quality control or the hard negatives, for the ablations of the paper's Table 5, at no further
     cost. Without `control`, all candidates are there, those that were judged bad, too; without `correction` only the
     accepted ones, and the labels that generation gave them. Without `rewrite`, queries have their original text and
-    the labels of the rewritten one. Raises DatasetError where no query is left.
+    the labels of the rewritten one. Raises DatasetError where no query is left, UsageError where quality control has
+    not run with these settings.
     """
-    pipeline, plan = source.pipeline, source.plan
-    decisions: dict[str, list[Decision]] = {}
-    for row in store.made(Decision, plan.get("decision", ""), accepted.keys):
-        decisions.setdefault(row.parent, []).append(row)
-    uncorrected = [name for name in ("control", "correction") if name in without]
-    if uncorrected and pipeline.queries is not None:
-        raise UsageError(f"--without {uncorrected[0]}: the labels of your own queries come from quality control alone")
-    judged = decisions
-    if uncorrected:
-        decisions = {one.final.key: _undecided(one) for one in accepted.lineages}
-    ids, tokenizer = source.ids, load_tokenizer(source.corpus.tokenizer, pipeline.language)
-    every, steps = accepted, []
-    # Votes drop a query whose own document they do not find.
-    fallen = {row.parent for rows in decisions.values() for row in rows if row.action == "drop_query"}
-    accepted = replace(every, lineages=[one for one in every.lineages if one.final.key not in fallen])
-    if pipeline.export.drop_saturated is not None:
-        dropped = saturated_queries(store, plan, decisions, pipeline.export.drop_saturated)
-        accepted = replace(accepted, lineages=[one for one in accepted.lineages if one.final.key not in dropped])
-        if dropped and not accepted.lineages:
-            raise DatasetError(
-                f"all {len(dropped)} queries are saturated: raise export.drop_saturated, or leave it out"
-            )
-        counts = (len(every.lineages) - len(fallen), len(accepted.lineages))
-        steps = [FunnelStep("queries with room", *counts, {"saturated": counts[0] - counts[1]} if dropped else {})]
-    if "control" in without:
-        bad = judged_away(every, pipeline.target)
-        decisions |= {one.final.key: _undecided(one) for one in bad}
-        accepted = replace(accepted, lineages=[*accepted.lineages, *bad])
-    held = _held_out(every, judged, pipeline)
+    plan = job.plan(store)
+    if DECISIONS.name not in plan:
+        raise UsageError(f"{job.path}: quality control has not run with these settings: run `airgen run` first")
+    content = assemble(job, store, plan, accepted, without)
+    if out == job.dataset and not without:
+        content = next_version(store, plan["corpus"], content, out)
+    return write_dataset(out, content)
+
+
+def assemble(job: Job, store: Store, plan: Plan, every: Accepted, without: Collection[str]) -> DatasetContent:
+    """The content of the dataset; `every` are the queries that generation accepted."""
+    pipeline, ids = job.pipeline, job.ids
+    judged: dict[str, list[Decision]] = {}
+    for row in store.made(Decision, plan["decision"], every.keys):
+        judged.setdefault(row.parent, []).append(row)
+    labels = _labels(pipeline, every, judged, without)
+    lineages, steps = _queries(store, pipeline, plan, every, labels, without)
+    held = _held_out(pipeline, every, judged)
+    answered = [one for one in lineages if one.final.key not in held.queries]
     if held.queries:
-        answered = sum(one.final.key not in held.queries for one in accepted.lineages)
-        lost = len(accepted.lineages) - answered
+        lost = len(lineages) - len(answered)
         reasons = {"their relevant passages were taken out": lost} if lost else {}
-        steps.append(FunnelStep("queries with an answer", len(accepted.lineages), answered, reasons))
-    queries = list(_queries(ids, accepted, decisions, held, original="rewrite" in without))
-    if pipeline.queries is not None and not any(row.metadata[ANSWERED] for row in queries):
+        steps.append(FunnelStep("queries with an answer", len(lineages), len(answered), reasons))
+    rows = list(_query_rows(ids, lineages, labels, held, original="rewrite" in without))
+    if pipeline.queries is not None and not any(row.metadata[ANSWERED] for row in rows):
         raise DatasetError(
-            f"none of the {len(queries)} queries has a relevant passage: look at some with `airgen show`, and try "
+            f"none of the {len(rows)} queries has a relevant passage: look at some with `airgen show`, and try "
             "another judge, or more retrievers (control.pools)"
         )
-    generated = {one.id for lineage in accepted.lineages for one in lineage.hard_negatives}
-    made = {one.id for lineage in every.lineages for one in lineage.hard_negatives}
-    kept = {row.id for rows in decisions.values() for row in rows if row.action == "keep_negative"}
-    removed = {row.id for rows in decisions.values() for row in rows if row.action == "drop_negative"}
-    left = [lineage for lineage in every.lineages if lineage.final.key in fallen]
-    kept |= {one.id for lineage in left for one in lineage.hard_negatives} - removed  # they stay, unlabelled
-    mined = {} if without else mined_by_query(store, plan, accepted.keys)  # quality control chose them
-    kept |= {row.id for rows in decisions.values() for row in rows if row.action == "unsure"} & generated
-    kept -= held.passages
-    accepted = replace(accepted, lineages=[one for one in accepted.lineages if one.final.key not in held.queries])
+    negatives = _negatives(every, lineages, labels) - held.passages
     if "negatives" in without:
         # A negative that was generated for one query may have become another's positive: it goes, too.
-        kept = set()
-        decisions = {key: [row for row in rows if row.id not in generated] for key, rows in decisions.items()}
-    gone = {ids.document(one) for one in held.passages}
+        negatives, generated = set(), _negatives_of(lineages)
+        labels = {key: [row for row in of if row.id not in generated] for key, of in labels.items()}
+    there = _There(_negatives_of(every.lineages), negatives, held.passages)
+    mined = {} if without else mined_by_query(store, plan, [one.final.key for one in lineages])
+    tokenizer, unsure = load_tokenizer(job.corpus.tokenizer, pipeline.language), pipeline.control.judge.unsure
+    own = pipeline.control.systems
+    systems = [] if own is None else [one.name for one in load_systems(systems_path(own, job.path.parent))]
+    decisions = [row for of in labels.values() for row in of]
     return DatasetContent(
-        info=_info(source),
-        corpus=_corpus(store, plan, every, kept, held, ids),  # a dropped query's negatives stay, unlabelled
-        queries=queries,
-        qrels=[row for row in _qrels(accepted, decisions, kept, mined, made, ids) if row.document not in gone],
-        provenance=provenance(pipeline, source.prompts, source.flow, source.folder, source.systems),
-        funnel=[*funnel(store, source.flow, plan, every, [row for rows in decisions.values() for row in rows]), *steps],
-        pipeline_yaml=source.pipeline_yaml,
+        info=_info(job),
+        corpus=_corpus(store, plan, every, there, ids),  # a dropped query's negatives stay, unlabelled
+        queries=rows,
+        qrels=list(_qrels(pipeline, answered, labels, mined, there, ids)),
+        provenance=provenance(job, systems),
+        funnel=[*funnel(store, job.flow, plan, every, decisions), *steps],
+        pipeline_yaml=pipeline_text(job.path),
         secret=ids.secret,
-        lineage=list(_lineage(accepted, mined, ids)),
-        answers=list(_answers(accepted, ids)),
-        parents=_parents(store, plan, held, ids) if source.corpus.chunk is not None and pipeline.task == "qa" else (),
+        lineage=list(_lineage(answered, mined, ids)),
+        answers=list(_answers(answered, ids)),
+        parents=_parents(store, plan, there, ids) if job.corpus.chunk is not None and pipeline.task == "qa" else (),
         count_tokens=lambda text: tokenizer.count([text])[0],
-        notes={UNSURE: list(pipeline.control.judge.unsure)} if pipeline.control.judge.unsure else {},
+        notes={UNSURE: list(unsure)} if unsure else {},
     )
 
 
-def _info(source: Source) -> DatasetInfo:
-    pipeline, corpus = source.pipeline, source.corpus
+def _labels(pipeline: Pipeline, every: Accepted, judged: Labels, without: Collection[str]) -> Labels:
+    """The labels, or those that generation alone gives: a query's source is positive, its negatives are not."""
+    uncorrected = [name for name in ("control", "correction") if name in without]
+    if not uncorrected:
+        return judged
+    if pipeline.queries is not None:
+        raise UsageError(f"--without {uncorrected[0]}: the labels of your own queries come from quality control alone")
+    found = {}
+    for one in [*every.lineages, *(judged_away(every, pipeline.target) if "control" in without else ())]:
+        key, (source, *further) = one.final.key, one.sources
+        actions = [(source.id, "keep_query"), *((more.id, "add_positive") for more in further)]
+        actions += [(negative.id, "keep_negative") for negative in one.hard_negatives]
+        found[key] = [Decision("", key, "", 0, id_, action, "no control") for id_, action in actions]
+    return found
+
+
+def _queries(
+    store: Store, pipeline: Pipeline, plan: Plan, every: Accepted, labels: Labels, without: Collection[str]
+) -> tuple[list[Lineage], list[FunnelStep]]:
+    """The queries: neither dropped by votes, which did not find their document, nor saturated; and the last steps."""
+    fallen = _of_action(labels, "drop_query", "parent")
+    left, steps = [one for one in every.lineages if one.final.key not in fallen], []
+    if pipeline.export.drop_saturated is not None:
+        dropped = saturated_queries(store, plan, labels, pipeline.export.drop_saturated)
+        room = [one for one in left if one.final.key not in dropped]
+        if dropped and not room:
+            raise DatasetError(
+                f"all {len(dropped)} queries are saturated: raise export.drop_saturated, or leave it out"
+            )
+        reasons = {"saturated": len(left) - len(room)} if dropped else {}
+        steps, left = [FunnelStep("queries with room", len(left), len(room), reasons)], room
+    return [*left, *(judged_away(every, pipeline.target) if "control" in without else ())], steps
+
+
+def _held_out(pipeline: Pipeline, every: Accepted, judged: Labels) -> HeldOut:
+    """The queries whose answers are left out, the same ones in every ablation. One's own queries keep theirs."""
+    if not pipeline.generation.unanswerable or pipeline.queries is not None:
+        return HeldOut()
+    fallen = _of_action(judged, "drop_query", "parent")
+    left = [one for one in every.lineages if one.final.key not in fallen]
+    others = [one for one in every.lineages if one.final.key in fallen]
+    return hold_out(left, judged, pipeline.generation.unanswerable, others)
+
+
+def _negatives(every: Accepted, lineages: Sequence[Lineage], labels: Labels) -> set[str]:
+    """The generated passages that stay: as negatives, without a label, or because their query alone was dropped."""
+    fallen = _of_action(labels, "drop_query", "parent")
+    unlabelled = _negatives_of([one for one in every.lineages if one.final.key in fallen])
+    unsure = _of_action(labels, "unsure", "id") & _negatives_of(lineages)
+    return _of_action(labels, "keep_negative", "id") | (unlabelled - _of_action(labels, "drop_negative", "id")) | unsure
+
+
+def _of_action(labels: Labels, action: str, of: str) -> set[str]:
+    return {getattr(row, of) for rows in labels.values() for row in rows if row.action == action}
+
+
+def _negatives_of(lineages: Iterable[Lineage]) -> set[str]:
+    return {one.id for lineage in lineages for one in lineage.hard_negatives}
+
+
+@dataclass(frozen=True)
+class _There:
+    """What the corpus of the dataset has: all passages but those `held`, and of the generated ones those `kept`."""
+
+    generated: Collection[str]
+    kept: Collection[str]
+    held: Collection[str]
+
+    def __contains__(self, id_: str) -> bool:
+        return id_ not in self.held and (id_ in self.kept or id_ not in self.generated)
+
+
+def _info(job: Job) -> DatasetInfo:
+    pipeline, corpus, more = job.pipeline, job.corpus, dict[str, Any]()
+    if pipeline.cross_lingual:
+        asked, found = language_name(pipeline.query_language), language_name(pipeline.language)
+        more["languages"] = (pipeline.language, pipeline.query_language)
+        more["description"] = f"Cross-lingual retrieval: queries in {asked}, documents in {found}."
     return DatasetInfo(
         name=pipeline.name, task=pipeline.task, domain=pipeline.domain, language=pipeline.language,
         source_licence=corpus.licence, labels_licence=pipeline.export.licence, version=pipeline.export.version,
-        seed=source.seed, splits=dict(pipeline.export.splits),
-        source=corpus.source,
-        relevant_from=pipeline.control.judge.relevant_from, tokenizer=corpus.tokenizer,
-        levels=_levels(pipeline), **_two_languages(pipeline),
+        seed=None if pipeline.export.secret or pipeline.seed == "secret" else pipeline.seed,
+        splits=dict(pipeline.export.splits), source=corpus.source,
+        relevant_from=pipeline.control.judge.relevant_from, tokenizer=corpus.tokenizer, levels=_levels(pipeline),
+        **more,
     )  # fmt: skip
-
-
-def _two_languages(pipeline: Pipeline) -> dict[str, Any]:
-    """What the dataset says of itself where its queries are in another language than its corpus."""
-    if not pipeline.cross_lingual:
-        return {}
-    asked, found = language_name(pipeline.query_language), language_name(pipeline.language)
-    return {
-        "languages": (pipeline.language, pipeline.query_language),
-        "description": f"Cross-lingual retrieval: queries in {asked}, documents in {found}.",
-    }
 
 
 def _levels(pipeline: Pipeline) -> dict[int, str]:
@@ -187,40 +222,14 @@ def _levels(pipeline: Pipeline) -> dict[int, str]:
     }
 
 
-def _held_out(every: Accepted, decisions: Mapping[str, Sequence[Decision]], pipeline: Pipeline) -> HeldOut:
-    """The queries whose answers are left out, the same ones in every ablation. One's own queries keep theirs."""
-    if not pipeline.generation.unanswerable or pipeline.queries is not None:
-        return HeldOut()
-    fallen = {row.parent for rows in decisions.values() for row in rows if row.action == "drop_query"}
-    left = [one for one in every.lineages if one.final.key not in fallen]
-    others = [one for one in every.lineages if one.final.key in fallen]
-    return hold_out(left, decisions, pipeline.generation.unanswerable, others)
-
-
-def _corpus(
-    store: Store, plan: Plan, accepted: Accepted, kept: Collection[str], held: HeldOut, ids: PublicIds
-) -> Iterator[CorpusRow]:
+def _corpus(store: Store, plan: Plan, every: Accepted, there: _There, ids: PublicIds) -> Iterator[CorpusRow]:
     style = HouseStyle()
     for passage in store.passages(plan["corpus"]):
         style.see(passage.title, passage.text)
-        if passage.id in held.passages:
-            continue
-        yield CorpusRow(ids.document(passage.id), plain_text(passage.title), plain_text(passage.text))
-    negatives = {
-        one.id: (lineage.passage, one)
-        for lineage in accepted.lineages
-        for one in lineage.hard_negatives
-        if one.id in kept
-    }
-    yield from _generated([row for _, row in sorted(negatives.items())], ids.document, style)
-
-
-def _parents(store: Store, plan: Plan, held: HeldOut, ids: PublicIds) -> Iterator[ParentRow]:
-    """The documents that passages are chunks of, and where they stand there."""
-    for passage in store.passages(plan["corpus"]):
-        if passage.id in held.passages:
-            continue
-        yield ParentRow(ids.document(passage.id), ids.document(passage.document), passage.start, passage.end)
+        if passage.id in there:
+            yield CorpusRow(ids.document(passage.id), plain_text(passage.title), plain_text(passage.text))
+    written = {one.id: (lineage.passage, one) for lineage in every.lineages for one in lineage.hard_negatives}
+    yield from _generated([row for id_, row in sorted(written.items()) if id_ in there.kept], ids.document, style)
 
 
 def _generated(
@@ -235,12 +244,19 @@ def _generated(
         yield CorpusRow(name_of(one.id), plain_text(title), plain_text(text))
 
 
-def _queries(
-    ids: PublicIds, accepted: Accepted, decisions: Mapping[str, Sequence[Decision]], held: HeldOut, *, original: bool
+def _parents(store: Store, plan: Plan, there: _There, ids: PublicIds) -> Iterator[ParentRow]:
+    """The documents that passages are chunks of, and where they stand there."""
+    for passage in store.passages(plan["corpus"]):
+        if passage.id in there:
+            yield ParentRow(ids.document(passage.id), ids.document(passage.document), passage.start, passage.end)
+
+
+def _query_rows(
+    ids: PublicIds, lineages: Sequence[Lineage], labels: Labels, held: HeldOut, *, original: bool
 ) -> Iterator[QueryRow]:
-    for lineage in accepted.lineages:
+    for lineage in lineages:
         if lineage.own is not None:
-            judged = decisions.get(lineage.final.key, ())
+            judged = labels.get(lineage.final.key, ())
             answered = any(row.action == "add_positive" for row in judged)
             facts = {"count": lineage.own.count, ANSWERED: answered, "judged": len(judged)}
             yield QueryRow(ids.query(lineage), plain_text(lineage.own.text), ids.split(lineage), facts)
@@ -262,49 +278,41 @@ def _queries(
         yield QueryRow(ids.query(lineage), plain_text(text), ids.split(lineage), metadata)
 
 
-def _undecided(lineage: Lineage) -> list[Decision]:
-    """What generation alone says: the source is positive, the generated negatives are not."""
-    final = lineage.final
-    rows = [Decision("", final.key, "", 0, lineage.passage.id, "keep_query", "no control")]
-    rows += [Decision("", final.key, "", 0, one.id, "add_positive", "no control") for one in lineage.sources[1:]]
-    rows += [Decision("", final.key, "", 0, one.id, "keep_negative", "no control") for one in lineage.hard_negatives]
-    return rows
-
-
 def _qrels(
-    accepted: Accepted,
-    decisions: dict[str, list[Decision]],
-    kept: Collection[str],
+    pipeline: Pipeline,
+    lineages: Sequence[Lineage],
+    labels: Labels,
     mined: Mapping[str, Sequence[HardNegative]],
-    made: Collection[str],
+    there: _There,
     ids: PublicIds,
 ) -> Iterator[QrelRow]:
-    zeros = ids.pipeline.control.judge.unsure is not None
-    for lineage in accepted.lineages:
-        chosen = {one.id for one in mined.get(lineage.final.key, ())}
-        judged = {row.id: row for row in decisions.get(lineage.final.key, ())}
+    # Where there is a third label, what was judged not relevant is told from what was not judged.
+    zeros = pipeline.control.judge.unsure is not None
+    for lineage in lineages:
+        judged = {row.id: row for row in labels.get(lineage.final.key, ()) if row.id not in there.held}
         if lineage.own is not None and not any(row.action == "add_positive" for row in judged.values()):
             continue  # nothing answers it: its mark says so, and no average counts it
-        for negative in mined.get(lineage.final.key, ()):
-            found = judged.get(negative.id)
-            level, gain = (found.level, found.probability) if found else (None, None)
-            yield QrelRow(ids.query(lineage), ids.document(negative.id), 0, level, gain)
+        query = ids.query(lineage)
+        chosen = [one.id for one in mined.get(lineage.final.key, ()) if one.id not in there.held]
+        for id_ in chosen:
+            level, gain = (judged[id_].level, judged[id_].probability) if id_ in judged else (None, None)
+            yield QrelRow(query, ids.document(id_), 0, level, gain)
         for row in judged.values():
+            label = (query, ids.document(row.id))
+            negative = row.action == "add_negative" or (row.action == "keep_negative" and row.id in there.kept)
+            if zeros and row.action == "ignore" and row.level is not None:
+                negative = row.id in there and row.id not in chosen
             if row.action in ("keep_query", "add_positive"):
-                yield QrelRow(ids.query(lineage), ids.document(row.id), 1, row.level, row.probability)
-            elif zeros and row.action == "ignore" and row.level is not None and (row.id in kept or row.id not in made):
-                # Where there is a third label, what was judged not relevant is told from what was not judged.
-                if row.id not in chosen:
-                    yield QrelRow(ids.query(lineage), ids.document(row.id), 0, row.level, row.probability)
-            elif row.action == "unsure" and (row.id in kept or row.id not in made):
-                yield QrelRow(ids.query(lineage), ids.document(row.id), 0, row.level, row.probability, unsure=True)
-            elif row.action == "add_negative" or (row.action == "keep_negative" and row.id in kept):
-                yield QrelRow(ids.query(lineage), ids.document(row.id), 0, row.level, row.probability)
+                yield QrelRow(*label, 1, row.level, row.probability)
+            elif row.action == "unsure" and row.id in there:
+                yield QrelRow(*label, 0, row.level, row.probability, unsure=True)
+            elif negative:
+                yield QrelRow(*label, 0, row.level, row.probability)
 
 
-def _answers(accepted: Accepted, ids: PublicIds) -> Iterator[AnswerRow]:
+def _answers(lineages: Sequence[Lineage], ids: PublicIds) -> Iterator[AnswerRow]:
     """Reference answers with their place in the text as it is exported."""
-    for lineage in accepted.lineages:
+    for lineage in lineages:
         for row in lineage.every(ReferenceAnswer):
             source = next(one for one in lineage.sources if row.quote in plain_text(one.text))
             start = plain_text(source.text).index(row.quote)
@@ -314,19 +322,10 @@ def _answers(accepted: Accepted, ids: PublicIds) -> Iterator[AnswerRow]:
             )  # fmt: skip
 
 
-def provenance(
-    pipeline: Pipeline,
-    prompts: PromptSet,
-    flow: Flow,
-    folder: Path,
-    systems: Sequence[str] = (),
-) -> list[ModelUse]:
-    """The models that a pipeline uses, what for, and with which prompts.
-
-    `systems` are the user's own in the recall. Classes of the user's are looked up in `folder`.
-    """
-    uses = []
-    for stage in flow.every:
+def provenance(job: Job, systems: Sequence[str] = ()) -> list[ModelUse]:
+    """The models that a job uses, what for, and with which prompts. `systems` are the user's own in the recall."""
+    pipeline, prompts, folder, uses = job.pipeline, job.prompts, job.folder, []
+    for stage in job.flow.every:
         if stage.prompt is not None and stage.asks(pipeline):
             prompt = stage_prompt(pipeline, prompts, stage.prompt(pipeline))
             uses.append(ModelUse(stage.name.replace("_", " "), pipeline.llm.model, prompt.name, _version(prompt)))
@@ -364,9 +363,9 @@ def _model_name(model: str | dict[str, Any]) -> str:
 
 
 def _lineage(
-    accepted: Accepted, mined: Mapping[str, Sequence[HardNegative]], ids: PublicIds
+    lineages: Sequence[Lineage], mined: Mapping[str, Sequence[HardNegative]], ids: PublicIds
 ) -> Iterator[dict[str, Any]]:
-    for lineage in accepted.lineages:
+    for lineage in lineages:
         assert lineage.query is not None
         if lineage.own is not None:
             continue  # no document stands behind it

@@ -5,11 +5,9 @@ and how many samples are accepted is taken from the job's own answers where ther
 stage declares.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -39,6 +37,12 @@ NEED_TOKENS = 60  # of a query's description and narrative
 # (default), there and on three collections with the embedded one (small); so were the stages' costs.
 PASSED = {"default": 1.0, "small": 0.75}
 ACCEPTED = {"default": 0.75, "small": 0.6}
+
+
+def known_sum(values: Iterable[float | None]) -> float | None:
+    """The sum, or None where one value is unknown."""
+    found = list(values)
+    return None if None in found else math.fsum(one or 0.0 for one in found)
 
 
 @dataclass(frozen=True)
@@ -71,14 +75,12 @@ class Estimate:
     @property
     def usd(self) -> float | None:
         """The sum, or None where a price is unknown."""
-        costs = [stage.usd for stage in self.stages]
-        return None if any(cost is None for cost in costs) else sum(cost or 0.0 for cost in costs)
+        return known_sum(stage.usd for stage in self.stages)
 
     @property
     def seconds(self) -> float | None:
         """How long all calls take; None where a model was not probed. Retrieval and re-ranking are not in it."""
-        times = [stage.seconds for stage in self.stages]
-        return None if any(time is None for time in times) else sum(time or 0.0 for time in times)
+        return known_sum(stage.seconds for stage in self.stages)
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,10 @@ def estimate(job: Job, tokens: int | None = None, budget_usd: float | None = Non
     """
     pipeline = job.pipeline
     wanted = 1 if pipeline.queries is not None else math.ceil(pipeline.target / pipeline.generation.queries_per_passage)
-    passages, few = ([_of_length(tokens)], None) if tokens is not None else _first_passages(job, wanted)
+    if tokens is not None:  # the word ` the` is one token
+        passages, few = [Passage("", "", 0, " the" * tokens, tokens=tokens)], None
+    else:
+        passages, few = _first_passages(job, wanted)
     inputs = [{"character": "", "scenario": "", **stand_ins(job, passage)} for passage in passages]
     seen, family = _observed(job), pipeline.generation.prompts
     own = None if pipeline.queries is None else queries_of(pipeline, job.corpus, job.folder)
@@ -116,7 +121,12 @@ def estimate(job: Job, tokens: int | None = None, budget_usd: float | None = Non
         expected = Expected(pipeline, 0, len(own))
     profiles = read_profiles(job.directory, pipeline.llms.values())
     stages: list[StageEstimate] = []
-    warnings = [_few(len(passages))] if tokens is None and len(passages) < FEW else []
+    warnings = []
+    if tokens is None and (count := len(passages)) < FEW:
+        warnings.append(
+            f"the corpus has only {count} passage{'s' if count > 1 else ''}, so every system will find the right one: "
+            "add documents, or cut them (`chunk` in the corpus YAML)"
+        )
     for work in _work(job, expected, seen):
         calls = round(work.pieces * work.tries)
         mean = statistics.fmean(count_messages(work.prompt.render(**values)) for values in inputs)
@@ -158,20 +168,6 @@ def _first_passages(job: Job, wanted: int) -> tuple[list[Passage], int | None]:
     count = len(passages) + sum(1 for _ in islice(found, max(0, wanted - len(passages))))
     count = min(count, job.corpus.limit or count)
     return passages, count if count < wanted else None
-
-
-def _of_length(tokens: int) -> Passage:
-    """A passage of this length; the word ` the` is one token."""
-    text = " the" * tokens
-    return Passage("", "", 0, text, "", "", 0, len(text), tokens)
-
-
-def _few(count: int) -> str:
-    one = count == 1
-    return (
-        f"the corpus has {'only 1 passage' if one else f'only {count} passages'}, so every system will find the right "
-        "one: add documents, or cut them (`chunk` in the corpus YAML)"
-    )
 
 
 def estimate_judgments(pipeline: Pipeline, prompts: PromptSet, pairs: Sequence[tuple[str, str]]) -> Estimate:
@@ -253,6 +249,13 @@ def _observed(job: Job) -> dict[str, float]:
     return found
 
 
+def token_sums(stages: Sequence[StageEstimate]) -> tuple[int, int, int]:
+    """Calls, prompt tokens and completion tokens of several stages."""
+    rows = [(one.calls, one.prompt_tokens, one.completion_tokens) for one in stages]
+    calls, read, wrote = (sum(column) for column in zip((0, 0, 0), *rows, strict=True))
+    return calls, read, wrote
+
+
 def estimate_lines(job: Job, found: Estimate) -> list[str]:
     """For a terminal: calls, tokens and money of each stage, and of all."""
     if job.pipeline.queries is not None:
@@ -264,14 +267,12 @@ def estimate_lines(job: Job, found: Estimate) -> list[str]:
         money = "unknown" if usd is None else f"{usd:.4f}"
         return f"  {name:<14}{calls:>9,}{read:>13,}{wrote:>13,}{money:>10}"
 
-    rows = [(one.calls, one.prompt_tokens, one.completion_tokens) for one in found.stages]
     lines = [
         f"{job.pipeline.name}: {head}",
         f"  {'stage':<14}{'calls':>9}{'tokens in':>13}{'tokens out':>13}{'USD':>10}",
     ]
-    lines += [row(one.stage, *figures, one.usd) for one, figures in zip(found.stages, rows, strict=True)]
-    calls, read, wrote = (sum(column) for column in zip((0, 0, 0), *rows, strict=True))
-    lines.append(row("in all", calls, read, wrote, found.usd))
+    lines += [row(one.stage, *token_sums([one]), one.usd) for one in found.stages]
+    lines.append(row("in all", *token_sums(found.stages), found.usd))
     if found.seconds is not None:
         time = f"{found.seconds / 60:,.0f} minutes" if found.seconds >= 90 else f"{found.seconds:.0f} seconds"
         lines.append(f"  about {time} of calls to models, besides retrieval and re-ranking")

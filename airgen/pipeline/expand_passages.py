@@ -3,8 +3,6 @@
 Answers are kept in `OUT.answers.duckdb`, as those of a job are: a second run asks nothing, a stopped one goes on.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -15,9 +13,8 @@ from airgen.keys import rng
 from airgen.languages import language_name
 from airgen.llms.base import Llm, Request
 from airgen.llms.scripted import document, keywords
-from airgen.pipeline.ask import ask_until, parsed, show_and_correct
-from airgen.pipeline.ask_each import ask_about
-from airgen.pipeline.stage import Refusal
+from airgen.pipeline.ask import ask_about, ask_until, parsed, show_and_correct
+from airgen.pipeline.stage import Problem
 from airgen.prompts import PromptSet
 from airgen.records import prompt_text
 from airgen.settings import load_pipeline
@@ -52,7 +49,7 @@ def expand_with_llm(
         messages = prompt.render(document=text, language_name=named, count=count)
         request = Request(llm.model, messages, params, schema, 0, llm.endpoint, "expand")
         found = await ask_until(engine, request, parsed(schema), show_and_correct, attempts=2)
-        if isinstance(found, Refusal):
+        if isinstance(found, Problem):
             return found.reason
         queries = list(dict.fromkeys(" ".join(query.split()) for query in found[0]["queries"]))[:count]
         return [query for query in queries if query] or "no query in the answer"

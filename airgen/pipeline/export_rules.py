@@ -1,39 +1,23 @@
 """What happens to queries and passages on their way into a dataset: ids, typography, and which queries are left out.
 
-From rows to what is published: the one place that makes ids and splits of the dataset.
+Ids and splits are made here alone. Row keys follow from the pipeline and the corpus, which are public: with them alone
+anyone could connect a query with its source. So ids and splits are made of row keys and the secret.
 
-Row keys follow from the pipeline and the corpus, which are public. So with them alone anyone could connect a query with
-its source. Ids and splits are made of row keys and the secret.
+Generated passages get the typography of the corpus: a writer's habits must not tell them from the other passages.
 
-Generated passages in the typography of the corpus: a writer's habits must not tell them from the other passages.
-
-    style = HouseStyle()
     style.see(title, text)                    # every passage of the corpus
     style.text("It’s **new** — isn't it…")    # "It's new - isn't it..." in a corpus of plain characters
 
-What the corpus does more often decides. Words stay as they are.
-
-Queries that tell no system from another: the systems of quality control put a positive first already.
-
-A query that every system answers perfectly costs time in an evaluation and raises all means alike. Dropping such
-queries has a price: the rest is harder for the models of quality control than for other models, so the report of
+Saturated queries tell no system from another: the systems of quality control put a positive first already. Dropping
+them has a price: the rest is harder for the models of quality control than for other models, so the report of
 `airgen study agree` gives their gain in rank separately.
 
 Queries without an answer: of a share of the accepted queries, all relevant passages are left out of the dataset.
-
-    held = hold_out(lineages, decisions, 0.1)
-    held.queries, held.passages
-
-Quality control has judged the passages nearest to such a query, and those that it found relevant are the ones that go:
-none that is left was found relevant. The query was written for a real document, so it looks like any other; only its
-answer is missing. This asks the model nothing, so the share can be changed on a finished job. What nobody judged,
-because neither recall nor re-rankers put it near the query, may still answer it in part, as for any other label.
-
-A query is held out only if no other query was written for one of its relevant passages. So all others keep the document
-that they were written for.
+Quality control has judged the passages nearest to such a query, and those that it found relevant are the ones that go.
+The query was written for a real document, so it looks like any other. This asks no model, so the share can be changed
+on a finished job. What nobody judged may still answer the query in part, as for any other label. A query is held out
+only if no other query was written for one of its relevant passages.
 """
-
-from __future__ import annotations
 
 import re
 from collections import Counter
@@ -163,7 +147,12 @@ class HouseStyle:
 
     def title(self, title: str, text: str) -> str:
         """A generated title as the corpus would have it; some words of the text where there is none."""
-        title = self._characters(title) or self._made_title(text)
+        title = self._characters(title)
+        if not title:  # as many words as titles have most often: the longest of the text, in its order
+            count = max(self._lengths, key=lambda length: (self._lengths[length], -length), default=3)
+            words = list(dict.fromkeys(_WORD.findall(text)[1:])) or text.split()
+            longest = sorted(sorted(range(len(words)), key=lambda at: -len(words[at]))[:count])
+            title = " ".join(words[at] for at in longest)
         if not self._titles:
             return title
 
@@ -185,13 +174,6 @@ class HouseStyle:
             # A word that the text has in small letters is no name.
             return " ".join([first, *(word.lower() if word.lower() in small else word for word in rest)])
         return title
-
-    def _made_title(self, text: str) -> str:
-        """As many words as titles of the corpus have most often: the longest of the text, in its order."""
-        count = max(self._lengths, key=lambda length: (self._lengths[length], -length), default=3)
-        words = list(dict.fromkeys(_WORD.findall(text)[1:])) or text.split()
-        longest = sorted(sorted(range(len(words)), key=lambda at: -len(words[at]))[:count])
-        return " ".join(words[at] for at in longest)
 
     def _share(self, mark: str) -> float:
         return self._counts[mark] / max(self._texts, 1)

@@ -1,7 +1,5 @@
 """The funnel: how many of each thing entered and left each stage, and why (paper, sections 2.3 and 2.4)."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -9,6 +7,7 @@ from airgen.dataset.content import FunnelStep
 from airgen.pipeline.control.judgments import OWN
 from airgen.pipeline.control.votes import NOT_FOUND
 from airgen.pipeline.generate import Accepted
+from airgen.pipeline.job import Job
 from airgen.pipeline.own_queries import LABELS
 from airgen.pipeline.stage import Lineage, Plan, Stage
 from airgen.pipeline.stages import Flow
@@ -41,6 +40,16 @@ def funnel(store: Store, flow: Flow, plan: Plan, accepted: Accepted, decisions: 
         queries = len(accepted.lineages)
         steps.append(FunnelStep(stage.label or stage.name, queries, queries - sum(without.values()), _sorted(without)))
     return [*steps, *_control(accepted, list(decisions)), *_mined(store, plan, accepted)]
+
+
+def funnel_so_far(job: Job, store: Store, accepted: Accepted) -> list[FunnelStep]:
+    """The funnel of a job that has not ended, up to quality control; empty before any sample."""
+    if not (accepted.lineages or accepted.rejected):
+        return []
+    steps = funnel(store, job.flow, job.fingerprints, accepted, ())
+    if job.pipeline.queries is not None:
+        return steps[:-2]
+    return steps[: 1 + len(job.flow.candidates) + len(job.flow.accepted)]
 
 
 def _corpus(store: Store, plan: Plan) -> FunnelStep:

@@ -1,14 +1,4 @@
-"""Candidate generation, and the lineages that it makes and finds.
-
-Multi-hop queries: a share of the samples gets a second passage of the same document (not in the paper).
-
-The prompts show both passages, the query must need both, and both are its positives. The second one is drawn by the
-sample's key among the `NEAR` passages around the first, since a long document's ends seldom answer one question
-together. It is kept as a row, so it stays when the corpus grows.
-
-From rows back to lineages: what was made from each sample so far, in bulk.
-
-Candidate generation: samples in the order of a seeded permutation go through the stages, until the target of
+"""Candidate generation: samples in the order of a seeded permutation go through the stages, until the target of
 accepted queries is reached or the corpus is spent.
 
 A sample's place in the permutation is its own key, a hash of passage and seed. A larger target takes a longer prefix
@@ -17,27 +7,28 @@ order that pass, in whatever order they were made.
 
 Samples are drawn in waves. A backend that answers one call at a time gets no more samples than queries are missing; the
 others get some more at once, because most of the calls then run beside each other.
-"""
 
-from __future__ import annotations
+Multi-hop queries (not in the paper): a share of the samples has a second passage of the same document. The prompts show
+both, the query must need both, and both are its positives. The second is drawn among the `NEAR` passages around the
+first, since a long document's ends seldom answer one question together, and stays when the corpus grows.
+"""
 
 import heapq
 import math
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 
 from airgen.errors import UsageError
-from airgen.keys import rng, row_key
+from airgen.keys import fingerprint, rng, row_key
 from airgen.llms.base import backend_class
 from airgen.llms.health import Health
-from airgen.pipeline.ask_each import ask_each
+from airgen.pipeline.ask import ask_each, health_of
 from airgen.pipeline.control.votes import NOT_FIRST
-from airgen.pipeline.engines import health_of
 from airgen.pipeline.progress import Display
 from airgen.pipeline.stage import Cause, Lineage, Plan, Stage, Tools
 from airgen.pipeline.stages import Flow
-from airgen.records import Partner, Passage, Row, Sample, Skip
+from airgen.records import Passage, Row, Sample, Skip
 from airgen.settings import Pipeline
 from airgen.store import Store
 from airgen.text.near_duplicates import NearDuplicateIndex
@@ -48,67 +39,42 @@ NEAR = 6
 PARTNERS = "set `chunk` in the corpus, or use task: long-doc"
 """How documents get a second passage."""
 
-PARTNER = "partner"
-"""The plan's name for the rows; only a pipeline with `generation.multi_hop` has it."""
-
-_SIBLINGS = """
-SELECT t.document, t.key FROM membership m JOIN passage t ON t.key = m.key
-WHERE m.fingerprint = ? AND t.document <> '' AND t.document IN (
-    SELECT p.document FROM passage p WHERE p.key IN (SELECT unnest(?))
-) ORDER BY t.document, t.start, t.key
+_NEAR = """
+WITH ordered AS (
+    SELECT t.document, t.key, row_number() OVER (PARTITION BY t.document ORDER BY t.start, t.key) AS place
+    FROM membership m JOIN passage t ON t.key = m.key WHERE m.fingerprint = $1 AND t.document <> ''
+    AND t.document IN (SELECT p.document FROM passage p WHERE p.key IN (SELECT unnest($2)))
+)
+SELECT one.key, other.key FROM ordered one JOIN ordered other USING (document)
+WHERE one.key IN (SELECT unnest($2)) AND other.key <> one.key
+QUALIFY row_number() OVER (PARTITION BY one.key ORDER BY abs(other.place - one.place), other.place) <= $3
 """
 
 
-def draw_partners(store: Store, plan: Plan, samples: Sequence[Sample], share: float) -> None:
-    """Write the row of each sample that has none yet. A sample whose document has one passage keeps that one.
+def sample_fingerprint(pipeline: Pipeline, seed: int | str) -> str:
+    """A hash of what samples depend on besides the corpus."""
+    return fingerprint(stage="sample", version=1, seed=seed, multi_hop=[pipeline.generation.multi_hop, NEAR])
+
+
+def with_second_passages(store: Store, plan: Plan, samples: Sequence[Sample], share: float) -> list[Sample]:
+    """The samples; a new one has a second passage with the chance `share`, if its document has one.
 
     Raises UsageError if no sample's document has a second passage.
     """
-    fingerprint = plan[PARTNER]
-    done = {row.parent for row in store.made(Partner, fingerprint)}
-    new = [sample for sample in samples if sample.key not in done]
-    wanted = [sample for sample in new if rng(sample.key, "multi-hop").random() < share]
-    siblings: dict[str, list[str]] = {}
-    home: dict[str, str] = {}
-    for document, key in store.query(_SIBLINGS, [plan["corpus"], [sample.parent for sample in wanted]]):
-        siblings.setdefault(document, []).append(key)
-        home[key] = document
-    chosen = {}
-    for sample in wanted:
-        near = _nearest(siblings.get(home.get(sample.parent, ""), []), sample.parent)
-        if near:
-            chosen[sample.key] = min(near, key=lambda key: row_key("partner", sample.key, key))
-    if len(wanted) >= 5 and not chosen and not done:
+    known = {row.key: row for row in store.made(Sample, plan["sample"], [sample.parent for sample in samples])}
+    wanted = [one for one in samples if one.key not in known and rng(one.key, "multi-hop").random() < share]
+    near = defaultdict[str, list[str]](list)
+    keys = [sample.parent for sample in wanted]
+    for key, other in store.query(_NEAR, [plan["corpus"], keys, NEAR]):
+        near[key].append(other)
+    chosen = {
+        one.key: replace(one, second=min(others, key=lambda key: row_key("partner", one.key, key)))
+        for one in wanted
+        if (others := near[one.parent])
+    }
+    if len(wanted) >= 5 and not chosen and not known:
         raise UsageError(f"generation.multi_hop: no document that was drawn has a second passage: {PARTNERS}")
-    store.put(
-        [
-            Partner(row_key("partner", sample.key, fingerprint), sample.key, fingerprint, 0, chosen.get(sample.key, ""))
-            for sample in new
-        ]
-    )
-
-
-def _nearest(keys: Sequence[str], own: str) -> list[str]:
-    """The passages of a document, in its order, that stand nearest to one of them."""
-    if own not in keys:
-        return []
-    at = keys.index(own)
-    places = sorted((place for place in range(len(keys)) if place != at), key=lambda place: (abs(place - at), place))
-    return [keys[place] for place in places[:NEAR]]
-
-
-def load_partners(store: Store, plan: Plan, samples: Sequence[Sample]) -> Mapping[str, Passage | None]:
-    """The second passage of each sample, by the sample's key; None for a sample with one passage.
-
-    A sample whose second passage has left the corpus, or that was not drawn for yet, is not in the mapping.
-    """
-    if PARTNER not in plan:
-        return {sample.key: None for sample in samples}
-    rows = store.made(Partner, plan[PARTNER], [sample.key for sample in samples])
-    keys = {row.passage for row in rows if row.passage}
-    members = {key for key, _ in store.passage_names(plan["corpus"], keys)}
-    passages = {one.key: one for one in store.rows(Passage, "t.key IN (SELECT unnest(?))", [sorted(members)])}
-    return {row.parent: passages.get(row.passage) for row in rows if not row.passage or row.passage in passages}
+    return [known.get(sample.key) or chosen.get(sample.key) or sample for sample in samples]
 
 
 def load_lineages(store: Store, samples: Sequence[Sample], stages: Sequence[Stage], plan: Plan) -> list[Lineage]:
@@ -116,13 +82,12 @@ def load_lineages(store: Store, samples: Sequence[Sample], stages: Sequence[Stag
 
     A multi-hop sample whose second passage has left the corpus is left out.
     """
-    keys = list({sample.parent for sample in samples})
+    seconds = {sample.second for sample in samples} - {""}
+    here = {"", *(key for key, _ in store.passage_names(plan["corpus"], seconds))} if seconds else {""}
+    keys = [*{sample.parent for sample in samples} | seconds]
     passages = {one.key: one for one in store.rows(Passage, "t.key IN (SELECT unnest(?))", [keys])}
-    partners = load_partners(store, plan, samples)
     known = [
-        Lineage(passages[sample.parent], sample, partner=partners[sample.key])
-        for sample in samples
-        if sample.key in partners
+        Lineage(passages[one.parent], one, partner=passages.get(one.second)) for one in samples if one.second in here
     ]
     return with_rows(store, known, stages, plan)
 
@@ -188,7 +153,7 @@ async def walk(lineage: Lineage, stages: Sequence[Stage], tools: Tools, store: S
     """Take one lineage through the stages that it has not been through; each stage's rows are on the disk first."""
     for stage in stages:
         if not stage.done(lineage):
-            rows: list[Row] = await stage.work(lineage, tools)
+            rows = await stage.run(lineage, tools)
             await store.commit(rows)
             lineage = lineage.extended(rows)
             _saw_stage(health, lineage, stage)
@@ -313,9 +278,9 @@ async def generate(
     with display.stage("queries", target) as bar:
         while True:
             samples = draw_samples(store, plan, drawn, pipeline.generation.queries_per_passage, frame)
+            if hops := pipeline.generation.multi_hop:
+                samples = with_second_passages(store, plan, samples, hops)
             store.put(samples)
-            if PARTNER in plan:
-                draw_partners(store, plan, samples, pipeline.generation.multi_hop)
             lineages = load_lineages(store, samples, flow.candidates, plan)
             pending = [lineage for lineage in lineages if not finished(lineage, flow)]
             accepted = select([one for one in lineages if finished(one, flow)], flow, pipeline)
@@ -328,13 +293,13 @@ async def generate(
 
                 async def one(lineage: Lineage, health: Health = health) -> None:
                     end = await walk(lineage, flow.candidates, tools, store, health)
-                    rejected = select([end], flow, pipeline).rejected
-                    _saw_end(health, rejected[0] if rejected else None)
+                    rejected = _rejection(end, flow, pipeline)
+                    _saw_end(health, rejected)
                     health.check()
                     if end.query:
-                        display.saw_query(end.final.text, rejected[0].words if rejected else "")
-                    good = not rejected
-                    bar.advance(int(good and bar.done < target), f"last: {end.final.text[:60]}" if end.query else None)
+                        display.saw_query(end.final.text, rejected.words if rejected else "")
+                    good = rejected is None and bar.done < target
+                    bar.advance(int(good), f"last: {end.final.text[:60]}" if end.query else None)
 
                 await ask_each(pending, one, workers)
                 lineages = load_lineages(store, samples, flow.candidates, plan)

@@ -5,8 +5,6 @@
 Everything else is done by `airgen run` with this file, so `airgen show` and `check` take it, too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -60,7 +58,8 @@ def label_pipeline(
     kept = {"duplicates": "keep"} if queries.is_dir() else {}  # a dataset has its queries on purpose, a log has not
     here = {"file": _relative(queries, folder), **kept, **(settings or {})}
     if labels is None:
-        labels = _own_qrels(queries)
+        every = sorted(path for path in (queries / "qrels").glob("*") if path.suffix in (".tsv", ".jsonl"))
+        labels = list({path.stem: path for path in every}.values())
     if labels:
         here["labels"] = [{"file": _relative(path, folder)} for path in labels]
     prompts = (value.get("generation") or {}).get("prompts")
@@ -112,14 +111,6 @@ def _relative(path: Path, folder: Path) -> str:
     """The path as a YAML file in `folder` names it."""
     whole, start = path.expanduser().resolve(), folder.resolve()
     return whole.relative_to(start).as_posix() if whole.is_relative_to(start) else whole.as_posix()
-
-
-def _own_qrels(queries: Path) -> list[Path]:
-    folder = queries / "qrels"
-    if not queries.is_dir() or not folder.is_dir():
-        return []
-    found = {path.stem: path for path in sorted(folder.iterdir()) if path.suffix in (".tsv", ".jsonl")}
-    return list(found.values())
 
 
 def _corpus(

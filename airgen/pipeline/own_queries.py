@@ -1,22 +1,15 @@
-"""The user's own queries in place of generated ones, and labels that exist already.
-
-Labels that exist already: TREC or BEIR qrels, Quepid's CSV, an OpenSearch judgment list.
-
-    for label in read_labels(LabelFile(file="quepid.csv"), Path("quepid.csv"), "en"):
-        label.query, label.document, label.level       # ("login fails", "doc-7", 3)
-
-Quepid and OpenSearch name a query by its text, qrels by its id: whoever reads the labels looks for both.
-
-The user's own queries as rows and lineages: cleaned, repetitions joined, in the order in which they are drawn.
+"""The user's own queries in place of generated ones, as rows and lineages; and labels that exist already.
 
     store_queries(store, pipeline, corpus, fingerprints, folder, display)     # once for each state of the files
     accepted = own_accepted(store, flow, plan, pipeline)                      # what quality control works on
 
-The key of a query follows from its text alone, so votes and judgments stay when the file grows. Its place in the order
-follows from its key, its count and the seed: a larger `target` keeps the first ones.
-"""
+Queries are cleaned, repetitions joined. The key of a query follows from its text alone, so votes and judgments stay
+when the file grows. Its place in the order in which queries are drawn follows from its key, its count and the seed: a
+larger `target` keeps the first ones.
 
-from __future__ import annotations
+Labels are TREC or BEIR qrels, Quepid's CSV, or an OpenSearch judgment list. Quepid and OpenSearch name a query by its
+text, qrels by its id: both are looked for.
+"""
 
 import json
 import math

@@ -1,19 +1,11 @@
-"""Rows of small tables that people bring: CSV of any separator and encoding, TSV, JSON Lines.
+"""The queries of a file that people bring: a text with a query a line, a CSV, TSV or JSON Lines file, or a BEIR folder.
 
-    for line, row in table_rows(Path("log.csv"), "en"): ...       # (2, {"query": "login fails", "count": "7"})
+    read_queries(QueriesSettings(file="log.csv"), Path("log.csv"), "en")    # [Line(2, "login fails", "", 7), ...]
+    for line, row in table_rows(Path("log.csv"), "en"): ...                 # (2, {"query": "login fails"})
 
 A file of Excel is read as Excel saves it: with semicolons, a line `sep=;`, UTF-16 or an old code page. Such files are
 read whole, so they have a bound.
-
-The queries of a file, as they stand there.
-
-    read_queries(QueriesSettings(file="log.csv"), Path("log.csv"), "en")    # [Line(2, "login fails", "", 7), ...]
-
-A file is a text with a query a line; a CSV, TSV or JSON Lines file; or a folder in BEIR format, whose corpus and
-labels may be missing.
 """
-
-from __future__ import annotations
 
 import csv
 import gzip

@@ -7,42 +7,29 @@ probe_models(job, display.say)   # each LLM that is not known yet is asked a few
 
 A model that is missing on the Hub, a wrong key of an endpoint, or too little memory is found in the first minute, not
 after the generation that was paid for.
-
-What a suite needs and costs: each of its pipelines checked, and the sum.
-
-    found = check_suite(Path("pipelines/airbench-24.05.yaml"), Path("runs"))
-    found.usd, [row.name for row in found.datasets]
-
-A dataset whose corpus is not on this machine is priced by what is published of it, and nothing is downloaded.
 """
-
-from __future__ import annotations
 
 import asyncio
 import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 
 from airgen import models
-from airgen.corpus import load_corpus_settings
-from airgen.corpus.fetch import is_fetched
 from airgen.corpus.needs import missing
-from airgen.corpus.settings import CorpusSettings
 from airgen.errors import AirgenError, ModelError, SettingsError
 from airgen.evaluation.systems import labelling_models, load_systems, made_labels, missing_needs
 from airgen.keys import content_key
 from airgen.languages import language_name
 from airgen.llms.base import backend_class
 from airgen.llms.probe import ModelProfile, probe, read_profiles, save_profile
+from airgen.pipeline.ask import make_engine, unpriced
 from airgen.pipeline.control.judge import YesNo, judge_kind
-from airgen.pipeline.engines import make_engine, unpriced
-from airgen.pipeline.estimate import Estimate, estimate
 from airgen.pipeline.generate import PARTNERS
 from airgen.pipeline.job import Job
 from airgen.pipeline.progress import Display, read_status
@@ -50,16 +37,13 @@ from airgen.pipeline.starter import MULTILINGUAL
 from airgen.registry import installed, names
 from airgen.retrievers import Component, Corpus, load_embedder, load_reranker, load_retriever
 from airgen.retrievers.base import CorpusReranker
-from airgen.settings import LlmSettings, Pipeline, load_pipeline
-from airgen.settings.base import Spec, find_yaml, validate
+from airgen.settings import LlmSettings, Pipeline
+from airgen.settings.base import Spec, find_yaml
 from airgen.settings.parts import files_of, located, model_of, needs, parts, walk
-from airgen.settings.suite import Suite, SuiteDataset, in_suite, load_suite
 
 FREE_BYTES = 1 << 30  # what a small job writes, with room to spare
 QUERY, PASSAGE = "how do bees find flowers", "Bees find flowers by colour and by scent."
 _TEXTS = (PASSAGE, "Lighthouses warn ships of rocks.")
-
-Load = Callable[[], Any]
 
 
 def preflight(
@@ -188,7 +172,8 @@ def _one_language(job: Job) -> list[str]:
             found.append(
                 f"{place}: {kind} compares words: queries in {asked} share hardly any with passages in {corpus}"
             )
-        if model and (_says_english(model) or _ENGLISH.search(model.lower())):
+        entry = models.catalogue().get(model or "")
+        if model and (_ENGLISH.search(model.lower()) or (entry is not None and "English" in entry.purpose)):
             found.append(
                 f"{place}: {model} knows English only, and cannot compare {asked} with {corpus}: choose a multilingual "
                 f"model, such as BAAI/bge-m3, BAAI/bge-reranker-v2-m3 or {MULTILINGUAL}"
@@ -197,12 +182,6 @@ def _one_language(job: Job) -> list[str]:
     if generation.max_overlap or generation.max_title_overlap:
         found.append("generation: max_overlap and max_title_overlap compare words, so they do nothing across languages")
     return found
-
-
-def _says_english(model: str) -> bool:
-    """Whether the catalogue says of a model that it is for English."""
-    entry = models.catalogue().get(model)
-    return entry is not None and "English" in entry.purpose
 
 
 def ensure_ready(job: Job, *, until: str | None = None, evaluate: bool = True, budget_usd: float | None = None) -> None:
@@ -246,35 +225,33 @@ def rehearse(job: Job, display: Display, *, until: str | None = None, evaluate: 
 
     Raises ModelError, MissingExtra and UsageError with the place in the YAML.
     """
-    wanted = {content_key([kind, spec]): (place, load) for place, kind, spec, load in _models(job, until, evaluate)}
+    wanted = {content_key([one[1], one[2], str(one[3])]): one for one in _models(job, until, evaluate)}
     if not wanted:
         return
+    loaders: dict[str, Any] = {"embedder": load_embedder, "reranker": load_reranker, "retriever": load_retriever}
     with display.stage("models", len(wanted)) as bar:
-        for place, load in wanted.values():
+        for place, kind, spec, folder in wanted.values():
             try:
-                _use(load(), Corpus(["a", "b"], _TEXTS, language=job.pipeline.language))
+                _use(loaders[kind](spec, folder), Corpus(["a", "b"], _TEXTS, language=job.pipeline.language))
             except (OSError, RuntimeError, ValueError, ImportError) as error:
                 reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
                 raise ModelError(f"{place}: the model cannot be used: {reason}") from error
             bar.advance(note=place)
 
 
-def _models(job: Job, until: str | None, evaluate: bool) -> Iterator[tuple[str, str, Any, Load]]:
-    """(place in the YAML, kind of part, spec, how to load it)"""
-    pipeline, folder = job.pipeline, job.folder
-    generation, control = pipeline.generation, pipeline.control
+def _models(job: Job, until: str | None, evaluate: bool) -> Iterator[tuple[str, str, Spec, Path]]:
+    """(place in the YAML, kind of part, spec, folder where its paths start)"""
+    generation, control, folder = job.pipeline.generation, job.pipeline.control, job.folder
     if until == "corpus":
         return
     if generation.meaning is not None and generation.rewrites:
-        yield _one("generation.meaning.model", "embedder", generation.meaning.model, folder)
+        yield "generation.meaning.model", "embedder", generation.meaning.model, folder
     if until == "hard_negative":
         return
     if not control.recall.pools_only:
-        yield _one("control.recall.model", "embedder", control.recall.model, folder)
-    for number, spec in enumerate(control.pools):
-        yield _one(f"control.pools.{number}", "retriever", spec, folder)
-    for number, spec in enumerate(control.rerankers):
-        yield _one(f"control.rerankers.{number}", "reranker", spec, folder)
+        yield "control.recall.model", "embedder", control.recall.model, folder
+    for name, kind, specs in (("pools", "retriever", control.pools), ("rerankers", "reranker", control.rerankers)):
+        yield from ((f"control.{name}.{number}", kind, spec, folder) for number, spec in enumerate(specs))
     path = job.systems_file
     if until is None and evaluate and path is not None:
         own = path.resolve().parent
@@ -282,21 +259,10 @@ def _models(job: Job, until: str | None, evaluate: bool) -> Iterator[tuple[str, 
             where = f"{path.name}: system {system.name}"
             if system.kind == "rerank":
                 options = system.options(own)
-                for name, part in parts(type(options)):
-                    value = getattr(options, name)
-                    if isinstance(value, str | dict):
-                        yield _one(where, part.kind, value, own)
+                values = ((part.kind, getattr(options, name)) for name, part in parts(type(options)))
+                yield from ((where, kind, value, own) for kind, value in values if isinstance(value, str | dict))
             elif system.kind != "fuse" and (":" in system.kind or system.kind in names("retriever")):
-                yield _one(where, "retriever", {"kind": system.kind, **system.settings}, own)
-
-
-def _one(place: str, kind: str, spec: Spec, folder: Path) -> tuple[str, str, Any, Load]:
-    loaders: dict[str, Callable[[Spec, Path], Any]] = {
-        "embedder": load_embedder,
-        "reranker": load_reranker,
-        "retriever": load_retriever,
-    }
-    return place, kind, [spec, str(folder)], lambda: loaders[kind](spec, folder)
+                yield where, "retriever", {"kind": system.kind, **system.settings}, own
 
 
 def _use(part: Any, corpus: Corpus) -> None:
@@ -354,136 +320,6 @@ def probe_models(
 
 def _wants_logprobs(pipeline: Pipeline, llm: LlmSettings) -> bool:
     """Whether a judge that this LLM answers reads log-probabilities."""
+    asked = [(judge.llm or pipeline.llm, judge_kind(judge)) for judge in pipeline.control.judge.members]
     where = (llm.endpoint, llm.model)
-    for judge in pipeline.control.judge.members:
-        own = judge.llm or pipeline.llm
-        if (own.endpoint, own.model) == where and judge_kind(judge).PARAMS.get("logprobs"):
-            return True
-    return False
-
-
-@dataclass(frozen=True)
-class DatasetEstimate:
-    """One dataset: its pipeline's calls, tokens and money, and the work of embedder and re-rankers.
-
-    passages, embedded: how many passages are encoded, and their tokens; None where they are not known. reranked: pairs
-    of query and passage, over all re-rankers. published: priced by published sizes. estimate: None where neither these
-    nor the corpus are there.
-    """
-
-    name: str
-    queries: int
-    published: bool
-    passages: int | None
-    embedded: int | None
-    reranked: int
-    estimate: Estimate | None
-
-
-@dataclass(frozen=True)
-class SuiteEstimate:
-    """All datasets, and what is missing: a line, and how many of the datasets it concerns."""
-
-    suite: Suite
-    datasets: list[DatasetEstimate] = field(default_factory=list)
-    problems: dict[str, int] = field(default_factory=dict)
-    warnings: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def usd(self) -> float | None:
-        """The sum, or None where the price of one is unknown."""
-        costs = [row.estimate.usd if row.estimate else None for row in self.datasets]
-        return None if any(cost is None for cost in costs) else sum(cost or 0.0 for cost in costs)
-
-
-def check_suite(path: Path, runs: Path, *, budget_usd: float | None = None) -> SuiteEstimate:
-    """Check and price every dataset. Raises SettingsError for a wrong suite or pipeline."""
-    suite = load_suite(path)
-    found = SuiteEstimate(suite)
-    for name, place, pipeline, dataset in _members(path, suite):
-        corpus = load_corpus_settings(pipeline.corpus, place.parent)
-        job = Job(place, runs, pipeline=pipeline, corpus=corpus if _can_be_read(corpus) else _stand_in(corpus))
-        needs = [] if job.corpus is corpus else missing(corpus, pipeline.task)
-        for line in dict.fromkeys([*needs, *preflight(job, evaluate=False, budget_usd=budget_usd)]):
-            found.problems[line] = found.problems.get(line, 0) + 1
-        row = _row(name, job, corpus, dataset, found)
-        for line in [*(row.estimate.warnings if row.estimate else []), *advice(job)]:
-            found.warnings[line] = found.warnings.get(line, 0) + 1
-        found.datasets.append(row)
-    limit = budget_usd if budget_usd is not None else suite.budget_usd
-    if limit is not None and found.usd is not None and found.usd > limit:
-        found.problems[f"the suite costs about ${found.usd:,.2f}, more than its budget of ${limit:,.2f}"] = 1
-    return found
-
-
-def _members(path: Path, suite: Suite) -> Iterator[tuple[str, Path, Pipeline, SuiteDataset]]:
-    files = len(suite.pipelines) - len(suite.datasets)
-    for member in suite.pipelines[:files]:
-        yield member.path.stem, member.path, load_pipeline(member.path), SuiteDataset()
-    for key, dataset in suite.datasets.items():
-        place = in_suite(path, key)
-        yield key, place, validate(suite.values(key), Pipeline, str(place), folder=path.resolve().parent), dataset
-
-
-def _can_be_read(corpus: CorpusSettings) -> bool:
-    return is_fetched(corpus) or (corpus.fetch is not None and corpus.fetch.kind == "hub")
-
-
-def _stand_in(corpus: CorpusSettings) -> CorpusSettings:
-    """The corpus as if it were a data set of the Hub: a job can be made of it and priced without its files."""
-    return corpus.model_copy(update={"fetch": None, "reader": {"kind": "datasets", "path": corpus.name}})
-
-
-def _row(name: str, job: Job, corpus: CorpusSettings, dataset: SuiteDataset, found: SuiteEstimate) -> DatasetEstimate:
-    published = None if is_fetched(corpus) else dataset.published
-    control, target = job.pipeline.control, job.pipeline.target
-    priced = None
-    try:
-        if published or _can_be_read(corpus):
-            priced = estimate(job, published.tokens if published else None)
-    except AirgenError as error:  # it is on the Hub, which cannot be reached, and nothing is published of it
-        for line in str(error).splitlines():
-            found.problems.setdefault(line, 1)
-    known = dataset.published
-    depth = min(control.recall.top_k, known.passages) if known else control.recall.top_k
-    return DatasetEstimate(
-        name, target, published is not None,
-        known.passages if known else None,
-        known.passages * known.tokens if known else None,
-        target * depth * len(control.rerankers),
-        priced,
-    )  # fmt: skip
-
-
-def suite_lines(found: SuiteEstimate) -> list[str]:
-    """For a terminal: what each dataset costs, the sum, and what is missing."""
-    rows, suite = found.datasets, found.suite
-    queries, width = sum(row.queries for row in rows), max(len(row.name) for row in rows)
-    lines = [f"{suite.name} {suite.version}: {len(rows)} datasets, {queries:,} queries"]
-    lines.append(f"  {'dataset':<{width}}{'queries':>9}{'calls':>11}{'tokens in':>16}{'tokens out':>14}{'USD':>11}")
-
-    def line(name: str, queries: int, figures: list[int], money: str) -> str:
-        calls, read, wrote = figures
-        return f"  {name:<{width}}{queries:>9,}{calls:>11,}{read:>16,}{wrote:>14,}{money:>11}"
-
-    sums = [0, 0, 0]
-    for row in rows:
-        stages = row.estimate.stages if row.estimate else []
-        figures = [
-            sum(getattr(one, name) for one in stages) for name in ("calls", "prompt_tokens", "completion_tokens")
-        ]
-        sums = [one + other for one, other in zip(sums, figures, strict=True)]
-        usd = row.estimate.usd if row.estimate else None
-        source = "   by its corpus" if row.estimate and not row.published else ""
-        lines.append(line(row.name, row.queries, figures, "unknown" if usd is None else f"{usd:,.2f}") + source)
-    total = sum(row.estimate.usd or 0.0 for row in rows if row.estimate)
-    lines.append(line("in all", queries, sums, f"{total:,.2f}" if found.usd is not None else f"> {total:,.2f}"))
-    known = [row for row in rows if row.passages is not None and row.embedded is not None]
-    passages, tokens = sum(row.passages or 0 for row in known), sum(row.embedded or 0 for row in known)
-    pairs = sum(row.reranked for row in rows)
-    lines.append(
-        f"  besides, {passages:,} passages ({tokens:,} tokens) are encoded once, {pairs:,} pairs are re-ranked"
-    )
-    for problem, count in [*found.warnings.items(), *found.problems.items()]:
-        lines.append(f"  ! {problem}" + (f" ({count} datasets)" if count > 1 else ""))
-    return lines if found.problems else [*lines, "  everything that it needs is there"]
+    return any((own.endpoint, own.model) == where and kind.PARAMS.get("logprobs") for own, kind in asked)

@@ -1,7 +1,5 @@
 """The progress display: one bar for each stage on the terminal, and a status file for other processes."""
 
-from __future__ import annotations
-
 import json
 import os
 import threading
@@ -58,7 +56,7 @@ class Display:
         self._progress: Progress | None = None
 
     @contextmanager
-    def stage(self, name: str, total: int | None, done: int = 0, note: str = "") -> Iterator[Bar]:
+    def stage(self, name: str, total: int | None, done: int = 0, note: str = "") -> "Iterator[Bar]":
         """A bar for one stage; `total` may be unknown."""
         note = terminal_text(note)
         columns = (
@@ -91,7 +89,7 @@ class Display:
                     of = "" if total is None else f" of {total:,}"
                     self._line(f"{name:<16} {bar.done:,}{of} in {seconds:.1f} s {bar.note}".rstrip())
 
-    def _beat(self, bar: Bar, ended: threading.Event, lines: bool) -> None:
+    def _beat(self, bar: "Bar", ended: threading.Event, lines: bool) -> None:
         said = time.monotonic()
         while not ended.wait(min(self.every, HEART_SECONDS) if lines else HEART_SECONDS):
             now = time.monotonic()

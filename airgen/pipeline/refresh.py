@@ -7,8 +7,6 @@ Rows are kept by the text of passage and query, so only what is new or changed i
 gone or was changed is retired: its sample is not drawn any more. Own queries stay.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json
@@ -72,7 +70,8 @@ def next_version(store: Store, corpus: str, content: DatasetContent, dataset: Pa
         return content  # the pipeline's author has named another version
     texts = _texts(store, corpus)
     old_texts = texts if earlier.manifest.notes.get(CORPUS) == digest else _earlier_texts(store, earlier)
-    if Counter(texts.values()) == Counter(old_texts.values()):  # in any order
+    old, new = Counter(old_texts.values()), Counter(texts.values())  # in any order; a changed passage counts in both
+    if new == old:
         notes = dict(content.notes) if known is None else {**content.notes, REFRESHED: known}
         return dataclasses.replace(content, info=dataclasses.replace(content.info, version=before), notes=notes)
     _keep(earlier, dataset.parent / "versions" / before)
@@ -81,9 +80,14 @@ def next_version(store: Store, corpus: str, content: DatasetContent, dataset: Pa
         "from": before,
         "digest of it": earlier.manifest.digest,
         "version of the pipeline": own,
-        "passages": {"before": len(old_texts), "now": len(texts), **_changes(old_texts, texts)},
+        "passages": {
+            "before": len(old_texts),
+            "now": len(texts),
+            "added": (new - old).total(),
+            "gone": (old - new).total(),
+        },
         "queries": _queries(earlier, {row.id for row in queries}, old_texts, texts),
-    }
+    }  # fmt: skip
     info = dataclasses.replace(content.info, version=_after(before, dataset.parent / "versions"))
     return dataclasses.replace(content, info=info, queries=queries, notes={**content.notes, REFRESHED: note})
 
@@ -123,12 +127,6 @@ def _earlier(dataset: Path) -> _Earlier | None:
         sources[row["query"]] = (row["source"], row["positive"])
         negatives.update(row["negatives"])
     return _Earlier(dataset, manifest, sources, frozenset(negatives))
-
-
-def _changes(before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, int]:
-    """How many texts were added, and how many are gone; a changed passage counts as both."""
-    old, new = Counter(before.values()), Counter(now.values())
-    return {"added": (new - old).total(), "gone": (old - new).total()}
 
 
 def _queries(

@@ -11,8 +11,6 @@ by the other word without a call. The corpus is the one of the moment at which t
 kept in the query's rows, so a corpus that grows later changes no query that is there.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Names, types, limits and defaults are read from the settings models, description
 comments. So the text cannot differ from what airgen does.
 """
 
-from __future__ import annotations
-
 import inspect
 import re
 import types
@@ -110,9 +108,7 @@ def _comments(model: type[BaseModel]) -> dict[str, str]:
     found: dict[str, str] = {}
     for one in reversed(model.__mro__):
         if issubclass(one, BaseModel) and one is not BaseModel:
-            for match in re.finditer(
-                r"^\s+(\w+): [^#\n]*#(?! (?:type:|noqa)) (.+)$", inspect.getsource(one), re.MULTILINE
-            ):
+            for match in _COMMENT.finditer(inspect.getsource(one)):
                 found[match[1]] = match[2].strip()
     return found
 

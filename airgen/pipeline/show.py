@@ -1,12 +1,9 @@
-"""The whole life of a query, from its document to its labels, as `airgen show` prints it; and the job that it is of.
+"""What `airgen show` prints: the whole life of a query, and the state of a job.
 
-A job is found by what a user has at hand: its pipeline, its work directory, its name, or the id of a query.
-Each stage says itself how its rows are shown; quality control is shown here.
-
-The state of a job, from its status file and, unless another process has it open, from its work database.
+A job is found by what a user has at hand: its pipeline, its work directory, its name, or the id of a query. Each stage
+says itself how its rows are shown; quality control is shown here. The state of a job comes from its status file and,
+unless another process has it open, from its work database.
 """
-
-from __future__ import annotations
 
 import math
 import time
@@ -18,17 +15,16 @@ from typing import Any, TypeVar
 from airgen.dataset.files import is_alive
 from airgen.errors import SettingsError, StoreError, UsageError
 from airgen.paths import data_dir
+from airgen.pipeline.ask import money
 from airgen.pipeline.control.judge import Asker, kept_need
-from airgen.pipeline.control.judgments import OWN, changed_texts, is_current
-from airgen.pipeline.control.quality_control import mined_by_query
+from airgen.pipeline.control.judgments import OWN, changed_texts, is_current, mined_by_query
 from airgen.pipeline.control.table2 import votes
-from airgen.pipeline.engines import money
 from airgen.pipeline.export_rules import PublicIds
 from airgen.pipeline.generate import Accepted
 from airgen.pipeline.job import Job
 from airgen.pipeline.progress import number, read_status
 from airgen.pipeline.stage import Lineage, Plan
-from airgen.records import Decision, HardNegative, Judgment, OwnQuery, Passage, Prelabel, Recall, Row, Skip
+from airgen.records import Decision, HardNegative, Judgment, OwnQuery, Passage, Prelabel, Recall, Row
 from airgen.settings.base import find_yaml
 from airgen.store import Store
 from airgen.text.display import dollars, terminal_lines, terminal_table
@@ -80,12 +76,13 @@ def lives(store: Store, job: Job, every: Sequence[tuple[Lineage, str]]) -> Itera
         some = every[first : first + _AT_ONCE]
         control = _Control.of(store, job, plan, [one for one, _ in some if one.query is not None])
         for lineage, rejected in some:
+            skips = lineage.skips.items()
             value: dict[str, Any] = {
                 "id": name_of(lineage, ids),
                 "outcome": f"rejected: {rejected}" if rejected else "accepted",
                 **({"own": _own(lineage.own)} if lineage.own is not None else {"document": _shown(lineage.passage)}),
                 **({"second": _shown(lineage.partner)} if lineage.partner is not None else {}),
-                "skips": {stage: _why(row) for stage, row in lineage.skips.items()},
+                "skips": {stage: ": ".join(filter(None, (row.reason, row.detail))) for stage, row in skips},
                 "lines": [],
             }
             for stage in job.flow.every:
@@ -107,10 +104,6 @@ def _own(own: OwnQuery) -> dict[str, Any]:
     return {"id": own.id, "text": own.text, "count": own.count, "lines": own.lines, "line": own.line}
 
 
-def _why(row: Skip) -> str:
-    return row.reason + (f": {row.detail}" if row.detail else "")
-
-
 @dataclass(frozen=True)
 class _Control:
     """The rows of quality control of some queries, by the key of the final query; titles by document id."""
@@ -124,7 +117,7 @@ class _Control:
     titles: Mapping[str, str]
 
     @classmethod
-    def of(cls, store: Store, job: Job, plan: Plan, lineages: Sequence[Lineage]) -> _Control:
+    def of(cls, store: Store, job: Job, plan: Plan, lineages: Sequence[Lineage]) -> "_Control":
         keys = [one.final.key for one in lineages]
         changed, sources = changed_texts(store, plan["corpus"]), {one.final.key: one.sources for one in lineages}
         every = _by_query(store, Judgment, [plan["judgment"], plan.get(OWN, "")], keys)
@@ -359,8 +352,17 @@ def render_report(report: dict[str, Any]) -> str:
             left = f"  about {(stage['total'] - stage['done']) / rate / 60:.0f} min left"
         taken = f" in {stage['seconds']:,.0f} s" if stage.get("seconds") is not None else ""
         lines.append(f"  {name:<16} {stage.get('done', 0):,}{total}{taken}{left}  {stage.get('note', '')}".rstrip())
-    lines += [_compute_line(report["compute"])] if report.get("compute") else []
-    lines += [_call_line(row) for row in report.get("calls", ())]
+    if compute := report.get("compute"):
+        where = f"{compute['nodes']:,} nodes of {compute['address']}, " if compute.get("address") else ""
+        odd = [f"{compute[name]:,} {name.replace('_', ' ')}" for name in _COMPUTE[3:] if compute[name]]
+        words = ", ".join([f"{compute['batches']:,} batches", *odd])
+        lines.append(f"  compute {compute.get('kind', '')}: {where}{compute['workers']:,} workers, {words}")
+    lines += [
+        f"  calls {row['stage']:<14} {row['calls']:,}  tokens {row['prompt_tokens']:,} in "
+        f"({row['cached_tokens']:,} cached), {row['completion_tokens']:,} out  {row['seconds']:,.0f} s  "
+        f"{dollars(row['usd'])}" + (f"  {row['failed']} failed" if row["failed"] else "")
+        for row in report.get("calls", ())
+    ]
     lines += _money_lines(report["money"]) if report.get("money") else []
     lines += [_reason_line("failed", *row) for row in report.get("failures", ())]
     lines += [_reason_line("skipped", *row) for row in report.get("skips", ())]
@@ -373,22 +375,6 @@ def _compute(found: Any) -> dict[str, Any]:
         return {}
     words = {name: str(found[name])[:_WORDS] for name in ("kind", "address") if isinstance(found.get(name), str)}
     return words | {name: number(found.get(name)) or 0 for name in _COMPUTE}
-
-
-def _compute_line(compute: dict[str, Any]) -> str:
-    where = f"{compute['nodes']:,} nodes of {compute['address']}, " if compute.get("address") else ""
-    odd = [f"{compute[name]:,} {name.replace('_', ' ')}" for name in _COMPUTE[3:] if compute[name]]
-    words = ", ".join([f"{compute['batches']:,} batches", *odd])
-    return f"  compute {compute.get('kind', '')}: {where}{compute['workers']:,} workers, {words}"
-
-
-def _call_line(row: dict[str, Any]) -> str:
-    failed = f"  {row['failed']} failed" if row["failed"] else ""
-    return (
-        f"  calls {row['stage']:<14} {row['calls']:,}  tokens {row['prompt_tokens']:,} in "
-        f"({row['cached_tokens']:,} cached), {row['completion_tokens']:,} out  {row['seconds']:,.0f} s  "
-        f"{dollars(row['usd'])}{failed}"
-    )
 
 
 def render_work(report: dict[str, Any]) -> str:

@@ -1,28 +1,25 @@
 """What a stage is: data plus one function. Everything that the rest of airgen asks about a stage stands in its `Stage`.
 
-    STAGE = Stage("scenario", reads=(Character,), writes=Scenario, version=1, work=_work, parts=_parts, ...)
+    STAGE = Stage("scenario", (Character,), Scenario, 1, work, settings=("scenarios",), prompt=...)
 
 `work(lineage, tools)` is pure apart from its tools: the same lineage and the same answers of the model give the same
-rows. It never imports another stage, the store or the job. `parts(pipeline, prompts)` names all that the rows depend
-on besides their parent; the hash of it is the stage's fingerprint.
+rows. It never imports another stage, the store or the job. The stage's fingerprint is a hash of all that the rows
+depend on besides their parent: its prompt, the LLM, the languages, the `settings` that it names, and its `parts`.
 """
-
-from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, Literal, TypeVar
 
 from airgen.keys import fingerprint, row_key
 from airgen.languages import OWN_INSTRUCTIONS, language_name
 from airgen.llms.base import Llm, Request
 from airgen.prompts import Prompt, PromptSet
 from airgen.records import HardNegative, Judgment, OwnQuery, Passage, Query, Rewrite, Row, Sample, Skip, prompt_text
-from airgen.settings import Pipeline
+from airgen.retrievers.base import Embedder
+from airgen.settings import Pipeline, answer_parts
+from airgen.settings.base import answer_settings
 
 R = TypeVar("R", bound=Row)
 
@@ -35,14 +32,6 @@ NO_PASSAGE = Passage("", "", -1, "")
 Cause = Literal["llm", "malformed", "check", "settings", "control"]
 """Why work ended without a row: a failed call, an answer that could not be read, an answer that failed a check, a
 setting that asks for none, or quality control."""
-
-
-class Meaning(Protocol):
-    """Texts to vectors, for the check that a rewrite keeps the meaning."""
-
-    def encode(self, texts: Sequence[str], kind: Any) -> NDArray[np.float32]:
-        """Shape (len(texts), dim)."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +48,10 @@ Find = Callable[["Lineage", Sequence[str], int], Awaitable[Sequence[Found]]]
 
 @dataclass(frozen=True)
 class Tools:
-    """What a stage may use. `meaning` may be absent; relative paths of the settings start at `folder`. `find` is
-    there where queries are to find their source again.
+    """What a stage may use. Relative paths of the settings start at `folder`. `meaning` and `find` may be absent: they
+    are for the checks that a rewrite keeps its meaning, and that queries find their source again.
 
-    `watch(name, value or Refusal)` raises LlmError where one member of a panel gives no usable answers: the others hide
+    `watch(name, value or Problem)` raises LlmError where one member of a panel gives no usable answers: the others hide
     that where the stage is watched.
     """
 
@@ -70,7 +59,7 @@ class Tools:
     prompts: PromptSet
     plan: Plan
     llm: Llm
-    meaning: Meaning | None = None
+    meaning: Embedder | None = None
     folder: Path | None = None
     watch: Callable[[str, object], None] = lambda name, found: None
     find: Find | None = None
@@ -104,7 +93,7 @@ class Lineage:
         """The newest row of the first of these types that the lineage has: what a stage that reads them starts from."""
         return next((rows[-1] for kind in reads if (rows := self.every(kind))), None)
 
-    def extended(self, rows: Sequence[Row]) -> Lineage:
+    def extended(self, rows: Sequence[Row]) -> "Lineage":
         """This lineage with the rows of one more stage."""
         skips = {row.stage: row for row in rows if isinstance(row, Skip)}
         made = tuple(row for row in rows if not isinstance(row, Skip))
@@ -155,15 +144,17 @@ class Lineage:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong with an answer. `reason` is the same for all such answers and is counted; `detail` is this one's.
+    """What is wrong with an answer, or why a prompt got none that can be used.
 
-    `told` is what the model is told, where that is not reason and detail.
+    `reason` is the same for all such answers and is counted; `detail` is this one's. `told` is what the model is told,
+    where that is not reason and detail. `answer` is what it wrote last, where no further attempt follows.
     """
 
     reason: str
     detail: str = ""
     cause: Cause = "check"
     told: str = ""
+    answer: str = ""
 
     @property
     def text(self) -> str:
@@ -174,20 +165,7 @@ class Problem:
         return f"{self.reason}{separator}{self.detail}" if self.detail else self.reason
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """A prompt that got no usable answer: what was wrong with the last one, and what the model wrote."""
-
-    problem: Problem
-    answer: str = ""
-
-    @property
-    def reason(self) -> str:
-        """What is counted."""
-        return self.problem.reason
-
-
-Work = Callable[[Lineage, Tools], Awaitable[list[Row]]]
+Work = Callable[[Lineage, Tools], Awaitable[list[Row] | Problem]]
 Parts = Callable[[Pipeline, PromptSet], dict[str, Any]]
 
 
@@ -220,6 +198,9 @@ class Stage:
 
     reads: types of the parent row: the newest row of the first type that the lineage has.
     writes: the type of its rows; a type that airgen does not know gets a table made from its fields.
+    work: makes the rows; a Problem becomes the skip of its parent.
+    settings: the fields of `generation` that its rows depend on. parts: what else they depend on, besides the prompt,
+    the LLM, the languages and the number of attempts, which count for every stage that has a prompt.
     beside: further types of rows that it may write; they are kept and shown, and no stage reads them.
     ends: a skip here ends the lineage.
     belongs: whether a row of this parent is the lineage's (a judgment belongs to the pair that it judges).
@@ -235,7 +216,8 @@ class Stage:
     writes: type[Row]
     version: int
     work: Work
-    parts: Parts
+    parts: Parts = lambda pipeline, prompts: {}
+    settings: tuple[str, ...] = ()
     beside: tuple[type[Row], ...] = ()
     ends: bool = True
     belongs: Callable[[Any, Lineage], bool] = lambda row, lineage: True
@@ -249,7 +231,26 @@ class Stage:
 
     def fingerprint(self, pipeline: Pipeline, prompts: PromptSet) -> str:
         """The hash of all that this stage's rows depend on besides their parents."""
-        return fingerprint(stage=self.name, version=self.version, **self.parts(pipeline, prompts))
+        values = answer_settings(pipeline.generation)
+        found = {"settings": {name: values[name] for name in self.settings}, **self.parts(pipeline, prompts)}
+        if self.prompt is not None:
+            name = self.prompt(pipeline)
+            found |= {
+                "prompt": stage_prompt(pipeline, prompts, name).fingerprint,
+                "llm": answer_parts(pipeline.llm),
+                "languages": [pipeline.language, pipeline.query_language if name in QUERY_PROMPTS else None],
+                "attempts": pipeline.generation.attempts,
+            }
+        return fingerprint(stage=self.name, version=self.version, **found)
+
+    async def run(self, lineage: Lineage, tools: Tools) -> list[Row]:
+        """The rows of one piece of work."""
+        made = await self.work(lineage, tools)
+        if isinstance(made, list):
+            return made
+        parent = lineage.parent(self.reads)
+        assert parent is not None
+        return [skip(self.name, parent.key, tools, made)]
 
     def done(self, lineage: Lineage) -> bool:
         """Whether the stage was through with a lineage: it made rows, or said why not."""
@@ -291,8 +292,14 @@ def stage_prompt(pipeline: Pipeline, prompts: PromptSet, name: str) -> Prompt:
     return prompts.get(chosen)
 
 
-def skip(stage: str, parent: str, tools: Tools, problem: Problem, answer: str = "") -> Skip:
-    """The row that says why a piece of work ended without one; `answer` is what the model wrote, if it did."""
+def made(kind: type[R], stage: str, parent: str, tools: Tools, ordinal: int, *values: Any) -> R:
+    """A row of a stage: the number `ordinal` of those that it makes of one parent."""
     fp = tools.plan[stage]
-    detail = "\n".join(part for part in (problem.detail, answer) if part)[:2000]
-    return Skip(row_key(f"skip/{stage}", parent, fp), parent, fp, 0, stage, problem.reason, detail, problem.cause)
+    return kind(row_key(stage, parent, fp, ordinal), parent, fp, ordinal, *values)
+
+
+def skip(stage: str, parent: str, tools: Tools, why: Problem) -> Skip:
+    """The row that says why a piece of work ended without one."""
+    fp = tools.plan[stage]
+    detail = "\n".join(part for part in (why.detail, why.answer) if part)[:2000]
+    return Skip(row_key(f"skip/{stage}", parent, fp), parent, fp, 0, stage, why.reason, detail, why.cause)

@@ -1,7 +1,5 @@
 """Prompts on real documents, outside any job: rendered, sent, and compared."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from itertools import islice
@@ -13,8 +11,7 @@ from airgen.errors import UsageError
 from airgen.languages import language_name
 from airgen.llms.answers import parse_answer
 from airgen.llms.base import Llm, Request
-from airgen.pipeline.ask import echo_of, sampling
-from airgen.pipeline.ask_each import ask_about
+from airgen.pipeline.ask import ask_about, echo_of, sampling
 from airgen.pipeline.job import Job
 from airgen.pipeline.stage import QUERY_PROMPTS, Problem, asked_language
 from airgen.pipeline.stages.attributes import (

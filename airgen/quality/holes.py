@@ -29,9 +29,9 @@ from airgen.evaluation.run import Run, read_run
 from airgen.evaluation.significance import rank_bounds, resampled_means
 from airgen.keys import text_key
 from airgen.llms.base import Llm
-from airgen.pipeline.ask_each import ask_about
+from airgen.pipeline.ask import ask_about
 from airgen.pipeline.control.judge import judge_pair
-from airgen.pipeline.stage import Refusal, Tools
+from airgen.pipeline.stage import Problem, Tools
 from airgen.pipeline.stages import Flow
 from airgen.prompts import PromptSet
 from airgen.records import prompt_text
@@ -217,7 +217,7 @@ def judge_with(
 
     async def one(engine: Llm, pair: Pair) -> None:
         found = await judge_pair(Tools(settings, prompts, {}, engine), queries[pair[0]], texts[pair[1]])
-        if not isinstance(found, Refusal):
+        if not isinstance(found, Problem):
             ledger.add(pair, float(found.level >= judge.relevant_from), found.level, found.probability)
 
     rules = Flow().scripted

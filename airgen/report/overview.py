@@ -19,8 +19,9 @@ from airgen.dataset.content import FunnelStep, ModelUse
 from airgen.errors import AirgenError
 from airgen.evaluation.rank_correlation import average_ranks, spearman
 from airgen.kept import DAMAGE, plain, read_json
+from airgen.pipeline.ask import money
 from airgen.pipeline.assemble import provenance
-from airgen.pipeline.engines import money
+from airgen.pipeline.funnel import funnel_so_far
 from airgen.pipeline.generate import Accepted
 from airgen.pipeline.job import Job
 from airgen.quality.agreement.rankings import RankGain
@@ -64,13 +65,13 @@ def overview(source: ReportSource) -> dict[str, Any]:
                 found["judged"] = [list(row) for row in store.query(_JUDGED, [prints])]
                 found["relevant_from"] = job.pipeline.control.judge.relevant_from
                 if source.state == "running" or manifest is None:
-                    steps: Iterable[FunnelStep] = job.funnel_of(store, accepted)
+                    steps: Iterable[FunnelStep] = funnel_so_far(job, store, accepted)
                     found["funnel"], found["so_far"] = [asdict(step) for step in steps], True
                     coverage = _of_lineages(accepted)
         except AirgenError as error:
             found["notes"].append(f"what the job did is not shown: {error}")
         else:
-            uses = provenance(job.pipeline, job.prompts, job.flow, job.folder)
+            uses = provenance(job)
             found["models"] = [{**asdict(use), "did": work.get(_role(use), "")} for use in uses]
     found["models"] = found["models"] or [{**asdict(use), "did": ""} for use in uses]
     found["coverage"] = _coverage(coverage, source)

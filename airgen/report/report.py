@@ -15,7 +15,8 @@ from typing import Any
 from airgen import __version__
 from airgen.errors import AirgenError, DatasetError, StoreError
 from airgen.evaluation.experiment import results_folder
-from airgen.pipeline.job import Job, RunResult
+from airgen.pipeline.job import Job
+from airgen.pipeline.run import RunResult
 from airgen.quality.audit.page import ANSWERS, LEVELS
 from airgen.quality.audit.sample import AuditSample, load_sample
 from airgen.report.overview import overview, together

@@ -4,17 +4,15 @@ Defaults follow the paper where it gives a number; docs/differences.md lists the
 The environment is read in one function only (`secret`), and its value never enters a model, a log or a row.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import yaml
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from airgen.errors import SettingsError
 from airgen.languages import SUPPORTED
-from airgen.settings.base import FILE, SPEED, Settings, load_yaml, validate
+from airgen.settings.base import FILE, SPEED, Settings, load_yaml, refuse, validate
 from airgen.settings.compute import ComputeSettings
 from airgen.settings.control import (
     ControlSettings,
@@ -29,30 +27,11 @@ from airgen.settings.llm import LlmSettings, answer_parts, by_model, secret
 from airgen.settings.suite import is_suite, pipeline_values
 
 __all__ = [
-    "INFORMATION",
-    "LENGTHS",
-    "RELEVANCE",
-    "STYLES",
-    "TYPES",
-    "ComputeSettings",
-    "ControlSettings",
-    "EvaluateSettings",
-    "ExportSettings",
-    "GenerationSettings",
-    "JudgeSettings",
-    "LabelFile",
-    "LlmSettings",
-    "MeaningSettings",
-    "OneJudge",
-    "Pipeline",
-    "QueriesSettings",
-    "RecallSettings",
-    "Thresholds",
-    "answer_parts",
-    "load_pipeline",
-    "pipeline_text",
+    "INFORMATION", "LENGTHS", "RELEVANCE", "STYLES", "TYPES", "ComputeSettings", "ControlSettings", "EvaluateSettings",
+    "ExportSettings", "GenerationSettings", "JudgeSettings", "LabelFile", "LlmSettings", "MeaningSettings", "OneJudge",
+    "Pipeline", "QueriesSettings", "RecallSettings", "Thresholds", "answer_parts", "load_pipeline", "pipeline_text",
     "secret",
-]
+]  # fmt: skip
 
 
 class LabelFile(Settings):
@@ -77,9 +56,9 @@ class LabelFile(Settings):
         return value
 
     @model_validator(mode="after")
-    def _one_way(self) -> LabelFile:
-        if self.levels and "relevant_from" in self.model_fields_set:
-            raise ValueError("levels: has no use beside relevant_from: remove one of them")
+    def _one_way(self) -> Self:
+        given = self.levels and "relevant_from" in self.model_fields_set
+        refuse((given, "levels: has no use beside relevant_from: remove one of them"))
         return self
 
 
@@ -177,12 +156,6 @@ class Pipeline(Settings):
         judges = {path: one.llm for path, one in zip(paths, judge.members, strict=False) if one.llm is not None}
         return by_model({"llm": self.llm, **judges})
 
-    @model_validator(mode="after")
-    def _a_secret_seed_needs_a_secret(self) -> Pipeline:
-        if self.seed == "secret" and not self.export.secret:
-            raise ValueError("seed: secret needs export.secret: true, or give a number")
-        return self
-
     @model_validator(mode="before")
     @classmethod
     def _a_subject_has_its_own_judge(cls, value: Any) -> Any:
@@ -192,22 +165,6 @@ class Pipeline(Settings):
         if not isinstance(control, dict) or not isinstance(control.get("judge") or {}, dict):
             return value
         return {**value, "control": {**control, "judge": about_the_subject(control.get("judge") or {})}}
-
-    @model_validator(mode="after")
-    def _votes_need_a_known_positive(self) -> Pipeline:
-        if self.queries is not None and not self.queries.labels and not self.control.judge.members:
-            raise ValueError(
-                "control.judge: votes compare passages with one that is known to be relevant, and your queries have "
-                "none: name a file of labels (queries.labels), or let an LLM judge, such as {kind: yes-no}"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _llms_agree(self) -> Pipeline:
-        if any(llm.budget_usd is not None for llm in self.control.judge.llms):
-            raise ValueError("control.judge: budget_usd: the whole job has one budget: give it in llm.budget_usd")
-        _ = self.llms
-        return self
 
     @field_validator("language")
     @classmethod
@@ -239,13 +196,28 @@ class Pipeline(Settings):
         return {**value, "export": {"splits": {"test": 1}, **export}} if isinstance(export, dict) else value
 
     @model_validator(mode="after")
-    def _long_doc_rules(self) -> Pipeline:
-        if self.task == "long-doc" and self.generation.types.get("problem"):
-            raise ValueError("generation.types.problem: the Long-Doc task has questions and claims only (A.2.1)")
-        if self.task == "long-doc" and self.generation.generated_negatives[1] > 0:
-            raise ValueError("generation.hard_negatives: the Long-Doc task has none (A.2.2), or mined ones")
-        if self.generation.negatives != "generated" and self.generation.mined_ranks[0] > self.control.recall.top_k:
-            raise ValueError("generation.mined_ranks begin below control.recall.top_k: nothing could be mined")
+    def _fits_together(self) -> Self:
+        generation, control = self.generation, self.control
+        unlabelled = self.queries is not None and not self.queries.labels
+        mines, long = generation.negatives != "generated", self.task == "long-doc"
+        refuse(
+            (self.seed == "secret" and not self.export.secret,
+             "seed: secret needs export.secret: true, or give a number"),
+            (unlabelled and not control.judge.members,
+             "control.judge: votes compare passages with one that is known to be relevant, and your queries have none: "
+             "name a file of labels (queries.labels), or let an LLM judge, such as {kind: yes-no}"),
+            (any(llm.budget_usd is not None for llm in control.judge.llms),
+             "control.judge: budget_usd: the whole job has one budget: give it in llm.budget_usd"),
+        )  # fmt: skip
+        _ = self.llms  # raises where they contradict each other
+        refuse(
+            (long and generation.types.get("problem"),
+             "generation.types.problem: the Long-Doc task has questions and claims only (A.2.1)"),
+            (long and generation.generated_negatives[1] > 0,
+             "generation.hard_negatives: the Long-Doc task has none (A.2.2), or mined ones"),
+            (mines and generation.mined_ranks[0] > control.recall.top_k,
+             "generation.mined_ranks begin below control.recall.top_k: nothing could be mined"),
+        )  # fmt: skip
         return self
 
 

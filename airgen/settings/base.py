@@ -11,8 +11,6 @@ second list of names.
 Read a YAML file into a pydantic model, with every problem reported at once: file, line, path, closest name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,6 +72,13 @@ class Settings(BaseModel):
         except ValidationError as error:
             known = [field.alias or name for name, field in cls.model_fields.items()]
             raise moved(error, lambda place: place, known) from None
+
+
+def refuse(*rules: tuple[object, str]) -> None:
+    """Raise ValueError with the words of the first of these (broken, words) that is broken."""
+    for broken, words in rules:
+        if broken:
+            raise ValueError(words)
 
 
 def moved(error: ValidationError, to: Any, known: list[str] | None = None) -> ValidationError:

@@ -1,7 +1,5 @@
 """Where heavy work runs: in this process, in several processes of this machine, or on a Ray cluster."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Any, Literal
 
@@ -26,7 +24,7 @@ class ComputeSettings(Settings):
     cpus_per_worker: Annotated[int | None, SPEED] = Field(default=None, ge=1, le=1024)
 
     @model_validator(mode="after")
-    def _only_ray_has_an_address(self) -> ComputeSettings:
+    def _only_ray_has_an_address(self) -> "ComputeSettings":
         if self.kind == "local":
             for name in ("address", "gpus_per_worker"):
                 if name in self.model_fields_set and getattr(self, name) != type(self).model_fields[name].default:

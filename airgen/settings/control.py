@@ -1,14 +1,12 @@
 """Quality control: recall, re-rankers, thresholds, judges."""
 
-from __future__ import annotations
-
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from airgen.errors import AirgenError
 from airgen.registry import resolve
-from airgen.settings.base import Settings, Spec
+from airgen.settings.base import Settings, Spec, refuse
 from airgen.settings.llm import LlmSettings
 from airgen.settings.parts import Part
 
@@ -101,11 +99,6 @@ class JudgeSettings(OneJudge):
         """The models that judges bring along, besides the generator."""
         return [member.llm for member in self.members if member.llm is not None]
 
-    @property
-    def _graded(self) -> bool:
-        """Whether nobody here gives a probability."""
-        return all(bool(resolve("judge", member.kind).GRADED) for member in self.members)
-
     @model_validator(mode="before")
     @classmethod
     def _a_panel_judges_alone(cls, value: Any) -> Any:
@@ -118,13 +111,17 @@ class JudgeSettings(OneJudge):
         return value
 
     @model_validator(mode="after")
-    def _someone_decides(self) -> JudgeSettings:
-        if self.unsure is not None and not 0 <= self.unsure[0] < self.unsure[1] <= 1:
-            raise ValueError("unsure: wants two probabilities, the lower one first, such as [0.2, 0.5]")
-        if self.unsure is not None and self._graded:
-            raise ValueError("unsure: this judge gives no probability: take kind yes-no")
-        if self.unsure is not None and not self.panel and not self.unsure[0] <= self.threshold <= self.unsure[1]:
-            raise ValueError(f"unsure: the band {list(self.unsure)} does not hold the threshold, {self.threshold:g}")
+    def _someone_decides(self) -> Self:
+        if self.unsure is None:
+            return self
+        low, high = self.unsure
+        graded = all(bool(resolve("judge", member.kind).GRADED) for member in self.members)
+        outside = not self.panel and not low <= self.threshold <= high
+        refuse(
+            (not 0 <= low < high <= 1, "unsure: wants two probabilities, the lower one first, such as [0.2, 0.5]"),
+            (graded, "unsure: this judge gives no probability: take kind yes-no"),
+            (outside, f"unsure: the band {list(self.unsure)} does not hold the threshold, {self.threshold:g}"),
+        )
         return self
 
 
@@ -145,7 +142,7 @@ class ControlSettings(Settings):
     judge: JudgeSettings = Field(default_factory=JudgeSettings)
 
     @model_validator(mode="after")
-    def _recalls(self) -> ControlSettings:
+    def _recalls(self) -> Self:
         if self.recall.pools_only and not self.pools:
             raise ValueError("recall.pools_only needs control.pools: name at least one, else nothing is recalled")
         return self

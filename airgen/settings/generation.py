@@ -1,14 +1,12 @@
 """Candidate generation: attributes and their ratios, rewrites, negatives, bounds."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 
 from airgen.languages import SUPPORTED
-from airgen.settings.base import FILE, Settings, Spec
+from airgen.settings.base import FILE, Settings, Spec, refuse
 from airgen.settings.parts import Part
 
 LENGTHS = ("lt5", "lt10", "10to20", "ge20")
@@ -22,15 +20,6 @@ _EXAMPLES_BYTES = 4 << 20
 _KNOWN = {"lengths": LENGTHS, "types": TYPES, "information": INFORMATION, "styles": STYLES}
 
 Ratio = Annotated[float, Field(ge=0)]
-
-
-def _ratios(known: tuple[str, ...], value: dict[str, float]) -> dict[str, float]:
-    unknown = sorted(set(value) - set(known))
-    if unknown:
-        raise ValueError(f"unknown {', '.join(unknown)} (known: {', '.join(known)})")
-    if sum(value.values()) <= 0:
-        raise ValueError("at least one ratio must be above 0")
-    return value
 
 
 class MeaningSettings(Settings):
@@ -87,7 +76,7 @@ class GenerationSettings(Settings):
         return self._example_texts
 
     @model_validator(mode="after")
-    def _read_examples(self, info: ValidationInfo) -> GenerationSettings:
+    def _read_examples(self, info: ValidationInfo) -> Self:
         if self.examples is None:
             return self
         if self.rewrites or self.multi_hop or self.query_from == "need":
@@ -109,7 +98,13 @@ class GenerationSettings(Settings):
     @field_validator("lengths", "types", "information", "styles")
     @classmethod
     def _known(cls, value: dict[str, float], info: ValidationInfo) -> dict[str, float]:
-        return _ratios(_KNOWN[str(info.field_name)], value)
+        known = _KNOWN[str(info.field_name)]
+        unknown = sorted(set(value) - set(known))
+        refuse(
+            (unknown, f"unknown {', '.join(unknown)} (known: {', '.join(known)})"),
+            (sum(value.values()) <= 0, "at least one ratio must be above 0"),
+        )
+        return value
 
     @field_validator("query_language")
     @classmethod
@@ -143,21 +138,14 @@ class GenerationSettings(Settings):
         return (0, 0) if self.negatives == "mined" else self.hard_negatives
 
     @model_validator(mode="after")
-    def _hops_need_documents(self) -> GenerationSettings:
-        if self.multi_hop and self.query_from == "need":
-            raise ValueError("multi_hop needs query_from: document, because its prompt shows both passages")
-        return self
-
-    @model_validator(mode="after")
-    def _small_prompts_name_a_length(self) -> GenerationSettings:
-        if self.prompts == "small" and self.rewrite_length == "free":
-            raise ValueError("rewrite_length: free needs prompts: default, because the small prompts name a length")
-        return self
-
-    @model_validator(mode="after")
-    def _claims_need_length(self) -> GenerationSettings:
-        if self.types.get("claim") and not (self.lengths.get("10to20") or self.lengths.get("ge20")):
-            raise ValueError(
-                "types.claim needs lengths.10to20 or lengths.ge20 above 0: a short claim is ambiguous (A.2.1)"
-            )
+    def _fits_together(self) -> Self:
+        long = self.lengths.get("10to20") or self.lengths.get("ge20")
+        refuse(
+            (self.multi_hop and self.query_from == "need",
+             "multi_hop needs query_from: document, because its prompt shows both passages"),
+            (self.prompts == "small" and self.rewrite_length == "free",
+             "rewrite_length: free needs prompts: default, because the small prompts name a length"),
+            (self.types.get("claim") and not long,
+             "types.claim needs lengths.10to20 or lengths.ge20 above 0: a short claim is ambiguous (A.2.1)"),
+        )  # fmt: skip
         return self

@@ -8,8 +8,6 @@
 A secret is named by its environment variable. It never stands in a settings file, a message or a result.
 """
 
-from __future__ import annotations
-
 import base64
 import re
 from collections.abc import Mapping
@@ -41,11 +39,15 @@ def _checked(headers: dict[str, str]) -> dict[str, str]:
             raise hidden(f"{name[:40]!r} cannot be set as a header")
         if not (value.isascii() and value.isprintable()):
             raise hidden(f"the value of the header {name} must be one line of ASCII")
-        if _SECRET_NAME.search(name) and not _VARIABLE.search(value):
-            raise hidden(f"the header {name} holds a secret: write ${{NAME}}, where NAME is an environment variable")
-        if looks_like_a_key(value):
-            raise hidden(f"the value of the header {name} looks like a key: write ${{NAME}}, an environment variable")
+        _hold_no_secret(f"the header {name}", name, value)
     return headers
+
+
+def _hold_no_secret(what: str, name: str, value: str) -> None:
+    if _SECRET_NAME.search(name) and not _VARIABLE.search(value):
+        raise hidden(f"{what} holds a secret: write ${{NAME}}, where NAME is an environment variable")
+    if looks_like_a_key(value):
+        raise hidden(f"the value of {what} looks like a key: write ${{NAME}}, an environment variable")
 
 
 def _as_text(values: object) -> object:
@@ -60,10 +62,7 @@ def _as_text(values: object) -> object:
 
 def _checked_parameters(parameters: dict[str, str]) -> dict[str, str]:
     for name, value in parameters.items():
-        if _SECRET_NAME.search(name) and not _VARIABLE.search(value):
-            raise hidden(f"{name[:40]!r} holds a secret: write ${{NAME}}, where NAME is an environment variable")
-        if looks_like_a_key(value):
-            raise hidden(f"the value of {name[:40]!r} looks like a key: write ${{NAME}}, an environment variable")
+        _hold_no_secret(repr(name[:40]), name, value)
     return parameters
 
 

@@ -6,8 +6,6 @@ The settings below hold for every backend. The class that `backend` names adds i
 (`threads` here), so a key of another backend is an unknown key.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping

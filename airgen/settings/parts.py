@@ -9,8 +9,6 @@ Everything here is read from declarations: the registry, the catalogue, the tabl
 models. No component is made.
 """
 
-from __future__ import annotations
-
 import difflib
 import importlib.util
 import os

@@ -10,8 +10,6 @@
 The second is the pipeline `notes-wiki-bn`, and `notes.yaml#wiki-bn` stands for its file in every command.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 

@@ -13,8 +13,8 @@ from rich.console import Console
 
 from airgen import models
 from airgen.pipeline import Job
+from airgen.pipeline.run import run_pipeline
 from airgen.pipeline.show import read_report, render_report
-from airgen.pipeline.summary import run_pipeline
 from airgen.records import Prelabel, Recall
 
 pytestmark = pytest.mark.models

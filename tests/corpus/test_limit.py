@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from airgen.corpus import prepare
 from airgen.corpus.preparation import limited
-from airgen.pipeline.load_corpus import corpus_fingerprint
+from airgen.pipeline.job import corpus_fingerprint
 from airgen.records import Document, Dropped, Passage
 from airgen.settings import Pipeline
 

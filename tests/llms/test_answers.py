@@ -1,7 +1,5 @@
 """Answers as models write them."""
 
-from __future__ import annotations
-
 import json
 import sys
 from typing import Any

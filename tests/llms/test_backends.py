@@ -1,7 +1,5 @@
 """What a backend declares is all that the pipeline knows of it, for backends of the package and from outside."""
 
-from __future__ import annotations
-
 import asyncio
 import importlib
 from pathlib import Path
@@ -15,10 +13,11 @@ from airgen.errors import SettingsError
 from airgen.llms.base import Message, Request
 from airgen.llms.openai import DAY, OpenAISettings
 from airgen.pipeline import Job
-from airgen.pipeline.engines import connect, make_engine, workers_of
+from airgen.pipeline.ask import connect, make_engine, workers_of
 from airgen.pipeline.estimate import estimate
 from airgen.pipeline.preflight import preflight
 from airgen.pipeline.progress import Display
+from airgen.pipeline.run import run_job
 from airgen.registry import names
 from airgen.settings import LlmSettings, Pipeline
 from airgen.settings.base import marked, parse_yaml
@@ -27,7 +26,6 @@ from airgen.store import Store
 
 OUTSIDE = '''
 """A backend from outside the package."""
-from __future__ import annotations
 
 from typing import Annotated
 
@@ -208,7 +206,7 @@ def job(folder: Path, llm: str) -> Job:
 
 
 def run(job: Job) -> list[str]:
-    job.run(Display(job.directory / "status.json", Console(quiet=True)), until="scenario")
+    run_job(job, Display(job.directory / "status.json", Console(quiet=True)), until="scenario")
     with job.open_store(read_only=True) as store:
         return [text for (text,) in store.query("SELECT text FROM answer WHERE model = 'loud' ORDER BY key")]
 

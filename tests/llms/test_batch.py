@@ -1,7 +1,5 @@
 """The Batch API against the loopback server: nothing is submitted twice, only what expired is sent again."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging
@@ -21,7 +19,7 @@ from airgen.llms.batch_file import BatchFile
 from airgen.llms.http import Endpoint
 from airgen.llms.money import Price
 from airgen.llms.openai import OpenAISettings
-from airgen.pipeline.engines import connect
+from airgen.pipeline.ask import connect
 from airgen.records import Answer
 
 

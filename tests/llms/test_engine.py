@@ -1,7 +1,5 @@
 """The engine in simulated time: every figure is exact."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Answers of a server that means harm: whatever it sends, a call ends as an answer or a known error."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import gzip

@@ -1,6 +1,4 @@
-"""The budget against any server and any kill, in simulated time; and the journal that it rests on."""
-
-from __future__ import annotations
+"""Money: prices, usage and what a call costs."""
 
 import asyncio
 import os
@@ -8,20 +6,25 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from simulation import MemoryStore, Simulated, engine_of, requests, simulate
 
 from airgen.cli import main as command_line
 from airgen.errors import BudgetSpent, SettingsError
-from airgen.llms.base import Backend, Refused, Reply, Request, Retry
-from airgen.llms.chat import most_prompt_tokens
-from airgen.llms.money import FREE, Price, Usage, price
-from airgen.pipeline.engines import make_engine, money
+from airgen.llms.base import Backend, Message, Refused, Reply, Request, Retry
+from airgen.llms.chat import count_messages, most_prompt_tokens, upper_bound
+from airgen.llms.money import FREE, Price, Usage, price, unknown_price
+from airgen.pipeline.ask import make_engine, money
 from airgen.pipeline.show import render_report
 from airgen.records import Answer, Payment, Reservation
 from airgen.settings import Pipeline
 from airgen.store import Store
+from airgen.text.tokens import count_tokens
 
 CENT = Price(10_000.0, 10_000.0, 10_000.0)  # a cent a token
+
+
 HISTORIES = 20_000 if os.environ.get("AIRGEN_FUZZ") else 1000
 
 
@@ -166,8 +169,6 @@ def test_a_free_model_writes_no_journal() -> None:
 
 
 # -- the real store ------------------------------------------------------------------------------------------------
-
-
 def pipeline(**llm: object) -> Pipeline:
     settings = {"backend": "scripted", "prices": {"scripted": {"input": 1e4, "output": 1e4}}, **llm}
     return Pipeline.model_validate({"name": "p", "task": "qa", "corpus": "c", "target": 1, "llm": settings})
@@ -185,7 +186,7 @@ def test_what_a_kill_left_open_counts_as_spent(tmp_path: Path) -> None:
 
         async def main() -> None:
             async with make_engine(pipeline(), store, budget_usd=5) as engine:
-                with pytest.raises(BudgetSpent, match=r"\$4\.7500 of \$5\.00 is spent"):
+                with pytest.raises(BudgetSpent, match=r"\$4\.75 of \$5\.00 is spent"):
                     await engine.ask(Request("scripted", requests(1)[0].messages, {"max_tokens": 100}))
 
         asyncio.run(main())
@@ -208,8 +209,6 @@ def test_the_journal_is_settled_with_the_answers(tmp_path: Path) -> None:
 
 
 # -- prices --------------------------------------------------------------------------------------------------------
-
-
 def test_a_gateway_on_this_machine_is_not_free_unless_that_is_said() -> None:
     url = "http://localhost:4000/v1"
     assert price("gpt-4o-mini", base_url=url) == price("gpt-4o-mini")
@@ -238,3 +237,51 @@ def test_status_says_what_stands_behind_no_answer() -> None:
     lines = render_report({"directory": "runs/p", "running": False, "finished": False, "stages": {}, "money": spent})
     assert "spent $5.00" in lines and "$0.50 for attempts whose answer was not kept" in lines
     assert "$4.00, the most that 2 calls in flight at a kill or a crash can have cost" in lines
+
+
+# -- prices -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_bill_by_hand() -> None:
+    # 200 fresh at 1 $/M, 800 cached at 0.5, 100 generated at 4
+    assert Price(1.0, 0.5, 4.0).usd(1000, 100, 800) == pytest.approx((200 * 1 + 800 * 0.5 + 100 * 4) / 1e6)
+    assert Price(1.0, 0.5, 4.0).halved() == Price(0.5, 0.25, 2.0)
+
+
+def test_published_prices() -> None:
+    pytest.importorskip("genai_prices")
+    assert price("gpt-4o-mini") == Price(0.15, 0.075, 0.6)
+    assert price("gpt-4o-mini", base_url="https://api.openai.com/v1") == Price(0.15, 0.075, 0.6)
+
+
+def test_an_unknown_price_is_said_and_never_guessed() -> None:
+    pytest.importorskip("genai_prices")
+    assert price("no-such-model-at-all") is None
+    assert "price unknown" in unknown_price("no-such-model-at-all") and "did you" not in unknown_price("no-such-model")
+    assert "did you mean 'gpt-4o-mini'?" in unknown_price("gpt-4o-minni")
+
+
+def test_the_pipelines_prices_come_first() -> None:
+    assert price("gpt-4o-mini", {"gpt-4o-mini": {"input": 1, "output": 2}}) == Price(1, 1, 2)
+    assert price("x", {"x": {"input": 1, "output": 2, "cached": 0}}, "http://localhost/v1") == Price(1, 0, 2)
+
+
+@pytest.mark.parametrize("wrong", [{"input": 1}, {"input": 1, "output": -1}, {"input": 1, "output": 1, "extra": 1}])
+def test_an_override_that_is_no_price(wrong: dict[str, float]) -> None:
+    with pytest.raises(SettingsError, match=r"llm\.prices: x"):
+        price("x", {"x": wrong})
+
+
+@pytest.mark.parametrize(
+    "url", ["http://localhost:8000/v1", "http://127.0.0.1/v1", "http://10.1.2.3/v1", "http://vllm:8000/v1"]
+)
+def test_ones_own_machine_is_free(url: str) -> None:
+    assert price("Qwen/Qwen3-8B", base_url=url) == FREE
+
+
+@settings(deadline=None)
+@given(st.text(max_size=300))
+def test_property_no_text_has_more_tokens_than_are_reserved(text: str) -> None:
+    messages = [Message("user", text)]
+    assert 0 <= count_tokens(text) <= upper_bound(messages)
+    assert count_messages(messages) <= upper_bound(messages)

@@ -1,7 +1,5 @@
 """The HTTP backend and the engine against the loopback server, with the real store."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import json

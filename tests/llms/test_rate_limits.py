@@ -1,7 +1,5 @@
 """RateLimit and concurrency against simulated servers."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """Models that think before they answer, and models that refuse what others take: learnt once, adapted, paid for."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from pathlib import Path

@@ -81,9 +81,9 @@ def job(folder: Path) -> None:
     """The files of a job with its evaluation, but for what holds times or names the machine."""
     from airgen.api import run
     from airgen.dataset.secret import Secret
-    from airgen.pipeline import job_secret
+    from airgen.pipeline import job as job_module
 
-    job_secret.new_secret = lambda: Secret(bytes(range(32)))  # type: ignore[assignment]
+    job_module.new_secret = lambda: Secret(bytes(range(32)))  # type: ignore[assignment]
     found = run(folder / "job.yaml", runs=folder / "runs", quiet=True)
     assert found is not None
     timed = ("latency.svg", "report.md", "status.json")  # and the page: times, paths, and a nonce

@@ -1,7 +1,5 @@
 """A whole job on a small corpus of our own making, with the scripted model and real re-rankers."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +13,7 @@ from airgen.llms.base import Reply, Request
 from airgen.llms.scripted import ScriptedBackend
 from airgen.pipeline import Job, RunResult
 from airgen.pipeline.progress import Display
+from airgen.pipeline.run import run_job
 
 TOPICS = ("bridges", "yeast", "glaciers", "violins", "tariffs", "beetles", "harbours", "lanterns", "orchards", "tides")
 FACTS = ("are measured", "were described", "decline slowly", "need repair", "attract visitors", "differ in colour",
@@ -106,7 +105,7 @@ def run(folder: Path) -> Run:
         (folder / "job.yaml").write_text(text, encoding="utf-8")
         job = Job(folder / "job.yaml", folder / runs)
         console = Console(quiet=True)
-        return job.run(Display(job.directory / "status.json", console), **options)  # type: ignore[arg-type]
+        return run_job(job, Display(job.directory / "status.json", console), **options)  # type: ignore[arg-type]
 
     return go
 

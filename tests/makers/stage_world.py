@@ -1,7 +1,5 @@
 """Stages run as the runner runs them, against the scripted model with rules of the test's own."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable, Mapping
@@ -48,7 +46,7 @@ class World:
         self.llm = Direct({}, {})
         self.meaning: Any = None
 
-    def answers(self, **rules: Callable[[Request], str] | object) -> World:
+    def answers(self, **rules: Callable[[Request], str] | object) -> "World":
         """Set the model's answers by stage: a function of the request, or a value that is sent as JSON."""
         self.llm = Direct(
             {
@@ -59,7 +57,7 @@ class World:
         )  # type: ignore[arg-type]
         return self
 
-    def fails(self, fault: str) -> World:
+    def fails(self, fault: str) -> "World":
         """Let every call end in a fault of `airgen.llms.scripted`."""
         self.llm = Direct({}, {fault: 1.0})
         return self
@@ -89,7 +87,7 @@ class World:
         pipeline, prompts = pipeline or self.pipeline(), PromptSet()
         fingerprints = {one.name: one.fingerprint(pipeline, prompts) for one in Flow().every}
         tools = Tools(pipeline, prompts, fingerprints, self.llm, self.meaning)
-        return asyncio.run(stage.work(lineage or self.lineage(), tools))
+        return asyncio.run(stage.run(lineage or self.lineage(), tools))
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """Nothing that the program prints or writes has a raw control character, whatever a document or a model said."""
 
-from __future__ import annotations
-
 import io
 import json
 import re
@@ -22,7 +20,7 @@ from airgen.dataset.write import write_dataset
 from airgen.kept import plain
 from airgen.pipeline import Job, RunResult
 from airgen.pipeline.progress import Display
-from airgen.pipeline.summary import result_lines, result_values
+from airgen.pipeline.run import result_lines, result_values, run_job
 from airgen.publishing.leaderboard import write_leaderboard
 from airgen.publishing.scores import DatasetScore, SystemScore
 from airgen.quality.audit.label_audit import draw_sample
@@ -98,7 +96,7 @@ def test_a_whole_job_of_a_poisoning_model(
     job = Job(poisoned / "job.yaml", poisoned / "runs")
     screen = io.StringIO()
     display = Display(job.directory / "status.json", Console(file=screen, force_terminal=True, width=300))
-    result = job.run(display)
+    result = run_job(job, display)
     assert "bees" in screen.getvalue() or "last:" in screen.getvalue()
     assert_clean(screen.getvalue(), colours=True)
     assert_clean((job.directory / "status.json").read_text(encoding="utf-8"))

@@ -1,7 +1,5 @@
 """Queries in another language than the corpus, from the prompts to the dataset, with a scripted model of German."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path
@@ -17,6 +15,7 @@ from airgen.errors import AirgenError, SettingsError
 from airgen.pipeline import Job
 from airgen.pipeline.preflight import advice
 from airgen.pipeline.progress import Display
+from airgen.pipeline.run import run_job
 from airgen.pipeline.stage import stage_prompt
 from airgen.retrievers.encodings import shared_encodings
 from airgen.settings import load_pipeline
@@ -83,7 +82,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def run(folder: Path, text: str = PIPELINE) -> tuple[Job, Any]:
     (folder / "cross.yaml").write_text(text, encoding="utf-8")
     job = Job(folder / "cross.yaml", folder / "runs")
-    return job, job.run(Display(job.directory / "status.json", Console(quiet=True)))
+    return job, run_job(job, Display(job.directory / "status.json", Console(quiet=True)))
 
 
 def rows(path: Path) -> list[dict[str, Any]]:

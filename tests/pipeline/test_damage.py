@@ -1,7 +1,5 @@
 """Files that are damaged, odd or cannot be written: a job goes on, or ends in one line that says what to do."""
 
-from __future__ import annotations
-
 import io
 import json
 import signal

@@ -6,8 +6,6 @@ That is compared for every field, without a run where the plan is known before i
 field of quality control and of the export, and for one field of each stage of generation.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterator
@@ -25,6 +23,7 @@ from airgen import models
 from airgen.errors import AirgenError
 from airgen.pipeline import Job
 from airgen.pipeline.progress import Display
+from airgen.pipeline.run import run_job
 from airgen.settings import Pipeline
 from airgen.settings.base import marked
 
@@ -46,8 +45,7 @@ CHANGES: dict[str, dict[str, Any]] = {
         "evaluate.systems": "systems.yaml", "evaluate.split": "dev",
     },
     "corpus": {"task": "long-doc", "corpus": "other.yaml"},
-    "sample": {"seed": 7, "export.secret": False},
-    "partner": {"generation.multi_hop": 0.5},
+    "sample": {"seed": 7, "export.secret": False, "generation.multi_hop": 0.5},
     "character": {
         "language": "de", "llm.model": "other", "llm.endpoint": "elsewhere", "llm.temperature": 0.5,
         "llm.max_tokens": 900,
@@ -216,7 +214,7 @@ class World:
         """The rows and the funnel of a job that has run to its end, or the error that it ends with."""
         job = self.job(values, runs)
         try:
-            job.run(quiet(job))
+            run_job(job, quiet(job))
         except AirgenError as error:
             return str(error)
         found: dict[str, Any] = dict(json.loads((job.dataset / "manifest.json").read_text(encoding="utf-8")))
@@ -249,7 +247,7 @@ class World:
         if name not in self.known:
             folder = self.home / f"before{len(self.known)}"
             job = self.job(values, folder / "done")
-            job.run(quiet(job), until="rewrite")
+            run_job(job, quiet(job), until="rewrite")
             shutil.copytree(folder / "done", folder / "generated")
             found = self.data(values, folder / "done")
             self.known[name] = Before(folder, job.identity, self.plan(values, folder / "done"), found)

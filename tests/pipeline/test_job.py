@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -11,18 +9,19 @@ from typing import Any
 
 import duckdb
 import pytest
-from job_maker import make_corpus
+from job_maker import Run, make_corpus
 from rich.console import Console
 
 from airgen.dataset.secret import Secret, write_secret
 from airgen.dataset.verify import verify
 from airgen.errors import BudgetSpent, DatasetError, LlmError, SettingsError, UsageError
 from airgen.llms.scripted import ScriptedBackend
-from airgen.pipeline import Job, RunResult
+from airgen.pipeline import Job
+from airgen.pipeline.assemble import export_dataset
 from airgen.pipeline.progress import Display
+from airgen.pipeline.run import run_job
 from airgen.store import Store
 
-Run = Callable[..., RunResult]
 DATA = ("corpus.jsonl", "queries.jsonl", "qrels/", "qrels-", "private/")
 
 
@@ -131,10 +130,11 @@ def test_sigkill_and_resume_give_the_same_bytes(run: Run, folder: Path, after: i
     (folder / "slow.yaml").write_text(slow)
     write_secret(folder / "killed" / "job" / "secret.key", Secret(bytes(range(32))))  # of all jobs in the tests
     code = (
-        "import sys; from pathlib import Path; from rich.console import Console; from airgen.pipeline import Job;"
+        "import sys; from pathlib import Path; from rich.console import Console;"
+        "from airgen.pipeline import Job, run_job;"
         "from airgen.pipeline.progress import Display;"
         f"job = Job(Path({str(folder / 'slow.yaml')!r}), Path({str(folder / 'killed')!r}));"
-        "job.run(Display(job.directory / 'status.json', Console(quiet=True)))"
+        "run_job(job, Display(job.directory / 'status.json', Console(quiet=True)))"
     )
     # The answers are counted by watching the child's own count, so the kill falls at a known point of the work.
     counting = (
@@ -213,9 +213,9 @@ def test_ablations_come_from_the_same_rows(run: Run, folder: Path) -> None:
     job = Job(folder / "job.yaml", folder / "runs")
     with job.open_store() as store:
         accepted = job.accepted(store)
-        job.export(store, accepted, folder / "bare", ["correction"])
-        job.export(store, accepted, folder / "all", ["control"])
-        job.export(store, accepted, folder / "plain", ["negatives"])
+        export_dataset(job, store, accepted, folder / "bare", ["correction"])
+        export_dataset(job, store, accepted, folder / "all", ["control"])
+        export_dataset(job, store, accepted, folder / "plain", ["negatives"])
     full = result.directory / "dataset"
     assert (folder / "bare" / "queries.jsonl").read_bytes() == (full / "queries.jsonl").read_bytes()
     bare = labels(folder / "bare")
@@ -243,7 +243,7 @@ def test_nothing_is_exported_before_quality_control(run: Run, folder: Path) -> N
     def exported() -> None:
         job = Job(folder / "job.yaml", folder / "runs")
         with job.open_store() as store:
-            job.export(store, job.accepted(store), job.dataset)
+            export_dataset(job, store, job.accepted(store), job.dataset)
 
     run(until="rewrite")
     with pytest.raises(UsageError, match=r"job\.yaml: quality control has not run with these settings: run `airgen"):
@@ -269,7 +269,7 @@ def test_a_missing_corpus_or_key_is_said_before_anything_is_done(folder: Path) -
     )
     display = Display(folder / "status.json", Console(quiet=True))
     with pytest.raises(SettingsError, match="NOT_SET_X is not set"):
-        Job(folder / "b.yaml", folder / "runs").run(display)
+        run_job(Job(folder / "b.yaml", folder / "runs"), display)
 
 
 def scored(work: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:

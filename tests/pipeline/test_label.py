@@ -1,7 +1,5 @@
 """Own queries: their files, labels that exist already, and a whole job with the scripted model."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -31,6 +29,7 @@ from airgen.pipeline.label_pipeline import label_pipeline
 from airgen.pipeline.own_queries import read_labels
 from airgen.pipeline.own_tables import Line, read_queries
 from airgen.pipeline.progress import Display
+from airgen.pipeline.run import run_job
 from airgen.quality.audit.label_audit import decided_items
 from airgen.settings import LabelFile, QueriesSettings, load_pipeline
 
@@ -80,7 +79,7 @@ def go(home: Path) -> Go:
             place[last] = value
         (home / "own.yaml").write_text(yaml.safe_dump(values), encoding="utf-8")
         job = Job(home / "own.yaml", home / runs)
-        job.run(Display(job.directory / "status.json", Console(quiet=True)), **options)
+        run_job(job, Display(job.directory / "status.json", Console(quiet=True)), **options)
         return job
 
     return run
@@ -233,7 +232,7 @@ def test_a_log_becomes_a_dataset(go: Go) -> None:
     assert len(items) == sum(facts["judged"] for _, facts in queries.values())  # people can check all of them
     assert {item.relevant for item in items} == {True, False}
     assert "Its queries were not generated" in (job.dataset / "README.md").read_text()
-    assert job.run(Display(job.directory / "status.json", Console(quiet=True))).already_done
+    assert run_job(job, Display(job.directory / "status.json", Console(quiet=True))).already_done
 
 
 def test_labels_that_exist_count_and_only_the_rest_is_judged(go: Go, home: Path, asked: list[str]) -> None:
@@ -337,7 +336,8 @@ def test_sigkill_and_resume_give_the_same_bytes(go: Go, home: Path) -> None:
     text = (home / "own.yaml").read_text().replace("concurrency: 4", "concurrency: 4\n  latency: 0.02")
     (home / "slow.yaml").write_text(text)
     code = (
-        "import sys; from pathlib import Path; from rich.console import Console; from airgen.pipeline import Job;"
+        "import sys; from pathlib import Path; from rich.console import Console;"
+        "from airgen.pipeline import Job, run_job;"
         "from airgen.pipeline.progress import Display; import airgen.llms.scripted as s\n"
         "send = s.ScriptedBackend.send\n"
         "async def counted(self, request):\n"
@@ -345,7 +345,7 @@ def test_sigkill_and_resume_give_the_same_bytes(go: Go, home: Path) -> None:
         "    return await send(self, request)\n"
         "s.ScriptedBackend.send = counted\n"
         f"job = Job(Path({str(home / 'slow.yaml')!r}), Path({str(home / 'killed')!r}))\n"
-        "job.run(Display(job.directory / 'status.json', Console(quiet=True)))"
+        "run_job(job, Display(job.directory / 'status.json', Console(quiet=True)))"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env={**os.environ}) as process:
         assert process.stdout is not None

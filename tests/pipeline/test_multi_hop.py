@@ -1,23 +1,30 @@
-"""Multi-hop queries: two passages of one document, both positive."""
-
-from __future__ import annotations
+"""Kinds of queries and negatives: two passages, several drafts, queries without an answer, mined negatives."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from job_maker import make_corpus
+from hypothesis import given
+from hypothesis import strategies as st
+from job_maker import Run, make_corpus
 
+from airgen.dataset.beir import BeirDataset
 from airgen.dataset.verify import verify
 from airgen.errors import SettingsError, UsageError
-from airgen.pipeline import Job, RunResult
+from airgen.llms.base import Reply, Request
+from airgen.llms.scripted import ScriptedBackend
+from airgen.pipeline import Job
+from airgen.pipeline.assemble import export_dataset
+from airgen.pipeline.estimate import estimate
+from airgen.pipeline.export_rules import hold_out
 from airgen.pipeline.generate import NEAR
 from airgen.pipeline.preflight import preflight
 from airgen.pipeline.show import find_lineage, life, render_life
+from airgen.publishing.withhold import public_part
+from airgen.records import Candidate, Query
 
-Run = Callable[..., RunResult]
 HOPS = {"target: 12": "target: 12\ngeneration: {multi_hop: 0.5}", "task: qa": "task: long-doc"}
 
 
@@ -77,7 +84,7 @@ def test_the_second_passage_stands_near_the_first(run: Run, book: Path) -> None:
     job = Job(book / "job.yaml", book / "runs")
     with job.open_store(read_only=True) as store:
         order = [key for (key,) in store.query("SELECT key FROM passage ORDER BY start")]
-        pairs = store.query("SELECT s.parent, p.passage FROM partner p JOIN sample s ON s.key = p.parent")
+        pairs = store.query("SELECT parent, second FROM sample WHERE second <> ''")
     apart = [abs(order.index(first) - order.index(second)) for first, second in pairs]
     # Three on each side; at the ends of the document, all six on one.
     inner = [far for far, (first, _) in zip(apart, pairs, strict=True) if 3 <= order.index(first) < len(order) - 3]
@@ -111,3 +118,264 @@ def test_answers_of_multi_hop_queries_quote_one_of_the_two(run: Run, book: Path)
     assert all(
         row["corpus-id"] in (lineage[row["query-id"]]["positive"], lineage[row["query-id"]]["second"]) for row in found
     )
+
+
+# -- candidates -------------------------------------------------------------------------------------------------------
+
+
+FIVE = {"target: 12": "target: 6\ngeneration: {candidates: 5, rewrites: 0, hard_negatives: [0, 0]}"}
+
+
+def kept(folder: Path, runs: str = "runs") -> tuple[dict[str, list[Candidate]], dict[str, Query]]:
+    """The drafts and the query of each scenario."""
+    job = Job(folder / "job.yaml", folder / runs)
+    with job.open_store(read_only=True) as store:
+        fingerprint = job.fingerprints["query"]
+        drafts: dict[str, list[Candidate]] = {}
+        for row in store.made(Candidate, fingerprint):
+            drafts.setdefault(row.parent, []).append(row)
+        return drafts, {row.parent: row for row in store.made(Query, fingerprint)}
+
+
+def test_the_draft_that_finds_its_source_best_becomes_the_query(run: Run, folder: Path, asked: list[Request]) -> None:
+    result = run(changes=FIVE)
+    drafts, queries = kept(folder)
+    assert queries and set(queries) <= set(drafts)
+    for parent, query in queries.items():
+        rows = sorted(drafts[parent], key=lambda row: row.ordinal)
+        assert [row.ordinal for row in rows] == [0, 1, 2, 3, 4]
+        usable = [row for row in rows if not row.problem]
+        best = max(row.score for row in usable)
+        assert query.text == next(row.text for row in usable if row.score == best)
+        assert all(-1 <= row.score <= 1 for row in usable)
+    scores = {row.score for rows in drafts.values() for row in rows if not row.problem}
+    assert len(scores) > 3  # drafts are told apart
+    first = {request.key: request for request in asked if request.stage == "query" and len(request.messages) < 3}
+    assert sorted({request.sample for request in first.values()}) == [0, 1, 2, 3, 4]
+    job = Job(folder / "job.yaml", folder / "runs")
+    with job.open_store(read_only=True) as store:
+        accepted = job.accepted(store)
+        lineage, _ = find_lineage(accepted, job.ids.query(accepted.lineages[0]), job.ids)
+        shown = life(store, job, lineage, "")
+    assert len(shown["query"]["drafts"]) == 5
+    assert (result.directory / "dataset" / "manifest.json").is_file()
+
+
+def test_a_stopped_job_asks_nothing_twice_and_more_drafts_ask_only_for_the_new_ones(
+    run: Run, folder: Path, asked: list[Request]
+) -> None:
+    run("one", FIVE)
+    before = len(asked)
+    run("one", FIVE)
+    assert len(asked) == before
+    run("one", {"target: 12": FIVE["target: 12"].replace("candidates: 5", "candidates: 6")})
+    old = {tuple(request.messages) for request in asked[:before] if request.stage == "query"}
+    new = [request for request in asked[before:] if tuple(request.messages) in old]
+    assert new and {request.sample for request in new} == {5}
+    assert len({request.key for request in asked}) == len(asked)
+
+
+def test_where_every_draft_is_refused_the_model_is_told_why(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send, told = ScriptedBackend.send, []
+
+    async def vague(self: ScriptedBackend, request: Request) -> Reply:
+        if request.stage != "query":
+            return await send(self, request)
+        if any("cannot be used" in message.content for message in request.messages):
+            told.append(request.key)
+            return await send(self, request)
+        return Reply(json.dumps({"query": "what does the document say"}), prompt_tokens=1, completion_tokens=1)
+
+    monkeypatch.setattr(ScriptedBackend, "send", vague)
+    run(changes=FIVE)
+    drafts, queries = kept(folder)
+    assert told and queries
+    assert all(row.problem for rows in drafts.values() for row in rows)
+    assert all(query.attempts > 1 for query in queries.values())
+
+
+def test_the_bill_counts_every_draft(run: Run, folder: Path) -> None:
+    text = (folder / "job.yaml").read_text()
+    calls = {}
+    for count in (1, 5):
+        given = text.replace("target: 12", f"target: 12\ngeneration: {{candidates: {count}}}")
+        (folder / f"bill-{count}.yaml").write_text(given)
+        stages = estimate(Job(folder / f"bill-{count}.yaml", folder / "none")).stages
+        calls[count] = next(stage.calls for stage in stages if stage.stage == "query")
+    assert calls[5] == pytest.approx(5 * calls[1], abs=3)
+
+
+# -- unanswerable -----------------------------------------------------------------------------------------------------
+
+
+def lineage(key: str, source: str) -> Any:
+    return SimpleNamespace(final=SimpleNamespace(key=key), sources=[SimpleNamespace(id=source)])
+
+
+def decisions(relevant: dict[str, list[str]]) -> Any:
+    return {
+        key: [SimpleNamespace(id=one, action="add_positive") for one in ids]
+        + [SimpleNamespace(id="n", action="keep_negative")]
+        for key, ids in relevant.items()
+    }
+
+
+def test_a_query_whose_passages_serve_another_query_is_not_held_out() -> None:
+    lineages = [lineage("a", "d1"), lineage("b", "d2"), lineage("c", "d3")]
+    # What answers `a` is what `b` was written for, so only `c` can go; its second passage goes with it.
+    held = hold_out(lineages, decisions({"a": ["d2"], "b": ["d1"], "c": ["d9"]}), 0.5)
+    assert (held.queries, held.passages) == ({"c"}, {"d3", "d9"})
+    assert hold_out(lineages, {}, 0.0).queries == set()
+    assert hold_out([lineage("a", "d1"), lineage("b", "d1")], {}, 0.5).queries == set()
+    # A query that only an ablation has keeps its document, too.
+    assert hold_out([lineage("a", "d1"), lineage("b", "d2")], {}, 1.0, [lineage("x", "d1")]).queries == {"b"}
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 12), st.lists(st.integers(0, 12), max_size=4)), min_size=1, max_size=10),
+    st.sampled_from([0.1, 0.3, 0.5]),
+)
+def test_every_other_query_keeps_its_document(made: list[tuple[int, list[int]]], share: float) -> None:
+    lineages = [lineage(f"q{at}", f"d{source}") for at, (source, _) in enumerate(made)]
+    relevant = {f"q{at}": [f"d{one}" for one in more] for at, (_, more) in enumerate(made)}
+    held = hold_out(lineages, decisions(relevant), share)
+    assert len(held.queries) <= share * len(made)
+    for at, (source, more) in enumerate(made):
+        inside = {f"d{one}" for one in (source, *more)} & held.passages
+        assert (
+            inside == {f"d{one}" for one in (source, *more)}
+            if f"q{at}" in held.queries
+            else (f"d{source}" not in held.passages)
+        )
+
+
+def rows_of_unanswerable(path: Path) -> dict[str, Any]:
+    return {row["_id"]: row for row in map(json.loads, path.read_text("utf-8").splitlines())}
+
+
+def test_a_finished_job_holds_queries_out_without_asking_again(run: Run, asked: list[Request], tmp_path: Path) -> None:
+    before = run(changes={"target: 12\n": "target: 12\nexport: {ids: original}\n"}).directory / "dataset"
+    old = {name: rows_of_unanswerable(before / f"{name}.jsonl") for name in ("corpus", "queries")}
+    labels = BeirDataset.open(before).qrels("all").labels
+    calls = len(asked)
+    result = run(changes={"target: 12\n": "target: 12\nexport: {ids: original}\ngeneration: {unanswerable: 0.25}\n"})
+    assert len(asked) == calls
+    folder = result.directory / "dataset"
+    assert not [one for one in verify(folder) if one.severity == "error"]
+    corpus, queries = rows_of_unanswerable(folder / "corpus.jsonl"), rows_of_unanswerable(folder / "queries.jsonl")
+    marked = {key for key, row in queries.items() if row["metadata"]["answered"] is False}
+    assert 1 <= len(marked) <= 3 and set(queries) == set(old["queries"])
+    gone = {one for key in marked for one, label in labels[key].items() if label > 0}
+    assert set(old["corpus"]) - set(corpus) == gone
+    assert all(corpus[key] == old["corpus"][key] for key in corpus)
+    new = BeirDataset.open(folder).qrels("all").labels
+    assert new == {
+        key: {one: label for one, label in row.items() if one not in gone}
+        for key, row in labels.items()
+        if key not in marked
+    }
+    assert result.manifest is not None
+    step = result.manifest.funnel[-1]
+    assert (step.stage, step.entered - step.left) == ("queries with an answer", len(marked))
+    lineage_of = [json.loads(line)["query"] for line in (folder / "private" / "lineage.jsonl").read_text().splitlines()]
+    assert set(lineage_of) == set(queries) - marked
+    assert "answered: false" in (folder / "README.md").read_text("utf-8")
+
+    # Which withheld queries have no answer is a label: the public part does not tell it, the whole dataset still does.
+    public_part(folder, tmp_path / "public", ["test"])
+    public = rows_of_unanswerable(tmp_path / "public" / "queries.jsonl").values()
+    of_test = {row["metadata"]["answered"] for row in public if row["metadata"]["split"] == "test"}
+    assert of_test == {None}
+    assert not [one for one in verify(tmp_path / "public") if one.severity == "error"]
+    assert rows_of_unanswerable(folder / "queries.jsonl") == queries
+
+
+@pytest.mark.parametrize("value", ["0.6", "-0.1"])
+def test_the_share_is_bounded(run: Run, value: str) -> None:
+    from airgen.errors import SettingsError
+
+    with pytest.raises(SettingsError, match="unanswerable"):
+        run(changes={"target: 12\n": f"target: 12\ngeneration: {{unanswerable: {value}}}\n"})
+
+
+# -- mining -----------------------------------------------------------------------------------------------------------
+
+
+MINED = {"target: 12": "target: 12\ngeneration: {negatives: mined, mined_ranks: [5, 25], hard_negatives: [3, 5]}"}
+
+
+def labels(dataset: Path) -> list[dict[str, Any]]:
+    return [row for path in sorted((dataset / "qrels").glob("*.jsonl")) for row in rows(path)]
+
+
+def data(dataset: Path) -> dict[str, bytes]:
+    kept = ("corpus", "queries", "qrels", "private")
+    paths = [path for path in dataset.rglob("*") if path.is_file()]
+    named = {path.relative_to(dataset).as_posix(): path for path in paths}
+    return {name: path.read_bytes() for name, path in named.items() if name.startswith(kept)}
+
+
+def test_mined_negatives_are_passages_cost_nothing_and_are_shown(run: Run, folder: Path) -> None:
+    result = run("runs", MINED)
+    dataset = result.directory / "dataset"
+    assert verify(dataset) == []
+    assert "hard_negative" not in result.usage
+    assert len(rows(dataset / "corpus.jsonl")) == 60  # nothing was added
+    lineage = {row["query"]: row for row in rows(dataset / "private" / "lineage.jsonl")}
+    zeros: dict[str, set[str]] = {}
+    ones: dict[str, set[str]] = {}
+    for row in labels(dataset):
+        (ones if row["score"] else zeros).setdefault(row["query-id"], set()).add(row["corpus-id"])
+    assert zeros.keys() <= ones.keys() == lineage.keys()
+    for query, row in lineage.items():
+        assert row["negatives"] == []
+        assert set(row["mined"]) == zeros.get(query, set())
+        assert len(row["mined"]) <= 5 and not ones[query] & set(row["mined"])
+    assert sum(map(len, zeros.values())) >= 12
+    assert result.manifest is not None
+    (step,) = [step for step in result.manifest.funnel if step.stage == "queries with all mined negatives"]
+    assert step.entered == 12 and step.entered - step.left == sum(step.reasons.values())
+    job = Job(folder / "job.yaml", folder / "runs")
+    one = next(row for row in lineage.values() if row["mined"])
+    with job.open_store() as store:
+        for without in ("control", "negatives"):
+            export_dataset(job, store, job.accepted(store), folder / without, [without])
+            assert all(row["score"] == 1 for row in labels(folder / without))
+        value = life(store, job, *find_lineage(job.accepted(store), one["query"], job.ids))
+    assert [row["origin"] for row in value["hard_negatives"]] == ["mined"] * len(one["mined"])
+    assert sum(label["kind"] == "mined" for label in value["labels"]) == len(one["mined"])
+    assert f"\nmined      {value['hard_negatives'][0]['id']}" in render_life(value)
+
+
+def test_both_add_to_the_generated_ones_and_leave_them_as_they_are(run: Run) -> None:
+    alone = run("alone")
+    both = run("both", {"target: 12": "target: 12\ngeneration: {negatives: both, mined_ranks: [5, 25]}"})
+    before, after = labels(alone.directory / "dataset"), labels(both.directory / "dataset")
+    assert {tuple(row.items()) for row in before} < {tuple(row.items()) for row in after}
+    assert len(rows(alone.directory / "dataset" / "corpus.jsonl")) == len(
+        rows(both.directory / "dataset" / "corpus.jsonl")
+    )
+
+
+def test_neither_concurrency_nor_a_detour_changes_what_is_mined(run: Run) -> None:
+    straight = data(run("straight", {**MINED, "concurrency: 8": "concurrency: 1"}).directory / "dataset")
+    before = data(run("detour").directory / "dataset")
+    detour = data(run("detour", MINED).directory / "dataset")
+    assert detour == straight != before
+    # And back: a pipeline that asks for generated ones reads no mined ones of an earlier plan.
+    assert data(run("detour").directory / "dataset") == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"target: 12": "target: 12\ngeneration: {negatives: mined, mined_ranks: [40, 90]}"}, "top_k"),
+        ({"target: 12": "target: 12\ngeneration: {negatives: mined, mined_ranks: [9, 3]}"}, "first, last"),
+        ({"target: 12": "target: 12\ngeneration: {negatives: fished}"}, "negatives"),
+    ],
+)
+def test_settings_that_could_mine_nothing_are_refused(run: Run, changes: dict[str, str], words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
+        run("runs", changes)

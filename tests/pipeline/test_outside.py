@@ -1,32 +1,26 @@
 """A stage and a judge that no module of airgen knows, named in a pipeline's YAML."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from command_line import invoke
+from job_maker import Run
 
 from airgen.dataset.verify import verify
 from airgen.errors import SettingsError
-from airgen.pipeline import Job, RunResult
+from airgen.pipeline import Job
 from airgen.pipeline.show import find_lineage, life, render_life
-
-Run = Callable[..., RunResult]
 
 # What a user writes: a record, a prompt, a stage. The stage drops queries whose subject is too common.
 MODULE = '''
 from dataclasses import dataclass
 import json
 
-from airgen.keys import row_key
 from airgen.pipeline.ask import ask
 from airgen.pipeline.control.judge import Verdict
-from airgen.pipeline.stage import Cost, Problem, Refusal, Stage, skip, stage_prompt
+from airgen.pipeline.stage import Cost, Problem, Stage, made
 from airgen.records import Query, Row
-from airgen.settings import answer_parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,20 +30,16 @@ class Subject(Row):
     word: str
 
 
-def parts(pipeline, prompts):
-    return {"prompt": stage_prompt(pipeline, prompts, "subject").fingerprint, "llm": answer_parts(pipeline.llm)}
-
-
 async def work(lineage, tools):
-    query, fp = lineage.one(Query), tools.plan["subject"]
+    query = lineage.one(Query)
     check = lambda value: Problem("no word", value["subject"]) if " " in value["subject"] else None
     found = await ask(tools, STAGE, {"query": query.text}, check)
-    if isinstance(found, Refusal):
-        return [skip("subject", query.key, tools, found.problem, found.answer)]
+    if isinstance(found, Problem):
+        return found
     word = found[0]["subject"]
     if len(word) < 8:
-        return [skip("subject", query.key, tools, Problem("subject too common", word))]
-    return [Subject(row_key("subject", query.key, fp), query.key, fp, 0, word)]
+        return Problem("subject too common", word)
+    return [made(Subject, "subject", query.key, tools, 0, word)]
 
 
 def longest_word(request):
@@ -58,7 +48,7 @@ def longest_word(request):
 
 
 STAGE = Stage(
-    "subject", (Query,), Subject, 1, work, parts, after="query",
+    "subject", (Query,), Subject, 1, work, after="query",
     prompt=lambda pipeline: "subject", cost=Cost((5, 1.0), (5, 1.0), lambda expected: expected.samples),
     scripted=longest_word, label="queries with a rare subject",
     show=lambda lineage: ({"subject": lineage.one(Subject).word}, [f"subject    {lineage.one(Subject).word}"])

@@ -1,7 +1,5 @@
 """What a job lacks is said before it begins."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 from pathlib import Path

@@ -1,25 +1,22 @@
 """Reference answers in a whole job, in its dataset, and in what is published of it."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from job_maker import Run
 
 from airgen.dataset.derive import derive
 from airgen.dataset.manifest import load_manifest
 from airgen.dataset.verify import verify
-from airgen.pipeline import Job, RunResult
+from airgen.pipeline import Job
 from airgen.pipeline.show import find_lineage, life, render_life
-from airgen.pipeline.stages.reference_answer import span_of
+from airgen.pipeline.stages.accepted import span_of
 from airgen.publishing.withhold import labels_part, public_part
 
-Run = Callable[..., RunResult]
 ANSWERS = {"target: 12": "target: 12\ngeneration: {answers: true}"}
 
 

@@ -1,7 +1,5 @@
 """A corpus that changes: only what is new or changed is judged, the version goes up, and the earlier one is kept."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +18,7 @@ from airgen.errors import DatasetError
 from airgen.llms.base import Request
 from airgen.pipeline import Job
 from airgen.pipeline.progress import Display
+from airgen.pipeline.run import run_job
 
 BASE: dict[str, Any] = {
     "name": "job", "task": "qa", "corpus": "small.yaml", "target": 6,
@@ -45,7 +44,7 @@ def go(home: Path) -> Go:
     def run(runs: str = "runs", **changes: Any) -> Job:
         (home / "job.yaml").write_text(yaml.safe_dump({**BASE, **changes}), encoding="utf-8")
         job = Job(home / "job.yaml", home / runs)
-        job.run(Display(job.directory / "status.json", Console(quiet=True)))
+        run_job(job, Display(job.directory / "status.json", Console(quiet=True)))
         return job
 
     return run

@@ -1,18 +1,20 @@
-"""Which of the finished samples become the dataset's queries."""
-
-from __future__ import annotations
+"""Which of the finished samples become the dataset's queries, and with which labels."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from airgen.pipeline import generate
+from airgen.pipeline import assemble, generate
 from airgen.pipeline.stages import Flow, Lineage
-from airgen.records import Judgment, Passage, Query, Rewrite, Row, Sample, Skip
+from airgen.records import Decision, HardNegative, Judgment, Passage, Query, Rewrite, Row, Sample, Skip
 from airgen.settings import Pipeline
+
+PIPELINE = Pipeline.model_validate(
+    {"name": "p", "task": "qa", "corpus": "c", "target": 1, "llm": {"backend": "scripted"}}
+)
 
 
 def select(lineages: Sequence[Lineage], target: int) -> generate.Accepted:
-    values = {"name": "p", "task": "qa", "corpus": "c", "target": target, "llm": {"backend": "scripted"}}
-    return generate.select(lineages, Flow(), Pipeline.model_validate(values))
+    return generate.select(lineages, Flow(), PIPELINE.model_copy(update={"target": target}))
 
 
 def lineage(name: str, text: str, level: int | None = 3, *, rewrite: str = "", skip: str = "") -> Lineage:
@@ -66,3 +68,28 @@ def test_samples_that_ended_early_say_why() -> None:
     )  # fmt: skip
     assert [one.words for one in found.rejected] == ["query: a reason", "judgment: a reason"]
     assert [one.sample.key for one in found.lineages] == ["sd"]
+
+
+def test_labels_queries_and_negatives_of_a_dataset_by_hand() -> None:
+    found = select([lineage("a", "one"), lineage("b", "two two"), lineage("c", "three three three", 1)], 2)
+    first, second = (
+        one.extended([HardNegative(f"n{one.final.key}", one.final.key, "f", 1, f"neg-{one.final.key}", "text")])
+        for one in found.lineages
+    )
+    every, pipeline = replace(found, lineages=[first, second]), PIPELINE.model_copy(update={"target": 2})
+    pairs = {"qa": [("da", "keep_query"), ("neg-qa", "keep_negative")], "qb": [("db", "drop_query")]}
+    judged = {key: [Decision("", key, "", 0, *pair, "") for pair in of] for key, of in pairs.items()}
+
+    def made(*without: str) -> tuple[list[str], list[str], dict[str, list[str]]]:
+        labels = assemble._labels(pipeline, every, judged, without)
+        queries, _ = assemble._queries(None, pipeline, {}, every, labels, without)  # type: ignore[arg-type]
+        actions = {key: [row.action for row in of] for key, of in labels.items()}
+        return [one.final.key for one in queries], sorted(assemble._negatives(every, queries, labels)), actions
+
+    # A dropped query's negative stays in the corpus, unlabelled.
+    assert made() == (["qa"], ["neg-qa", "neg-qb"], {"qa": ["keep_query", "keep_negative"], "qb": ["drop_query"]})
+    assert made("correction")[0] == ["qa", "qb"] and set(made("correction")[2]["qb"]) == {"keep_query", "keep_negative"}
+    # Without control, candidates that were judged bad are there, too, if they come before the last accepted one.
+    assert made("control")[0] == ["qa", "qb"]
+    last = replace(every, lineages=[replace(second, sample=replace(second.sample, ordinal=9))])
+    assert [one.final.key for one in assemble._queries(None, pipeline, {}, last, {}, ["control"])[0]][1:] == ["qc"]  # type: ignore[arg-type]

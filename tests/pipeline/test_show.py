@@ -1,16 +1,31 @@
-"""`airgen show` on a real job: the list, one life, an id alone, and ids that are nobody's."""
+"""What a user sees of a job: its status file, its last lines, and `airgen show`."""
 
-from __future__ import annotations
-
+import io
 import json
+import re
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from beir_folder import write_beir
+from command_line import call
+from job_maker import Run
+from rich.console import Console
 
 from airgen.cli import main
-from airgen.pipeline import RunResult
-from airgen.pipeline.show import find_job, find_place, render_life
+from airgen.dataset.beir import BeirDataset
+from airgen.errors import AirgenError, DatasetError, LlmError, Stopped
+from airgen.evaluation import load_systems, run_from_dict, write_run
+from airgen.evaluation.dataset_split import DatasetSplit
+from airgen.evaluation.experiment import trained_on
+from airgen.llms.base import Refused, Reply, Request
+from airgen.llms.scripted import ScriptedBackend
+from airgen.pipeline import Job, RunResult, progress
+from airgen.pipeline.progress import Display, read_status
+from airgen.pipeline.run import run_pipeline
+from airgen.pipeline.show import find_job, find_place, read_report, render_life, render_report, render_work
 
 
 def shown(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
@@ -68,3 +83,259 @@ def test_a_job_lies_beside_its_pipeline_from_wherever_it_is_named(
             assert find_job(name).directory.resolve() == work.resolve()
     assert find_place("quickstart")[1] == Path("runs")  # a shipped one belongs to nobody's folder
     assert find_place(folder / "job.yaml", Path("other"))[1] == Path("other")
+
+
+# -- status file ------------------------------------------------------------------------------------------------------
+
+
+FAULTY = {"{backend: scripted,": "{backend: scripted, faults: {empty: 0.1},"}
+
+
+@pytest.fixture
+def seen(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """The status file at each call of the model, which refuses the third query."""
+    found: list[dict[str, Any]] = []
+    send, queries = ScriptedBackend.send, [0]
+
+    async def read(self: ScriptedBackend, request: Request) -> Reply:
+        queries[0] += request.stage == "query"
+        if request.stage == "query" and queries[0] == 3:
+            raise Refused("too long", "the server's words")
+        if (status := read_status(folder / "runs" / "job" / "status.json")) is not None:
+            found.append(status)
+        return await send(self, request)
+
+    monkeypatch.setattr(ScriptedBackend, "send", read)
+    monkeypatch.setattr(progress, "STATUS_SECONDS", 0.0)
+    return found
+
+
+def test_it_says_what_a_running_job_does(run: Run, folder: Path, seen: list[dict[str, Any]]) -> None:
+    result = run("runs", FAULTY)
+    middle, end = seen[len(seen) // 2], read_status(result.directory / "status.json")
+    assert end is not None
+    assert middle["ended"] is None and middle["finished"] == "" and middle["began"] <= middle["updated"]
+    assert middle["usage"]["query"]["calls"] >= 1 and middle["budget_usd"] is None
+    assert end["usage"]["query"]["failures"] == {"too long": 1}
+    assert 1 <= len(middle["recent"]) <= 20
+    assert all(one["text"] and set(one) == {"text", "problem"} for one in middle["recent"])
+    assert end["ended"] == {"how": "done", "why": ""} and end["finished"] == Job(folder / "job.yaml").identity
+    # The counts are those of the funnel, where no sample was made beyond the target.
+    steps = end["counts"]["candidates"]
+    assert steps["character"]["seen"] >= steps["query"]["seen"] >= 12
+    dropped = steps["query"]["seen"] - steps["rewrite"]["seen"]
+    assert sum(steps["query"]["reasons"].values()) == dropped > 0
+    made = steps["queries"]["seen"] - sum(steps["queries"]["reasons"].values())
+    assert made >= 12
+    assert end["counts"]["judgments"]["judgment"]["seen"] == end["stages"]["judgments"]["total"]
+
+
+def test_a_second_run_counts_what_is_on_the_disk(run: Run, folder: Path) -> None:
+    result = run()
+    first = read_status(result.directory / "status.json")
+    (result.directory / "status.json").unlink()
+    run()
+    second = read_status(result.directory / "status.json")
+    assert first is not None and second is not None
+    assert second["counts"]["candidates"]["query"] == first["counts"]["candidates"]["query"]
+    assert second["began"] > first["began"]
+
+
+def test_it_says_how_a_run_ended(run: Run, folder: Path) -> None:
+    status = folder / "runs" / "job" / "status.json"
+    with pytest.raises(LlmError):
+        run("runs", {"{backend: scripted,": "{backend: scripted, faults: {empty: 1.0},"})
+    found = read_status(status)
+    assert found is not None and found["ended"]["how"] == "failed" and "were rejected" in found["ended"]["why"]
+    display = Display(status, Console(quiet=True))
+    with pytest.raises(Stopped), display.lasting(name="job"), display.lasting():
+        raise Stopped("stopped by the user\x1b[2J: run the same command to go on " + "x" * 5000)
+    found = read_status(status)
+    assert found is not None and found["ended"]["how"] == "stopped" and len(found["ended"]["why"]) == 500
+    assert "\x1b" not in found["ended"]["why"]
+    with pytest.raises(KeyboardInterrupt), Display(status, Console(quiet=True)).lasting():
+        raise KeyboardInterrupt
+    assert (read_status(status) or {})["ended"]["how"] == "stopped"
+
+
+def test_a_finished_job_stays_finished_when_its_systems_are_evaluated_again(folder: Path) -> None:
+    (folder / "systems.yaml").write_text("systems: [{name: bm25, kind: bm25}]\n")
+    path = folder / "job.yaml"
+    path.write_text(path.read_text() + "evaluate: {systems: systems.yaml, split: all}\n")
+    done = [run_pipeline(path, runs=folder / "runs", console=Console(quiet=True)).already_done for _ in range(3)]
+    assert done == [False, True, True]
+    status = read_status(folder / "runs" / "job" / "status.json")
+    assert status is not None and status["pipeline"] == str(path) and status["ended"]["how"] == "done"
+
+
+def test_a_check_that_fails_leaves_nothing(folder: Path) -> None:
+    path = folder / "job.yaml"
+    path.write_text(path.read_text() + "evaluate: {systems: missing.yaml, split: all}\n")
+    with pytest.raises(AirgenError):
+        run_pipeline(path, runs=folder / "runs", console=Console(quiet=True))
+    assert not (folder / "runs").exists()
+
+
+def test_it_is_written_while_nothing_gets_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "HEART_SECONDS", 0.001)
+    beats, enough = [0], threading.Event()
+
+    def figures() -> dict[str, Any]:
+        beats[0] += 1
+        if beats[0] > 3:
+            enough.set()
+        return {"spent_usd": beats[0]}
+
+    display = Display(tmp_path / "status.json", Console(quiet=True))
+    display.figures = figures
+    with display.stage("export", None):
+        assert enough.wait(60)
+    assert json.loads((tmp_path / "status.json").read_text())["spent_usd"] > 3
+
+
+# -- output -----------------------------------------------------------------------------------------------------------
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_line_says_count_rate_cost_and_time_left(tmp_path: Path) -> None:
+    clock, out = Clock(), io.StringIO()
+    display = Display(tmp_path / "status.json", Console(file=out, width=40), every=3600, clock=clock)
+    display.bill = lambda: "12 calls, $0.0300"
+    with display.stage("queries", 200, 20) as bar:
+        clock.now += 30
+        assert bar.line(display.bill()) == "queries          20 of 200 in 30 s, 0.0/min, 12 calls, $0.0300"
+        bar.advance(60, "80 samples\x1b tried")
+        clock.now += 90
+        assert bar.line("") == "queries          80 of 200 in 2 min, 30.0/min, about 4 min left, 80 samples  tried"
+        bar.advance(240)
+        assert bar.line("").startswith("queries          320 of 200 in 2 min, 2.5/s, about 0 s left")
+    assert out.getvalue() == "queries          320 of 200 in 120.0 s 80 samples  tried\n"
+    with display.stage("corpus", None) as bar:
+        clock.now += 7200
+        bar.advance(72_000)
+        assert bar.line("") == "corpus           72,000 in 2.0 h, 10.0/s"
+
+
+def test_a_line_says_that_passages_are_encoded(tmp_path: Path) -> None:
+    display = Display(tmp_path / "status.json", Console(file=io.StringIO()), every=3600, clock=Clock())
+    with display.stage("recall", 8) as bar:
+        bar.encoding("", 1200, 5000)
+        assert bar.line() == "recall           0 of 8 in 0 s, 0.0/min, encoding 1,200 of 5,000 passages"
+        bar.encoding("", 5000, 5000)
+        assert bar.line() == "recall           0 of 8 in 0 s, 0.0/min"
+        bar.encoding("bm25", 64, 70)
+        assert bar.line().endswith(", bm25: encoding 64 of 70 passages")
+
+
+def test_where_the_time_went(run: Run, folder: Path) -> None:
+    run()
+    job = Job(folder / "job.yaml", folder / "runs")
+    report = read_report(job)
+    lines = [re.split(" {2,}", line) for line in render_work(report).splitlines()]
+    assert lines[0] == ["where the time went", "seconds", "calls", "read", "from cache", "written"]
+    table = {line[0]: line[1:] for line in lines[1:]}
+    by_stage = {row["stage"]: row for row in report["calls"]}
+    query = by_stage["query"]
+    read = query["prompt_tokens"] - query["cached_tokens"]
+    figures = [query["calls"], read, query["cached_tokens"], query["completion_tokens"]]
+    assert table["query"][1:] == [f"{figure:,}" for figure in figures] and read > 0
+    assert set(by_stage) == {"character", "scenario", "query", "rewrite", "judgment", "hard_negative"}
+    assert {"hard negative", "judgment"} < set(table) and not {"queries", "judgments"} & set(table)
+    assert report["stages"]["recall"]["seconds"] >= 0 and len(table["recall"]) == 1  # quick steps too
+    assert f"  recall           12 of 12 in {report['stages']['recall']['seconds']:,.0f} s" in render_report(report)
+
+
+def test_lines_come_while_nothing_gets_done(tmp_path: Path) -> None:
+    written = threading.Event()
+
+    class Out(io.StringIO):
+        def write(self, text: str) -> int:
+            if "$0.5" in text:
+                written.set()
+            return super().write(text)
+
+    out = Out()
+    display = Display(tmp_path / "status.json", Console(file=out), every=0.0)
+    display.bill = lambda: "3 calls, $0.5000"
+    with display.stage("queries", 8):
+        assert written.wait(60)
+    lines = out.getvalue().splitlines()
+    assert lines[-1].startswith("queries          0 of 8 in ")
+    assert "3 calls, $0.5000" in lines[0]
+    before = out.getvalue()
+    assert not [one for one in threading.enumerate() if "_beat" in one.name] and out.getvalue() == before
+
+
+def test_a_run_on_a_pipe(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "systems.yaml").write_text(
+        "systems: [{name: a-system-with-a-long-name, kind: bm25}, {name: titles, kind: bm25, text_weight: 0.01}]\n"
+    )
+    job = folder / "job.yaml"
+    job.write_text(job.read_text() + "evaluate: {systems: systems.yaml, split: all}\n")
+    assert call("run", job, "--runs", folder / "quiet", "--quiet") == ""
+    out = call("run", job, "--runs", folder / "runs", "--verbose")
+    lines = out.splitlines()
+    assert (
+        lines[0] == "Funnel"
+        and lines[1].split() == ["stage", "entered", "left", "why", "not"]
+        and "│" not in out
+        and "┃" not in out
+    )
+    # The systems best first, with intervals; what can be told of them; the bill; the paths.
+    (head,) = [at for at, line in enumerate(lines) if line.split()[:3] == ["#", "system", "nDCG@10"]]
+    assert "95 %" in lines[head] and "not told apart from #" in lines[head]
+    rows = [line.replace("†", "").split() for line in lines[head + 1 : head + 3]]
+    assert [row[0] for row in rows] == ["1", "2"] and float(rows[0][2]) >= float(rows[1][2])
+    (last,) = [at for at, line in enumerate(lines) if line.startswith("Verdict: ")]
+    assert f"airgen audit sample {job} 40" in lines[last] and last > head
+    assert lines[last + 2].endswith(" MB") and " calls, " in lines[last + 2]
+    assert [line.split("  ")[0].rpartition("/")[2] for line in lines[last + 3 :]] == [
+        "dataset", "evaluation", "work.duckdb", "index.html"
+    ]  # fmt: skip
+    value = json.loads(call("run", job, "--runs", folder / "runs", "--quiet", "--json"))
+    assert value["already_done"]
+
+
+def test_lists_can_be_copied_from_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    out = call("show", "corpus")
+    assert "…" not in "".join(line.split("  ")[0] for line in out.splitlines())
+    assert any(line.startswith("hub-financial-news-ar ") for line in out.splitlines())
+    assert any(line.startswith("multilingual-e5-small-q4 ") for line in call("show", "models").splitlines())
+
+
+def test_measures_of_another_dataset_are_refused(tmp_path: Path) -> None:
+    write_run(tmp_path / "a.run", run_from_dict({"q1": {"x": 2.0}}), "a")
+    (tmp_path / "other.tsv").write_text("PLAIN-2\tMED-1\t1\n")
+    with pytest.raises(DatasetError, match=r"no query in common \(for example 'q1' and 'PLAIN-2'\)"):
+        call("evaluate", "measures", tmp_path / "a.run", tmp_path / "other.tsv")
+
+
+def test_a_model_that_knows_the_queries_is_named(folder: Path) -> None:
+    dataset = write_beir(
+        folder / "little", [{"_id": "p", "title": "", "text": "bees fly far"}], [{"_id": "q", "text": "bees"}],
+        {"test": [("q", "p", 1)]},
+    )  # fmt: skip
+    (folder / "expanded").mkdir()
+    weights = folder / "expanded"
+    (folder / "s.yaml").write_text(
+        f"systems: [{{name: mine, kind: bm25}}, {{name: theirs, kind: run, path: '{weights}'}}]\n"
+    )
+    task = DatasetSplit(BeirDataset.open(dataset), "test", "en")
+    systems = load_systems(folder / "s.yaml")
+    (weights / "card.json").write_text(json.dumps({"data": {"dataset": "little", "split": "test", "fold": "1/5"}}))
+    (line,) = trained_on(task, systems, folder)
+    assert "system theirs: path was trained on queries of little test" in line and "use another split" in line
+    (weights / "held-out.tsv").write_text("")
+    assert f"airgen evaluate measures RUN {weights / 'held-out.tsv'}" in trained_on(task, systems, folder)[0]
+    for other in ({"dataset": "little", "split": "train"}, {"dataset": "else", "split": "test"}, 3):
+        (weights / "card.json").write_text(json.dumps({"data": other}))
+        assert trained_on(task, systems, folder) == []

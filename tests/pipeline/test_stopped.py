@@ -4,13 +4,13 @@ Each ends with the exit code and one line that say how to go on; and the job tha
 was never disturbed.
 """
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from job_maker import Run
@@ -19,10 +19,13 @@ from simulation import engine_of, simulate
 from airgen.errors import Stopped
 from airgen.llms.base import Message, Request
 from airgen.llms.openai import OpenAIBackend
+from airgen.pipeline import RunResult
 from airgen.records import Answer
 from airgen.store import Store
 
 START = "import os, resource, signal, sys\nfrom airgen.cli import main\n"
+
+
 # The tenth call to the model is the moment at which the world changes.
 AT_THE_TENTH = """
 import airgen.llms.scripted as scripted
@@ -137,3 +140,30 @@ def test_an_answer_without_an_end(chunk: bytes, error: str, tmp_path: Path) -> N
         patch.setattr("airgen.llms.health.DOWN", 99)  # a single call that fails is no dead server here
         asyncio.run(main())
     assert sent < 64 << 20
+
+
+# -- batch mode -------------------------------------------------------------------------------------------------------
+
+
+LIVE = "{backend: scripted, concurrency: 8}"
+
+
+def test_a_whole_job_in_batches_gives_the_dataset_of_live_calls(
+    run: Callable[..., RunResult], folder: Path, loopback: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("airgen.llms.batch.POLL_SECONDS", 0.05)
+    monkeypatch.setattr("airgen.llms.batch.GATHER_SECONDS", 0.05)
+    server = loopback(scripted=True, batch_seconds=0.05)
+    openai = f"backend: openai, model: m, base_url: '{server.base_url}', prices: {{m: {{input: 1, output: 2}}}}"
+    live = run("live", {LIVE: f"{{{openai}, concurrency: 8}}"})
+    calls = server.stats()["requests"]
+    batch = run("batch", {LIVE: f"{{{openai}, mode: batch}}"})
+    stats = server.stats()
+    for name in ("queries.jsonl", "corpus.jsonl", "qrels/test.jsonl"):
+        assert (batch.directory / "dataset" / name).read_bytes() == (live.directory / "dataset" / name).read_bytes()
+    assert stats["batch_lines"] == stats["requests"] - calls  # nothing went out live
+    assert stats["batches"] * 5 < stats["batch_lines"]  # a stage's calls of one wave share a file
+    paid, halved = (sum(stage["usd"] for stage in result.usage.values()) for result in (live, batch))
+    assert abs(halved / paid - 0.5) < 0.01
+    again = run("batch", {LIVE: f"{{{openai}, mode: batch}}"})
+    assert again.usage == {} and server.stats()["batch_lines"] == stats["batch_lines"]

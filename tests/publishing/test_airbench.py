@@ -21,7 +21,7 @@ from airgen.errors import SettingsError, UsageError
 from airgen.languages import LANGUAGES
 from airgen.paths import data_dir
 from airgen.pipeline import Job
-from airgen.pipeline.preflight import check_suite
+from airgen.pipeline.check_suite import check_suite
 from airgen.settings import Pipeline, load_pipeline
 from airgen.settings.suite import Suite, load_suite
 

@@ -31,9 +31,10 @@ from airgen.dataset.secret import Secret, split_of
 from airgen.dataset.write import write_dataset
 from airgen.keys import row_key, text_key
 from airgen.pipeline import Job
-from airgen.pipeline.assemble import _generated
+from airgen.pipeline.assemble import _generated, export_dataset
 from airgen.pipeline.export_rules import HouseStyle, PublicIds
 from airgen.pipeline.progress import Display
+from airgen.pipeline.run import run_job
 from airgen.pipeline.stages.attributes import draw, query_attributes
 from airgen.publishing.secrecy import secrecy_problems
 from airgen.publishing.withhold import public_part
@@ -57,7 +58,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         text = PIPELINE.replace("name: job", f"name: {name}").replace("target: 12", f"target: {TARGET}") + more
         (path / f"{name}.yaml").write_text(text, encoding="utf-8")
         job = Job(path / f"{name}.yaml", path / "runs")
-        job.run(Display(job.directory / "status.json", Console(quiet=True)))
+        run_job(job, Display(job.directory / "status.json", Console(quiet=True)))
         public_part(job.dataset, path / "public" / name, ["test"])
     return path
 
@@ -300,7 +301,7 @@ def test_all_queries_of_a_document_are_in_one_split(home: Path) -> None:
 def test_the_same_secret_gives_the_same_bytes_and_another_gives_other_ids(home: Path, tmp_path: Path) -> None:
     job = Job(home / "default.yaml", home / "runs")
     with job.open_store() as store:
-        job.export(store, job.accepted(store), tmp_path / "again")
+        export_dataset(job, store, job.accepted(store), tmp_path / "again")
         same = {path.name: path.read_bytes() for path in (tmp_path / "again").glob("*.jsonl")}
         assert same == {path.name: path.read_bytes() for path in job.dataset.glob("*.jsonl")}
         ids = {job.ids.query(one) for one in job.accepted(store).lineages}
@@ -312,7 +313,7 @@ def test_a_version_with_more_queries_changes_nothing_of_the_earlier_one(home: Pa
     """Old rows keep ids and order, and what is new in the corpus is generated: no source of a new query is marked."""
     shutil.copytree(home / "runs" / "default", tmp_path / "runs" / "default")
     job = Job(home / "default.yaml", tmp_path / "runs", target=TARGET + 8)
-    job.run(Display(job.directory / "status.json", Console(quiet=True)))
+    run_job(job, Display(job.directory / "status.json", Console(quiet=True)))
     public_part(job.dataset, tmp_path / "newer", ["test"])
     old, new = home / "public" / "default", tmp_path / "newer"
     for name in ("corpus.jsonl", "queries.jsonl"):

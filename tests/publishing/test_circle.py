@@ -21,7 +21,7 @@ from airgen.dataset.secret import Secret, write_secret
 from airgen.dataset.verify import verify
 from airgen.dataset.write import write_dataset
 from airgen.errors import DatasetError
-from airgen.pipeline.job_secret import JobSecret
+from airgen.pipeline.job import JobSecret
 from airgen.publishing.publish import plan, publish
 from airgen.publishing.scores import load_labels, score_results
 from airgen.publishing.secrecy import secrecy_problems

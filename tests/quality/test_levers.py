@@ -14,8 +14,10 @@ from rich.console import Console
 from airgen.dataset.verify import verify
 from airgen.errors import DatasetError
 from airgen.pipeline import Job, RunResult
+from airgen.pipeline.assemble import export_dataset
 from airgen.pipeline.export_rules import share_on_top
 from airgen.pipeline.progress import Display
+from airgen.pipeline.run import run_job
 from airgen.records import Decision, Prelabel, Recall
 
 Run = Callable[..., RunResult]
@@ -61,9 +63,8 @@ def test_saturated_queries_are_dropped_and_counted(run: Run, folder: Path) -> No
     # A job whose only source is one of those documents has no query left, and says what to do.
     frame = frozenset({gone[0].passage.id})
     with pytest.raises(DatasetError, match=r"all 1 queries are saturated: raise export\.drop_saturated"):
-        Job(folder / "job.yaml", folder / "none", target=1, frame=frame).run(
-            Display(folder / "none" / "status.json", Console(quiet=True))
-        )
+        job = Job(folder / "job.yaml", folder / "none", target=1, frame=frame)
+        run_job(job, Display(folder / "none" / "status.json", Console(quiet=True)))
 
 
 def test_share_on_top_by_hand() -> None:
@@ -79,7 +80,7 @@ def test_without_rewriting_the_original_text_keeps_its_labels(run: Run, folder: 
     result = run()
     job = Job(folder / "job.yaml", folder / "runs")
     with job.open_store() as store:
-        job.export(store, job.accepted(store), folder / "original", ["rewrite"])
+        export_dataset(job, store, job.accepted(store), folder / "original", ["rewrite"])
         originals = {one.query.text for one in job.accepted(store).lineages if one.query}
         assert store.made(Decision, job.plan(store)["decision"])
     full = result.directory / "dataset"

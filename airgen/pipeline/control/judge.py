@@ -1,28 +1,16 @@
-"""The LLM as labeler: kinds of judge, and the need behind a query that it may read.
+"""The LLM as labeler: one (query, document) pair to a level of 0 to 3 (paper, appendix A.3, Table 8).
 
-The kinds of judge: how a prompt is asked about one pair, and how its answer is read (appendix A.3, Table 8).
-
-A kind is a class with these facts and two functions, and a line in the registry; a kind from outside airgen is named
-`kind: module:Class`.
-
-The need behind a query, for the judge: a description and a narrative, as topics of test collections have them.
-
-    need = await need_of(tools, query, Asker("a beekeeper", "Preparing hives for winter."))
-    shown = with_need(query, need)           # what stands in the place of the query in any judge's prompt
-
-The prompt shows no document, so the need cannot describe one. It is asked once a query: its answer is on the disk, as
-that of every call. A query whose need the model does not give is judged by its text alone.
-
-The LLM as labeler: one (query, document) pair to a level of 0 to 3 (paper, appendix A.3, Table 8).
-
-`airgen.pipeline.control.judge` has the kinds. The kind `votes` asks nobody: the re-rankers decide
+A kind of judge says how a prompt is asked and how its answer is read: a class with some facts and `read`, and a line in
+the registry; one from outside airgen is named `kind: module:Class`. The kind `votes` asks nobody: the re-rankers decide
 (`airgen.pipeline.control.votes`).
 
 Several judges vote: the level is their lower median, so that a pair counts as relevant, wherever the levels are cut,
 exactly where more than half of the judges say so. A tie is not relevant.
-"""
 
-from __future__ import annotations
+A judge may read the need behind a query, too: a description and a narrative, as topics of test collections have them.
+The prompt that writes it shows no document, so the need cannot describe one. It is asked once a query; a query whose
+need the model does not give is judged by its text alone.
+"""
 
 import asyncio
 import json
@@ -38,7 +26,7 @@ from airgen.llms.answers import corrective, parse_answer
 from airgen.llms.base import Request, parse_logprobs
 from airgen.llms.scripted import keywords, overlap
 from airgen.pipeline.ask import ask_until, parsed
-from airgen.pipeline.stage import Lineage, Problem, Refusal, Tools, stage_prompt
+from airgen.pipeline.stage import Lineage, Problem, Tools, stage_prompt
 from airgen.prompts import Prompt, PromptSet
 from airgen.records import Answer, Character, Scenario
 from airgen.registry import names, resolve
@@ -181,19 +169,11 @@ class Asker:
     scenario: str = ""
 
     @classmethod
-    def of(cls, lineage: Lineage) -> Asker:
+    def of(cls, lineage: Lineage) -> "Asker":
         """The character and the scenario that a query was generated for."""
         if lineage.own is not None:
             return cls()
         return cls(lineage.one(Character).text, lineage.one(Scenario).text)
-
-
-def need_parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
-    """What a need depends on besides the query; empty where judges see the query alone."""
-    if not pipeline.control.judge.need:
-        return {}
-    prompt = stage_prompt(pipeline, prompts, NEED).fingerprint
-    return {NEED: {"prompt": prompt, "llm": answer_parts(pipeline.llm), "language": pipeline.language}}
 
 
 def _request(pipeline: Pipeline, prompts: PromptSet, query: str, asker: Asker) -> Request:
@@ -213,7 +193,7 @@ async def need_of(tools: Tools, query: str, asker: Asker) -> str:
         return corrective(first, answer.text, problem)
 
     found = await ask_until(tools.llm, request, parsed(request.schema or {}), again, attempts=2)
-    return "" if isinstance(found, Refusal) else _text(found[0])
+    return "" if isinstance(found, Problem) else _text(found[0])
 
 
 def _text(value: Mapping[str, str]) -> str:
@@ -253,9 +233,12 @@ def judge_kind(judge: OneJudge) -> JudgeKind:
 def judge_parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
     """What a judgment depends on besides its pair. The cut between levels is no part of it: the raw level is kept."""
     judge = pipeline.control.judge
-    found = [_parts(member, pipeline, prompts) for member in judge.members]
-    need = need_parts(pipeline, prompts)
-    return {"panel": found, **need} if len(found) != 1 or judge.panel else {**found[0], **need}
+    members = [_parts(member, pipeline, prompts) for member in judge.members]
+    found: dict[str, Any] = {"panel": bool(judge.panel), "judges": members}
+    if judge.need:
+        prompt = stage_prompt(pipeline, prompts, NEED).fingerprint
+        found[NEED] = {"prompt": prompt, "llm": answer_parts(pipeline.llm), "language": pipeline.language}
+    return found
 
 
 def _parts(judge: OneJudge, pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
@@ -273,7 +256,7 @@ def judge_name(pipeline: Pipeline) -> str:
     return " + ".join(member.prompt for member in pipeline.control.judge.members) or "votes"
 
 
-async def judge_pair(tools: Tools, query: str, document: str, asker: Asker | None = None) -> Verdict | Refusal:
+async def judge_pair(tools: Tools, query: str, document: str, asker: Asker | None = None) -> Verdict | Problem:
     """The verdict of the pipeline's judge or panel. Each judge is asked once a pair, whichever stage asks.
 
     `asker`: who asks and when, where that is known; only `judge.need` reads it.
@@ -285,17 +268,16 @@ async def judge_pair(tools: Tools, query: str, document: str, asker: Asker | Non
     return found[0] if len(members) == 1 else vote(found)
 
 
-def vote(found: Sequence[Verdict | Refusal]) -> Verdict | Refusal:
+def vote(found: Sequence[Verdict | Problem]) -> Verdict | Problem:
     """A panel's verdict: the lower median of the levels, the mean of the probabilities that were given.
 
     Judges that refuse are left out, and named in the reason. Where half or more refuse, the panel refuses.
     """
     verdicts = [one for one in found if isinstance(one, Verdict)]
-    refusals = [one for one in found if isinstance(one, Refusal)]
+    refusals = [one for one in found if isinstance(one, Problem)]
     if len(refusals) * 2 >= len(found):
         first = refusals[0]
-        detail = f"({len(refusals)} of {len(found)} judges) {first.problem.detail}"
-        return Refusal(replace(first.problem, detail=detail), first.answer)
+        return replace(first, detail=f"({len(refusals)} of {len(found)} judges) {first.detail}")
     levels = sorted(one.level for one in verdicts)
     given = [one.probability for one in verdicts if one.probability is not None]
     votes = [str(one.level) if isinstance(one, Verdict) else f"refused ({one.reason})" for one in found]
@@ -307,7 +289,7 @@ def vote(found: Sequence[Verdict | Refusal]) -> Verdict | Refusal:
     )
 
 
-async def _ask(tools: Tools, judge: OneJudge, query: str, document: str) -> Verdict | Refusal:
+async def _ask(tools: Tools, judge: OneJudge, query: str, document: str) -> Verdict | Problem:
     llm, kind = judge.llm or tools.pipeline.llm, judge_kind(judge)
     prompt = tools.prompts.get(judge.prompt)
     params = {"temperature": judge.temperature, **kind.PARAMS}
@@ -321,7 +303,7 @@ async def _ask(tools: Tools, judge: OneJudge, query: str, document: str) -> Verd
     found = await ask_until(
         tools.llm, request, lambda answer: kind.read(answer, prompt, judge.threshold), again, attempts=2
     )
-    verdict = found if isinstance(found, Refusal) else found[0]
+    verdict = found if isinstance(found, Problem) else found[0]
     if len(tools.pipeline.control.judge.members) > 1:
         tools.watch(f"judgment by {judge.prompt} of {llm.model}", verdict)
     return verdict

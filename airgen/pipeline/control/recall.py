@@ -1,16 +1,9 @@
-"""Recall and pre-labels (paper 2.4, steps 1 and 2).
+"""Recall, the embedding model's top k for every query, and pre-labels, every re-ranker's scores of it (paper 2.4).
 
-What the user's own systems find joins the recall: search services, run files, any system of a systems YAML.
-
-Each system's first `control.recall.top_k` hits are fused with those of recall. A run file names queries by the ids of
-the finished dataset, and passages by their ids there or in the corpus.
-
-Recall: the embedding model's top k for every query, with those of other retrievers (paper 2.4, step 1).
-
-Pre-labels: every re-ranker's scores of the recalled documents (paper 2.4, step 2).
+Other retrievers and the user's own systems (search services, run files, any system of a systems YAML) join the recall:
+the first `control.recall.top_k` hits of each are fused. A run file names queries by the ids of the finished dataset,
+and passages by their ids there or in the corpus.
 """
-
-from __future__ import annotations
 
 import hashlib
 import json
@@ -179,7 +172,12 @@ class Unscored:
             if row.scorer == scorer
             for mark, score in zip(row.texts, row.scores, strict=True)
         }
-        marks = {id_: text_mark(texts(id_)) for recall in recalls for id_ in recall.ids}
+        digests = {
+            id_: hashlib.blake2b(texts(id_).encode("utf-8", "surrogatepass"), digest_size=8).digest()
+            for recall in recalls
+            for id_ in recall.ids
+        }
+        marks = {id_: int.from_bytes(digest, "big", signed=True) for id_, digest in digests.items()}
         wanted = [
             (recall.parent, id_) for recall in recalls for id_ in recall.ids if (recall.parent, marks[id_]) not in known
         ]
@@ -205,12 +203,6 @@ class Unscored:
             row = Prelabel(key, recall.parent, fingerprint, ordinal, reranker, list(recall.ids), values, scorer, here)
             rows.append(row)
         return rows
-
-
-def text_mark(text: str) -> int:
-    """A signed 64-bit hash of a text."""
-    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(digest, "big", signed=True)
 
 
 def prelabel_stages(work: SetWork) -> list[SetStage]:

@@ -1,18 +1,14 @@
-"""The corpus of quality control: the passages, then the hard negatives. Its texts stay in the work database.
+"""Set-wise stages: work on all accepted queries at once, over the whole corpus (paper 2.4).
+
+Such a stage depends on the corpus, so its fingerprint has the corpus's digest in it, and a barrier stands before it:
+candidate generation is over. Otherwise it is a stage like any other: rows by key, and pending is what has no row.
+
+    pool = Pool.of(store, plan, accepted)
+    pool.corpus(language)          # what retrievers take; a text is read from the work database when it is asked for
+    pool.rows(["doc-7"])           # {"doc-7": (title, text)}
 
 A passage costs about 20 bytes of memory: its id and its place in the database.
-
-pool = Pool.of(store, plan, accepted)
-pool.corpus(language)          # what retrievers take; a text is read when it is asked for
-pool.rows(["doc-7"])           # {"doc-7": (title, text)}
-
-Set-wise stages: work on all accepted queries at once, over the whole corpus (paper 2.4).
-
-A set-wise stage depends on the corpus, so its fingerprint has the corpus's digest in it, and a barrier stands before
-it: candidate generation is over. Otherwise it is a stage like any other: rows by key, and pending is what has no row.
 """
-
-from __future__ import annotations
 
 import hashlib
 import threading
@@ -59,7 +55,7 @@ class Pool:
     digest: str
 
     @classmethod
-    def of(cls, store: Store, plan: Plan, accepted: Accepted) -> Pool:
+    def of(cls, store: Store, plan: Plan, accepted: Accepted) -> "Pool":
         """The pool of a job, with a digest of everything that is in it."""
         negatives = {one.id: (one.title, one.text) for lineage in accepted.lineages for one in lineage.hard_negatives}
         digest, ids = hashlib.blake2b(digest_size=16), _Ids()

@@ -1,7 +1,5 @@
 """The paper's rules about labels: votes of the re-rankers, the pairs that the LLM judges, and Table 2 (2.4, A.3)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -56,11 +54,7 @@ class Pair:
 
 
 def pairs_to_judge(
-    query: str,
-    positive: str,
-    negatives: Sequence[str],
-    prelabels: Sequence[Prelabel],
-    thresholds: Thresholds,
+    query: str, positive: str, negatives: Sequence[str], prelabels: Sequence[Prelabel], thresholds: Thresholds
 ) -> list[Pair]:
     """Table 2's second column for one query: the documents that the LLM judges besides the original positive.
 

@@ -14,8 +14,6 @@ a passage must answer the query; of a subject, another passage may well be the b
 0.5
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any

@@ -5,8 +5,6 @@ flow.candidates           from the character to the judgment of the query's own 
 flow.every                and the hard negatives, which only accepted queries get
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -14,7 +12,8 @@ from airgen.errors import AirgenError, SettingsError
 from airgen.llms.base import Request
 from airgen.pipeline.control.judge import NEED, scripted_need
 from airgen.pipeline.stage import Lineage, Stage, Tools
-from airgen.pipeline.stages import hard_negative, own_judgment, query, reference_answer, rewrite
+from airgen.pipeline.stages import own_judgment, query, rewrite
+from airgen.pipeline.stages.accepted import HARD_NEGATIVE, REFERENCE_ANSWER
 from airgen.pipeline.stages.draw_one import CHARACTER, SCENARIO
 from airgen.registry import closest, resolve
 from airgen.settings import Pipeline
@@ -22,7 +21,6 @@ from airgen.settings import Pipeline
 __all__ = ["CANDIDATES", "HARD_NEGATIVE", "JUDGMENT", "Flow", "Lineage", "Stage", "Tools"]
 
 CANDIDATES: tuple[Stage, ...] = (CHARACTER, SCENARIO, query.STAGE, rewrite.STAGE, own_judgment.STAGE)
-HARD_NEGATIVE: Stage = hard_negative.STAGE
 JUDGMENT: Stage = own_judgment.STAGE
 
 
@@ -34,7 +32,7 @@ class Flow:
     accepted: tuple[Stage, ...] = (HARD_NEGATIVE,)
 
     @classmethod
-    def of(cls, pipeline: Pipeline) -> Flow:
+    def of(cls, pipeline: Pipeline) -> "Flow":
         """airgen's stages, with reference answers if the pipeline asks for them; and each stage of `generation.stages`
         after the one that it names.
 
@@ -45,7 +43,7 @@ class Flow:
             return cls((), ())
         candidates, accepted = list(CANDIDATES), [HARD_NEGATIVE]
         if pipeline.generation.answers:
-            accepted.append(reference_answer.STAGE)
+            accepted.append(REFERENCE_ANSWER)
         for target in pipeline.generation.stages:
             where = f"generation.stages: {target}"
             try:

@@ -1,13 +1,9 @@
-"""The attributes of a query, drawn from the item's own key (paper, appendix A.2.1).
+"""The attributes of a query, drawn from the item's own key (paper, appendix A.2.1); and the checks of an answer.
 
-A draw depends on the key and the ratios alone, so concurrency, resume and the target's size change nothing.
-
-The checks that an answer must pass before anything more is paid for it.
-
-Each returns a `Problem`, whose text the model is told for its next attempt, or None.
+A draw depends on the key and the ratios alone, so concurrency, resume and the target's size change nothing. A check
+returns a `Problem`, whose text the model is told for its next attempt, or None; nothing more is paid for an answer
+before it has passed them.
 """
-
-from __future__ import annotations
 
 import math
 import re

@@ -1,20 +1,17 @@
 """Who might look for the passage, and when (paper 2.3, steps 2 and 3): the model names several, one is drawn by key."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from airgen.keys import rng, row_key
+from airgen.keys import rng
 from airgen.languages import language_name
 from airgen.llms.base import Request
 from airgen.llms.scripted import document, keywords
 from airgen.pipeline.ask import ask
-from airgen.pipeline.stage import Cost, Lineage, Refusal, Stage, Tools, skip, stage_prompt
-from airgen.prompts import PromptSet
+from airgen.pipeline.stage import Cost, Lineage, Problem, Stage, Tools, made
 from airgen.records import Character, Passage, Row, Sample, Scenario
-from airgen.settings import Pipeline, answer_parts
+from airgen.settings import Pipeline
 
 _ROLES = ("student", "engineer", "teacher", "journalist", "analyst", "hobbyist", "translator", "lawyer")
 _TASKS = ("preparing a lesson", "writing a report", "fixing a problem", "checking a claim", "planning a project")
@@ -25,29 +22,22 @@ def _stage(
     reads: type[Row],
     writes: type[Character] | type[Scenario],
     *,
-    count: Callable[[Pipeline], int],
     given: Callable[[Lineage], Mapping[str, str]],
     tokens: tuple[int, int],
     stand_in: str,
     scripted: Callable[[str], Sequence[str]],
 ) -> Stage:
-    """A stage whose prompt asks for `count` texts, in a list `{name}s`, of which one is drawn.
+    """A stage whose prompt asks for `generation.{name}s` texts, in a list of that name, of which one is drawn.
 
     given: what its prompt takes besides the document, the language and the count. tokens: of an answer, with default
     and small prompts. stand_in: a text in its place, for prompts that are tried alone. scripted: texts on a subject.
     """
 
-    def parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
-        return {
-            "prompt": stage_prompt(pipeline, prompts, name).fingerprint,
-            "llm": answer_parts(pipeline.llm),
-            "language": pipeline.language,
-            "count": count(pipeline),
-            "attempts": pipeline.generation.attempts,
-        }
+    def count(pipeline: Pipeline) -> int:
+        return int(getattr(pipeline.generation, f"{name}s"))
 
-    async def work(lineage: Lineage, tools: Tools) -> list[Row]:
-        parent, fp = lineage.one(reads).key, tools.plan[name]
+    async def work(lineage: Lineage, tools: Tools) -> list[Row] | Problem:
+        parent = lineage.one(reads).key
         values = {
             "language_name": language_name(tools.pipeline.language),
             "document": lineage.document,
@@ -55,11 +45,11 @@ def _stage(
             **given(lineage),
         }
         found = await ask(tools, stage, values, lambda _: None)
-        if isinstance(found, Refusal):
-            return [skip(name, parent, tools, found.problem, found.answer)]
+        if isinstance(found, Problem):
+            return found
         options = list(dict.fromkeys(" ".join(text.split()) for text in found[0][f"{name}s"]))
         chosen = rng(parent, name).choice(options)
-        return [writes(row_key(name, parent, fp), parent, fp, 0, chosen, options)]
+        return [made(writes, name, parent, tools, 0, chosen, options)]
 
     def stand_ins(pipeline: Pipeline, passage: Passage) -> dict[str, Any]:
         return {"count": count(pipeline), name: stand_in}
@@ -79,7 +69,7 @@ def _stage(
 
     cost = Cost((tokens[0], 1.0), (tokens[1], 1.0), lambda expected: expected.samples)
     stage = Stage(
-        name, (reads,), writes, 1, work, parts,
+        name, (reads,), writes, 1, work, settings=(f"{name}s",),
         prompt=lambda pipeline: name, cost=cost, stand_in=stand_ins, scripted=answer, show=show,
     )  # fmt: skip
     return stage
@@ -87,7 +77,6 @@ def _stage(
 
 CHARACTER = _stage(
     "character", Sample, Character,
-    count=lambda pipeline: pipeline.generation.characters,
     given=lambda lineage: {},
     tokens=(45, 22),
     stand_in="somebody who works with this every day",
@@ -95,7 +84,6 @@ CHARACTER = _stage(
 )  # fmt: skip
 SCENARIO = _stage(
     "scenario", Character, Scenario,
-    count=lambda pipeline: pipeline.generation.scenarios,
     given=lambda lineage: {"character": lineage.one(Character).text},
     tokens=(60, 37),
     stand_in="Something does not work as expected, and the reason must be found today.",

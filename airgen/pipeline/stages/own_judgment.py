@@ -10,14 +10,12 @@ A query that is nearer to its document than the pipeline allows is not judged at
 both of its passages together; it is dropped if one of them answers it alone.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from airgen.keys import row_key
 from airgen.pipeline.control.judge import Asker, Verdict, judge_name, judge_pair, judge_parts, scripted_judge
 from airgen.pipeline.control.votes import DEPTH, NOT_FIRST, round_trip_parts
-from airgen.pipeline.stage import Found, Lineage, Problem, Refusal, Stage, Tools, skip
+from airgen.pipeline.stage import Found, Lineage, Problem, Stage, Tools
 from airgen.pipeline.stages.attributes import too_near
 from airgen.prompts import PromptSet
 from airgen.records import Judgment, Query, Rewrite, Row, prompt_text
@@ -26,23 +24,23 @@ from airgen.settings import Pipeline
 _FULL = 3  # the level of a passage that needs no other
 
 
-async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
+async def _work(lineage: Lineage, tools: Tools) -> list[Row] | Problem:
     final, passage = lineage.final, lineage.passage
     pipeline = tools.pipeline
     near = too_near(final.text, passage.title, lineage.document, pipeline.language, pipeline.generation)
     if near and not pipeline.cross_lingual:
-        return [skip("judgment", final.key, tools, near)]
+        return near
     if not pipeline.control.judge.members:
         return await _by_votes(lineage, tools)
     asker = Asker.of(lineage)
     found = await judge_pair(tools, final.text, lineage.document, asker)
-    if isinstance(found, Refusal):
-        return [skip("judgment", final.key, tools, found.problem, found.answer)]
+    if isinstance(found, Problem):
+        return found
     relevant = found.level >= pipeline.control.judge.relevant_from
     for alone in lineage.sources if lineage.partner is not None and relevant else ():
         verdict = await judge_pair(tools, final.text, prompt_text(alone.title, alone.text), asker)
-        if not isinstance(verdict, Refusal) and verdict.level == _FULL:
-            return [skip("judgment", final.key, tools, Problem("one of its two passages answers it alone"))]
+        if not isinstance(verdict, Problem) and verdict.level == _FULL:
+            return Problem("one of its two passages answers it alone")
     return _rows(lineage, tools, found)
 
 

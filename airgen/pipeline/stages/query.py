@@ -1,21 +1,14 @@
-"""The original query; several drafts of it; queries in the style of real ones.
+"""The original query (paper 2.3, step 4), with length, type and information drawn by key (appendix A.2.1).
 
-Queries in the style of real ones (`generation.examples`): length, form and words, and never their content.
+With `generation.candidates`, several drafts are answers to one prompt, so a prompt cache pays for its document once;
+the one is kept that finds its source best.
 
-One example, drawn by the sample's key, is the model of the query's length and form; three more show how people write.
-So the lengths and forms of generated queries are distributed as those of the examples are.
-
-A small model copies what it is shown (nine of eleven queries of a 1.5B model were its examples), so its prompt shows no
-example: it gets the length, the form and the opening, which are the function words that the model begins with.
-
-Several drafts of one query, of which the one is kept that finds its source best (`generation.candidates`).
-
-All are answers to one prompt, so a prompt cache pays for its document once.
-
-The original query (paper 2.3, step 4), with length, type and information drawn by key (appendix A.2.1).
+With `generation.examples`, queries have the style of real ones: length, form and words, and never their content. One
+example, drawn by the sample's key, is the model of the query's length and form; three more show how people write. So
+the lengths and forms of generated queries are distributed as those of the examples are. A small model copies what it is
+shown (nine of eleven queries of a 1.5B model were its examples), so its prompt shows no example: it gets the length,
+the form and the opening, which are the function words that the model begins with.
 """
-
-from __future__ import annotations
 
 import asyncio
 import itertools
@@ -23,7 +16,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
@@ -34,7 +27,17 @@ from airgen.llms.base import Request
 from airgen.llms.scripted import asked_length, document, keywords, padded
 from airgen.pipeline.ask import ask
 from airgen.pipeline.control.votes import DRAFT_DEPTH, round_trip_parts
-from airgen.pipeline.stage import Cost, Lineage, Problem, Refusal, Stage, Tools, asked_language, skip, stage_prompt
+from airgen.pipeline.stage import (
+    Cost,
+    Lineage,
+    Problem,
+    Stage,
+    Tools,
+    asked_language,
+    made,
+    skip,
+    stage_prompt,
+)
 from airgen.pipeline.stages.attributes import (
     INFORMATION_TEXT,
     LENGTH_TEXT,
@@ -57,7 +60,7 @@ from airgen.pipeline.stages.attributes import (
 )
 from airgen.prompts import PromptSet
 from airgen.records import Candidate, Character, Passage, Query, Row, Scenario
-from airgen.settings import Pipeline, answer_parts
+from airgen.settings import Pipeline
 from airgen.text.analysis.languages import STOPWORDS
 from airgen.text.near_duplicates import alike, folded_words
 from airgen.text.words import count_words, words
@@ -164,7 +167,7 @@ def _runs(examples: tuple[str, ...], language: str) -> frozenset[tuple[str, ...]
     return frozenset(run for text in examples for run in _windows(folded_words(text, language)))
 
 
-Draw = Callable[[int], Awaitable[tuple[Any, int] | Refusal]]
+Draw = Callable[[int], Coroutine[Any, Any, tuple[Any, int] | Problem]]
 
 
 def one_line(value: Any) -> str:
@@ -179,11 +182,11 @@ async def draw_drafts(lineage: Lineage, tools: Tools, parent: str, draw: Draw) -
     prompt is tried, every score is 0.
     """
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(_drawn_draft(draw, place)) for place in range(tools.pipeline.generation.candidates)]
+        tasks = [group.create_task(draw(place)) for place in range(tools.pipeline.generation.candidates)]
     answers = [task.result() for task in tasks]
     texts, problems, seen = list[str](), list[str](), set[str]()
     for answer in answers:
-        if isinstance(answer, Refusal):
+        if isinstance(answer, Problem):
             texts.append(answer.answer)
             problems.append(answer.reason)
             continue
@@ -198,10 +201,6 @@ async def draw_drafts(lineage: Lineage, tools: Tools, parent: str, draw: Draw) -
         score = found.lead if found else 0.0
         rows.append(Candidate(row_key("candidate", parent, fp, place), parent, fp, place, text, problem, score))
     return rows
-
-
-async def _drawn_draft(draw: Draw, place: int) -> tuple[Any, int] | Refusal:
-    return await draw(place)
 
 
 def best_of(drafts: list[Candidate]) -> Candidate | None:
@@ -222,15 +221,6 @@ def _prompt(pipeline: Pipeline) -> str:
 def _parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
     generation = pipeline.generation
     return {
-        "prompt": stage_prompt(pipeline, prompts, _prompt(pipeline)).fingerprint,
-        "llm": answer_parts(pipeline.llm),
-        "language": pipeline.query_language,
-        "document_language": pipeline.language,
-        "lengths": generation.lengths,
-        "types": generation.types,
-        "information": generation.information,
-        "attempts": generation.attempts,
-        "max_copied_words": generation.max_copied_words,
         "multi_hop": stage_prompt(pipeline, prompts, TWO_PASSAGES).fingerprint if generation.multi_hop else None,
         "examples": generation.example_texts,
         "candidates": [generation.candidates, round_trip_parts(pipeline) if generation.candidates > 1 else None],
@@ -255,10 +245,6 @@ def _attributes(pipeline: Pipeline, key: str) -> dict[str, str]:
 _STAND_INS = ("how long does a passport take", "train to the airport at night", "Can I return an opened box?")
 
 
-def _like(pipeline: Pipeline, key: str) -> Model:
-    return draw_examples(pipeline.generation.example_texts, key, pipeline.query_language)
-
-
 def _like_values(model: Model) -> dict[str, Any]:
     return {
         "examples": "\n".join(model.shown), "least": model.least, "most": model.most, "form": model.form,
@@ -268,14 +254,14 @@ def _like_values(model: Model) -> dict[str, Any]:
 
 async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
     scenario, character = lineage.one(Scenario), lineage.one(Character).text
-    parent, fp = scenario.key, tools.plan["query"]
+    parent = scenario.key
     pipeline, language, generation = tools.pipeline, tools.pipeline.query_language, tools.pipeline.generation
     cross = pipeline.cross_lingual  # then the words of the query and of the document cannot be compared
     # The sample draws them, not the scenario: another character prompt then leaves the mix of attributes as it was.
     attributes = _attributes(pipeline, lineage.sample.key)
     length, kind = attributes["length_class"], attributes["type_class"]
     name = _prompt(pipeline) if lineage.partner is None else TWO_PASSAGES
-    model = _like(pipeline, lineage.sample.key) if generation.examples else None
+    model = draw_examples(generation.example_texts, lineage.sample.key, language) if generation.examples else None
     constrained = bool(stage_prompt(pipeline, tools.prompts, name).constrain)
 
     def check(value: Any) -> Problem | None:
@@ -311,21 +297,21 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
         begin = f"{model.opening} " if model.opening else ""
         pattern = words_pattern(model.least, model.most, model.form == "question", language, begin)
 
-    def draw(draft: int | None) -> Awaitable[tuple[Any, int] | Refusal]:
-        return ask(tools, STAGE, values, check, pattern, name, draft)
+    async def draw(draft: int | None) -> tuple[Any, int] | Problem:
+        return await ask(tools, STAGE, values, check, pattern, name, draft)
 
     rows = await draw_drafts(lineage, tools, parent, draw) if generation.candidates > 1 else []
     if (best := best_of(rows)) is not None:
         text, attempts = best.text, 1
     else:
         found = await draw(None)
-        if isinstance(found, Refusal):
-            return [*rows, skip("query", parent, tools, found.problem, found.answer)]
+        if isinstance(found, Problem):
+            return [*rows, skip("query", parent, tools, found)]
         text, attempts = one_line(found[0]), found[1]
     drawn = (length, kind, attributes["information_class"])
     if model:
         drawn = (model.length, model.form, "")
-    return [*rows, Query(row_key("query", parent, fp), parent, fp, 0, text, *drawn, attempts)]
+    return [*rows, made(Query, STAGE.name, parent, tools, 0, text, *drawn, attempts)]
 
 
 def _stand_in(pipeline: Pipeline, passage: Passage) -> dict[str, Any]:
@@ -373,7 +359,8 @@ def _drawn(pipeline: Pipeline) -> int:
 
 
 STAGE = Stage(
-    "query", (Scenario,), Query, 3, _work, _parts,
+    "query", (Scenario,), Query, 4, _work, _parts,
+    settings=("lengths", "types", "information", "max_copied_words"),
     prompt=_prompt, cost=Cost((25, 1.2), (24, 1.7), lambda expected: expected.samples * _drawn(expected.pipeline)),
     beside=(Candidate,),
     stand_in=_stand_in, scripted=_scripted, show=_show,

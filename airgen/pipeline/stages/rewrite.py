@@ -4,18 +4,17 @@ A round that gives nothing usable leaves the query of the round before. A query 
 was, and the skip says why.
 """
 
-from __future__ import annotations
-
 import json
+from dataclasses import replace
 from typing import Any
 
 from airgen.exact import inner_products
-from airgen.keys import rng, row_key
+from airgen.keys import rng
 from airgen.llms.base import Request
 from airgen.llms.scripted import asked_length, last_block, padded
 from airgen.pipeline.ask import ask
 from airgen.pipeline.control.votes import DEPTH, NOT_FIRST, round_trip_parts
-from airgen.pipeline.stage import Cost, Lineage, Problem, Refusal, Stage, Tools, asked_language, skip, stage_prompt
+from airgen.pipeline.stage import Cost, Lineage, Problem, Stage, Tools, asked_language, made, stage_prompt
 from airgen.pipeline.stages.attributes import (
     LENGTH_TEXT,
     STYLE_TEXT,
@@ -35,48 +34,32 @@ from airgen.pipeline.stages.attributes import (
 from airgen.prompts import PromptSet
 from airgen.records import Passage, Query, Rewrite, Row
 from airgen.retrievers.base import unit_rows
-from airgen.settings import Pipeline, answer_parts
+from airgen.settings import Pipeline
 
 
 def _parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
-    generation = pipeline.generation
-    meaning = generation.meaning.model_dump() if generation.meaning else None
-    return {
-        "prompt": stage_prompt(pipeline, prompts, "rewrite").fingerprint if generation.rewrites else None,
-        "llm": answer_parts(pipeline.llm),
-        "language": pipeline.query_language,
-        "document_language": pipeline.language,
-        "styles": generation.styles,
-        "rounds": generation.rewrites,
-        "attempts": generation.attempts,
-        "max_copied_words": generation.max_copied_words,
-        "meaning": meaning,
-        "votes": None if pipeline.control.judge.members else round_trip_parts(pipeline),
-        "length": generation.rewrite_length,
-        "max_overlap": generation.max_overlap,
-        "max_title_overlap": generation.max_title_overlap,
-    }
+    return {"votes": None if pipeline.control.judge.members else round_trip_parts(pipeline)}
 
 
-async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
-    original, fp = lineage.one(Query), tools.plan["rewrite"]
+async def _work(lineage: Lineage, tools: Tools) -> list[Row] | Problem:
+    original = lineage.one(Query)
     rounds = tools.pipeline.generation.rewrites
     if not rounds:
-        return [skip("rewrite", original.key, tools, Problem("no rewriting asked for", cause="settings"))]
+        return Problem("no rewriting asked for", cause="settings")
     rows: list[Row] = []
-    text, refusal = original.text, Refusal(Problem(""))
+    text, refusal = original.text, Problem("")
     for turn in range(1, rounds + 1):
         style = draw(tools.pipeline.generation.styles, lineage.sample.key, "style", turn)
         found = await _round(lineage, tools, text, style, last=turn == rounds)
-        if isinstance(found, Refusal):
+        if isinstance(found, Problem):
             refusal = found
             continue
         value, attempts = found
         text = " ".join(value["query"].split())
-        rows.append(Rewrite(row_key("rewrite", original.key, fp, turn), original.key, fp, turn, text, style, attempts))
+        rows.append(made(Rewrite, STAGE.name, original.key, tools, turn, text, style, attempts))
     if rows and (lost := await _lost(lineage, tools, text)):
-        return [skip("rewrite", original.key, tools, lost, text)]
-    return rows or [skip("rewrite", original.key, tools, refusal.problem, refusal.answer)]
+        return replace(lost, answer=text)
+    return rows or refusal
 
 
 async def _lost(lineage: Lineage, tools: Tools, text: str) -> Problem | None:
@@ -87,7 +70,7 @@ async def _lost(lineage: Lineage, tools: Tools, text: str) -> Problem | None:
     return None if found.enough else Problem(NOT_FIRST, cause="control")
 
 
-async def _round(lineage: Lineage, tools: Tools, text: str, style: str, *, last: bool) -> tuple[Any, int] | Refusal:
+async def _round(lineage: Lineage, tools: Tools, text: str, style: str, *, last: bool) -> tuple[Any, int] | Problem:
     """One rewrite of `text`."""
     pipeline, language, generation = tools.pipeline, tools.pipeline.query_language, tools.pipeline.generation
     cross = pipeline.cross_lingual  # then the words of the query and of the document cannot be compared
@@ -164,7 +147,10 @@ def _show(lineage: Lineage) -> tuple[dict[str, Any], list[str]]:
 
 
 STAGE = Stage(
-    "rewrite", (Query,), Rewrite, 2, _work, _parts, ends=False,
+    "rewrite", (Query,), Rewrite, 3, _work, _parts, ends=False,
+    settings=(
+        "styles", "rewrites", "max_copied_words", "meaning", "rewrite_length", "max_overlap", "max_title_overlap",
+    ),
     prompt=lambda pipeline: "rewrite",
     cost=Cost((25, 1.6), (18, 2.0), lambda expected: expected.queries * expected.pipeline.generation.rewrites),
     stand_in=_stand_in, scripted=_scripted, show=_show, label="rewrite (kept original otherwise)",

@@ -29,9 +29,11 @@ from airgen.evaluation.rank_correlation import LEAST_SYSTEMS, average_ranks
 from airgen.evaluation.result import Result
 from airgen.evaluation.run import read_run
 from airgen.evaluation.systems import SystemSettings, labelling_models, missing_needs, model_name, models_of
+from airgen.pipeline.assemble import export_dataset
 from airgen.pipeline.job import Job
 from airgen.pipeline.preflight import ensure_ready, rehearse
 from airgen.pipeline.progress import Display
+from airgen.pipeline.run import run_job
 from airgen.quality.agreement.rankings import (
     Side,
     agree,
@@ -202,7 +204,7 @@ def generated_sides(
             continue
         directory = out / "datasets" / f"without-{left_out}"
         with job.open_store() as store:
-            manifest = job.export(store, job.accepted(store), directory, [left_out])
+            manifest = export_dataset(job, store, job.accepted(store), directory, [left_out])
         same = [manifest.files[file].sha256 for file in ("corpus.jsonl", "queries.jsonl")] == texts
         own = results
         if not same:
@@ -276,7 +278,7 @@ class AgreementStudy:
         self._check(display)
         human, labels = self._human_side(self.collection, display)
         others = [(BeirDataset.open(path).name, self._human_side(path, display)[0]) for path in self.beside]
-        result = job.run(display, budget_usd=self.budget_usd)
+        result = run_job(job, display, budget_usd=self.budget_usd)
         assert result.manifest is not None
         sides = generated_sides(job, self.systems, self.folder, self.measure, display)
         complete = sides[0]
@@ -378,11 +380,11 @@ def _labels_without(job: Job, models: frozenset[str], display: Display) -> Label
     other = Job(job.path, job.directory.parent, pipeline=pipeline, corpus=job.corpus, frame=job.frame)
     # The recall's model also chooses among drafts of a query; the drafts that it chose are kept.
     other.fingerprints |= {stage.name: job.fingerprints[stage.name] for stage in job.flow.every}
-    other.run(display, until="judgment")
+    run_job(other, display, until="judgment")
     name = "-".join(sorted(models)).replace("/", "-")
     directory = job.directory / "agreement" / "datasets" / f"left-out-{name}"
     with other.open_store() as store:
-        other.export(store, other.accepted(store), directory)
+        export_dataset(other, store, other.accepted(store), directory)
     return BeirDataset.open(directory).qrels("all").labels
 
 

@@ -28,9 +28,8 @@ from airgen.evaluation.dataset_split import LINEAGE
 from airgen.keys import text_key
 from airgen.llms.base import Llm, Request
 from airgen.llms.scripted import last_block
-from airgen.pipeline.ask import ask_until, parsed, show_and_correct
-from airgen.pipeline.ask_each import ask_about
-from airgen.pipeline.stage import Refusal
+from airgen.pipeline.ask import ask_about, ask_until, parsed, show_and_correct
+from airgen.pipeline.stage import Problem
 from airgen.prompts import PromptSet
 from airgen.quality.diversity.vocabulary import Growth, Vocabulary
 from airgen.records import flat_text
@@ -67,7 +66,7 @@ def label_queries(
         messages = prompt.render(query=datasets[item[0]][item[1]])
         request = Request(llm.model, messages, params, schema, 0, llm.endpoint, "label")
         found = await ask_until(engine, request, parsed(schema), show_and_correct, attempts=2)
-        return found.reason if isinstance(found, Refusal) else dict(found[0])
+        return found.reason if isinstance(found, Problem) else dict(found[0])
 
     rules = {"label": _scripted}
     answers = ask_about(chosen, one, settings, out / "answers.duckdb", budget_usd=budget_usd, rules=rules)

@@ -22,13 +22,13 @@ from airgen.evaluation.systems import model_name
 from airgen.kept import plain
 from airgen.keys import text_key
 from airgen.llms.base import Llm
-from airgen.pipeline.ask_each import ask_about
+from airgen.pipeline.ask import ask_about
 from airgen.pipeline.control.judge import Verdict, judge_name, judge_pair, kind_of_prompt
 from airgen.pipeline.control.recall import RECALL, prelabel_stages, prelabels_of
 from airgen.pipeline.control.set_stage import SetWork, add_rows
 from airgen.pipeline.control.votes import WAY, voted
 from airgen.pipeline.progress import Display
-from airgen.pipeline.stage import Refusal, Tools
+from airgen.pipeline.stage import Problem, Tools
 from airgen.pipeline.stages import Flow
 from airgen.prompts import PromptSet
 from airgen.quality.judge.assess import Assessment, Opinion, assess, assessments_table
@@ -133,7 +133,7 @@ def gather(
 
 _SHORT = {"judge_yes_no": "small/judge_yes_no", "rubric": "judge_rubric"}
 
-Verdicts = Mapping[tuple[str, str, str], Verdict | Refusal]  # by collection, query and passage
+Verdicts = Mapping[tuple[str, str, str], Verdict | Problem]  # by collection, query and passage
 
 
 @dataclass(frozen=True)
@@ -246,7 +246,7 @@ def _ask(store: Store, trial: JudgeTrial, found: Sequence[Evidence], display: Di
     """Every pair's verdict. Pairs of one document stand together, so that a prefix cache serves them."""
     pairs = [(one, pair) for one in found for pair in sorted(one.pairs, key=lambda pair: (pair.id, pair.query))]
 
-    async def one(engine: Llm, item: tuple[Evidence, CalibrationPair]) -> Verdict | Refusal:
+    async def one(engine: Llm, item: tuple[Evidence, CalibrationPair]) -> Verdict | Problem:
         evidence, pair = item
         tools = Tools(trial.pipeline, trial.prompts, {}, engine)
         return await judge_pair(tools, evidence.queries[pair.query], _cut(evidence.documents[pair.id], trial.words))
@@ -275,15 +275,15 @@ def _llm(judge: str, pipeline: Pipeline, found: Sequence[Evidence], verdicts: Ve
     return Calibration(judge, about, {"By the LLM": table}, _refusals(verdicts))
 
 
-def _opinion(verdict: Verdict | Refusal) -> Opinion | None:
-    if isinstance(verdict, Refusal):
+def _opinion(verdict: Verdict | Problem) -> Opinion | None:
+    if isinstance(verdict, Problem):
         return None
     score = float(verdict.level) if verdict.probability is None else verdict.probability
     return Opinion(score, verdict.level, verdict.probability)
 
 
 def _refusals(verdicts: Verdicts) -> dict[str, int]:
-    return dict(Counter(one.reason for one in verdicts.values() if isinstance(one, Refusal)).most_common())
+    return dict(Counter(one.reason for one in verdicts.values() if isinstance(one, Problem)).most_common())
 
 
 def _reranked(one: Evidence) -> Assessment:

@@ -1,20 +1,24 @@
-"""Judges: what is asked, how answers are read, and how a panel votes."""
-
-from __future__ import annotations
+"""Judges: kinds, panels, and the need behind a query."""
 
 import asyncio
 import itertools
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from command_line import call
 from hypothesis import given
 from hypothesis import strategies as st
+from job_maker import PIPELINE, Run
 from pydantic import ValidationError
 
-from airgen.llms.base import Request
-from airgen.pipeline.control.judge import Verdict, judge_name, judge_pair, judge_parts, vote
-from airgen.pipeline.stage import Problem, Refusal, Tools
+from airgen.llms.base import Reply, Request
+from airgen.llms.scripted import ScriptedBackend
+from airgen.pipeline import Job
+from airgen.pipeline.control.judge import Verdict, judge_name, judge_pair, judge_parts, vote, with_need
+from airgen.pipeline.estimate import estimate
+from airgen.pipeline.stage import Problem, Tools
 from airgen.prompts import PromptSet
 from airgen.quality.judge.calibrate import default_pipeline
 from airgen.records import Answer
@@ -42,7 +46,7 @@ class Oracle:
         return found if isinstance(found, Answer) else Answer(request.key, "judgment", request.model, "e", found)
 
 
-def judged(said: Callable[[Request], str | Answer], **judge: object) -> tuple[Verdict | Refusal, list[Request]]:
+def judged(said: Callable[[Request], str | Answer], **judge: object) -> tuple[Verdict | Problem, list[Request]]:
     oracle = Oracle(said)
     tools = Tools(pipeline(**judge), PROMPTS, {}, oracle)
     return asyncio.run(judge_pair(tools, "why is the sky blue", "Air scatters blue light.")), oracle.asked
@@ -71,7 +75,7 @@ def test_a_rubric_that_cannot_be_read_is_asked_once_more(first: str, second: str
     assert len(asked) == 2
     assert first in asked[1].messages[-2].content and "cannot be used" in asked[1].messages[-1].content
     if level is None:
-        assert isinstance(found, Refusal) and found.reason == "malformed" and found.answer == second
+        assert isinstance(found, Problem) and found.reason == "malformed" and found.answer == second
     else:
         assert isinstance(found, Verdict) and found.level == level
 
@@ -85,11 +89,11 @@ def test_levels_in_other_words_need_no_second_call(said: str, level: int) -> Non
 @pytest.mark.parametrize("kind", ["levels", "yes-no", "rubric"])
 def test_a_judge_that_refuses_is_a_refusal_with_its_words(kind: str) -> None:
     found, asked = judged(lambda request: "I'm sorry, but I can't help with that.", kind=kind)
-    assert isinstance(found, Refusal) and found.reason == "malformed"
+    assert isinstance(found, Problem) and found.reason == "malformed"
     assert "can't help" in found.answer and len(asked) == 2
     failed = lambda request: Answer(request.key, "judgment", "m", "e", "", error="content_filter: flagged")  # noqa: E731
     found, asked = judged(failed, kind=kind)
-    assert found == Refusal(Problem("llm: content_filter", "flagged", "llm")) and len(asked) == 1
+    assert found == Problem("llm: content_filter", "flagged", "llm") and len(asked) == 1
 
 
 def test_every_judge_of_a_panel_is_asked_and_the_lower_median_counts() -> None:
@@ -134,13 +138,13 @@ def test_probabilities_are_averaged_over_those_that_give_one() -> None:
 
 
 def test_judges_that_refuse_are_left_out_and_named() -> None:
-    refused = Refusal(Problem("llm: content_filter", "flagged", "llm"))
+    refused = Problem("llm: content_filter", "flagged", "llm")
     found = vote([Verdict(3), refused, Verdict(2)])
     assert found == Verdict(2, None, "votes 3, refused (llm: content_filter), 2")
     # Half of them is too many; the cause still says that a call failed, so --retry-failed finds it.
     both = vote([Verdict(3), refused])
-    assert isinstance(both, Refusal) and (both.problem.cause, both.reason) == ("llm", "llm: content_filter")
-    assert both.problem.detail == "(1 of 2 judges) flagged"
+    assert isinstance(both, Problem) and (both.cause, both.reason) == ("llm", "llm: content_filter")
+    assert both.detail == "(1 of 2 judges) flagged"
 
 
 def test_what_a_judgment_depends_on() -> None:
@@ -185,3 +189,67 @@ def test_a_judge_of_subjects() -> None:
     for wrong in ({"kind": "noes"}, {"panel": [{"relevant_from": 1}]}, {"panel": ["judge"]}):
         with pytest.raises(ValidationError):
             of(**wrong)
+
+
+# -- need -------------------------------------------------------------------------------------------------------------
+
+
+JUDGE = "recall: {model: all-minilm-l6-v2-int8, top_k: 30}"
+
+
+NEED = {JUDGE: f"{JUDGE}\n  judge: {{need: true}}", "target: 12": "target: 4"}
+
+
+def test_every_judgment_knows_the_need_and_no_need_knows_a_document(
+    run: Run, folder: Path, asked: list[Request]
+) -> None:
+    result = run(changes=NEED)
+    needs = [request for request in asked if request.stage == "need"]
+    judged = [request for request in asked if request.stage == "judgment"]
+    assert needs and judged and len({request.key for request in needs}) == len(needs)  # once a query
+    for request in needs:
+        text = request.messages[-1].content
+        assert "<character>" in text and "<scenario>" in text and "<document>" not in text and "Specimen" not in text
+    assert all("What is sought: Facts about" in request.messages[0].content for request in judged)
+    uses = json.loads((result.directory / "dataset" / "manifest.json").read_text())["provenance"]
+    assert [use["prompt"] for use in uses if use["role"].startswith("need")] == ["need"]
+    query = json.loads((result.directory / "dataset" / "queries.jsonl").read_text().splitlines()[0])["_id"]
+    words = ("show", folder / "job.yaml", query, "--runs", folder / "runs")
+    assert "need       Facts about" in call(*words) and json.loads(call(*words, "--json"))["need"]
+    stages = {stage.stage: stage.calls for stage in estimate(Job(folder / "job.yaml", folder / "fresh")).stages}
+    assert 4 <= stages["need"] < stages["judgment"]
+
+
+def test_own_queries_have_a_need_without_anybody_who_asks(run: Run, folder: Path, asked: list[Request]) -> None:
+    (folder / "own.txt").write_text("why do bridges need repair in winter\n")
+    result = run(changes={**NEED, "target: 12": "queries: {file: own.txt}"})
+    (need,) = [request for request in asked if request.stage == "need"]
+    assert "<character>" not in need.messages[-1].content and "<scenario>" not in need.messages[-1].content
+    assert "winter" in need.messages[-1].content and result.manifest is not None
+
+
+def test_a_need_that_nobody_gives_leaves_the_query_alone(
+    run: Run, asked: list[Request], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send = ScriptedBackend.send
+
+    async def no_need(self: ScriptedBackend, request: Request) -> Reply:
+        reply = await send(self, request)
+        return Reply("I cannot say", prompt_tokens=1, completion_tokens=1) if request.stage == "need" else reply
+
+    monkeypatch.setattr(ScriptedBackend, "send", no_need)
+    result = run(changes=NEED)
+    assert result.manifest is not None and result.manifest.statistics.splits
+    assert not any("What is sought" in request.messages[0].content for request in asked if request.stage == "judgment")
+
+
+def test_the_need_is_part_of_what_a_judgment_depends_on(folder: Path) -> None:
+    def job(judge: str) -> Job:
+        (folder / "job.yaml").write_text(PIPELINE.replace(JUDGE, f"{JUDGE}\n  judge: {judge}"))
+        return Job(folder / "job.yaml", folder / "runs")
+
+    plain, default, need = job("{kind: yes-no}"), job("{kind: yes-no, need: false}"), job("{kind: yes-no, need: true}")
+    assert plain.fingerprints == default.fingerprints and plain.identity == default.identity
+    changed = {stage for stage, fp in plain.fingerprints.items() if need.fingerprints[stage] != fp}
+    assert changed == {"judgment"} and plain.identity != need.identity
+    assert with_need("q", "") == "q"

@@ -1,7 +1,5 @@
 """Votes of re-rankers as labels: the rule by hand, and a whole job that asks no judge."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

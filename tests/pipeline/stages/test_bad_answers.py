@@ -1,7 +1,5 @@
 """Models that answer in prose, refuse, repeat the prompt, use another language, or give one item for three."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

@@ -8,8 +8,6 @@
 A row whose key is already there stays as it is: a key identifies the work, and work is done once.
 """
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import threading
@@ -22,9 +20,9 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
+from airgen.database import connect, explain
 from airgen.errors import StoreError
 from airgen.records import TABLES, Answer, Passage, storable, table_of
-from airgen.store.open_database import connect, explain
 
 T = TypeVar("T")
 
@@ -33,11 +31,11 @@ GROUP_ROWS = 32  # most commits in one transaction
 BUSY_ROWS = 8  # with so many after that time, a group waits three times as long: a transaction costs as much as 60 rows
 STREAMED_ROWS = 2048  # of a long result, held in memory at a time
 
-SCHEMA = 1  # to be raised with every change of a row type of `TABLES`, or of a table below
+SCHEMA = 2  # to be raised with every change of a row type of `TABLES`, or of a table below
 
-_OTHER_TABLES = """
+_OTHER_TABLES = f"""
 CREATE TABLE schema_number (number BIGINT NOT NULL);
-INSERT INTO schema_number VALUES ({schema});
+INSERT INTO schema_number VALUES ({SCHEMA});
 -- What the last run was configured to make: rows of other fingerprints stay, and are not read.
 CREATE TABLE plan (run BIGINT NOT NULL, stage VARCHAR NOT NULL, fingerprint VARCHAR NOT NULL, PRIMARY KEY (run, stage));
 -- A corpus is done when its row stands in `corpus`; `membership` says which passages and drops belong to it, so
@@ -65,7 +63,7 @@ class Store:
         self._writer: threading.Thread | None = None
 
     @classmethod
-    def open(cls, path: Path, *, create: bool = True, read_only: bool = False) -> Store:
+    def open(cls, path: Path, *, create: bool = True, read_only: bool = False) -> "Store":
         """Open or create the database.
 
         Raises StoreError where it is missing (with `create=False`), locked by another process, damaged, of another
@@ -76,7 +74,7 @@ class Store:
         try:
             connection = connect(path, read_only=read_only)
             if not read_only and not _tables(connection):
-                connection.execute(f"BEGIN; {_schema()} COMMIT")
+                connection.execute(f"BEGIN; {' '.join(map(_table, TABLES))} {_OTHER_TABLES} COMMIT")
             problem = _problem(connection)
         except duckdb.Error as error:
             raise explain(path, error) from error
@@ -122,14 +120,9 @@ class Store:
                 )
             self._connection.execute("COMMIT")
         except BaseException:
-            self._rollback()
+            with suppress(duckdb.Error):  # the failed statement may already have ended the transaction
+                self._connection.execute("ROLLBACK")
             raise
-
-    def _rollback(self) -> None:
-        try:
-            self._connection.execute("ROLLBACK")
-        except duckdb.Error:  # the failed statement may already have ended the transaction
-            return
 
     async def commit(self, rows: Sequence[Any]) -> None:
         """Insert rows together with others that come within 10 ms (30 where many do); returns once they are written."""
@@ -227,16 +220,13 @@ class Store:
 
         There are none of a type from outside airgen that has no table yet: a job gained a stage, and has not run.
         """
-        if kind not in TABLES and not self._has_table(kind):
+        known = "SELECT 1 FROM information_schema.tables WHERE table_name = ?"
+        if kind not in TABLES and not self.query(known, [table_of(kind)]):
             return []
         sql = f"SELECT {_columns(kind)} FROM {table_of(kind)} t"
         sql += f" WHERE {where}" if where else ""
         sql += f" ORDER BY {order}" if order else ""
         return [kind(*values) for values in self.query(sql, parameters)]
-
-    def _has_table(self, kind: type) -> bool:
-        sql = "SELECT 1 FROM information_schema.tables WHERE table_name = ?"
-        return bool(self.query(sql, [table_of(kind)]))
 
     def made(self, kind: type[T], fingerprint: str, among: Iterable[str] | None = None) -> list[T]:
         """The rows that a stage of this fingerprint made, by ordinal; `among` limits them to some parents."""
@@ -325,7 +315,7 @@ class Store:
             self._writer.join()
         self._connection.close()
 
-    def __enter__(self) -> Store:
+    def __enter__(self) -> "Store":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -334,11 +324,6 @@ class Store:
 
 def _tables(connection: duckdb.DuckDBPyConnection) -> set[str]:
     return {name for (name,) in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
-
-
-def _schema() -> str:
-    """The statements that make a new database: a table for each row type, and the others."""
-    return " ".join(map(_table, TABLES)) + _OTHER_TABLES.format(schema=SCHEMA)
 
 
 def _table(kind: type) -> str:

@@ -1,33 +1,93 @@
-"""What a job draws depends on its seed and its secret."""
+"""Public ids and the secret that they are made with."""
 
-from __future__ import annotations
-
+import os
 import shutil
 from pathlib import Path
 
 import pytest
-from job_maker import PIPELINE, Run
+from hypothesis import given
+from hypothesis import strategies as st
+from job_maker import CORPUS, PIPELINE, Run, make_corpus
 from rich.console import Console
 
+from airgen.corpus.readers.reader import Place
+from airgen.corpus.readers.records import JsonLinesReader
+from airgen.dataset.beir import BeirDataset
+from airgen.dataset.content import check_id, fitting_id
 from airgen.dataset.manifest import load_manifest
 from airgen.dataset.secret import Secret, new_secret
+from airgen.dataset.verify import verify
 from airgen.errors import DatasetError
+from airgen.evaluation.dataset_split import IdLookup
 from airgen.keys import fingerprint
-from airgen.pipeline import Job, job_secret
+from airgen.pipeline import Job
+from airgen.pipeline import job as job_module
+from airgen.pipeline.generate import NEAR
 from airgen.pipeline.progress import Display
+from airgen.pipeline.run import run_job, run_pipeline
+from airgen.records import Document
+
+
+@given(st.text(st.characters(), min_size=1, max_size=30))
+def test_any_id_becomes_one_that_a_file_can_carry(own: str) -> None:
+    fitting = fitting_id(own)
+    check_id(fitting, "document")
+    assert fitting_id(fitting) == fitting
+
+
+@pytest.mark.parametrize(
+    ("own", "fitting"),
+    [
+        ("docs/guide/index", "docs/guide/index"),
+        ("docs/100%/a%20b", "docs/100%/a%20b"),  # a URL stays as it is
+        ("docs/my file", "docs/my%20file"),
+        ("docs/my file%20", "docs/my%20file%2520"),
+        ("caf\udce9", "caf%ED%B3%A9"),
+        ("Café", "Café"),
+    ],
+)
+def test_what_an_id_becomes(own: str, fitting: str) -> None:
+    assert fitting_id(own) == fitting
+
+
+def test_a_job_with_such_names_is_exported_and_found_by_its_own_ids(tmp_path: Path) -> None:
+    make_corpus(tmp_path / "small.jsonl", 20)
+    rows = JsonLinesReader(
+        JsonLinesReader.Settings.model_validate({"path": "small.jsonl", "fields": {"id": "id"}}), Place(tmp_path)
+    ).read()
+    (tmp_path / "docs").mkdir()
+    for number, row in enumerate(row for row in rows if isinstance(row, Document)):
+        name = os.fsencode(f"page {number}%.txt") if number % 2 else b"caf\xe9 %d.txt" % number
+        (tmp_path / "docs" / os.fsdecode(name)).write_text(row.text)
+    (tmp_path / "small.yaml").write_text(CORPUS.replace("kind: jsonl, path: small.jsonl", "kind: files, path: docs"))
+    control = "control:\n  recall: {pools_only: true, top_k: 20}\n  pools: [bm25]\n  rerankers: [bm25]\n"
+    job = PIPELINE.replace("target: 12", "target: 3").partition("control:")[0]
+    (tmp_path / "job.yaml").write_text(f"{job}{control}export: {{ids: original}}\n")
+    result = run_pipeline(tmp_path / "job.yaml", runs=tmp_path / "runs", evaluate=False, console=Console(quiet=True))
+    assert result.manifest is not None
+    home = tmp_path / "runs" / "job" / "dataset"
+    assert [problem for problem in verify(home) if problem.severity == "error"] == []
+    dataset = BeirDataset.open(home)
+    published = [passage.id for passage in dataset.passages()]
+    ids = IdLookup(published, dataset)
+    assert {"docs/page%201%25", "docs/caf\ufffd%202"} <= set(published)  # a corpus holds Unicode text alone
+    assert ids.find("docs/page 1%") == "docs/page%201%25" and ids.find("docs/caf\ufffd 2") == "docs/caf\ufffd%202"
+
+
+# -- job secret -------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(autouse=True)
 def fresh_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each directory has a secret of its own, as it has outside the tests."""
-    monkeypatch.setattr(job_secret, "new_secret", new_secret)
+    monkeypatch.setattr(job_module, "new_secret", new_secret)
 
 
 def begun(folder: Path, runs: str, seed: int | str = 42, more: str = "") -> Job:
     """A job whose corpus is read."""
     (folder / "job.yaml").write_text(f"{PIPELINE}seed: {seed}\n{more}", encoding="utf-8")
     job = Job(folder / "job.yaml", folder / runs)
-    job.run(Display(job.directory / "status.json", Console(quiet=True)), until="corpus")
+    run_job(job, Display(job.directory / "status.json", Console(quiet=True)), until="corpus")
     return job
 
 
@@ -37,7 +97,7 @@ def drawn(job: Job) -> str:
 
 
 def number(seed: int) -> str:
-    return fingerprint(stage="sample", version=1, seed=seed)
+    return fingerprint(stage="sample", version=1, seed=seed, multi_hop=[0.0, NEAR])
 
 
 @pytest.mark.parametrize("seed", [42, "secret"])
@@ -110,14 +170,14 @@ def test_a_run_that_was_killed_before_its_first_row(folder: Path) -> None:
 
 def test_two_processes_begin_one_job(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "job.yaml").write_text(PIPELINE, encoding="utf-8")
-    (loser, winner), real = (Job(folder / "job.yaml", folder / "runs") for _ in range(2)), job_secret.write_secret
+    (loser, winner), real = (Job(folder / "job.yaml", folder / "runs") for _ in range(2)), job_module.write_secret
 
     def late(path: Path, secret: Secret) -> None:
-        monkeypatch.setattr(job_secret, "write_secret", real)
+        monkeypatch.setattr(job_module, "write_secret", real)
         winner.secret.begin()  # between the look for a secret and the writing of one
         real(path, secret)
 
-    monkeypatch.setattr(job_secret, "write_secret", late)
+    monkeypatch.setattr(job_module, "write_secret", late)
     with pytest.raises(DatasetError, match="was begun by another process: run the command again"):
         loser.secret.begin()
     assert Job(folder / "job.yaml", folder / "runs").secret.keep().name == winner.secret.keep().name

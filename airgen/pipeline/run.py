@@ -1,0 +1,358 @@
+"""Run a job: from the corpus to the exported dataset and the scores of systems, and the last lines that are printed.
+
+run_pipeline(Path("pipeline.yaml"))      # checked, run, evaluated
+run_job(job, display)                    # the same without checks and evaluation
+
+What is on the disk already is not done again.
+"""
+
+import asyncio
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from airgen.compute import computing
+from airgen.dataset.content import FunnelStep
+from airgen.dataset.manifest import Manifest, load_manifest
+from airgen.dataset.verify import damaged_file
+from airgen.errors import AirgenError, UsageError
+from airgen.evaluation.result import peak_bytes
+from airgen.evaluation.significance import Comparison
+from airgen.interruptible import exit_soon
+from airgen.llms.engine import Engine
+from airgen.pipeline.ask import health_of, make_engine, run_to_end, saw_answer, workers_of
+from airgen.pipeline.assemble import export_dataset
+from airgen.pipeline.control.judgments import control_quality
+from airgen.pipeline.control.set_stage import Control
+from airgen.pipeline.funnel import funnel_so_far
+from airgen.pipeline.generate import Accepted, generate
+from airgen.pipeline.job import Job, load_corpus
+from airgen.pipeline.own_queries import store_queries
+from airgen.pipeline.preflight import ensure_ready, probe_models, rehearse
+from airgen.pipeline.progress import BEAT_SECONDS, Display
+from airgen.pipeline.refresh import REFRESHED, change_lines
+from airgen.pipeline.round_trip import RoundTrip
+from airgen.pipeline.stage import Tools
+from airgen.retrievers import load_embedder
+from airgen.retrievers.encodings import shared_encodings
+from airgen.settings.compute import compute_settings
+from airgen.store import Store
+from airgen.text.display import dollars, terminal_lines, terminal_table, terminal_text
+
+_WAKE_SECONDS = 0.2
+STOPS = ("corpus", "hard_negative", "judgment")
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What a run left behind. `manifest` is None where it stopped before the export.
+
+    scores: of each system, best first. ranking: their table for a terminal, with intervals. verdict: what can be told
+    of them, and what to do next. failed: a line for each system that could not be run. report: the page to browse.
+    """
+
+    directory: Path
+    manifest: Manifest | None = None
+    already_done: bool = False
+    scores: list[dict[str, Any]] = field(default_factory=list)
+    ranking: str = ""
+    verdict: str = ""
+    failed: list[str] = field(default_factory=list)
+    usage: dict[str, Any] = field(default_factory=dict)
+    note: str = ""
+    seconds: float = 0.0
+    memory_mb: float | None = None
+    report: Path | None = None
+
+
+def run_pipeline(
+    path: Path,
+    *,
+    runs: Path = Path("runs"),
+    budget_usd: float | None = None,
+    target: int | None = None,
+    until: str | None = None,
+    retry_failed: bool = False,
+    evaluate: bool = True,
+    console: Console | None = None,
+    every: float = BEAT_SECONDS,
+    compute: str | None = None,
+) -> RunResult:
+    """Run a pipeline to its end, and evaluate the systems that it names on the finished dataset.
+
+    compute: where heavy work runs, in place of the pipeline's `compute`; see `compute_settings`.
+    Everything that the run needs is checked first, and its local models are used once. Raises SettingsError with all
+    that is missing, and what `Job.run` raises. A system that fails is named in the result's `failed`.
+    """
+    if until is not None and until not in STOPS:
+        raise UsageError(f"--until {until}: must be one of {', '.join(STOPS)}")
+    began = time.monotonic()
+    job = Job(path, runs, target=target)
+    settings = job.pipeline.compute if compute is None else compute_settings(compute, job.pipeline.compute)
+    display = Display(job.directory / "status.json", console, every=every)
+    done = until is None and job.finished()
+    if not done:
+        ensure_ready(job, until=until, evaluate=evaluate, budget_usd=budget_usd)
+    with (
+        display.lasting(**job.about(done)),
+        shared_encodings(job.directory / "embeddings"),
+        computing(settings) as where,
+    ):
+        display.compute = where.describe
+        if not done:
+            if until != "corpus":  # first: a wrong key is said in seconds, and models take a minute to load
+                probe_models(job, display.say, budget_usd=budget_usd)
+            rehearse(job, display, until=until, evaluate=evaluate)
+        try:
+            result = run_job(job, display, until=until, budget_usd=budget_usd, retry_failed=retry_failed)
+        except AirgenError:
+            with contextlib.suppress(AirgenError), job.open_store(read_only=True) as store:
+                if steps := funnel_so_far(job, store, job.accepted(store)):
+                    text = "\n".join(_funnel_lines(steps))
+                    display.console.print(text, markup=False, highlight=False, soft_wrap=True)
+            raise
+        if evaluate and result.manifest is not None and job.pipeline.evaluate.systems:
+            result = evaluate_systems(job, display, result)
+    memory = peak_bytes()
+    return replace(result, seconds=time.monotonic() - began, memory_mb=None if memory is None else memory / (1 << 20))
+
+
+def run_job(
+    job: Job, display: Display, *, until: str | None = None, budget_usd: float | None = None, retry_failed: bool = False
+) -> RunResult:
+    """Do all that is left to do. Raises Stopped (resumable) where the user or the budget ends the run."""
+    done = until is None and job.finished()
+    with display.lasting(**job.about(done)):
+        if done:
+            return RunResult(job.directory, load_manifest(job.dataset), already_done=True)
+        with job.open_store() as store:
+            load_corpus(store, job.corpus, job.pipeline, job.fingerprints["corpus"], display)
+            if job.pipeline.queries is not None:
+                store_queries(store, job.pipeline, job.corpus, job.fingerprints, job.folder, display)
+            if until == "corpus":
+                return RunResult(job.directory, note="stopped after the corpus, as asked")
+            if retry_failed:
+                store.forget_failures()
+            if (job.dataset / "manifest.json").exists() and (name := damaged_file(job.dataset)):
+                display.say(f"{job.dataset}: {name} is missing or damaged, so the dataset is exported again")
+            accepted, usage = run_to_end(_ask(job, store, display, until, budget_usd, retry_failed))
+            if until is not None:
+                return RunResult(job.directory, usage=usage, note=f"stopped after {until}, as asked")
+            manifest = export_dataset(job, store, accepted, job.dataset)
+            if accepted.spent:
+                display.say(
+                    f"no document is left: {len(accepted.lineages)} of {job.pipeline.target} queries were accepted; "
+                    "add documents, raise generation.queries_per_passage, or lower the target"
+                )
+            display.write(finished=job.identity, usage=usage)
+            return RunResult(job.directory, manifest, usage=usage)
+
+
+async def _ask(
+    job: Job, store: Store, display: Display, until: str | None, budget_usd: float | None, retry_failed: bool
+) -> tuple[Accepted, dict[str, Any]]:
+    """Candidate generation and quality control: all that asks models."""
+    pipeline, embeddings = job.pipeline, job.directory / "embeddings"
+    engine = make_engine(
+        pipeline, store, budget_usd=budget_usd, retry_failed=retry_failed, rules=job.flow.scripted, say=display.say
+    )
+    workers = workers_of(*pipeline.llms.values())
+
+    def bill() -> str:
+        stages = list(engine.usage().values())  # another thread may add to them meanwhile
+        return f"{sum(stage.calls for stage in stages):,} calls, {dollars(sum(stage.usd for stage in stages))}"
+
+    display.bill, display.figures = bill, lambda: _figures(engine)
+    async with engine:
+        with _interruptible(engine) as stopping:
+            members = health_of(pipeline, store)
+
+            def watch(name: str, found: object) -> None:
+                saw_answer(members, name, found)
+                members.check()
+
+            find = None
+            if pipeline.queries is None and (pipeline.generation.candidates > 1 or not pipeline.control.judge.members):
+                find = RoundTrip(store, pipeline, job.fingerprints, job.folder, embeddings, display)
+                if len(job.accepted(store).lineages) < pipeline.target:
+                    await asyncio.to_thread(find.prepare)
+            check = pipeline.generation.meaning if pipeline.generation.rewrites else None
+            meaning = None if check is None else load_embedder(check.model, job.folder)
+            tools = Tools(pipeline, job.prompts, job.fingerprints, engine, meaning, job.folder, watch, find)
+            if pipeline.queries is not None:
+                accepted = job.accepted(store)
+            else:
+                accepted = await generate(store, tools, job.flow, display, workers, job.frame)
+            if until is None or until == "judgment":
+                ids = job.ids if pipeline.control.systems is not None else None  # systems may be run files
+                control = Control.of(
+                    store, tools, accepted, display, embeddings, workers=workers, stopping=stopping, name=pipeline.name,
+                    names={one.final.key: ids.query(one) for one in accepted.lineages} if ids is not None else {},
+                )  # fmt: skip
+                plan = await control_quality(control)
+                await asyncio.to_thread(store.save_plan, {**plan, **job.control_settings()})
+        usage = _usage(engine)
+    return accepted, usage
+
+
+def _usage(engine: Engine) -> dict[str, Any]:
+    return {stage: one.as_dict(time.monotonic()) for stage, one in list(engine.usage().items())}
+
+
+def _figures(engine: Engine) -> dict[str, Any]:
+    """Calls of this process by stage, and the money of the job, for the status file."""
+    return {"usage": _usage(engine), "spent_usd": round(engine.spent_usd, 6), "budget_usd": engine.budget_usd}
+
+
+@contextlib.contextmanager
+def _interruptible(engine: Engine) -> Iterator[threading.Event]:
+    """Ctrl-C and SIGTERM let the calls in flight finish. Without any, or after a second one, the process ends soon."""
+    loop = asyncio.get_running_loop()
+    known = (signal.SIGINT, signal.SIGTERM)
+    before = signal.getsignal(signal.SIGINT)
+    # asyncio.run's own handler only cancels the main task, and a task group that is just ending swallows that.
+    second = signal.default_int_handler if isinstance(before, partial) else before
+    stopping = threading.Event()
+
+    def release() -> None:
+        for one in known:
+            with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+                if loop.remove_signal_handler(one) and one == signal.SIGINT:
+                    signal.signal(one, second)
+
+    def wake() -> None:
+        """Look for a second interrupt: where another thread received it, nothing else wakes this one."""
+        loop.call_later(_WAKE_SECONDS, wake)
+
+    def stop() -> None:
+        stopping.set()
+        release()
+        wake()
+        if not engine.busy:
+            exit_soon()
+        engine.stop("stopped by the user: run the same command to go on")
+
+    try:
+        for one in known:
+            loop.add_signal_handler(one, stop)
+    except (NotImplementedError, RuntimeError, ValueError):  # Windows, or not the main thread
+        pass
+    try:
+        yield stopping
+    finally:
+        release()
+
+
+def evaluate_systems(job: Job, display: Display, result: RunResult) -> RunResult:
+    """The result with the scores of the pipeline's systems on its finished dataset, best first, and what they say.
+
+    A run that exists already is not made again. `failed` has a line for each system that failed.
+    """
+    from airgen.evaluation import EvaluationOptions, evaluate, load_systems
+    from airgen.evaluation.tables import compare_results, ranking_text
+
+    settings = job.pipeline.evaluate
+    path = job.systems_file
+    assert path is not None
+    systems = load_systems(path)
+    measures = ["nDCG@10", "R@10", "R@100", "MRR@10", "MAP"]
+    failed: list[str] = []
+    with display.stage("evaluation", len(systems)) as bar:
+        results = evaluate(
+            job.dataset, systems, job.directory / "evaluation",
+            EvaluationOptions(settings.split, measures, folder=path.parent),
+            progress=lambda line: bar.advance(note=line),
+            started=lambda line: bar.advance(0, line),
+            encoding=bar.encoding,
+            failed=lambda name, error: failed.append(f"{path.name}: system {name}: {error}"),
+        )  # fmt: skip
+    if not results:
+        return replace(result, failed=failed)
+    results = sorted(results, key=lambda one: -one.score)
+    comparison = compare_results(results)
+    scores = [{"system": one.name, **one.means, "interval": list(one.intervals[one.headline])} for one in results]
+    verdict = _verdict(job, comparison, results[0].queries, audited=bool(result.manifest and result.manifest.audit))
+    ranking = f"{ranking_text(results, comparison)}\n{verdict}"
+    return replace(result, scores=scores, ranking=ranking, verdict=verdict, failed=failed)
+
+
+def _verdict(job: Job, found: Comparison, queries: int, *, audited: bool) -> str:
+    """One line: are there queries enough to rank these systems, were the labels checked, and what to do next."""
+    pairs = len(found.pairs)
+    told = pairs - sum(map(len, found.together)) // 2
+    if not pairs:
+        text = "one system is no comparison: name more in the systems YAML"
+    elif told == pairs:
+        text = f"{queries:,} queries are enough: every pair of these systems is told apart"
+    else:
+        text = f"{told} of {pairs} pairs of systems are told apart by {queries:,} queries"
+        best, *others = found.names
+        unsure = [one for one in found.pairs if {one.first, one.second} == {best, others[0]}]
+        pair = unsure[0] if others[0] in found.together[0] else None
+        more = "label more of your own queries" if job.pipeline.queries is not None else "raise `target`"
+        if pair is not None and pair.queries_needed:
+            text += f"; about {pair.queries_needed:,} would tell {best} from {others[0]} ({more})"
+        elif pair is None:
+            text += f"; {best} is the best for certain"
+        else:
+            text += f"; {best} and {others[0]} have equal scores"
+    checked = "" if audited else f". No person has checked the labels yet: airgen audit sample {job.path} 40"
+    return terminal_text(f"Verdict: {text}{checked}")
+
+
+def result_values(result: RunResult) -> dict[str, Any]:
+    """A run's result as plain values: the funnel in place of the manifest."""
+    value = asdict(replace(result, manifest=None))
+    value["funnel"] = [asdict(step) for step in result.manifest.funnel] if result.manifest else []
+    return value
+
+
+def result_lines(result: RunResult, reasons: int = 4) -> list[str]:
+    """The last lines of a run: the funnel with its most frequent `reasons`, the ranking, the bill and the paths."""
+    lines: list[str] = []
+    if result.manifest is not None:
+        lines += _funnel_lines(result.manifest.funnel, reasons)
+        note = result.manifest.notes.get(REFRESHED)
+        lines += change_lines(note, result.manifest.info.version) if isinstance(note, dict) else []
+        if result.scores:
+            lines += ["", result.ranking, ""]
+    if result.note:
+        lines.append(result.note)
+    if result.already_done:
+        lines.append("already finished: no model was asked and nothing was paid")
+    elif result.usage:
+        calls, read, cached, wrote, usd = (
+            sum(stage[name] for stage in result.usage.values())
+            for name in ("calls", "prompt_tokens", "cached_tokens", "completion_tokens", "usd")
+        )
+        lines.append(
+            f"{calls:,} calls, {read:,} tokens in ({cached:,} from caches), {wrote:,} out, {dollars(usd)}; "
+            f"{result.seconds:.0f} s" + ("" if result.memory_mb is None else f", {result.memory_mb:,.0f} MB")
+        )
+    for name, what in (
+        ("dataset", "the benchmark (BEIR layout, card: README.md)"),
+        ("evaluation", "run files, scores, tables"),
+        ("work.duckdb", "every step of every query: airgen show"),
+    ):
+        if (result.directory / name).exists():
+            lines.append(f"{result.directory / name}  {what}")
+    if result.report is not None:
+        lines.append(f"{result.report}  the report: open it in a browser")
+    return [terminal_lines(line) for line in lines]
+
+
+def _funnel_lines(steps: Sequence[FunnelStep], most: int = 4) -> list[str]:
+    rows = [["stage", "entered", "left", "why not"]]
+    for step in steps:
+        reasons = [f"{count:,} {reason}" for reason, count in step.reasons.items()]
+        more = [f"{len(reasons) - most} other reasons"] if len(reasons) > most else []
+        rows.append([step.stage, f"{step.entered:,}", f"{step.left:,}", "; ".join([*reasons[:most], *more])])
+    return ["Funnel", *(line.rstrip() for line in terminal_table(rows, (0, 3)).splitlines())]
