@@ -130,6 +130,12 @@ def advice(job: Job) -> list[str]:
                 f"control.judge: levels of a small model such as {llm.model} say little (the prompt {judge.prompt!r} "
                 f"is for large ones): write judge: {{kind: yes-no, prompt: {YesNo.PROMPT}, threshold: 0.5}}"
             )
+    control = job.pipeline.control
+    if not control.judge.members and len(control.rerankers) == 1 and job.pipeline.relevance == "answer":
+        found.append(
+            "control.rerankers: one voter is no majority, so each query has one relevant passage, its source: name a "
+            "second re-ranker of another kind to find more"
+        )
     if job.pipeline.cross_lingual or not (job.pipeline.control.judge.members or job.pipeline.language == "en"):
         found += _one_language(job)
     found += _circular(job)

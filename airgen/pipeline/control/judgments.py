@@ -22,7 +22,7 @@ from airgen.pipeline.control.judge import Asker, judge_kind, judge_name, judge_p
 from airgen.pipeline.control.recall import RECALL, prelabel_stages, prelabels_of
 from airgen.pipeline.control.set_stage import Control, SetStage, add_rows
 from airgen.pipeline.control.table2 import BROUGHT, Pair, decide, decide_own, is_unsure, pairs_to_judge, votes
-from airgen.pipeline.control.votes import NOT_FOUND, PEOPLES, WAY, first, voted
+from airgen.pipeline.control.votes import NOT_FOUND, PEOPLES, first, least_share, voted
 from airgen.pipeline.stage import Plan, Problem, skip
 from airgen.records import Decision, HardNegative, Judgment, Prelabel, Recall, Skip
 from airgen.settings import Thresholds
@@ -138,7 +138,9 @@ def _fingerprint(control: Control, model: Any) -> str:
     return fingerprint(
         stage="decision", version=2, relevant_from=settings.judge.relevant_from, plan=read,
         thresholds=settings.thresholds.model_dump(), unsure=settings.judge.unsure,
-        votes=None if settings.judge.members else [pipeline.relevance, WAY[pipeline.relevance], PEOPLES],
+        votes=None
+        if settings.judge.members
+        else [pipeline.relevance, str(least_share(pipeline.relevance, len(settings.rerankers))), PEOPLES],
     )  # fmt: skip
 
 
@@ -207,7 +209,7 @@ def _by_votes(control: Control) -> dict[str, dict[str, Judgment]]:
         made = control.sources.get(key)
         if made and relevance == "answer" and not first(rows, made, written):
             continue
-        own, least = made or known.get(key, []), WAY[relevance] if made else PEOPLES
+        own, least = made or known.get(key, []), least_share(relevance, len(rows)) if made else PEOPLES
         for id_, share in voted(rows, own).items():
             relevant = share >= least or id_ in own
             if relevant or id_ in pairs.get(key, ()):

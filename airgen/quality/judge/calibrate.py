@@ -8,6 +8,7 @@ runs/judge/
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,7 +27,7 @@ from airgen.pipeline.ask import ask_about
 from airgen.pipeline.control.judge import Verdict, judge_name, judge_pair, kind_of_prompt
 from airgen.pipeline.control.recall import RECALL, prelabel_stages, prelabels_of
 from airgen.pipeline.control.set_stage import SetWork, add_rows
-from airgen.pipeline.control.votes import WAY, voted
+from airgen.pipeline.control.votes import least_share, voted
 from airgen.pipeline.progress import Display
 from airgen.pipeline.stage import Problem, Tools
 from airgen.pipeline.stages import Flow
@@ -212,11 +213,13 @@ def calibrate(
         if twice := [name for name, count in counts.items() if count > 1]:
             raise UsageError(f"two collections are called {twice[0]!r}: their pairs could not be told apart")
         if by_votes:
-            least = WAY[pipeline.relevance]
+            least = least_share(pipeline.relevance, len(control.rerankers))
             names = ", ".join(model_name("reranker", one) for one in control.rerankers)
             about = (
                 f"A passage is relevant if every re-ranker puts it at least {least:g} of the way from the query's "
                 f"typical candidate to its source ({names})."
+                if math.isfinite(least)
+                else f"One re-ranker is no majority ({names}): only a query's source is relevant."
             )
             result = Calibration(judge, about, {"By the votes": [_voted(one, least) for one in found]})
         elif settings is None:

@@ -12,6 +12,7 @@ from airgen.dataset.verify import verify
 from airgen.errors import SettingsError
 from airgen.pipeline import Job, RunResult
 from airgen.pipeline.control.votes import NOT_FIRST, WAY, first, lead, shares, voted
+from airgen.pipeline.preflight import advice
 from airgen.records import Decision, Prelabel
 
 IDS = ["s", "a", "b", "c", "d"]
@@ -96,6 +97,11 @@ def test_a_job_whose_labels_are_votes(run: Run, distinct: None, monkeypatch: pyt
     (own,) = [step for step in result.manifest.funnel if step.stage == "judgment of the own document"]
     assert own.left == 12 < own.entered and own.reasons == {f"judgment: {NOT_FIRST}": own.entered - 12}
     narrow = positives(result)
+    assert len(narrow) == len(
+        {query for query, _ in narrow}
+    )  # one voter is no majority: nothing but the sources answers these queries
+    said = advice(Job(result.directory.parents[1] / "job.yaml", result.directory.parent))
+    assert any("control.rerankers: one voter is no majority" in line for line in said)
     # What it is to be relevant changes the labels, and nobody is asked anything for it.
     wider = run("runs", {**ANSWERED, "task: qa": "task: qa\nrelevance: subject"})
     assert not wider.already_done and sum(stage["calls"] for stage in wider.usage.values()) == 0
