@@ -37,7 +37,9 @@ def prelabel(scores: list[float]) -> Prelabel:
 def test_the_kinds_of_passages() -> None:
     rows = [prelabel([10, 5, 2, 0, 0, -1, -2]), prelabel([1.0, 0.7, 0.5, 0.5, 0.0, -1.0, -2.0])]
     # Shares: a .5 and .4 (the second one's median is .5), b .2 and 0.
-    assert kinds(rows[:1], ["s"]) == {"a": BOTH, "b": WIDER, "c": NEITHER, "d": NEITHER, "e": NEITHER, "f": NEITHER}
+    alike = {"a": BOTH, "b": WIDER, "c": NEITHER, "d": NEITHER, "e": NEITHER, "f": NEITHER}
+    assert kinds(rows[:1] * 2, ["s"]) == alike
+    assert kinds(rows[:1], ["s"]) == {**alike, "a": WIDER}  # one voter is no majority
     assert kinds(rows, ["s"])["a"] == WIDER and kinds(rows, ["s"])["b"] == NEITHER
     # A source that is not found, or is no better than the typical candidate, gives no cut.
     assert kinds(rows, ["f"]) == {} and kinds(rows[:1], ["elsewhere"]) == {}

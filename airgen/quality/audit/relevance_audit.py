@@ -25,7 +25,7 @@ from airgen.kept import write_json
 from airgen.keys import text_key
 from airgen.paths import data_dir
 from airgen.pipeline.control.set_stage import Pool
-from airgen.pipeline.control.votes import WAY, first, voted
+from airgen.pipeline.control.votes import WAY, first, least_share, voted
 from airgen.pipeline.job import Job
 from airgen.pipeline.stage import Lineage
 from airgen.quality.audit.page import write_sample
@@ -102,8 +102,9 @@ class RelevanceAudit:
 
 def kinds(prelabels: Sequence[Prelabel], sources: Collection[str]) -> dict[str, str]:
     """By which word's cut each recalled passage of a query is relevant, without its sources; empty if it has no cut."""
+    narrow = least_share("answer", len(prelabels))
     return {
-        id_: BOTH if share >= WAY["answer"] else WIDER if share >= WAY["subject"] else NEITHER
+        id_: BOTH if share >= narrow else WIDER if share >= WAY["subject"] else NEITHER
         for id_, share in voted(prelabels, sources).items()
         if id_ not in sources
     }
