@@ -27,9 +27,8 @@ from airgen.pipeline.job import Job
 from airgen.quality.agreement.rankings import RankGain
 from airgen.quality.diversity.measure import ATTRIBUTES, profile_dataset
 from airgen.records import Rewrite
-from airgen.report.charts import MISSING, rank_slopes
 from airgen.report.source import ReportSource
-from airgen.report.systems import Board
+from airgen.report.systems import Board, rank_slopes
 from airgen.store import Store
 
 _CALLS = """
@@ -72,7 +71,10 @@ def overview(source: ReportSource) -> dict[str, Any]:
             found["notes"].append(f"what the job did is not shown: {error}")
         else:
             uses = provenance(job)
-            found["models"] = [{**asdict(use), "did": work.get(_role(use), "")} for use in uses]
+            roles = ["judgment" if use.role.startswith("judge (") else use.role for use in uses]
+            found["models"] = [
+                {**asdict(use), "did": work.get(role, "")} for use, role in zip(uses, roles, strict=True)
+            ]
     found["models"] = found["models"] or [{**asdict(use), "did": ""} for use in uses]
     found["coverage"] = _coverage(coverage, source)
     found["diversity"] = _diversity(source)
@@ -97,7 +99,12 @@ def _facts(source: ReportSource) -> dict[str, Any]:
             for name, one in manifest.statistics.splits.items()
         }
     elif source.dataset is not None:
-        facts["splits"] = {split: _labelled(source.labels(split)) for split in source.splits}
+        splits: dict[str, dict[str, int]] = {}
+        for split in source.splits:
+            found = source.labels(split)
+            every = [label > 0 for row in found.values() for label in row.values()]
+            splits[split] = {"queries": len(found), "positives": sum(every), "negatives": len(every) - sum(every)}
+        facts["splits"] = splits
     if facts.get("passages") is None:
         facts["passages"] = next(
             (one.about.get("passages") for every in source.results.values() for one in every), None
@@ -105,12 +112,6 @@ def _facts(source: ReportSource) -> dict[str, Any]:
     if source.job is not None:
         facts["target"] = source.job.pipeline.target
     return facts
-
-
-def _labelled(labels: Mapping[str, Mapping[str, float]]) -> dict[str, int]:
-    every = [label for passages in labels.values() for label in passages.values()]
-    positives = sum(label > 0 for label in every)
-    return {"queries": len(labels), "positives": positives, "negatives": len(every) - positives}
 
 
 def _costs(store: Store) -> tuple[list[dict[str, Any]], dict[str, float]]:
@@ -136,11 +137,6 @@ def _work(store: Store, job: Job, stages: Sequence[Mapping[str, Any]]) -> dict[s
             queries, passages = max(row[1] for row in ranked), max(row[2] for row in ranked)
             found[role] = f"{passages:,} passages ranked for {queries:,} queries"
     return found
-
-
-def _role(use: ModelUse) -> str:
-    """The stage of a role: that of a judge has its kind in brackets."""
-    return "judgment" if use.role.startswith("judge (") else use.role
 
 
 def _of_queries(source: ReportSource) -> dict[str, Counter[str]]:
@@ -269,7 +265,7 @@ def together(sources: Sequence[ReportSource], boards: Sequence[Sequence[Board]])
         }
         for source, board in columns
     ]  # fmt: skip
-    return {"columns": shown, "systems": systems, "slopes": slopes, "missing": MISSING}
+    return {"columns": shown, "systems": systems, "slopes": slopes}
 
 
 def _generated(source: ReportSource) -> bool | None:

@@ -127,20 +127,16 @@ def index_page(title: str, nonce: str, data: dict[str, str] | None = None, *, co
         f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; img-src data: blob:; "
         f"connect-src {connect}"
     )
-    parts = []
-    for path in web_files():
-        if data is None:
-            tag = (
-                f'<script nonce="{nonce}" src="assets/{path.name}"></script>'
-                if path.suffix == ".js"
-                else f'<link rel="stylesheet" nonce="{nonce}" href="assets/{path.name}">'
-            )
-        else:
-            kind = "script" if path.suffix == ".js" else "style"
-            tag = f'<{kind} nonce="{nonce}">\n{path.read_text(encoding="utf-8")}</{kind}>'
-        parts.append(tag)
-    styles = "\n".join(tag for tag in parts if not tag.startswith("<script"))
-    scripts = "\n".join(tag for tag in parts if tag.startswith("<script"))
+
+    def tag(path: Path) -> str:
+        kind = "script" if path.suffix == ".js" else "style"
+        if data is not None:
+            return f'<{kind} nonce="{nonce}">\n{path.read_text(encoding="utf-8")}</{kind}>'
+        if kind == "script":
+            return f'<script nonce="{nonce}" src="assets/{path.name}"></script>'
+        return f'<link rel="stylesheet" nonce="{nonce}" href="assets/{path.name}">'
+
+    styles, scripts = ("\n".join(tag(path) for path in web_files() if path.suffix == end) for end in (".css", ".js"))
     blocks = "".join(
         f'<script type="text/plain" data-chunk="{name}">{text}</script>\n' for name, text in (data or {}).items()
     )

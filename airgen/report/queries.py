@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from types import TracebackType
+from contextlib import closing
 from typing import Any
 
 from airgen.dataset.beir import BeirQuery
@@ -28,18 +28,14 @@ LONGEST = 4000
 
 
 class TextFile:
-    """Documents that were put in, by id; as a context manager the file is deleted at the end."""
+    """Documents that were put in, by id; on the disk until they are closed."""
 
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile(prefix="airgen-report-")  # noqa: SIM115
         self._places: dict[str, tuple[int, int]] = {}
 
-    def __enter__(self) -> TextFile:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Delete them."""
         self._file.close()
 
     def add(self, rows: Iterable[tuple[str, str, str]]) -> None:
@@ -74,6 +70,8 @@ _KNOWN = {"id", "outcome", "document", "second", "skips", "lines", "query", "rew
 _KNOWN |= {"answer", "hard_negatives", "labels"}
 
 Life = dict[str, Any]
+Systems = Mapping[str, list[tuple[str, dict[str, float], dict[str, SystemRanks]]]]
+"""By split the name of each system, its scores and its rankings by query."""
 
 
 def write_queries(source: ReportSource, pack: Pack) -> dict[str, Any]:
@@ -90,7 +88,7 @@ def write_queries(source: ReportSource, pack: Pack) -> dict[str, Any]:
         block.clear()
         number += 1
 
-    with TextFile() as texts:
+    with closing(TextFile()) as texts:
         for life in _lives(source, texts, systems):
             for name in _COLUMNS:
                 columns[name].append(life.get(name))
@@ -110,7 +108,7 @@ def write_queries(source: ReportSource, pack: Pack) -> dict[str, Any]:
     return {"queries": len(extra), "kept": outcomes.count("kept"), "attributes": names}
 
 
-def _lives(source: ReportSource, texts: TextFile, systems: _Systems) -> Iterator[Life]:
+def _lives(source: ReportSource, texts: TextFile, systems: Systems) -> Iterator[Life]:
     if source.job is not None:
         try:
             with source.store() as store:
@@ -124,46 +122,31 @@ def _lives(source: ReportSource, texts: TextFile, systems: _Systems) -> Iterator
     yield from _complete(source, list(_of_dataset(source)), texts, systems)
 
 
-class _Systems:
-    """What systems make of each query: headline, {system: scores by query} and rankings, by split."""
-
-    def __init__(self) -> None:
-        self.headline: dict[str, str] = {}
-        self.scores: dict[str, dict[str, dict[str, float]]] = {}
-        self.rankings: dict[str, dict[str, dict[str, SystemRanks]]] = {}
-
-    def of(self, split: str, query: str) -> list[dict[str, Any]]:
-        """Each system's score and ranking of one query, the best first."""
-        found = []
-        split = split if split in self.scores or split in self.rankings else "all"
-        for name in self.scores.get(split, {}) | self.rankings.get(split, {}):
-            ranking = self.rankings.get(split, {}).get(name, {}).get(query)
-            found.append(
-                {
-                    "name": name,
-                    "score": self.scores.get(split, {}).get(name, {}).get(query),
-                    "top": list(ranking.top) if ranking else [],
-                    "ranks": dict(ranking.ranks) if ranking else {},
-                }
-            )
-        return sorted(found, key=lambda one: (-(one["score"] or 0.0), str(one["name"])))
-
-
-def _systems(source: ReportSource) -> _Systems:
-    systems = _Systems()
+def _systems(source: ReportSource) -> Systems:
+    found: dict[str, list[tuple[str, dict[str, float], dict[str, SystemRanks]]]] = {}
     for split, every in source.results.items():
-        if source.is_private(split) or not every:
+        if source.is_private(split):
             continue
+        rankings = source.rankings(split)
         for result in every:
-            systems.headline[split] = result.headline
+            scores: dict[str, float] = {}
             try:
-                of_system = read_scores(result.paths.scores, result.headline)
+                scores = read_scores(result.paths.scores, result.headline)
             except DatasetError as error:
                 source.notes.append(f"{result.name}: its scores by query are not shown: {error}")
-                continue
-            systems.scores.setdefault(split, {})[result.name] = of_system
-        systems.rankings[split] = source.rankings(split)
-    return systems
+            if scores or result.name in rankings:
+                found.setdefault(split, []).append((result.name, scores, rankings.get(result.name, {})))
+    return found
+
+
+def _ranked(systems: Systems, split: str, query: str) -> list[dict[str, Any]]:
+    """Each system's score and ranking of one query, the best first."""
+    found = []
+    for name, scores, rankings in systems.get(split, systems.get("all", [])):
+        ranking = rankings.get(query)
+        top, ranks = (list(ranking.top), dict(ranking.ranks)) if ranking else ([], {})
+        found.append({"name": name, "score": scores.get(query), "top": top, "ranks": ranks})
+    return sorted(found, key=lambda one: (-(one["score"] or 0.0), str(one["name"])))
 
 
 def _of_job(source: ReportSource, job: Job, store: Store, texts: TextFile) -> Iterator[Life]:
@@ -265,7 +248,7 @@ def _lineage(source: ReportSource) -> dict[str, dict[str, Any]]:
 
 
 def _complete(
-    source: ReportSource, every: list[Life], texts: TextFile, systems: _Systems, store: Store | None = None
+    source: ReportSource, every: list[Life], texts: TextFile, systems: Systems, store: Store | None = None
 ) -> Iterator[Life]:
     """The lives with labels, systems and the texts of all documents that they name."""
     wanted: set[str] = set()
@@ -275,13 +258,13 @@ def _complete(
         life["labels"] += [{"id": id_, "kind": "other"} for id_ in labels if id_ not in known]
         for row in life["labels"]:
             row["label"] = labels.get(row["id"])
-        life["ranked"] = systems.of(life["split"], life["id"]) if labels else []
-        counted = _counts(life, labels, hidden=life["split"] in source.withheld)
-        life.update(counted)
+        life["ranked"] = _ranked(systems, life["split"], life["id"]) if labels else []
+        life.update(_counts(life, labels, hidden=life["split"] in source.withheld))
         wanted |= set(_documents(life))
     texts.add(_texts(source, wanted, store))
+    headlines = {split: of[-1].headline for split, of in source.results.items() if of and not source.is_private(split)}
     for life in every:
-        life["headline"] = systems.headline.get(life["split"]) or systems.headline.get("all")
+        life["headline"] = headlines.get(life["split"]) or headlines.get("all")
         life["docs"] = texts.shown(_documents(life))
         yield life
 

@@ -1,13 +1,12 @@
 """Write a report: the summary, the queries, and the parts that other modules make.
 
-A part is a function of a source whose value goes to `data/KEY/NAME.js`, which one page reads. It stands in `PARTS`. It
-returns None where it has nothing to say.
+The value of a part goes to `data/KEY/NAME.js`, which one page reads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -82,12 +81,6 @@ _QUESTIONS = {
     "you your"
 }
 
-PARTS: tuple[tuple[str, Callable[[ReportSource], dict[str, Any] | None], bool], ...] = (
-    ("overview", overview, True),
-    ("audit", audit_part, False),
-)
-"""The name of the data file, the function that makes it, and whether a public report has it."""
-
 
 def make_report(
     what: Sequence[str | Path | Job],
@@ -107,9 +100,9 @@ def make_report(
     """
     sources, notes = find_sources(what, runs=runs, public=public, private=private)
     title = title_of(sources)
-    out = out or _place(sources, single_file, public)
-    writer: AbstractContextManager[Pack] = (report_file if single_file else report_folder)(out, title)
-    with writer as pack:
+    name = ("report-public" if public else "report") + (".html" if single_file else "")
+    out = out or ((sources[0].home if len(sources) == 1 else None) or Path()) / name
+    with (report_file if single_file else report_folder)(out, title) as pack:
         write_data(pack, sources, notes, title)
     return out if single_file else out / "index.html"
 
@@ -144,8 +137,9 @@ def write_data(
                     stack.enter_context(source.store())
             counts = write_queries(source, pack)
             has = ["queries"] if counts["queries"] else []
-            for name, make, public in PARTS:
-                if (public or not source.public) and (value := make(source)) is not None:
+            parts = {"overview": overview(source), "audit": None if source.public else audit_part(source)}
+            for name, value in parts.items():
+                if value is not None:
                     pack.write(f"{source.key}/{name}", value)
                     has.append(name)
         every.append(boards(source))
@@ -178,9 +172,3 @@ def _summary(source: ReportSource, has: Sequence[str], counts: dict[str, Any]) -
         "stopwords": sorted({*STOPWORDS.get(language, ()), *_QUESTIONS.get(language, "").split()}),
         "notes": list(source.notes),
     }
-
-
-def _place(sources: Sequence[ReportSource], single_file: bool, public: bool) -> Path:
-    name = ("report-public" if public else "report") + (".html" if single_file else "")
-    home = sources[0].home if len(sources) == 1 else None
-    return (home or Path()) / name

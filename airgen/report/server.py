@@ -23,11 +23,12 @@ from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from socket import SHUT_RDWR, socket
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 from weakref import WeakSet
 
 from airgen.errors import AirgenError, UsageError
+from airgen.report.view import View
 from airgen.text.display import one_line
 
 HOST = "127.0.0.1"
@@ -55,23 +56,10 @@ _HEADERS = {
 }
 
 
-class Served(Protocol):
-    """What a server shows. All methods may be called by several threads."""
-
-    def file(self, name: str) -> Path | None:
-        """The file behind a path such as `data/report.js`; None if there is none."""
-
-    def read(self, name: str) -> Any | None:
-        """The value of an address that is asked again and again, as JSON; None if there is none. Raises AirgenError."""
-
-    def write(self, name: str, value: dict[str, Any]) -> Any | None:
-        """Do what a page asks for; the value of the answer, None if there is no such address. Raises AirgenError."""
-
-
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, served: Served, port: int) -> None:
+    def __init__(self, served: View, port: int) -> None:
         self.served, self.token = served, secrets.token_urlsafe(32)
         self._open: WeakSet[socket] = WeakSet()
         super().__init__((HOST, port), _Handler)
@@ -99,7 +87,7 @@ class _Server(ThreadingHTTPServer):
 
 
 @contextmanager
-def serving(served: Served, port: int = 0) -> Iterator[str]:
+def serving(served: View, port: int = 0) -> Iterator[str]:
     """Yields the address to open, token included. Raises UsageError if the port is taken; 0 takes a free one."""
     try:
         server = _Server(served, port)

@@ -10,7 +10,6 @@ neither do the job, the lineage and scores by query of these splits, so no part 
 
 from __future__ import annotations
 
-import gzip
 import shutil
 import tempfile
 import time
@@ -21,12 +20,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from airgen.database import in_memory, without_globs
+import numpy as np
+
 from airgen.dataset.beir import BeirDataset, BeirQuery
 from airgen.dataset.files import is_alive
 from airgen.dataset.manifest import MANIFEST, Manifest, load_manifest
 from airgen.errors import AirgenError, DatasetError, StoreError
 from airgen.evaluation.result import Result
+from airgen.evaluation.run import read_run
 from airgen.pipeline.job import Job
 from airgen.pipeline.progress import read_status
 from airgen.store import Store
@@ -95,15 +96,6 @@ def _stamp(path: Path) -> tuple[int, int]:
 TOP = 10
 """How many hits of a system are shown."""
 
-_SQL = """
-SELECT query, passage, rank FROM read_csv(?, delim = ?, header = false, auto_detect = false, quote = '', escape = '',
-    columns = {'query': 'VARCHAR', 'q0': 'VARCHAR', 'passage': 'VARCHAR', 'rank': 'BIGINT', 'score': 'VARCHAR',
-    'tag': 'VARCHAR'}) AS hit
-WHERE query IN (SELECT query FROM label)
-    AND (rank <= ? OR query = passage OR (query, passage) IN (SELECT (query, passage) FROM label))
-ORDER BY query, rank
-"""
-
 
 @dataclass(frozen=True, slots=True)
 class SystemRanks:
@@ -116,38 +108,21 @@ class SystemRanks:
 def ranks_of(result: Result, labels: Mapping[str, Mapping[str, float]]) -> dict[str, SystemRanks]:
     """{query id: its ranks} of a result's run, for the queries that have labels.
 
-    The run is one that airgen wrote, with its ranks. Hits whose id is the query's own are left out where the rules of
-    the result leave them out. Raises DatasetError for a file that is missing or damaged.
+    Hits whose id is the query's own are left out where the rules of the result leave them out. Raises DatasetError for
+    a file that is missing or damaged.
     """
-    import duckdb
-
-    path, own_out = result.paths.run, result.rules.get("identical_ids") == "left out"
-    queries = [query for query, passages in labels.items() for _ in passages]
-    passages = [passage for of_query in labels.values() for passage in of_query]
-    try:
-        with in_memory(files=[path]) as base:
-            base.execute(
-                "CREATE TABLE label AS SELECT unnest(?::VARCHAR[]) AS query, unnest(?::VARCHAR[]) AS passage",
-                [queries, passages],
-            )
-            with gzip.open(path, "rb") as stream:  # `write_run` separates by tabs where an id holds a space
-                gap = "\t" if b"\t" in stream.readline(1 << 20) else " "
-            rows = base.execute(_SQL, [without_globs(path), gap, TOP + own_out]).fetchall()
-    except (duckdb.Error, OSError, EOFError) as error:
-        raise DatasetError(f"{path}: cannot be read ({str(error).splitlines()[0]})") from error
-    top: dict[str, list[str]] = {}
-    ranks: dict[str, dict[str, int]] = {}
-    moved: set[str] = set()  # queries whose own id stood above, so that all hits below it move up
-    for query, passage, rank in rows:
-        if own_out and query == passage:
-            moved.add(query)
-            continue
-        place = rank - (query in moved)
-        if place <= TOP:
-            top.setdefault(query, []).append(passage)
-        if passage in labels[query]:
-            ranks.setdefault(query, {})[passage] = place
-    return {query: SystemRanks(tuple(top.get(query, ())), ranks.get(query, {})) for query in {**top, **ranks}}
+    run = read_run(result.paths.run)
+    if result.rules.get("identical_ids") == "left out":
+        run = run.without_identical_ids()
+    run, found = run.ranked(), {}
+    places = {key: place for place, key in enumerate(run.passage_ids)}
+    for query, start, end in zip(run.query_ids, run.offsets[:-1], run.offsets[1:], strict=True):
+        if query in labels:
+            hits = run.passages[start:end]
+            labelled = np.isin(hits, [places[key] for key in labels[query] if key in places])
+            ranks = {run.passage_ids[hits[at]]: at + 1 for at in np.flatnonzero(labelled).tolist()}
+            found[query] = SystemRanks(tuple(run.passage_ids[place] for place in hits[:TOP]), ranks)
+    return found
 
 
 @dataclass
@@ -169,6 +144,8 @@ class ReportSource:
     private: frozenset[str] = frozenset()
     home: Path | None = None
     _store: Store | None = field(default=None, repr=False)
+    _labels: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict, repr=False)
+    _rankings: dict[str, dict[str, dict[str, SystemRanks]]] = field(default_factory=dict, repr=False)
 
     @cached_property
     def manifest(self) -> Manifest | None:
@@ -242,10 +219,6 @@ class ReportSource:
             self._labels[split] = self.dataset.qrels(split).labels
         return self._labels[split]
 
-    @cached_property
-    def _labels(self) -> dict[str, dict[str, dict[str, float]]]:
-        return {}
-
     def rankings(self, split: str) -> dict[str, dict[str, SystemRanks]]:
         """{system: {query id: ranking}} of a split; empty if its labels may not be shown.
 
@@ -261,10 +234,6 @@ class ReportSource:
                     self.notes.append(f"{result.name}: its hits are not shown: {error}")
             self._rankings[split] = found
         return self._rankings[split]
-
-    @cached_property
-    def _rankings(self) -> dict[str, dict[str, dict[str, SystemRanks]]]:
-        return {}
 
     @contextmanager
     def store(self) -> Iterator[Store]:

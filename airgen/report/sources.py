@@ -131,16 +131,13 @@ def _make_public(source: ReportSource, private: Sequence[str] | None) -> None:
         whole = source.manifest is None or source.manifest.part != "public"
         private = sorted(known - {DEV}) if whole else ()
     source.private = frozenset(private)
-    source.results = {
-        split: [_without_queries(one) for one in every] if source.is_private(split) else every
-        for split, every in source.results.items()
-    }
-
-
-def _without_queries(result: Result) -> Result:
-    """A result without anything that is told of single queries: with the hits they would tell the labels."""
-    nowhere = Paths.of(Path("private"), result.name)
-    return replace(result, worst=(), groups=(), negatives_above={}, biases={}, paths=nowhere)
+    for split, every in source.results.items():
+        if source.is_private(split):  # nothing is told of single queries: with the hits they would tell the labels
+            nowhere = [Paths.of(Path("private"), one.name) for one in every]
+            source.results[split] = [
+                replace(one, worst=(), groups=(), negatives_above={}, biases={}, paths=paths)
+                for one, paths in zip(every, nowhere, strict=True)
+            ]
 
 
 def _results_below(folder: Path) -> list[Result]:
@@ -159,7 +156,6 @@ def _results_below(folder: Path) -> list[Result]:
 
 def _give_results(sources: list[ReportSource], results: Sequence[Result], notes: list[str]) -> None:
     """Give results to the datasets that they are of; results of datasets that are not given become sources."""
-    digests: dict[tuple[int, str], str] = {}
     by_name: dict[str, list[Result]] = {}
     for result in results:
         by_name.setdefault(result.dataset, []).append(result)
@@ -168,33 +164,31 @@ def _give_results(sources: list[ReportSource], results: Sequence[Result], notes:
         if not same:
             sources.append(_only_results(name, every, notes))
             continue
+        digests: dict[tuple[str, str], str] = {}
         others: Counter[str] = Counter()
         for result in every:
-            fits = False
-            for source in same:
-                fits |= _fits(source, result, digests)
-            if not fits:
-                others[result.split] += 1
+            fitting = [one for one in same if _fits(one, result, digests)]
+            for source in fitting:
+                _add(source.results.setdefault(result.split, []), result)
+            others[result.split] += not fitting
         notes += [
             f"{count} results on {name} ({split}) are of another version of the dataset, so they are not shown: "
             "run `airgen evaluate` on this one"
             for split, count in others.items()
+            if count
         ]
 
 
-def _fits(source: ReportSource, result: Result, digests: dict[tuple[int, str], str]) -> bool:
-    """Whether a result is of exactly the source's files; if so, the source gets it."""
+def _fits(source: ReportSource, result: Result, digests: dict[tuple[str, str], str]) -> bool:
+    """Whether a result is of exactly the source's files."""
     dataset, split = source.dataset, result.split
     assert dataset is not None
-    if split not in (*dataset.splits, *dataset.withheld) and split != "all":
+    if split not in (*dataset.splits, *dataset.withheld, "all"):
         return False
-    key = (id(source), split)
+    key = (str(dataset.path), split)
     if key not in digests:
         digests[key] = dataset.digest(split)
-    if digests[key] != result.about.get("digest"):
-        return False
-    _add(source.results.setdefault(split, []), result)
-    return True
+    return digests[key] == result.about.get("digest")
 
 
 def _add(every: list[Result], result: Result) -> None:

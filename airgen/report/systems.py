@@ -11,20 +11,21 @@ loads two of them to compare two systems. The hits of a query are in its life (`
 from __future__ import annotations
 
 import heapq
+import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from airgen.errors import DatasetError
 from airgen.evaluation.result import Result, as_matrix, read_scores
 from airgen.evaluation.significance import Comparison, compare
 from airgen.evaluation.tables import fairness_lines
-from airgen.report.charts import MISSING, score_against_time
+from airgen.quality.agreement.rankings import RankGain
 from airgen.report.source import TOP, ReportSource, SystemRanks
+
+if TYPE_CHECKING:
+    from airgen.evaluation.charts import AnyChart
 
 _HOLES = 50  # passages without a label that are listed
 
@@ -139,7 +140,7 @@ def _table(board: Board) -> dict[str, Any]:
             [place[one.first], place[one.second], one.difference, one.fisher_holm, one.queries_needed] for one in pairs
         ],
         "by_query": False, "private": board.private, "notes": list(board.notes),
-        "time": score_against_time(board.results), "missing": MISSING,
+        "time": score_against_time(board.results),
     }  # fmt: skip
 
 
@@ -198,18 +199,137 @@ def _query_chunks(source: ReportSource, board: Board, labels: Labels, found: Ran
             f"{folder}/system-{at:03}",
             {
                 "name": one.name,
-                "scores": _millionths([scores.get(key, 0.0) for key in ids]),
+                # Whole numbers take little room; six digits tell any two scores apart.
+                "scores": [round(scores.get(key, 0.0) * 1e6) for key in ids],
                 "first": [_first(labels.get(key, {}), hits[key]) if key in hits else 0 for key in ids],
             },
         )
 
 
-def _millionths(scores: Sequence[float]) -> list[int]:
-    """Scores as whole numbers, which take little room; six digits tell any two scores apart."""
-    values: NDArray[np.int64] = np.rint(np.array(scores) * 1e6).astype(np.int64)
-    return values.tolist()  # type: ignore[no-any-return]
-
-
 def _first(labels: Mapping[str, float], ranking: SystemRanks) -> int:
     """The rank of the first relevant passage; 0 where none was found."""
     return min((rank for passage, rank in ranking.ranks.items() if labels.get(passage, 0) > 0), default=0)
+
+
+Drawings = dict[str, str]
+
+# Okabe and Ito's colours, which the colour-blind can tell apart; on dark pages lighter ones of the same hues.
+_LIGHT = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#a17400", "#2b9bd7", "#666666", "#1a1a1a")
+_DARK = ("#56b4e9", "#ff8a4c", "#2fc79c", "#e6a3c9", "#e6b422", "#9fd8ff", "#b0b0b0", "#f2f2f2")
+_PAGES = {
+    "light": {"ink": "#1d1d20", "muted": "#5d6068", "grid": "#e7e7ea", "palette": _LIGHT},
+    "dark": {"ink": "#ececf0", "muted": "#a3a6ad", "grid": "#33353b", "palette": _DARK},
+}
+_WIDTHS = {"wide": 640, "narrow": 270}  # pixels of the drawing without its axis
+_SLOPE_WIDTHS = {"wide": 300, "narrow": 70}
+
+
+def score_against_time(results: Sequence[Result]) -> Drawings:
+    """The headline against milliseconds a query, best result first; systems without a time are left out.
+
+    A system that no other beats in both has its name, the others have their place in `results`, where there is room.
+    Empty without two systems that have a time.
+    """
+    timed = [(at, one) for at, one in enumerate(results, 1) if one.costs.batch_ms is not None]
+    if len(timed) < 2:
+        return {}
+    from airgen.evaluation.charts import label
+
+    rows, fastest = [], math.inf
+    for place, one in timed:  # the best first, so a system stands out if it is faster than all before it
+        time = max(one.costs.batch_ms or 0.0, 1e-6)
+        low, high = one.intervals[one.headline]
+        rows.append(
+            {"name": label(one.name) + one.mark, "place": str(place), "time": time, "score": one.score, "low": low,
+             "high": high, "front": time < fastest}
+        )  # fmt: skip
+        fastest = min(fastest, time)
+    return _drawings(_WIDTHS, lambda page, width: _scatter(rows, results[0].headline, page, width))
+
+
+def rank_slopes(gains: Sequence[RankGain], title: str) -> Drawings:
+    """The ranks of systems by people's labels on the left, by generated ones on the right. Empty below two systems."""
+    if len(gains) < 2:
+        return {}
+    from airgen.quality.agreement.report import ranks_chart
+
+    return _drawings(
+        _SLOPE_WIDTHS, lambda page, width: ranks_chart(gains, title=title, palette=page["palette"], width=width)
+    )
+
+
+def _drawings(widths: dict[str, int], draw: Callable[[dict[str, Any], int], AnyChart]) -> Drawings:
+    """`light-wide`, `light-narrow`, `dark-wide` and `dark-narrow`."""
+    from airgen.evaluation.charts import svg_text
+
+    found = {}
+    for name, page in _PAGES.items():
+        for size, width in widths.items():
+            specification = draw(page, width).to_dict()
+            config = specification.setdefault("config", {})
+            config["background"] = "transparent"
+            config["text"] = {"color": page["ink"]}
+            axis = {"labelColor": page["muted"], "titleColor": page["muted"], "gridColor": page["grid"],
+                    "domainColor": page["grid"], "tickColor": page["grid"]}  # fmt: skip
+            config["axis"] = {**config.get("axis", {}), **axis}
+            config["legend"] = {**config.get("legend", {}), "labelColor": page["ink"]}
+            config["title"] = {"color": page["ink"]}
+            if size == "narrow":
+                config["legend"]["columns"] = 2
+            found[f"{name}-{size}"] = svg_text(specification)
+    return found
+
+
+def _scatter(rows: list[dict[str, Any]], headline: str, page: dict[str, Any], width: int) -> AnyChart:
+    import altair as alt
+
+    from airgen.evaluation.charts import titled
+
+    times, ends = [row["time"] for row in rows], [row[end] for row in rows for end in ("low", "high")]
+    # Names stand to the left of their points, above the line of the best: nothing else can be there.
+    limits = min(times) / 2.5, max(times) * 1.6
+    height = round(width * 0.25 + 200)
+    rows = _named(rows, limits, (min(ends), max(ends)), width, height)
+    x = alt.X(
+        "time:Q",
+        scale=alt.Scale(type="log", domain=limits, nice=False),
+        axis=alt.Axis(title="milliseconds a query", format="~g", tickCount=5, grid=False),
+    )
+    y = alt.Y("score:Q", scale=alt.Scale(zero=False, nice=True, padding=10), axis=alt.Axis(title=headline, tickCount=6))
+    base = alt.Chart(alt.InlineData(values=rows)).encode(x=x)
+    front, others = base.transform_filter("datum.front"), base.transform_filter("!datum.front")
+    accent, muted = page["palette"][0], page["muted"]
+    layers = [
+        base.mark_rule(color=muted, opacity=0.3).encode(y=alt.Y("low:Q", title=headline), y2="high:Q"),
+        front.mark_line(color=accent, opacity=0.45, strokeDash=[4, 3], interpolate="step-after").encode(y=y),
+        others.mark_circle(size=36, color=muted, opacity=0.9).encode(y=y),
+        front.mark_circle(size=64, color=accent, opacity=1).encode(y=y),
+        others.mark_text(align="left", dx=6, fontSize=10, color=muted).encode(y=y, text="text:N"),
+        front.mark_text(align="right", dx=-8, dy=-7, fontSize=11, fontWeight=600).encode(y=y, text="text:N"),
+    ]
+    return titled(alt.layer(*layers).properties(width=width, height=height), "")
+
+
+def _named(
+    rows: list[dict[str, Any]], times: tuple[float, float], scores: tuple[float, float], width: int, height: int
+) -> list[dict[str, Any]]:
+    """The rows with the text of each point: none where it would stand on another text or on a dot."""
+    span = (scores[1] - scores[0]) or 1.0
+    places = [
+        (
+            width * math.log(row["time"] / times[0]) / math.log(times[1] / times[0]),
+            height * (scores[1] - row["score"]) / span,
+        )
+        for row in rows
+    ]
+    taken = [(x - 5, y - 5, x + 5, y + 5) for x, y in places]
+    found = []
+    for row, (x, y) in sorted(zip(rows, places, strict=True), key=lambda one: not one[0]["front"]):
+        text = row["name"] if row["front"] else row["place"]
+        wide = 6.6 * len(text)
+        box = (x - 8 - wide, y - 14, x - 8, y - 1) if row["front"] else (x + 6, y - 6, x + 6 + wide, y + 6)
+        free = not any(box[0] < x2 and x1 < box[2] and box[1] < y2 and y1 < box[3] for x1, y1, x2, y2 in taken)
+        if free:
+            taken.append(box)
+        found.append({**row, "text": text if free else ""})
+    return found

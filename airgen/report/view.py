@@ -45,6 +45,7 @@ def follow(
     if status is None:
         return {"state": "unknown", "why": "there is no status file: the job has not begun", "now": clock()}
     state, why = _state(status, clock())
+    recent = status.get("recent")
     return {
         "state": state,
         "why": why,
@@ -58,7 +59,7 @@ def follow(
         "funnel": _funnel(status.get("counts"), labels or {}),
         "recent": [
             {"text": _text(one.get("text")), "problem": _text(one.get("problem"))}
-            for one in _list(status.get("recent"))
+            for one in (recent[:_ITEMS] if isinstance(recent, list) else ())
             if isinstance(one, dict)
         ],
     }
@@ -110,10 +111,6 @@ def _tables(value: object) -> list[tuple[str, dict[str, Any]]]:
     return [(_text(name), one) for name, one in items if isinstance(one, dict)]
 
 
-def _list(value: object) -> list[Any]:
-    return value[:_ITEMS] if isinstance(value, list) else []
-
-
 def _counts(value: object) -> dict[str, int | float]:
     items = list(value.items())[:_ITEMS] if isinstance(value, dict) else []
     return {_text(name): known for name, count in items if (known := number(count)) is not None}
@@ -127,7 +124,10 @@ POLL_SECONDS = 1.0
 
 
 class View:
-    """See the module. `folder` is empty, and belongs to the view. Raises what `find_sources` raises."""
+    """What a server shows; several threads may call it. `folder` is empty, and belongs to the view.
+
+    Raises what `find_sources` raises.
+    """
 
     def __init__(self, what: Sequence[str | Path], folder: Path, runs: Path | None = None) -> None:
         self._what, self._folder, self._runs = what, folder, runs
@@ -143,7 +143,7 @@ class View:
         return title_of(self._sources)
 
     def file(self, name: str) -> Path | None:
-        """The file of the report behind a path."""
+        """The file of the report behind a path such as `data/report.js`; None if there is none."""
         return self._files.get(name)
 
     def read(self, name: str) -> dict[str, Any] | None:

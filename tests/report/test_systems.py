@@ -15,7 +15,6 @@ from airgen.errors import DatasetError
 from airgen.evaluation import EvaluationOptions, evaluate, read_run, run_from_dict, write_run
 from airgen.evaluation.result import read_scores
 from airgen.evaluation.systems import SystemSettings
-from airgen.report import charts
 from airgen.report.report import make_report
 from airgen.report.source import ranks_of
 from airgen.report.sources import find_sources
@@ -174,15 +173,6 @@ def test_people_beside_models(dataset: Path, little: Path, tmp_path: Path) -> No
     assert [one["generated"] for one in alone["columns"]] == [True, None] and alone["slopes"] == []  # nobody can tell
     (b,) = [one for one in side["systems"] if one["name"] == "b"]
     assert b["mean"] == pytest.approx(sum(b["scores"]) / 2)
-
-
-def test_charts_can_be_missing(little: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, browse: Any) -> None:
-    for name in ("airgen.report.systems", "airgen.report.overview", "airgen.report.charts"):
-        monkeypatch.setattr(f"{name}.MISSING", "Charts are left out: pip install altair")
-    page = browse(make_report([little, results_of(little, tmp_path / "results", RUNS)], tmp_path / "report"))
-    page.wait_for_selector("main h1")
-    assert "pip install altair" in page.inner_text("main") and not page.query_selector("img.chart")
-    assert charts.score_against_time([]) == {}
 
 
 def test_two_systems_in_a_browser(little: Path, tmp_path: Path, browse: Any) -> None:

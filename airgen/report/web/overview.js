@@ -195,7 +195,7 @@
       const [left, right] = [side.columns[one.left], side.columns[one.right]];
       return figures.section(`slope-${place}`, `People's labels on ${left.name} beside generated ones on ${right.name}`,
         el("p", { class: "lead" }, `${one.systems.length} systems. Spearman's rank correlation is ${score(one.spearman, 2)}.`),
-        figures.drawing(one.drawings, "Ranks of the systems on both sides"), slopeTable(one, left.headline), side.missing ? notice(side.missing, "info") : null);
+        figures.drawing(one.drawings, "Ranks of the systems on both sides"), slopeTable(one, left.headline));
     });
   }
 

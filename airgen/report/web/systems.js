@@ -72,9 +72,9 @@ function systemsTable(dataset, board, { views = true } = {}) {
 /* The chart of score and time, with what its marks mean. */
 function scoreAgainstTime(board, heading = "h3") {
   const chart = figures.drawing(board.time, `${board.headline} against milliseconds a query`);
-  return !chart && !board.missing ? null : [el(heading, {}, "Score against time"), chart ? [
+  return !chart ? null : [el(heading, {}, "Score against time"),
     el("p", { class: "lead" }, "No other system is both better and faster than one with a name. A number is a place in the table. The times are of one machine."), chart,
-  ] : notice(board.missing, "info")];
+  ];
 }
 
 function brief(value) {
