@@ -28,6 +28,7 @@ PERHAPS_PAID = {"timeout", "bad_body"}  # failures that a server may bill, whate
 THINKING = "thinking"  # the model used its room up for thinking, and gets more
 ROOMS = 8  # so many times at most
 TIMEOUTS = 2  # retries after time-outs, which are slow and may have been paid for
+UNREACHED = 2  # retries while nobody has ever answered at the address: it is probably wrong, and the user waits
 REFUSALS = 30  # retries after HTTP 429
 WORTH_SAYING = 10.0  # seconds without a call, because of limits, after which the user is told
 PATIENCE = 3600.0  # seconds without an answer, because of limits, after which the run stops
@@ -103,6 +104,7 @@ class CallQueue:
         self._in_flight = 0
         self._health = Health()
         self._timer: asyncio.TimerHandle | None = None
+        self._reached = False  # whether anybody has ever answered
         self._held_since: float | None = None  # since when limits hold calls back and no answer has come
         self._last_limit = ""  # the server's words
         self._say_again = 0.0
@@ -191,6 +193,7 @@ class CallQueue:
         now = self._now()
         self._pay(call, key, outcome)
         finished: list[tuple[Call, Answer]] = []
+        self._reached |= not (isinstance(outcome, Retry) and outcome.reason == "connection")
         if isinstance(outcome, Reply):
             answer = self._answer(call, outcome, now - call.began)
             finished.append((call, answer))
@@ -285,7 +288,11 @@ class CallQueue:
             self.rate.refused(call.number, sent, now, error.after, self._random.random())
         if not limited or self.rate.refusals > 1:  # after a single refusal, a lower rate is enough
             self.concurrency.failed(sent, now)
-        allowed = min(TIMEOUTS, self._limits.retries) if error.reason == "timeout" else self._limits.retries
+        allowed = self._limits.retries
+        if error.reason == "timeout":
+            allowed = min(TIMEOUTS, allowed)
+        elif error.reason == "connection" and not self._reached:
+            allowed = min(UNREACHED, allowed)
         if call.attempts > allowed or call.refusals > REFUSALS:
             self._set_aside.append((call, error))
             return

@@ -141,6 +141,12 @@ def test_a_server_that_dies_half_way(loopback: Callable[..., Any], tmp_path: Pat
     assert second.stats()["requests"] + engine.usage()["query"].from_disk == 300
 
 
+def test_an_address_where_nobody_has_ever_answered_is_given_up_soon(tmp_path: Path) -> None:
+    """After 3 tries, with two short pauses, and not after the 7 that a server gets which has answered before."""
+    with pytest.raises(Stopped, match=r"no connection to 127\.0\.0\.1:9: Connection refused\) after 3 tries"):
+        run("http://127.0.0.1:9/v1", tmp_path / "w.duckdb", wanted(1))
+
+
 def test_a_schema_is_sent_closed_and_dropped_step_by_step_where_it_is_refused(loopback: Callable[..., Any]) -> None:
     request = Request("m", (Message("user", "JSON please"),), {"max_tokens": 9}, SCHEMA)
     for refused, tries in ([], 1), (["json_schema"], 2), (["json_schema", "json_object"], 3):
