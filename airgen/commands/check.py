@@ -112,7 +112,7 @@ def check_job(job: Job, *, budget: float | None = None, probe: bool = False) -> 
 
 def _lines(job: Job, done: Check) -> list[str]:
     """The estimate, then each line that somebody must know."""
-    from airgen.corpus.language_checks import in_words
+    from airgen.corpus.look import in_words
     from airgen.pipeline.estimate import estimate_lines
     from airgen.settings import RELEVANCE
 

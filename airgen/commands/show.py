@@ -206,8 +206,7 @@ def show_corpus(
     Example: airgen show corpus python-reference        airgen show corpus handbook.yaml --sample 3
     """
     from airgen.corpus import load_corpus_settings, prepare
-    from airgen.corpus.look import corpora, corpora_lines, dropped_lines, passage_lines
-    from airgen.corpus.statistics import statistics_lines, summarise
+    from airgen.corpus.look import corpora, corpora_lines, dropped_lines, passage_lines, statistics_lines, summarise
     from airgen.errors import CorpusError, UsageError
     from airgen.records import Dropped, Passage
 

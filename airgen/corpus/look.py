@@ -1,15 +1,29 @@
-"""What a person sees of corpora: their list, a passage, a document that was dropped."""
+"""What a person sees of corpora: their list, a passage, what was dropped, a corpus in numbers, what a language has.
+
+stats = summarise(settings, "qa", prepare(settings, "qa"))
+stats.passages, stats.tokens.mean, stats.funnel   # [("length", "too short", 31), ...]
+
+checks_of("pl")["stemmer"] == "snowball:polish"
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import importlib.util
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from airgen.corpus.cleaning.filters import has_list, identify
 from airgen.corpus.fetch import is_fetched
-from airgen.corpus.settings import load_corpus_settings, manifest_names
+from airgen.corpus.settings import CorpusSettings, Task, load_corpus_settings, manifest_names
 from airgen.errors import SettingsError
+from airgen.languages import LANGUAGES
 from airgen.records import Dropped, Passage
+from airgen.text.analysis.languages import stemmer_name, stopword_count
 from airgen.text.display import one_line, terminal_table
+from airgen.text.language_check import checked
+from airgen.text.words import segmenter
 
 _COLUMNS = ("name", "task", "language", "domain", "licence", "from", "state")
 
@@ -49,3 +63,148 @@ def dropped_lines(row: Dropped) -> list[str]:
     name = one_line(row.id or f"{row.source} {row.position}".strip(), 60)
     text = [f"    {one_line(row.text, 140)}"] if row.text.strip() else []
     return [f"{name}  {row.cleaner}: {row.reason}{detail}", *text]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLengths:
+    """Lengths in tokens: quantiles, mean and sum."""
+
+    total: int = 0
+    mean: float = 0.0
+    least: int = 0
+    median: int = 0
+    p90: int = 0
+    most: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusSummary:
+    """A corpus in numbers. `funnel` holds (cleaner, reason, count), the most frequent first."""
+
+    name: str
+    task: str
+    language: str
+    domain: str
+    licence: str
+    source: str
+    read: int
+    passages: int
+    tokens: TokenLengths
+    funnel: list[tuple[str, str, int]]
+    histogram: list[tuple[int, int, int]]
+    languages: list[tuple[str, int]] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, object]:
+        """For `--json`."""
+        return asdict(self)
+
+
+def summarise(
+    settings: CorpusSettings, task: Task, rows: Iterable[Passage | Dropped], *, identify_languages: bool = False
+) -> CorpusSummary:
+    """Count rows of a stream; `identify_languages` also identifies each passage's language. Raises MissingExtra."""
+    sizes: Counter[int] = Counter()
+    funnel: Counter[tuple[str, str]] = Counter()
+    languages: Counter[str] = Counter()
+    for row in rows:
+        if isinstance(row, Dropped):
+            funnel[row.cleaner, row.reason] += 1
+            continue
+        sizes[row.tokens] += 1
+        if identify_languages:
+            languages[identify(row.text)[0]] += 1
+    passages = sum(sizes.values())
+    return CorpusSummary(
+        settings.name, task, settings.language, settings.domain, settings.licence, settings.source,
+        passages + sum(count for (cleaner, _), count in funnel.items() if cleaner != "apparatus"),
+        passages, _lengths(sizes),
+        sorted(((*step, count) for step, count in funnel.items()), key=lambda row: (-row[2], row)),
+        bins(sizes),
+        sorted(languages.items(), key=lambda row: (-row[1], row)),
+    )  # fmt: skip
+
+
+def _lengths(sizes: Counter[int]) -> TokenLengths:
+    count = sum(sizes.values())
+    if not count:
+        return TokenLengths()
+    total = sum(size * times for size, times in sizes.items())
+    ordered = sorted(sizes.items())
+
+    def quantile(share: float) -> int:
+        """The smallest length that this share of the passages does not exceed."""
+        seen = 0
+        for size, times in ordered:
+            seen += times
+            if seen >= share * count:
+                return size
+        return ordered[-1][0]
+
+    return TokenLengths(total, total / count, ordered[0][0], quantile(0.5), quantile(0.9), ordered[-1][0])
+
+
+def bins(sizes: Counter[int], most: int = 12) -> list[tuple[int, int, int]]:
+    """At most `most` bins (from, to, count) of one round width, both ends inclusive."""
+    if not sizes:
+        return []
+    top = max(sizes)
+    width = next(step * 10**power for power in range(12) for step in (1, 2, 5) if step * 10**power * most > top)
+    counts = Counter({size // width: 0 for size in sizes})
+    for size, times in sizes.items():
+        counts[size // width] += times
+    return [(at * width, (at + 1) * width - 1, counts[at]) for at in range(min(counts), max(counts) + 1)]
+
+
+def statistics_lines(found: CorpusSummary, tokenizer: str) -> list[str]:
+    """For a terminal: the counts, the lengths as bars, what was dropped, the languages."""
+    length, top = found.tokens, max((count for _, _, count in found.histogram), default=1)
+    lines = [
+        f"{found.name}: {found.task}, {found.language}, {found.domain}; licence {found.licence}; {found.source}",
+        f"{found.read:,} read, {found.passages:,} passages, {length.total:,} tokens ({tokenizer}): "
+        f"mean {length.mean:.0f}, median {length.median}, 90 % up to {length.p90}, {length.least} to {length.most}",
+    ]
+    for low, high, count in found.histogram:
+        lines.append(f"{low:>7}-{high:<7}{count:>9,} {'█' * round(40 * count / top) or ('▏' if count else '')}")
+    lines += [f"dropped {count:>9,}  {cleaner}: {reason}" for cleaner, reason, count in found.funnel]
+    if found.languages:
+        lines.append("languages: " + ", ".join(f"{code} {count:,}" for code, count in found.languages[:12]))
+    return lines
+
+
+def checks_of(language: str) -> dict[str, str]:
+    """What a language has; `none` where it has nothing, so that nothing is checked or changed.
+
+    words: what splits them. stemmer, stopwords: of BM25. filter: of the corpus. offensive: a list of such words.
+    answers: how generated text is checked. phrases: whether references to "this document" are found. paper: whether
+    it is one of AIR-Bench's 13.
+    """
+    package = importlib.util.find_spec("glin_profanity") is not None
+    paper = language in LANGUAGES
+    return {
+        "words": segmenter(language),
+        "stemmer": stemmer_name(language),
+        "stopwords": str(stopword_count(language) or "none"),
+        "filter": "fastText",
+        "offensive": ("list" if has_list(language) else "none") if package else "unknown: glin-profanity is missing",
+        "answers": checked(language),
+        "phrases": "yes" if paper else "none",
+        "paper": "yes" if paper else "no",
+    }
+
+
+def in_words(language: str) -> str:
+    """A line for a language that the paper does not have; empty for the others."""
+    found = checks_of(language)
+    if found["paper"] == "yes":
+        return ""
+    stemmer = f"stemmer {found['stemmer']}, " if found["stemmer"] != "none" else ""
+    have = f"words by {found['words']}, {stemmer}language filter by {found['filter']}"
+    lack = [
+        name
+        for name, key in (("stop words", "stopwords"), ("list of offensive words", "offensive"))
+        if found[key] == "none"
+    ]
+    return (
+        f"language {language} is not one of the paper's 13: {have}; no {', no '.join([*lack, 'phrases'])}; "
+        f"answers are checked by {found['answers']}"
+    )

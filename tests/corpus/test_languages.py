@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airgen.corpus.cleaning.filters import Item
-from airgen.corpus.language_checks import checks_of, in_words
+from airgen.corpus.look import checks_of, in_words
 from airgen.languages import LANGUAGES, OTHERS
 from airgen.records import Document
 from airgen.text.analysis.languages import chain

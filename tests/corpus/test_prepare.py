@@ -18,7 +18,7 @@ from airgen.corpus import load_corpus_settings, prepare, qa_passages
 from airgen.corpus.needs import missing, source_digest
 from airgen.corpus.readers.reader import Place, ReaderSettings
 from airgen.corpus.settings import manifest_names
-from airgen.corpus.statistics import bins, summarise
+from airgen.corpus.look import bins, summarise
 from airgen.errors import CorpusError, SettingsError
 from airgen.keys import content_key
 from airgen.records import Document, Dropped, Passage
