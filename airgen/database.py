@@ -1,4 +1,4 @@
-"""DuckDB connections that reach no network, and no file but those that they are for.
+"""DuckDB connections that reach no network, and no file but those that they are for; SQLite for rows while they come.
 
     with in_memory(files=[path]) as base:
         base.execute("SELECT * FROM read_parquet(?)", [str(path)])
@@ -9,15 +9,18 @@ DuckDB fetches extensions from the network by itself where a file or a query ask
 query names. Neither is needed here, and a file or a condition may come from somebody else.
 """
 
+from __future__ import annotations
+
 import errno
 import os
 import re
-from collections.abc import Sequence
-from contextlib import suppress
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from airgen.errors import StoreError
+from airgen.errors import CorpusError, StoreError
 
 if TYPE_CHECKING:
     import duckdb
@@ -33,7 +36,7 @@ NO_EXTENSIONS: Config = {"autoinstall_known_extensions": False, "autoload_known_
 
 def in_memory(
     *, files: Sequence[Path] = (), folders: Sequence[Path] = (), config: Config | None = None
-) -> "duckdb.DuckDBPyConnection":
+) -> duckdb.DuckDBPyConnection:
     """An empty database in memory that can read and write these files, and what is in these folders."""
     import duckdb
 
@@ -41,8 +44,8 @@ def in_memory(
 
 
 def locked_to(
-    connection: "duckdb.DuckDBPyConnection", *, files: Sequence[Path] = (), folders: Sequence[Path] = ()
-) -> "duckdb.DuckDBPyConnection":
+    connection: duckdb.DuckDBPyConnection, *, files: Sequence[Path] = (), folders: Sequence[Path] = ()
+) -> duckdb.DuckDBPyConnection:
     """The connection, which can reach its own file, these files and folders, and cannot be unlocked."""
     import duckdb
 
@@ -62,7 +65,7 @@ def without_globs(path: Path) -> str:
     return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in str(path))
 
 
-def connect(path: Path, *, read_only: bool = False, memory: str = _MEMORY) -> "duckdb.DuckDBPyConnection":
+def connect(path: Path, *, read_only: bool = False, memory: str = _MEMORY) -> duckdb.DuckDBPyConnection:
     """Connect to a DuckDB file and to nothing else; a new file's folder is made.
 
     `memory`: how much DuckDB may use to keep parts of the file. The rest is read again, or written to `path`.tmp.
@@ -82,7 +85,7 @@ def connect(path: Path, *, read_only: bool = False, memory: str = _MEMORY) -> "d
     return locked_to(duckdb.connect(f"duckdb:{path}", read_only=read_only, config=config))
 
 
-def explain(path: Path, error: "duckdb.Error") -> StoreError:
+def explain(path: Path, error: duckdb.Error) -> StoreError:
     """DuckDB's error as one line with what to do.
 
     Most causes have no class of their own in DuckDB. An error of the operating system is known by the words of its
@@ -128,3 +131,17 @@ def _system_error(path: Path, code: int | None, words: str) -> StoreError:
     if code == errno.EISDIR:
         return StoreError(f"{path} is a folder, not a work database: move it away")
     return StoreError(f"{path} cannot be opened: {words}")
+
+
+@contextmanager
+def on_disk(schema: str, purpose: str) -> Iterator[sqlite3.Connection]:
+    """A SQLite database with these tables, for rows of a corpus that are asked for one at a time while others come.
+
+    It lies in a temporary file without a name, which goes with the process. Raises CorpusError, as for a full disk.
+    """
+    try:
+        with closing(sqlite3.connect("", isolation_level=None)) as base:
+            base.executescript(f"PRAGMA journal_mode = off; PRAGMA cache_size = -65536; BEGIN; {schema}")
+            yield base
+    except sqlite3.Error as error:
+        raise CorpusError(f"{purpose}: {error} (in the folder of temporary files)") from error

@@ -28,6 +28,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -73,7 +74,7 @@ def make(path: Path, count: int, seed: int = 1) -> None:
 
 def airgen(step: str, path: Path, folder: Path) -> int:
     """Run one of airgen's steps over the input; returns how many documents stayed."""
-    from airgen.corpus.settings import CorpusSettings
+    from airgen.corpus.settings import CorpusSettings, NearDuplicateSettings
 
     off = {"language": "off", "boilerplate": "off", "personal_data": "off", "offensive_share": None,
            "exact_duplicates": "off", "near_duplicates": None, "min_tokens": 0, "max_tokens": None}  # fmt: skip
@@ -85,39 +86,30 @@ def airgen(step: str, path: Path, folder: Path) -> int:
         settings = CorpusSettings.model_validate(_settings(path, clean))
         settings._base = path.parent
         return sum(isinstance(row, Passage) for row in prepare(settings, "qa"))
-    from airgen.corpus.cleaning.filters import Item
+    from airgen.corpus.cleaning.duplicates import CorpusWide, NearDuplicates, earlier_documents, exact_duplicates
+    from airgen.corpus.cleaning.filters import Item, judge_language, judge_text
+    from airgen.corpus.cleaning.personal import mask_item
     from airgen.corpus.needs import open_reader
     from airgen.records import Document
 
     settings = CorpusSettings.model_validate(_settings(path, off))
     settings._base = path.parent
     rows = (row for row in open_reader(settings).read() if isinstance(row, Document))
-    cleaner: Any = None
-    if step == "language":
-        from airgen.corpus.cleaning.filters import Language
-
-        cleaner = Language("en", 0.0)
-    elif step == "personal":
-        from airgen.corpus.cleaning.personal import MaskPersonal
-
-        cleaner = MaskPersonal("off", "en")
-    elif step == "boilerplate":
-        from airgen.corpus.cleaning.filters import Boilerplate
-
-        cleaner = Boilerplate()
-    elif step in ("exact", "near"):
-        from airgen.corpus.cleaning.duplicates import ExactDuplicates, NearDuplicates
-        from airgen.corpus.settings import NearDuplicateSettings
-
-        cleaner = ExactDuplicates(folder) if step == "exact" else NearDuplicates(NearDuplicateSettings(), folder)
+    judge: dict[str, Callable[[Item], bool]] = {
+        "nothing": lambda item: True,
+        "language": lambda item: judge_language(item.document.text, "en", 0.0).keep,
+        "personal": lambda item: mask_item(item, "off", "en").keep,
+        "boilerplate": lambda item: judge_text(item.document.text).keep,
+    }
+    wide: dict[str, CorpusWide] = {"exact": exact_duplicates(), "near": NearDuplicates(NearDuplicateSettings())}
     kept = 0
-    while batch := [Item(row) for row in islice(rows, 1024)]:
-        if cleaner is None or hasattr(cleaner, "change"):
-            if cleaner is not None:
-                cleaner.change(batch)
-            kept += len(batch)
-        else:
-            kept += sum(verdict.keep for verdict in cleaner.judge(batch))
+    with earlier_documents() as earlier:
+        while batch := [Item(row) for row in islice(rows, 1024)]:
+            if step in judge:
+                kept += sum(map(judge[step], batch))
+            else:
+                seen = zip(batch, wide[step].look(batch), strict=True)
+                kept += sum(wide[step].compare(item.document.id, one, earlier).keep for item, one in seen)
     return kept
 
 

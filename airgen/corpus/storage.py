@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -49,26 +48,6 @@ def download(url: str, folder: Path) -> dict[str, Path]:
         found[place].parent.mkdir(parents=True, exist_ok=True)
         _copy(store, name, found[place], url)
     return found
-
-
-@dataclass(frozen=True)
-class StoreFolder:
-    """A folder that `download` has filled, so that a file of it can also be read from the store."""
-
-    url: str
-    folder: Path
-
-    def read(self, path: Path, begin: int, size: int) -> bytes:
-        """Bytes of the object that became a file; none where there is no such object, or the store refuses."""
-        try:
-            fsspec = load_extra("fsspec", f"the corpus at {self.url[:200]}")
-            store, top = fsspec.core.url_to_fs(self.url)
-            with store.open(f"{_fixed(top)}/{path.relative_to(self.folder).as_posix()}", "rb") as source:
-                source.seek(begin)
-                data: bytes = source.read(size)
-                return data
-        except Exception:  # noqa: BLE001  # stores have no common base class for their errors
-            return b""
 
 
 def _objects(store: Any, path: str) -> list[str]:

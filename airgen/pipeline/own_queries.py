@@ -14,12 +14,13 @@ text, qrels by its id: both are looked for.
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from airgen.corpus.cleaning.filters import Item, Step, normalise_line
+from airgen.corpus.cleaning.filters import CleanResult, Item, has_list, judge_offensive, normalise_line
 from airgen.corpus.settings import CorpusSettings
 from airgen.dataset.beir import read_qrels
 from airgen.errors import DatasetError
@@ -224,28 +225,22 @@ def _cleaned(
         else:
             kept.append((one, Item(Document(str(one.line), text))))
     for step in _steps(corpus, language):
-        items = [item for _, item in kept]
-        if hasattr(step, "change"):
-            step.change(items)
-            continue
-        verdicts = step.judge(items)
+        verdicts = [step(item) for _, item in kept]
         left_out += [(one, v.reason) for (one, _), v in zip(kept, verdicts, strict=True) if not v.keep]
         kept = [pair for pair, verdict in zip(kept, verdicts, strict=True) if verdict.keep]
     return [replace(one, text=normalise_line(item.document.text)) for one, item in kept], left_out
 
 
-def _steps(corpus: CorpusSettings, language: str) -> Iterator[Step]:
+def _steps(corpus: CorpusSettings, language: str) -> Iterator[Callable[[Item], CleanResult]]:
     """The corpus's cleaners that fit a query: of personal data and of offensive words."""
     clean = corpus.clean
     if clean.personal_data != "off":
-        from airgen.corpus.cleaning.personal import DropPersonal, MaskPersonal
+        from airgen.corpus.cleaning.personal import judge_personal, mask_item
 
-        yield (MaskPersonal if clean.personal_data == "mask" else DropPersonal)(clean.names, language)
-    if clean.offensive_share is not None:
-        from airgen.corpus.cleaning.filters import Offensive, has_list
-
-        if has_list(language):
-            yield Offensive(language, clean.offensive_share)
+        judge = mask_item if clean.personal_data == "mask" else judge_personal
+        yield partial(judge, names=clean.names, language=language)
+    if (share := clean.offensive_share) is not None and has_list(language):
+        yield lambda item: judge_offensive(item.document.text, language, share)
 
 
 def _form(text: str, language: str) -> str:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +14,11 @@ from corpus_maker import corpus, prose
 
 from airgen.compute.current import _CURRENT, computing
 from airgen.compute.pool import Processes
-from airgen.corpus import parts, prepare, qa_passages
-from airgen.corpus.fetch import fetch
+from airgen.corpus import prepare, qa_passages
 from airgen.corpus.needs import open_reader
-from airgen.corpus.parts import CorpusPart, PartReader, ReaderRecipe, Split
+from airgen.corpus.readers import records
 from airgen.corpus.readers.reader import ReaderSettings
 from airgen.corpus.settings import CorpusSettings
-from airgen.corpus.storage import StoreFolder
 from airgen.errors import CorpusError
 from airgen.records import Document, Dropped, Passage
 from airgen.settings.compute import ComputeSettings
@@ -41,7 +37,8 @@ def pool() -> Iterator[Processes]:
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "PART", 2000)
+    monkeypatch.setattr(qa_passages, "PART", 2000)
+    monkeypatch.setattr(records, "_PIECE", 2000)
     monkeypatch.setattr(qa_passages, "_FEW", 2)
 
 
@@ -155,18 +152,6 @@ def test_documents_that_one_process_reads(tmp_path: Path, pool: Processes, monke
     same(corpus(tmp_path, {"kind": "beir", "path": "."}, clean=FULL), pool, 0)  # too little for workers
 
 
-def test_files_that_only_this_process_sees(tmp_path: Path, pool: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers find other bytes than this process: it reads, and they clean."""
-    monkeypatch.setattr(parts, "_digest", lambda data: b"another")
-    (tmp_path / "c.jsonl").write_bytes(lines())
-    same(corpus(tmp_path, {"kind": "jsonl", "path": "c.jsonl", "max_bytes": 3000}, clean=FULL), pool, 8)
-    for number in range(40):
-        (tmp_path / f"{number}.txt").write_text(prose(number % 30))
-    same(corpus(tmp_path, {"kind": "text", "path": "."}, clean=FULL), pool, 4)
-    monkeypatch.setattr(parts, "_WHOLE", {True: 100, False: 100})
-    same(corpus(tmp_path, {"kind": "text", "path": "."}, clean=FULL), pool, 4)
-
-
 def test_pairs_that_are_mined_from_it(tmp_path: Path, pool: Processes) -> None:
     (tmp_path / "c.jsonl").write_bytes(lines())
     (tmp_path / "c.yaml").write_text(
@@ -183,34 +168,6 @@ def test_pairs_that_are_mined_from_it(tmp_path: Path, pool: Processes) -> None:
     ]
     assert found[0] == found[1] and len(found[0]["queries.jsonl"].splitlines()) > 50
     assert pool.describe()["batches"] > before
-
-
-@pytest.mark.parametrize("kind", ["jsonl", "text"])
-def test_files_of_a_store(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker without the folder reads the objects, and leaves a part to the first process where they have changed."""
-    fsspec = pytest.importorskip("fsspec")
-    monkeypatch.setenv("AIRGEN_CACHE", str(tmp_path / "cache"))
-    store = fsspec.filesystem("memory")
-    for number in range(4):
-        data = lines(20) if kind == "jsonl" else prose(number).encode()
-        store.pipe(f"/shards/deep/{number}.{kind}", data)
-    try:
-        url = f"memory://shards/**/*.{kind}"
-        settings = corpus(tmp_path, {"kind": kind, "path": "deep"}, fetch={"kind": "storage", "url": url})
-        folder = fetch(settings)
-        reader: Any = open_reader(settings)
-        split = list(Split(reader))
-        wanted = list(reader.read())
-        shutil.move(folder, tmp_path / "away")
-        recipe = ReaderRecipe(type(reader), reader.settings, reader.place, StoreFolder(url, folder))
-        elsewhere = [PartReader(recipe).read(part) for part in split]
-        assert [row for found in elsewhere if found is not None for row in found.rows] == wanted
-        assert (len(split) > 8) is (kind == "jsonl")
-        assert [PartReader(replace(recipe, store=None)).read(part) for part in split] == [None] * len(split)
-        store.pipe(f"/shards/deep/3.{kind}", b"changed")
-        assert PartReader(recipe).read(split[-1]) is None
-    finally:
-        store.rm("/shards", recursive=True)
 
 
 def test_errors_are_those_of_one_process(tmp_path: Path, pool: Processes) -> None:
@@ -232,16 +189,10 @@ def test_errors_are_those_of_one_process(tmp_path: Path, pool: Processes) -> Non
             rows_of(corpus(tmp_path, {"kind": "csv", "path": "*.csv"}, clean=FULL), compute)
 
 
-def test_a_file_that_changes_while_it_is_read(tmp_path: Path) -> None:
+def test_a_part_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(lines())
     reader: Any = open_reader(corpus(tmp_path, {"kind": "jsonl", "path": "a.jsonl"}))
-    split = list(Split(reader))
-    (tmp_path / "a.jsonl").write_bytes(lines(3))
-    with pytest.raises(CorpusError, match=r"a\.jsonl: has changed while it was read"):
-        PartReader(ReaderRecipe(type(reader), reader.settings, reader.place)).read(split[-1], own=True)
-    assert str(split[1]).startswith(f"{tmp_path}/a.jsonl from line ") and str(
-        CorpusPart([Dropped("", "x", "", "")])
-    ) == ("the part of x")
+    assert [str(part) for part in reader.raw()][1].startswith(f"{tmp_path}/a.jsonl from line ")
 
 
 def test_a_worker_with_other_packages_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

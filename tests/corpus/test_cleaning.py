@@ -9,24 +9,28 @@ from corpus_maker import prose
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airgen.corpus.cleaning.filters import Item, Language, Length, Offensive, has_list, judge_text, normalise, word_list
-from airgen.corpus.cleaning.personal import DropPersonal, mask
+from airgen.corpus.cleaning.filters import (
+    Item,
+    has_list,
+    judge_language,
+    judge_length,
+    judge_offensive,
+    judge_text,
+    normalise,
+    word_list,
+)
+from airgen.corpus.cleaning.personal import judge_personal, mask
 from airgen.records import Document
-
-
-def one(step: object, text: str) -> tuple[bool, str]:
-    verdict = step.judge([Item(Document("d", text))])[0]  # type: ignore[attr-defined]
-    return verdict.keep, verdict.reason
+from airgen.text.tokens import load_tokenizer
 
 
 def test_lengths_are_inclusive() -> None:
-    step = Length(5, 10)
-    verdicts = step.judge(
-        [Item(Document("d", "x"), tokens) for tokens in (4, 5, 10, 11)] + [Item(Document("d", ""), 7)]
-    )
-    assert [(verdict.keep, verdict.reason) for verdict in verdicts] == [
+    words = load_tokenizer("words")
+    items = [Item(Document("d", "x " * tokens)) for tokens in (4, 5, 10, 11, 0)]
+    assert [judge_length(item, words, 5, 10)[:2] for item in items] == [
         (False, "too short"), (True, ""), (True, ""), (False, "too long"), (False, "empty")
     ]  # fmt: skip
+    assert [item.tokens for item in items] == [4, 5, 10, 11, 0]
 
 
 @given(st.text())
@@ -115,7 +119,7 @@ def test_names_after_titles() -> None:
 
 
 def test_dropping_says_what_kinds_and_never_the_data() -> None:
-    verdict = DropPersonal("off", "en").judge([Item(Document("d", "a@b.org, c@d.org, 212.94.201.11"))])[0]
+    verdict = judge_personal(Item(Document("d", "a@b.org, c@d.org, 212.94.201.11")), "off", "en")
     assert (verdict.keep, verdict.detail) == (False, "2 EMAIL, 1 IP")
 
 
@@ -153,14 +157,13 @@ SENTENCES = {
 @pytest.mark.parametrize("language", sorted(SENTENCES))
 def test_each_language_keeps_its_own_and_drops_the_others(language: str) -> None:
     pytest.importorskip("fasttext")
-    step = Language(language, 0.5)
-    kept = {other for other, text in SENTENCES.items() if one(step, text)[0]}
+    kept = {other for other, text in SENTENCES.items() if judge_language(text, language, 0.5).keep}
     assert kept == {language}
 
 
 def test_no_verdict_without_evidence() -> None:
     pytest.importorskip("fasttext")
-    assert one(Language("de", 0.5), "x = 1 + 2; 0x7f 1999")[0]
+    assert judge_language("x = 1 + 2; 0x7f 1999", "de", 0.5).keep
 
 
 def test_boilerplate() -> None:
@@ -185,8 +188,6 @@ def test_offensive_text_goes_by_share() -> None:
     assert has_list("de") and not has_list("bn")
     assert {language for language in SENTENCES if word_list(language)} == set(SENTENCES) - {"id", "bn"}
     word = next(word for word in sorted(word_list("en")) if word.isalpha() and len(word) > 5)
-    step = Offensive("en", 0.02)
-    assert one(step, f"{word} {prose(4, 30)} {word}") == (False, "offensive")
-    assert one(step, f"{word} {prose(4, 200)} {word}")[0]  # two words of two hundred: a quotation
-    assert one(step, word)[0]
-    assert one(step, SENTENCES["en"])[0]
+    assert judge_offensive(f"{word} {prose(4, 30)} {word}", "en", 0.02)[:2] == (False, "offensive")
+    quotation = f"{word} {prose(4, 200)} {word}"  # two words of two hundred
+    assert all(judge_offensive(text, "en", 0.02).keep for text in (quotation, word, SENTENCES["en"]))

@@ -1,11 +1,9 @@
-"""Duplicates: against brute force, whatever the batches; the disk table against a dict; MinHash against Jaccard."""
+"""Duplicates: against brute force, whatever the batches; MinHash against Jaccard."""
 
 from __future__ import annotations
 
 import random
 import re
-from contextlib import closing
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,16 +11,17 @@ from corpus_maker import prose
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airgen.corpus.cleaning.disk_hash_table import WAYS, DiskTable, IdLog
 from airgen.corpus.cleaning.duplicates import (
-    DuplicateIds,
-    ExactDuplicates,
+    CorpusWide,
     NearDuplicates,
     band_keys,
+    duplicate_ids,
+    earlier_documents,
+    exact_duplicates,
     shingles,
     signatures,
 )
-from airgen.corpus.cleaning.filters import Item
+from airgen.corpus.cleaning.filters import CleanResult, Item
 from airgen.corpus.settings import NearDuplicateSettings
 from airgen.records import Document
 
@@ -31,10 +30,14 @@ def items(texts: list[str]) -> list[Item]:
     return [Item(Document(f"d{number}", text)) for number, text in enumerate(texts)]
 
 
-def judge(step: NearDuplicates | ExactDuplicates, texts: list[str], size: int) -> list[bool]:
-    rows = items(texts)
-    with closing(step):
-        return [verdict.keep for at in range(0, len(rows), size) for verdict in step.judge(rows[at : at + size])]
+def judged(step: CorpusWide, rows: list[Item], size: int = 1000) -> list[CleanResult]:
+    with earlier_documents() as earlier:
+        seen = [one for at in range(0, len(rows), size) for one in step.look(rows[at : at + size])]
+        return [step.compare(row.document.id, one, earlier) for row, one in zip(rows, seen, strict=True)]
+
+
+def judge(step: CorpusWide, texts: list[str], size: int = 1000) -> list[bool]:
+    return [verdict.keep for verdict in judged(step, items(texts), size)]
 
 
 def jaccard(first: str, second: str, n: int) -> float:
@@ -47,35 +50,26 @@ def jaccard(first: str, second: str, n: int) -> float:
 
 
 @settings(max_examples=40, deadline=None)
-@given(
-    batches=st.lists(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 2**32 - 2)), max_size=60), max_size=8),
-    colliding=st.booleans(),
-)
-def test_the_table_answers_as_a_dictionary_would(
-    tmp_path_factory: pytest.TempPathFactory, batches: list[list[tuple[int, int]]], colliding: bool
-) -> None:
-    table = DiskTable(tmp_path_factory.mktemp("table"), slots=16)
-    expected: dict[int, list[int]] = {}
-    factor = 1 << 40 if colliding else 0x9E3779B97F4A7C15  # with 1 << 40, all keys want the same slot
-    for batch in batches:
-        keys = np.array([key * factor % 2**64 for key, _ in batch], np.uint64)
-        table.add(keys, np.array([place for _, place in batch], np.int64))
-        for key, place in batch:
-            expected.setdefault(key, []).append(place)
-    probes = np.array([key * factor % 2**64 for key in range(45)], np.uint64)
-    for key, row in enumerate(table.find(probes).tolist()):
-        assert [place for place in row if place >= 0] == expected.get(key, [])[:WAYS]
-
-
-def test_the_log_returns_ids_and_rows(tmp_path: Path) -> None:
-    log = IdLog(tmp_path, "log", width=3)
-    names = ["a", "", "日本語", "x" * 1000, "\ud800"]
-    for number, name in enumerate(names):
-        assert log.append(name, bytes([number, 0, 255])) == number
-    log.flush()
-    assert [log.id(number) for number in range(5)] == names
-    assert log.rows(np.array([4, 0])).tolist() == [[4, 0, 255], [0, 0, 255]]
-    log.close()
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 3)), max_size=60), st.integers(1, 20))
+def test_decisions_are_those_of_a_list_of_all_documents(rows: list[tuple[int, int]], size: int) -> None:
+    """Texts that nearly repeat each other: compared are the first four that were kept of each band."""
+    own, kept = NearDuplicateSettings(rows=2), dict[int, tuple[str, np.ndarray]]()
+    held: dict[int, list[int]] = {}
+    texts = [" ".join([*prose(number % 6, 12).split(), *["more"] * change, str(number % 2)]) for number, change in rows]
+    wanted = []
+    for place, row in enumerate(signatures(shingles(texts, own.ngram), 2 * own.bands) if texts else []):
+        keys = band_keys(row[None], own.bands)[0].tolist()
+        rivals = sorted({other for key in keys for other in held.get(key, ())[:4]})
+        shares = [((row % 256 == kept[other][1] % 256).mean() - 1 / 256) / (1 - 1 / 256) for other in rivals]
+        if rivals and max(shares) >= own.threshold:
+            first = kept[rivals[int(np.argmax(shares))]][0]
+            wanted.append(f"of {first!r}, similarity {max(shares):.2f}")
+        else:
+            wanted.append("")
+            kept[place] = (f"d{place}", row)
+            for key in keys:
+                held.setdefault(key, []).append(place)
+    assert [verdict.detail for verdict in judged(NearDuplicates(own), items(texts), size)] == wanted
 
 
 def test_signatures_estimate_jaccard_without_bias() -> None:
@@ -120,7 +114,7 @@ def test_what_counts_as_the_same_words(one: str, two: str, same: bool) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
-def test_near_duplicates_go_and_the_first_one_stays_whatever_the_batches(tmp_path: Path, size: int) -> None:
+def test_near_duplicates_go_and_the_first_one_stays_whatever_the_batches(size: int) -> None:
     draw = random.Random(11)
     texts, expected = [], []
     for number in range(120):
@@ -134,47 +128,40 @@ def test_near_duplicates_go_and_the_first_one_stays_whatever_the_batches(tmp_pat
         if number % 5 == 0:  # every fifth word changed: similarity near 0
             texts.append(" ".join(word if place % 5 else f"n{number}x{place}" for place, word in enumerate(words)))
             expected.append(True)
-    assert judge(NearDuplicates(NearDuplicateSettings(), tmp_path), texts, size) == expected
+    assert judge(NearDuplicates(NearDuplicateSettings()), texts, size) == expected
 
 
-def test_a_near_duplicate_names_what_it_repeats(tmp_path: Path) -> None:
-    with closing(NearDuplicates(NearDuplicateSettings(), tmp_path)) as step:
-        (first,) = step.judge(items([prose(1)]))
-        assert first.keep
-        again = step.judge([Item(Document("later", prose(1) + " more")), Item(Document("other", prose(1) + " more"))])
-    assert [verdict.reason for verdict in again] == ["near duplicate"] * 2
-    assert again[0].detail.startswith("of 'd0', similarity 0.9") or again[0].detail.startswith(
-        "of 'd0', similarity 1.0"
-    )
+def test_a_near_duplicate_names_what_it_repeats() -> None:
+    rows = [*items([prose(1)]), *(Item(Document(name, prose(1) + " more")) for name in ("later", "other"))]
+    first, *again = judged(NearDuplicates(NearDuplicateSettings()), rows)
+    assert first.keep and [verdict.reason for verdict in again] == ["near duplicate"] * 2
+    assert re.match("of 'd0', similarity (0.9|1.0)", again[0].detail)
 
 
-def test_recall_and_precision_of_near_duplicates_at_the_threshold(tmp_path: Path) -> None:
+def test_recall_and_precision_of_near_duplicates_at_the_threshold() -> None:
     """Pairs well above the threshold are nearly all found, pairs well below never."""
     draw = random.Random(2)
     found = {True: 0, False: 0}
     for high in (True, False):
-        folder = tmp_path / str(high)
-        folder.mkdir()
-        with closing(NearDuplicates(NearDuplicateSettings(threshold=0.8), folder)) as step:
-            for number in range(200):
-                words = prose(number + 500 * high, 200).split()
-                step.judge(items([" ".join(words)]))
-                for _ in range(2 if high else 16):  # similarity about 0.90 and about 0.50
-                    words[draw.randrange(200)] = f"n{draw.random()}"
-                found[high] += not step.judge(items([" ".join(words)]))[0].keep
+        texts = []
+        for number in range(200):
+            words = prose(number + 500 * high, 200).split()
+            texts.append(" ".join(words))
+            for _ in range(2 if high else 16):  # similarity about 0.90 and about 0.50
+                words[draw.randrange(200)] = f"n{draw.random()}"
+            texts.append(" ".join(words))
+        found[high] = judge(NearDuplicates(NearDuplicateSettings(threshold=0.8)), texts)[1::2].count(False)
     assert found[True] >= 190
     assert found[False] <= 1
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.sampled_from("abcdefgh"), max_size=60), st.integers(1, 20))
-def test_the_first_of_equal_texts_stays(tmp_path_factory: pytest.TempPathFactory, texts: list[str], size: int) -> None:
-    expected = [text not in texts[:place] for place, text in enumerate(texts)]
-    assert judge(ExactDuplicates(tmp_path_factory.mktemp("exact")), texts, size) == expected
+def test_the_first_of_equal_texts_stays(texts: list[str], size: int) -> None:
+    assert judge(exact_duplicates(), texts, size) == [text not in texts[:place] for place, text in enumerate(texts)]
 
 
-def test_a_repeated_id_is_named(tmp_path: Path) -> None:
-    with closing(DuplicateIds(tmp_path)) as step:
-        verdicts = step.judge([Item(Document("x", "1")), Item(Document("y", "2")), Item(Document("x", "3"))])
-    assert [verdict.keep for verdict in verdicts] == [True, True, False]
-    assert verdicts[2].detail == "'x' came before"
+def test_a_repeated_id_is_named() -> None:
+    names = ["x", "\ud800", "x", "\ud800"]
+    verdicts = judged(duplicate_ids(), [Item(Document(name, str(place))) for place, name in enumerate(names)])
+    assert [verdict.detail for verdict in verdicts] == ["", "", "'x' came before", "'\\ud800' came before"]

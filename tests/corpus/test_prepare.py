@@ -15,10 +15,11 @@ from corpus_maker import corpus, prose
 from pydantic import ValidationError
 
 from airgen.corpus import load_corpus_settings, prepare, qa_passages
+from airgen.corpus.look import bins, summarise
 from airgen.corpus.needs import missing, source_digest
+from airgen.corpus.readers import records
 from airgen.corpus.readers.reader import Place, ReaderSettings
 from airgen.corpus.settings import manifest_names
-from airgen.corpus.look import bins, summarise
 from airgen.errors import CorpusError, SettingsError
 from airgen.keys import content_key
 from airgen.records import Document, Dropped, Passage
@@ -78,7 +79,8 @@ def test_batches_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     write(tmp_path / "c.jsonl", 300)
     settings = corpus(tmp_path, {"kind": "jsonl", "path": "c.jsonl"}, clean=FULL)
     expected = list(prepare(settings, "qa"))
-    monkeypatch.setattr(qa_passages, "BATCH", size)
+    monkeypatch.setattr(qa_passages, "PART", size * 400)
+    monkeypatch.setattr(records, "_PIECE", size)
     assert list(prepare(settings, "qa")) == expected
 
 

@@ -35,7 +35,7 @@ def never(*_: Any) -> Any:
 def test_the_second_time_nothing_is_read(made: CorpusSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = list(prepared(made, "qa", "f", worth=0))
     assert first == list(prepare(made, "qa"))
-    assert entries(tmp_path) == [".gz", ".sha256"]
+    assert entries(tmp_path) == [".gz"]
     monkeypatch.setattr(preparation, "prepare", never)
     assert list(prepared(made, "qa", "f", worth=0)) == first
     for other in (("qa", "g"), ("long-doc", "f")):
@@ -44,10 +44,9 @@ def test_the_second_time_nothing_is_read(made: CorpusSettings, tmp_path: Path, m
 
 
 @pytest.mark.parametrize("place", [0, 30, -1])
-@pytest.mark.parametrize("name", ["*.gz", "*.sha256"])
-def test_a_damaged_entry_is_made_again(made: CorpusSettings, tmp_path: Path, name: str, place: int) -> None:
+def test_a_damaged_entry_is_made_again(made: CorpusSettings, tmp_path: Path, place: int) -> None:
     first = list(prepared(made, "qa", "f", worth=0))
-    (path,) = (tmp_path / "cache" / "prepared").glob(name)
+    (path,) = (tmp_path / "cache" / "prepared").glob("*.gz")
     whole = path.read_bytes()
     path.write_bytes(b"" if place == 0 else whole[:place] + bytes([whole[place] ^ 1]) + whole[place:][1:])
     assert list(prepared(made, "qa", "f", worth=0)) == first
@@ -63,13 +62,6 @@ def test_a_run_that_is_stopped_leaves_no_entry(made: CorpusSettings, tmp_path: P
     with pytest.raises(CorpusError, match="no passages"):
         list(prepared(empty, "qa", "f", worth=0))
     assert entries(tmp_path) == []
-
-
-def test_a_kill_between_rows_and_checksum_leaves_no_entry(made: CorpusSettings, tmp_path: Path) -> None:
-    first = list(prepared(made, "qa", "f", worth=0))
-    next((tmp_path / "cache" / "prepared").glob("*.sha256")).unlink()
-    assert list(prepared(made, "qa", "f", worth=0)) == first
-    assert entries(tmp_path) == [".gz", ".sha256"]
 
 
 def test_a_cache_that_cannot_be_written_costs_nothing_else(
@@ -88,4 +80,4 @@ def test_small_corpora_are_not_kept_and_old_entries_go(
     monkeypatch.setattr(preparation, "_KEPT", 2)
     for name in "abcd":
         list(prepared(made, "qa", name, worth=0))
-    assert entries(tmp_path) == [".gz", ".gz", ".sha256", ".sha256"]
+    assert entries(tmp_path) == [".gz", ".gz"]

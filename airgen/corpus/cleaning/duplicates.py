@@ -9,27 +9,31 @@ The share of equal places in two signatures estimates the Jaccard similarity of 
 Exact and near duplicates in the whole corpus, found while it is streamed, in bounded memory.
 
 A document is dropped if an earlier one that was kept has the same id, the same text, or nearly the same words. The data
-about earlier documents is in files of a temporary folder: about 0.6 kB a document.
+about earlier documents is in a temporary file of SQLite: about 0.6 kB a document. DuckDB would join all documents at
+once; here the first passages are known before the last document is read.
 
 Each step has two halves: `look` needs one document, and may be done anywhere; `compare` needs what was seen of all
-documents in their order. A step without a folder can only look.
+documents in their order.
 """
 
 from __future__ import annotations
 
 import hashlib
+import sqlite3
+import struct
 import unicodedata
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import cache
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.corpus.cleaning.disk_hash_table import DiskTable, IdLog
 from airgen.corpus.cleaning.filters import KEEP, CleanResult, Item
 from airgen.corpus.settings import NearDuplicateSettings
+from airgen.database import on_disk
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _GROUP = 1 << 17  # characters hashed at once
@@ -182,220 +186,107 @@ def band_keys(rows: NDArray[np.uint32], bands: int) -> NDArray[np.uint64]:
     return found
 
 
-_RELAX = 4  # batches after which mapped pages are released
+_MOST = 4  # documents that are kept of those with one band: what a template begins alike is not all compared
+
+_SCHEMA = """
+    CREATE TABLE first (of TEXT, hash BLOB, id TEXT, PRIMARY KEY (of, hash)) WITHOUT ROWID;
+    CREATE TABLE near (place INTEGER PRIMARY KEY, id TEXT, signature BLOB);
+    CREATE TABLE band (key INTEGER, place INTEGER, PRIMARY KEY (key, place)) WITHOUT ROWID;
+"""
 
 
-def _hash(text: str) -> bytes:
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+def earlier_documents() -> AbstractContextManager[sqlite3.Connection]:
+    """What is known of the documents before, at first of none. Raises CorpusError, as for a full disk."""
+    return on_disk(_SCHEMA, "the search for duplicates")
 
 
-class _Seen:
-    """Finds the first document with each 64-bit hash."""
+class CorpusWide(Protocol):
+    """A cleaner whose result depends on earlier documents, too."""
 
-    def __init__(self, folder: Path, name: str) -> None:
-        self._table = DiskTable(folder, name)
-        self._log = IdLog(folder, name)
-        self._batches = 0
+    @property
+    def name(self) -> str:
+        """For the funnel."""
+        ...
 
-    def first(self, hashes: list[bytes], ids: Sequence[str]) -> list[str | None]:
-        """For each hash the id of an earlier document that has it, or None."""
-        keys = np.frombuffer(b"".join(hashes), np.uint64)
-        held = self._table.find(keys)[:, 0]
-        self._log.flush()
-        new: dict[int, str] = {}
-        places: list[int] = []
-        fresh: list[int] = []
-        found: list[str | None] = []
-        for key, place, identity in zip(keys.tolist(), held.tolist(), ids, strict=True):
-            if place >= 0:
-                found.append(self._log.id(place))
-            elif key in new:
-                found.append(new[key])
-            else:
-                new[key] = identity
-                fresh.append(key)
-                places.append(self._log.append(identity))
-                found.append(None)
-        self._table.add(np.array(fresh, np.uint64), np.array(places, np.int64))
-        self._batches += 1
-        if self._batches % _RELAX == 0:
-            self._table.relax()
-        return found
+    def look(self, items: Sequence[Item]) -> list[bytes]:
+        """What it has to know of each item; it needs no other item, and may be done anywhere."""
+        ...
 
-    def close(self) -> None:
-        self._log.close()
+    def compare(self, identity: str, seen: bytes, earlier: sqlite3.Connection) -> CleanResult:
+        """The result for a document, of which `look` saw this, after those before it in the corpus."""
+        ...
 
 
-class _ByHash:
-    """The shared part of `ExactDuplicates` and `DuplicateIds`."""
+class Repeats(NamedTuple):
+    """Drops a document where an earlier one has the same text, id, or what else `of` gives; `table` tells two apart."""
 
-    files = ""
+    name: str
+    of: Callable[[Item], str]
+    reason: str
+    detail: str
+    table: str
 
-    def __init__(self, folder: Path | None) -> None:
-        self._seen = None if folder is None else _Seen(folder, self.files)
+    def look(self, items: Sequence[Item]) -> list[bytes]:
+        """A hash of each item's."""
+        texts = (self.of(item).encode("utf-8", "surrogatepass") for item in items)
+        return [hashlib.blake2b(text, digest_size=8).digest() for text in texts]
 
-    def judge(self, items: Sequence[Item]) -> list[CleanResult]:
-        """One result an item, in order."""
-        return self.compare([item.document.id for item in items], self.look(items))
-
-    def look(self, items: Sequence[Item]) -> list[Any]:
-        """8 bytes of each item."""
-        raise NotImplementedError
-
-    def compare(self, ids: Sequence[str], seen: Sequence[Any]) -> list[CleanResult]:
-        """One result for each document, of which `look` saw this."""
-        assert self._seen is not None
-        return [KEEP if found is None else self.refusal(found) for found in self._seen.first(list(seen), ids)]
-
-    def refusal(self, earlier: str) -> CleanResult:
-        """The result for a duplicate of the document `earlier`."""
-        raise NotImplementedError
-
-    def close(self) -> None:
-        """Close the files."""
-        if self._seen is not None:
-            self._seen.close()
+    def compare(self, identity: str, seen: bytes, earlier: sqlite3.Connection) -> CleanResult:
+        """See `CorpusWide`."""
+        values = (self.table, seen, repr(identity))
+        if earlier.execute("INSERT OR IGNORE INTO first VALUES (?, ?, ?)", values).rowcount:
+            return KEEP
+        ((first,),) = earlier.execute("SELECT id FROM first WHERE of = ? AND hash = ?", values[:2])
+        return CleanResult(False, self.reason, self.detail.format(first))
 
 
-class DuplicateIds(_ByHash):
-    """Drop documents with the id of an earlier one."""
-
-    name = files = "ids"
-
-    def look(self, items: Sequence[Item]) -> list[Any]:
-        """A hash of each id."""
-        return [_hash(item.document.id) for item in items]
-
-    def refusal(self, earlier: str) -> CleanResult:
-        """See `_ByHash`."""
-        return CleanResult(False, "duplicate id", f"{earlier!r} came before")
+def duplicate_ids(table: str = "ids") -> Repeats:
+    """Drops documents with the id of an earlier one."""
+    return Repeats("ids", lambda item: item.document.id, "duplicate id", "{} came before", table)
 
 
-class ExactDuplicates(_ByHash):
-    """Drop documents with exactly the text of an earlier one, after normalisation."""
-
-    name, files = "exact duplicates", "exact"
-
-    def look(self, items: Sequence[Item]) -> list[Any]:
-        """A hash of each text."""
-        return [_hash(item.document.text) for item in items]
-
-    def refusal(self, earlier: str) -> CleanResult:
-        """See `_ByHash`."""
-        return CleanResult(False, "exact duplicate", f"of {earlier!r}")
+def exact_duplicates() -> Repeats:
+    """Drops documents with exactly the text of an earlier one, after normalisation."""
+    return Repeats("exact duplicates", lambda item: item.document.text, "exact duplicate", "of {}", "texts")
 
 
 class NearDuplicates:
-    """Drop near duplicates: MinHash with banding; candidates are confirmed by signatures of 8 bits a place."""
+    """Drops near duplicates: MinHash with banding; candidates are confirmed by signatures of 8 bits a place."""
 
     name = "near duplicates"
 
-    def __init__(self, settings: NearDuplicateSettings, folder: Path | None) -> None:
+    def __init__(self, settings: NearDuplicateSettings) -> None:
         self._settings = settings
-        self._permutations = settings.bands * settings.rows
-        self._folder = folder
-        if folder is not None:
-            self._table = DiskTable(folder, "bands")
-            self._log = IdLog(folder, "near", self._permutations)
-        self._batches = 0
+        marks = ", ".join("?" * settings.bands)
+        self._find = f"SELECT key, place FROM band WHERE key IN ({marks})"
 
-    def close(self) -> None:
-        """Close the files."""
-        if self._folder is not None:
-            self._log.close()
-
-    def judge(self, items: Sequence[Item]) -> list[CleanResult]:
-        """One result an item, in order."""
-        return self.compare([item.document.id for item in items], self.look(items))
-
-    def look(self, items: Sequence[Item]) -> list[Any]:
+    def look(self, items: Sequence[Item]) -> list[bytes]:
         """The key of each band of an item's signature, 8 bytes a key, then the signature, 8 bits a place."""
         if not items:
             return []
-        rows = signatures(shingles([item.document.text for item in items], self._settings.ngram), self._permutations)
+        found = shingles([item.document.text for item in items], self._settings.ngram)
+        rows = signatures(found, self._settings.bands * self._settings.rows)
         keys = band_keys(rows, self._settings.bands)
-        packed = np.concatenate([keys.view(np.uint8), rows.astype(np.uint8)], axis=1)
-        return [row.tobytes() for row in packed]
+        return [row.tobytes() for row in np.concatenate([keys.view(np.uint8), rows.astype(np.uint8)], axis=1)]
 
-    def compare(self, ids: Sequence[str], seen: Sequence[Any]) -> list[CleanResult]:
-        """One result for each document, of which `look` saw this."""
-        if not ids:
-            return []
-        packed = np.frombuffer(b"".join(seen), np.uint8).reshape(len(ids), -1)
-        wide = 8 * self._settings.bands
-        keys = np.ascontiguousarray(packed[:, :wide]).view(np.uint64)
-        small = np.ascontiguousarray(packed[:, wide:])
-        earlier = self._earlier(keys)
-        rivals = self._rivals(keys)
-        self._log.flush()
-        verdicts: list[CleanResult] = []
-        place_of: dict[int, int] = {}  # row of this batch that is kept -> its place
-        for number, identity in enumerate(ids):
-            verdict = self._judge(
-                number, small, earlier[number], [row for row in rivals.get(number, ()) if row in place_of], ids
-            )
-            verdicts.append(verdict)
-            if verdict.keep:
-                place_of[number] = self._log.append(identity, small[number].tobytes())
-        stay = np.array(list(place_of), np.int64)
-        if len(stay):
-            places = np.repeat(np.array(list(place_of.values()), np.int64), self._settings.bands)
-            self._table.add(keys[stay].ravel(), places)
-        self._batches += 1
-        if self._batches % _RELAX == 0:
-            self._table.relax()
-        return verdicts
-
-    def _earlier(self, keys: NDArray[np.uint64]) -> list[NDArray[np.int64]]:
-        """For each row, the distinct places of earlier batches with an equal band."""
-        found = self._table.find(keys.ravel()).reshape(len(keys), -1)
-        empty = np.empty(0, np.int64)
-        hits: NDArray[np.bool_] = np.any(found >= 0, axis=1)
-        return [np.unique(row[row >= 0]) if hit else empty for row, hit in zip(found, hits.tolist(), strict=True)]
-
-    @staticmethod
-    def _rivals(keys: NDArray[np.uint64]) -> dict[int, list[int]]:
-        """For each row, the earlier rows of this batch with an equal band."""
-        flat = keys.ravel()
-        order = np.argsort(flat, kind="stable")
-        sorted_keys = flat[order]
-        edges = np.flatnonzero(np.append(True, sorted_keys[1:] != sorted_keys[:-1]))
-        sizes = np.diff(np.append(edges, len(flat)))
-        found: dict[int, set[int]] = {}
-        for begin, size in zip(edges[sizes > 1].tolist(), sizes[sizes > 1].tolist(), strict=True):
-            rows = (order[begin : begin + size] // keys.shape[1]).tolist()
-            for at in range(1, len(rows)):
-                found.setdefault(rows[at], set()).update(rows[:at])
-        return {row: sorted(others - {row}) for row, others in found.items()}
-
-    def _judge(
-        self,
-        number: int,
-        small: NDArray[np.uint8],
-        earlier: NDArray[np.int64],
-        rivals: list[int],
-        ids: Sequence[str],
-    ) -> CleanResult:
-        """Compare with all candidates; the detail names the most similar one, of equals the earliest."""
-        best, who = 0.0, ""
-        if len(earlier):
-            scores = self._similarity(self._log.rows(earlier), small[number])
-            at = int(np.argmax(scores))
-            best, who = float(scores[at]), f"place {int(earlier[at])}"
-            if best >= self._settings.threshold:
-                who = self._log.id(int(earlier[at]))
-        if rivals:
-            scores = self._similarity(small[rivals], small[number])
-            at = int(np.argmax(scores))
-            if scores[at] > best:
-                best, who = float(scores[at]), ids[rivals[at]]
-        if best >= self._settings.threshold:
-            return CleanResult(False, "near duplicate", f"of {who!r}, similarity {best:.2f}")
+    def compare(self, identity: str, seen: bytes, earlier: sqlite3.Connection) -> CleanResult:
+        """See `CorpusWide`. The detail names the most similar earlier document that was kept, of equals the first."""
+        *keys, signature = struct.unpack(f"={self._settings.bands}q{len(seen) - 8 * self._settings.bands}s", seen)
+        held = earlier.execute(self._find, keys).fetchall()
+        if held:
+            places = ", ".join({str(place) for _, place in held})
+            rivals = earlier.execute(
+                f"SELECT id, signature FROM near WHERE place IN ({places}) ORDER BY place"
+            ).fetchall()
+            rows = np.frombuffer(b"".join(one for _, one in rivals), np.uint8).reshape(len(rivals), -1)
+            equal = (rows == np.frombuffer(signature, np.uint8)).mean(axis=1)
+            best = int(np.argmax(equal))
+            # Of different places, 1 in 256 is equal by chance (b-bit MinHash, Li and König 2010).
+            similarity = (equal[best] - 1 / 256) / (1 - 1 / 256)
+            if similarity >= self._settings.threshold:
+                return CleanResult(False, "near duplicate", f"of {rivals[best][0]}, similarity {similarity:.2f}")
+        times = Counter(key for key, _ in held)
+        place = earlier.execute("INSERT INTO near VALUES (NULL, ?, ?)", (repr(identity), signature)).lastrowid
+        new = [(key, place) for key in keys if times[key] < _MOST]
+        earlier.executemany("INSERT OR IGNORE INTO band VALUES (?, ?)", new)
         return KEEP
-
-    @staticmethod
-    def _similarity(rows: NDArray[np.uint8], row: NDArray[np.uint8]) -> NDArray[np.float64]:
-        """The share of equal places, corrected for the 1/256 equal by chance (b-bit MinHash, Li and König 2010)."""
-        equal = (rows == row).mean(axis=1)
-        found: NDArray[np.float64] = np.clip((equal - 1 / 256) / (1 - 1 / 256), 0, 1)
-        return found

