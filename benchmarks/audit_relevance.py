@@ -25,7 +25,7 @@ from scipy.stats import spearmanr
 from votes import evidence, read, side_of
 
 from airgen.pipeline.control.votes import WAY, first, voted
-from airgen.quality.audit.relevance_audit import RelevanceAudit, kinds, pick, population, say
+from airgen.quality.audit.label_audit import RelevanceAudit, kinds, pick, population, say
 from airgen.quality.audit.sample import AuditItem, AuditSample
 from airgen.records import Prelabel
 

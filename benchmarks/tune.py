@@ -15,7 +15,7 @@ from airgen.evaluation.experiment import results_folder
 from airgen.evaluation.run import read_run
 from airgen.evaluation.significance import Interval
 from airgen.evaluation.tune import tune
-from airgen.quality.audit.systems_of import find_runs
+from airgen.quality.audit.system_audit import find_runs
 from airgen.text.display import markdown_table
 
 START, END = "<!-- tuned weights: start -->", "<!-- tuned weights: end -->"

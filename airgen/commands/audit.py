@@ -26,7 +26,7 @@ from airgen.commands.options import (
 if TYPE_CHECKING:
     from airgen.pipeline.estimate import Estimate
     from airgen.pipeline.job import Job
-    from airgen.quality.audit.relevance_audit import RelevanceAudit
+    from airgen.quality.audit.label_audit import RelevanceAudit
     from airgen.quality.audit.sample import AuditResult
     from airgen.quality.audit.system_audit import SystemAudit
     from airgen.quality.holes import JudgedHoles
@@ -65,14 +65,10 @@ def audit_sample(
 
     Example: airgen audit sample pipelines/quickstart.yaml 40
     """
-    from airgen.quality.audit.label_audit import draw_from_labels, draw_sample
+    from airgen.quality.audit.label_audit import draw_labels
 
     job, folder = _source(what, out, path_or_none(runs))
-    drawn = (
-        draw_from_labels(Path(what), split, count, folder, seed)
-        if job is None
-        else draw_sample(job, count, folder, seed)
-    )
+    drawn = draw_labels(job or Path(what), count, folder, seed, split)
     of_split = f" --split {split}" if job is None and split != "test" else ""
     lines = [
         f"{len(drawn.items)} pairs of {sum(drawn.populations.values())}: open {folder / 'audit.html'}",
@@ -93,22 +89,19 @@ def audit_score(
 
     Example: airgen audit score pipelines/quickstart.yaml audit-answers.json
     """
-    from airgen.dataset.beir import BeirDataset
     from airgen.kept import plain
-    from airgen.quality.audit.label_audit import decided_items, labelled_items, score_answers, score_labels
+    from airgen.quality.audit.label_audit import audited_items, score_labels
     from airgen.quality.audit.page import chosen_pairs, read_chosen
     from airgen.quality.audit.sample import load_sample
     from airgen.text.display import terminal_table
 
     (job, folder), files = _source(what, out, path_or_none(runs)), paths(answers)
-    if job is None:
-        result, place = score_labels(Path(what), split, files, folder), folder / "result.json"
-    else:
-        result, place = score_answers(job, files, folder), job.dataset / "README.md"
+    result = score_labels(job or Path(what), files, folder, split)
+    place = folder / "result.json" if job is None else job.dataset / "README.md"
     lines = [terminal_table([["", "people say"], *([name, str(value)] for name, value in result.as_card().items())])]
     shown = plain(result)
     if chosen := [one for path in files for one in read_chosen(path)]:
-        items = labelled_items(BeirDataset.open(what), split) if job is None else decided_items(job)
+        items = audited_items(job or Path(what), split)
         by_hand = chosen_pairs(items, chosen, load_sample(folder / "sample.json").relevant_from)
         shown["chosen_by_hand"] = by_hand
         lines.append(
@@ -157,8 +150,14 @@ def audit_systems(
     """
     from airgen.dataset.beir import BeirDataset
     from airgen.evaluation.experiment import results_folder
-    from airgen.quality.audit.system_audit import audit_text, draw_systems, score_systems
-    from airgen.quality.audit.systems_of import families_of, find_runs, share_models
+    from airgen.quality.audit.system_audit import (
+        audit_text,
+        draw_systems,
+        families_of,
+        find_runs,
+        score_systems,
+        share_models,
+    )
 
     dataset, results, probabilities = Path(dataset), Path(results), None if judge is None else Path(judge)
     home = results_folder(results, BeirDataset.open(dataset).name, split)
@@ -197,7 +196,7 @@ def audit_relevance(
     """
     from airgen.errors import UsageError
     from airgen.pipeline.show import find_job
-    from airgen.quality.audit.relevance_audit import draw_relevance, score_relevance, set_relevance
+    from airgen.quality.audit.label_audit import draw_relevance, score_relevance, set_relevance
 
     job = find_job(pipeline, path_or_none(runs))
     folder = Path(out) if out else job.directory / "audit-relevance"

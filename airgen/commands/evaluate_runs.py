@@ -174,7 +174,7 @@ def evaluate_tune(
     from airgen.evaluation import parse_measures, read_run
     from airgen.evaluation.experiment import results_folder
     from airgen.evaluation.tune import tune
-    from airgen.quality.audit.systems_of import find_runs
+    from airgen.quality.audit.system_audit import find_runs
 
     if split == "test":
         raise UsageError("weights that test labels chose would make every test score too good: tune on dev labels")

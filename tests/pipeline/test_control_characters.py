@@ -23,7 +23,7 @@ from airgen.pipeline.progress import Display
 from airgen.pipeline.run import result_lines, result_values, run_job
 from airgen.publishing.leaderboard import write_leaderboard
 from airgen.publishing.scores import DatasetScore, SystemScore
-from airgen.quality.audit.label_audit import draw_sample
+from airgen.quality.audit.label_audit import draw_labels
 from airgen.text.display import csv_text, html_text, json_text, md, plain_text, terminal_lines, terminal_table, visible
 
 EVIL = "\x1b[2J\x1b]0;title\x07\u202egnp.exe\u2066x\u2069\x00\x08\x7f\x85\x9b31m\x9d0;t\x9c\rbees"
@@ -113,7 +113,7 @@ def test_a_whole_job_of_a_poisoning_model(
     for options in ([], ["--json"]):
         for words in ([], ["--queries"], [listed.split()[0]]):
             assert_clean(call("show", job.path, *words, *arguments[1:], *options))
-    draw_sample(job, 20, poisoned / "audit")
+    draw_labels(job, 20, poisoned / "audit")
     assert_clean_files(poisoned / "audit")
     capsys.readouterr()
     print("\n".join(result_lines(result)))

@@ -12,7 +12,7 @@ from command_line import call
 from airgen.dataset.verify import verify
 from airgen.errors import DatasetError, StoreError
 from airgen.pipeline import Job, RunResult
-from airgen.quality.audit.label_audit import decided_items, score_answers
+from airgen.quality.audit.label_audit import decided_items, score_labels
 from airgen.quality.audit.sample import load_sample
 
 Run = Callable[..., RunResult]
@@ -59,4 +59,4 @@ def test_answers_to_decisions_that_changed_are_refused(run: Run, folder: Path) -
     (folder / "answers.json").write_text(json.dumps({"key": key, "answers": {"1": 3}}), encoding="utf-8")
     run("runs", {"top_k: 30}": "top_k: 30}\n  judge: {relevant_from: 1}"})
     with pytest.raises(DatasetError, match="decided otherwise since the sample was drawn"):
-        score_answers(Job(folder / "job.yaml", folder / "runs"), [folder / "answers.json"], audit)
+        score_labels(Job(folder / "job.yaml", folder / "runs"), [folder / "answers.json"], audit)

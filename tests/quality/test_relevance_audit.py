@@ -14,7 +14,7 @@ from airgen.kept import plain
 from airgen.llms.base import Request
 from airgen.pipeline import Job
 from airgen.pipeline.control.votes import WAY
-from airgen.quality.audit.relevance_audit import (
+from airgen.quality.audit.label_audit import (
     BOTH,
     NEITHER,
     WIDER,

@@ -11,8 +11,15 @@ import pytest
 from command_line import call
 
 from airgen.errors import DatasetError, UsageError
-from airgen.quality.audit.system_audit import audit_text, draw_systems, load_system_sample, score_systems
-from airgen.quality.audit.systems_of import families_of, find_runs, share_models
+from airgen.quality.audit.system_audit import (
+    audit_text,
+    draw_systems,
+    families_of,
+    find_runs,
+    load_system_sample,
+    score_systems,
+    share_models,
+)
 
 QUERIES, DOCUMENTS = 30, 12
 """Documents d0 to d3 of a query are relevant. `good` ranks them first, `bad` last, `same` as `good`."""
@@ -184,10 +191,10 @@ def test_systems_that_share_a_model_with_the_labels(world: Path, monkeypatch: py
     assert share_models(world / "little", home, ["good", "bad", "same"]) == []  # no manifest
     from types import SimpleNamespace
 
-    from airgen.quality.audit import systems_of
+    from airgen.quality.audit import system_audit
 
     known = SimpleNamespace(provenance=[SimpleNamespace(role="recall", model="minilm")])
-    monkeypatch.setattr(systems_of, "load_manifest", lambda path: known)
+    monkeypatch.setattr(system_audit, "load_manifest", lambda path: known)
     assert share_models(world / "little", home, ["good", "bad", "same"]) == ["good", "same"]  # a hybrid of it, too
 
 

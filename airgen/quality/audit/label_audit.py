@@ -1,36 +1,60 @@
-"""The audit of the labels of a job, or of a dataset without its job, of which only the labels are known.
+"""Are the labels right, and does `relevance: answer` or `subject` fit? People answer, and the answers say.
 
-runs/NAME/audit/
+runs/NAME/audit/, runs/NAME/audit-relevance/
     audit.html      for people: works without a server, saves audit-answers.json
     audit.csv       the same for a spreadsheet
-    sample.json     the sample with the judge's answers, for scoring; people who answer should not open it
+    sample.json     the sample with what the judge or the votes say; people who answer should not open it
+    result.json     what the answers say, for programs
+
+The labels are those of a job, or of a dataset without its job, of which only the labels are known. About the word of
+relevance ten queries are asked with five passages each besides the source: mostly passages that only `subject` calls
+relevant, for on these the words differ. Queries that `answer` drops are asked about only where there are too few
+others.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import math
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from airgen.dataset.beir import BeirDataset
+from airgen.dataset.files import whole_file
 from airgen.dataset.manifest import load_manifest
 from airgen.dataset.write import seal
-from airgen.errors import DatasetError
+from airgen.errors import DatasetError, SettingsError, UsageError, disk_error
 from airgen.kept import write_json
+from airgen.keys import text_key
+from airgen.paths import data_dir
 from airgen.pipeline.control.set_stage import Pool
+from airgen.pipeline.control.votes import WAY, first, least_share, voted
 from airgen.pipeline.job import Job
+from airgen.pipeline.stage import Lineage
 from airgen.quality.audit.page import write_sample
 from airgen.quality.audit.sample import (
     LABELLED,
+    Answers,
     AuditItem,
     AuditResult,
     AuditSample,
+    Proportion,
     draw,
     load_sample,
+    middle_levels,
     read_answers,
     score,
+    weighted_share,
 )
-from airgen.records import Decision
+from airgen.records import Decision, Prelabel
+from airgen.settings import RELEVANCE, Pipeline
+from airgen.settings.base import parse_yaml
+from airgen.store import Store
+from airgen.study import Table, columns
+from airgen.text.display import figure
 
 
 def labelled_items(dataset: BeirDataset, split: str) -> list[AuditItem]:
@@ -45,36 +69,6 @@ def labelled_items(dataset: BeirDataset, split: str) -> list[AuditItem]:
         for passage, label in of_query.items()
         if query in queries and passage in texts
     ]
-
-
-def draw_from_labels(home: Path, split: str, count: int, out: Path, seed: int = 0) -> AuditSample:
-    """Draw a sample of a dataset's labels, and write page, table and sample to `out`. An older sample is replaced."""
-    dataset = BeirDataset.open(home)
-    relevant_from = int(str(dataset.info.get("relevant_from") or 2))
-    items = labelled_items(dataset, split)
-    if not items:
-        raise DatasetError(f"{home}: no label of {split} has both its texts here: the labels are of another dataset")
-    sample = draw(items, count, dataset=f"{dataset.name} {split}", relevant_from=relevant_from, seed=seed)
-    write_sample(sample, out)
-    return sample
-
-
-def score_labels(home: Path, split: str, answers: Sequence[Path], folder: Path) -> AuditResult:
-    """Score the answers to the sample in `folder`; the result is also in its `result.json`.
-
-    Raises DatasetError if labels have changed since the sample was drawn.
-    """
-    sample = load_sample(folder / "sample.json")
-    result = score(sample, [read_answers(path, sample) for path in answers])
-    labels = BeirDataset.open(home).qrels(split).labels
-    changed = sum((labels.get(one.query, {}).get(one.document, -1) > 0) != one.relevant for one in sample.items)
-    if changed:
-        raise DatasetError(
-            f"{folder}: {changed} of {len(sample.items)} labels are others in {home}: the sample is of another dataset "
-            "or version, so draw one of this with `airgen audit sample`"
-        )
-    write_json(folder / "result.json", result)
-    return result
 
 
 _KINDS = {  # decision -> kind of document, and whether it is relevant in the dataset
@@ -108,29 +102,261 @@ def decided_items(job: Job) -> list[AuditItem]:
     return items
 
 
-def draw_sample(job: Job, count: int, out: Path, seed: int = 0) -> AuditSample:
-    """Draw a sample, and write page, table and sample to `out`. An older sample there is replaced."""
-    relevant_from = job.pipeline.control.judge.relevant_from
-    sample = draw(decided_items(job), count, dataset=job.pipeline.name, relevant_from=relevant_from, seed=seed)
+def audited_items(what: Job | Path, split: str = "test") -> list[AuditItem]:
+    """All that can be drawn: the decisions of a job, or the labels of a split of a dataset without its job."""
+    return decided_items(what) if isinstance(what, Job) else labelled_items(BeirDataset.open(what), split)
+
+
+def draw_labels(what: Job | Path, count: int, out: Path, seed: int = 0, split: str = "test") -> AuditSample:
+    """Draw a sample, and write page, table and sample to `out`. An older sample there is replaced.
+
+    Raises DatasetError where there is nothing to draw.
+    """
+    items = audited_items(what, split)
+    if isinstance(what, Job):
+        name, cut = what.pipeline.name, what.pipeline.control.judge.relevant_from
+    else:
+        dataset = BeirDataset.open(what)
+        name, cut = f"{dataset.name} {split}", int(str(dataset.info.get("relevant_from") or 2))
+        if not items:
+            raise DatasetError(
+                f"{what}: no label of {split} has both its texts here: the labels are of another dataset"
+            )
+    sample = draw(items, count, dataset=name, relevant_from=cut, seed=seed)
     write_sample(sample, out)
     return sample
 
 
-def score_answers(job: Job, answers: Sequence[Path], folder: Path) -> AuditResult:
-    """Score the answers to the sample in `folder`, and write the result into the card of the job's dataset.
+def score_labels(what: Job | Path, answers: Sequence[Path], folder: Path, split: str = "test") -> AuditResult:
+    """Score the answers to the sample in `folder`; the result goes into the card of the job's dataset.
 
-    Raises DatasetError if decisions have changed since the sample was drawn.
+    Without a job it is in the folder's `result.json`. Raises DatasetError if labels changed since the sample was drawn.
     """
     sample = load_sample(folder / "sample.json")
     result = score(sample, [read_answers(path, sample) for path in answers])
-    now = {(item.query, item.document): (item.kind, item.level) for item in decided_items(job)}
-    changed = sum(now.get((item.query, item.document)) != (item.kind, item.level) for item in sample.items)
+    now = {(one.query, one.document): (one.kind, one.level, one.relevant) for one in audited_items(what, split)}
+    changed = sum(now.get((one.query, one.document)) != (one.kind, one.level, one.relevant) for one in sample.items)
+    if changed:
+        why = (
+            "pairs were decided otherwise since the sample was drawn: draw another sample"
+            if isinstance(what, Job)
+            else f"labels are others in {what}: the sample is of another dataset or version, so draw one of this"
+        )
+        raise DatasetError(f"{folder}: {changed} of {len(sample.items)} {why} with `airgen audit sample`")
+    if isinstance(what, Job):
+        manifest = load_manifest(what.dataset)
+        files = {name: entry for name, entry in manifest.files.items() if name not in ("README.md", "croissant.json")}
+        seal(what.dataset, dataclasses.replace(manifest, files=files, audit=result.as_card()))
+    else:
+        write_json(folder / "result.json", result)
+    return result
+
+
+QUERIES, PASSAGES = 10, 5
+
+_Found = tuple[Lineage, dict[str, str]]  # a query, and the kinds of its passages
+
+BOTH, WIDER, NEITHER = "relevant by both words", "relevant by subject alone", "relevant by neither word"
+_LABELLED = {"answer": (BOTH,), "subject": (BOTH, WIDER)}
+_ASKED = {WIDER: 3, BOTH: 1, NEITHER: 1}  # of five passages; where one kind has too few, the next ones fill up
+
+_ONE_SIDED = 1.644854  # 95 %
+
+_QUESTION = "If you had asked this, should a search find this document?"
+_NOTE = (
+    "You decide what is relevant here: only a document that answers the query, or also one about its subject. Judge "
+    "all documents by the same rule."
+)
+
+
+@dataclass(frozen=True)
+class RelevanceAudit:
+    """What people's answers say of the two words.
+
+    word: the one that fits, None if the answers do not tell. differ: the share of relevant passages among those that
+    only `subject` calls relevant, with a 90 % interval; above `cut` it speaks for `subject`, for then these passages
+    raise the F1 of the labels (among what either word calls relevant, with the sources). figures: of each word's
+    labels precision, recall and agreement with people, among the recalled passages of the asked queries besides their
+    sources; passages are weighted by how they were drawn. unanswered: passages without a level, which count nowhere.
+    """
+
+    word: str | None
+    now: str
+    differ: Proportion
+    cut: float
+    figures: Mapping[str, Mapping[str, Proportion]]
+    queries: int
+    people: int
+    unanswered: int
+
+    def as_text(self) -> str:
+        """For a terminal."""
+        names = ("precision", "recall", "agreement")
+        rows = [[name, *(_shown(of[name]) for of in self.figures.values())] for name in names]
+        verdict = {
+            "answer": f"`answer` fits: less than {self.cut:.2f}",
+            "subject": f"`subject` fits: more than {self.cut:.2f}",
+            None: f"the answers do not tell: it may be more or less than {self.cut:.2f}",
+        }[self.word]
+        return (
+            f"{self.queries} queries; {self.unanswered} passages without an answer count nowhere\n"
+            f"{Table(rows, columns('besides the source', *self.figures)).text()}\n"
+            f"of the passages that only `subject` calls relevant people confirm {_shown(self.differ)} (90 %), by "
+            f"{self.differ.count} answers\n{verdict}; the pipeline says {self.now}"
+        )
+
+
+def kinds(prelabels: Sequence[Prelabel], sources: Collection[str]) -> dict[str, str]:
+    """By which word's cut each recalled passage of a query is relevant, without its sources; empty if it has no cut."""
+    narrow = least_share("answer", len(prelabels))
+    return {
+        id_: BOTH if share >= narrow else WIDER if share >= WAY["subject"] else NEITHER
+        for id_, share in voted(prelabels, sources).items()
+        if id_ not in sources
+    }
+
+
+def pick(query: str, found: Mapping[str, str], seed: int = 0) -> list[str]:
+    """The passages to ask about, of all passages with their kinds, in an order that does not show the kind."""
+    places = {id_: text_key(f"relevance\x1f{seed}\x1f{query}\x1f{id_}") for id_ in found}
+    of = {kind: sorted((id_ for id_ in found if found[id_] == kind), key=places.__getitem__) for kind in _ASKED}
+    chosen = [id_ for kind, count in _ASKED.items() for id_ in of[kind][:count]]
+    rest = [id_ for kind, count in _ASKED.items() for id_ in of[kind][count:]]
+    return sorted([*chosen, *rest[: PASSAGES - len(chosen)]], key=lambda id_: text_key(f"order\x1f{places[id_]}"))
+
+
+def population(query: str, kind: str) -> str:
+    """The name under which a sample has the number of a query's passages of a kind."""
+    return f"{query}: {kind}"
+
+
+def draw_relevance(job: Job, out: Path, queries: int = QUERIES, seed: int = 0) -> AuditSample:
+    """Draw the queries and passages, and write page, table and sample to `out`. An older sample there is replaced.
+
+    Raises DatasetError for a job whose labels are no votes, or that is not finished; StoreError if it was never run.
+    """
+    kept, others = list[_Found](), list[_Found]()
+    with job.open_store(read_only=True) as store:
+        for found, stays in _voted(job, store, seed):
+            (kept if stays else others).append(found)
+            if len(kept) == queries:
+                break
+        asked = [*kept, *others][:queries]
+        chosen = [(*found, id_) for found in asked for id_ in pick(found[0].final.key, found[1], seed)]
+        texts = Pool.of(store, job.plan(store), job.accepted(store)).rows({id_ for _, _, id_ in chosen})
+    if not chosen:
+        raise DatasetError(f"{job.path}: the re-rankers find no query's source: there is nothing to ask about")
+    ids, labelled = job.ids, _LABELLED[job.pipeline.relevance]
+    items = tuple(
+        AuditItem(ids.query(lineage), ids.document(id_), kind_of[id_], None, kind_of[id_] in labelled,
+                  lineage.final.text, *texts[id_])
+        for lineage, kind_of, id_ in chosen
+    )  # fmt: skip
+    counts = Counter(population(ids.query(lineage), kind) for lineage, kind_of in asked for kind in kind_of.values())
+    relevant_from = job.pipeline.control.judge.relevant_from
+    sample = AuditSample(f"{job.pipeline.name} (what is relevant)", relevant_from, items, counts)
+    write_sample(sample, out, note=_NOTE, question=_QUESTION)
+    return sample
+
+
+def score_relevance(job: Job, answers: Sequence[Path], folder: Path) -> RelevanceAudit:
+    """Score the answers to the sample in `folder`; the result is also in its `result.json`.
+
+    Raises DatasetError for answers to another sample, or where the votes are others since it was drawn.
+    """
+    sample = load_sample(folder / "sample.json", "airgen audit relevance")
+    people, ids = [read_answers(path, sample) for path in answers], job.ids
+    with job.open_store(read_only=True) as store:
+        voted_now = _voted(job, store, among={item.query for item in sample.items})
+        now = {(ids.query(one), ids.document(id_)): kind for (one, of), _ in voted_now for id_, kind in of.items()}
+    changed = sum(now.get((item.query, item.document)) != item.kind for item in sample.items)
     if changed:
         raise DatasetError(
-            f"{folder}: {changed} of {len(sample.items)} pairs were decided otherwise since the sample was drawn: "
-            "draw another sample with `airgen audit sample`"
+            f"{folder}: the votes on {changed} of {len(sample.items)} passages are others than when the sample was "
+            "drawn: draw another one with `airgen audit relevance`"
         )
-    manifest = load_manifest(job.dataset)
-    files = {name: entry for name, entry in manifest.files.items() if name not in ("README.md", "croissant.json")}
-    seal(job.dataset, dataclasses.replace(manifest, files=files, audit=result.as_card()))
+    result = say(sample, people, job.pipeline.relevance)
+    write_json(folder / "result.json", result)
     return result
+
+
+def say(sample: AuditSample, people: Sequence[Answers], now: str = "answer") -> RelevanceAudit:
+    """What the answers say of both words. A passage with several answers gets the lower median of their levels.
+
+    Intervals are Wilson's for Kish's effective number of passages. Raises DatasetError if nobody answered.
+    """
+    levels = {sample.items[number - 1]: level for number, level in middle_levels(people).items()}
+    asked = Counter(population(one.query, one.kind) for one in levels)
+    rows = []  # kind, whether people find it relevant, weight
+    for one, level in levels.items():
+        name = population(one.query, one.kind)
+        rows.append((one.kind, level >= sample.relevant_from, sample.populations.get(name, 0) / asked[name]))
+    figures = {
+        word: {
+            "precision": weighted_share([(good, weight) for kind, good, weight in rows if kind in labelled]),
+            "recall": weighted_share([(kind in labelled, weight) for kind, good, weight in rows if good]),
+            "agreement": weighted_share([(good == (kind in labelled), weight) for kind, good, weight in rows]),
+        }
+        for word, labelled in _LABELLED.items()
+    }
+    differ = weighted_share([(good, weight) for kind, good, weight in rows if kind == WIDER], _ONE_SIDED)
+    queries = len({one.query for one in levels})  # as many sources, which are relevant by both words
+    labelled = queries + math.fsum(weight for kind, _, weight in rows if kind == BOTH)
+    right = queries + math.fsum(weight for kind, good, weight in rows if kind == BOTH and good)
+    wider = math.fsum(weight for kind, good, weight in rows if kind == WIDER and good)
+    cut = right / (labelled + right + wider)  # half of the F1 of `answer`: what is more probable raises it
+    word = "subject" if differ.low > cut else "answer" if differ.high < cut else None
+    return RelevanceAudit(word, now, differ, cut, figures, queries, len(people), len(sample.items) - len(levels))
+
+
+def _shown(one: Proportion) -> str:
+    return f"{figure(one.share, '.2f')} ({one.low:.2f}–{one.high:.2f})"
+
+
+def set_relevance(path: Path, word: str) -> None:
+    """Write the word into a pipeline's YAML; all else in the file stays, but for the comment that `airgen init` writes.
+
+    Raises UsageError for a pipeline that is no file of the user's own, SettingsError for a file that cannot be changed.
+    """
+    if not path.is_file() or path.resolve().parent == data_dir("pipelines").resolve():
+        raise UsageError(f"{path}: is no pipeline file of your own: copy it, and write relevance: {word} there")
+    try:
+        text = path.read_bytes().decode()
+        changed, found = re.subn(r"""(?m)^(relevance:[ \t]*)["']?(?:answer|subject)\b["']?""", rf"\g<1>{word}", text)
+        if not found:
+            changed = re.sub(r"(?m)^task:[^\r\n]*(\r?\n)", rf"\g<0>relevance: {word}\1", text, count=1)
+        for other in RELEVANCE:
+            about = "relevant: {} (or {})"
+            changed = changed.replace(about.format(RELEVANCE[other], word), about.format(RELEVANCE[word], other))
+        if parse_yaml(changed, Pipeline, str(path), path.resolve().parent).relevance != word:
+            raise SettingsError([f"{path}: `relevance` stands in no line of its own: write relevance: {word} yourself"])
+        with whole_file(path) as fresh:
+            fresh.write_bytes(changed.encode())
+    except OSError as error:
+        raise disk_error(error) from error
+
+
+def _voted(
+    job: Job, store: Store, seed: int = 0, among: Collection[str] | None = None
+) -> Iterator[tuple[_Found, bool]]:
+    """The queries in drawn order with the kinds of their passages, and whether `answer` keeps them. among: their ids.
+
+    Generated negatives are left out. Raises DatasetError for a job that is not finished, or whose labels are no votes.
+    """
+    pipeline, accepted, plan, ids = job.pipeline, job.accepted(store), job.plan(store), job.ids
+    if pipeline.control.judge.members:
+        raise DatasetError(f"{job.path}: an LLM judges here, not votes: `airgen audit sample` checks its labels")
+    if pipeline.queries is not None:
+        raise DatasetError(f"{job.path}: the queries are your own, and `relevance` does not change the votes on them")
+    if "decision" not in plan:
+        raise DatasetError(f"{job.path}: the job is not finished: run it to its end first with `airgen run {job.path}`")
+    made = {one.id for lineage in accepted.lineages for one in lineage.hard_negatives}
+    for lineage in sorted(accepted.lineages, key=lambda one: text_key(f"relevance\x1f{seed}\x1f{one.final.key}")):
+        if among is not None and ids.query(lineage) not in among:
+            continue
+        stages = [f"prelabel:{place}" for place in range(len(pipeline.control.rerankers))]
+        rows = [row for stage in stages for row in store.made(Prelabel, plan[stage], [lineage.final.key])]
+        sources = [one.id for one in lineage.sources]
+        whole = kinds(rows, sources) if len(rows) == len(stages) else {}  # else it came after the last finished run
+        if found := {id_: kind for id_, kind in whole.items() if id_ not in made}:
+            yield (lineage, found), first(rows, sources)

@@ -16,12 +16,12 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from airgen.errors import DatasetError
-from airgen.kept import DAMAGE, read_kept
+from airgen.kept import DAMAGE, plain, read_kept
 from airgen.keys import content_key, text_key
 from airgen.text.display import csv_text, json_text
 
@@ -146,8 +146,7 @@ def draw(items: Sequence[AuditItem], count: int, *, dataset: str, relevant_from:
 
 def sample_json(sample: AuditSample) -> str:
     """The file that `load_sample` reads. It has the decisions and no texts."""
-    items = [replace(item, query_text="", title="", text="") for item in sample.items]
-    value = asdict(replace(sample, items=tuple(items), populations=dict(sample.populations)))
+    value = plain(sample)
     for item in value["items"]:
         del item["query_text"], item["title"], item["text"]
     return json_text({"key": sample.key, **value}, indent=1) + "\n"
@@ -168,12 +167,10 @@ class Asked(Protocol):
     """What answers belong to: the id of a sample, and what people were shown, in this order."""
 
     @property
-    def key(self) -> str:
-        """The id."""
+    def key(self) -> str: ...
 
     @property
-    def items(self) -> Sequence[object]:
-        """What people were shown."""
+    def items(self) -> Sequence[object]: ...
 
 
 def read_answers(path: Path, sample: Asked) -> dict[int, int | None]:
@@ -206,9 +203,9 @@ def read_answers(path: Path, sample: Asked) -> dict[int, int | None]:
     return found
 
 
-def wilson(agreed: int, count: int, z: float = 1.959964) -> Proportion:
+def wilson(agreed: int, count: int) -> Proportion:
     """A share with Wilson's 95 % score interval, which is right for few pairs and for shares near 1 (Wilson, 1927)."""
-    return weighted_wilson(agreed, count, agreed / count if count else math.nan, count, z)
+    return weighted_wilson(agreed, count, agreed / count if count else math.nan, count)
 
 
 def weighted_wilson(agreed: int, count: int, share: float, effective: float, z: float = 1.959964) -> Proportion:
@@ -233,13 +230,10 @@ def score(sample: AuditSample, people: Sequence[Answers]) -> AuditResult:
 
     Raises DatasetError if there is no answer at all.
     """
-    levels = _given(people)
-    cut = sample.relevant_from
-    right: list[tuple[AuditItem, bool, bool]] = []
-    for number, given in sorted(levels.items()):
-        item, level = sample.items[number - 1], _middle(given)
-        right.append((item, (level >= cut) == item.relevant, level == item.level))
-    twice = [{level >= cut for level in given} for given in levels.values() if len(given) > 1]
+    given, levels, cut = _given(people), middle_levels(people), sample.relevant_from
+    items = {number: sample.items[number - 1] for number in levels}
+    right = [(item, (levels[n] >= cut) == item.relevant, levels[n] == item.level) for n, item in items.items()]
+    twice = [{level >= cut for level in of} for of in given.values() if len(of) > 1]
     judged = [same for item, _, same in right if item.level is not None]
     answered = Counter(item.stratum for item, _, _ in right)
 
@@ -259,7 +253,7 @@ def score(sample: AuditSample, people: Sequence[Answers]) -> AuditResult:
 
 def middle_levels(people: Sequence[Answers]) -> dict[int, int]:
     """The lower median of the levels of each pair that has one, by number. Raises DatasetError if there is none."""
-    return {number: _middle(given) for number, given in sorted(_given(people).items())}
+    return {number: sorted(of)[(len(of) - 1) // 2] for number, of in sorted(_given(people).items())}
 
 
 def _given(people: Sequence[Answers]) -> dict[int, list[int]]:
@@ -271,7 +265,3 @@ def _given(people: Sequence[Answers]) -> dict[int, list[int]]:
     if not levels:
         raise DatasetError("nobody answered: the audit has no answer")
     return levels
-
-
-def _middle(given: Sequence[int]) -> int:
-    return sorted(given)[(len(given) - 1) // 2]

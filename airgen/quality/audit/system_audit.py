@@ -4,15 +4,13 @@ results/NAME/SPLIT/audit/          the folder of one comparison
     audit.html      for people: does not say which system found the document; saves audit-answers.json
     sample.json     every pair in drawn order, with the judge's probability; people who answer should not open it
     result.json     what the answers say, for programs and for the report
-
-What `airgen audit compare` prints of people's answers.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -23,15 +21,18 @@ from numpy.typing import NDArray
 
 from airgen.dataset.beir import BeirDataset, read_qrels
 from airgen.dataset.files import write_text
+from airgen.dataset.manifest import load_manifest
 from airgen.errors import DatasetError, UsageError
+from airgen.evaluation.result import Paths
 from airgen.evaluation.run import read_run
-from airgen.kept import FORMAT, plain, read_json, read_kept, write_json
+from airgen.kept import DAMAGE, FORMAT, plain, read_json, read_kept, write_json
 from airgen.keys import content_key
 from airgen.quality.audit.decision import CorrectedSystem, Favour, PairDecision, corrected, decide, favours
 from airgen.quality.audit.difference import BATCH, Pairs, draw_order, estimate, looks, rank_weights
 from airgen.quality.audit.page import question_page
 from airgen.quality.audit.sample import AuditItem, read_answers
 from airgen.quality.judge.figures import kappa
+from airgen.registry import REGISTRY, closest
 from airgen.study import Column, P, Table
 from airgen.text.display import figure
 
@@ -188,7 +189,7 @@ def _probabilities(dataset: BeirDataset, split: str, judge: Path | None) -> dict
 
 def load_system_sample(path: Path) -> SystemSample:
     """The sample that was drawn. Raises DatasetError if the file is missing or is not a sample of systems."""
-    advice = "draw one with `airgen audit compare` without --answers"
+    advice = "draw one with `airgen audit systems` without --answers"
     sample = read_kept(SystemSample, path, "sample of airgen audit systems", advice)
     try:
         if read_json(path).get("key") != sample.key or any(
@@ -235,10 +236,8 @@ def score_systems(
         unclear = np.isnan(counted)
         found = estimate(frame, order, np.where(unclear, frame.probability[: len(counted)], counted))
         ranking = corrected(names, found, judge)
-        groups: dict[str, Sequence[str]] = {}
-        for name in names:
-            groups.setdefault(sample.families.get(name, ""), [])
-        groups = {family: [n for n in names if sample.families.get(n) == family] for family in groups if family}
+        families = dict.fromkeys(filter(None, map(sample.families.get, names)))
+        groups = {family: [name for name in names if sample.families.get(name) == family] for family in families}
         favoured = favours(names, {**groups, **(models or {})}, found)
     same = [
         (one[at] >= sample.relevant_from, other[at] >= sample.relevant_from)
@@ -268,6 +267,80 @@ def _labels(sample: SystemSample, people: Sequence[Mapping[int, int | None]]) ->
         levels = [level for one in people if (level := one.get(number)) is not None]
         labels.append(float(np.mean([level >= sample.relevant_from for level in levels])) if levels else math.nan)
     return np.array(labels), len(answered) - len(labels)
+
+
+_RUN = ".run.gz"
+
+
+def find_runs(results: Path, wanted: Sequence[str]) -> dict[str, Path]:
+    """{system: run file}. `wanted` are names of the results or run files; all of the results if it is empty.
+
+    Raises UsageError for a system that is not there.
+    """
+    known = {path.name.removesuffix(_RUN): path for path in sorted(results.glob(f"*{_RUN}"))}
+    if not wanted:
+        if len(known) < 2:
+            raise UsageError(f"{results}: {len(known)} systems: evaluate two with `airgen evaluate`, or name run files")
+        return known
+    found: dict[str, Path] = {}
+    for name in wanted:
+        path = Path(name)
+        if name not in known and not path.is_file():
+            raise UsageError(f"{name!r} is neither a system of {results} nor a run file{closest(name, list(known))}")
+        key = name if name in known else path.name.removesuffix(".gz").removesuffix(".run").removesuffix(".trec")
+        if key in found:
+            raise UsageError(f"two systems are named {key!r}: rename a run file")
+        found[key] = known.get(name, path)
+    return found
+
+
+def families_of(results: Path, names: Collection[str]) -> dict[str, str]:
+    """{system: family}: lexical, dense, sparse, late, or hybrid for a system that builds on others.
+
+    A system that has no result here, such as a run file, has no family.
+    """
+    found = {}
+    for name in names:
+        kind = str(_result(results, name).get("kind") or "")
+        module = REGISTRY["retriever"].get(kind, "").partition("airgen.retrievers.")[2]
+        family = "hybrid" if kind in ("fuse", "rerank") else module.split(".")[0]
+        if family and family != "http":
+            found[name] = family
+    return found
+
+
+def share_models(dataset: Path, results: Path, names: Collection[str]) -> list[str]:
+    """The systems that share a model, or a kind such as bm25, with those that made the dataset's labels."""
+    try:
+        used = {use.model for use in load_manifest(dataset).provenance if use.role not in ("generation", "generator")}
+    except DatasetError:  # a collection without a manifest says nothing of how its labels came about
+        return []
+    return [name for name in names if used & _parts(results, name, frozenset())]
+
+
+def _parts(results: Path, name: str, seen: frozenset[str]) -> set[str]:
+    """The kinds and models of a system and of those that it builds on."""
+    result = _result(results, name)
+    words = {str(result.get("kind")), *_words(result.get("settings"))}
+    return words.union(*(_parts(results, word, seen | {name}) for word in words - seen - {name}))
+
+
+def _words(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for part in value.values():
+            yield from _words(part)
+    elif isinstance(value, list):
+        for part in value:
+            yield from _words(part)
+
+
+def _result(results: Path, name: str) -> dict[str, Any]:
+    try:
+        return read_json(Paths.of(results, name).json)
+    except DAMAGE:
+        return {}
 
 
 _LONGEST = 20  # decisions that are printed one by one
