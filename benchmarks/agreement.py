@@ -30,7 +30,7 @@ from airgen.evaluation.result import Paths
 from airgen.evaluation.run import Run, read_run, run_from_dict
 from airgen.evaluation.systems import SystemSettings, load_systems, models_of
 from airgen.quality.agreement.rankings import Side
-from airgen.quality.judge.assess import fit, predict
+from airgen.quality.judge.figures import fit, predict
 from airgen.text.display import markdown_table, md
 
 VOTERS = ("bm25", "dirichlet", "rm3", "lsa-100", "bm25-4grams", "minilm", "minilm-maxsim", "splade-tiny")

@@ -40,7 +40,7 @@ from airgen.quality.audit.difference import (
     rank_weights,
     spent,
 )
-from airgen.quality.judge.assess import fit, predict
+from airgen.quality.judge.figures import fit, predict
 from airgen.text.display import markdown_table
 
 DEPTH, COUPLES, SAMPLES, ANSWERS = 10, 40, 3, (50, 100, 200)

@@ -12,17 +12,21 @@ from hypothesis import strategies as st
 
 from airgen.errors import UsageError
 from airgen.kept import plain
-from airgen.quality.judge.assess import Opinion, assess, assessments_table, fit, predict
 from airgen.quality.judge.figures import (
     CalibrationPair,
+    Opinion,
+    assess,
+    assessments_table,
     auc,
     best_threshold,
     cross_decided,
     expected_calibration_error,
+    fit,
     halves,
     interval,
     kappa,
     noise_floor,
+    predict,
     select_pairs,
 )
 from airgen.study import body
@@ -134,8 +138,6 @@ def test_the_best_threshold_is_that_of_every_cut_tried(rows: list[tuple[int, boo
     values = np.unique(scores)
     cuts = [values[0], *((values[1:] + values[:-1]) / 2)]
     assert kappa(scores >= found, relevant) == pytest.approx(max(kappa(scores >= cut, relevant) for cut in cuts))
-    weighed = [np.array([row[place] for row in rows], float) for place in (0, 2)]
-    assert best_threshold(weighed[0], np.array([row[1] for row in rows]), weighed[1]) == found
 
 
 def test_intervals_resample_queries_and_not_pairs() -> None:

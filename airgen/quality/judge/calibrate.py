@@ -32,8 +32,15 @@ from airgen.pipeline.progress import Display
 from airgen.pipeline.stage import Problem, Tools
 from airgen.pipeline.stages import Flow
 from airgen.prompts import PromptSet
-from airgen.quality.judge.assess import Assessment, Opinion, assess, assessments_table
-from airgen.quality.judge.figures import CalibrationPair, every_pair, select_pairs
+from airgen.quality.judge.figures import (
+    Assessment,
+    CalibrationPair,
+    Opinion,
+    assess,
+    assessments_table,
+    every_pair,
+    select_pairs,
+)
 from airgen.records import Prelabel, Recall
 from airgen.retrievers import load_retriever
 from airgen.settings import ControlSettings, JudgeSettings, Pipeline
@@ -60,11 +67,6 @@ class Selection:
     seed: int = 0
     language: str = "en"
     source: bool = False
-
-    @property
-    def rules(self) -> dict[str, Any]:
-        """For `select_pairs`."""
-        return {"relevant_from": self.label_from, "ignore": self.ignore, "seed": self.seed}
 
     def source_of(self, query: str, labels: Mapping[str, float]) -> list[str]:
         """The source of a query, by these labels of its passages; empty where none is relevant."""
@@ -117,7 +119,10 @@ def gather(
             both = [*recalls[key].ids[:depth], *(corpus.ids[at] for at in hits.positions[place] if at >= 0)]
             recalled = set(pools[key])
             pools[key] = [id_ for id_ in dict.fromkeys(both) if id_ in recalled]
-        pairs = select_pairs(task.qrels.labels, pools, selection.count, **selection.rules)
+        pairs = select_pairs(
+            task.qrels.labels, pools, selection.count, relevant_from=selection.label_from, ignore=selection.ignore,
+            seed=selection.seed,
+        )  # fmt: skip
     if not pairs:
         raise DatasetError(
             f"{folder}: the top {depth} of BM25 and the recall model hold no relevant passage, or only relevant ones: "
@@ -160,10 +165,9 @@ class Calibration:
     tables: Mapping[str, list[Assessment]]
     refusals: Mapping[str, int] = field(default_factory=dict)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> Any:
         """Plain values for JSON."""
-        found: dict[str, Any] = plain(vars(self), 6)
-        return found
+        return plain(vars(self), 6)
 
     def as_markdown(self) -> str:
         """The report."""
@@ -227,8 +231,9 @@ def calibrate(
         else:
             verdicts = _ask(store, replace(trial, pipeline=pipeline), found, display)
             result = _llm(judge, pipeline, found, verdicts)
-    for suffix, text in ((".md", result.as_markdown()), (".json", json_text(result.as_dict(), indent=1) + "\n")):
-        write_text(work / f"{_file_name(judge)}{suffix}", text)
+    name = "".join(char if char.isalnum() or char in "-_" else "-" for char in judge.removesuffix(".json"))
+    write_text(work / f"{name}.md", result.as_markdown())
+    write_text(work / f"{name}.json", json_text(result.as_dict(), indent=1) + "\n")
     return result
 
 
@@ -269,13 +274,14 @@ def _cut(text: str, words: int | None) -> str:
 
 
 def _llm(judge: str, pipeline: Pipeline, found: Sequence[Evidence], verdicts: Verdicts) -> Calibration:
-    table = []
-    for one in found:
-        own = [verdicts[one.name, pair.query, pair.id] for pair in one.pairs]
-        table.append(assess(one.name, one.pairs, [_opinion(verdict) for verdict in own]))
+    table = [
+        assess(one.name, one.pairs, [_opinion(verdicts[one.name, pair.query, pair.id]) for pair in one.pairs])
+        for one in found
+    ]
     models = ", ".join((member.llm or pipeline.llm).model for member in pipeline.control.judge.members)
     about = f"The prompt {judge_name(pipeline)}, answered by {models}."
-    return Calibration(judge, about, {"By the LLM": table}, _refusals(verdicts))
+    refused = Counter(one.reason for one in verdicts.values() if isinstance(one, Problem))
+    return Calibration(judge, about, {"By the LLM": table}, dict(refused.most_common()))
 
 
 def _opinion(verdict: Verdict | Problem) -> Opinion | None:
@@ -285,16 +291,9 @@ def _opinion(verdict: Verdict | Problem) -> Opinion | None:
     return Opinion(score, verdict.level, verdict.probability)
 
 
-def _refusals(verdicts: Verdicts) -> dict[str, int]:
-    return dict(Counter(one.reason for one in verdicts.values() if isinstance(one, Problem)).most_common())
-
-
 def _reranked(one: Evidence) -> Assessment:
-    scores = []
-    for pair in one.pairs:
-        (row,) = one.prelabels[pair.query]
-        scores.append(Opinion(row.scores[row.ids.index(pair.id)]))
-    return assess(one.name, one.pairs, scores)
+    scores = {query: dict(zip(row.ids, row.scores, strict=True)) for query, (row,) in one.prelabels.items()}
+    return assess(one.name, one.pairs, [Opinion(scores[pair.query][pair.id]) for pair in one.pairs])
 
 
 def _voted(one: Evidence, least: float) -> Assessment:
@@ -303,7 +302,3 @@ def _voted(one: Evidence, least: float) -> Assessment:
     shares = [found[pair.query].get(pair.id) for pair in one.pairs]
     opinions = [None if share is None else Opinion(share, 2 if share >= least else 0) for share in shares]
     return assess(one.name, one.pairs, opinions, threshold=least)
-
-
-def _file_name(judge: str) -> str:
-    return "".join(char if char.isalnum() or char in "-_" else "-" for char in judge.removesuffix(".json"))
