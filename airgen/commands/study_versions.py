@@ -35,8 +35,8 @@ def study_compare(
     """
     from airgen.evaluation import load_systems
     from airgen.kept import write_json
-    from airgen.quality.contamination import contamination
-    from airgen.quality.versions import Anchors, compare_versions, contamination_text, versions_text
+    from airgen.quality.contamination import contamination, contamination_text
+    from airgen.quality.versions import Anchors, compare_versions, versions_text
     from airgen.settings.base import find_yaml
 
     anchors, folder = None, Path(out)
@@ -61,8 +61,7 @@ def study_contamination(
 
     Example: airgen study contamination runs/python-reference/dataset --against collections/scifact
     """
-    from airgen.quality.contamination import contamination
-    from airgen.quality.versions import contamination_text
+    from airgen.quality.contamination import contamination, contamination_text
 
     found = contamination(Path(home), paths(against), language=language)
     return Outcome(Rows(found), contamination_text(found))

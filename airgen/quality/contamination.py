@@ -10,7 +10,6 @@ come from MinHash with banding (`airgen.corpus.cleaning.duplicates`) and are con
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,12 +22,15 @@ from airgen.corpus.settings import NearDuplicateSettings
 from airgen.dataset.air_bench import air_bench_files
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError
+from airgen.keys import text_key
 from airgen.publishing.suites import dataset_folders
 from airgen.records import flat_text
 from airgen.sequences import batched
+from airgen.study import Table, columns
 from airgen.text.near_duplicates import THRESHOLD, NearDuplicateIndex, folded_words
 
 _BATCH = 2000
+_EXAMPLES = 3
 _FILES = ("corpus.jsonl", "corpus.jsonl.gz", "queries.jsonl", "queries.jsonl.gz")
 _SETTINGS = NearDuplicateSettings(threshold=THRESHOLD, bands=32, rows=6)  # misses 1 of 10,000 pairs of .8
 
@@ -152,10 +154,9 @@ def _keep(best: dict[int, Match], place: int, match: Match) -> None:
         best[place] = match
 
 
-def _digest(text: str) -> bytes:
-    """The words of a passage, for exact matches. Scripts without spaces need no division into words here."""
-    plain = " ".join(folded_words(text, "xx"))
-    return hashlib.blake2b(plain.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+def words_key(text: str) -> str:
+    """The words of a passage as a hash, for exact matches. Scripts without spaces need no division into words here."""
+    return text_key(" ".join(folded_words(text, "xx")))
 
 
 class _PassageIndex:
@@ -164,11 +165,11 @@ class _PassageIndex:
     def __init__(self, dataset: BeirDataset) -> None:
         self._dataset = dataset
         self._ids: list[str] = []
-        self._exact: dict[bytes, list[int]] = {}
+        self._exact: dict[str, list[int]] = {}
         keys = [np.empty((0, _SETTINGS.bands), np.uint64)]
         for batch in batched(_passages(dataset), _BATCH):
             for identifier, text in batch:
-                self._exact.setdefault(_digest(text), []).append(len(self._ids))
+                self._exact.setdefault(words_key(text), []).append(len(self._ids))
                 self._ids.append(identifier)
             keys.append(_keys([text for _, text in batch]))
         flat = np.concatenate(keys).ravel()
@@ -183,7 +184,7 @@ class _PassageIndex:
         for batch in batched(theirs, _BATCH):
             others += len(batch)
             for other, text in batch:
-                for place in self._exact.get(_digest(text), ()):
+                for place in self._exact.get(words_key(text), ()):
                     _keep(best, place, Match(self._ids[place], other, 1.0, True))
             for row, place in self._near(_keys([text for _, text in batch])):
                 if place not in best:
@@ -192,10 +193,12 @@ class _PassageIndex:
             candidates.pop(place, None)
         if candidates:
             for place, (identifier, text) in enumerate(_passages(self._dataset)):
-                own = _grams(text) if place in candidates else None
-                for other, grams in candidates.get(place, ()):
-                    similarity = _jaccard(own, grams) if own is not None else 0.0
-                    if similarity >= THRESHOLD:
+                if place not in candidates:
+                    continue
+                own = _grams(text)
+                for other, grams in candidates[place]:
+                    both = len(np.intersect1d(own, grams, assume_unique=True))
+                    if (similarity := both / (len(own) + len(grams) - both)) >= THRESHOLD:
                         _keep(best, place, Match(identifier, other, similarity, False))
         return TextMatches(len(self._ids), others, tuple(best[place] for place in sorted(best)))
 
@@ -217,6 +220,15 @@ def _grams(text: str) -> NDArray[np.uint32]:
     return np.unique(shingles([text], _SETTINGS.ngram).hashes)
 
 
-def _jaccard(one: NDArray[np.uint32], two: NDArray[np.uint32]) -> float:
-    both = len(np.intersect1d(one, two, assume_unique=True))
-    return both / (len(one) + len(two) - both)
+def contamination_text(found: Sequence[Contamination]) -> str:
+    """Counts for each collection, and the first matches."""
+    rows, examples = [], []
+    for one in found:
+        counts = [(part.texts, part.exact, part.near) for part in (one.queries, one.passages)]
+        rows.append([one.dataset, one.collection, *(count for part in counts for count in part)])
+        for kind, part in (("query", one.queries), ("passage", one.passages)):
+            for match in part.matches[:_EXAMPLES]:
+                how = "word for word" if match.exact else f"similarity {match.similarity:.2f}"
+                examples.append(f"{one.dataset}: {kind} {match.id} is {match.other} of {one.collection}, {how}")
+    titles = ("dataset", "collection", "queries", "exact", "near", "passages", "exact", "near")
+    return "\n".join([Table(rows, columns(*titles, form=",")).text(), *examples])

@@ -36,7 +36,8 @@ from airgen.pipeline.stages import Flow
 from airgen.prompts import PromptSet
 from airgen.records import prompt_text
 from airgen.settings import load_pipeline
-from airgen.text.display import json_text, terminal_table
+from airgen.study import Column, Table
+from airgen.text.display import json_text
 
 Labels = Mapping[str, Mapping[str, float]]
 Pair = tuple[str, str]
@@ -67,22 +68,22 @@ class Move:
 
 def moves_table(systems: Sequence[Move], measure: str) -> str:
     """For a terminal: every system before and after."""
-
-    def span(pair: tuple[float, float], digits: int = 3) -> str:
-        return f"[{pair[0]:.{digits}f}, {pair[1]:.{digits}f}]"
-
-    head = ["system", f"{measure} before", "95 %", "after", "95 %", "change", "95 %", "rank", "95 %", "after", "95 %",
-            "holes before", "after"]  # fmt: skip
-    rows = [
-        [
-            one.system, f"{one.before:.3f}", span(one.before_interval),
-            f"{one.after:.3f}", span(one.after_interval), f"{one.change:+.3f}", span(one.change_interval),
-            str(one.rank_before), span(one.ranks_before, 0), str(one.rank_after), span(one.ranks_after, 0),
-            f"{one.holes_before:.3f}", f"{one.holes_after:.3f}",
-        ]
-        for one in systems
-    ]  # fmt: skip
-    return terminal_table([head, *rows])
+    shown = [
+        Column("system", lambda one: one.system),
+        Column(f"{measure} before", lambda one: one.before, ".3f"),
+        Column("95 %", lambda one: one.before_interval, ".3f"),
+        Column("after", lambda one: one.after, ".3f"),
+        Column("95 %", lambda one: one.after_interval, ".3f"),
+        Column("change", lambda one: one.change, "+.3f"),
+        Column("95 %", lambda one: one.change_interval, "+.3f"),
+        Column("rank", lambda one: one.rank_before),
+        Column("95 %", lambda one: one.ranks_before),
+        Column("after", lambda one: one.rank_after),
+        Column("95 %", lambda one: one.ranks_after),
+        Column("holes before", lambda one: one.holes_before, ".3f"),
+        Column("after", lambda one: one.holes_after, ".3f"),
+    ]
+    return Table(systems, shown).text()
 
 
 def find_holes(runs: Iterable[Run], qrels: Labels, depth: int) -> list[Pair]:

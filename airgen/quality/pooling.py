@@ -11,7 +11,8 @@ version. Answers and votes are kept in the folder: a second call asks nothing, a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from airgen.dataset.beir import BeirDataset
@@ -32,8 +33,8 @@ from airgen.publishing.scores import load_labels, reasons_to_refuse
 from airgen.publishing.submission import Results, Submission, reasons_of
 from airgen.publishing.withhold import pair_of
 from airgen.quality.holes import Ledger, Move, Pair, fill, find_holes, judge_with, moves, moves_table, write_holes
-from airgen.records import Recall
-from airgen.settings import ControlSettings, Pipeline, load_pipeline
+from airgen.records import Recall, prompt_text
+from airgen.settings import ControlSettings, load_pipeline
 from airgen.store import Store
 
 
@@ -45,7 +46,12 @@ def read_submissions(places: Sequence[Path], labels: PrivateLabels) -> tuple[dic
     """
     found: dict[str, tuple[Path, Run]] = {}
     refused: dict[str, list[str]] = {}
-    for path in _zips(places):
+    zips: list[Path] = []
+    for place in places:
+        zips += (inside := sorted(place.glob("*.zip")) if place.is_dir() else [place])
+        if not inside:
+            raise DatasetError(f"{place}: holds no submissions (*.zip)")
+    for path in zips:
         mine, reasons = _results(path, labels)
         if reasons:
             refused[str(path)] = reasons
@@ -80,87 +86,44 @@ def _results(path: Path, labels: PrivateLabels) -> tuple[list[Results], list[str
     return mine, reasons
 
 
-def _zips(places: Sequence[Path]) -> list[Path]:
-    found: list[Path] = []
-    for place in places:
-        inside = sorted(place.glob("*.zip")) if place.is_dir() else [place]
-        if not inside:
-            raise DatasetError(f"{place}: holds no submissions (*.zip)")
-        found += inside
-    return found
+def voted(
+    task: DatasetSplit, unjudged: list[Pair], control: ControlSettings, folder: Path, out: Path, display: Display
+) -> list[Pair]:
+    """The unjudged pairs that more than half of the re-rankers rank within their thresholds (paper, A.3).
 
-
-@dataclass(frozen=True)
-class SubmittedHits:
-    """What submitted systems found on one split. `unjudged`: pairs without a label whose query and passage are known.
-
-    `unknown` are pairs of passages that the dataset does not have.
+    A query's unjudged and labelled passages are ranked together. Passages that are labelled as not relevant have the
+    threshold of hard negatives. Scores are kept in OUT/votes.duckdb. All pairs if there is no re-ranker.
     """
-
-    task: DatasetSplit
-    unjudged: list[Pair]
-    unknown: int
-
-    @classmethod
-    def of(cls, dataset: BeirDataset, split: str, runs: Mapping[str, Run], depth: int) -> SubmittedHits:
-        """The top `depth` of all runs, without what has a label."""
-        task = DatasetSplit(dataset, split, str(dataset.info.get("language") or "en"))
-        pairs, known = find_holes(runs.values(), task.qrels.labels, depth), set(task.corpus.ids)
-        unjudged = [pair for pair in pairs if pair[1] in known and pair[0] in task.queries]
-        return cls(task, unjudged, len(pairs) - len(unjudged))
-
-    @property
-    def queries(self) -> dict[str, str]:
-        """The text of each query that has an unjudged passage."""
-        return {key: self.task.queries[key].text for key in dict.fromkeys(query for query, _ in self.unjudged)}
-
-    def documents(self) -> dict[str, str]:
-        """What the judge reads of each unjudged passage."""
-        return self._work(None, ControlSettings(), None, Path()).documents({passage for _, passage in self.unjudged})
-
-    def voted(self, control: ControlSettings, folder: Path, out: Path, display: Display) -> list[Pair]:
-        """The unjudged pairs that more than half of the re-rankers rank within their thresholds (paper, A.3).
-
-        A query's unjudged and labelled passages are ranked together. Passages that are labelled as not relevant have
-        the threshold of hard negatives. Scores are kept in OUT/votes.duckdb. All pairs if there is no re-ranker.
-        """
-        if not control.rerankers or not self.unjudged:
-            return self.unjudged
-        labels, pools = self.task.qrels.labels, {query: set(self.task.qrels.labels[query]) for query in self.queries}
-        for query, passage in self.unjudged:
-            pools[query].add(passage)
-        known = set(self.task.corpus.ids)
-        ids = {
-            query: sorted(pool & known, key=lambda id_, query=query: text_key(f"{query}\x1f{id_}"))  # type: ignore[misc]
-            for query, pool in pools.items()
-        }
-        pool_fp = fingerprint(stage="pool", version=1, dataset=self.task.digest, pools=content_key(ids))
-        with Store.open(out / "votes.duckdb") as store:
-            store.put(
-                Recall(row_key("pool", query, pool_fp), query, pool_fp, 0, "submissions", list(of), [0.0] * len(of))
-                for query, of in ids.items()
-            )
-            work = self._work(store, control, folder, out, display)
-            work = replace(work, plan={"recall": pool_fp})
-            for stage in prelabel_stages(work):
-                work = add_rows(stage, work)
-            chosen: set[Pair] = set()
-            for query, rows in prelabels_of(work).items():
-                negatives = [id_ for id_, label in labels[query].items() if label <= 0]
-                voted = pairs_to_judge(query, "", negatives, rows, control.thresholds)
-                chosen |= {(query, pair.id) for pair in voted}
-        return [pair for pair in self.unjudged if pair in chosen]
-
-    def _work(
-        self, store: Store | None, control: ControlSettings, folder: Path | None, out: Path,
-        display: Display | None = None,
-    ) -> SetWork:  # fmt: skip
-        corpus, digest = self.task.corpus, self.task.digest
-        places = {id_: place for place, id_ in enumerate(corpus.ids)}
-        return SetWork(
-            store, control, corpus, digest, places, self.queries, display, out / "embeddings", scope=digest,  # type: ignore[arg-type]
-            folder=folder,
+    if not control.rerankers or not unjudged:
+        return unjudged
+    labels, corpus = task.qrels.labels, task.corpus
+    places = {id_: place for place, id_ in enumerate(corpus.ids)}
+    queries = {query: task.queries[query].text for query, _ in unjudged}
+    pools = {query: places.keys() & labels[query].keys() for query in queries}
+    for query, passage in unjudged:
+        pools[query].add(passage)
+    ids = {query: sorted(pool, key=partial(_place, query)) for query, pool in pools.items()}
+    pool_fp = fingerprint(stage="pool", version=1, dataset=task.digest, pools=content_key(ids))
+    with Store.open(out / "votes.duckdb") as store:
+        store.put(
+            Recall(row_key("pool", query, pool_fp), query, pool_fp, 0, "submissions", list(of), [0.0] * len(of))
+            for query, of in ids.items()
+        )
+        work = SetWork(
+            store, control, corpus, task.digest, places, queries, display, out / "embeddings", plan={"recall": pool_fp},
+            scope=task.digest, folder=folder,
         )  # fmt: skip
+        for stage in prelabel_stages(work):
+            work = add_rows(stage, work)
+        chosen: set[Pair] = set()
+        for query, rows in prelabels_of(work).items():
+            negatives = [id_ for id_, label in labels[query].items() if label <= 0]
+            chosen |= {(query, pair.id) for pair in pairs_to_judge(query, "", negatives, rows, control.thresholds)}
+    return [pair for pair in unjudged if pair in chosen]
+
+
+def _place(query: str, passage: str) -> str:
+    return text_key(f"{query}\x1f{passage}")
 
 
 @dataclass(frozen=True)
@@ -226,39 +189,40 @@ def judge_submissions(
         raise UsageError(f"{pipeline}: its judge is not an LLM, which judging submissions needs")
     runs, refused = read_submissions(places, labels)
     out.mkdir(parents=True, exist_ok=True)
-    ledger, pool = Ledger(out / "judgments.jsonl"), SubmittedHits.of(BeirDataset.open(dataset), split, runs, depth)
-    chosen, estimate, texts = pool.unjudged, None, pool.documents()
+    opened, ledger = BeirDataset.open(dataset), Ledger(out / "judgments.jsonl")
+    task = DatasetSplit(opened, split, str(opened.info.get("language") or "en"))
+    before, known = task.qrels.labels, {key: place for place, key in enumerate(task.corpus.ids)}
+    holes = find_holes(runs.values(), before, depth)
+    unjudged = [(query, passage) for query, passage in holes if passage in known and query in task.queries]
+    chosen, estimate, titles = unjudged, None, task.corpus.titles
+    texts = {
+        passage: prompt_text(titles[known[passage]] if titles else "", task.corpus.texts[known[passage]])
+        for _, passage in unjudged
+    }
     if settings is not None and pipeline is not None:
         shown = display or Display(out / "status.json")
-        chosen = pool.voted(settings.control, pipeline.resolve().parent, out, shown)
+        chosen = voted(task, unjudged, settings.control, pipeline.resolve().parent, out, shown)
     waiting = [pair for pair in chosen if pair not in ledger.judged]
-    write_holes(out / "holes.jsonl", waiting, pool.queries, texts)
+    queries = {query: task.queries[query].text for query, _ in waiting}
+    write_holes(out / "holes.jsonl", waiting, queries, texts)
     if settings is not None and pipeline is not None:
         prompts = PromptSet.beside(pipeline.parent)
-        estimate = estimate_judgments(settings, prompts, [(pool.queries[q], texts[p]) for q, p in waiting])
+        estimate = estimate_judgments(settings, prompts, [(queries[q], texts[p]) for q, p in waiting])
         if before_asking(estimate):
-            judge_with(pipeline, out, waiting, pool.queries, texts, ledger, budget_usd=budget_usd)
+            judge_with(pipeline, out, waiting, queries, texts, ledger, budget_usd=budget_usd)
     elif judge is not None:
-        ledger.judge(waiting, lambda query, passage: float(judge(pool.queries[query], texts[passage])))
-    judged = {pair: ledger.judged[pair] for pair in pool.unjudged if pair in ledger.judged}
+        ledger.judge(waiting, lambda query, passage: float(judge(queries[query], texts[passage])))
+    judged = {pair: ledger.judged[pair] for pair in unjudged if pair in ledger.judged}
     written = None
     if version is not None:
         written = out / "dataset"
         rows = [QrelRow(*pair, int(label > 0), *ledger.verdicts[pair]) for pair, label in judged.items()]
-        pair, uses = pair_of(dataset, labels.manifest), _provenance(settings)
+        role, judges = "judge of what submissions found", settings.control.judge.members if settings else ()
+        uses = [ModelUse(role, (one.llm or settings.llm).model, one.prompt) for one in judges if settings]
+        uses, pair = uses or [ModelUse(role, "people or a function")], pair_of(dataset, labels.manifest)
         with_more_labels(dataset, written, rows, version=version, split=split, pair=pair, provenance=uses)
-    after = fill(pool.task.qrels.labels, {pair: float(label > 0) for pair, label in judged.items()})
-    relevant = sum(label > 0 for label in judged.values())
+    after = fill(before, {pair: float(label > 0) for pair, label in judged.items()})
     return Pooling(
-        moves(runs, pool.task.qrels.labels, after, measure, depth), refused, len(pool.unjudged), pool.unknown,
-        len(chosen), len(judged), relevant, estimate, written,
+        moves(runs, before, after, measure, depth), refused, len(unjudged), len(holes) - len(unjudged), len(chosen),
+        len(judged), sum(label > 0 for label in judged.values()), estimate, written,
     )  # fmt: skip
-
-
-def _provenance(settings: Pipeline | None) -> list[ModelUse]:
-    if settings is None:
-        return [ModelUse("judge of what submissions found", "people or a function")]
-    judges = settings.control.judge.members
-    return [
-        ModelUse("judge of what submissions found", (judge.llm or settings.llm).model, judge.prompt) for judge in judges
-    ]

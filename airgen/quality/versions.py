@@ -10,7 +10,6 @@ difference is significant in both versions (Fisher's randomisation test, Holm's 
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,11 +28,10 @@ from airgen.evaluation.result import read_scores
 from airgen.evaluation.significance import Interval, compare, resampled_means
 from airgen.evaluation.systems import SystemSettings, load_systems
 from airgen.kept import write_json
-from airgen.keys import file_sha256
+from airgen.keys import file_sha256, text_key
 from airgen.pipeline.job import Job
 from airgen.publishing.suites import dataset_folders
 from airgen.quality.agreement.rankings import Side, best_third
-from airgen.quality.contamination import Contamination
 from airgen.records import flat_text
 from airgen.study import Column, Table, columns
 from airgen.text.display import p_value
@@ -176,10 +174,10 @@ class _Version:
         """The labels; none where they are private."""
         return {} if self.split in self.dataset.withheld else self.task.qrels.labels
 
-    def texts(self) -> tuple[dict[str, bytes], dict[str, bytes]]:
+    def texts(self) -> tuple[dict[str, str], dict[str, str]]:
         """Digests of queries and passages by id."""
-        queries = {key: _digest(query.text) for key, query in self.task.queries.items()}
-        return queries, {row.id: _digest(flat_text(row.title, row.text)) for row in self.dataset.passages()}
+        queries = {key: text_key(query.text) for key, query in self.task.queries.items()}
+        return queries, {row.id: text_key(flat_text(row.title, row.text)) for row in self.dataset.passages()}
 
     def run(self, anchors: Anchors, out: Path, say: Callable[[str], None]) -> None:
         """Evaluate the anchors."""
@@ -220,10 +218,6 @@ def _refuse_edited(dataset: BeirDataset) -> None:
                 raise DatasetError(f"{path} was edited after the dataset was made: export or download it again")
 
 
-def _digest(text: str) -> bytes:
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-
-
 def carried_over(key: str, old: _Version, new: _Version) -> tuple[list[CarriedOver], list[tuple[str, str]]]:
     """What became of queries, passages and labels; and the ids of each query that was carried over, (old, new)."""
     (old_queries, old_passages), (new_queries, new_passages) = old.texts(), new.texts()
@@ -235,13 +229,11 @@ def carried_over(key: str, old: _Version, new: _Version) -> tuple[list[CarriedOv
     return rows, list(of_query.items())
 
 
-def _matched(
-    key: str, kind: str, old: Mapping[str, bytes], new: Mapping[str, bytes]
-) -> tuple[CarriedOver, dict[str, str]]:
+def _matched(key: str, kind: str, old: Mapping[str, str], new: Mapping[str, str]) -> tuple[CarriedOver, dict[str, str]]:
     """The counts, and {old id: new id} of the texts that were carried over."""
     same = {one: one for one, digest in old.items() if new.get(one) == digest}
     changed = sum(one in new for one in old) - len(same)
-    free: dict[bytes, list[str]] = {}
+    free: dict[str, list[str]] = {}
     for one, digest in reversed(list(new.items())):
         if one not in old:
             free.setdefault(digest, []).append(one)
@@ -358,7 +350,6 @@ def _turned(old: Side, new: Side) -> list[SystemsPair]:
     return found
 
 
-_EXAMPLES = 3
 _CARRIED = (
     Column("dataset", lambda one: one.dataset),
     Column("", lambda one: one.kind),
@@ -412,20 +403,6 @@ def _pairs(rankings: Sequence[Ranking]) -> list[str]:
                 f"{p_value(pair.old_p)}) -> {pair.new_difference:+.4f} ({p_value(pair.new_p)}), {told}"
             )
     return lines
-
-
-def contamination_text(found: Sequence[Contamination]) -> str:
-    """Counts for each collection, and the first matches."""
-    rows, examples = [], []
-    for one in found:
-        counts = [(part.texts, part.exact, part.near) for part in (one.queries, one.passages)]
-        rows.append([one.dataset, one.collection, *(count for part in counts for count in part)])
-        for kind, part in (("query", one.queries), ("passage", one.passages)):
-            for match in part.matches[:_EXAMPLES]:
-                how = "word for word" if match.exact else f"similarity {match.similarity:.2f}"
-                examples.append(f"{one.dataset}: {kind} {match.id} is {match.other} of {one.collection}, {how}")
-    titles = ("dataset", "collection", "queries", "exact", "near", "passages", "exact", "near")
-    return "\n".join([Table(rows, columns(*titles, form=",")).text(), *examples])
 
 
 def drift_since(job: Job, version: str, say: Callable[[str], None] = lambda _: None) -> str:

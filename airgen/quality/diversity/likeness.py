@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,7 @@ from airgen.pipeline.own_tables import read_queries
 from airgen.pipeline.stages.query import form_of
 from airgen.pipeline.starter import ENGLISH, MULTILINGUAL
 from airgen.retrievers import load_embedder
-from airgen.retrievers.base import unit_rows
+from airgen.retrievers.base import Embedder, unit_rows
 from airgen.settings import QueriesSettings
 from airgen.study import Study, Table, columns
 from airgen.text.analysis import analyser
@@ -39,12 +39,6 @@ LEAST = 10  # real queries
 MOST = 5000  # real queries that are compared, drawn by their texts
 _QUARTILE = 0.25
 _BLOCK = 1024
-
-
-class _Encoder(Protocol):
-    def encode(self, texts: Sequence[str], kind: Any) -> NDArray[np.float32]:
-        """Unit vectors, (n, dim)."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +75,7 @@ class Likeness:
 
 
 def likeness(
-    dataset: str, generated: Sequence[str], real: Sequence[str], language: str, embedder: _Encoder | None = None
+    dataset: str, generated: Sequence[str], real: Sequence[str], language: str, embedder: Embedder | None = None
 ) -> Likeness:
     """Compare two sets of queries. Raises UsageError for fewer than ten real ones."""
     real = _some(dict.fromkeys(real), MOST)
@@ -94,10 +88,9 @@ def likeness(
     yardstick, held_out = real[::2], real[1::2]
     mine = _some(dict.fromkeys(generated), len(yardstick))
     other = yardstick[: len(mine)]  # as many real queries as generated ones
-    lengths = {name: [count_words(t, language) for t in texts]
-               for name, texts in (("mine", generated), ("real", real), ("a", yardstick), ("b", held_out))}  # fmt: skip
-    forms = {name: _forms(texts, language)
-             for name, texts in (("mine", generated), ("real", real), ("a", yardstick), ("b", held_out))}  # fmt: skip
+    sides: dict[str, Sequence[str]] = {"mine": generated, "real": real, "a": yardstick, "b": held_out}
+    lengths = {name: [count_words(text, language) for text in texts] for name, texts in sides.items()}
+    forms = {name: _forms(texts, language) for name, texts in sides.items()}
     near = near_real = np.zeros(0)
     if embedder is not None and mine:
         vectors = [unit_rows(embedder.encode(texts, "query")) for texts in (held_out, mine, other)]

@@ -234,8 +234,11 @@ def profile_dataset(
     stems = analyser(language)
     vocabulary, lengths, terms, repeated = _read_corpus(dataset.passages(), language, stems, wanted)
     asked = Vocabulary(language)
-    asked.add([query.text for query in queries.values()])
-    counts = [count_words(query.text, language) for query in queries.values()]
+    texts, seen = [query.text for query in queries.values()], NearDuplicateIndex(language)
+    asked.add(texts)
+    near = sum(seen.add(text) is not None for text in texts)
+    folded = {tuple(folded_words(text, language)) for text in texts}
+    counts = [count_words(text, language) for text in texts]
     return Profile(
         name=dataset.name,
         task=str(dataset.info.get("task") or ""),
@@ -247,7 +250,9 @@ def profile_dataset(
         passage_words=_lengths(lengths),
         length_classes=dict(sorted(Counter(map(length_class, counts)).items())),
         overlap=_overlap(queries, positives, lineage, terms, stems),
-        duplicates=_duplicates([query.text for query in queries.values()], language, repeated / len(lengths)),
+        duplicates=Duplicates(
+            (len(queries) - len(folded)) / len(queries), near / len(queries), repeated / len(lengths)
+        ),
         query_growth=asked.growth(),
         corpus_growth=vocabulary.growth(),
         analysis=stems.describe(),
@@ -289,8 +294,7 @@ def _shares(
                 split = split_of.get(key, NO_SPLIT)
                 found.setdefault(name, {}).setdefault(split, Counter())[str(value)] += 1
     return {
-        name: {split: dict(sorted(each.items())) for split, each in sorted(found[name].items())}
-        for name in sorted(found)
+        name: {split: dict(sorted(of.items())) for split, of in sorted(found[name].items())} for name in sorted(found)
     }
 
 
@@ -338,10 +342,3 @@ def _share(asked: frozenset[str], there: frozenset[str]) -> float:
 
 def _mean(values: Sequence[float]) -> float:
     return float(np.mean(values)) if values else 0.0
-
-
-def _duplicates(texts: Sequence[str], language: str, passages: float) -> Duplicates:
-    seen = NearDuplicateIndex(language)
-    near = sum(seen.add(text) is not None for text in texts)
-    folded = {tuple(folded_words(text, language)) for text in texts}
-    return Duplicates((len(texts) - len(folded)) / len(texts), near / len(texts), passages)

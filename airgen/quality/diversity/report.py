@@ -100,7 +100,8 @@ def write_diversity(out: Path, profiles: Sequence[Profile]) -> dict[str, Any]:
         drawings[f"{attribute.replace(' ', '-')}.svg"] = shares_chart(shares, values, title=title)
     for part in ("query", "corpus"):
         title = f"vocabulary growth, {'queries' if part == 'query' else 'corpus'}"
-        drawings[f"growth-{part}.svg"] = growth_chart(names, _growths(profiles, part), title=title)
+        growths = [getattr(profile, f"{part}_growth") for profile in profiles]
+        drawings[f"growth-{part}.svg"] = growth_chart(names, growths, title=title)
     if similarity is not None:
         drawings["jaccard.svg"] = heat_map(names, similarity, title="weighted Jaccard similarity of the corpora")
         rows = [[name, *row] for name, row in zip(names, similarity.tolist(), strict=True)]
@@ -137,10 +138,6 @@ def _attributes(profiles: Sequence[Profile]) -> list[str]:
 
 def _names(profiles: Sequence[Profile]) -> list[str]:
     return distinct_names(profile.name for profile in profiles)
-
-
-def _growths(profiles: Sequence[Profile], part: str) -> list[Growth]:
-    return [profile.query_growth if part == "query" else profile.corpus_growth for profile in profiles]
 
 
 def _columns(profiles: Sequence[Profile], attribute: str) -> list[tuple[str, dict[str, int]]]:
@@ -185,9 +182,10 @@ def _long(profiles: Sequence[Profile]) -> list[list[object]]:
         rows += [[name, "", "length class", value, count] for value, count in profile.length_classes.items()]
         for measure in ("query_words", "passage_words", "overlap", "duplicates"):
             for part, value in asdict(getattr(profile, measure)).items():
-                rows.append([name, "", measure.replace("_", " "), part, _plain(value)])
+                shown = "" if value is None else f"{value:.6f}" if isinstance(value, float) else value
+                rows.append([name, "", measure.replace("_", " "), part, shown])
         for part in ("query", "corpus"):
-            growth = _growths([profile], part)[0]
+            growth = getattr(profile, f"{part}_growth")
             rows += [[name, "", f"types of the {part} text after tokens", at, types]
                      for at, types in zip(growth.tokens, growth.types, strict=True)]  # fmt: skip
     return rows
@@ -237,7 +235,3 @@ def _lengths(profiles: Sequence[Profile]) -> list[Column]:
         Column("passages: mean", lambda profile: profile.passage_words.mean, ".1f"),
         Column("median", lambda profile: profile.passage_words.median, "g"),
     ]
-
-
-def _plain(value: object) -> object:
-    return "" if value is None else f"{value:.6f}" if isinstance(value, float) else value

@@ -63,8 +63,10 @@ class Vocabulary:
             return
         # Ids are given in the order of first appearance, so the largest id so far gives the number of types.
         highest = np.maximum.accumulate(terms)
-        for mark in _marks(self.tokens, self.tokens + len(terms)):
-            self._curve.append((mark, int(max(len(self._counts), highest[mark - self.tokens - 1] + 1))))
+        last = self.tokens + len(terms)
+        for mark in (step * 10**power for power in range(len(str(last))) for step in (1, 2, 5)):
+            if self.tokens < mark <= last:
+                self._curve.append((mark, int(max(len(self._counts), highest[mark - self.tokens - 1] + 1))))
 
     @property
     def types(self) -> int:
@@ -87,15 +89,6 @@ class Vocabulary:
         """Each word's frequency over the sum of all words' frequencies."""
         total = max(1, self.tokens)
         return {word: int(self._counts[place]) / total for word, place in self._encoder.vocabulary.items()}
-
-
-def _marks(after: int, last: int) -> list[int]:
-    """The round numbers 1, 2, 5, 10, 20, 50, ... in (after, last]."""
-    found, power = [], 1
-    while power <= last:
-        found += [step * power for step in (1, 2, 5) if after < step * power <= last]
-        power *= 10
-    return found
 
 
 def weighted_jaccard(left: Vocabulary, right: Vocabulary) -> float:

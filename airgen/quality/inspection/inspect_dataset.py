@@ -6,7 +6,7 @@ found.verdict                             # "It can be used, with care. Look at:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -86,7 +86,9 @@ def own_runs(
     for system in load_systems(systems):
         lacks = missing_needs([system], folder)
         if cheap and any(model_of(part) for _, _, part in system.parts(folder)):
-            lacks += _dear(task)
+            large = f"the corpus has more than {_MOST_PASSAGES:,} passages" if len(task.corpus) > _MOST_PASSAGES else ""
+            why = f"its model is English, the corpus is {task.language}" if task.language != "en" else large
+            lacks += [f"{why} (--systems runs it all the same)"] if why else []
         lacks += [f"{used} is left out" for used in system.uses if used not in {one.name for one in chosen}]
         if lacks:
             left_out.append(f"{system.name} is left out: {lacks[0].removeprefix(f'system {system.name}: ')}")
@@ -101,15 +103,6 @@ def own_runs(
     if not results:
         raise UsageError(f"{systems}: every system failed: {left_out[0]}")
     return {result.name: read_run(result.paths.run) for result in results}, left_out
-
-
-def _dear(task: DatasetSplit) -> list[str]:
-    """Why a model does not run by default."""
-    if task.language != "en":
-        return [f"its model is English, the corpus is {task.language} (--systems runs it all the same)"]
-    if len(task.corpus) > _MOST_PASSAGES:
-        return [f"the corpus has more than {_MOST_PASSAGES:,} passages (--systems runs it all the same)"]
-    return []
 
 
 @dataclass(frozen=True)
@@ -197,7 +190,7 @@ def inspect_dataset(
     runs, left_out = (given_runs(results, task), []) if results else own_runs(systems, out / "results", task, say)
     findings += by_systems(runs, task.qrels.labels, task.headline, len(task.corpus))
     known_there = tuple(contamination(folder, against, language=task.language)) if against else ()
-    findings.append(_contaminated(known_there, len(task.queries), set(task.queries)))
+    findings.append(_contaminated(known_there, task.queries))
     order = {name: place for place, name in enumerate(STATES)}
     ranks = {name: place for place, name in enumerate(CHECKS)}
     return Inspection(
@@ -218,13 +211,13 @@ def inspect_dataset(
     )
 
 
-def _contaminated(found: Sequence[Contamination], queries: int, of_split: set[str]) -> Finding:
+def _contaminated(found: Sequence[Contamination], queries: Collection[str]) -> Finding:
     if not found:
         return not_measured("contamination", "no other collection was named (--against)")
-    matches = {match.id: match for one in found for match in one.queries.matches if match.id in of_split}
+    matches = {match.id: match.other for one in found for match in one.queries.matches if match.id in queries}
     passages = ", ".join(f"{one.collection} {len(one.passages.matches):,}" for one in found)
-    examples = [f"{match.id} = {match.other}" for match in matches.values()]
-    return share("contamination", examples, queries, f"queries; passages known there: {passages}")
+    examples = [f"{one} = {other}" for one, other in matches.items()]
+    return share("contamination", examples, len(queries), f"queries; passages known there: {passages}")
 
 
 _FINDINGS = (

@@ -5,7 +5,6 @@ findings = by_texts(task) + by_systems(runs, labels, "nDCG@10", passages=5183)
 
 from __future__ import annotations
 
-import hashlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from airgen.evaluation.run import Run
 from airgen.evaluation.significance import bootstrap_interval, compare, resampled_means
 from airgen.exact import log2
 from airgen.quality.agreement.rankings import Side, split_half
+from airgen.quality.contamination import words_key
 from airgen.quality.inspection.finding import Finding, finding, not_measured, share
 from airgen.registry import installed
 from airgen.retrievers.base import Corpus
@@ -82,35 +82,19 @@ def by_systems(runs: Mapping[str, Run], labels: Labels, measure: str, passages: 
     scores = scores_of(runs, labels, measure)
     names, matrix = list(scores), np.array(list(scores.values()))
     answerable = np.array([any(label > 0 for label in row.values()) for row in labels.values()])
-    return [
-        *_floors(runs, labels, matrix, names, answerable, measure, passages),
-        *_rankings(names, matrix),
-        _judged(runs, labels),
-    ]
-
-
-def _floors(
-    runs: Mapping[str, Run],
-    labels: Labels,
-    matrix: Matrix,
-    names: list[str],
-    answerable: NDArray[np.bool_],
-    measure: str,
-    passages: int,
-) -> list[Finding]:
     means = matrix.mean(axis=1)
     best, floor = int(means.argmax()), random_floor(labels, measure, passages)
     found = np.array([score(run, labels, f"Success@{_DEPTH}").values[0] for run in runs.values()]).max(axis=0)
     keys = np.array(list(labels), dtype=object)
-    unsolved = keys[(found == 0) & answerable].tolist()
-    solved = keys[(matrix >= _PERFECT).all(axis=0)].tolist()
     above = (means[best] - floor) / (1 - floor) if floor < 1 else np.nan
     lexical = f"; bm25 {means[names.index('bm25')]:.3f}" if "bm25" in names else ""
     return [
         finding("random labels", above, f"{measure}: random order {floor:.4f}{lexical}; best {means[best]:.3f}"),
-        share("unsolved", unsolved, int(answerable.sum())),
+        share("unsolved", keys[(found == 0) & answerable].tolist(), int(answerable.sum())),
         finding("saturation", means[best], f"{names[best]} has {measure} {means[best]:.3f}"),
-        share("solved by all", solved, len(keys)),
+        share("solved by all", keys[(matrix >= _PERFECT).all(axis=0)].tolist(), len(keys)),
+        *_rankings(names, matrix),
+        _judged(runs, labels),
     ]
 
 
@@ -171,13 +155,16 @@ def by_texts(task: DatasetSplit) -> list[Finding]:
         for passage in row
         if query not in queries or passage not in places
     ]
+    seen, ids = NearDuplicateIndex(language), list(queries)
+    first = {key: seen.add(query.text) for key, query in queries.items()}
+    twice = [f"{key} = {ids[place]}" for key, place in first.items() if place is not None]
     foreign = [key for key, query in queries.items() if wrong_language(query.text, language)]
     return [
         finding("queries", len(queries), f"{len(queries):,} queries, {len(task.corpus):,} passages"),
         share("dangling", lost, task.qrels.judged, "labels"),
         share("no positive", [key for key, found in positives.items() if not found], len(positives)),
         _copies_of_positives(task, positives, places),
-        _duplicates(list(queries), [query.text for query in queries.values()], language),
+        share("duplicate queries", twice, len(queries)),
         _leaks(task),
         *_copied_words(queries, positives, places, task.corpus),
         share("language", foreign, len(queries), f"are not in {language}"),
@@ -187,12 +174,10 @@ def by_texts(task: DatasetSplit) -> list[Finding]:
 def _copies_of_positives(
     task: DatasetSplit, positives: Mapping[str, Sequence[str]], places: Mapping[str, int]
 ) -> Finding:
-    groups: dict[bytes, list[int]] = defaultdict(list)
-    digests = []
-    for place, text in enumerate(task.corpus.full_texts):
-        plain = " ".join(folded_words(text, "xx"))  # equal words are found without dividing a spaceless script
-        digests.append(hashlib.blake2b(plain.encode("utf-8", "surrogatepass"), digest_size=16).digest())
-        groups[digests[-1]].append(place)
+    digests = [words_key(text) for text in task.corpus.full_texts]
+    groups: dict[str, list[int]] = defaultdict(list)
+    for place, digest in enumerate(digests):
+        groups[digest].append(place)
     hit = []
     for query, found in positives.items():
         labelled = task.qrels.labels[query]
@@ -200,14 +185,6 @@ def _copies_of_positives(
         if other := next((one for one in copies if one not in labelled), None):
             hit.append(f"query {query}, passage {other}")
     return share("copies of positives", hit, sum(map(bool, positives.values())))
-
-
-def _duplicates(ids: Sequence[str], texts: Sequence[str], language: str) -> Finding:
-    index = NearDuplicateIndex(language)
-    pairs = [
-        f"{ids[place]} = {ids[first]}" for place, text in enumerate(texts) if (first := index.add(text)) is not None
-    ]
-    return share("duplicate queries", pairs, len(ids))
 
 
 def _leaks(task: DatasetSplit) -> Finding:
