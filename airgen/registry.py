@@ -69,7 +69,7 @@ REGISTRY: dict[str, dict[str, str]] = {
         "augment": "airgen.retrievers.lexical.augment:Augmented",
         "bm25": "airgen.retrievers.lexical.bm25:BM25",
         "deepct": "airgen.retrievers.lexical.expanded:DeepCT",
-        "dense": "airgen.retrievers.dense.retriever:Dense",
+        "dense": "airgen.retrievers.dense.exact_search:Dense",
         "expanded": "airgen.retrievers.lexical.expanded:Expanded",
         "fuse": "airgen.retrievers.combine:Fused",
         "late": "airgen.retrievers.late.maxsim:LateInteraction",
@@ -88,7 +88,7 @@ REGISTRY: dict[str, dict[str, str]] = {
     "dump": {
         "common-crawl": "airgen.training.mining.dumps.web:CommonCrawlDump",
         "news": "airgen.training.mining.dumps.web:NewsDump",
-        "nli": "airgen.training.mining.dumps.nli:NliDump",
+        "nli": "airgen.training.mining.dumps.articles:NliDump",
         "papers": "airgen.training.mining.dumps.articles:PaperDump",
         "reddit": "airgen.training.mining.dumps.forums:RedditDump",
         "stackexchange": "airgen.training.mining.dumps.forums:StackExchangeDump",

@@ -39,7 +39,7 @@ from airgen.pipeline.run import run_job
 from airgen.quality.agreement.study import agree_job
 from airgen.records import Candidate, Character, Passage, Sample, Scenario
 from airgen.retrievers import load_embedder
-from airgen.retrievers.dense.retriever import Dense
+from airgen.retrievers.dense.exact_search import Dense
 from airgen.settings.base import find_yaml
 from airgen.text.display import markdown_table
 from airgen.training.mining.consistency import filter_pairs

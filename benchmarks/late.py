@@ -33,7 +33,7 @@ from airgen.evaluation.run import run_from_hits
 from airgen.retrievers.base import Corpus, Hits, top_k
 from airgen.retrievers.dense.onnx_encoder import OnnxEncoder
 from airgen.retrievers.late.compressed_index import CompressedIndex, build_index
-from airgen.retrievers.late.maxsim import maxsim
+from airgen.retrievers.late.maxsim import maxsims
 
 DEPTH = 100
 EVERY = 1 << 30
@@ -63,7 +63,7 @@ def exact(tokens: Any, starts: NDArray[np.int64], queries: Sequence[Any]) -> Hit
         last = min(first + 64, len(starts) - 1)
         block = tokens[starts[first] : starts[last]].astype(np.float32)
         for row, query in enumerate(queries):
-            scores[row, first:last] = maxsim(query, block, starts[first:last] - starts[first])
+            scores[row, first:last] = maxsims([query], block, starts[first:last] - starts[first])[0]
     hits = Hits.none(len(queries), DEPTH)
     for row, values in enumerate(scores):
         found, best = top_k(values, DEPTH)

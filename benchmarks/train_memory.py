@@ -43,7 +43,7 @@ def work(what: str, folder: Path, count: int, base: str) -> None:
                 yield MinedPair(" ".join(text[:8]), " ".join(text[8:]), "comment", f"p{number}")
 
         miner = PairMiner()
-        write_pairs(miner.mine_dump(pairs()), folder / "pairs", {"info": {"name": "made"}}, miner.counts)
+        write_pairs(miner.mine(pairs(), dump=True), folder / "pairs", {"info": {"name": "made"}}, miner.counts)
     else:
         from airgen.training import train
         from airgen.training.recipe import TrainingRequest

@@ -47,8 +47,8 @@ def publish(
     from airgen.publishing.hub import Hub
     from airgen.publishing.publish import plan, plan_suite
     from airgen.publishing.publish import publish as carry_out
-    from airgen.publishing.secrecy import secrecy_problems
     from airgen.publishing.suites import dataset_folders, is_dataset
+    from airgen.publishing.withhold import secrecy_problems
     from airgen.report.report import make_report
 
     home, tell = Path(dataset), partial(echo, err=True)

@@ -11,7 +11,7 @@ from airgen.commands.options import Device, Language, Place, Quiet, Split, arg, 
 from airgen.training import KINDS
 
 if TYPE_CHECKING:
-    from airgen.training.lucene_export import LuceneExport
+    from airgen.training.kinds.augment import LuceneExport
     from airgen.training.task import Trained
 
 _KINDS = "; ".join(f"{name}: {about.removesuffix('.')}" for name, (about, _) in KINDS.items())
@@ -41,10 +41,9 @@ def train(
     Example: airgen train augment --on scifact --base all-minilm-l6-v2 --out models/augment-scifact
     """
     from airgen.training import train as train_system
-    from airgen.training.card import read_card, system_line
-    from airgen.training.mixture import weighted_dataset
+    from airgen.training.data import weighted_dataset
     from airgen.training.recipe import Fold, TrainingRequest
-    from airgen.training.task import rank
+    from airgen.training.task import rank, read_card, system_line
 
     request = TrainingRequest(
         on=tuple(map(weighted_dataset, on)),
@@ -139,7 +138,7 @@ def train_export(
 
     Example: airgen train export models/augment-scifact --on scifact --out lucene
     """
-    from airgen.training.lucene_export import export_lucene
+    from airgen.training.kinds.augment import export_lucene
 
     found = export_lucene(Path(model), Path(on), Path(out), split)
     lines = [

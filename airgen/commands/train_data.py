@@ -59,7 +59,7 @@ def train_pairs(
     from airgen.compute import computing
     from airgen.errors import UsageError
     from airgen.settings.compute import compute_settings
-    from airgen.training.mining.dumps.dump_reader import DumpSettings
+    from airgen.training.mining.dumps import DumpSettings
     from airgen.training.mining.pairs import MiningSettings
     from airgen.training.mining.sources import expansion_pairs, mine_sources
 

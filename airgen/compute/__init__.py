@@ -1,15 +1,130 @@
 """Where heavy work runs: this process, processes of this machine, or a Ray cluster, with the same results.
 
+    work = Work("encode with minilm", here=model.encode, there=partial(make_encoder, "minilm"))
     with computing(ComputeSettings(kind="local", workers=8)):
-        for key, vectors in current().map(work, shards):     # `shards` are (key, item); see `airgen.compute.base`
+        for key, vectors in current().map(work, enumerate(shards)):
             ...
 
-`base` has the one way to say what is to be done, `pool` what happens where a worker is lost, and processes of this
-machine; `ray` carries items to a cluster. Rows in DuckDB stay the only checkpoint, and the driver alone
-writes them.
+A result is a function of its item alone, never of the workers, so it cannot depend on how many there are. Items are
+taken when there is room for them, so that few are in memory at a time. `pool` has what happens where a worker is lost,
+and processes of this machine; `ray` carries items to a cluster. Rows in DuckDB stay the only checkpoint, and the driver
+alone writes them.
 """
 
-from airgen.compute.base import Compute, Here, Work
-from airgen.compute.current import computing, current
+from __future__ import annotations
 
-__all__ = ["Compute", "Here", "Work", "computing", "current"]
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+from airgen.settings.compute import ComputeSettings
+
+In = TypeVar("In")
+Out = TypeVar("Out")
+Key = TypeVar("Key")
+
+
+@dataclass(frozen=True)
+class Work(Generic[In, Out]):
+    """A function of one item.
+
+    `here` does it in this process. `there` has no arguments, can be pickled, and makes the same function in another
+    process, where it is kept for all items; None: it cannot be made elsewhere. `name` is for messages.
+    """
+
+    name: str
+    here: Callable[[In], Out]
+    there: Callable[[], Callable[[In], Out]] | None = None
+
+
+class Compute(ABC):
+    """Where work runs; a context manager that ends its workers. One thread uses it at a time."""
+
+    workers: int = 1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:  # noqa: B027  # one that has no workers has nothing to end
+        """End the workers."""
+
+    @abstractmethod
+    def map(
+        self, work: Work[In, Out], items: Iterable[tuple[Key, In]], *, ordered: bool = True
+    ) -> Iterator[tuple[Key, Out]]:
+        """(key, result) of each (key, item), in the order of the items, or as they come.
+
+        Raises what the work raises; AirgenError where workers cannot do it.
+        """
+
+    def describe(self) -> dict[str, Any]:
+        """What it is and what it has done, for the status of a job."""
+        return {"kind": "local", "workers": self.workers}
+
+
+class Here(Compute):
+    """This process does everything."""
+
+    def map(
+        self, work: Work[In, Out], items: Iterable[tuple[Key, In]], *, ordered: bool = True
+    ) -> Iterator[tuple[Key, Out]]:
+        """See `Compute.map`."""
+        return ((key, work.here(item)) for key, item in items)
+
+
+# What OpenMP, OpenBLAS, MKL, torch and ONNX Runtime read; numba and Rust's rayon have their own.
+_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "RAYON_NUM_THREADS")
+
+
+def cores() -> int:
+    """Cores that this process may use: those of its affinity, at most OMP_NUM_THREADS where that is set."""
+    every = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    limit = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return max(1, min(every, int(limit))) if limit.isdecimal() else every
+
+
+def thread_limits(threads: int) -> dict[str, str]:
+    """The variables of the environment that keep a new process to so many threads."""
+    return {**dict.fromkeys(_VARIABLES, str(threads)), "TOKENIZERS_PARALLELISM": "true" if threads > 1 else "false"}
+
+
+_CURRENT: ContextVar[Compute | None] = ContextVar("compute", default=None)
+
+
+def open_compute(settings: ComputeSettings) -> Compute:
+    """What the settings name; a context manager. Workers start at its first use."""
+    if settings.kind == "ray":
+        from airgen.compute.ray import RayWorkers
+
+        return RayWorkers(settings)
+    if settings.workers is None:
+        return Here()
+    from airgen.compute.pool import Processes
+
+    return Processes(settings)
+
+
+@contextmanager
+def computing(settings: ComputeSettings) -> Iterator[Compute]:
+    """Compute there all that is done inside it, by this thread and by those that get a copy of its context."""
+    with open_compute(settings) as compute:
+        token = _CURRENT.set(compute)
+        try:
+            yield compute
+        finally:
+            _CURRENT.reset(token)
+
+
+def current() -> Compute:
+    """Where work is to run here; this process where nothing else was said."""
+    return _CURRENT.get() or Here()

@@ -24,8 +24,7 @@ from multiprocessing.context import SpawnContext, SpawnProcess
 from types import ModuleType
 from typing import Any
 
-from airgen.compute.base import Compute, Here, In, Key, Out, Work
-from airgen.compute.threads import cores, thread_limits
+from airgen.compute import Compute, Here, In, Key, Out, Work, cores, thread_limits
 from airgen.errors import AirgenError
 from airgen.settings.compute import ComputeSettings
 
@@ -96,13 +95,13 @@ class WorkerPool(Compute):
 
     @abstractmethod
     def send(self, make: bytes, item: Any) -> Future[Returned]:
-        """Do an item. The future raises WorkerLost where its worker dies."""
+        """Do an item. The future raises WorkerLost, or BrokenProcessPool, where its worker dies."""
 
     def look(self) -> float | None:
         """Raise AirgenError where no worker can go on; seconds after which to look again, None: never."""
         return None
 
-    def why(self, lost: WorkerLost) -> str:
+    def why(self, lost: Exception) -> str:
         """Why a worker was lost, in words."""
         return str(lost)
 
@@ -151,7 +150,7 @@ class WorkerPool(Compute):
                     one = out.pop(future)
                     try:
                         row = (one.key, future.result().value())
-                    except WorkerLost as lost:
+                    except (WorkerLost, BrokenProcessPool) as lost:
                         alone.append(self._again(work.name, one, self.why(lost)))
                         started = False
                         continue
@@ -211,26 +210,14 @@ class Processes(WorkerPool):
     def send(self, make: bytes, item: Any) -> Future[Returned]:
         """See `WorkerPool`."""
         assert self._executor is not None
-        found: Future[Returned] = Future()
-
-        def ended(sent: Future[Returned]) -> None:
-            if sent.cancelled() or not found.set_running_or_notify_cancel():
-                return
-            if (error := sent.exception()) is None:
-                found.set_result(sent.result())
-            else:
-                found.set_exception(WorkerLost() if isinstance(error, BrokenProcessPool) else error)
-
         try:
-            sent = self._executor.submit(answer, make, item)
-        except BrokenProcessPool:
-            found.set_exception(WorkerLost())
-        else:
-            sent.add_done_callback(ended)
-            found.add_done_callback(lambda found: sent.cancel() if found.cancelled() else None)
-        return found
+            return self._executor.submit(answer, make, item)
+        except BrokenProcessPool as error:
+            failed: Future[Returned] = Future()
+            failed.set_exception(error)
+            return failed
 
-    def why(self, lost: WorkerLost) -> str:
+    def why(self, lost: Exception) -> str:
         """See `WorkerPool`. The executor itself ends the other processes by SIGTERM."""
         if not self._broken and self._executor is not None:
             self._executor.shutdown(wait=True)

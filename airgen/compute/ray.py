@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from airgen import __version__
+from airgen.compute import thread_limits
 from airgen.compute.pool import Returned, WorkerLost, WorkerPool
-from airgen.compute.threads import thread_limits
 from airgen.errors import AirgenError
 from airgen.registry import load_extra
 from airgen.settings.compute import ComputeSettings

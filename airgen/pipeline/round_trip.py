@@ -28,7 +28,7 @@ from airgen.pipeline.stage import Found, Lineage, Plan
 from airgen.records import flat_text
 from airgen.retrievers import load_embedder, load_reranker
 from airgen.retrievers.base import Corpus, CorpusReranker, Retriever, show_corpus, watch
-from airgen.retrievers.dense.retriever import Dense
+from airgen.retrievers.dense.exact_search import Dense
 from airgen.retrievers.lexical.bm25 import BM25
 from airgen.settings import Pipeline
 from airgen.store import Store

@@ -30,9 +30,8 @@ from airgen.errors import DatasetError
 from airgen.kept import read_json, write_json
 from airgen.keys import file_sha256
 from airgen.publishing.hub import Hub, HubChanged
-from airgen.publishing.secrecy import secrecy_problems
 from airgen.publishing.suites import SUITE, datasets_of, is_dataset, key_of
-from airgen.publishing.withhold import is_labels_of, labels_part, public_part
+from airgen.publishing.withhold import is_labels_of, labels_part, public_part, secrecy_problems
 from airgen.text.display import md
 
 _REPO = re.compile(r"(?<![A-Za-z0-9._-])[A-Za-z0-9][A-Za-z0-9._-]*+/[A-Za-z0-9][A-Za-z0-9._-]*+")
@@ -235,9 +234,10 @@ def plan_suite(
     manifests = {key_of(one): one for one in [load_manifest(home)]} if is_dataset(home) else datasets_of(home)
     folders = {key: home if is_dataset(home) else home / key for key in manifests}
     known = {split for manifest in manifests.values() for split in manifest.statistics.splits}
+    names = ", ".join(sorted(known))
     for split in private_qrels:
         if split not in known:
-            raise DatasetError(f"{home} has no split {split!r} whose labels could be private (it has: {_names(known)})")
+            raise DatasetError(f"{home} has no split {split!r} whose labels could be private (it has: {names})")
     divided: dict[str, tuple[Path | None, Path]] = {}
     problems = []
     for key, manifest in manifests.items():
@@ -260,7 +260,7 @@ def plan_suite(
         check_repository(one.repo)
     if repo in {one.repo for one in uploads}:
         raise DatasetError(f"{repo} would be the page of the suite and hold a dataset: choose another --repo")
-    name = repo.partition("/")[2] if is_dataset(home) else _suite_name(home)
+    name = repo.partition("/")[2] if is_dataset(home) else str(read_json(home / SUITE).get("name", home.name))
     _write_page(work / "page", name, version, public, places)
     uploads.sort(key=lambda one: (not one.private, one.repo))
     return [*uploads, Upload(repo, False, work / "page", version, *_files(work / "page"), tuple(private_qrels))]
@@ -335,16 +335,8 @@ def _write_page(out: Path, name: str, version: str, public: Mapping[str, Manifes
     write_json(out / SUITE, value)
 
 
-def _suite_name(home: Path) -> str:
-    return str(read_json(home / SUITE).get("name", home.name))
-
-
 def _files(directory: Path) -> tuple[dict[str, str], int]:
     """{path: SHA-256} of every file, and their size in bytes."""
     paths = sorted(path for path in directory.rglob("*") if path.is_file())
     names = {path.relative_to(directory).as_posix(): file_sha256(path) for path in paths}
     return names, sum(path.stat().st_size for path in paths)
-
-
-def _names(splits: set[str]) -> str:
-    return ", ".join(sorted(splits))

@@ -24,7 +24,7 @@ from airgen.dataset.verify import DatasetProblem, verify
 from airgen.errors import BudgetSpent, DatasetError, UsageError
 from airgen.kept import DAMAGE, read_json, write_json
 from airgen.publishing import dataset_key
-from airgen.publishing.secrecy import secrecy_problems
+from airgen.publishing.withhold import secrecy_problems
 from airgen.settings.suite import Suite
 from airgen.text.display import dollars
 

@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
-from airgen.retrievers.base import Component, Corpus, Embedder, Hits, Reranker, Retriever, TextKind, show_corpus
-from airgen.retrievers.load import load_embedder, load_reranker, load_retriever
+from airgen.retrievers.base import (
+    Component,
+    Corpus,
+    Embedder,
+    Hits,
+    Reranker,
+    Retriever,
+    TextKind,
+    load_embedder,
+    load_reranker,
+    load_retriever,
+    show_corpus,
+)
 
 __all__ = [
     "Component",

@@ -1,22 +1,21 @@
 """What retrievers, embedders and re-rankers share: protocols, the base of the components, checks of output, the k best.
 
-The k best of many scores, ties by position, without sorting scores that cannot be among them.
+    load_embedder("all-minilm-l6-v2-int8")                     a model of the catalogue
+    load_embedder("BAAI/bge-m3")                               a model of the Hub
+    load_reranker({"kind": "http", "url": "http://localhost:8000/v1/rerank", "model": "..."})
+    load_retriever("my_package.retrieval:MyRetriever")         a class of yours, a subclass of `Component`
 
-A score and its position are packed into one uint64 whose order is (score descending, position ascending), so that
-selecting and sorting need one comparison and equal inputs give equal results:
+    retriever.index(corpus)                 once
+    retriever.search(queries, k) -> Hits    integer positions into the corpus, best first
+    reranker.score(pairs) -> float32 (n,)   one score for each (query, passage) pair; higher is better
+    embedder.encode(texts, kind) -> float32 (n, dim), unit length
+
+The k best of many scores are found without sorting scores that cannot be among them: a score and its position are
+packed into one uint64 whose order is (score descending, position ascending).
 
 >>> keys = pack(np.array([0.5, -1.0, 0.5], np.float32), 0)
 >>> unpack(np.sort(keys)[::-1])[0].tolist()
 [0, 2, 1]
-
-Checks of a model's output before it is used: shape, length, finite numbers.
-
-The protocols of retrieval, shared by quality control and evaluation, and the base of the components.
-
-retriever.index(corpus)                 once
-retriever.search(queries, k) -> Hits    integer positions into the corpus, best first
-reranker.score(pairs) -> float32 (n,)   one score for each (query, passage) pair; higher is better
-embedder.encode(texts, kind) -> float32 (n, dim), unit length
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from airgen.records import flat_text
 from airgen.registry import resolve
 from airgen.sequences import Indexed
 from airgen.settings.base import Settings as BaseSettings
-from airgen.settings.base import moved
+from airgen.settings.base import Spec, moved
 from airgen.settings.parts import as_mapping, is_spec, located, parts, problems, read_part
 
 _SIGN = np.uint32(0x80000000)
@@ -297,6 +296,24 @@ def build(part: str, spec: Any, folder: Path | None = None) -> Any:
         raise UsageError("\n".join(f"{part} {named!r}: {line}" for line in problems(error))) from None
     given = {name: getattr(read.settings, name) for name in read.settings.model_fields_set}
     return resolve(part, read.kind, folder)(folder=folder, **given)
+
+
+def load_embedder(spec: Spec, folder: Path | None = None) -> Embedder:
+    """An embedder from a model's name, or from `{kind: ..., settings}`."""
+    found: Embedder = build("embedder", spec, folder)
+    return found
+
+
+def load_reranker(spec: Spec, folder: Path | None = None) -> Reranker:
+    """A re-ranker from a kind (maxsim, splade, dense, bm25), a model's name, or `{kind: ..., settings}`."""
+    found: Reranker = build("reranker", spec, folder)
+    return found
+
+
+def load_retriever(spec: Spec, folder: Path | None = None) -> Retriever:
+    """A retriever from a kind with its defaults, or from `{kind: ..., settings}`."""
+    found: Retriever = build("retriever", spec, folder)
+    return found
 
 
 def model_place(model: str, folder: Path | None = None) -> str:

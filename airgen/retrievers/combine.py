@@ -1,12 +1,8 @@
 """Retrievers made of retrievers: fusion, and a first stage with a re-ranker.
 
-The hits of several retrievers as one list: reciprocal rank fusion, or a weighted sum of normalised scores.
-
 hybrid = Fused([BM25(), {"kind": "dense", "embedder": "all-minilm-l6-v2-int8"}], method="rrf")
 hybrid.index(corpus)
 hits = hybrid.search(queries, k=100)
-
-Two stages as one system: the best hits of a retriever in the order of a re-ranker.
 """
 
 from __future__ import annotations
@@ -20,7 +16,7 @@ from pydantic import Field, model_validator
 
 from airgen.errors import UsageError
 from airgen.retrievers.base import Component, Corpus, Hits, Reranker, Retriever, checked_scores, show_corpus, top_k
-from airgen.retrievers.on_workers import scored
+from airgen.retrievers.encodings import scored
 from airgen.settings.base import LABEL
 from airgen.settings.parts import Part
 

@@ -17,6 +17,14 @@ Recall, voters and evaluation often have the same model and texts:
 
 An encoding is the same with and without it, because only models that encode each text by itself take part. Times that
 are measured while encodings are reused say nothing: `reused` tells whether there were such.
+
+Many batches of texts are encoded, and of pairs scored, wherever that is to run (`airgen.compute`):
+
+    for vectors in encoded(embedder.encode, batched(texts, 256), "passage"): ...
+    for scores in scored(reranker, batches_of_pairs): ...
+
+A component travels as its class and its settings, and the worker makes it there, so its class must say that its
+settings are all that it is (`travels`). Any other component works here.
 """
 
 from __future__ import annotations
@@ -25,23 +33,25 @@ import math
 import os
 import struct
 import zlib
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from airgen.compute import Work, current
 from airgen.errors import ModelError
 from airgen.keys import canonical_json, content_key, text_key
 from airgen.models.catalogue import locked
-from airgen.retrievers.base import IndexProgress, TextKind
+from airgen.registry import resolve
+from airgen.retrievers.base import Component, IndexProgress, Reranker, TextKind
 from airgen.retrievers.dense.onnx_encoder import EmbeddedModel
-from airgen.retrievers.on_workers import encoded
 from airgen.sequences import batched
 
 Arrays = tuple[NDArray[Any], ...]
@@ -58,7 +68,8 @@ class EncodingStore:
     """The encodings of one kind of text by one model in one form. 36 bytes of memory for each."""
 
     def __init__(self, root: Path, model: Mapping[str, object], form: str, kind: str) -> None:
-        self.folder, self._kinds = root / content_key([dict(model), form])[:16] / kind, _FORMS[form]
+        self.root, self._kinds = root, _FORMS[form]
+        self.folder = root / content_key([dict(model), form])[:16] / kind
         self.data, self._keys = self.folder / "data.bin", self.folder / "keys.bin"
         self._records = np.zeros(0, _RECORD)  # by key, those of one key in the order of the file
         self._read = 0  # bytes of the keys that are known
@@ -73,7 +84,7 @@ class EncodingStore:
     def find(self, texts: Iterable[str]) -> dict[str, Arrays]:
         """The encodings of those texts that have a sound one."""
         wanted = list(dict.fromkeys(texts))
-        rows = self._rows(_keys_of(wanted))
+        rows = self._rows(keys_of(wanted))
         places = np.flatnonzero(rows >= 0)
         found: dict[str, Arrays] = {}
         if len(places):
@@ -88,25 +99,30 @@ class EncodingStore:
         """Forget encodings that are damaged, or no row of `width` bytes, so that their texts are encoded again."""
         self._refresh()
         records = self._records
-        good = (records["size"] == width) & (records["start"] % width == 0)
+        good = (records["size"] == width) & (records["start"] % width == 0) & (records["start"] < 1 << 62)
         rows = np.flatnonzero(good)
+        rows = rows[np.argsort(records["start"][rows])]
         if len(rows):
+            heads, step = records[rows].tobytes(), _RECORD.itemsize
+            fields = zip(rows.tolist(), *(records[name][rows].tolist() for name in ("start", "crc")), strict=True)
             with self.data.open("rb") as file:
-                for row in rows[np.argsort(records["start"][rows])].tolist():
-                    good[row] = _sound(file, records[row]) is not None
+                for at, (row, start, crc) in enumerate(fields):
+                    file.seek(start)  # most often where it is: no call of the system
+                    good[row] = (
+                        zlib.crc32(file.read(width), zlib.crc32(heads[at * step : at * step + _HEAD.size])) == crc
+                    )
         self._records = records[good]
         self._end = int((self._records["start"] + self._records["size"]).max(initial=0))
 
-    def missing(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """The places of texts that have no encoding, each text once, in their order."""
-        keys = _keys_of(texts)
+    def missing(self, keys: NDArray[np.bytes_]) -> NDArray[np.int64]:
+        """The places of keys of texts (`keys_of`) that have no encoding, each key once, in their order."""
         absent = np.flatnonzero(self._rows(keys) < 0)
         _, first = np.unique(keys[absent], return_index=True)
         return absent[np.sort(first)]
 
-    def starts(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """Where in the file `data` the encoding of each text begins. All must be there."""
-        rows = self._rows(_keys_of(texts))
+    def starts(self, keys: NDArray[np.bytes_]) -> NDArray[np.int64]:
+        """Where in the file `data` the encoding of each key begins. All must be there."""
+        rows = self._rows(keys)
         return np.asarray(self._records["start"][rows], np.int64)
 
     def keep(self, encodings: Mapping[str, Arrays], limit: float = math.inf) -> None:
@@ -162,8 +178,8 @@ class EncodingStore:
         return tuple(arrays)
 
 
-def _keys_of(texts: Sequence[str]) -> NDArray[np.bytes_]:
-    """All have one length, so numpy's padding by zeros makes no two equal."""
+def keys_of(texts: Sequence[str]) -> NDArray[np.bytes_]:
+    """The keys of texts. All have one length, so numpy's padding by zeros makes no two equal."""
     return np.fromiter((bytes.fromhex(text_key(text)) for text in texts), "S16", len(texts))
 
 
@@ -208,20 +224,18 @@ def took_over(count: int) -> None:
         current.reused += count
 
 
-def store_of(model: Any, form: str, root: Path | None) -> EncodingStore | None:
-    """Where the encodings of passages are kept: below `root`, else below the folder of `shared_encodings`, or nowhere.
+def root_of(model: Any, root: Path | None) -> Path | None:
+    """Below which folder encodings of passages are kept: `root`, else that of `shared_encodings`, or nowhere.
 
     Other models than embedded ones may pad the texts of a batch, and then a vector's last bits depend on its
     neighbours: these are kept below `root` alone.
     """
     current = _CURRENT.get()
-    if root is None and current and isinstance(model, EmbeddedModel):
-        root = current.folder
-    return None if root is None else EncodingStore(root, model.describe(), form, "passage")
+    return current.folder if root is None and current and isinstance(model, EmbeddedModel) else root
 
 
 class Memo:
-    """The encodings of the latest texts, up to about `limit` bytes; those of passages are also where `store_of` says.
+    """The encodings of the latest texts, up to about `limit` bytes; those of passages are also where `root_of` says.
 
     encode: a method of `model`. keep: makes of an encoding the arrays that are kept. progress: gives whom to tell about
     passages. Encodings of an embedded model, and all that are kept on disk, are made on the workers, where there are
@@ -235,8 +249,8 @@ class Memo:
         form: str,
         keep: Callable[[Any], Arrays],
         *,
+        progress: Callable[[], IndexProgress | None],
         root: Path | None = None,
-        progress: Callable[[], IndexProgress | None] = lambda: None,
         limit: int = _MEMORY,
     ) -> None:
         self._encode, self._model, self._form, self._keep = encode, model, form, keep
@@ -251,7 +265,8 @@ class Memo:
         found = {key: self._kept[key] for key in keys if key in self._kept}
         new = {text: key for key, text in zip(keys, texts, strict=True) if key not in found}
         if new:
-            for text, arrays in self._encoded(list(new), kind).items():
+            tell = self._progress() if kind == "passage" else None
+            for text, arrays in self._encoded(list(new), kind, tell).items():
                 found[new[text]] = self._kept[new[text]] = arrays
                 self._bytes += _size(arrays)
         for key in found:
@@ -260,14 +275,29 @@ class Memo:
             self._bytes -= _size(self._kept.popitem(last=False)[1])
         return [found[key] for key in keys]
 
-    def _encoded(self, texts: list[str], kind: TextKind) -> dict[str, Arrays]:
-        if self._root is None and not isinstance(self._model, EmbeddedModel):
+    def stream(self, texts: Iterable[str]) -> Iterator[list[Arrays]]:
+        """The encodings of all passages of a corpus in their order, some at a time; they are not kept in memory."""
+        if self._alone:
+            for values in encoded(self._encode, batched(texts, _BATCH), "passage"):
+                yield list(map(self._keep, values))
+            return
+        for some in batched(texts, _BATCH * max(1, 4 * (current().workers - 1))):  # there is work for every worker
+            found = self._encoded(list(dict.fromkeys(some)), "passage")
+            yield [found[text] for text in some]
+
+    @property
+    def _alone(self) -> bool:
+        """Whether no other step can use the same encodings."""
+        return self._root is None and not isinstance(self._model, EmbeddedModel)
+
+    def _encoded(self, texts: list[str], kind: TextKind, tell: IndexProgress | None = None) -> dict[str, Arrays]:
+        if self._alone:
             return dict(zip(texts, map(self._keep, self._encode(texts, kind)), strict=True))
         store = self._opened() if kind == "passage" else None
         found = store.find(texts) if store else {}
         took_over(len(found))
         missing = [text for text in texts if text not in found]
-        tell, done = self._progress() if kind == "passage" else None, 0
+        done = 0
         batches = list(batched(missing, _BATCH))
         for batch, values in zip(batches, encoded(self._encode, batches, kind), strict=True):
             made = dict(zip(batch, map(self._keep, values), strict=True))
@@ -281,12 +311,87 @@ class Memo:
 
     def _opened(self) -> EncodingStore | None:
         """The store, opened once for each folder."""
-        store = store_of(self._model, self._form, self._root)
-        if store and self._store and store.folder == self._store.folder:
-            return self._store
-        self._store = store
-        return store
+        root = root_of(self._model, self._root)
+        if root is None:
+            return None
+        if self._store is None or self._store.root != root:
+            self._store = EncodingStore(root, self._model.describe(), self._form, "passage")
+        return self._store
 
 
 def _size(arrays: Arrays) -> int:
     return sum(array.nbytes for array in arrays)
+
+
+@dataclass(frozen=True)
+class _Recipe:
+    """How a worker makes a component: its class, the folder of its paths, and the settings that were given."""
+
+    name: str  # module:Class
+    folder: Path | None
+    settings: Mapping[str, Any]
+
+    def make(self) -> Any:
+        """The component; the parts that it was given are made first."""
+        given = {name: value.make() if isinstance(value, _Recipe) else value for name, value in self.settings.items()}
+        return resolve("embedder", self.name, self.folder)(folder=self.folder, **given)
+
+
+def travels(component: Any) -> bool:
+    """Whether a worker can make the same component."""
+    return _recipe(component) is not None
+
+
+def _recipe(component: Any) -> _Recipe | None:
+    kind = type(component)
+    if not isinstance(component, Component) or not kind.travels or "." in kind.__qualname__:
+        return None
+    given: dict[str, Any] = {}
+    for name in component.settings.model_fields_set:
+        value = getattr(component.settings, name)
+        if isinstance(value, Component):
+            value = _recipe(value)
+            if value is None:
+                return None
+        given[name] = value
+    folder = None if component.folder is None else component.folder.absolute()
+    return _Recipe(f"{kind.__module__}:{kind.__qualname__}", folder, given)
+
+
+def _method(recipe: _Recipe, name: str, rest: tuple[Any, ...]) -> Callable[[Any], Any]:
+    method = getattr(recipe.make(), name)
+    return lambda batch: method(batch, *rest)
+
+
+def _each(method: Callable[..., Any], batches: Iterable[Sequence[Any]], *rest: Any) -> Iterator[Any]:
+    """A bound method's result of each batch, in their order; None for an empty batch, which is not sent."""
+    owner, name = getattr(method, "__self__", None), getattr(method, "__name__", "")
+    recipe = _recipe(owner)
+    work: Work[Any, Any] = Work(
+        f"{name} of {getattr(owner, 'name', type(owner).__name__)}",
+        lambda batch: method(batch, *rest),
+        None if recipe is None else partial(_method, recipe, name, rest),
+    )
+    sent: deque[bool] = deque()
+
+    def full() -> Iterator[tuple[str, Sequence[Any]]]:
+        for number, batch in enumerate(batches):
+            sent.append(bool(batch))
+            if batch:
+                yield f"batch {number}", batch
+
+    for _, found in current().map(work, full()):
+        while not sent.popleft():
+            yield None
+        yield found
+    yield from (None for _ in sent)
+
+
+def encoded(encode: Callable[..., Any], batches: Iterable[Sequence[str]], kind: TextKind) -> Iterator[Any]:
+    """What `encode`, a method of an embedder, gives for each batch of texts, in their order; None for no texts."""
+    return _each(encode, batches, kind)
+
+
+def scored(reranker: Reranker, batches: Iterable[Sequence[tuple[str, str]]]) -> Iterator[Any]:
+    """The scores of each batch of pairs, in their order; None for no pairs."""
+    return _each(reranker.score, batches)

@@ -1,11 +1,7 @@
-"""Learned sparse retrieval: an inverted index with the weights of a model (SPLADE, SPARTA).
+"""Learned sparse retrieval: an inverted index with the weights of a model as impacts, and the same as a re-ranker.
 
-SPLADE: texts to sparse weights over a vocabulary, log(1 + ReLU(logit)) max-pooled over the tokens.
-
-`EmbeddedSplade` runs a small BERT masked-language model by ONNX Runtime, so that learned sparse retrieval needs neither
-torch nor a GPU. `SparseEncoder` runs any model of sentence-transformers.
-
-Learned sparse retrieval: an inverted index with the model's weights as impacts, and the same as a re-ranker.
+SPLADE: texts to sparse weights over a vocabulary, log(1 + ReLU(logit)) max-pooled over the tokens. `EmbeddedSplade`
+runs a small BERT by ONNX Runtime, without torch or a GPU; `SparseEncoder` runs any model of sentence-transformers.
 
 SPARTA: every term of the vocabulary has an impact in every passage (Zhao and others, 2021; BEIR's section 4).
 
@@ -16,23 +12,22 @@ SPARTA: every term of the vocabulary has an impact in every passage (Zhao and ot
     score(q, d)  = sum of the impacts of q's tokens in d
 
 e_t is the input embedding of t, without context; s_j is the encoder's output for token j of the passage. Queries are
-looked up, not encoded. A passage can be found by terms that it does not hold. The impacts are in an inverted index, and
-`top_terms` keeps the highest of each passage (SPARTA: 2,000 of 30,000).
+looked up, not encoded. A passage can be found by terms that it does not hold. `top_terms` keeps the highest impacts of
+each passage (SPARTA: 2,000 of 30,000).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Protocol, cast
+from typing import Annotated, Any, ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from airgen.compute import current
 from airgen.errors import ModelError, UsageError
 from airgen.exact import inner_products
 from airgen.registry import load_extra
@@ -50,27 +45,11 @@ from airgen.retrievers.dense.embedders import LibraryModel, TorchModel, torch_fa
 from airgen.retrievers.dense.onnx_encoder import Array, Bert, EmbeddedModel, encode_batch
 from airgen.retrievers.encodings import Arrays, Memo
 from airgen.retrievers.lexical.index import InvertedIndex
-from airgen.retrievers.on_workers import encoded
-from airgen.sequences import batched
 from airgen.settings.base import FILE, MODEL, SPEED
 from airgen.settings.parts import Part, located
 
 SparseRow = tuple[NDArray[np.int32], Array]
 """Ascending term ids of the vocabulary, and their weights above 0."""
-
-
-class SparseEmbedder(Protocol):
-    """Texts to sparse rows."""
-
-    name: str
-
-    def encode(self, texts: Sequence[str], kind: TextKind) -> list[SparseRow]:
-        """One row a text."""
-        ...
-
-    def describe(self) -> Mapping[str, object]:
-        """Every setting that changes the rows."""
-        ...
 
 
 class EmbeddedSplade(EmbeddedModel):
@@ -181,9 +160,6 @@ class _MaskedLanguageModel:
         return self.bert.states(self._words[ids])
 
 
-_BATCH = 64  # texts given to the model at once
-
-
 def impact_index(rows: Sequence[SparseRow]) -> InvertedIndex:
     """The sparse rows of all passages as postings by term, with the model's weights as impacts."""
     terms = np.concatenate([np.zeros(0, np.int32), *(terms for terms, _ in rows)])
@@ -214,14 +190,12 @@ class _WithRows(Component):
         cache: Annotated[Path | None, SPEED, FILE] = None
 
     settings: Settings
-    model: SparseEmbedder
+    model: Any  # encode(texts, kind) -> a SparseRow of each
 
     def set_up(self) -> None:
         self.name = f"sparse {self.model.name}"
-
-    def _memo(self, **options: Any) -> Memo:
         root = self.settings.cache and located(str(self.settings.cache), self.folder)
-        return Memo(self.model.encode, self.model, "rows", tuple, root=root, **options)
+        self._memo = Memo(self.model.encode, self.model, "rows", tuple, progress=lambda: self.progress, root=root)
 
     def describe(self) -> Mapping[str, object]:
         """The model's settings."""
@@ -243,19 +217,11 @@ class Sparse(_WithRows):
         """Encode every passage. Raises CorpusError for an empty corpus."""
         non_empty(corpus)
         rows: list[SparseRow] = []
-        for made in self._encoded(corpus.full_texts):
-            rows += made
+        for made in self._memo.stream(corpus.full_texts):
+            rows += cast(list[SparseRow], made)
             if self.progress:
                 self.progress(len(rows), len(corpus))
         self._index = impact_index(rows)
-
-    def _encoded(self, texts: Iterable[str]) -> Iterator[Sequence[SparseRow]]:
-        """The rows of all texts in their order, some at a time."""
-        if self.settings.cache is None and not isinstance(self.model, EmbeddedModel):
-            return encoded(self.model.encode, batched(texts, _BATCH), "passage")
-        encode = self._memo(limit=0)  # a call has work for every worker
-        size = _BATCH * max(1, 4 * (current().workers - 1))
-        return (cast(list[SparseRow], encode(some, "passage")) for some in batched(texts, size))
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
         """The k passages with the greatest inner product. Raises UsageError before `index`."""
@@ -267,14 +233,10 @@ class Sparse(_WithRows):
 class SparseReranker(_WithRows):
     """Scores pairs by the inner product of their sparse rows. The rows of the latest texts are kept."""
 
-    def set_up(self) -> None:
-        super().set_up()
-        self._encode = self._memo(progress=lambda: self.progress)
-
     def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
         """Inner products, shape (n,)."""
-        left = self._encode([query for query, _ in pairs], "query")
-        right = self._encode([passage for _, passage in pairs], "passage")
+        left = self._memo([query for query, _ in pairs], "query")
+        right = self._memo([passage for _, passage in pairs], "passage")
         scores = [_product(query, passage) for query, passage in zip(left, right, strict=True)]
         return checked_scores(scores, len(pairs), self.name)
 

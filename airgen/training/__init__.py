@@ -5,13 +5,11 @@
 A kind of training is one module of `kinds`, which has a recipe and a task, and one line in `KINDS`:
 
     recipe.py        hyperparameters, each with its source, and what the command line asked for
-    data.py          queries with positives and hard negatives, dev queries, folds, batches; never the test split
-    columns.py       the files of a dataset, with texts on disk (stored.py) and labels as numbers
-    mixture.py       several datasets with weights as one
+    data.py          queries with positives and hard negatives, dev queries, folds, batches; several datasets as one
+    columns.py       the files of a dataset, with texts on disk and labels as numbers
     base_models.py   the pretrained model that training starts from, and teachers
-    task.py          what a kind gives the trainer: batches, a loss, dev figures, a folder to write
+    task.py          what a kind gives the trainer: batches, a loss, dev figures, a folder to write; the model's card
     trainer.py       the Trainer of transformers, for every kind
-    card.py          the files that are written beside the weights
 """
 
 from __future__ import annotations
@@ -54,8 +52,7 @@ def train(kind: str, request: TrainingRequest) -> Trained:
     """Train a model of that kind and write its folder. Raises what `task_class`, the data, the base and `run` raise."""
     task = task_class(kind)
 
-    from airgen.training.data import load_training_set, reserved_wordings, with_negatives
-    from airgen.training.mixture import mixed
+    from airgen.training.data import load_training_set, mixed, reserved_wordings, with_negatives
     from airgen.training.task import processes
     from airgen.training.trainer import run
 

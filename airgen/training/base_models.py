@@ -19,9 +19,8 @@ from airgen import models
 from airgen.errors import ModelError
 from airgen.models.catalogue import weights_hash
 from airgen.registry import load_extra
-from airgen.retrievers.base import Corpus, Reranker, model_place, show_corpus
+from airgen.retrievers.base import Corpus, Reranker, load_reranker, model_place, show_corpus
 from airgen.retrievers.dense.embedders import loaded
-from airgen.retrievers.load import load_reranker
 
 
 @dataclass(frozen=True)
@@ -110,26 +109,20 @@ class Teacher:
         self._teachers: list[Reranker] = [load_reranker(one) for one in specs]
         for teacher in self._teachers:
             show_corpus(teacher, corpus)
-        self._known: dict[str, dict[int, float]] = {}
+        self._known: dict[tuple[str, int], float] = {}
 
     def __bool__(self) -> bool:
         return bool(self._teachers)
 
     def scores(self, queries: Sequence[str], places: NDArray[np.int64]) -> NDArray[np.float32]:
         """The mean score over all teachers, in the shape of `places`, (queries, passages)."""
-        missing: dict[tuple[str, int], None] = {}
-        for query, row in zip(queries, places.tolist(), strict=True):
-            known = self._known.setdefault(query, {})
-            missing.update(((query, place), None) for place in row if place not in known)
+        pairs = [(query, place) for query, row in zip(queries, places.tolist(), strict=True) for place in row]
+        missing = [pair for pair in dict.fromkeys(pairs) if pair not in self._known]
         if missing:
-            pairs = [(query, self._corpus.full_text(place)) for query, place in missing]
-            total = np.mean([teacher.score(pairs) for teacher in self._teachers], axis=0)
-            for (query, place), value in zip(missing, total.tolist(), strict=True):
-                self._known[query][place] = value
-        rows = [
-            [self._known[query][place] for place in row] for query, row in zip(queries, places.tolist(), strict=True)
-        ]
-        return np.array(rows, np.float32)
+            texts = [(query, self._corpus.full_text(place)) for query, place in missing]
+            total = np.mean([teacher.score(texts) for teacher in self._teachers], axis=0)
+            self._known.update(zip(missing, total.tolist(), strict=True))
+        return np.array([self._known[pair] for pair in pairs], np.float32).reshape(places.shape)
 
     def describe(self) -> list[Mapping[str, object]]:
         """The settings of each teacher."""

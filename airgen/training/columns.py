@@ -4,24 +4,167 @@ columns = DatasetColumns(BeirDataset.open("data/pairs"), "en")
 for query, passages, labels in columns.groups(dataset.label_rows("train")):
     columns.query_ids[query], columns.corpus.ids[passages[0]], labels[0]
 examples[0]                 # Example(id="q1", query="...", positives=(3,), negatives=())
+
+What need not be in memory is in temporary databases (in TMPDIR), so a training on millions of pairs holds some 60 bytes
+for each, whatever the length of its texts. (Columns of `datasets` were tried: reading one text takes 286 microseconds
+instead of 4.)
 """
 
 from __future__ import annotations
 
+import sqlite3
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from airgen.dataset.beir import BeirDataset
+from airgen.errors import AirgenError
+from airgen.keys import text_key
 from airgen.retrievers.base import Corpus
 from airgen.sequences import Indexed
-from airgen.training.stored import KeyCounts, KeyPlaces, StoredTexts, key_of
+
+T = TypeVar("T")
 
 Group = tuple[int, list[int], list[float]]
 """A query and its labels, in the order of the file. Places are -1 where the file of texts lacks the id."""
+
+_CACHE = 16 << 10  # KiB of a temporary database in memory
+
+
+def key_of(text: str) -> int:
+    """A hash of 63 bits. Two of a billion texts share one with a probability of 5 %."""
+    return int(text_key(text)[:16], 16) >> 1
+
+
+class _Table:
+    """Values by number in a temporary database. Raises AirgenError if the disk refuses."""
+
+    def __init__(self) -> None:
+        self._base = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+        for line in ("PRAGMA journal_mode=OFF", "PRAGMA synchronous=OFF", f"PRAGMA cache_size=-{_CACHE}",
+                     "CREATE TABLE held (key INTEGER PRIMARY KEY, value)", "BEGIN"):  # fmt: skip
+            self._base.execute(line)
+
+    def _run(self, words: str, *values: object) -> Any:
+        """The first value of the answer, or None."""
+        try:
+            return next(iter(self._base.execute(words, values).fetchone() or ()), None)
+        except sqlite3.Error as error:
+            raise AirgenError(
+                f"a temporary file cannot be written ({error}): free disk space, or set TMPDIR"
+            ) from error
+
+    def _put(self, key: int, text: str) -> None:
+        self._run("INSERT OR REPLACE INTO held VALUES (?, ?)", key, text.encode("utf-8", "surrogatepass"))
+
+    def _get(self, key: int) -> str | None:
+        found = self._run("SELECT value FROM held WHERE key = ?", int(key))  # a number of numpy would be bound as bytes
+        return None if found is None else bytes(found).decode("utf-8", "surrogatepass")
+
+
+class StoredTexts(_Table, Indexed[str]):
+    """A list of texts."""
+
+    def __init__(self, texts: Iterable[str] = ()) -> None:
+        super().__init__()
+        self._count = 0
+        for text in texts:
+            self.append(text)
+
+    def append(self, text: str) -> None:
+        """Add a text at the end."""
+        self._put(self._count, text)
+        self._count += 1
+
+    def __len__(self) -> int:
+        return self._count
+
+    def _item(self, place: int) -> str:
+        return str(self._get(place))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process gets a list: the database is this one's."""
+        return list, (list(self),)
+
+
+class TextTable(_Table):
+    """Texts by key."""
+
+    def put(self, key: str, text: str) -> None:
+        """Store a text; a second one of the same key replaces the first."""
+        self._put(_number(key), text)
+
+    def get(self, key: str) -> str | None:
+        """The text of a key, or None."""
+        return self._get(_number(key))
+
+
+def _number(key: str) -> int:
+    """A key as a number. Ids of base 36 keep their order, so that rows of a dump are stored one after another."""
+    if key.isascii() and key.isalnum() and key == key.lower() and len(key) <= 12 and not key.startswith("0"):
+        return int(key, 36)
+    return -key_of(key) - 1
+
+
+class KeyCounts(_Table):
+    """How often each of many texts was met; a key is a text, or the hash of one."""
+
+    def __len__(self) -> int:
+        return int(self._run("SELECT count(*) FROM held"))
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, int | str) and self.count(key) > 0
+
+    def count(self, key: int | str) -> int:
+        """How often the key was added."""
+        number = key_of(key) if isinstance(key, str) else int(key)
+        return self._run("SELECT value FROM held WHERE key = ?", number) or 0
+
+    def add(self, key: int | str) -> int:
+        """Add the key once; returns how often it was added, this time included."""
+        words = "INSERT INTO held VALUES (?, 1) ON CONFLICT (key) DO UPDATE SET value = value + 1 RETURNING value"
+        return int(self._run(words, key_of(key) if isinstance(key, str) else int(key)))
+
+
+class KeyPlaces:
+    """Where each of many keys stands: 12 bytes for each instead of the 100 of a dict."""
+
+    def __init__(self, keys: Sequence[int] | array[int]) -> None:
+        every = np.asarray(keys, np.int64)
+        self._order = np.argsort(every, kind="stable").astype(np.int32)
+        self._sorted = every[self._order]
+
+    def find(self, keys: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
+        """The first place of each key, or -1: int64 (n,)."""
+        wanted = np.asarray(keys, np.int64)
+        if not len(self._sorted):
+            return np.full(len(wanted), -1, np.int64)
+        at = np.minimum(np.searchsorted(self._sorted, wanted), len(self._sorted) - 1)
+        return np.where(self._sorted[at] == wanted, self._order[at], -1).astype(np.int64)
+
+
+class Joined(Indexed[T]):
+    """Several sequences one after another; `change(number of the sequence, item)` is what an item becomes."""
+
+    def __init__(self, parts: Sequence[Sequence[T]], change: Callable[[int, T], T] = lambda _, item: item) -> None:
+        self._parts, self._change = parts, change
+        self._starts = [0, *accumulate(map(len, parts))]
+
+    def __len__(self) -> int:
+        return self._starts[-1]
+
+    def _item(self, place: int) -> T:
+        part = int(np.searchsorted(self._starts, place, "right")) - 1
+        return self._change(part, self._parts[part][place - self._starts[part]])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process gets a list."""
+        return list, (list(self),)
 
 
 class DatasetColumns:

@@ -5,7 +5,7 @@
 A kind (a `TrainingTask`) gives batches and a loss. Here are the evaluations on dev, the choice of the weights to keep,
 and the rules of going on. OUT.training/ holds `best.pt` and the last two checkpoints of the Trainer. `airgen.json` is
 written last into a checkpoint, so one without it is incomplete and not used: after SIGKILL at any moment `--resume`
-ends in the same weights as an uninterrupted run on the same machine. OUT appears at the end (`card.py`).
+ends in the same weights as an uninterrupted run on the same machine. OUT appears at the end (`task.py`).
 
     torchrun --nproc-per-node 4 -m airgen train pretrain --on data/pairs --base BASE --out models/e5
 
@@ -31,10 +31,9 @@ from airgen.evaluation.result import peak_bytes
 from airgen.keys import content_key
 from airgen.registry import load_extra
 from airgen.training.base_models import base_identity, pick_device, quiet
-from airgen.training.card import read_card, write_card
 from airgen.training.data import TrainingSet
 from airgen.training.recipe import Recipe, TrainingRequest
-from airgen.training.task import Trained, TrainingTask, processes, rank
+from airgen.training.task import Trained, TrainingTask, processes, rank, read_card, write_card
 
 _WATCHED = "nDCG@10"  # the dev figure by which the weights to keep are chosen
 _STATE = "airgen.json"

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 from compute_work import doubling, dying, failing, where
 
-from airgen.compute import Here
+from airgen.compute import Here, cores, thread_limits
 from airgen.compute.pool import Processes
-from airgen.compute.threads import cores, thread_limits
 from airgen.errors import AirgenError, MissingExtra, ModelError, UsageError
 from airgen.settings.compute import ComputeSettings, compute_settings
 

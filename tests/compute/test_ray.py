@@ -18,12 +18,12 @@ import numpy as np
 import pytest
 from compute_work import HashEmbedder, doubling, dying, failing, staying, where
 
+from airgen.compute import computing
 from airgen.compute import ray as ray_workers
-from airgen.compute.current import computing
 from airgen.compute.ray import RayWorkers, translated
 from airgen.errors import AirgenError, ModelError
 from airgen.retrievers.base import Corpus
-from airgen.retrievers.dense.retriever import Dense
+from airgen.retrievers.dense.exact_search import Dense
 from airgen.retrievers.encodings import EncodingStore
 from airgen.settings.compute import ComputeSettings
 

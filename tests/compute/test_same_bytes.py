@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +11,15 @@ import numpy as np
 import pytest
 from little_dataset import dataset as dataset
 
-from airgen.compute import Here, current
-from airgen.compute.current import computing
+from airgen.compute import Here, computing, current
 from airgen.compute.pool import Processes
-from airgen.errors import UsageError
 from airgen.evaluation import EvaluationOptions, evaluate, load_systems
 from airgen.retrievers import load_embedder, load_reranker, load_retriever
-from airgen.retrievers.base import Corpus, show_corpus
-from airgen.retrievers.dense.retriever import Dense
+from airgen.retrievers.base import Corpus
+from airgen.retrievers.dense.exact_search import Dense
+from airgen.retrievers.encodings import scored, travels
 from airgen.retrievers.lexical.bm25 import BM25Reranker
-from airgen.retrievers.on_workers import scored, travels
 from airgen.settings.compute import ComputeSettings
-from airgen.text.analysis import analyser
 
 WORDS = ["bees", "visit", "clover", "the", "river", "froze", "old", "bridges", "of", "stone", "and", "weather"]
 TEXTS = [
@@ -46,7 +42,7 @@ def two() -> Iterator[Processes]:
 
 def batches_of(compute: Processes, work: Callable[[], Any]) -> tuple[Any, int]:
     """What `work` gives on the workers, and how many batches went there."""
-    from airgen.compute.current import _CURRENT
+    from airgen.compute import _CURRENT
 
     before = compute.describe()["batches"]
     token = _CURRENT.set(compute)
@@ -86,22 +82,6 @@ def test_rerankers(spec: str, two: Processes) -> None:
     assert sent and found == load_reranker(spec).score(PAIRS).tobytes()
 
 
-def test_bm25_as_a_judge_takes_what_it_knows_of_the_corpus_along(two: Processes) -> None:
-    """Two corpora in two languages, at the same workers."""
-    german = Corpus(["a", "b"], ["Die Häuser am Fluss sind alt.", "Ein Haus"], language="de")
-    pairs = {"en": [PAIRS[:90], [], PAIRS[90:], [("unseen words", "none of them")]], "de": [[("Häuser", "das Haus")]]}
-    for corpus in (CORPUS, german, CORPUS):
-        judge = load_reranker("bm25")
-        with pytest.raises(UsageError, match="the corpus comes first"):
-            list(scored(judge, pairs["de"]))
-        show_corpus(judge, corpus)
-        found, sent = batches_of(two, partial(lambda *given: list(scored(*given)), judge, pairs[corpus.language]))
-        assert sent == sum(map(bool, pairs[corpus.language]))
-        for scores, batch in zip(found, pairs[corpus.language], strict=True):
-            assert (scores is None) if not batch else scores.tobytes() == judge.score(batch).tobytes()
-    assert any(scores is not None and scores.any() for scores in found)
-
-
 def test_the_cache_has_the_same_bytes(two: Processes, tmp_path: Path) -> None:
     def rows(name: str) -> str:
         Dense(load_embedder({"kind": "onnx", "max_length": 32}), cache=tmp_path / name).index(Corpus(TEXTS, TEXTS))
@@ -123,7 +103,7 @@ def test_what_is_not_made_of_settings_stays_here(two: Processes) -> None:
             return {}
 
     assert not travels(Mine())
-    assert not travels(BM25Reranker(analyser=analyser("en"))) and travels(BM25Reranker())
+    assert not travels(BM25Reranker())  # what it has seen of a corpus is no setting
     found, sent = batches_of(two, lambda: list(scored(Mine(), [PAIRS, PAIRS])))
     assert len(found) == 2 and not sent
 

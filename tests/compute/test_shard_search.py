@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from airgen.compute.current import computing
+from airgen.compute import computing
 from airgen.compute.pool import Processes
 from airgen.retrievers.base import Hits
 from airgen.retrievers.dense import exact_search

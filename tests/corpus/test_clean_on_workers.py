@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from corpus_maker import corpus, prose
 
-from airgen.compute.current import _CURRENT, computing
+from airgen.compute import _CURRENT, computing
 from airgen.compute.pool import Processes
 from airgen.corpus import prepare, qa_passages
 from airgen.corpus.needs import open_reader

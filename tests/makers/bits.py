@@ -28,7 +28,7 @@ def searches() -> None:
     from airgen.retrievers.dense.exact_search import merged
     from airgen.retrievers.dense.lsa import LSA
     from airgen.retrievers.late.compressed_index import CompressedIndex, build_index
-    from airgen.retrievers.late.maxsim import maxsim
+    from airgen.retrievers.late.maxsim import maxsims
     from airgen.retrievers.lexical.bm25 import BM25
 
     draw = np.random.default_rng(0)
@@ -60,7 +60,7 @@ def searches() -> None:
     tokens = [array[: 3 + number % 9] for number, array in enumerate(rows[:2400].reshape(200, 12, 384))]
     start = np.zeros(1, np.int64)
     halved = [array.astype(np.float16) for array in tokens]
-    show("maxsim", *(maxsim(halved[0], array, start).tobytes() for array in halved))
+    show("maxsim", *(maxsims([halved[0]], array, start).tobytes() for array in halved))
 
     def encode(batches):  # type: ignore[no-untyped-def]
         for batch in batches:

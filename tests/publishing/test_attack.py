@@ -36,8 +36,7 @@ from airgen.pipeline.export_rules import HouseStyle, PublicIds
 from airgen.pipeline.progress import Display
 from airgen.pipeline.run import run_job
 from airgen.pipeline.stages.attributes import draw, query_attributes
-from airgen.publishing.secrecy import secrecy_problems
-from airgen.publishing.withhold import public_part
+from airgen.publishing.withhold import public_part, secrecy_problems
 from airgen.records import HardNegative, Passage
 
 Guesses = dict[str, set[str]]  # query id: original ids of documents that may be its source

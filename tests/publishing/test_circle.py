@@ -24,9 +24,8 @@ from airgen.errors import DatasetError
 from airgen.pipeline.job import JobSecret
 from airgen.publishing.publish import plan, publish
 from airgen.publishing.scores import load_labels, score_results
-from airgen.publishing.secrecy import secrecy_problems
 from airgen.publishing.submission import NO_RERANKER, RefusedSubmission, Results, Submission, pack, results_of_run
-from airgen.publishing.withhold import labels_part, public_part
+from airgen.publishing.withhold import labels_part, public_part, secrecy_problems
 
 constants = pytest.importorskip("huggingface_hub.constants")
 REPO = "my-org/weather-notes"

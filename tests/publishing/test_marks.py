@@ -22,7 +22,7 @@ from airgen.dataset.write import write_dataset
 from airgen.keys import rng, text_key
 from airgen.pipeline.assemble import _generated
 from airgen.pipeline.export_rules import HouseStyle
-from airgen.publishing.secrecy import MARKS, secrecy_problems
+from airgen.publishing.withhold import MARKS, secrecy_problems
 from airgen.records import HardNegative, Passage
 
 EACH = 400  # passages of each kind

@@ -24,7 +24,7 @@ from airgen.retrievers.late.compressed_index import (
     nearest,
     usual_centroids,
 )
-from airgen.retrievers.late.maxsim import LateInteraction, maxsim
+from airgen.retrievers.late.maxsim import LateInteraction, maxsims
 
 from .conftest import QUERIES
 
@@ -134,7 +134,7 @@ def test_with_all_probes_and_candidates_it_is_brute_force_over_the_decoded_vecto
     for probes, candidates in ((32, 500), (10**6, 10**6)):
         hits = index.search(queries, 500, probes=probes, candidates=candidates)
         for row, query in enumerate(queries):
-            wanted = maxsim(query.astype(np.float16).astype(np.float32), decoded, index.starts[:-1])
+            (wanted,) = maxsims([query.astype(np.float16).astype(np.float32)], decoded, index.starts[:-1])
             assert hits.scores[row] == pytest.approx(wanted[hits.positions[row]], abs=1e-4)
             assert np.all(np.diff(wanted[hits.positions[row]]) < 1e-4)  # descending, but for rounding
             assert sorted(hits.positions[row]) == list(range(500))
@@ -183,10 +183,10 @@ def test_each_passage_is_encoded_once_and_the_cache_serves_it_again(tmp_path: Pa
 
 def test_a_damaged_index_is_named(tmp_path: Path) -> None:
     folder = built(tmp_path, Drawn(), corpus_of(50).texts)
-    data = bytearray((folder / "codes.npy").read_bytes())
+    data = bytearray((folder / "codes.bin").read_bytes())
     data[-1] ^= 1
-    (folder / "codes.npy").write_bytes(data)
-    with pytest.raises(ModelError, match=r"codes.npy damaged: delete this folder"):
+    (folder / "codes.bin").write_bytes(data)
+    with pytest.raises(ModelError, match=r"codes.bin damaged: delete this folder"):
         CompressedIndex.open(folder)
     (folder / "meta.json").write_text("[]")
     with pytest.raises(ModelError, match="is no index of token vectors"):

@@ -9,8 +9,8 @@ from encode_once import Kept
 
 from airgen.errors import CorpusError, ModelError, UsageError
 from airgen.retrievers import Corpus, Embedder, Retriever, load_embedder, load_retriever
+from airgen.retrievers.dense.exact_search import Dense
 from airgen.retrievers.dense.onnx_encoder import OnnxEncoder
-from airgen.retrievers.dense.retriever import Dense
 from airgen.retrievers.rerank import CrossEncoder
 
 from .conftest import assert_same

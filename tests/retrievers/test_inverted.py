@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airgen.errors import UsageError
-from airgen.retrievers.lexical import _postings, _postings_compiled, postings
+from airgen.retrievers.lexical import _postings_compiled, postings
 from airgen.retrievers.lexical import postings as mapped_arrays
 from airgen.retrievers.lexical.index import InvertedIndex
 from airgen.retrievers.lexical.postings import Count, PostingsBuilder
@@ -98,7 +98,7 @@ def test_many_ties_at_the_edge() -> None:
 def test_counting_postings(texts: list[list[int]]) -> None:
     terms = np.array([term for text in texts for term in text], np.int32)
     lengths = np.array([len(text) for text in texts], np.int64)
-    for count in (_postings.count_postings, _postings_compiled.count_postings):
+    for count in (postings.count_postings, _postings_compiled.count_postings):
         starts, positions, frequencies = count(terms, lengths, 6)
         found = {
             (term, int(positions[place])): int(frequencies[place])
@@ -124,7 +124,7 @@ def test_bad_k() -> None:
 @given(
     st.lists(st.lists(st.integers(0, 6), max_size=9), max_size=12),
     st.lists(st.integers(0, 4), min_size=1, max_size=6),
-    st.sampled_from([_postings.count_postings, _postings_compiled.count_postings]),
+    st.sampled_from([postings.count_postings, _postings_compiled.count_postings]),
 )
 def test_postings_counted_by_parts_equal_those_counted_at_once(
     texts: list[list[int]], cuts: list[int], count: Count

@@ -8,7 +8,7 @@ import pytest
 
 from airgen.errors import CorpusError, ModelError, UsageError
 from airgen.retrievers import Corpus, Reranker, Retriever, load_reranker
-from airgen.retrievers.late.maxsim import LateInteraction, MaxSim, MultiVectorEncoder, maxsim
+from airgen.retrievers.late.maxsim import LateInteraction, MaxSim, MultiVectorEncoder, maxsims
 
 from .conftest import QUERIES
 
@@ -33,7 +33,7 @@ def test_maxsim_by_hand() -> None:
     query = np.array([[1, 0], [0.6, 0.8]], np.float32)
     tokens = np.array([[1, 0], [0, 1], [0.8, 0.6]], np.float32)
     # passage 0: max(1, 0) + max(0.6, 0.8); passage 1: 0.8 + (0.48 + 0.48)
-    assert maxsim(query, tokens, np.array([0, 2])) == pytest.approx([1.8, 1.76])
+    assert maxsims([query], tokens, np.array([0, 2]))[0] == pytest.approx([1.8, 1.76])
 
 
 def test_retriever_and_reranker_agree_with_each_other_and_with_counting() -> None:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -48,23 +47,7 @@ def test_scores_are_those_of_the_library(tiny_cross_encoder: Path, corpus: Corpu
     theirs = library.CrossEncoder(str(tiny_cross_encoder), max_length=100, device="cpu").predict(pairs)
     assert ours.score(pairs) == pytest.approx(theirs, abs=2e-6)
     assert np.std(theirs) > 0.01  # else anything would be equal
-    assert ours._shortened
     assert ours.score([]).shape == (0,)
-
-
-def test_a_model_that_reads_all_tokens_is_not_shortened(tiny_cross_encoder: Path) -> None:
-    library = pytest.importorskip("sentence_transformers")
-    ours = CrossEncoder(str(tiny_cross_encoder), max_length=100, device="cpu")
-    pairs = [(QUERIES[0], "cells"), (QUERIES[1], "saturn's rings are mostly particles of ice.")]
-
-    def reading_all(model: Any) -> Any:
-        model.model.bert.pooler.forward = lambda states: states.mean(dim=1)
-        return model
-
-    reading_all(ours.model)
-    theirs = reading_all(library.CrossEncoder(str(tiny_cross_encoder), max_length=100, device="cpu"))
-    assert ours.score(pairs) == pytest.approx(theirs.predict(pairs), abs=2e-6)
-    assert ours._shortened is False
 
 
 def test_a_chain_of_modules_as_ettins_rerankers_have(tokenizer_folder: Path, corpus: Corpus, tmp_path: Path) -> None:
@@ -223,7 +206,7 @@ def test_wrong_use() -> None:
 
 
 def test_a_dense_model_as_a_reranker(minilm: str, corpus: Corpus) -> None:
-    from airgen.retrievers.dense.retriever import Dense
+    from airgen.retrievers.dense.exact_search import Dense
 
     dense = Dense(minilm)
     dense.index(corpus)

@@ -72,7 +72,7 @@ def test_memory_is_bounded() -> None:
         asked.extend(texts)
         return [np.zeros(10, np.float16) for _ in texts]
 
-    memo = Memo(encode, None, "vectors", lambda row: (row,), limit=60)
+    memo = Memo(encode, None, "vectors", lambda row: (row,), progress=lambda: None, limit=60)
     for texts in ("abc", "a", "d", "b", "a"):
         assert len(memo(texts, "passage")) == len(texts)
     assert asked == list("abcdb")  # b was the oldest when d came

@@ -389,7 +389,7 @@ def test_the_command_line(dataset: Path, bert: Path, tmp_path: Path, capsys: pyt
 def test_an_engine_that_takes_boosts_ranks_the_same(dataset: Path, bert: Path, tmp_path: Path, terms: Any) -> None:
     """tantivy parses Lucene's syntax and has Lucene's BM25 (k1 1.2, b .75): it knows nothing of the model."""
     tantivy = pytest.importorskip("tantivy")
-    from airgen.training.lucene_export import export_lucene
+    from airgen.training.kinds.augment import export_lucene
 
     (tmp_path / "model").mkdir()
     lively(task(dataset, bert, terms=terms, k1=1.2, b=0.75)).save(tmp_path / "model")
@@ -425,7 +425,7 @@ def test_an_engine_that_takes_boosts_ranks_the_same(dataset: Path, bert: Path, t
 
 
 def test_no_term_of_an_exported_query_is_an_operator() -> None:
-    from airgen.training.lucene_export import lucene_query
+    from airgen.training.kinds.augment import lucene_query
 
     weights = {"and": 2.0, 'a"b': 1.0, "c\\d": 0.5, "##ing": 0.25, "tiny": 1e-9}
     assert lucene_query(weights) == '"and"^1 "a\\"b"^0.5 "c\\\\d"^0.25 "##ing"^0.125'

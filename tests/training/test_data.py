@@ -1,18 +1,37 @@
-"""What a training may see: splits, folds, dev queries, negatives; and recipes."""
+"""Training data: what is trained on and what never is; columns on disk; several datasets with weights."""
 
 from __future__ import annotations
 
+import json
+import pickle
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 from beir_folder import write_beir
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError, SettingsError, UsageError
+from airgen.keys import content_key, key_of_pieces
 from airgen.paths import data_dir
 from airgen.settings.base import load_yaml
-from airgen.training.data import draw, epoch_batches, load_training_set, with_negatives
+from airgen.training import train
+from airgen.training.columns import DatasetColumns, Example, Examples, Joined, KeyPlaces, StoredTexts, key_of
+from airgen.training.data import (
+    Share,
+    draw,
+    epoch_batches,
+    epoch_examples,
+    load_training_set,
+    mixed,
+    reserved_wordings,
+    weighted_dataset,
+    with_negatives,
+)
 from airgen.training.kinds.augment import AugmentRecipe
 from airgen.training.kinds.encoder import PretrainRecipe
 from airgen.training.recipe import Fold, Recipe, TrainingRequest, commented_yaml
@@ -168,3 +187,208 @@ def test_single_settings_from_the_command_line(tmp_path: Path) -> None:
             made(f"l1={value}")
         assert len(caught.value.problems) == 1 and str(caught.value).startswith("--set")
     assert AugmentRecipe(checkpoint_every=7).parts() == AugmentRecipe().parts()
+
+
+@pytest.mark.parametrize("texts", [[], [""], ["a", "", "ü\ud800", "b" * 3_000_000, "c"]])
+def test_texts_are_those_of_the_list(texts: list[str]) -> None:
+    stored = StoredTexts(texts)
+    assert list(stored) == texts and len(stored) == len(texts) and stored[1:3] == texts[1:3] and stored[:] == texts
+    for place in range(-len(texts), len(texts)):
+        assert stored[place] == texts[place]
+    assert [stored[place] for place in np.arange(len(texts))] == texts
+    stored.append("later")
+    assert stored[-1] == "later" and stored[len(texts)] == "later"
+    for wrong in (len(texts) + 1, -len(texts) - 2):
+        with pytest.raises(IndexError):
+            stored[wrong]
+
+
+def test_sequences_are_joined() -> None:
+    parts: list[Sequence[str]] = [["a", "b"], [], StoredTexts(["c"])]
+    joined = Joined(parts, lambda number, text: f"{number}{text}")
+    assert list(joined) == [joined[at] for at in range(3)] == ["0a", "0b", "2c"] == joined[:]
+    assert joined[-1] == "2c"
+    with pytest.raises(IndexError):
+        joined[3]
+
+
+def test_another_process_gets_a_list() -> None:
+    stored = StoredTexts(["a", "ü"])
+    assert pickle.loads(pickle.dumps(stored)) == ["a", "ü"]
+    assert pickle.loads(pickle.dumps(Joined([stored, ["b"]]))) == ["a", "ü", "b"]
+
+
+def test_keys_are_found_at_their_first_place() -> None:
+    places = KeyPlaces([key_of(text) for text in "abcab"])
+    assert places.find([key_of(text) for text in "cabz"]).tolist() == [2, 0, 1, -1]
+    assert KeyPlaces([]).find([1]).tolist() == [-1]
+
+
+def test_examples_are_chosen_and_changed() -> None:
+    examples = Examples(["q0", "q1", "q2"], ["a", "b", "c"])
+    examples.append(2, [5], [])
+    examples.append(0, [1, 2], [3])
+    examples.append(1, [4], [9])
+    kept = examples.where(np.array([False, True, True]))
+    assert list(kept) == [Example("q0", "a", (1, 2), (3,)), Example("q1", "b", (4,), (9,))] == kept[:]
+    assert kept[-1].id == "q1" and len(kept) == 2
+    changed = kept.where(np.array([False, True])).with_negatives([[7, 8]])
+    assert list(changed) == [Example("q1", "b", (4,), (7, 8))]
+    assert list(changed.rows()) == [(1, (4,), (7, 8))]
+    with pytest.raises(IndexError):
+        kept[2]
+
+
+def test_labels_are_grouped_in_the_order_of_their_queries(tmp_path: Path) -> None:
+    rows = [{"_id": f"p{n}", "title": "T" if n == 2 else "", "text": f"text {n}"} for n in range(3)]
+    path = write_beir(tmp_path / "d", rows, [{"_id": f"q{n}", "text": f"query {n}"} for n in range(2)], {"train": []})
+    columns = DatasetColumns(BeirDataset.open(path), "en")
+    assert list(columns.corpus.titles) == ["", "", "T"] and columns.corpus.full_text(2) == "T text 2"
+    labels = [("q1", "p2", 1.0), ("q0", "p0", 2.0), ("q1", "p0", 0.0), ("x", "p0", 1.0), ("q1", "y", 1.0)]
+    found = list(columns.groups([*labels, labels[0]]) or ())
+    assert found == [(1, [2, 0, -1], [1.0, 0.0, 1.0]), (0, [0], [2.0]), (-1, [0], [1.0])]
+    assert columns.groups([*labels, ("q1", "p2", 2.0)]) is None
+    assert list(columns.groups([]) or ()) == []
+    assert columns.text("q1") == "query 1" and columns.text("none") == ""
+    assert columns.ordered([(0.0, 2), (0.0, 1), (-1.0, 2)]) == [2, 1, 2]
+
+
+def test_a_pair_with_two_labels_is_an_error_with_its_line(tmp_path: Path) -> None:
+    rows = [{"_id": "p", "title": "", "text": "a"}]
+    queries = [{"_id": "q", "text": "a"}]
+    path = write_beir(tmp_path / "d", rows, queries, {"train": [("q", "p", 1), ("q", "p", 2)]})
+    with pytest.raises(DatasetError, match=r"train.tsv:3: query 'q' and passage 'p' have two labels, 1 and 2"):
+        load_training_set(path, split="train")
+
+
+def test_the_key_of_the_data_is_that_of_the_whole_list(tmp_path: Path) -> None:
+    rows = [{"_id": f"p{n}", "title": "", "text": f"ü {n}"} for n in range(9)]
+    queries = [{"_id": f"q{n}", "text": f"query {n}"} for n in range(9)]
+    labels = [(f"q{n}", f"p{n}", 1) for n in range(9)] + [("q1", "p2", 0)]
+    data = load_training_set(write_beir(tmp_path / "d", rows, queries, {"train": labels}), split="train", dev_share=0.3)
+    lists = [[e.id, list(e.positives), list(e.negatives)] for e in data.examples]
+    assert data.digest == content_key([data.about["digest"], lists, sorted(data.dev.labels)])
+    assert key_of_pieces(["a", "", "b\ud800"]) == key_of_pieces(["ab\ud800"])
+
+
+@pytest.mark.parametrize("epoch", [0, 5])
+@pytest.mark.parametrize("datasets", [[(7, 1.0)], [(30, 0.3), (5, 2.0)], [(0, 1.5), (9, 3.25), (1, 0.1), (11, 0.5)]])
+def test_an_epoch_has_each_dataset_as_it_weighs(datasets: list[tuple[int, float]], epoch: int) -> None:
+    shares = [Share(count, weight) for count, weight in datasets]
+    numbers = epoch_examples(shares, 7, epoch)
+    first = 0
+    for count, weight in datasets:
+        met = Counter(int(number) for number in numbers if first <= number < first + count)
+        assert met.total() == int(weight) * count + round((weight % 1) * count)
+        assert all(int(weight) <= met[number] <= int(weight) + 1 for number in range(first, first + count))
+        first += count
+    assert max(numbers, default=-1) < first
+    assert np.array_equal(numbers, epoch_examples(shares, 7, epoch))
+
+
+def test_a_share_is_another_one_in_each_epoch() -> None:
+    shares = [Share(4, 1), Share(100, 0.3)]
+    drawn = [frozenset(epoch_examples(shares, 1, epoch).tolist()) for epoch in range(20)]
+    assert len(set(drawn)) == 20 and all(set(range(4)) <= one and len(one) == 34 for one in drawn)
+    assert len(frozenset().union(*drawn)) == 104  # after twenty epochs each of them was there
+
+
+def test_batches_of_one_dataset_are_those_of_before() -> None:
+    assert epoch_batches(10, 4, 42, 3) == epoch_batches(10, 4, 42, 3, [Share(10, 1.0)])
+    assert sorted(n for batch in epoch_batches(10, 4, 42, 3) for n in batch) == list(range(10))
+
+
+def folder(
+    path: Path, texts: dict[str, str], queries: dict[str, str], labels: dict[str, list[tuple[str, str, int]]]
+) -> Path:
+    rows = [{"_id": key, "title": "", "text": text} for key, text in texts.items()]
+    return write_beir(path, rows, [{"_id": key, "text": text} for key, text in queries.items()], labels)
+
+
+def test_two_datasets_become_one(tmp_path: Path) -> None:
+    texts = {f"p{n}": f"passage {n}" for n in range(4)}
+    one = folder(tmp_path / "one", texts, {"q0": "a", "q1": "b", "q2": "Asked elsewhere", "q3": "d"}, {
+        "train": [("q0", "p0", 1), ("q1", "p1", 1), ("q1", "p2", 0), ("q2", "p3", 1)], "dev": [("q3", "p3", 1)],
+    })  # fmt: skip
+    two = folder(tmp_path / "two", texts, {"q0": "D", "q1": "f", "q2": "g", "q3": "asked  ELSEWHERE"}, {
+        "train": [("q0", "p0", 1), ("q1", "p1", 1), ("q2", "p2", 1)], "test": [("q3", "p3", 1)],
+    })  # fmt: skip
+    reserved = reserved_wordings(one) | reserved_wordings(two)
+    assert reserved == {"asked elsewhere"}
+    sets = [load_training_set(path, split="train", dev_share=0, reserved_elsewhere=reserved) for path in (one, two)]
+    data = mixed(sets, [1.0, 0.5])
+    assert [(e.id, [data.corpus.ids[p] for p in e.positives], [data.corpus.ids[p] for p in e.negatives])
+            for e in data.examples] == [
+        ("one/q0", ["one/p0"], []), ("one/q1", ["one/p1"], ["one/p2"]), ("two/q1", ["two/p1"], []),
+        ("two/q2", ["two/p2"], []),
+    ]  # fmt: skip
+    assert data.corpus.full_text(4) == "passage 0" and len(data.corpus) == 8
+    assert data.dev.labels == {"one/q3": {"one/p3": 1}}
+    assert data.shares == (Share(2, 1.0), Share(2, 0.5))
+    assert [(row["name"], row["weight"], row["left_out"]) for row in data.about["datasets"]] == [
+        ("one", 1.0, {"also held out or a test query": 1}),
+        ("two", 0.5, {"a dev query of another dataset": 1}),
+    ]
+    assert data.digest != mixed(sets, [1.0, 0.6]).digest
+    twice = mixed([sets[0], sets[0]], [1.0, 1.0])
+    assert [e.id for e in twice.examples] == ["one/q0", "one/q1", "one#2/q0", "one#2/q1"]
+
+
+def test_weights_of_the_command_line(tmp_path: Path) -> None:
+    (tmp_path / "a=2").mkdir()
+    assert weighted_dataset(f"{tmp_path}/a=2") == (tmp_path / "a=2", 1.0)
+    assert weighted_dataset("data/nli=0.3") == (Path("data/nli"), 0.3)
+    assert weighted_dataset("nq") == (Path("nq"), 1.0)
+    for wrong in ("nq=0", "nq=much", "nq=nan", "=2"):
+        with pytest.raises(UsageError, match="a weight above 0"):
+            weighted_dataset(wrong)
+
+
+@pytest.fixture
+def request_of(bert: Path, new_dataset: Callable[..., Path], tmp_path: Path) -> Callable[..., TrainingRequest]:
+    """A training of the encoder on two datasets."""
+    datasets = ((new_dataset("one"), 1.0), (new_dataset("two", seed=2), 0.5))
+    changes = ("batch_size=8", "epochs=2", "checkpoint_every=1", "max_length=16", "hard_negatives=1", "negatives=bm25",
+               "learning_rate=1e-3")  # fmt: skip
+
+    def make(out: str, *more: str, resume: bool = False) -> TrainingRequest:
+        return TrainingRequest(
+            datasets, str(bert), tmp_path / out, changes=(*changes, *more), quiet=True, device="cpu", resume=resume
+        )
+
+    return make
+
+
+def test_a_mixed_training_goes_on_to_the_same_bytes(
+    request_of: Callable[..., TrainingRequest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airgen.training.kinds.encoder import EncoderTask
+
+    whole = train("encoder", request_of("whole"))
+    assert whole.steps == 10  # 24 queries and half of 24 in batches of 8, twice
+    step = EncoderTask.loss
+
+    def killed(self: EncoderTask, batch: object) -> object:
+        if getattr(batch, "step", 0) == 6:
+            raise KeyboardInterrupt
+        return step(self, batch)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(EncoderTask, "loss", killed)
+    with pytest.raises(KeyboardInterrupt):
+        train("encoder", request_of("broken"))
+    monkeypatch.setattr(EncoderTask, "loss", step)
+    train("encoder", request_of("broken", resume=True))
+    assert (whole.out / "model.safetensors").read_bytes() == (
+        request_of("broken").out / "model.safetensors"
+    ).read_bytes()
+    card = json.loads((whole.out / "card.json").read_text("utf-8"))
+    assert [(row["name"], row["weight"], len(row["digest"])) for row in card["data"]["datasets"]] == [
+        ("one", 1.0, 64), ("two", 0.5, 64),
+    ]  # fmt: skip
+    words = (whole.out / "README.md").read_text("utf-8")
+    assert f"- two, weight 0.5: {card['data']['datasets'][1]['training_queries']} training and 8 dev queries" in words
+
+
+def test_passages_by_themselves_have_no_weights(request_of: Callable[..., TrainingRequest]) -> None:
+    with pytest.raises(UsageError, match="deepct learns passages by themselves"):
+        train("deepct", TrainingRequest(request_of("x").on, "none", Path("x")))

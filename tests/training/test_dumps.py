@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from airgen.errors import CorpusError, UsageError
 from airgen.registry import resolve
+from airgen.training.columns import KeyCounts, TextTable
 from airgen.training.data import load_training_set
-from airgen.training.mining.dumps.dump_reader import DumpSettings, TextStore, passages_of
+from airgen.training.mining.dumps import DumpSettings, passages_of
 from airgen.training.mining.pairs import LinkedPassages, MinedPair, MiningSettings, PairMiner, RefusedRow, SourcePassage
 from airgen.training.mining.sources import mine_sources
-from airgen.training.stored import KeyCounts
 
 LONG = "a sentence with more than eight words so that it counts as a passage"
 
@@ -177,7 +177,7 @@ def test_wikipedia_sections(tmp_path: Path) -> None:
         ("passage", "of a section of links or sources"): 1,
         ("line", "no page of KILT (wikipedia_title, text)"): 1,
     }
-    pairs = list(PairMiner(settings=MiningSettings(min_words=1)).mine_dump(found))
+    pairs = list(PairMiner(settings=MiningSettings(min_words=1)).mine(found, dump=True))
     assert [(pair.query, pair.kind) for pair in pairs] == [
         ("Whale", "title"), ("Whale: History", "heading"), ("Whale: Hunting – trade", "heading"), ("Whale", "title"),
     ]  # fmt: skip
@@ -358,7 +358,7 @@ def test_what_is_mined_from_a_dump() -> None:
         RefusedRow("comment", "deleted"),
     ]
     miner = PairMiner(["title", "neighbour", "comment", "citation"])
-    pairs = list(miner.mine_dump(rows))
+    pairs = list(miner.mine(rows, dump=True))
     assert [(pair.kind, {pair.passage_id, pair.source} - {""}) for pair in pairs] == [
         ("title", {"1"}), ("title", {"2"}), ("neighbour", {"1", "2"}), ("title", {"4"}), ("comment", {"8"}),
         ("citation", {"10", "11"}),
@@ -396,10 +396,8 @@ def test_passages_are_whole_paragraphs() -> None:
 
 @given(st.lists(st.integers(0, 60)))
 def test_keys_are_counted_as_a_counter_does(draws: list[int]) -> None:
-    # Neighbouring slots, both ends of the table, and key 0.
-    keys = [(draw * 0x9E3779B97F4A7C15 & 0xFFFF_FFFF_FFFF_0003) if draw % 2 else draw for draw in draws]
-    seen, counted = KeyCounts(slots=4), Counter[int]()
-    for key in keys:
+    seen, counted = KeyCounts(), Counter[int]()
+    for key in draws:
         counted[key] += 1
         assert seen.add(key) == counted[key]
     assert len(seen) == len(counted)
@@ -430,9 +428,9 @@ def test_nli_has_hard_negatives(tmp_path: Path) -> None:
 
 @given(st.dictionaries(st.text(max_size=14), st.text(max_size=30)))
 def test_texts_are_found_by_key(texts: dict[str, str]) -> None:
-    with TextStore() as store:
-        for key, text in texts.items():
-            store.put(key, "other")
-            store.put(key, text)
-        assert {key: store.get(key) for key in texts} == texts
-        assert store.get("not there") is None
+    store = TextTable()
+    for key, text in texts.items():
+        store.put(key, "other")
+        store.put(key, text)
+    assert {key: store.get(key) for key in texts} == texts
+    assert store.get("not there") is None

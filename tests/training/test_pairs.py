@@ -18,9 +18,17 @@ from airgen.errors import DatasetError, UsageError
 from airgen.keys import text_key
 from airgen.retrievers.base import TextKind
 from airgen.training.data import load_training_set
-from airgen.training.mining.citations import Citations, leaf_of, unnumbered
 from airgen.training.mining.consistency import PassagePool, filter_pairs, ranks
-from airgen.training.mining.pairs import KINDS, MinedPair, MiningSettings, PairMiner, SourcePassage
+from airgen.training.mining.pairs import (
+    KINDS,
+    Citations,
+    MinedPair,
+    MiningSettings,
+    PairMiner,
+    SourcePassage,
+    leaf_of,
+    unnumbered,
+)
 from airgen.training.mining.sources import write_pairs
 
 LONG = "a sentence with more than eight words so that it counts as a passage"

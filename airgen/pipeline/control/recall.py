@@ -27,8 +27,8 @@ from airgen.records import Fitted, Prelabel, Recall
 from airgen.retrievers import load_embedder, load_reranker, load_retriever
 from airgen.retrievers.base import Corpus, CorpusReranker, Hits, Retriever, show_corpus, watch
 from airgen.retrievers.combine import reciprocal_rank_fusion
-from airgen.retrievers.dense.retriever import Dense
-from airgen.retrievers.on_workers import scored
+from airgen.retrievers.dense.exact_search import Dense
+from airgen.retrievers.encodings import scored
 from airgen.sequences import batched
 from airgen.settings.base import find_yaml
 from airgen.settings.parts import files_of, identity_of, located

@@ -1,34 +1,38 @@
-"""Exact top-k inner-product search over rows that need not fit in memory.
+"""Dense retrieval: one vector for each text, and exact top-k inner-product search over rows larger than memory.
 
 The rows (fp16 or fp32, in memory or memory-mapped) are read once, in chunks. BLAS compares a chunk with all queries,
 and its products only select: a pair whose product is too far below the query's k-th best score, farther than any order
 of fp32 additions could have moved it, is passed over. All others are scored again in float64 in a fixed order
 (`exact.inner_products`) and rounded to fp32. So a score has the same bits on every machine, whoever is asked beside.
-
 At the paper's depth of 1,000 (section 2.4, step 1) this is faster than graph indexes, and exact.
 
-Exact search on workers: each searches a shard of the rows in the file of an embedding cache; the best are merged.
+On workers, each searches a shard of the rows in the file of the encodings, and the best are merged. The result has the
+bits of one search over all rows: a score does not depend on the rows beside it, shards begin where the chunks of one
+search begin, and ties stay in the order of position. Only queries, hits and (where the corpus is not in the order of
+the file) row numbers travel. A worker that cannot see the file leaves its shard to the driver.
 
-The result has the bits of one search over all rows: a score does not depend on the rows beside it, shards begin where
-the chunks of one search begin, and ties stay in the order of position. Only queries, hits and (where the corpus is not
-in the order of the file) row numbers travel. A worker that cannot see the file leaves its shard to the driver.
+`Dense` keeps vectors as fp16, in a folder (`airgen.retrievers.encodings`) or in memory, so that results are equal with
+and without a cache.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from airgen.compute import Work, current
-from airgen.errors import ModelError
+from airgen.errors import ModelError, UsageError
 from airgen.exact import inner_products, numba_is_installed
-from airgen.retrievers.base import Hits, pack, unpack
+from airgen.retrievers.base import Component, Corpus, Embedder, Hits, finite, half, non_empty, pack, unpack
+from airgen.retrievers.encodings import EncodingStore, encoded, keys_of, root_of, took_over
+from airgen.settings.base import FILE, SPEED
+from airgen.settings.parts import Part, located
 
 _CHUNK = 1024  # rows converted and multiplied at once: 1.5 MB of fp32 at 384 dimensions
 _BLOCK = 1024  # queries multiplied at once: a block of products (4 MB) stays in the cache while it is scanned
@@ -322,3 +326,97 @@ def merged(before: Hits, after: Hits) -> Hits:
     return Hits(
         np.take_along_axis(positions, order, axis=1).astype(np.int32), np.take_along_axis(scores, order, axis=1)
     )
+
+
+_BATCH = 256  # texts embedded between two writes; a crash loses at most these
+
+
+class Dense(Component):
+    """An embedder and exact search over a corpus (paper 2.4, step 1)."""
+
+    class Settings(Component.Settings):
+        """`cache`: the root folder for embeddings, or None to keep them in memory, or where `shared_encodings` says."""
+
+        embedder: Annotated[Any, Part("embedder")] = "all-minilm-l6-v2-int8"
+        cache: Annotated[Path | None, SPEED, FILE] = None
+
+    settings: Settings
+    embedder: Embedder
+
+    def set_up(self) -> None:
+        self.name = f"dense {self.embedder.name}"
+        self._matrix: NDArray[np.float16] | None = None
+        self._rows: NDArray[np.int64] | None = None
+        self._file: tuple[Path, int] | None = None  # of the matrix, and the place of its first row there
+
+    @property
+    def index_bytes(self) -> int | None:
+        return None if self._matrix is None else self._matrix.nbytes + (0 if self._rows is None else self._rows.nbytes)
+
+    def index(self, corpus: Corpus) -> None:
+        """Embed the passages that are not in the cache yet. Raises CorpusError for an empty corpus."""
+        non_empty(corpus)
+        cache, texts, dim = self.settings.cache, corpus.full_texts, self.embedder.dim
+        root = root_of(self.embedder, cache and located(str(cache), self.folder))
+        self._rows = self._file = None
+        if root is None:
+            self._matrix = np.zeros((len(corpus), dim), np.float16)
+            for place, vectors in self._embedded(texts, np.arange(len(corpus))):
+                self._matrix[place] = vectors
+            return
+        store = EncodingStore(root, self.embedder.describe(), "vectors", "passage")
+        store.check(2 * dim)
+        keys = keys_of(texts)
+        new = store.missing(keys)
+        for place, vectors in self._embedded(texts, new):
+            store.keep({texts[at]: (row,) for at, row in zip(place.tolist(), vectors, strict=True)})
+        took_over(len(corpus) - len(new))
+        rows = store.starts(keys) // (2 * dim)
+        matrix = np.memmap(store.data, np.float16, "r", shape=(store.data.stat().st_size // (2 * dim), dim))
+        first = int(rows[0])
+        if np.array_equal(rows, np.arange(first, first + len(rows))):
+            self._matrix, self._file = matrix[first : first + len(rows)], (store.data, first)
+        else:
+            self._matrix, self._rows, self._file = matrix, rows, (store.data, 0)
+
+    def _embedded(
+        self, texts: Sequence[str], places: NDArray[np.int64]
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float16]]]:
+        """The vectors of the texts at these places, a batch at a time, in fp16."""
+        batches = [places[first : first + _BATCH] for first in range(0, len(places), _BATCH)]
+        wanted = ([texts[place] for place in batch.tolist()] for batch in batches)
+        done = 0
+        for batch, vectors in zip(batches, encoded(self.embedder.encode, wanted, "passage"), strict=True):
+            yield batch, half(self._checked(vectors, len(batch)), self.embedder.name)
+            done += len(batch)
+            if self.progress:
+                self.progress(done, len(places))
+
+    def _checked(self, vectors: NDArray[np.float32], count: int) -> NDArray[np.float32]:
+        if vectors.shape != (count, self.embedder.dim):
+            raise ModelError(
+                f"{self.embedder.name} gave vectors of shape {vectors.shape} for {count} texts, "
+                f"({count}, {self.embedder.dim}) expected: did the model behind it change?"
+            )
+        return finite(vectors, self.embedder.name)
+
+    def search(self, queries: Sequence[str], k: int) -> Hits:
+        """The k passages with the greatest inner product, exactly. Raises UsageError before `index`."""
+        if self._matrix is None:
+            raise UsageError("Dense.search before Dense.index: the corpus comes first")
+        vectors = np.zeros((0, self.embedder.dim), np.float32)
+        if queries:
+            vectors = self._checked(self.embedder.encode(list(queries), "query"), len(queries))
+        if self._file is None:
+            return search(self._matrix, vectors, k)
+        path, first = self._file
+        return search_shards(path, self._matrix, vectors, k, first=first, rows=self._rows)
+
+    def describe(self) -> Mapping[str, object]:
+        """The embedder's settings, and how its vectors are kept and searched."""
+        return {
+            "family": "dense",
+            "embedder": dict(self.embedder.describe()),
+            "rows": "fp16",
+            "search": "exact",
+        }

@@ -1,11 +1,4 @@
-"""Latent semantic analysis, and the singular vectors that it needs.
-
-The strongest singular vectors of a sparse matrix, by subspace iteration (Halko, Martinsson and Tropp 2011).
-
-It is written out, in loops of a fixed order, because the factors of LAPACK and BLAS have other last bits on another
-processor or with more threads, and near ties of singular values turn these into other vectors.
-
-Latent semantic analysis: TF-IDF vectors reduced by a truncated SVD (Deerwester et al. 1990).
+"""Latent semantic analysis: TF-IDF vectors reduced by a truncated SVD (Deerwester et al. 1990).
 
     lsa = LSA(dim=200)
     lsa.index(corpus)
@@ -13,6 +6,10 @@ Latent semantic analysis: TF-IDF vectors reduced by a truncated SVD (Deerwester 
 
 A dense retriever without a trained model: it learns from the corpus itself, in seconds. It needs scipy and
 numba (extra `fast`).
+
+The strongest singular vectors are found by subspace iteration (Halko, Martinsson and Tropp 2011), written out in loops
+of a fixed order, because the factors of LAPACK and BLAS have other last bits on another processor or with more threads,
+and near ties of singular values turn these into other vectors.
 """
 
 from __future__ import annotations

@@ -1,16 +1,14 @@
-"""BERT-like models by ONNX Runtime and tokenizers, without torch: passage vectors and token vectors.
+"""BERT-like models by ONNX Runtime and tokenizers, without torch: passage vectors, token vectors, re-ranking.
 
 Each text runs alone. On a CPU a batch of one is as fast as a larger one, because there is no padding to compute. And a
 vector then never depends on the other texts of a batch: a model whose activations are quantised as it runs has one
 scale for the whole batch, which moves a re-ranker's logits by up to .7 (benchmarks/rerank.py).
 
-BERT for one text by ONNX Runtime, from a dictionary of weights: for models that come without a graph of their own.
+For models that come without a graph of their own, one is made from a dictionary of weights, named as transformers names
+those of `BertModel`, when the model is loaded, which takes a second:
 
     bert = Bert(weights, layers, heads, epsilon, narrow=True)
     bert.states(words)                      # word embeddings (tokens, width) to the last hidden states, same shape
-
-Weights are named as transformers names those of `BertModel`. Each text runs by itself, without padding, so that its
-states never depend on its neighbours in a batch. The graph is made when the model is loaded, which takes a second.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from airgen import models
-from airgen.compute.threads import cores
+from airgen.compute import cores
 from airgen.errors import AirgenError, ModelError
 from airgen.models.catalogue import weights_hash
 from airgen.registry import load_extra

@@ -1,15 +1,13 @@
 """Embedders of small models that need no torch: multilingual e5 in 4 bits, and static vectors.
 
-multilingual-e5-small from one packed 4-bit file, by ONNX Runtime and tokenizers: dense vectors for many languages.
+multilingual-e5-small runs from one packed file by ONNX Runtime. It holds, little-endian: the sizes of the model, a
+unigram vocabulary with scores, a map of characters to replacements, and the tensors by name, linear ones and word
+embeddings in blocks of 32 weights (an fp16 scale, then 16 bytes: weight j in the low half of byte j, weight j + 16 in
+the high half, both plus 8).
 
-The file holds, little-endian: the sizes of the model, a unigram vocabulary with scores, a map of characters to
-replacements, and the tensors by name, linear ones and word embeddings in blocks of 32 weights (an fp16 scale, then 16
-bytes: weight j in the low half of byte j, weight j + 16 in the high half, both plus 8).
-
-Static embeddings: one vector for each token of a vocabulary, and the mean of them for a text. No network runs.
-
-They are the fastest dense family: a text costs its tokenisation and one sum. WordLlama's vectors are in the catalogue;
-folders of model2vec's form (`model.safetensors`, `tokenizer.json`, `config.json`) load too.
+Static embeddings have one vector for each token of a vocabulary, and the mean of them for a text. They are the fastest
+dense family: a text costs its tokenisation and one sum. WordLlama's vectors are in the catalogue; folders of
+model2vec's form (`model.safetensors`, `tokenizer.json`, `config.json`) load too.
 """
 
 from __future__ import annotations

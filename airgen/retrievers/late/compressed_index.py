@@ -28,6 +28,7 @@ import json
 import math
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -39,8 +40,7 @@ from numpy.typing import NDArray
 from airgen.errors import ModelError
 from airgen.keys import canonical_json, file_sha256
 from airgen.retrievers.base import Hits, IndexProgress, top_k
-from airgen.retrievers.lexical._postings import count_postings
-from airgen.retrievers.lexical.postings import PostingsBuilder
+from airgen.retrievers.lexical.postings import PostingsBuilder, count_postings
 from airgen.sequences import batched
 
 Floats = NDArray[np.float32]
@@ -82,6 +82,11 @@ class ResidualCodec:
         return len(self.levels).bit_length() - 1
 
     @property
+    def kind(self) -> type[np.unsignedinteger[Any]]:
+        """Of the number of a centroid."""
+        return np.uint16 if len(self.centroids) <= 1 << 16 else np.uint32
+
+    @property
     def cutoffs(self) -> Floats:
         """The bounds between the levels, (2 ** bits - 1,): a value gets the nearest level."""
         return np.asarray((self.levels[1:] + self.levels[:-1]) / 2, np.float32)
@@ -110,8 +115,7 @@ class ResidualCodec:
         lengths = np.linalg.norm(raw, axis=1)
         ones = np.ones(len(raw), np.float32)
         scales = np.divide(np.linalg.norm(vectors, axis=1), lengths, out=ones, where=lengths > 0)
-        kind = np.uint16 if len(self.centroids) <= 1 << 16 else np.uint32
-        return Coded(cells.astype(kind), codes, np.minimum(scales, _LARGEST).astype(np.float16))
+        return Coded(cells.astype(self.kind), codes, np.minimum(scales, _LARGEST).astype(np.float16))
 
     def decode(self, coded: Coded) -> Floats:
         """The vectors that the codes stand for, (n, dim)."""
@@ -215,7 +219,8 @@ _TRAINED = 40  # token vectors of the sample for each centroid, at most
 _TOKENS = 4096  # decoded at once: 6 MB at 384 dimensions
 _META = "meta.json"
 _CODEC = ("centroids", "spread", "levels")
-_PARTS = ("starts", "cells", "codes", "scales", "list_starts", "list_passages")
+_PARTS = ("starts", "list_starts", "list_passages")
+_CODES = ("cells", "codes", "scales")
 
 
 def usual_centroids(tokens: float) -> int:
@@ -242,7 +247,7 @@ def build_index(
     partial.mkdir(parents=True)
     try:
         _write(partial, texts, encode, bits, centroids, progress or (lambda done, total: None))
-        files = {f"{name}.npy": file_sha256(partial / f"{name}.npy") for name in (*_CODEC, *_PARTS)}
+        files = {path.name: file_sha256(path) for path in sorted(partial.iterdir())}
         (partial / _META).write_text(canonical_json({"version": 1, "files": files}), encoding="utf-8")
         shutil.rmtree(folder, ignore_errors=True)
         partial.rename(folder)
@@ -256,110 +261,41 @@ def _write(
     total = len(texts)
     wanted = max(_LEAST, math.ceil(_SAMPLED * math.sqrt(total)), math.ceil((centroids or 0) / 2))
     sample = np.sort(np.random.default_rng(_SEED).choice(total, min(total, wanted), replace=False)).tolist()
-    with _Spool(folder / "sample") as spool:
-        done = 0
+    starts, done = [0], 0
+    with (folder / "sample").open("wb") as spool:  # so that no passage is encoded twice
         for arrays in encode([texts[place] for place in some] for some in batched(sample, _BATCH)):
-            for array in arrays:
-                spool.add(array)
+            for array in map(token_rows, arrays):
+                spool.write(array.tobytes())
+                starts.append(starts[-1] + len(array))
             done += len(arrays)
             progress(done, total)
-        count = centroids or usual_centroids(spool.tokens / len(sample) * total)
-        codec = ResidualCodec.train(spool.drawn(_TRAINED * count), count, bits)
-        kept = {place: row for row, place in enumerate(sample)}
-        blocks = [range(first, min(first + _BATCH, total)) for first in range(0, total, _BATCH)]
-        new = ([texts[place] for place in block if place not in kept] for block in blocks)
-        lists = PostingsBuilder(count_postings)
-        with _Arrays(folder, codec) as arrays_file:
-            for block, made in zip(blocks, encode(new), strict=True):
-                fresh = iter(made or ())
-                vectors = [spool.read(kept[place]) if place in kept else token_rows(next(fresh)) for place in block]
-                lengths = np.array([len(array) for array in vectors], np.int64)
-                coded = codec.encode(np.concatenate(vectors).astype(np.float32))
-                arrays_file.add(coded)
-                lists.add(coded.cells.astype(np.int32), lengths)
-                done += sum(place not in kept for place in block)
-                progress(done, total)
+    drawn = rows = np.memmap(folder / "sample", np.float16, "r").reshape(starts[-1], -1)
+    count = centroids or usual_centroids(len(rows) / len(sample) * total)
+    if len(rows) > (most := _TRAINED * count):
+        drawn = rows[np.sort(np.random.default_rng(_SEED).choice(len(rows), most, replace=False))]
+    codec = ResidualCodec.train(drawn.astype(np.float32), count, bits)
+    kept = {place: rows[starts[row] : starts[row + 1]] for row, place in enumerate(sample)}
+    blocks = [range(first, min(first + _BATCH, total)) for first in range(0, total, _BATCH)]
+    new = ([texts[place] for place in block if place not in kept] for block in blocks)
+    lists = PostingsBuilder(count_postings)
+    with ExitStack() as stack:
+        files = {name: stack.enter_context((folder / f"{name}.bin").open("wb")) for name in _CODES}
+        for block, made in zip(blocks, encode(new), strict=True):
+            fresh = iter(made or ())
+            vectors = [kept[place] if place in kept else token_rows(next(fresh)) for place in block]
+            coded = codec.encode(np.concatenate(vectors).astype(np.float32))
+            for name, file in files.items():
+                file.write(getattr(coded, name).tobytes())
+            lists.add(coded.cells.astype(np.int32), np.array([len(array) for array in vectors], np.int64))
+            done += sum(place not in kept for place in block)
+            progress(done, total)
+    (folder / "sample").unlink()
     field = lists.field(len(codec.centroids))
-    for name in _CODEC:
-        np.save(folder / f"{name}.npy", getattr(codec, name))
-    np.save(folder / "starts.npy", np.concatenate(([0], np.cumsum(field.lengths))))
-    np.save(folder / "list_starts.npy", field.starts)
-    np.save(folder / "list_passages.npy", field.positions)
-
-
-class _Spool:
-    """The token vectors of the sample in a file, so that no passage is encoded twice; it is gone at the end."""
-
-    def __init__(self, path: Path) -> None:
-        self._path, self._file = path, path.open("w+b")
-        self._starts, self._dim = [0], 0
-
-    def __enter__(self) -> _Spool:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._file.close()
-        self._path.unlink()
-
-    @property
-    def tokens(self) -> int:
-        return self._starts[-1]
-
-    def add(self, array: Floats) -> None:
-        self._dim = array.shape[1]
-        self._file.write(token_rows(array).tobytes())
-        self._starts.append(self._starts[-1] + len(array))
-
-    def _rows(self) -> NDArray[np.float16]:
-        self._file.flush()
-        return np.memmap(self._path, np.float16, "r", shape=(self.tokens, self._dim))
-
-    def read(self, row: int) -> NDArray[np.float16]:
-        """The vectors of one passage."""
-        self._file.seek(self._starts[row] * self._dim * 2)
-        data = self._file.read((self._starts[row + 1] - self._starts[row]) * self._dim * 2)
-        return np.frombuffer(data, np.float16).reshape(-1, self._dim)
-
-    def drawn(self, count: int) -> Floats:
-        """At most `count` vectors, drawn with a seed."""
-        rows = self._rows()
-        if count >= len(rows):
-            return rows.astype(np.float32)
-        places = np.sort(np.random.default_rng(_SEED).choice(len(rows), count, replace=False))
-        return rows[places].astype(np.float32)
-
-
-class _Arrays:
-    """The arrays of all tokens, written to .npy files a block at a time."""
-
-    def __init__(self, folder: Path, codec: ResidualCodec) -> None:
-        empty = codec.encode(np.zeros((1, codec.centroids.shape[1]), np.float32))[:0]
-        self._kinds = {name: getattr(empty, name) for name in ("cells", "codes", "scales")}
-        self._files = {name: (folder / f"{name}.npy").open("w+b") for name in self._kinds}
-        self._count = 0
-        self._headers()
-
-    def __enter__(self) -> _Arrays:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._headers()
-        for file in self._files.values():
-            file.close()
-
-    def _headers(self) -> None:
-        """.npy's header leaves room for numbers that grow: the second one has the length of the first."""
-        for name, file in self._files.items():
-            file.seek(0)
-            kind = self._kinds[name]
-            shape = (self._count, *kind.shape[1:])
-            about = {"descr": kind.dtype.str, "fortran_order": False, "shape": shape}
-            np.lib.format.write_array_header_1_0(file, about)
-
-    def add(self, coded: Coded) -> None:
-        for name, file in self._files.items():
-            file.write(np.ascontiguousarray(getattr(coded, name)).tobytes())
-        self._count += len(coded.cells)
+    found = {name: getattr(codec, name) for name in _CODEC}
+    found |= {"starts": np.concatenate(([0], np.cumsum(field.lengths)))}
+    found |= {"list_starts": field.starts, "list_passages": field.positions}
+    for name, array in found.items():
+        np.save(folder / f"{name}.npy", array)
 
 
 @dataclass(frozen=True)
@@ -385,9 +321,12 @@ class CompressedIndex:
                 raise ModelError(f"{folder}: {', '.join(broken)} damaged: delete this folder to index again")
             loaded = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in _PARTS}
             codec = ResidualCodec(*(np.load(folder / f"{name}.npy") for name in _CODEC))
+            kinds: tuple[Any, ...] = (codec.kind, np.uint8, np.float16)
+            files_of = zip(_CODES, kinds, strict=True)
+            cells, codes, scales = (np.memmap(folder / f"{name}.bin", kind, "r") for name, kind in files_of)
+            tokens = Coded(cells, codes.reshape(len(cells), -1), scales)
         except (OSError, ValueError, LookupError, TypeError) as error:
             raise ModelError(f"{folder} is no index of token vectors ({error}): delete it to index again") from error
-        tokens = Coded(loaded["cells"], loaded["codes"], loaded["scales"])
         size = sum((folder / name).stat().st_size for name in files)
         return cls(codec, loaded["starts"], tokens, loaded["list_starts"], loaded["list_passages"], size)
 

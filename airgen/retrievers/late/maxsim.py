@@ -11,16 +11,15 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from airgen.compute import current
 from airgen.errors import ModelError, UsageError
 from airgen.exact import inner_products
 from airgen.keys import content_key, text_key
@@ -37,41 +36,25 @@ from airgen.retrievers.base import (
     top_k,
 )
 from airgen.retrievers.dense.embedders import LibraryModel
-from airgen.retrievers.dense.onnx_encoder import EmbeddedModel
-from airgen.retrievers.encodings import Memo
+from airgen.retrievers.encodings import Memo, encoded
 from airgen.retrievers.late.compressed_index import CompressedIndex, build_index, token_rows
-from airgen.retrievers.on_workers import encoded
-from airgen.sequences import batched
 from airgen.settings.base import FILE, SPEED
 from airgen.settings.parts import Part, located
 
-_BATCH = 64  # texts given to the model at once
 _TOKENS = 16384  # passage tokens compared at once
 _QUERIES = 16  # queries compared at once with them
 
 
-class TokenEmbedder(Protocol):
-    """Texts to unit token vectors."""
-
-    name: str
-
-    def token_vectors(self, texts: Sequence[str], kind: TextKind) -> list[NDArray[np.float32]]:
-        """For each text an array (tokens, dim), at least one row."""
-        ...
-
-    def describe(self) -> Mapping[str, object]:
-        """Every setting that changes the vectors."""
-        ...
-
-
-def maxsim(query: NDArray[Any], tokens: NDArray[Any], starts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """MaxSim of one query (q, dim) with passages whose tokens stand one after another.
+def maxsims(queries: Sequence[NDArray[Any]], tokens: NDArray[Any], starts: NDArray[np.int64]) -> NDArray[np.float64]:
+    """MaxSim of queries, (q, dim) each, with passages whose tokens stand one after another, (queries, passages).
 
     `tokens` is (t, dim); passage i has the rows from `starts[i]` to `starts[i + 1]` (the last: to the end), at
-    least one. Shape of the result: (len(starts),). The same bits on every machine for vectors of `token_rows`.
+    least one. The same bits on every machine for vectors of `token_rows`.
     """
-    similarity = tokens.astype(np.float64, copy=False) @ query.astype(np.float64).T
-    return inner_products(np.maximum.reduceat(similarity, starts, axis=0), np.ones(len(query)))
+    similarity = tokens.astype(np.float64, copy=False) @ np.concatenate(queries).astype(np.float64).T
+    best = np.maximum.reduceat(similarity, starts, axis=0)
+    parts = np.split(best, np.cumsum([len(query) for query in queries])[:-1], axis=1)
+    return np.stack([inner_products(part, np.ones(part.shape[1])) for part in parts])
 
 
 class MultiVectorEncoder(LibraryModel):
@@ -117,12 +100,14 @@ class _WithTokens(Component):
         cache: Annotated[Path | None, SPEED, FILE] = None
 
     settings: Settings
-    model: TokenEmbedder
+    model: Any  # token_vectors(texts, kind) -> an array (tokens, dim) of each, of unit vectors
 
-    def _memo(self, **options: Any) -> Memo:
+    def set_up(self) -> None:
         root = self.settings.cache and located(str(self.settings.cache), self.folder)
-        method = self.model.token_vectors
-        return Memo(method, self.model, "tokens", lambda vectors: (token_rows(vectors),), root=root, **options)
+        self._memo = Memo(
+            self.model.token_vectors, self.model, "tokens", lambda vectors: (token_rows(vectors),),
+            progress=lambda: self.progress, root=root,
+        )  # fmt: skip
 
 
 class LateInteraction(_WithTokens):
@@ -147,6 +132,7 @@ class LateInteraction(_WithTokens):
     settings: Settings
 
     def set_up(self) -> None:
+        super().set_up()
         self.name = f"late {self.model.name}"
         self._tokens: NDArray[np.float16] | None = None
         self._starts = np.zeros(0, np.int64)
@@ -166,9 +152,9 @@ class LateInteraction(_WithTokens):
             return
         found: list[NDArray[np.float16]] = []
         size = 0
-        for vectors in self._encoded(corpus.full_texts):
-            found += vectors
-            size += sum(array.nbytes for array in vectors)
+        for some in self._memo.stream(corpus.full_texts):
+            found += (vectors for (vectors,) in some)
+            size += sum(vectors.nbytes for (vectors,) in some)
             if size > self.settings.memory_bytes:
                 raise ModelError(
                     f"the token vectors of {len(found)} of {len(corpus)} passages need {size / 1e9:.1f} GB, but "
@@ -180,16 +166,6 @@ class LateInteraction(_WithTokens):
         lengths = np.array([len(array) for array in found], np.int64)
         self._starts = np.concatenate(([0], np.cumsum(lengths)))
         self._tokens = np.concatenate(found)
-
-    def _encoded(self, texts: Iterable[str]) -> Iterator[list[NDArray[np.float16]]]:
-        """The token vectors of all texts in their order, some at a time."""
-        if self.settings.cache is None and not isinstance(self.model, EmbeddedModel):
-            for vectors in encoded(self.model.token_vectors, batched(texts, _BATCH), "passage"):
-                yield [token_rows(array) for array in vectors]
-            return
-        encode = self._memo(limit=0)  # `index` tells about all passages
-        for some in batched(texts, _BATCH * max(1, 4 * (current().workers - 1))):  # a call has work for every worker
-            yield [tokens for (tokens,) in encode(some, "passage")]
 
     def _on_disk(self, corpus: Corpus) -> CompressedIndex:
         """The compressed index of this corpus, from the cache where it is there."""
@@ -224,52 +200,19 @@ class LateInteraction(_WithTokens):
         return self._exact(vectors, k)
 
     def _exact(self, vectors: Sequence[NDArray[np.float16]], k: int) -> Hits:
-        """fp32 products select what is scored by exact ones: the k best, and all that rounding could have hidden."""
+        """MaxSim with every passage; a wide product of several queries is sooner done than narrow ones."""
         assert self._tokens is not None
-        near = self._near(vectors, k)
-        scores = [np.zeros(len(found), np.float32) for found in near]
+        scores = np.zeros((len(vectors), len(self._starts) - 1), np.float32)
         for first, end in self._blocks():
-            block = self._tokens[self._starts[first] : self._starts[end]].astype(np.float64)  # once for all queries
-            lengths = np.diff(self._starts[first : end + 1])
-            for row, query in enumerate(vectors):
-                left, right = np.searchsorted(near[row], (first, end))
-                if left < right:
-                    chosen = np.zeros(end - first, np.bool_)
-                    chosen[near[row][left:right] - first] = True
-                    rows = block if right - left == end - first else block[np.repeat(chosen, lengths)]
-                    starts = np.cumsum(lengths[chosen]) - lengths[chosen]
-                    scores[row][left:right] = maxsim(query, rows, starts)
+            block = self._tokens[self._starts[first] : self._starts[end]].astype(np.float64)
+            starts = self._starts[first:end] - self._starts[first]
+            for row in range(0, len(vectors), _QUERIES):
+                scores[row : row + _QUERIES, first:end] = maxsims(vectors[row : row + _QUERIES], block, starts)
         hits = Hits.none(len(vectors), k)
         for row, found in enumerate(scores):
             order, values = top_k(found, k)
-            hits.positions[row, : len(order)], hits.scores[row, : len(order)] = near[row][order], values
+            hits.positions[row, : len(order)], hits.scores[row, : len(order)] = order, values
         return hits
-
-    def _near(self, vectors: Sequence[NDArray[np.float16]], k: int) -> list[NDArray[np.int64]]:
-        """For each query the passages that can be among its k best, ascending: by fp32 products, and what they err."""
-        assert self._tokens is not None
-        count = len(self._starts) - 1
-        if k >= count:
-            return [np.arange(count)] * len(vectors)
-        rough = np.zeros((len(vectors), count), np.float32)
-        longest = np.float32(0)
-        for first, end in self._blocks():
-            block = self._tokens[self._starts[first] : self._starts[end]].astype(np.float32)
-            longest = max(longest, np.sqrt(np.einsum("ij,ij->i", block, block).max()))
-            starts = self._starts[first:end] - self._starts[first]
-            for row in range(0, len(vectors), _QUERIES):  # a wide product is several times faster than narrow ones
-                some = vectors[row : row + _QUERIES]
-                similarity = block @ np.concatenate(some).astype(np.float32).T
-                best = np.maximum.reduceat(similarity, starts, axis=0)
-                edges = np.cumsum([0, *(len(query) for query in some[:-1])])
-                rough[row : row + _QUERIES, first:end] = np.add.reduceat(best, edges, axis=1).T
-        near = []
-        for row, query in enumerate(vectors):
-            size = np.sqrt((query.astype(np.float64) ** 2).sum(axis=1)).sum() * float(longest)
-            margin = 1.01 * 2.0**-24 * (query.shape[1] + len(query) + 16) * size
-            least = np.partition(rough[row], count - k)[count - k]
-            near.append(np.flatnonzero(rough[row] >= least - 2 * margin))
-        return near
 
     def _blocks(self) -> Iterator[tuple[int, int]]:
         """Stretches of the passages with about `_TOKENS` tokens."""
@@ -292,16 +235,16 @@ class MaxSim(_WithTokens):
     """MaxSim as a re-ranker. The token vectors of the latest texts are kept, so that a passage is encoded once."""
 
     def set_up(self) -> None:
+        super().set_up()
         self.name = f"maxsim {self.model.name}"
-        self._encode = self._memo(progress=lambda: self.progress)
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
         """MaxSim divided by the number of query tokens, shape (n,)."""
-        left = self._encode([query for query, _ in pairs], "query")
-        right = self._encode([passage for _, passage in pairs], "passage")
+        left = self._memo([query for query, _ in pairs], "query")
+        right = self._memo([passage for _, passage in pairs], "passage")
         start = np.zeros(1, np.int64)
         both = ((query, passage) for (query,), (passage,) in zip(left, right, strict=True))
-        scores = [maxsim(query, passage, start)[0] / len(query) for query, passage in both]
+        scores = [maxsims([query], passage, start)[0, 0] / len(query) for query, passage in both]
         return checked_scores(scores, len(pairs), self.name)
 
     def describe(self) -> Mapping[str, object]:

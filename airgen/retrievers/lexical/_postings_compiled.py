@@ -1,4 +1,4 @@
-"""The loops of `_postings` for numba. Import this only where numba is installed and the work is worth its loading.
+"""The loops of `postings` for numba. Import this only where numba is installed and the work is worth its loading.
 
 A query with few postings touches few scores: they are listed while they are added up, and nothing else is read. With
 many postings all scores are read, and a block of them whose maximum is too low is skipped as a whole. What can be among
@@ -22,7 +22,7 @@ _FEW = 24  # keys that insertion sorts faster than radix
 def count_postings(
     terms: NDArray[np.int32], lengths: NDArray[np.int64], size: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]:
-    """`_postings.count_postings` without sorting."""
+    """`postings.count_postings` without sorting."""
     starts = np.zeros(size + 1, np.int64)
     last = np.full(size, -1, np.int32)
     place = 0
@@ -220,7 +220,7 @@ def search(
     out_positions: NDArray[np.int32],
     out_scores: NDArray[np.float32],
 ) -> None:
-    """`_postings.search`: add up, list what can be among the k best, sort it."""
+    """`postings.search_postings`: add up, list what can be among the k best, sort it."""
     k = out_positions.shape[1]
     blocks = (size + _ROWS - 1) // _ROWS
     scores = np.zeros(blocks * _ROWS, np.float32)

@@ -1,14 +1,4 @@
-"""BM25 with learned query weights.
-
-A query as an encoder reads it, and the index term that each of its tokens belongs to.
-
-    read = QueryReader(folder, 64, "words", "en")
-    read(["Statins lowered strokes"])[0]
-    # ids [101, 28093, 7076, 6668, 13305, 102], terms [None, "statin", "statin", "lower", "stroke", None]
-
-Terms are the tokens themselves (`wordpiece`), or the words of the language's analyser, several tokens to a word.
-
-BM25 with learned query weights: a small encoder adds terms to a query and weights its own.
+"""BM25 with learned query weights: a small encoder adds terms to a query and weights its own.
 
     system = Augmented("models/augment-scifact")          # {kind: augment, path: models/augment-scifact}
     system.index(corpus)
@@ -18,9 +8,10 @@ BM25 with learned query weights: a small encoder adds terms to a query and weigh
 Documents are indexed once, as for any BM25, and never encoded. The score is (w(q) * v * (bow(q) + a(q)))^T f(d), with
 a(q) = ReLU(W enc(q)_0) over the vocabulary and w(q)_i = ReLU(u^T enc(q)_i) for the i-th token of the query (BM25 Query
 Augmentation Learned End-to-End, section 2). v * f(d) is what a BM25 index holds, so w * (bow + a) is all that a search
-needs. A term that is in the query twice has the greater of its two weights. A term beyond the encoder's length has the
-mean weight of the tokens before it. An added term that is not in the query has the weight 1. `airgen train augment`
-makes the folder, and the model runs here by ONNX Runtime, without torch.
+needs. Terms are the tokens themselves (`wordpiece`), or the words of the language's analyser, several tokens to a word.
+A term that is in the query twice has the greater of its two weights. A term beyond the encoder's length has the mean
+weight of the tokens before it. An added term that is not in the query has the weight 1. `airgen train augment` makes
+the folder, and the model runs here by ONNX Runtime, without torch.
 """
 
 from __future__ import annotations

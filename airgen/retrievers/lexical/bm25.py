@@ -1,18 +1,12 @@
-"""BM25 in Lucene's variant, and pseudo-relevance feedback (RM3) over any lexical retriever.
-
-BM25 in Lucene's variant, and the same as a re-ranker.
+"""BM25 in Lucene's variant, and the same as a re-ranker; query likelihood; pseudo-relevance feedback (RM3).
 
     bm25 = BM25(fields="multi")
     bm25.index(corpus)
     hits = bm25.search(["what do cats eat"], k=10)
 
-Reference points (Anserini's BEIR regressions, k1 0.9, b 0.4, nDCG@10): SciFact .6789 flat, .6647 multi.
-
-Pseudo-relevance feedback: the relevance model RM3 over any lexical retriever.
-
     rm3 = RM3(BM25())                # Anserini's defaults: 10 terms of 10 passages, half the weight for the query
-    rm3.index(corpus)
-    hits = rm3.search(queries, k=1000)
+
+Reference points (Anserini's BEIR regressions, k1 0.9, b 0.4, nDCG@10): SciFact .6789 flat, .6647 multi.
 
 RM1 estimates which terms relevant passages use from the first search's best; RM3 mixes that with the query
 (Abdul-Jaleel et al., TREC 2004). The details are Anserini's: terms of 2 to 20 letters or digits that at most a
@@ -22,8 +16,7 @@ tenth of the passages hold, each passage's most frequent `feedback_terms`, weigh
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Annotated, Any
 
@@ -95,30 +88,11 @@ class QueryLikelihood(LexicalRetriever):
         return DirichletWeighting(self.settings.mu)
 
 
-@dataclass(frozen=True, slots=True)
-class BM25Statistics:
-    """What BM25 knows of a corpus: the idf of its terms and of a term that it lacks, and the mean length in terms."""
-
-    idf: Mapping[str, float]
-    unseen: float
-    mean: float
-    language: str
-
-    def of(self, terms: Iterable[str]) -> BM25Statistics:
-        """The same for these terms alone."""
-        return replace(self, idf={term: self.idf[term] for term in terms if term in self.idf})
-
-
-Parcel = tuple[BM25Statistics, Sequence[tuple[str, str]]]
-
-
 class BM25Reranker(Analysing):
     """BM25 as a re-ranker of any pairs, with the statistics of a corpus that it saw.
 
     A passage of that corpus gets the score that flat `BM25` gives it (to float32).
     """
-
-    travels = True
 
     class Settings(BM25Settings):
         """As for BM25."""
@@ -130,7 +104,8 @@ class BM25Reranker(Analysing):
     def set_up(self) -> None:
         self.name = self.settings.name
         self.weighting = BM25Weighting(self.settings.k1, self.settings.b)
-        self._statistics: BM25Statistics | None = None
+        self._idf: dict[str, float] | None = None  # of the terms of the corpus
+        self._unseen, self._mean = 0.0, 1.0  # the idf of any other term, and the mean length in terms
         self._terms = lru_cache(_TEXTS)(self._counted)
 
     def fit(self, corpus: Corpus) -> BM25Reranker:
@@ -144,56 +119,35 @@ class BM25Reranker(Analysing):
             counts[: len(documents)] += documents
             documents, filled, total = counts, filled + int(np.count_nonzero(lengths)), total + int(lengths.sum())
         values = self.weighting.idf(documents, filled).tolist()
-        self._statistics = BM25Statistics(
-            dict(zip(encoder.vocabulary, values, strict=True)),
-            float(self.weighting.idf(np.zeros(1, np.int64), filled)[0]),
-            float(total) / filled if filled else 1.0,
-            corpus.language,
-        )
+        self._idf = dict(zip(encoder.vocabulary, values, strict=True))
+        self._unseen = float(self.weighting.idf(np.zeros(1, np.int64), filled)[0])
+        self._mean = float(total) / filled if filled else 1.0
         self._terms.cache_clear()
         return self
 
     def _counted(self, text: str) -> tuple[Counter[str], float]:
         """The terms of a text, and what a passage's length adds to the denominator."""
         terms = Counter(self.analyser(text))
-        return terms, float(self.weighting.norms(np.array([terms.total()]), self._fitted().mean)[0])
-
-    def _fitted(self) -> BM25Statistics:
-        if self._statistics is None:
-            raise UsageError(f"{self.name}: the corpus comes first; call fit(corpus)")
-        return self._statistics
-
-    def parcel(self, pairs: Sequence[tuple[str, str]]) -> Parcel:
-        """The pairs with all that a worker must know of the corpus to score them."""
-        statistics, queries = self._fitted(), dict.fromkeys(query for query, _ in pairs)
-        return statistics.of({term for query in queries for term in self.analyser(query)}), pairs
-
-    def score_parcel(self, parcel: Parcel) -> NDArray[np.float32]:
-        """The scores that `score` gives where the parcel was made; a worker gets parcels of several corpora."""
-        before, (self._statistics, pairs) = self._statistics, parcel
-        if before is None or (before.language, before.mean) != (self._statistics.language, self._statistics.mean):
-            self._analyser = self.analyser_for(self._statistics.language)
-            self._terms.cache_clear()
-        return self.score(pairs)
+        return terms, float(self.weighting.norms(np.array([terms.total()]), self._mean)[0])
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
         """BM25 of each (query, passage), float32 (n,). Raises UsageError before `fit`."""
-        statistics = self._fitted()
+        if self._idf is None:
+            raise UsageError(f"{self.name}: the corpus comes first; call fit(corpus)")
         found = np.zeros(len(pairs), np.float32)
         for number, (query, passage) in enumerate(pairs):
             frequencies, norm = self._terms(passage)
             score = np.float32(0)
             for term, times in self._terms(query)[0].items():
                 if frequency := frequencies[term]:
-                    part = statistics.idf.get(term, statistics.unseen) * frequency / (frequency + norm)
+                    part = self._idf.get(term, self._unseen) * frequency / (frequency + norm)
                     score += np.float32(times) * np.float32(part)
             found[number] = score
         return found
 
     def describe(self) -> Mapping[str, object]:
         """Every setting that changes the scores."""
-        mean = 1.0 if self._statistics is None else self._statistics.mean
-        return {**self.weighting.describe(), "analyser": dict(self.analyser.describe()), "mean_length": mean}
+        return {**self.weighting.describe(), "analyser": dict(self.analyser.describe()), "mean_length": self._mean}
 
 
 _MAX_SHARE = 0.1  # a term that more of the passages hold does not help

@@ -1,21 +1,15 @@
 """BM25 over passages that a model has changed: with queries appended (docT5query), or other term frequencies (DeepCT).
 
-Files of expansions: one row a passage, {"_id": ..., "queries": [...]}; made by `airgen train expand`.
-
-Document expansion: BM25 over passages with queries appended that they might answer (docT5query; BEIR's section 4).
-
     {kind: expanded, expansions: scifact-queries.jsonl}
+    {kind: deepct, model: models/deepct}                        # `airgen train deepct` makes it
 
-`airgen train expand` writes the file: one row a passage, {"_id": ..., "queries": [...]}, by a sequence-to-sequence
-model, an LLM, or from queries that a dataset has. What is not in the file is indexed as it is.
+Document expansion (BEIR's section 4): `airgen train expand` writes the file, one row a passage, {"_id": ..., "queries":
+[...]}, by a sequence-to-sequence model, an LLM, or from queries that a dataset has. What is not in it is indexed as it
+is.
 
-DeepCT: BM25 over term frequencies that a model predicts (Dai and Callan, 2020; BEIR's section 4).
-
-    system = DeepCT("models/deepct")          # {kind: deepct, model: models/deepct}; `airgen train deepct` makes it
-
-A transformer gives every word of a passage a weight: the share of the passage's queries that would contain the word.
-The passage becomes a pseudo-document that holds the word round(scale * weight) times, and BM25 indexes that. Queries
-are not encoded.
+DeepCT (Dai and Callan, 2020; BEIR's section 4): a transformer gives every word of a passage a weight, the share of the
+passage's queries that would contain the word. The passage becomes a pseudo-document that holds the word
+round(scale * weight) times, and BM25 indexes that. Queries are not encoded.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""What all lexical retrievers share: an inverted index of impacts, the analyser, indexing and search.
-
-An inverted index of impacts: what every term adds to the score of every passage that holds it.
+"""What all lexical retrievers share: the analyser, and an inverted index of what every term adds to a passage's score.
 
     index = InvertedIndex(starts, positions, impacts, size)
     hits = index.search([{3: 1.0, 8: 0.5}], k=10)
@@ -8,11 +6,7 @@ An inverted index of impacts: what every term adds to the score of every passage
 The score of a passage is the sum over the query's terms of weight times impact, whatever the impacts are: BM25,
 a language model, or the weights of a learned sparse model. Search is exact.
 
-The analyser of a component: chosen by its settings, and made for the language of the corpus.
-
-What all lexical retrievers share: analyse, index flat or by field, and search.
-
-A subclass says only how a posting is weighted. Fields are ranges of one index (term t of field f is
+A lexical retriever says only how a posting is weighted. Fields are ranges of one index (term t of field f is
 f * vocabulary + t), so a search over title and text is the same loop as a search over one text.
 """
 
@@ -34,8 +28,13 @@ from airgen.errors import UsageError
 from airgen.exact import numba_is_installed
 from airgen.interruptible import interruptible
 from airgen.retrievers.base import Component, Corpus, Hits, ModelFacts, non_empty
-from airgen.retrievers.lexical import _postings
-from airgen.retrievers.lexical.postings import PostingsBuilder, PresenceWeighting, Weighting
+from airgen.retrievers.lexical.postings import (
+    PostingsBuilder,
+    PresenceWeighting,
+    Weighting,
+    count_postings,
+    search_postings,
+)
 from airgen.settings.base import LABEL, SPEED
 from airgen.text.analysis import Analyser, AnalyserSettings, Encoder
 from airgen.text.analysis import analyser as make_analyser
@@ -85,7 +84,7 @@ class InvertedIndex:
         scores = np.full((len(queries), k), -np.inf, np.float32)
         if compiled is None:
             compiled = self.size * len(queries) >= _COMPILE_FROM and numba_is_installed()
-        run = _postings.search
+        run = search_postings
         if compiled:
             from airgen.retrievers.lexical import _postings_compiled
 
@@ -203,14 +202,14 @@ class LexicalRetriever(Analysing):
         builder = None
         for terms, lengths in encoder.batches(texts):
             if builder is None:
-                count = _postings.count_postings
+                count = count_postings
                 if encoder.compiled:
                     from airgen.retrievers.lexical import _postings_compiled
 
                     count = _postings_compiled.count_postings
                 builder = PostingsBuilder(count)
             builder.add(terms, lengths)
-        return builder or PostingsBuilder(_postings.count_postings)
+        return builder or PostingsBuilder(count_postings)
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
         """The k best passages of each query; a term that stands twice in a query counts twice."""

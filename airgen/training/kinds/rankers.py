@@ -25,13 +25,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from pydantic import Field
 
 from airgen.registry import load_extra
-from airgen.retrievers.base import Hits, Retriever, model_place
+from airgen.retrievers.base import Retriever, model_place
+from airgen.retrievers.combine import RerankedRetriever
 from airgen.retrievers.late.maxsim import LateInteraction, MultiVectorEncoder
 from airgen.retrievers.lexical.bm25 import BM25
+from airgen.retrievers.rerank import CrossEncoder
 from airgen.retrievers.sparse import Sparse, SparseEncoder
 from airgen.training.base_models import TeacherSpec, load_base, quiet
 from airgen.training.data import TrainingSet
@@ -75,7 +76,6 @@ class CrossEncoderTask(SentenceTransformersTask):
         losses = load_extra("sentence_transformers.cross_encoder.losses", "training a cross-encoder")
         self.model = load_model(library.CrossEncoder, base, num_labels=1, max_length=recipe.max_length, device=device)
         self._loss = (losses.MarginMSELoss if self.teacher else losses.BinaryCrossEntropyLoss)(self.model)
-        self._first: Hits | None = None
 
     def loss(self, batch: Batch) -> Mapping[str, Any]:
         """Margin-MSE to the teachers, or binary cross-entropy."""
@@ -89,27 +89,11 @@ class CrossEncoderTask(SentenceTransformersTask):
         labels[: len(columns[0])] = 1.0  # the positives are the first column
         return {"loss": self._loss([queries, passages], labels)}
 
-    def evaluate(self) -> dict[str, float]:
-        """Re-rank BM25's best hits of the dev queries."""
-        dev, corpus = self.data.dev, self.dev_corpus
-        if not len(dev):
-            return {}
-        queries = list(dev.queries.values())
-        if self._first is None:
-            first = BM25()
-            first.index(corpus)
-            self._first = first.search(queries, self.recipe.rerank_depth)
-        positions = self._first.positions
-        rows, columns = np.nonzero(positions >= 0)
-        pairs = [
-            (queries[row], corpus.full_text(int(positions[row, at]))) for row, at in zip(rows, columns, strict=True)
-        ]
-        scores = np.full(positions.shape, -np.inf, np.float32)
-        if pairs:
-            scores[rows, columns] = self.model.predict(pairs, batch_size=64, show_progress_bar=False)
-        order = np.argsort(-scores, axis=1, kind="stable")
-        hits = Hits(np.take_along_axis(positions, order, 1), np.take_along_axis(scores, order, 1))
-        return dev.figures(hits, corpus)
+    def retriever(self) -> Retriever:
+        """BM25, whose best hits are re-ranked."""
+        reranker = CrossEncoder(IN_TRAINING, max_length=self.recipe.max_length)
+        reranker.model = self.model
+        return RerankedRetriever(BM25(), reranker, top=self.recipe.rerank_depth)
 
     def system(self, folder: Path) -> Mapping[str, Any]:
         """`kind: rerank`, after a system that is named bm25."""

@@ -17,9 +17,8 @@ import json
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import tee
 from pathlib import Path
 
 import numpy as np
@@ -30,14 +29,14 @@ from airgen.dataset.files import building
 from airgen.errors import DatasetError
 from airgen.exact import inner_products
 from airgen.keys import rng
-from airgen.retrievers.base import Embedder
-from airgen.retrievers.on_workers import encoded
+from airgen.retrievers.base import Embedder, TextKind
+from airgen.retrievers.encodings import encoded
 from airgen.sequences import batched
-from airgen.training.columns import DatasetColumns
+from airgen.training.columns import DatasetColumns, key_of
 from airgen.training.mining.sources import HEAD, PAIRS
-from airgen.training.stored import key_of
 
-_CHUNK = 512  # pairs embedded and ranked at once
+_CHUNK = 4096  # pairs embedded and ranked at once
+_BATCH = 256  # texts for a worker at once
 _BLOCK = 16_384  # pool vectors compared at once
 
 
@@ -59,9 +58,8 @@ class PassagePool:
         self.keys = np.zeros(size, np.int64)
         self.vectors = np.memmap(folder / "pool.f16", np.float16, "w+", shape=(size, embedder.dim))
         at = 0
-        batches, sent = tee(batched(texts, _CHUNK))
-        for batch, vectors in zip(batches, encoded(embedder.encode, sent, "passage"), strict=True):
-            self.vectors[at : at + len(batch)] = vectors
+        for batch in batched(texts, _CHUNK):
+            self.vectors[at : at + len(batch)] = _encoded(embedder, batch, "passage")
             self.keys[at : at + len(batch)] = [key_of(text) for text in batch]
             at += len(batch)
         self._order = np.argsort(self.keys, kind="stable")
@@ -196,33 +194,26 @@ class _Pairs:
                     raise DatasetError(f"{self.dataset.file(name)}: has no row {key!r}, which the qrels refer to")
             yield *places, np.array(labels)
 
-    def asked(self, chunk: _Chunk) -> list[str]:
-        return [self.columns.query_texts[place] for place in chunk[0].tolist()]
+
+def _encoded(embedder: Embedder, texts: Sequence[str], kind: TextKind) -> NDArray[np.float32]:
+    """The vectors of texts, encoded on all workers."""
+    parts = list(encoded(embedder.encode, batched(texts, _BATCH), kind))
+    return np.concatenate(parts) if parts else np.zeros((0, embedder.dim), np.float32)
 
 
 def _ranked(pairs: _Pairs, embedder: Embedder, pool: PassagePool, k: int) -> Iterator[tuple[_Chunk, list[bool]]]:
-    """The pairs in chunks, and whether each passage is within the top k for its query.
-
-    The files are read three times: what is to be encoded is ahead of what is ranked, so that all workers have work.
-    """
-
-    def new(chunk: _Chunk) -> list[str]:
-        """The passages that are not in the pool."""
-        return [pairs.corpus.full_text(at) for at in chunk[1].tolist() if not pool.places(int(pairs.keys[at]))]
-
-    queries = encoded(embedder.encode, map(pairs.asked, pairs.chunks()), "query")
-    fresh = encoded(embedder.encode, map(new, pairs.chunks()), "passage")
-    for chunk, asked, found in zip(pairs.chunks(), queries, fresh, strict=True):
-        keys = pairs.keys[chunk[1]].tolist()
+    """The pairs in chunks, and whether each passage is within the top k for its query."""
+    for chunk in pairs.chunks():
+        keys, asked = pairs.keys[chunk[1]].tolist(), [pairs.columns.query_texts[at] for at in chunk[0].tolist()]
         places = np.array([next(iter(pool.places(key)), -1) for key in keys])
         vectors = np.asarray(pool.vectors[np.maximum(places, 0)], np.float32)
-        if found is not None:
-            vectors[places < 0] = found
+        new = [pairs.corpus.full_text(at) for at in chunk[1][places < 0].tolist()]
+        vectors[places < 0] = _encoded(embedder, new, "passage")
         excluded = [
             pairs.relevant[query] | {key, key_of(text)}
-            for query, key, text in zip(chunk[0].tolist(), keys, pairs.asked(chunk), strict=True)
+            for query, key, text in zip(chunk[0].tolist(), keys, asked, strict=True)
         ]
-        yield chunk, (ranks(asked, vectors, pool, excluded) <= k).tolist()
+        yield chunk, (ranks(_encoded(embedder, asked, "query"), vectors, pool, excluded) <= k).tolist()
 
 
 def _copy_rest(dataset: BeirDataset, folder: Path, split: str, queries: set[str]) -> None:

@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from airgen.dataset.beir import BeirDataset, BeirPassage
 from airgen.errors import DatasetError, UsageError
@@ -28,14 +28,6 @@ from airgen.training.mining.pairs import SourcePassage
 
 PassageText = BeirPassage | SourcePassage
 _TEXTS = 16  # written for at once
-
-
-class QueryModel(Protocol):
-    """A model that writes queries for a text."""
-
-    def queries(self, text: str, count: int, seed: int) -> list[str]:
-        """At most `count` queries for a passage; equal arguments give equal queries."""
-        ...
 
 
 class Seq2Seq:
@@ -96,7 +88,7 @@ class Seq2Seq:
 
 def expand(
     passages: Iterable[PassageText],
-    model: QueryModel,
+    model: Any,
     out: Path,
     *,
     count: int = 40,
@@ -105,7 +97,8 @@ def expand(
 ) -> int:
     """Write one row for each passage; returns for how many passages this call asked the model.
 
-    docT5query samples 40 queries for each passage. Rows go to OUT.part, which a later call continues and which is
+    `model` has `queries(text, count, seed)`: at most `count` for a passage, equal ones for equal arguments. docT5query
+    samples 40 for each passage. Rows go to OUT.part, which a later call continues and which is
     renamed to OUT at the end. `progress` is called with the number of passages done. Raises DatasetError if the file
     cannot be written, and the model's own errors.
     """

@@ -21,21 +21,18 @@ citation may need; memory holds about 100 bytes for each heading of a corpus tha
 from __future__ import annotations
 
 import json
-import tempfile
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import IO
 
 import regex
 
 from airgen.errors import UsageError
-from airgen.keys import rng, text_key
+from airgen.keys import rng
 from airgen.records import SURROGATE
 from airgen.registry import closest
 from airgen.text.words import count_words
-from airgen.training.mining.citations import Citations, leaf_of, unnumbered
-from airgen.training.stored import KeyCounts
+from airgen.training.columns import KeyCounts, StoredTexts, key_of
 
 KINDS = ("title", "heading", "question", "neighbour", "citation", "comment", "answer", "entailment")
 
@@ -137,64 +134,52 @@ class PairMiner:
         self._excluded = {_key(text) for text in exclude}
         self._queries, self._pairs, self._texts = KeyCounts(), KeyCounts(), KeyCounts()
 
-    def mine(self, passages: Iterable[SourcePassage]) -> Iterator[MinedPair]:
-        """The pairs of all kinds in the order of the passages, then the citations."""
-        citations = Citations() if "citation" in self.kinds else None
-        previous: SourcePassage | None = None
-        with tempfile.TemporaryFile() as spool:
-            offsets: list[int] = []
-            for passage in passages:
-                passage = replace(passage, text=_without_title(passage))
-                if reason := self._unusable(passage.text):
-                    self.counts["passage", reason] += 1
-                    previous = None
-                    continue
-                self.counts["passage", "passages"] += 1
-                for pair in self._pairs_of(passage):
-                    yield from self._checked(pair)
-                if "neighbour" in self.kinds and previous is not None and passage.document:
-                    yield from self._neighbours(previous, passage)
-                if citations is not None:
-                    citations.add(len(offsets), passage.title, passage.text, _scope(passage))
-                    offsets.append(spool.tell())
-                    spool.write(json.dumps([passage.id, passage.text]).encode() + b"\n")
-                previous = passage
-            if citations is not None:
-                yield from self._cited(citations, spool, offsets)
+    def mine(
+        self, rows: Iterable[SourcePassage | MinedPair | LinkedPassages | RefusedRow], *, dump: bool = False
+    ) -> Iterator[MinedPair]:
+        """The pairs of the passages of a corpus, or of what a reader of dumps yields, in their order; then citations.
 
-    def mine_dump(self, rows: Iterable[SourcePassage | MinedPair | LinkedPassages | RefusedRow]) -> Iterator[MinedPair]:
-        """The pairs of what a reader of dumps yields, in its order.
-
-        A passage gives pairs with its headings, and with the passage before it if both have the same `document`. One
-        that comes again, on any page, is left out, as cc_net does. The limits of length hold for both sides of a pair.
+        A passage gives pairs with its headings, and with the passage before it if both have the same `document`. A
+        dump has no citations, and a passage of it that comes again, on any page, is left out, as cc_net does. The
+        limits of length hold for both sides of a pair.
         """
+        citations = Citations() if "citation" in self.kinds and not dump else None
+        cited = StoredTexts()
         previous: SourcePassage | None = None
         for row in rows:
             if isinstance(row, RefusedRow):
                 self.counts[row.kind, row.reason] += 1
-                continue
-            if isinstance(row, SourcePassage):
-                before, previous = previous, self._of_dump(row)
-                if previous is not None:
-                    for pair in self._pairs_of(previous):
-                        yield from self._checked(pair)
-                    if "neighbour" in self.kinds and before is not None and previous.document:
-                        yield from self._neighbours(before, previous)
-                continue
-            if row.kind not in self.kinds:
-                continue
-            pair = row if isinstance(row, MinedPair) else self._tossed(row.one, row.other, row.kind)
-            checked = self._too_long if pair.kind == "entailment" else self._unusable
-            if reason := checked(pair.passage) or self._too_long(pair.query):
-                self.counts[pair.kind, reason] += 1
+            elif isinstance(row, SourcePassage):
+                before, previous = previous, self._taken(row, dump)
+                if previous is None:
+                    continue
+                for pair in self._pairs_of(previous):
+                    yield from self._checked(pair)
+                if "neighbour" in self.kinds and before is not None and previous.document:
+                    yield from self._neighbours(before, previous)
+                if citations is not None:
+                    book = previous.document.rpartition("/")[0] or previous.document  # files of a folder share numbers
+                    citations.add(len(cited), previous.title, previous.text, book)
+                    cited.append(json.dumps([previous.id, previous.text]))
+            elif row.kind in self.kinds:
+                pair = row if isinstance(row, MinedPair) else self._tossed(row.one, row.other, row.kind)
+                checked = self._too_long if pair.kind == "entailment" else self._unusable
+                if reason := checked(pair.passage) or self._too_long(pair.query):
+                    self.counts[pair.kind, reason] += 1
+                else:
+                    yield from self._checked(pair)
+        for citation in citations.resolve() if citations else ():
+            if citation.target is None:
+                self.counts["citation", citation.reason] += 1
             else:
-                yield from self._checked(pair)
+                one, other = (SourcePassage(*json.loads(cited[at])) for at in (citation.source, citation.target))
+                yield from self._checked(self._tossed(one, other, "citation"))
 
-    def _of_dump(self, passage: SourcePassage) -> SourcePassage | None:
-        """A passage of a dump without its title in its text, counted; None if it is left out."""
+    def _taken(self, passage: SourcePassage, dump: bool) -> SourcePassage | None:
+        """A passage without its title in its text, counted; None if it is left out."""
         passage = replace(passage, text=_without_title(passage))
         reason = self._unusable(passage.text)
-        if not reason and self._texts.add(_key(passage.text)) > 1:
+        if dump and not reason and self._texts.add(_key(passage.text)) > 1:
             reason = "comes twice"
         self.counts["passage", reason or "passages"] += 1
         return None if reason else passage
@@ -237,17 +222,6 @@ class PairMiner:
             self.counts["neighbour", "the passages overlap"] += 1
             return
         yield from self._checked(self._tossed(first, second, "neighbour"))
-
-    def _cited(self, citations: Citations, spool: IO[bytes], offsets: list[int]) -> Iterator[MinedPair]:
-        def read(number: int) -> SourcePassage:
-            spool.seek(offsets[number])
-            return SourcePassage(*json.loads(spool.readline()))
-
-        for citation in citations.resolve():
-            if citation.target is None:
-                self.counts["citation", citation.reason] += 1
-                continue
-            yield from self._checked(self._tossed(read(citation.source), read(citation.target), "citation"))
 
     def _tossed(self, one: SourcePassage, other: SourcePassage, kind: str) -> MinedPair:
         """A pair of two passages; the coin decides which one is the query."""
@@ -294,10 +268,118 @@ def _without_title(passage: SourcePassage) -> str:
     return text
 
 
-def _scope(passage: SourcePassage) -> str:
-    """The book of a passage: files in the same folder share their section numbers."""
-    return passage.document.rpartition("/")[0] or passage.document
-
-
 def _key(text: str) -> int:
-    return int(text_key(" ".join(text.split()))[:16], 16)
+    return key_of(" ".join(text.split()))
+
+
+# The words for "section" before a number, in the languages that airgen knows.
+_WORDS = (
+    "section|sections|sect|sec|chapter|appendix|article|part|clause|rule|"
+    "abschnitt|kapitel|anhang|artikel|teil|chapitre|annexe|partie|sección|capítulo|apéndice|artículo|parte|"
+    "раздел|разделе|раздела|глава|главе|главы|приложение|приложении|статья|статье|статьи|"
+    "bagian|bab|lampiran|pasal|अध्याय|अनुभाग|अनुच्छेद|অধ্যায়|অনুচ্ছেদ|القسم|الفصل|المادة|بخش|فصل|ماده|장|절|부록"
+)
+_NUMBER = r"(?:[A-Z]\.)?\d{1,4}(?:\.\d{1,4}){0,5}[a-z]?"
+_NUMBERED = regex.compile(rf"(?i:\b(?:{_WORDS})\.?\s{{0,3}}|§\s{{0,2}})({_NUMBER})(?![\d])", regex.V1)
+_CJK = regex.compile(r"第\s?(\d{1,4}(?:\.\d{1,4}){0,5})\s?[章节節条條]")
+_QUOTED = regex.compile(r"[“„«「『\"]([^“”„«»「」『』\"\n]{4,100})[”“»」』\"]")
+_MANUAL = regex.compile(r"(?<![\w.(])([A-Za-z_][\w.+-]{0,40}\([1-8][a-z]{0,4}\))")
+_HEADING = regex.compile(
+    rf"(?i:(?:{_WORDS})\.?\s+)?({_NUMBER})(?:[.:)]?(?:\s+|$)|[.:)]\s*)|第\s?(\d{{1,4}})\s?[章节節条條][:：.\s]*"
+)
+_MANUAL_NAME = regex.compile(r"[A-Za-z_][\w.+-]{0,40}\([1-8][a-z]{0,4}\)")
+_MOST = 3  # citations taken from one passage; more are usually a list of links
+
+
+@dataclass(frozen=True, slots=True)
+class Citation:
+    """Passage number `source` cites passage number `target`. Without a target, `reason` says why."""
+
+    source: int
+    target: int | None
+    reason: str = ""
+
+
+def leaf_of(title: str) -> str:
+    """The last heading of a path of headings."""
+    return title.rpartition(_PATH)[2]
+
+
+def unnumbered(heading: str) -> str:
+    """A heading without its number: `14.2. Statistics` gives `Statistics`; a number alone stays."""
+    found = _HEADING.match(heading)
+    return heading[found.end() :].strip() or heading if found else heading
+
+
+class Citations:
+    """Which passage cites which: by section numbers, quoted headings, manual pages. Texts are not kept.
+
+    >>> index = Citations()
+    >>> index.add(0, "Guide > 2.1. Loops", "A loop repeats.", "guide")
+    >>> index.add(1, "Guide > 2.2. Breaks", "A break leaves a loop, see Section 2.1.", "guide")
+    >>> [(one.source, one.target) for one in index.resolve()]
+    [(1, 0)]
+
+    A citation names a heading: by its number (`see Section 14.2`, `§ 5`), by its text in quotation marks (`see
+    “Loops”`), or by the name of a manual page (`ls(1)`). Numbers are looked up only in the same book, the `scope` of a
+    passage.
+    """
+
+    def __init__(self) -> None:
+        # key -> (first passage below the heading, the heading's path), or None if two headings have the key.
+        self._places: dict[tuple[str, str], tuple[int, str] | None] = {}
+        self._references: list[tuple[int, tuple[str, str]]] = []
+        self._dropped: list[int] = []
+
+    def add(self, number: int, title: str, text: str, scope: str) -> None:
+        """Add passage `number`: its path of headings, its text, and the book that its section numbers belong to."""
+        path = ""
+        for heading in filter(None, (part.strip() for part in title.split(_PATH))):
+            path = f"{path}{_PATH}{heading}" if path else heading
+            for key in _keys_of(heading, scope):
+                known = self._places.setdefault(key, (number, path))
+                if known is not None and known[1] != path:
+                    self._places[key] = None
+        found = list(dict.fromkeys(_references(text, scope)))
+        self._references += [(number, key) for key in found[:_MOST]]
+        self._dropped += [number] * (len(found) - _MOST)
+
+    def resolve(self) -> Iterator[Citation]:
+        """Every citation in the order of its source; a source cites each target once."""
+        done: set[tuple[int, int]] = set()
+        for source, key in self._references:
+            if key not in self._places:
+                if key[0] != "name":  # most quotations do not name a heading
+                    yield Citation(source, None, "no passage has the cited number")
+                continue
+            place = self._places[key]
+            if place is None:
+                yield Citation(source, None, "several headings have the cited name")
+            elif place[0] == source:
+                yield Citation(source, None, "cites itself")
+            elif (source, place[0]) not in done:
+                done.add((source, place[0]))
+                yield Citation(source, place[0])
+        for source in self._dropped:
+            yield Citation(source, None, f"more than {_MOST} citations in a passage")
+
+
+def _keys_of(heading: str, scope: str) -> Iterator[tuple[str, str]]:
+    if _MANUAL_NAME.fullmatch(heading):
+        yield "page", heading.casefold()
+        return
+    found = _HEADING.match(heading)
+    if found:
+        yield f"number\x1f{scope}", (found[1] or found[2]).casefold()
+    name = unnumbered(heading).casefold()
+    if len(name) >= 4:
+        yield "name", name
+
+
+def _references(text: str, scope: str) -> Iterator[tuple[str, str]]:
+    found = [(match.start(), ("page", match[1].casefold())) for match in _MANUAL.finditer(text)]
+    for pattern in (_NUMBERED, _CJK):
+        found += [(match.start(), (f"number\x1f{scope}", match[1].casefold())) for match in pattern.finditer(text)]
+    for match in _QUOTED.finditer(text):
+        found.append((match.start(), ("name", unnumbered(match[1].strip(" ,.")).casefold())))
+    yield from (key for _, key in sorted(found))

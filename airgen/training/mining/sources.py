@@ -32,9 +32,9 @@ from airgen.keys import file_sha256, text_key
 from airgen.records import Passage, flat_text
 from airgen.registry import REGISTRY, closest, resolve
 from airgen.retrievers.lexical.expanded import read_expansions
-from airgen.training.mining.dumps.dump_reader import DumpReader, DumpRow, DumpSettings
+from airgen.training.columns import KeyCounts
+from airgen.training.mining.dumps import DumpReader, DumpRow, DumpSettings
 from airgen.training.mining.pairs import KINDS, MinedPair, MiningSettings, PairMiner, SourcePassage
-from airgen.training.stored import KeyCounts
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def mine_sources(
         if opened:
             yield from miner.mine(passages())
         for reader in readers.values():
-            yield from miner.mine_dump(map(told, islice(reader.read(), limit)))
+            yield from miner.mine(map(told, islice(reader.read(), limit)), dump=True)
 
     def told(row: DumpRow) -> DumpRow:
         if progress:
@@ -215,7 +215,7 @@ def write_pairs(
             qrels.write(HEAD)
             for pair in pairs:
                 key = text_key(pair.query)[:16]
-                if queries.add(int(key, 16)) == 1:
+                if queries.add(key) == 1:
                     row = {"_id": key, "text": pair.query, "metadata": {"kind": pair.kind}}
                     asking.write(encode_row(row, f"query {key}"))
                 judged = [(pair.passage_id, pair.passage, 1)]

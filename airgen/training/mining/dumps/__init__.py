@@ -8,6 +8,117 @@
     nli             a sentence, one that it entails, one against it  SimCSE's CSV
     news            an article's title, and a passage                JSONL
 
-A reader is a class of one module and a line of `airgen.registry.REGISTRY["dump"]`; `dump_reader.py` has the protocol.
-Files may be packed by gzip, bzip2 or zstd. They are read as streams: what must be joined waits in a file.
+A reader is a class of one module and a line of `airgen.registry.REGISTRY["dump"]`:
+
+    reader = resolve("dump", "reddit")([Path("RS_2019-01.zst"), Path("RC_2019-01.zst")], DumpSettings())
+    for row in reader.read():       # a SourcePassage, a MinedPair, LinkedPassages, or a RefusedRow with its reason
+        ...
+
+Files may be packed by gzip, bzip2 or zstd. A reader streams: memory holds one row, and what it must join waits in a
+file (`TextTable`). A line or record that is damaged is a `RefusedRow`. It raises CorpusError for a file that cannot be
+opened or unpacked.
 """
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from airgen.corpus.cleaning.filters import normalise, normalise_line
+from airgen.corpus.readers.files import lines
+from airgen.keys import text_key
+from airgen.text.words import count_words
+from airgen.training.mining.pairs import LinkedPassages, MinedPair, RefusedRow, SourcePassage
+
+LONGEST_LINE = 16 << 20  # bytes of one row
+_PASSAGE_WORDS = 100  # of a passage that is cut from a page, as the Wikipedia passages of DPR
+
+
+@dataclass(frozen=True, slots=True)
+class DumpSettings:
+    """What readers of dumps keep.
+
+    language: ISO 639-1 code of the texts. min_score: of a comment or an answer (E5: 1). question: whether a post or
+    question is its title and text, or its title. max_perplexity: of a web page, where the dump says it (cc_net).
+    """
+
+    language: str = "en"
+    min_score: int = 1
+    question: str = "full"
+    max_perplexity: float | None = None
+
+
+DumpRow = SourcePassage | MinedPair | LinkedPassages | RefusedRow
+
+
+class DumpReader:
+    """A reader of the files of one source."""
+
+    def __init__(self, files: Sequence[Path], settings: DumpSettings) -> None:
+        self.files, self.settings = files, settings
+
+    def read(self) -> Iterator[DumpRow]:
+        """The rows, streamed in a fixed order. Raises CorpusError."""
+        raise NotImplementedError
+
+
+def json_rows(path: Path) -> Iterator[dict[str, Any] | RefusedRow]:
+    """The objects of a JSONL file; a RefusedRow for a line that is none. Blank lines are skipped."""
+    for number, line in lines(path, LONGEST_LINE):
+        if line is None:
+            yield RefusedRow("line", f"longer than {LONGEST_LINE >> 20} MB")
+            continue
+        if number == 1:
+            line = line.removeprefix(b"\xef\xbb\xbf")
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            yield RefusedRow("line", "not JSON")
+            continue
+        yield row if isinstance(row, dict) else RefusedRow("line", "not a JSON object")
+
+
+def first_text(row: dict[str, Any], *names: str) -> str:
+    """The first of these columns that holds a text, or ""."""
+    return next((value for name in names if isinstance(value := row.get(name), str) and value.strip()), "")
+
+
+def plain(text: str) -> str:
+    """A text without character references, control characters and superfluous spaces."""
+    return normalise(html.unescape(text) if "&" in text else text)
+
+
+def plain_line(text: str) -> str:
+    """The same on one line."""
+    return normalise_line(html.unescape(text) if "&" in text else text)
+
+
+def heading(text: str) -> str:
+    """One heading as a part of a path of headings, which ` > ` divides."""
+    return plain_line(text).replace(" > ", " – ")
+
+
+def passage_id(origin: str, text: str) -> str:
+    """The id of a passage: where it is from and a hash of its text, so that two texts never share one."""
+    known = "".join(char for char in origin[:80] if char.isprintable() and not char.isspace())
+    return f"{known}.{text_key(text)[:16]}"
+
+
+def passages_of(text: str, language: str, words: int = _PASSAGE_WORDS) -> Iterator[str]:
+    """Cut a text into passages: runs of whole paragraphs, each ended by the one with which it has `words` words."""
+    held: list[str] = []
+    count = 0
+    for paragraph in filter(None, (line.strip() for line in text.split("\n"))):
+        held.append(paragraph)
+        count += count_words(paragraph, language)
+        if count >= words:
+            yield "\n".join(held)
+            held, count = [], 0
+    if held:
+        yield "\n".join(held)

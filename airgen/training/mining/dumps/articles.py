@@ -1,4 +1,4 @@
-"""Wikipedia and scientific papers.
+"""Wikipedia, scientific papers, and NLI.
 
 Wikipedia: (entity name + section title, passage) from KILT's knowledge source, `wikipedia:kilt.json`, the version that
 E5 names (its appendix A): JSON lines with wikipedia_id, wikipedia_title, and text, a list of paragraphs. The first
@@ -13,10 +13,16 @@ Papers: (title, abstract) and citations, from S2ORC and Semantic Scholar, `paper
 
 So title and abstract of a paper, and the papers that it cites, may be in any files and in any order. All rows are read
 once into a temporary file. A paper is its title and abstract.
+
+SimCSE's NLI, on which E5 is fine-tuned (its section 5.1), `nli:nli_for_simcse.csv`: rows have sent0, sent1, which it
+entails, and hard_neg, which contradicts it. The pair is (sent0, sent1); hard_neg is a passage that is judged 0.
+Sentences may be short.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import sqlite3
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -24,9 +30,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from airgen.corpus.readers.files import opened
 from airgen.errors import CorpusError
 from airgen.records import flat_text
-from airgen.training.mining.dumps.dump_reader import (
+from airgen.training.mining.dumps import (
     DumpReader,
     DumpRow,
     first_text,
@@ -166,3 +173,26 @@ def _citations(rows: Iterable[tuple[str, str | None, str | None, str, str | None
 def _paper(key: str, title: str, abstract: str) -> SourcePassage:
     text = flat_text(title, abstract)
     return SourcePassage(passage_id(key, text), text)
+
+
+_COLUMNS = ("sent0", "sent1", "hard_neg")
+
+
+class NliDump(DumpReader):
+    """The rows of each file."""
+
+    def read(self) -> Iterator[DumpRow]:
+        """A MinedPair for each row with two sentences, and its hard negative."""
+        for path in self.files:
+            with opened(path) as stream:
+                text = io.TextIOWrapper(stream, "utf-8-sig", errors="replace", newline="")
+                try:
+                    for row in csv.DictReader(text):
+                        one, other, negative = (plain_line(row.get(name) or "") for name in _COLUMNS)
+                        if one and other:
+                            against = SourcePassage(passage_id("nli", negative), negative) if negative else None
+                            yield MinedPair(one, other, "entailment", passage_id("nli", other), negative=against)
+                        else:
+                            yield RefusedRow("row", "without sent0 and sent1")
+                except csv.Error as error:
+                    raise CorpusError(f"{path}: is damaged: {error}") from error

@@ -21,11 +21,11 @@ from xml.etree import ElementTree
 
 from airgen.corpus.readers.files import lines
 from airgen.corpus.readers.html import TooMuchMarkupError, html_blocks
-from airgen.training.mining.dumps.dump_reader import (
+from airgen.training.columns import TextTable
+from airgen.training.mining.dumps import (
     LONGEST_LINE,
     DumpReader,
     DumpRow,
-    TextStore,
     first_text,
     json_rows,
     passage_id,
@@ -42,32 +42,32 @@ class RedditDump(DumpReader):
 
     def read(self) -> Iterator[DumpRow]:
         """A MinedPair for each comment that is kept."""
-        with TextStore() as posts:
-            later = []
-            for path in self.files:
-                if _begins_with_a_comment(path):
-                    later.append((path, True))
-                    continue
-                mixed = False
-                for row in json_rows(path):
-                    if isinstance(row, RefusedRow):
-                        yield row
-                    elif _is_comment(row):
-                        mixed = True
-                    else:
-                        yield from self._post(row, posts)
-                if mixed:
-                    later.append((path, False))
-            for path, first_time in later:
-                for row in json_rows(path):
-                    if isinstance(row, dict) and _is_comment(row):
-                        yield self._comment(row, posts)
-                    elif first_time and isinstance(row, RefusedRow):
-                        yield row
-                    elif first_time:
-                        yield RefusedRow("post", "in a file that begins with comments")
+        posts = TextTable()
+        later = []
+        for path in self.files:
+            if _begins_with_a_comment(path):
+                later.append((path, True))
+                continue
+            mixed = False
+            for row in json_rows(path):
+                if isinstance(row, RefusedRow):
+                    yield row
+                elif _is_comment(row):
+                    mixed = True
+                else:
+                    yield from self._post(row, posts)
+            if mixed:
+                later.append((path, False))
+        for path, first_time in later:
+            for row in json_rows(path):
+                if isinstance(row, dict) and _is_comment(row):
+                    yield self._comment(row, posts)
+                elif first_time and isinstance(row, RefusedRow):
+                    yield row
+                elif first_time:
+                    yield RefusedRow("post", "in a file that begins with comments")
 
-    def _post(self, row: dict[str, Any], posts: TextStore) -> Iterator[RefusedRow]:
+    def _post(self, row: dict[str, Any], posts: TextTable) -> Iterator[RefusedRow]:
         """Keep the text of a post for its comments."""
         title, key = plain_line(first_text(row, "title")), first_text(row, "id")
         if not title or not key or title.casefold() in _GONE:
@@ -76,7 +76,7 @@ class RedditDump(DumpReader):
         text = plain(first_text(row, "selftext")) if self.settings.question == "full" else ""
         posts.put(key, title if text.casefold() in _GONE else f"{title}\n{text}".strip())
 
-    def _comment(self, row: dict[str, Any], posts: TextStore) -> DumpRow:
+    def _comment(self, row: dict[str, Any], posts: TextTable) -> DumpRow:
         text, post = plain(first_text(row, "body")), first_text(row, "link_id")
         parent, score = str(row.get("parent_id") or post), row.get("score")
         if not text or text.casefold() in _GONE:
@@ -110,11 +110,11 @@ class StackExchangeDump(DumpReader):
             # `7z x math.stackexchange.com.7z -omath` gives math/Posts.xml
             own = path.name.split(".xml")[0]
             site = path.absolute().parent.name if own.lower() == "posts" else own
-            with TextStore() as questions:
-                for row in _rows(path):
-                    yield from [row] if isinstance(row, RefusedRow) else self._post(row, questions, site)
+            questions = TextTable()
+            for row in _rows(path):
+                yield from [row] if isinstance(row, RefusedRow) else self._post(row, questions, site)
 
-    def _post(self, row: Mapping[str, str], questions: TextStore, site: str) -> Iterator[DumpRow]:
+    def _post(self, row: Mapping[str, str], questions: TextTable, site: str) -> Iterator[DumpRow]:
         if row.get("PostTypeId") == "1":
             title = plain_line(row.get("Title", ""))
             text = _text(row.get("Body", "")) if self.settings.question == "full" else ""
@@ -127,7 +127,7 @@ class StackExchangeDump(DumpReader):
         else:
             yield RefusedRow("post", "neither a question nor an answer")
 
-    def _answer(self, row: Mapping[str, str], questions: TextStore, site: str) -> DumpRow:
+    def _answer(self, row: Mapping[str, str], questions: TextTable, site: str) -> DumpRow:
         try:
             score = int(row.get("Score", ""))
         except ValueError:

@@ -30,7 +30,7 @@ from airgen.corpus.readers.html import TooMuchMarkupError, html_blocks
 from airgen.corpus.readers.reader import decoded
 from airgen.errors import AirgenError
 from airgen.registry import load_extra
-from airgen.training.mining.dumps.dump_reader import (
+from airgen.training.mining.dumps import (
     DumpReader,
     DumpRow,
     first_text,
