@@ -98,8 +98,8 @@ class EncodingStore:
     def check(self, width: int) -> None:
         """Forget encodings that are damaged, or no row of `width` bytes, so that their texts are encoded again."""
         self._refresh()
-        records = self._records
-        good = (records["size"] == width) & (records["start"] % width == 0) & (records["start"] < 1 << 62)
+        records, end = self._records, self.data.stat().st_size if self.data.exists() else 0
+        good = (records["size"] == width) & (records["start"] % width == 0) & (records["start"] < end)
         rows = np.flatnonzero(good)
         rows = rows[np.argsort(records["start"][rows])]
         if len(rows):
