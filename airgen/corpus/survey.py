@@ -8,6 +8,7 @@ found.languages         # Counter({"en": 296, "de": 4})
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -142,16 +143,18 @@ def survey(path: Path) -> Survey:
     beir = [one for one in formats if one.kind == "beir"]
     if beir:  # the collection is the folder's documents
         formats = [*beir, *(replace(one, left_out=_NO_COLLECTION) for one in formats if one.kind != "beir")]
-        return _one(path, formats, others, _of_format(path, beir[0]))
+        found = [_of_format(path, beir[0])]
+        return _survey(path, formats, others, found[0].reader, found)
     mixed = len(formats) > 1
     found = [_of_format(path, one, mixed, _named(one, formats)) for one in formats]
     formats = [replace(one, left_out=sample.left_out) for one, sample in zip(formats, found, strict=True)]
     taken = [place for place, one in enumerate(formats) if mixed and not one.left_out]
     if len(taken) > 1 or (taken and _named(formats[taken[0]], formats)):
-        return _several(path, formats, others, [(formats[place], found[place]) for place in taken])
+        reader = _readers(path, formats, [(formats[place], found[place]) for place in taken])
+        return _survey(path, formats, others, reader, [found[place] for place in taken])
     best = taken[0] if taken else 0
     formats = [replace(formats[best], left_out=""), *(one for at, one in enumerate(formats) if at != best)]
-    return _one(path, formats, others, found[best])
+    return _survey(path, formats, others, found[best].reader, [found[best]])
 
 
 def _named(one: Format, formats: Sequence[Format]) -> bool:
@@ -186,40 +189,31 @@ class _Sample:
         return one_line(titled or " ".join(self.documents[0].text.split()[:12]), 80) if self.documents else ""
 
 
-def _one(path: Path, formats: Sequence[Format], others: Counter[str], sample: _Sample) -> Survey:
-    """The survey of a corpus that has one reader."""
-    languages = sample.languages()
+def _survey(
+    path: Path, formats: Sequence[Format], others: Counter[str], reader: dict[str, Any], samples: Sequence[_Sample]
+) -> Survey:
+    """The survey of a corpus that `reader` reads, of which these are samples."""
+    languages = sum((sample.languages() for sample in samples), Counter[str]())
     language = languages.most_common(1)[0][0] if languages else "en"
     return Survey(
-        path, formats, others, sample.reader, sample.lengths(language), languages, sample.dropped, sample.complete,
-        sample.problem, sample.unreadable, sample.example(),
+        path, formats, others, reader,
+        sorted(length for sample in samples for length in sample.lengths(language)), languages,
+        sum((sample.dropped for sample in samples), Counter[str]()),
+        all(sample.complete for sample in samples),
+        "; ".join(dict.fromkeys(sample.problem for sample in samples if sample.problem)),
+        all(sample.unreadable for sample in samples),
+        next(filter(None, (sample.example() for sample in samples)), ""),
     )  # fmt: skip
 
 
-def _several(
-    path: Path, formats: Sequence[Format], others: Counter[str], taken: Sequence[tuple[Format, _Sample]]
-) -> Survey:
-    """The survey of a corpus whose files have several readers."""
-    languages, dropped = Counter[str](), Counter[str]()
-    for _, sample in taken:
-        languages += sample.languages()
-        dropped += sample.dropped
-    language = languages.most_common(1)[0][0] if languages else "en"
-    readers: list[dict[str, Any]] = []
+def _readers(path: Path, formats: Sequence[Format], taken: Sequence[tuple[Format, _Sample]]) -> dict[str, Any]:
+    """The reader of a corpus whose files have several."""
+    readers = []
     for one, sample in taken:
         only = [_escaped(file.relative_to(path).as_posix()) for file in one.paths] if _named(one, formats) else []
-        readers.append({"kind": one.kind, **({"only": only} if only else {}), **_without_kind(sample.reader)})
-    problems = dict.fromkeys(sample.problem for _, sample in taken if sample.problem)
-    return Survey(
-        path, formats, others, {"kind": "files", "readers": readers},
-        sorted(length for _, sample in taken for length in sample.lengths(language)), languages, dropped,
-        all(sample.complete for _, sample in taken), "; ".join(problems),
-        example=next(filter(None, (sample.example() for _, sample in taken)), ""),
-    )  # fmt: skip
-
-
-def _without_kind(reader: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in reader.items() if name != "kind"}
+        own = {name: value for name, value in sample.reader.items() if name != "kind"}
+        readers.append({"kind": one.kind, **({"only": only} if only else {}), **own})
+    return {"kind": "files", "readers": readers}
 
 
 def _escaped(name: str) -> str:
@@ -283,7 +277,7 @@ def _formats(path: Path) -> tuple[list[Format], Counter[str]]:
         if one.name in ("corpus.jsonl", "corpus.jsonl.gz") and (one.parent / "queries.jsonl").exists():
             able = ["beir"]
         elif one.name.lower().endswith((".json", ".json.gz")):
-            able = ["json" if json_rows(_parsed(one))[1] else "jsonl"]
+            able = ["json" if first_rows(one, "json") else "jsonl"]
         if able:
             columns = guess_fields(first_rows(one, able[0])) if able[0] in _TABLES and len(files) > 1 else {}
             kinds.setdefault((able[0], repr(columns)), []).append(one)
@@ -293,14 +287,7 @@ def _formats(path: Path) -> tuple[list[Format], Counter[str]]:
     return sorted(found, key=lambda one: (-one.bytes * _TEXT_SHARE.get(one.kind, 1.0), one.kind)), others
 
 
-def _parsed(path: Path) -> Any:
-    rows = first_rows(path, "json")
-    return list(rows)
-
-
 def _where_rows_are(path: Path) -> dict[str, str]:
-    import json
-
     try:
         where, _ = json_rows(json.loads(path.read_text(encoding="utf-8-sig")))
     except (OSError, ValueError, RecursionError):
