@@ -83,14 +83,10 @@ def export_layout(
 
     Example: airgen export layout suites/python/26.11 air-bench --out export
     """
-    from airgen.dataset.layouts import export_layout as write_layout
     from airgen.dataset.layouts import export_layouts
     from airgen.publishing.suites import datasets_of, is_dataset
 
     home, out = Path(home), Path(out)
-    if is_dataset(home):
-        files = write_layout(home, layout, out)
-    else:
-        files = export_layouts({key: home / key for key in datasets_of(home)}, layout, out)
+    files = export_layouts({key: home / key for key in ([""] if is_dataset(home) else datasets_of(home))}, layout, out)
     names = [path.relative_to(out).as_posix() for path in files]
     return Outcome(list(files), names, json={"directory": out, "files": names})

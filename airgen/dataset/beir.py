@@ -185,7 +185,7 @@ class BeirDataset:
         """
         path = self.file("corpus")
         seen = set() if seen is None else seen
-        for where, row in _objects(path):
+        for where, row in objects(path):
             key, text, title = row.get("_id"), row.get("text"), row.get("title", "")
             if not (key and type(key) is type(text) is type(title) is str and key not in seen):
                 key = _identifier(row, where, seen)
@@ -206,7 +206,7 @@ class BeirDataset:
         """The same as a stream. `seen` is where ids are noted, empty at first; by default a set."""
         seen = set() if seen is None else seen
         for path, known in self._queries_files(split):
-            for where, row in _objects(path):
+            for where, row in objects(path):
                 key = _identifier(row, where, seen)
                 metadata = row.get("metadata") or {}
                 if not isinstance(metadata, dict):
@@ -312,7 +312,7 @@ def read_qrels(path: str | Path) -> Qrels:
 
 
 def _jsonl_labels(path: Path) -> Iterator[tuple[_Place, str, str, float]]:
-    for where, row in _objects(path):
+    for where, row in objects(path):
         values = [next((row[key] for key in keys if key in row), None) for keys in (_QUERY, _PASSAGE, _LABEL)]
         if None in values:
             raise DatasetError(f"{where}: needs query-id, corpus-id and score, but has {', '.join(sorted(row))}")
@@ -388,7 +388,8 @@ def _text(row: Mapping[str, Any], name: str, where: _Place, missing: str | None 
     return value
 
 
-def _objects(path: Path) -> Iterator[tuple[_Place, dict[str, Any]]]:
+def objects(path: Path) -> Iterator[tuple[_Place, dict[str, Any]]]:
+    """(FILE:LINE, object) of a JSON Lines file. Raises DatasetError with file and line."""
     where = _Place(path)
     for number, line in numbered_lines(path):
         where.number = number
@@ -430,16 +431,12 @@ def typed_rows(path: Path, fields: Mapping[str, type]) -> Iterator[tuple[str, di
 
     Raises DatasetError with file and line.
     """
-    for number, line in numbered_lines(path) if path.is_file() else ():
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise DatasetError(f"{path}:{number}: not JSON: {error}") from None
-        if not isinstance(row, dict) or any(type(row.get(name)) is not kind for name, kind in fields.items()):
+    for where, row in objects(path) if path.is_file() else ():
+        if any(type(row.get(name)) is not kind for name, kind in fields.items()):
             *others, last = [f"`{name}`{' (a number)' if kind is int else ''}" for name, kind in fields.items()]
             wanted = f"{', '.join(others)} and {last}" if others else last
-            raise DatasetError(f"{path}:{number}: a line needs the texts {wanted}")
-        yield f"{path}:{number}", row
+            raise DatasetError(f"{where}: a line needs the texts {wanted}")
+        yield str(where), row
 
 
 def _open(path: Path) -> io.BufferedIOBase:

@@ -14,9 +14,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import heapq
-import json
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from airgen.dataset.files import FileWriter, building, encode_row, labelled_spli
 from airgen.dataset.layouts import read_rows
 from airgen.dataset.manifest import FileEntry, Manifest, SplitStatistics, count_words_and_characters, load_manifest
 from airgen.dataset.secret import secret_of
-from airgen.dataset.write import label_value, seal
+from airgen.dataset.write import label_value, seal, write_split
 from airgen.errors import DatasetError
 from airgen.keys import file_sha256
 from airgen.records import flat_text
@@ -48,8 +47,7 @@ def derive(
     number of judged passages.
     """
     manifest = load_manifest(source)
-    if manifest.part != "whole":
-        raise DatasetError(f"{source} is the {manifest.part} part of a dataset: the whole one is needed")
+    _check_whole(source, manifest)
     notes: dict[str, Any] = {**manifest.notes, "made from": manifest.digest}
     statistics = manifest.statistics
     with building(out) as directory:
@@ -64,9 +62,7 @@ def derive(
             _merge_splits(source, directory, manifest, split, files)
             statistics = dataclasses.replace(statistics, splits={split: _merged(statistics.splits.values())})
         moved = [name for name in manifest.files if split and (name == "queries.jsonl" or labelled_split(name))]
-        for name, entry in manifest.files.items():
-            if name not in files and name not in moved and name not in ("README.md", "croissant.json"):
-                files[name] = copy_file(source, directory, name, entry)
+        _copy_others(source, directory, manifest, files, moved)
         info = dataclasses.replace(manifest.info, version=version or manifest.info.version)
         if split is not None:
             info = dataclasses.replace(info, splits={split: 1})
@@ -74,6 +70,11 @@ def derive(
             info = dataclasses.replace(info, tokenizer="words")
         derived = dataclasses.replace(manifest, info=info, statistics=statistics, files=files, notes=notes)
         return seal(directory, derived)
+
+
+def _check_whole(source: Path, manifest: Manifest) -> None:
+    if manifest.part != "whole":
+        raise DatasetError(f"{source} is the {manifest.part} part of a dataset: the whole one is needed")
 
 
 def _kept(source: Path, size: int) -> set[str]:
@@ -120,23 +121,12 @@ def _merge_splits(source: Path, directory: Path, manifest: Manifest, split: str,
         row["metadata"]["split"] = split
     note("queries.jsonl", "".join(encode_row(row, row["_id"]) for row in rows))
     for folder in ("qrels", *(f"qrels-{variant}" for variant in manifest.variants)):
-        labels = [row for old in manifest.labelled_splits for row in read_rows(source / folder / f"{old}.jsonl")]
-        write_qrels(directory, folder, split, labels, files)
+        labels = (row for old in manifest.labelled_splits for row in read_rows(source / folder / f"{old}.jsonl"))
+        write_split(directory, f"{folder}/{split}", sorted(map(_triple, labels)), files)
     answers = [path for old in manifest.labelled_splits if (path := source / "answers" / f"{old}.jsonl").is_file()]
     if answers:
         found = sorted((row for path in answers for row in read_rows(path)), key=lambda row: str(row["query-id"]))
         note(f"answers/{split}.jsonl", "".join(encode_row(row, "answers") for row in found))
-
-
-def write_qrels(
-    directory: Path, folder: str, split: str, labels: list[dict[str, Any]], files: dict[str, FileEntry]
-) -> None:
-    """Write the labels of one split, as TSV and JSONL, by query and passage."""
-    labels = sorted(labels, key=lambda row: (row["query-id"], row["corpus-id"]))
-    lines = (f"{row['query-id']}\t{row['corpus-id']}\t{json.dumps(row['score'])}\n" for row in labels)
-    tsv = "query-id\tcorpus-id\tscore\n" + "".join(lines)
-    for name, text in ((".tsv", tsv), (".jsonl", "".join(encode_row(row, folder) for row in labels))):
-        files[f"{folder}/{split}{name}"] = FileEntry(*write_text(directory / folder / f"{split}{name}", text))
 
 
 def _merged(parts: Iterable[SplitStatistics]) -> SplitStatistics:
@@ -148,6 +138,19 @@ def _merged(parts: Iterable[SplitStatistics]) -> SplitStatistics:
         positives=sum(part.positives or 0 for part in parts),
         hard_negatives=sum(part.hard_negatives or 0 for part in parts),
     )
+
+
+def _triple(row: Mapping[str, Any]) -> tuple[str, str, int | float]:
+    return row["query-id"], row["corpus-id"], row["score"]
+
+
+def _copy_others(
+    source: Path, directory: Path, manifest: Manifest, files: dict[str, FileEntry], moved: Sequence[str] = ()
+) -> None:
+    """Copy the data files that were not written anew."""
+    for name, entry in manifest.files.items():
+        if name not in files and name not in moved and name not in ("README.md", "croissant.json"):
+            files[name] = copy_file(source, directory, name, entry)
 
 
 def copy_file(source: Path, directory: Path, name: str, entry: FileEntry) -> FileEntry:
@@ -190,19 +193,14 @@ def with_more_labels(
         files: dict[str, FileEntry] = {}
         for kind in ("", *manifest.variants):
             folder = f"qrels-{kind}" if kind else "qrels"
-            rows: list[dict[str, Any]] = [
-                row
-                for row in read_rows(source / folder / f"{split}.jsonl")
-                if (row["query-id"], row["corpus-id"]) not in newly  # an unsure pair has a soft gain already
-            ]
+            old_rows = map(_triple, read_rows(source / folder / f"{split}.jsonl"))
+            rows = [row for row in old_rows if row[:2] not in newly]  # an unsure pair has a soft gain already
             for row in added:
                 score = label_value(kind, row, manifest.info.relevant_from)
                 if score is not None:
-                    rows.append({"query-id": row.query, "corpus-id": row.document, "score": score})
-            write_qrels(directory, folder, split, rows, files)
-        for name, entry in manifest.files.items():
-            if name not in files and name not in ("README.md", "croissant.json"):
-                files[name] = copy_file(source, directory, name, entry)
+                    rows.append((row.query, row.document, score))
+            write_split(directory, f"{folder}/{split}", sorted(rows), files)
+        _copy_others(source, directory, manifest, files)
         old, relevant = manifest.statistics.splits[split], sum(row.score for row in added)
         counts = dataclasses.replace(
             old,
@@ -223,8 +221,7 @@ def with_more_labels(
 
 def check_next_version(source: Path, manifest: Manifest, version: str, split: str) -> None:
     """Check that `version` can be the next one. Raises DatasetError."""
-    if manifest.part != "whole":
-        raise DatasetError(f"{source} is the {manifest.part} part of a dataset: the whole one is needed")
+    _check_whole(source, manifest)
     if version == manifest.info.version or version in (manifest.notes.get(EARLIER) or {}):
         raise DatasetError(
             f"{source}: version {version!r} is there already, and a version never changes: name a new one"

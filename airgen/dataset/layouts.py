@@ -35,7 +35,7 @@ from typing import Any
 
 from airgen.dataset.air_bench import labels_repository
 from airgen.dataset.air_bench_card import air_bench_cards, air_bench_group
-from airgen.dataset.beir import BeirDataset, read_qrels
+from airgen.dataset.beir import BeirDataset, objects, read_qrels
 from airgen.dataset.files import FileWriter, building, encode_row, whole_file, write_text
 from airgen.dataset.manifest import Manifest, load_manifest
 from airgen.errors import DatasetError, UsageError
@@ -43,21 +43,13 @@ from airgen.records import flat_text
 from airgen.registry import closest
 
 
-def export_layout(dataset: Path, layout: str, out: Path) -> list[Path]:
-    """Write the dataset directory `dataset` in another layout to `out`; returns the files, sorted.
-
-    Raises UsageError for an unknown layout, DatasetError for a directory that is not a finished dataset. `out` is
-    written whole or not at all, with `layout.json` last.
-    """
-    return _export({"": dataset}, layout, out)
-
-
 def export_layouts(datasets: Mapping[str, Path], layout: str, out: Path) -> list[Path]:
-    """The same for several datasets by name: one folder for each (trec), or one tree of repositories."""
-    return _export(datasets, layout, out)
+    """Write datasets by name in another layout to `out`: one folder for each (trec), or one tree of repositories.
 
-
-def _export(datasets: Mapping[str, Path], layout: str, out: Path) -> list[Path]:
+    A dataset without a name is written to `out` itself. Returns the files, sorted. Raises UsageError for an unknown
+    layout, DatasetError for a directory that is not a finished dataset. `out` is written whole or not at all, with
+    `layout.json` last.
+    """
     if layout not in LAYOUTS:
         raise UsageError(f"unknown layout {layout!r}{closest(layout, list(LAYOUTS))}")
     manifests = {name: load_manifest(path) for name, path in sorted(datasets.items())}
@@ -74,17 +66,7 @@ def _export(datasets: Mapping[str, Path], layout: str, out: Path) -> list[Path]:
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
     """The rows of a JSONL file of a dataset. Raises DatasetError naming file and line."""
-    try:
-        with path.open("rb") as file:
-            for number, line in enumerate(file, 1):
-                row = json.loads(line)
-                if not isinstance(row, dict):
-                    raise DatasetError(f"{path}:{number}: is not a JSON object")
-                yield row
-    except (ValueError, RecursionError) as error:
-        raise DatasetError(f"{path}: holds a line that is not JSON: {error}") from error
-    except OSError as error:
-        raise DatasetError(f"{path} cannot be read: {error.strerror}") from error
+    return (row for _, row in objects(path))
 
 
 def _tsv_text(text: str) -> str:

@@ -133,11 +133,16 @@ def write_labels(
                 (row, label_value(kind, row, relevant_from)) for row in qrels if split_of_query[row.query] == split
             ]
             rows = [(row.query, row.document, score) for row, score in labels if score is not None]
-            tsv = "query-id\tcorpus-id\tscore\n" + "".join(f"{q}\t{d}\t{score}\n" for q, d, score in rows)
-            _note(entries, f"{folder}/{split}.tsv", write_text(directory / folder / f"{split}.tsv", tsv))
-            objects = ({"query-id": q, "corpus-id": d, "score": score} for q, d, score in rows)
-            _write_rows(directory, f"{folder}/{split}.jsonl", objects, entries)
+            write_split(directory, f"{folder}/{split}", rows, entries)
     return tuple(kind for kind in kinds if kind)
+
+
+def write_split(directory: Path, name: str, rows: Sequence[tuple[str, str, int | float]], entries: _Entries) -> None:
+    """Write (query, document, score) of one split as TSV and JSONL."""
+    tsv = "query-id\tcorpus-id\tscore\n" + "".join(f"{q}\t{d}\t{score}\n" for q, d, score in rows)
+    _note(entries, f"{name}.tsv", write_text(directory / f"{name}.tsv", tsv))
+    objects = ({"query-id": q, "corpus-id": d, "score": score} for q, d, score in rows)
+    _write_rows(directory, f"{name}.jsonl", objects, entries)
 
 
 def _write_answers(

@@ -12,7 +12,7 @@ from command_line import call, invoke
 
 from airgen.dataset.air_bench import air_bench_datasets
 from airgen.dataset.beir import BeirDataset
-from airgen.dataset.layouts import export_layout
+from airgen.dataset.layouts import export_layouts
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.dataset_split import DatasetSplit
 from airgen.records import flat_text
@@ -57,7 +57,7 @@ def released(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("inside", ["", "26.11", "26.11/weather-notes"])
 def test_what_airgen_writes_is_read_back(dataset: Path, tmp_path: Path, inside: str) -> None:
-    export_layout(dataset, "air-bench", tmp_path / "out")
+    export_layouts({"": dataset}, "air-bench", tmp_path / "out")
     ours, theirs = BeirDataset.open(dataset), BeirDataset.open(tmp_path / "out/AIR-Bench/qa_science_en" / inside)
     assert {(p.id, flat_text(p.title, p.text)) for p in ours.passages()} == {(p.id, p.text) for p in theirs.passages()}
     assert (ours.splits, theirs.splits, theirs.withheld) == (["dev", "test"], ["dev", "test"], [])

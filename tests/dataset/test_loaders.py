@@ -13,7 +13,7 @@ from dataset_maker import INFO, make_content
 from airgen.dataset.beir import BeirDataset
 from airgen.dataset.content import CorpusRow, QrelRow, QueryRow
 from airgen.dataset.derive import derive
-from airgen.dataset.layouts import export_layout, export_layouts
+from airgen.dataset.layouts import export_layouts
 from airgen.dataset.manifest import load_manifest
 from airgen.dataset.verify import verify
 from airgen.dataset.write import write_dataset
@@ -140,7 +140,7 @@ def test_mteb(dataset: Path, fresh_caches: Path) -> None:
 
 def test_ir_datasets(dataset: Path, tmp_path: Path) -> None:
     ir_datasets = pytest.importorskip("ir_datasets")
-    export_layout(dataset, "trec", tmp_path / "trec")
+    export_layouts({"": dataset}, "trec", tmp_path / "trec")
     for split, labels in LABELS.items():
         loaded = ir_datasets.create_dataset(
             docs_tsv=str(tmp_path / "trec" / "docs.tsv"),
@@ -174,7 +174,7 @@ def test_air_benchmark_runs_to_its_metrics(
     dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh_caches: Path
 ) -> None:
     utils = pytest.importorskip("air_benchmark.evaluation_utils")
-    export_layout(dataset, "air-bench", tmp_path / "work")
+    export_layouts({"": dataset}, "air-bench", tmp_path / "work")
     monkeypatch.chdir(tmp_path / "work")  # where air-benchmark finds the folder AIR-Bench/... before the Hub
     info = load_manifest(dataset).info
     loader = utils.DataLoader(info.version, cache_dir=str(fresh_caches))
@@ -226,8 +226,8 @@ def test_air_benchmark_runs_a_whole_suite(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_layouts_are_whole_or_not_there(dataset: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="did you mean 'air-bench'"):
-        export_layout(dataset, "airbench", tmp_path / "x")
+        export_layouts({"": dataset}, "airbench", tmp_path / "x")
     (dataset / "corpus.jsonl").write_text('{"_id": "a", "text": "x"}\nnot json\n')
     with pytest.raises(DatasetError, match="not JSON"):
-        export_layout(dataset, "trec", tmp_path / "x")
+        export_layouts({"": dataset}, "trec", tmp_path / "x")
     assert not (tmp_path / "x").exists()

@@ -16,7 +16,7 @@ from command_line import invoke
 from dataset_maker import INFO, SECRET, make_content
 from fake_hub import GOOD_TOKEN, READ_TOKEN, FakeHub
 
-from airgen.dataset.layouts import export_layout
+from airgen.dataset.layouts import export_layouts
 from airgen.dataset.secret import Secret, write_secret
 from airgen.dataset.verify import verify
 from airgen.dataset.write import write_dataset
@@ -100,7 +100,7 @@ def test_the_whole_circle_with_two_clients(
     assert "qa/science/en_weather-notes_test.json: 4 queries" in call(*command[1:])
 
     # air-benchmark as a client, on the same published files.
-    export_layout(data, "air-bench", tmp_path / "theirs")
+    export_layouts({"": data}, "air-bench", tmp_path / "theirs")
     monkeypatch.chdir(tmp_path / "theirs")
     loader = utils.DataLoader(INFO.version, cache_dir=str(tmp_path / "fresh"))
     group = {"task_type": "qa", "domain": "science", "language": "en", "dataset_name": "weather-notes"}
