@@ -22,16 +22,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 from scipy.stats import spearmanr
 
 from airgen.dataset.beir import BeirDataset
+from airgen.evaluation.experiment import EvaluationOptions, evaluate
 from airgen.evaluation.measures import score
 from airgen.evaluation.run import Run, read_run
 from airgen.evaluation.systems import load_systems
 from airgen.pipeline.control.votes import first, shares
-from airgen.pipeline.progress import Display
-from airgen.quality.agreement.study import agree_job, run_systems
+from airgen.quality.agreement.study import agree_job
 from airgen.records import Prelabel, flat_text
 from airgen.retrievers import load_embedder, load_reranker
 from airgen.settings.base import find_yaml
@@ -125,8 +124,9 @@ def evidence(folder: Path, side: str, args: argparse.Namespace) -> dict[str, Any
     (data / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(lines), encoding="utf-8")
     path = find_yaml("pipelines", Path("systems-agree.yaml"))
     systems = [one for one in load_systems(path) if "e5" not in one.name and "splade" not in one.name]
-    display, out = Display(args.work / "status.json", Console(quiet=True)), args.work / "results" / data.name
-    results = run_systems(data, systems, out, "test", path.parent, "en", display, report=False)
+    out = args.work / "results" / data.name
+    options = EvaluationOptions("test", ["nDCG@10"], language="en", folder=path.parent, report=False)
+    results = evaluate(data, systems, out, options)
     runs = {one.name: str(one.paths.run) for one in results}
     pools = {key: dict.fromkeys(labels[key]) for key in chosen}
     for name in ("bm25", "minilm", "lsa-100", "rm3", "minilm-maxsim"):

@@ -13,12 +13,14 @@ mean over the draws, and its interval holds the spread of draws and queries.
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
+import regex
 from numpy.typing import NDArray
 
 from airgen.dataset.beir import BeirQuery, read_qrels
@@ -102,7 +104,7 @@ def worst_queries(
     order = np.argsort(values, kind="stable")[:most]
     places = {key: place for place, key in enumerate(corpus.ids)}
     wanted = {scores.query_ids[row] for row in order}
-    ranked = {key: [passage for passage, _ in hits] for key, hits in _only(run.ranked(), wanted)}
+    ranked = {key: [passage for passage, _ in hits] for key, hits in run.ranked().items(wanted)}
 
     def shown(passage: str | None) -> dict[str, Any] | None:
         if passage is None:
@@ -177,18 +179,6 @@ def biases(
     }
 
 
-def _only(run: Run, wanted: set[str]) -> list[tuple[str, list[tuple[str, float]]]]:
-    """The hits of the wanted queries only; converting the hits of all queries would be slow."""
-    found = []
-    for place, key in enumerate(run.query_ids):
-        if key in wanted:
-            span = slice(run.offsets[place], run.offsets[place + 1])
-            passages: NDArray[np.int32] = run.passages[span]
-            ids = [run.passage_ids[passage] for passage in passages]
-            found.append((key, list(zip(ids, run.scores[span].tolist(), strict=True))))
-    return found
-
-
 def _median(values: Sequence[int]) -> float:
     return float(np.median(values)) if values else 0.0
 
@@ -216,7 +206,8 @@ def refusal(run: Run, answerable: Collection[str], unanswered: Collection[str]) 
     module; -inf if more than 5 % of the answerable queries have no hit at all. false_refusals: the share of
     answerable queries below it. false_hits: the share of queries without an answer that reach it.
     """
-    tops = _tops(run)
+    spans = zip(run.query_ids, run.offsets[:-1], run.offsets[1:], strict=True)
+    tops = {key: float(run.scores[first:last].max()) for key, first, last in spans if last > first}
     asked = np.array([tops.get(key, -np.inf) for key in sorted(answerable)])
     empty = np.array([tops.get(key, -np.inf) for key in sorted(unanswered)])
     if not len(asked) or not len(empty):
@@ -224,30 +215,16 @@ def refusal(run: Run, answerable: Collection[str], unanswered: Collection[str]) 
     threshold = float(np.sort(asked)[int(FALSE_REFUSALS * len(asked))])
     won, lost = _placements(asked, empty), _placements(-empty, -asked)
     auroc = float(won.mean())
-    error = math.sqrt(sum(_variance(part) / len(part) for part in (won, lost)))
+    error = math.sqrt(sum(float(part.var(ddof=1)) / len(part) for part in (won, lost) if len(part) > 1))
     return {
         "queries": len(empty),
         "auroc": auroc,
         "auroc_low": max(auroc - 1.96 * error, 0.0),
         "auroc_high": min(auroc + 1.96 * error, 1.0),
         "threshold": threshold,
-        "false_refusals": float((_refused(asked, threshold)).mean()),
-        "false_hits": float((~_refused(empty, threshold)).mean()),
+        "false_refusals": float(((asked < threshold) | np.isneginf(asked)).mean()),
+        "false_hits": float(((empty >= threshold) & ~np.isneginf(empty)).mean()),
     }
-
-
-def _tops(run: Run) -> Mapping[str, float]:
-    """The best score of each query that has hits."""
-    return {
-        key: float(run.scores[first:last].max())
-        for key, first, last in zip(run.query_ids, run.offsets[:-1], run.offsets[1:], strict=True)
-        if last > first
-    }
-
-
-def _refused(tops: Tops, threshold: float) -> NDArray[np.bool_]:
-    refused: NDArray[np.bool_] = (tops < threshold) | np.isneginf(tops)
-    return refused
 
 
 def _placements(asked: Tops, empty: Tops) -> Tops:
@@ -257,10 +234,6 @@ def _placements(asked: Tops, empty: Tops) -> Tops:
     equal = np.searchsorted(ordered, asked, side="right") - below
     shares: Tops = (below + equal / 2) / len(empty)
     return shares
-
-
-def _variance(values: Tops) -> float:
-    return float(values.var(ddof=1)) if len(values) > 1 else 0.0
 
 
 Unsure = Literal["not relevant", "left out", "judged only", "drawn"]
@@ -308,3 +281,72 @@ def _drawn(labels: Labels, pairs: Labels, seed: int) -> dict[str, dict[str, floa
             if random.random() < chance and query in found:
                 found[query][passage] = 1.0
     return found
+
+
+CUTOFFS = (5, 20, 100)
+_WITHOUT_SPACES = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
+_TOKEN = regex.compile(rf"{_WITHOUT_SPACES}|[[\p{{L}}\p{{N}}\p{{M}}]--{_WITHOUT_SPACES}]+|[^\p{{Z}}\p{{C}}]", regex.V1)
+
+
+def token_line(text: str) -> str:
+    """The tokens of a text, each between two blanks (no token holds one); empty for a text without any.
+
+    >>> token_line("It's  Café No. 5")
+    " it ' s cafe\u0301 no . 5 "
+    """
+    tokens = [token.lower() for token in _TOKEN.findall(unicodedata.normalize("NFD", text))]
+    return f" {' '.join(tokens)} " if tokens else ""
+
+
+def has_answer(passage: str, answers: Sequence[str]) -> bool:
+    """Whether the tokens of an answer follow each other in the passage. Both are lines of `token_line`."""
+    return any(answer and answer in passage for answer in answers)
+
+
+def answer_accuracy(
+    run: Run,
+    answers: Mapping[str, Sequence[str]],
+    corpus: Corpus,
+    depth: int = CUTOFFS[-1],
+    lines: dict[int, str] | None = None,
+) -> dict[str, tuple[float, float, float]]:
+    """Is an answer in one of the best k passages? {measure: (mean over the queries with answers, low, high)}.
+
+    By the definition of DPR (Karpukhin et al. 2020, `has_answer` of its code): text and answer are normalised to NFD,
+    split into runs of letters, digits and marks and into single other characters, and lowercased; a passage has the
+    answer if the answer's tokens follow each other in its text. The title does not count, and no label is needed. One
+    thing is added: where a script has no spaces, each character is a token. Intervals are of 95 % (bootstrap); empty
+    where no query has an answer. A query without a result scores 0.
+
+    depth: how many hits of a query were asked for; a cutoff beyond it is left out. `lines` caches the tokens of
+    passages, by their position in the corpus, from one system to the next.
+    """
+    cutoffs = [cutoff for cutoff in CUTOFFS if cutoff <= depth]
+    wanted = {key: [*filter(None, map(token_line, each))] for key, each in answers.items()}
+    wanted = {key: each for key, each in wanted.items() if each}
+    if not cutoffs or not wanted:
+        return {}
+    lines = {} if lines is None else lines
+    places = {key: place for place, key in enumerate(corpus.ids)}
+    first = dict.fromkeys(wanted, np.inf)  # the rank of the first passage with an answer
+    ranked = run.ranked()
+    for row, key in enumerate(ranked.query_ids):
+        if key not in wanted:
+            continue
+        start, end = (int(ranked.offsets[place]) for place in (row, row + 1))
+        for rank, passage in enumerate(ranked.passages[start : min(end, start + cutoffs[-1])].tolist(), 1):
+            place = places.get(ranked.passage_ids[passage])
+            if place is None:
+                continue
+            if place not in lines:
+                lines[place] = token_line(corpus.texts[place])
+            if has_answer(lines[place], wanted[key]):
+                first[key] = rank
+                break
+    ranks = np.array(list(first.values()))
+    values = np.array([ranks <= cutoff for cutoff in cutoffs], np.float64)
+    means, intervals = values.mean(axis=1).tolist(), bootstrap_interval(values).tolist()
+    return {
+        f"Answer@{cutoff}": (mean, low, high)
+        for cutoff, mean, (low, high) in zip(cutoffs, means, intervals, strict=True)
+    }

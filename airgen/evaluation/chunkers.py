@@ -25,7 +25,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
@@ -40,8 +40,7 @@ from airgen.text.tokens import Tokenizer
 GoldKind = Literal["auto", "answers", "passages"]
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """Characters [start, end) of a document's text."""
 
     document: str
@@ -72,29 +71,16 @@ class GoldSpans:
     without: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a passage stands."""
-
-    document: str
-    start: int
-
-
 def gold_spans(dataset: BeirDataset, split: str, kind: GoldKind = "auto") -> GoldSpans:
     """Raises DatasetError for a dataset that cannot be read, and where no query has a span of the asked kind."""
-    documents, places, lengths = _documents(dataset)
+    documents, places = _documents(dataset)
     labels = dataset.qrels(split).labels
     texts = {key: query.text for key, query in dataset.queries().items() if key in labels}
     quoted = {} if kind == "passages" else _quotes(dataset, split, places)
     if kind == "answers" and not quoted:
         raise DatasetError(f"{dataset.path}: has no answers/{split}.jsonl with quotes (generation.answers makes them)")
     found = quoted or {
-        key: [
-            Span(places[one].document, places[one].start, places[one].start + lengths[one])
-            for one, label in row.items()
-            if label > 0 and one in places
-        ]
-        for key, row in labels.items()
+        key: [places[one] for one, label in row.items() if label > 0 and one in places] for key, row in labels.items()
     }
     spans = {key: found[key] for key in texts if found.get(key)}
     if not spans:
@@ -103,17 +89,21 @@ def gold_spans(dataset: BeirDataset, split: str, kind: GoldKind = "auto") -> Gol
     return GoldSpans(documents, queries, spans, "answers" if quoted else "passages", len(labels) - len(spans))
 
 
-def _documents(dataset: BeirDataset) -> tuple[list[WholeDocument], dict[str, _Place], dict[str, int]]:
-    """The documents, the place of each passage in them, and the length of its text."""
-    offsets = _offsets(dataset)
-    places: dict[str, _Place] = {}
-    lengths: dict[str, int] = {}
+def _documents(dataset: BeirDataset) -> tuple[list[WholeDocument], dict[str, Span]]:
+    """The documents, and where each passage stands in them: by itself, or where the dataset says so of its chunks."""
+    offsets: dict[str, tuple[str, int]] = {}
+    for where, row in typed_rows(dataset.path / PARENTS, {"_id": str, "parent": str}):
+        start = row.get("start")
+        if type(start) is not int or start < 0:
+            raise DatasetError(f"{where}: has no offsets: export the job again (`airgen export`)")
+        offsets[row["_id"]] = row["parent"], start
+    places: dict[str, Span] = {}
     parts: dict[str, list[tuple[int, str, str]]] = defaultdict(list)
     for passage in dataset.passages():
-        place = offsets.get(passage.id, _Place(passage.id, 0))
-        places[passage.id], lengths[passage.id] = place, len(passage.text)
-        parts[place.document].append((place.start, passage.title, passage.text))
-    return [_joined(key, found) for key, found in parts.items()], places, lengths
+        document, start = offsets.get(passage.id, (passage.id, 0))
+        places[passage.id] = Span(document, start, start + len(passage.text))
+        parts[document].append((start, passage.title, passage.text))
+    return [_joined(key, found) for key, found in parts.items()], places
 
 
 def _joined(key: str, parts: list[tuple[int, str, str]]) -> WholeDocument:
@@ -133,18 +123,7 @@ def _joined(key: str, parts: list[tuple[int, str, str]]) -> WholeDocument:
     return WholeDocument(key, parts[0][1], text)
 
 
-def _offsets(dataset: BeirDataset) -> dict[str, _Place]:
-    """Where each chunk stands, of a dataset that says so; empty for others."""
-    path, found = dataset.path / PARENTS, {}
-    for where, row in typed_rows(path, {"_id": str, "parent": str}):
-        start = row.get("start")
-        if type(start) is not int or start < 0:
-            raise DatasetError(f"{where}: has no offsets: export the job again (`airgen export`)")
-        found[row["_id"]] = _Place(row["parent"], start)
-    return found
-
-
-def _quotes(dataset: BeirDataset, split: str, places: Mapping[str, _Place]) -> dict[str, list[Span]]:
+def _quotes(dataset: BeirDataset, split: str, places: Mapping[str, Span]) -> dict[str, list[Span]]:
     """The spans of the reference answers' quotes."""
     path = dataset.path / "answers" / f"{split}.jsonl"
     found: dict[str, list[Span]] = defaultdict(list)
@@ -245,7 +224,6 @@ BUDGETS = (500, 1000, 2000)
 MEASURES = ("RR@10", "spans@10", *(f"coverage@{budget}" for budget in BUDGETS))
 _DEPTH = 10
 
-Piece = tuple[str, int, int]  # document, start, end
 Cut = Callable[[str, int], int]
 """Takes a text and a number of tokens: how many of its characters are in the first so many tokens."""
 
@@ -271,7 +249,7 @@ def query_scores(
     return scores
 
 
-def _within(hits: Sequence[DocumentChunk], budget: int, tokens: Mapping[str, int], cut: Cut) -> list[Piece]:
+def _within(hits: Sequence[DocumentChunk], budget: int, tokens: Mapping[str, int], cut: Cut) -> list[Span]:
     """What fits into the budget."""
     found = []
     left = budget
@@ -279,15 +257,14 @@ def _within(hits: Sequence[DocumentChunk], budget: int, tokens: Mapping[str, int
         if left <= 0:
             break
         whole = tokens[one.id] <= left
-        found.append((one.document, one.start, one.end if whole else one.start + cut(one.text, left)))
+        found.append(Span(one.document, one.start, one.end if whole else one.start + cut(one.text, left)))
         left -= tokens[one.id]
     return found
 
 
-def covered(pieces: Iterable[Piece], spans: Iterable[Span]) -> float:
-    """The share of the characters of the spans that some piece (document, start, end) holds; each counts once."""
-    gold = _merged((span.document, span.start, span.end) for span in spans)
-    held = _merged(pieces)
+def covered(pieces: Iterable[Span], spans: Iterable[Span]) -> float:
+    """The share of the characters of the spans that some piece holds; each counts once."""
+    gold, held = _merged(spans), _merged(pieces)
     total = sum(end - start for rows in gold.values() for start, end in rows)
     common = sum(
         max(0, min(end, last) - max(start, first))
@@ -298,7 +275,7 @@ def covered(pieces: Iterable[Piece], spans: Iterable[Span]) -> float:
     return common / total if total else 0.0
 
 
-def _merged(pieces: Iterable[Piece]) -> dict[str, list[tuple[int, int]]]:
+def _merged(pieces: Iterable[Span]) -> dict[str, list[tuple[int, int]]]:
     """The pieces of each document in order, those that touch or overlap as one."""
     found: dict[str, list[tuple[int, int]]] = {}
     for document, start, end in sorted(pieces):

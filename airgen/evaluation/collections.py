@@ -191,7 +191,9 @@ def fetch_collection(listed: CollectionList, one: Collection, tick: Tick = lambd
     archive = place.with_name(f".{one.name}.zip")
     address = listed.address.replace("{name}", one.name)
     _download(address, archive, one, tick)
-    if (digest := _md5(archive)) != one.md5:
+    with archive.open("rb") as stream:
+        digest = hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+    if digest != one.md5:
         archive.unlink()
         raise DatasetError(
             f"{address}: its MD5 is {digest}, but the list has {one.md5}: it changed, or was damaged. It "
@@ -243,8 +245,3 @@ def _download(address: str, archive: Path, one: Collection, tick: Tick) -> None:
         raise DatasetError(f"{address}: {words}; what has arrived is kept: run the same command to go on") from error
     if (found := archive.stat().st_size) < size:
         raise DatasetError(f"{address}: ended after {found:,} of {size:,} bytes: run the same command to go on")
-
-
-def _md5(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()

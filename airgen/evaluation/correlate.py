@@ -216,21 +216,15 @@ def correlate(found: Sequence[Benchmark], *, least: int = LEAST_SYSTEMS, samples
         if (side.name, common) not in drawn:
             drawn[side.name, common] = _resampled(side, common, samples)
     for place, (one, other, common) in enumerate(couples):
-        over_queries = _over_queries(drawn[one.name, common], drawn[other.name, common])
+        left, right = drawn[one.name, common], drawn[other.name, common]
+        over_queries = {}
+        if left is not None and right is not None:
+            for name, measure in (("spearman", spearman), ("kendall", kendall)):
+                span = Interval.of(0.0, measure(left, right))
+                if not math.isnan(span.low):
+                    over_queries[name] = (span.low, span.high)
         pairs.append(BenchmarkPair(one.name, other.name, common, figures[place], rho[place], tau[place], over_queries))
     return CorrelationStudy(tuple(found), tuple(pairs), too_few)
-
-
-def _over_queries(left: Matrix | None, right: Matrix | None) -> dict[str, tuple[float, float]]:
-    """95 % intervals over the queries of both; empty where one has no scores by query."""
-    if left is None or right is None:
-        return {}
-    found = {}
-    for name, measure in (("spearman", spearman), ("kendall", kendall)):
-        span = Interval.of(0.0, measure(left, right))
-        if not math.isnan(span.low):
-            found[name] = (span.low, span.high)
-    return found
 
 
 def _resampled(side: Benchmark, systems: Sequence[str], samples: int) -> Matrix | None:

@@ -8,15 +8,15 @@ document's score and its label are the largest of its chunks.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from airgen.dataset.beir import BeirDataset, BeirQuery, Qrels, typed_rows
 from airgen.dataset.content import ANSWERED, fitting_id
 from airgen.dataset.secret import opaque_document_id, secret_of
 from airgen.errors import DatasetError
-from airgen.evaluation.answer_strings import answers_of
 from airgen.evaluation.run import Run, run_from_dict
 from airgen.retrievers.base import Corpus
 
@@ -92,13 +92,27 @@ def _largest(row: Mapping[str, float], parents: Mapping[str, str]) -> dict[str, 
     return found
 
 
+def answers_of(metadata: Mapping[str, Any]) -> list[str]:
+    """The answers that a query's metadata has: `answers` as a text, a list of texts, or SQuAD's `{"text": [...]}`."""
+    found = metadata.get("answers")
+    if isinstance(found, Mapping):
+        found = found.get("text")
+    every = found if isinstance(found, list) else [found]
+    return [answer for answer in every if isinstance(answer, str)]
+
+
 @dataclass
 class DatasetSplit:
-    """One split of one dataset; each part is read at its first use."""
+    """One split of one dataset; each part is read at its first use.
+
+    words, token_lines: of passages, filled by those who split a passage.
+    """
 
     dataset: BeirDataset
     split: str
     language: str
+    words: dict[int, frozenset[str]] = field(default_factory=dict)
+    token_lines: dict[int, str] = field(default_factory=dict)
 
     @cached_property
     def digest(self) -> str:
@@ -169,11 +183,6 @@ class DatasetSplit:
         return IdLookup(self.corpus.ids, self.dataset)
 
     @cached_property
-    def words(self) -> dict[int, frozenset[str]]:
-        """The words of passages, filled by those who split a passage into words."""
-        return {}
-
-    @cached_property
     def answers(self) -> dict[str, list[str]]:
         """Texts that answer a labelled query, by query: those of `answers/`, with their quotes, and of its metadata.
 
@@ -187,11 +196,6 @@ class DatasetSplit:
             for _, row in typed_rows(path, {"query-id": str, "answer": str, "quote": str}):
                 found.setdefault(row["query-id"], []).extend([row["answer"], row["quote"]])
         return {key: found[key] for key in self.qrels.labels if found.get(key)}
-
-    @cached_property
-    def token_lines(self) -> dict[int, str]:
-        """The tokens of passages, filled where answers are looked for."""
-        return {}
 
     @property
     def headline(self) -> str:

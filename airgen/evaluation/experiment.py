@@ -10,27 +10,15 @@ is kept; where only the measures changed, it is scored again. Where labels are p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
 
 from airgen import __version__
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import SettingsError, UsageError
-from airgen.evaluation.answer_strings import answer_accuracy
-from airgen.evaluation.breakdown import (
-    Unsure,
-    attributes,
-    biases,
-    by_attribute,
-    negatives_above,
-    refusal,
-    score_unsure,
-    unsure_pairs,
-    worst_queries,
-)
+from airgen.evaluation import breakdown
 from airgen.evaluation.dataset_split import PARENTS, DatasetSplit, labels_by_parent, run_by_parent
 from airgen.evaluation.measures import Measure, judged_hits, parse_measures, score
 from airgen.evaluation.result import (
@@ -56,23 +44,24 @@ from airgen.evaluation.systems import (
     missing_needs,
     run_all,
 )
-from airgen.evaluation.tables import DatasetReport
+from airgen.evaluation.tables import write_report
 from airgen.kept import DAMAGE, read_json, write_json
 from airgen.keys import content_key, file_sha256
 from airgen.retrievers.base import Retriever
 from airgen.settings.parts import files_of, identity_of, located
 
-DEFAULT_MEASURES = (
-    "nDCG@10",
-    "Recall@10",
-    "Recall@100",
-    "R_cap@100",
-    "AP@1000",
-    "RR@10",
-    "P@10",
-    "Hole@10",
-    "Judged@10",
-)
+DEFAULT_MEASURES = ("nDCG@10", "Recall@10", "Recall@100", "R_cap@100", "AP@1000", "RR@10", "P@10", "Hole@10",
+                    "Judged@10")  # fmt: skip
+RULES = {
+    "gains": "linear, negative labels gain 0",
+    "ties": "passage id descending",
+    "scores": "float32",
+    "relevant": "label above 0",
+    "missing_queries": "score 0, denominator from the qrels",
+    "identical_ids": "kept",
+    "hole_scope": "judged for any query of the split",
+}
+"""What figures depend on and papers seldom say."""
 
 Say = Callable[[str], None]
 Encoding = Callable[[str, int, int], None]
@@ -98,7 +87,7 @@ class EvaluationOptions:
     folder: str | Path | None = None
     fresh: bool = False
     report: bool = True
-    unsure: Unsure = "not relevant"
+    unsure: breakdown.Unsure = "not relevant"
     without_negatives: bool = False
 
     @property
@@ -139,7 +128,7 @@ def evaluate(
     finally:
         found = [experiment.results[system.name] for system in systems if system.name in experiment.results]
         if found and options.report:
-            DatasetReport.of(found).write(experiment.target)
+            write_report(experiment.target, found)
     return found
 
 
@@ -192,149 +181,170 @@ class _Experiment:
             raise SettingsError(missing)
         self.target.mkdir(parents=True, exist_ok=True)
         self.measures = tuple(dict.fromkeys((*parse_measures(task.headline), *parse_measures(options.measures))))
-        self.unsure = unsure_pairs(task) if options.unsure != "not relevant" else {}
+        self.unsure = breakdown.unsure_pairs(task) if options.unsure != "not relevant" else {}
         if options.without_negatives and not task.generated:
             raise UsageError(
                 f"{opened.path}: nothing here says which passages were generated: without hard negatives there are "
                 "none to leave out; a published dataset needs its private/lineage.jsonl"
             )
-        self.rules = _rules(options.ignore_identical_ids) | ({"unsure_pairs": options.unsure} if self.unsure else {})
+        self.rules = RULES | {"identical_ids": "left out" if options.ignore_identical_ids else "kept"}
+        self.rules |= {"unsure_pairs": options.unsure} if self.unsure else {}
         if task.generated:
             self.rules["generated_negatives"] = "left out" if options.without_negatives else "kept"
         provenance = task.dataset.manifest.get("provenance") or ()
         makers = label_makers([one for one in provenance if isinstance(one, dict)])
         self.made_labels = made_labels(self.systems, makers, options.base)
         self.results: dict[str, Result] = {}
+        self.searched: dict[str, Searched] = {}
+        self.keys: dict[str, str] = {}
         self.runs: dict[str, FinishedRun] = {}
         self.beside: dict[str, FinishedRun] = {}  # what workers have run already
 
     def run_beside(self) -> None:
         """Run those that need no other system and no model on the workers, where there are some."""
-        if self.indexes is not None:
-            return
-        pending = (system for system in self.systems if not system.uses and not self._has_run(system))
-        self.beside.update(run_beside(self.task, pending, self.options.top, self.options.base, self.started))
-
-    def _has_run(self, system: SystemSettings) -> bool:
-        paths = Paths.of(self.target, system.name)
-        kept = None if self.options.fresh else load_result(paths)
-        return kept is not None and kept.key == run_key(self.task, system, self.options, []) and paths.run.is_file()
+        if self.indexes is None:
+            pending = (one for one in self.systems if not one.uses and self._kept(one, self._key(one)) is None)
+            self.beside.update(run_beside(self.task, pending, self.options.top, self.options.base, self.started))
 
     def add(self, system: SystemSettings) -> None:
         """Run and score one system, as far as that is not kept."""
-        task, options, paths = self.task, self.options, Paths.of(self.target, system.name)
-        mine = self.made_labels.get(system.name, ())
-        key = run_key(task, system, options, [self.results[name].key for name in system.uses])
-        tree = task.dataset.path / PARENTS
-        more: list[object] = [file_sha256(tree)] if tree.is_file() else []
-        more += [self.unsure] if self.unsure else []
-        more += [content_key(task.answers)] if task.answers else []
-        scores_key = content_key([key, [str(measure) for measure in self.measures], self.rules, *more])
-        kept = None if options.fresh else load_result(paths)
-        if kept is not None and kept.key == key and kept.scores_key == scores_key and _there(paths):
-            family = _family(system)
+        paths, mine = Paths.of(self.target, system.name), self.made_labels.get(system.name, ())
+        key = self._key(system)
+        scores_key = content_key([key, [str(measure) for measure in self.measures], self.rules, *self._scored_by])
+        kept = self._kept(system, key)
+        if kept is not None and kept.scores_key == scores_key and paths.scores.is_file():
+            how, result = "kept", kept
+            family = system.family or system.kind
             if (kept.family, kept.made_labels) != (family, mine):  # they are no part of a run's identity
-                kept = replace(kept, family=family, made_labels=mine)
-                write_result(kept)
-            self.results[system.name] = kept
-            self.progress(_line(kept, "kept"))
-            return
-        if kept is not None and kept.key == key and paths.run.is_file():
-            how, current = "scored again", _read_again(kept)
+                result = replace(kept, family=family, made_labels=mine)
+                write_result(result)
         else:
-            how, current = "ran", self.run(system)
-            write_run(paths.run, current.run, system.name)
-        self.runs[system.name] = current
-        result = _score(task, system, current, self.measures, self.rules, options, paths, self.unsure)
-        result = replace(result, key=key, scores_key=scores_key, made_labels=mine)
-        write_result(result)
+            how = "ran" if kept is None else "scored again"
+            done = self.runs[system.name] = self._run(system) if kept is None else _read_again(kept)
+            if kept is None:
+                write_run(paths.run, done.run, system.name)
+            result = replace(self._score(system, done, paths), key=key, scores_key=scores_key, made_labels=mine)
+            write_result(result)
         self.results[system.name] = result
-        self.progress(_line(result, how))
+        self.progress(f"{result.dataset}: {result.name}: {result.headline} {result.score:.4f} ({how})")
 
-    def run(self, system: SystemSettings) -> FinishedRun:
+    def search(self, system: SystemSettings) -> None:
+        """Run one system on a split without labels, unless its run is kept."""
+        name, paths, task = system.name, Paths.of(self.target, system.name), self.task
+        note, key = self.target / f"{name}.searched.json", self._key(system)
+        try:
+            kept = not self.options.fresh and paths.run.is_file() and read_json(note)["key"] == key
+        except DAMAGE:
+            kept = False  # there is none, or it is damaged
+        done = self.runs[name] = FinishedRun(read_run(paths.run), {}, Costs()) if kept else self._run(system)
+        if not kept:
+            write_run(paths.run, done.run, name)
+            description = without_secrets(done.description)
+            write_json(note, {"key": key, "system": name, "split": task.split, "description": description})
+        self.searched[name] = Searched(name, task.dataset.name, task.split, len(task.queries), paths.run, kept)
+
+    def _kept(self, system: SystemSettings, key: str) -> Result | None:
+        """The result of a run with this key that is there."""
+        paths = Paths.of(self.target, system.name)
+        kept = None if self.options.fresh else load_result(paths)
+        return kept if kept is not None and kept.key == key and paths.run.is_file() else None
+
+    def _key(self, system: SystemSettings) -> str:
+        """The identity of a run. Times, output folder, measures and settings about speed are not part of it."""
+        task, base = self.task, self.options.base
+        files = []
+        for place, _, part in system.parts(base):
+            for name, value, _ in files_of(part):
+                path = located(value.replace("{dataset}", task.dataset.name).replace("{split}", task.split), base)
+                if path.exists():  # its content can change under the same name
+                    files.append([place, name, _stamp(path)])
+        key = self.keys[system.name] = content_key(
+            {
+                "airgen": __version__,
+                "dataset": task.digest,
+                "split": task.split,
+                "language": task.language,
+                "kind": system.kind,
+                "settings": identity_of(system.options(base), base),
+                "files": files,
+                "uses": [self.keys[name] for name in system.uses],
+                "top": self.options.top,
+                "unanswered": sorted(task.unanswered),
+            }
+        )
+        return key
+
+    @cached_property
+    def _scored_by(self) -> list[object]:
+        """What of the dataset decides scores besides its labels."""
+        tree = self.task.dataset.path / PARENTS
+        found: list[object] = [file_sha256(tree)] if tree.is_file() else []
+        found += [self.unsure] if self.unsure else []
+        return found + ([content_key(self.task.answers)] if self.task.answers else [])
+
+    def _run(self, system: SystemSettings) -> FinishedRun:
         """Run one system; those that it builds on are finished."""
-        task, options = self.task, self.options
         if system.name in self.beside:
             return self.beside.pop(system.name)
-        self.started(f"{task.dataset.name}: {system.name}: running")
+        self.started(f"{self.task.dataset.name}: {system.name}: running")
         finished = {name: self.runs.get(name) or _read_again(self.results[name]) for name in system.uses}
         told = partial(self.encoding, system.name) if self.encoding else None
-        context = context_of(task, options.top, options.base)
-        context = replace(context, finished=finished, indexes=self.indexes, encoding=told)
-        return run_system(system, context)
+        context = context_of(self.task, self.options.top, self.options.base)
+        return run_system(system, replace(context, finished=finished, indexes=self.indexes, encoding=told))
 
-
-def _line(result: Result, how: str) -> str:
-    return f"{result.dataset}: {result.name}: {result.headline} {result.score:.4f} ({how})"
-
-
-def _score(
-    task: DatasetSplit,
-    system: SystemSettings,
-    done: FinishedRun,
-    measures: tuple[Measure, ...],
-    rules: Mapping[str, Any],
-    options: EvaluationOptions,
-    paths: Paths,
-    unsure: Mapping[str, Mapping[str, float]],
-) -> Result:
-    labels = task.qrels.labels
-    answerable = [key for key, row in labels.items() if any(label > 0 for label in row.values())]
-    run = done.run.without_identical_ids() if rules["identical_ids"] == "left out" else done.run
-    outside = system.kind in ("http", "run") and rules.get("generated_negatives") == "kept"
-    notes = {name: count for name, count in done.notes.items() if name != NO_NEGATIVES}
-    if outside and task.generated.isdisjoint(run.passage_ids):
-        notes[NO_NEGATIVES] = len(task.generated)
-    if options.without_negatives:
-        run = run.without_passages(task.generated)
-    scores, intervals = score_unsure(run, labels, unsure, measures, options.unsure)
-    write_scores(paths.scores, {"dataset": task.dataset.name, "split": task.split, "system": system.name}, scores)
-    names = [str(measure) for measure in measures]
-    info = task.dataset.info
-    about = {
-        "digest": task.digest,
-        "passages": len(task.corpus),
-        "language": task.language,
-        "task": info.get("task"),
-        "domain": info.get("domain"),
-        "judged_pairs": task.qrels.judged,
-        "queries_without_text": len(labels) - len(task.queries),
-        "search_depth": options.top,
-        **({"queries_with_answers": len(task.answers)} if task.answers else {}),
-    }
-    return Result(
-        name=system.name,
-        kind=system.kind,
-        dataset=task.dataset.name,
-        split=task.split,
-        headline=task.headline,
-        means=scores.means(),
-        intervals={name: (float(low), float(high)) for name, (low, high) in zip(names, intervals, strict=True)},
-        queries=len(scores.query_ids),
-        missing=scores.missing,
-        unjudged=scores.unjudged - len(task.unanswered.keys() & set(run.query_ids)),
-        without_relevant=scores.without_relevant,
-        costs=done.costs,
-        paths=paths,
-        settings=without_secrets(system.settings),
-        description=without_secrets(done.description),
-        about=about,
-        rules=rules,
-        versions=library_versions(),
-        groups=tuple(by_attribute(scores, task.headline, attributes(task.queries, task.language))),
-        negatives_above=negatives_above(judged_hits(run, labels)),
-        biases=biases(run, labels, task.queries, task.corpus, split=task.words),
-        worst=tuple(worst_queries(scores, task.headline, run, labels, task.queries, task.corpus)),
-        notes=notes,
-        by_document=_by_document(run, task, measures),
-        answers=answer_accuracy(run, task.answers, task.corpus, depth=options.top, lines=task.token_lines),
-        family=_family(system),
-        refusal=refusal(run, answerable, task.unanswered) if task.unanswered else {},
-    )
-
-
-def _family(system: SystemSettings) -> str:
-    return system.family or system.kind
+    def _score(self, system: SystemSettings, done: FinishedRun, paths: Paths) -> Result:
+        task, options, labels = self.task, self.options, self.task.qrels.labels
+        answerable = [key for key, row in labels.items() if any(label > 0 for label in row.values())]
+        run = done.run.without_identical_ids() if options.ignore_identical_ids else done.run
+        outside = system.kind in ("http", "run") and self.rules.get("generated_negatives") == "kept"
+        notes = {name: count for name, count in done.notes.items() if name != NO_NEGATIVES}
+        if outside and task.generated.isdisjoint(run.passage_ids):
+            notes[NO_NEGATIVES] = len(task.generated)
+        if options.without_negatives:
+            run = run.without_passages(task.generated)
+        scores, intervals = breakdown.score_unsure(run, labels, self.unsure, self.measures, options.unsure)
+        write_scores(paths.scores, {"dataset": task.dataset.name, "split": task.split, "system": system.name}, scores)
+        info, kinds = task.dataset.info, breakdown.attributes(task.queries, task.language)
+        about = {
+            "digest": task.digest,
+            "passages": len(task.corpus),
+            "language": task.language,
+            "task": info.get("task"),
+            "domain": info.get("domain"),
+            "judged_pairs": task.qrels.judged,
+            "queries_without_text": len(labels) - len(task.queries),
+            "search_depth": options.top,
+            **({"queries_with_answers": len(task.answers)} if task.answers else {}),
+        }
+        return Result(
+            name=system.name,
+            kind=system.kind,
+            dataset=task.dataset.name,
+            split=task.split,
+            headline=task.headline,
+            means=scores.means(),
+            intervals=dict(zip(map(str, self.measures), map(tuple, intervals.tolist()), strict=True)),
+            queries=len(scores.query_ids),
+            missing=scores.missing,
+            unjudged=scores.unjudged - len(task.unanswered.keys() & set(run.query_ids)),
+            without_relevant=scores.without_relevant,
+            costs=done.costs,
+            paths=paths,
+            settings=without_secrets(system.settings),
+            description=without_secrets(done.description),
+            about=about,
+            rules=self.rules,
+            versions=library_versions(),
+            groups=tuple(breakdown.by_attribute(scores, task.headline, kinds)),
+            negatives_above=breakdown.negatives_above(judged_hits(run, labels)),
+            biases=breakdown.biases(run, labels, task.queries, task.corpus, split=task.words),
+            worst=tuple(breakdown.worst_queries(scores, task.headline, run, labels, task.queries, task.corpus)),
+            notes=notes,
+            by_document=_by_document(run, task, self.measures),
+            answers=breakdown.answer_accuracy(run, task.answers, task.corpus, options.top, task.token_lines),
+            family=system.family or system.kind,
+            refusal=breakdown.refusal(run, answerable, task.unanswered) if task.unanswered else {},
+        )
 
 
 def _by_document(run: Run, task: DatasetSplit, measures: tuple[Measure, ...]) -> dict[str, tuple[float, float, float]]:
@@ -348,30 +358,6 @@ def _by_document(run: Run, task: DatasetSplit, measures: tuple[Measure, ...]) ->
     }
 
 
-def run_key(task: DatasetSplit, system: SystemSettings, options: EvaluationOptions, uses: Sequence[str]) -> str:
-    """The identity of a run. Times, output folder, measures and settings about speed are not part of it."""
-    files = []
-    for place, _, part in system.parts(options.base):
-        for name, value, _ in files_of(part):
-            path = located(value.replace("{dataset}", task.dataset.name).replace("{split}", task.split), options.base)
-            if path.exists():  # its content can change under the same name
-                files.append([place, name, _stamp(path)])
-    return content_key(
-        {
-            "airgen": __version__,
-            "dataset": task.digest,
-            "split": task.split,
-            "language": task.language,
-            "kind": system.kind,
-            "settings": identity_of(system.options(options.base), options.base),
-            "files": files,
-            "uses": list(uses),
-            "top": options.top,
-            "unanswered": sorted(task.unanswered),
-        }
-    )
-
-
 def _stamp(path: Path) -> list[list[object]]:
     """Names, sizes and times of the files behind a path."""
     files = sorted(path.rglob("*")) if path.is_dir() else [path]
@@ -381,23 +367,6 @@ def _stamp(path: Path) -> list[list[object]]:
 def _read_again(result: Result) -> FinishedRun:
     """A kept run, for new measures or for a system that builds on it."""
     return FinishedRun(read_run(result.paths.run), result.description, result.costs, result.notes)
-
-
-def _there(paths: Paths) -> bool:
-    return paths.run.is_file() and paths.scores.is_file()
-
-
-def _rules(ignore_identical_ids: bool) -> dict[str, str]:
-    """What figures depend on and papers seldom say."""
-    return {
-        "gains": "linear, negative labels gain 0",
-        "ties": "passage id descending",
-        "scores": "float32",
-        "relevant": "label above 0",
-        "missing_queries": "score 0, denominator from the qrels",
-        "identical_ids": "left out" if ignore_identical_ids else "kept",
-        "hole_scope": "judged for any query of the split",
-    }
 
 
 def results_folder(out: str | Path, name: str, split: str) -> Path:
@@ -432,26 +401,5 @@ def run_without_labels(
     The arguments are those of `evaluate`. Raises what it raises.
     """
     experiment = _Experiment(dataset, systems, out, options, started=started)
-    task, keys, found = experiment.task, dict[str, str](), dict[str, Searched]()
-
-    def search(system: SystemSettings) -> None:
-        name, paths = system.name, Paths.of(experiment.target, system.name)
-        note = experiment.target / f"{name}.searched.json"
-        key = keys[name] = run_key(task, system, options, [keys[used] for used in system.uses])
-        kept = not options.fresh and paths.run.is_file() and _key_in(note) == key
-        done = experiment.runs[name] = FinishedRun(read_run(paths.run), {}, Costs()) if kept else experiment.run(system)
-        if not kept:
-            write_run(paths.run, done.run, name)
-            description = without_secrets(done.description)
-            write_json(note, {"key": key, "system": name, "split": task.split, "description": description})
-        found[name] = Searched(name, task.dataset.name, task.split, len(task.queries), paths.run, kept)
-
-    run_all(experiment.systems, search, failed)
-    return [found[system.name] for system in systems if system.name in found]
-
-
-def _key_in(note: Path) -> str:
-    try:
-        return str(read_json(note)["key"])
-    except DAMAGE:
-        return ""  # there is none, or it is damaged: the system runs again
+    run_all(experiment.systems, experiment.search, failed)
+    return [experiment.searched[system.name] for system in systems if system.name in experiment.searched]

@@ -27,6 +27,7 @@ from airgen.study import Column, P, Study, Table, columns
 from airgen.text.display import one_line
 
 Verdict = Literal["gains", "loses", "not told apart"]
+Matrix = NDArray[np.float64]
 _LEAST_GROUP = 10  # queries below which a group's interval says nothing
 _SHOWN = 5  # queries with the largest gain and the largest loss
 
@@ -176,10 +177,7 @@ def gains(
     return GainReport(first, second, tuple(rows), (mean.value, mean.low, mean.high), alpha)
 
 
-Scores = tuple[list[str], NDArray[np.float64], NDArray[np.float64]]
-
-
-def _read(before: Result, after: Result, measure: str) -> Scores:
+def _read(before: Result, after: Result, measure: str) -> tuple[list[str], Matrix, Matrix]:
     """Query ids, and the scores of both systems in their order."""
     left, right = (read_scores(result.paths.scores, measure) for result in (before, after))
     if left.keys() != right.keys() or not left:
@@ -189,7 +187,13 @@ def _read(before: Result, after: Result, measure: str) -> Scores:
 
 
 def _row(
-    dataset: BeirDataset, result: Result, measure: str, scores: Scores, p: float, corrected: float, alpha: float
+    dataset: BeirDataset,
+    result: Result,
+    measure: str,
+    scores: tuple[list[str], Matrix, Matrix],
+    p: float,
+    corrected: float,
+    alpha: float,
 ) -> DatasetGain:
     keys, left, right = scores
     difference = right - left
@@ -212,7 +216,7 @@ def _row(
 
 
 def _groups(
-    queries: Mapping[str, BeirQuery], keys: Sequence[str], difference: NDArray[np.float64], language: str
+    queries: Mapping[str, BeirQuery], keys: Sequence[str], difference: Matrix, language: str
 ) -> tuple[GroupGain, ...]:
     """The difference by each attribute of the queries, in groups that are large enough."""
     found = []

@@ -96,7 +96,7 @@ def spearman_p(left: Matrix, right: Matrix) -> float:
     if math.isnan(least):
         return math.nan
     if count <= _EVERY_ORDER:
-        return _share_as_far(one[_every_order(count)] @ other, float(one @ other))
+        return float(np.mean(np.abs(one[_every_order(count)] @ other) >= abs(one @ other)))  # whole numbers
     rho = float(spearman(left, right))
     if abs(rho) > 1 - 1e-12:
         return least
@@ -112,23 +112,18 @@ def kendall_p(left: Matrix, right: Matrix) -> float:
     if count <= _EVERY_ORDER:
         first, second = np.triu_indices(count, 1)
         above, every = np.sign(right[first] - right[second]), left[_every_order(count)]
-        excess = float(np.sign(left[first] - left[second]) @ above)
-        return _share_as_far(np.sign(every[:, first] - every[:, second]) @ above, excess)
+        excess = np.sign(left[first] - left[second]) @ above
+        return float(np.mean(np.abs(np.sign(every[:, first] - every[:, second]) @ above) >= abs(excess)))
     from scipy.stats import kendalltau  # two seconds
 
     return max(least, float(kendalltau(left, right).pvalue))
-
-
-def _tied(values: Matrix) -> NDArray[np.int64]:
-    """How many systems share each value, from the lowest value to the highest."""
-    return np.unique(np.round(values, 12), return_counts=True)[1]
 
 
 def _least_p(left: Matrix, right: Matrix) -> float:
     """No p-value of two rows with these ties is smaller: one over the orders that can be told apart on the more tied
     side, or two, where the opposite order is there as well. NaN for a constant row or under three systems.
     """
-    sides = [_tied(side).tolist() for side in (left, right)]
+    sides = [np.unique(np.round(side, 12), return_counts=True)[1].tolist() for side in (left, right)]
     if len(left) < LEAST_SYSTEMS or any(len(counts) == 1 for counts in sides):
         return math.nan
     fewest = min(math.factorial(len(left)) // math.prod(map(math.factorial, counts)) for counts in sides)
@@ -140,19 +135,11 @@ def _every_order(count: int) -> NDArray[np.int64]:
     return np.array(list(permutations(range(count))))
 
 
-def _share_as_far(values: Matrix, observed: float) -> float:
-    """The share of orders whose agreement is as far from zero as the observed one; all are whole numbers."""
-    return float(np.mean(np.abs(values) >= abs(observed)))
-
-
 def rank_correlation(left: Matrix | Sequence[float], right: Matrix | Sequence[float]) -> RankCorrelation:
     """All figures of two rows of means, (systems,). Raises UsageError for fewer than three systems."""
     one, other = np.asarray(left, dtype=np.float64), np.asarray(right, dtype=np.float64)
     count = len(one)
-    if count < LEAST_SYSTEMS:
-        raise UsageError(
-            f"{count} system(s): a rank correlation needs at least {LEAST_SYSTEMS}, and says little below ten"
-        )
+    refuse_few(count)
     rho, tau = float(spearman(one, other)), float(kendall(one, other))
     errors = [math.sqrt((1 + rho * rho / 2) / (count - 3)) if count > 3 else math.nan]
     errors.append(math.sqrt(0.437 / (count - 4)) if count > 4 else math.nan)
@@ -161,6 +148,15 @@ def rank_correlation(left: Matrix | Sequence[float], right: Matrix | Sequence[fl
         *(rho, spearman_p(one, other), *_over_systems(rho, errors[0])),
         *(tau, kendall_p(one, other), *_over_systems(tau, errors[1])),
     )
+
+
+def refuse_few(systems: int) -> None:
+    """Raise UsageError for fewer systems than a rank correlation needs."""
+    if systems < LEAST_SYSTEMS:
+        raise UsageError(
+            f"{systems} system(s): a rank correlation needs at least {LEAST_SYSTEMS}, and says little below ten; "
+            "name more systems"
+        )
 
 
 def _over_systems(value: float, error: float) -> tuple[float, float]:

@@ -1,10 +1,7 @@
-"""The result of one system on one dataset, its files, and what the system costs.
+"""The result of one system on one dataset, its files (JSON, MTEB's JSON, scores by query as Parquet), and its costs.
 
-What a system costs, as BEIR's Table 3: time for a query, index size, memory, parameters, device.
-
-Times belong to one machine and one moment. They are kept apart from the scores and never enter a key.
-
-The result of one system on one dataset, and its files: JSON, MTEB's JSON, scores by query as Parquet.
+Costs are those of BEIR's Table 3: time for a query, index size, memory, parameters, device. Times belong to one machine
+and one moment: they are kept apart from the scores and never enter a key.
 """
 
 from __future__ import annotations
@@ -18,6 +15,7 @@ import sys
 import time
 import urllib.parse
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -97,14 +95,7 @@ def single_latencies(
     return taken
 
 
-_LIBRARIES = (
-    "numpy",
-    "torch",
-    "transformers",
-    "sentence_transformers",
-    "onnxruntime",
-    "numba",
-)
+_LIBRARIES = ("numpy", "torch", "transformers", "sentence_transformers", "onnxruntime", "numba")
 _SECRET = re.compile(r"(key|token|password|secret|authorization)$", re.IGNORECASE)
 _LANGUAGES = {
     "ar": "ara-Arab", "bn": "ben-Beng", "de": "deu-Latn", "en": "eng-Latn", "es": "spa-Latn", "fa": "fas-Arab",
@@ -149,7 +140,7 @@ class Result:
     without a relevant passage. headline: the measure that ranks systems on this dataset. cached: the result was read
     from a file. notes: counts of unusual things. by_document: {measure: (mean, low, high)} of a dataset of chunks, read
     per document. answers: {measure: (mean, low, high)} over the queries with known answers, whether one stands in what
-    was found (`airgen.evaluation.answer_strings`). family: groups systems in reports. refusal: how well the best score
+    was found (`airgen.evaluation.breakdown`). family: groups systems in reports. refusal: how well the best score
     tells queries without an answer, where the split has any (`airgen.evaluation.breakdown`). made_labels: those of the
     system's models that also found or voted for the dataset's labels.
     """
@@ -299,16 +290,9 @@ def library_versions() -> dict[str, str]:
     """Versions of airgen, Python, and those libraries of `_LIBRARIES` that this process has loaded."""
     found = {"airgen": __version__, "python": platform.python_version(), "machine": platform.machine()}
     for name in filter(sys.modules.__contains__, _LIBRARIES):
-        version = getattr(sys.modules[name], "__version__", None)
-        found[name] = str(version) if version else _distribution_version(name)
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = str(getattr(sys.modules[name], "__version__", "") or importlib.metadata.version(name))
     return found
-
-
-def _distribution_version(name: str) -> str:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"
 
 
 def as_matrix(results: Iterable[Result], measure: str) -> np.ndarray[Any, np.dtype[np.float64]]:

@@ -138,9 +138,11 @@ class Run:
         _check(run)
         return run
 
-    def items(self) -> Iterator[tuple[str, list[tuple[str, float]]]]:
-        """(query id, [(passage id, score), ...]) as stored."""
+    def items(self, wanted: Collection[str] | None = None) -> Iterator[tuple[str, list[tuple[str, float]]]]:
+        """(query id, [(passage id, score), ...]) as stored, of all queries or of the `wanted` ones."""
         for place, key in enumerate(self.query_ids):
+            if wanted is not None and key not in wanted:
+                continue
             span = slice(self.offsets[place], self.offsets[place + 1])
             ids = [self.passage_ids[passage] for passage in self.passages[span]]
             yield key, list(zip(ids, self.scores[span].tolist(), strict=True))

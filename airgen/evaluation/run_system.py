@@ -280,36 +280,26 @@ def _foreign_reranker(options: RerankSystem, target: str, context: RunContext, s
     return _foreign(ask, context, system)
 
 
-@dataclass(frozen=True)
-class _Place:
-    """Where a worker finds the split, and what it must be."""
+def _worker(
+    place: Path, called: str, split: str, language: str, digest: str, top: int, folder: Path
+) -> Callable[[SystemSettings], FinishedRun | None]:
+    """The function of a worker, which holds the corpus. A system that fails gives None."""
+    try:
+        dataset = replace(BeirDataset.open(place), called=called)
+    except AirgenError as error:
+        raise AirgenError(f"a worker cannot read the dataset: {error}: put it where all workers find it") from error
+    task = DatasetSplit(dataset, split, language)
+    if task.digest != digest:
+        raise AirgenError(f"{place}: where a worker runs, another dataset stands there: share one folder")
+    context = context_of(task, top, folder)
 
-    dataset: Path
-    called: str
-    split: str
-    language: str
-    digest: str
-    top: int
-    folder: Path
-
-    def make(self) -> Callable[[SystemSettings], FinishedRun | None]:
-        """The function of a worker, which holds the corpus. A system that fails gives None."""
+    def run(system: SystemSettings) -> FinishedRun | None:
         try:
-            dataset = replace(BeirDataset.open(self.dataset), called=self.called)
-        except AirgenError as error:
-            raise AirgenError(f"a worker cannot read the dataset: {error}: put it where all workers find it") from error
-        task = DatasetSplit(dataset, self.split, self.language)
-        if task.digest != self.digest:
-            raise AirgenError(f"{self.dataset}: where a worker runs, another dataset stands there: share one folder")
-        context = context_of(task, self.top, self.folder)
+            return run_system(system, context)
+        except AirgenError:
+            return None  # it is run again where its error can be told
 
-        def run(system: SystemSettings) -> FinishedRun | None:
-            try:
-                return run_system(system, context)
-            except AirgenError:
-                return None  # it is run again where its error can be told
-
-        return run
+    return run
 
 
 def context_of(task: DatasetSplit, top: int, folder: Path) -> RunContext:
@@ -318,22 +308,19 @@ def context_of(task: DatasetSplit, top: int, folder: Path) -> RunContext:
     return RunContext(task.corpus, texts, top, task.dataset.name, task.split, folder, {}, task.ids)
 
 
-def runs_alone(system: SystemSettings, folder: Path) -> bool:
-    """Whether a system needs neither another one nor a model."""
-    if system.uses or system.kind not in REGISTRY["retriever"]:
-        return False
-    return all(model_of(part) is None for _, _, part in system.parts(folder))
-
-
 def run_beside(
     task: DatasetSplit, systems: Iterable[SystemSettings], top: int, folder: Path, started: Callable[[str], None]
 ) -> Iterator[tuple[str, FinishedRun]]:
-    """(name, run) of those systems that a worker could run, as they come. With one worker there are none."""
-    chosen = [system for system in systems if runs_alone(system, folder)]
+    """(name, run) of those systems that need no model, as they come. With one worker there are none."""
+    chosen = [
+        system
+        for system in systems
+        if system.kind in REGISTRY["retriever"] and all(model_of(part) is None for _, _, part in system.parts(folder))
+    ]
     if current().workers < 2 or len(chosen) < 2:
         return
-    place = _Place(
-        task.dataset.path.absolute(), task.dataset.called, task.split, task.language, task.digest, top,
+    there = partial(
+        _worker, task.dataset.path.absolute(), task.dataset.called, task.split, task.language, task.digest, top,
         folder.absolute(),
     )  # fmt: skip
 
@@ -344,7 +331,7 @@ def run_beside(
 
     context = context_of(task, top, folder)
     work: Work[SystemSettings, FinishedRun | None] = Work(
-        f"systems of {task.dataset.name}", lambda one: run_system(one, context), place.make
+        f"systems of {task.dataset.name}", lambda one: run_system(one, context), there
     )
     for name, done in current().map(work, items(), ordered=False):
         if done is not None:

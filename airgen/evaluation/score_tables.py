@@ -96,7 +96,10 @@ def read_system_scores(source: Path, *, measure: str | None = None, split: str |
     if source.is_file():
         rows = _table(source)
     elif source.is_dir():
-        rows = _of_one_split([row for path in _json_files(source) for row in _file_scores(path, measure)], split)
+        files = [path for path in sorted(source.rglob("*.json")) if path.name != _META and path.is_file()]
+        if len(files) > _MOST_FILES:
+            raise DatasetError(f"{source}: more than {_MOST_FILES:,} JSON files: name a folder inside it")
+        rows = _of_one_split([row for path in files for row in _file_scores(path, measure)], split)
     else:
         raise DatasetError(f"{source}: no such file or folder")
     if not rows:
@@ -106,14 +109,6 @@ def read_system_scores(source: Path, *, measure: str | None = None, split: str |
             "results, or a CSV table with a row for each system"
         )
     return rows
-
-
-def _json_files(folder: Path) -> Iterator[Path]:
-    for count, path in enumerate(sorted(folder.rglob("*.json"))):
-        if count >= _MOST_FILES:
-            raise DatasetError(f"{folder}: more than {_MOST_FILES:,} JSON files: name a folder inside it")
-        if path.name != _META and path.is_file():
-            yield path
 
 
 def _of_one_split(rows: Sequence[ScoreRow], wanted: str | None) -> list[ScoreRow]:
@@ -141,7 +136,12 @@ def _file_scores(path: Path, measure: str | None) -> list[ScoreRow]:
         name = str(value.get("model_name") or path.stem)
         return [row for one in value["task_results"] if isinstance(one, dict) for row in _mteb_scores(one, name)]
     if "task_name" in value or "mteb_dataset_name" in value:
-        return list(_mteb_scores(value, _mteb_model(path)))
+        if path.name.endswith(".mteb.json"):
+            return list(_mteb_scores(value, path.name.removesuffix(".mteb.json")))
+        meta = _read_json(path.with_name(_META))
+        named = meta.get("name") if isinstance(meta, dict) else None
+        folder = path.parent.parent.name.replace("__", "/")
+        return list(_mteb_scores(value, named if isinstance(named, str) and named else folder))
     return []
 
 
@@ -198,17 +198,6 @@ def _mteb_scores(value: Mapping[str, Any], model: str) -> Iterator[ScoreRow]:
                 model, task, float(score), str(split), "" if part == "default" else one_line(part, 100),
                 language=one_line(spoken, 100),
             )  # fmt: skip
-
-
-def _mteb_model(path: Path) -> str:
-    """The model of a file of MTEB: by model_meta.json, or by the folder's name, which has `__` for the slash."""
-    if path.name.endswith(".mteb.json"):
-        return path.name.removesuffix(".mteb.json")
-    meta = _read_json(path.with_name(_META))
-    name = meta.get("name") if isinstance(meta, dict) else None
-    if isinstance(name, str) and name:
-        return name
-    return path.parent.parent.name.replace("__", "/")
 
 
 def _table(path: Path) -> list[ScoreRow]:

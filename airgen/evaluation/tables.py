@@ -1,14 +1,12 @@
 """Results as tables, and what is said about one split of one dataset and about many datasets.
 
-report = DatasetReport.of(results)
-report.comparison.ranks                   # intervals of the ranks
-report.write(Path("results/scifact/test"))
+compare_results(results).ranks                   # intervals of the ranks
+write_report(Path("results/scifact/test"), results)
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -59,17 +57,6 @@ def _ranked(results: Sequence[Result], comparison: Comparison, measures: Sequenc
             *measures,
         ],
     )
-
-
-def dataset_table(results: Sequence[Result], comparison: Comparison) -> Table:
-    """One dataset: a row for each system, a column for each measure, and the intervals of its score and rank."""
-    # Hole and Judged say how far the other measures can be trusted, so they have no best value.
-    others = [
-        Column(name, _mean_of(name), ".4f", best=not name.startswith(("Hole", "Judged")))
-        for name in results[0].means
-        if name != results[0].headline
-    ]
-    return _ranked(results, comparison, others)
 
 
 def _mean_of(name: str) -> partial[float]:
@@ -155,7 +142,7 @@ BIASES = (
 """Length and word overlap of what each system puts on top, beside those of relevant passages and the corpus."""
 
 
-def _above(counts: dict[str, float]) -> str:
+def _above(counts: Mapping[str, float]) -> str:
     return f"{counts['share']:.2f} of {counts['queries']:.0f}" if counts["queries"] else "–"
 
 
@@ -271,78 +258,72 @@ def pair_text(pair: SystemPair, measure: str) -> str:
     )
 
 
-@dataclass(frozen=True)
-class DatasetReport:
-    """The systems of one split of one dataset.
+def write_report(folder: Path, results: Sequence[Result]) -> None:
+    """Write `report.md`, `results.csv`, `comparison.json`, `latency.svg` and `correlation.svg` of one split.
 
-    comparison: every pair of systems on the headline measure. correlation: Pearson's r between the systems' scores
-    by query, float64 (systems, systems); NaN where a system's scores are constant.
+    Raises DatasetError where per-query scores cannot be read.
     """
+    from airgen.evaluation.charts import heat_map, latency_chart, save_svg
 
-    results: tuple[Result, ...]
-    comparison: Comparison
-    correlation: Matrix
-
-    @classmethod
-    def of(cls, results: Sequence[Result]) -> DatasetReport:
-        """Compare the systems. Raises DatasetError where per-query scores cannot be read."""
+    comparison = compare_results(results)
+    write_json(folder / "comparison.json", comparison)
+    write_lines(folder / "results.csv", results_csv(results))
+    dataset_study(results, comparison).write(folder / "report.md")
+    save_svg(latency_chart(results), folder / "latency.svg")
+    if len(results) > 1:
         scores = as_matrix(results, results[0].headline)
         centred = scores - scores.mean(axis=1, keepdims=True)
         norms = np.sqrt((centred**2).sum(axis=1))
-        with np.errstate(invalid="ignore", divide="ignore"):
+        with np.errstate(invalid="ignore", divide="ignore"):  # a system whose scores are constant has none
             correlation = (centred @ centred.T) / np.outer(norms, norms)
-        return cls(tuple(results), compare([result.name for result in results], scores), correlation)
+        title = f"{results[0].headline} by query: correlation of the systems"
+        save_svg(heat_map([one.name for one in results], correlation, title=title), folder / "correlation.svg")
 
-    def write(self, folder: Path) -> None:
-        """Write `report.md`, `results.csv`, `comparison.json`, `latency.svg` and `correlation.svg`."""
-        from airgen.evaluation.charts import heat_map, latency_chart, save_svg
 
-        write_json(folder / "comparison.json", self.comparison)
-        write_lines(folder / "results.csv", results_csv(self.results))
-        self.study().write(folder / "report.md")
-        save_svg(latency_chart(self.results), folder / "latency.svg")
-        if len(self.results) > 1:
-            title = f"{self.results[0].headline} by query: correlation of the systems"
-            save_svg(heat_map(self.comparison.names, self.correlation, title=title), folder / "correlation.svg")
-
-    def study(self) -> Study:
-        """The report for people."""
-        first, results = self.results[0], self.results
-        asked, empty = first.about.get("queries_with_answers"), first.refusal.get("queries", 0)
-        parents = parent_table(results)
-        return Study(
-            f"{first.dataset}, {first.split}",
-            [
-                f"{first.queries} queries, {first.about['passages']} passages, content hash "
-                f"`{first.about['digest'][:16]}`. Intervals are 95 % bootstrap intervals over queries. `rank` is the "
-                "interval of the rank: with 95 % no other system is told apart from this one wrongly. `not told apart "
-                "from #` names the lines whose difference is not significant (Fisher's randomisation test, Holm's "
-                f"correction over all pairs, alpha {self.comparison.alpha}). The best value of a column is bold, the "
-                "second is underlined.",
-                dataset_table(results, self.comparison),
-                note_lines(results),
-                "## By document",
-                "Passages are chunks. Here each document has the best score and the highest label of its chunks."
-                if parents.rows else "",
-                parents,
-                "## Costs", Table(results, COSTS),
-                "## Pairs", Table(self.comparison.pairs, PAIRS),
-                "## By kind of query", attribute_table(results),
-                "## Answers in the best passages",
-                f"The share of the {asked} queries with known answers of which one stands in the text of the best k "
-                "passages, labelled or not (DPR's accuracy)." if asked else "",
-                answer_table(results),
-                "## Queries without an answer",
-                f"{empty:.0f} queries that no passage answers. AUROC: how probable it is that a query with an answer "
-                "has a higher best score than one without. Threshold: the highest that refuses at most 5 % of the "
-                "queries with an answer (false refusals); false hits are the queries without an answer that reach it."
-                if empty else "",
-                Table([result for result in results if result.refusal], REFUSALS),
-                "## Bias", Table(results, BIASES),
-                "## Rules",
-                "\n".join(f"- {name.replace('_', ' ')}: {value}" for name, value in first.rules.items()),
-            ],
-        )  # fmt: skip
+def dataset_study(results: Sequence[Result], comparison: Comparison) -> Study:
+    """The report of one split for people."""
+    first = results[0]
+    # Hole and Judged say how far the other measures can be trusted, so they have no best value.
+    others = [
+        Column(name, _mean_of(name), ".4f", best=not name.startswith(("Hole", "Judged")))
+        for name in first.means
+        if name != first.headline
+    ]
+    asked, empty = first.about.get("queries_with_answers"), first.refusal.get("queries", 0)
+    parents = parent_table(results)
+    return Study(
+        f"{first.dataset}, {first.split}",
+        [
+            f"{first.queries} queries, {first.about['passages']} passages, content hash "
+            f"`{first.about['digest'][:16]}`. Intervals are 95 % bootstrap intervals over queries. `rank` is the "
+            "interval of the rank: with 95 % no other system is told apart from this one wrongly. `not told apart "
+            "from #` names the lines whose difference is not significant (Fisher's randomisation test, Holm's "
+            f"correction over all pairs, alpha {comparison.alpha}). The best value of a column is bold, the "
+            "second is underlined.",
+            _ranked(results, comparison, others),
+            note_lines(results),
+            "## By document",
+            "Passages are chunks. Here each document has the best score and the highest label of its chunks."
+            if parents.rows else "",
+            parents,
+            "## Costs", Table(results, COSTS),
+            "## Pairs", Table(comparison.pairs, PAIRS),
+            "## By kind of query", attribute_table(results),
+            "## Answers in the best passages",
+            f"The share of the {asked} queries with known answers of which one stands in the text of the best k "
+            "passages, labelled or not (DPR's accuracy)." if asked else "",
+            answer_table(results),
+            "## Queries without an answer",
+            f"{empty:.0f} queries that no passage answers. AUROC: how probable it is that a query with an answer "
+            "has a higher best score than one without. Threshold: the highest that refuses at most 5 % of the "
+            "queries with an answer (false refusals); false hits are the queries without an answer that reach it."
+            if empty else "",
+            Table([result for result in results if result.refusal], REFUSALS),
+            "## Bias", Table(results, BIASES),
+            "## Rules",
+            "\n".join(f"- {name.replace('_', ' ')}: {value}" for name, value in first.rules.items()),
+        ],
+    )  # fmt: skip
 
 
 def compare_results(results: Sequence[Result]) -> Comparison:

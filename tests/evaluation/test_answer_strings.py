@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError
 from airgen.evaluation import EvaluationOptions, evaluate, load_systems
-from airgen.evaluation.answer_strings import answer_accuracy, answers_of, has_answer, token_line
-from airgen.evaluation.dataset_split import DatasetSplit
+from airgen.evaluation.breakdown import answer_accuracy, has_answer, token_line
+from airgen.evaluation.dataset_split import DatasetSplit, answers_of
 from airgen.evaluation.run import run_from_dict
 from airgen.retrievers import Corpus
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from airgen.dataset.beir import BeirQuery
 from airgen.errors import UsageError
-from airgen.evaluation.rank_correlation import LEAST_SYSTEMS, average_ranks, kendall, spearman, spearman_p
+from airgen.evaluation.rank_correlation import LEAST_SYSTEMS, average_ranks, kendall, refuse_few, spearman, spearman_p
 from airgen.evaluation.significance import Interval, compare, resampled_means
 from airgen.retrievers.base import Corpus
 from airgen.text.near_duplicates import borrowed
@@ -123,14 +123,14 @@ class RankAgreement:
     pairs: OrderedPairs
 
 
-def correlate(human: Side, generated: Side, *, samples: int = 2000, seed: int = 0) -> Correlation:
+def correlate(human: Side, generated: Side, *, samples: int = 2000) -> Correlation:
     """Rank correlation of the systems' means, with intervals over the queries of both sides.
 
     Raises UsageError for fewer than three systems, or if the sides have different systems.
     """
     _comparable(human, generated)
-    left = resampled_means(human.scores, samples=samples, seed=seed)
-    right = resampled_means(generated.scores, samples=samples, seed=seed + 1)
+    left = resampled_means(human.scores, samples=samples)
+    right = resampled_means(generated.scores, samples=samples, seed=1)
     rho, tau = spearman(human.means, generated.means), kendall(human.means, generated.means)
     return Correlation(
         len(human.names),
@@ -140,14 +140,14 @@ def correlate(human: Side, generated: Side, *, samples: int = 2000, seed: int = 
     )
 
 
-def ordered_pairs(human: Side, generated: Side, *, alpha: float = 0.05, seed: int = 0) -> OrderedPairs:
+def ordered_pairs(human: Side, generated: Side, alpha: float = 0.05) -> OrderedPairs:
     """How the generated side orders the pairs whose difference is significant on the human side."""
     _comparable(human, generated)
-    pairs = compare(human.names, human.scores, alpha=alpha, seed=seed).pairs
+    pairs = compare(human.names, human.scores, alpha=alpha).pairs
     separated = [(pair.first, pair.second) for pair in pairs if pair.fisher_holm <= alpha]
     significant = {
         frozenset((pair.first, pair.second)): pair.fisher_holm <= alpha
-        for pair in compare(generated.names, generated.scores, alpha=alpha, seed=seed).pairs
+        for pair in compare(generated.names, generated.scores, alpha=alpha).pairs
     }
     mean = {name: round(score, 12) for name, score in generated.by_name.items()}
     same = sum(mean[better] > mean[worse] for better, worse in separated)
@@ -168,7 +168,7 @@ def best_third(side: Side) -> tuple[str, ...]:
     return tuple(name for place, name in enumerate(side.names) if place in best)
 
 
-def split_half(side: Side, *, rounds: int = 200, seed: int = 0) -> float:
+def split_half(side: Side, *, rounds: int = 200) -> float:
     """Reliability: mean Spearman between the rankings by two random halves of the queries; NaN below two queries.
 
     It is the reliability of half the queries. The formula of Spearman and Brown, which estimates that of all queries,
@@ -176,27 +176,25 @@ def split_half(side: Side, *, rounds: int = 200, seed: int = 0) -> float:
     """
     if side.queries < 2:
         return math.nan
-    half, orders = side.queries // 2, _orders(side.queries, rounds, seed)
+    half, orders = side.queries // 2, _orders(side.queries, rounds)
     found = spearman(_means(side, orders, slice(half)), _means(side, orders, slice(half, 2 * half)))
     known = found[~np.isnan(found)]
     return float(known.mean()) if len(known) else math.nan
 
 
-def same_size_ceiling(human: Side, queries: int, *, rounds: int = 200, seed: int = 0) -> Resamplings:
+def same_size_ceiling(human: Side, queries: int, *, rounds: int = 200) -> Resamplings:
     """What human queries themselves reach: the ranking by `queries` of them against the ranking by all others.
 
     If there are fewer than twice as many, half of them are ranked against the other half.
     """
     if human.queries < 2:
         return Resamplings(0, (math.nan,))
-    size, orders = max(1, min(queries, human.queries // 2)), _orders(human.queries, rounds, seed)
+    size, orders = max(1, min(queries, human.queries // 2)), _orders(human.queries, rounds)
     found = spearman(_means(human, orders, slice(size)), _means(human, orders, slice(size, None)))
     return Resamplings(size, tuple(found.tolist()))
 
 
-def resamplings(
-    human: Side, generated: Side, *, queries: int | None = None, rounds: int = 30, seed: int = 0
-) -> Resamplings:
+def resamplings(human: Side, generated: Side, *, queries: int | None = None, rounds: int = 30) -> Resamplings:
     """The paper's Figure 3: Spearman with the human ranking for 30 random draws of the generated queries.
 
     `queries`: how many are drawn at a time, without replacement; the paper's share (2,000 of 6,319) if not given.
@@ -204,45 +202,34 @@ def resamplings(
     _comparable(human, generated)
     size = queries or max(1, round(generated.queries * PAPER_SHARE))
     size = min(size, generated.queries)
-    means = _means(generated, _orders(generated.queries, rounds, seed), slice(size))
+    means = _means(generated, _orders(generated.queries, rounds), slice(size))
     values = spearman(np.broadcast_to(human.means, means.shape), means).tolist()
     mean_p = float(np.mean([spearman_p(human.means, one) for one in means]))
     return Resamplings(size, tuple(values), len(human.names), mean_p)
 
 
-def agree(
-    human: Side, generated: Side, weakened: Collection[str] = (), *, samples: int = 2000, seed: int = 0
-) -> RankAgreement:
+def agree(human: Side, generated: Side, weakened: Collection[str] = (), *, samples: int = 2000) -> RankAgreement:
     """All figures of one generated side. Raises UsageError for fewer than three systems."""
     generated = generated.of(human.names)
-    names = [name for name in human.names if name not in weakened]
-    strong = None
-    if LEAST_SYSTEMS <= len(names) < len(human.names):
-        strong = correlate(human.of(names), generated.of(names), samples=samples, seed=seed)
-    best = best_third(human)
-    top = correlate(human.of(best), generated.of(best), samples=samples, seed=seed) if best else None
-    return RankAgreement(
-        generated.queries,
-        correlate(human, generated, samples=samples, seed=seed),
-        strong,
-        top,
-        ordered_pairs(human, generated, seed=seed),
-    )
+
+    def over(names: Sequence[str]) -> Correlation:
+        return correlate(human.of(names), generated.of(names), samples=samples)
+
+    names, best = [name for name in human.names if name not in weakened], best_third(human)
+    strong = over(names) if LEAST_SYSTEMS <= len(names) < len(human.names) else None
+    pairs = ordered_pairs(human, generated)
+    return RankAgreement(generated.queries, over(human.names), strong, over(best) if best else None, pairs)
 
 
 def _comparable(human: Side, generated: Side) -> None:
     if human.names != generated.names:
         raise UsageError("the two sides have different systems: evaluate the same systems on both")
-    if len(human.names) < LEAST_SYSTEMS:
-        raise UsageError(
-            f"{len(human.names)} system(s): a rank correlation needs at least {LEAST_SYSTEMS}, "
-            "and says little below ten; name more systems"
-        )
+    refuse_few(len(human.names))
 
 
-def _orders(total: int, rounds: int, seed: int) -> list[NDArray[np.int64]]:
+def _orders(total: int, rounds: int) -> list[NDArray[np.int64]]:
     """Random orders of the queries, the same on any machine."""
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     return [random.permutation(total) for _ in range(rounds)]
 
 
@@ -355,12 +342,7 @@ def lexical_overlap(
 
 
 def circularity(
-    gains: Sequence[RankGain],
-    models: Mapping[str, frozenset[str]],
-    used: Collection[str],
-    *,
-    samples: int = 10_000,
-    seed: int = 0,
+    gains: Sequence[RankGain], models: Mapping[str, frozenset[str]], used: Collection[str], *, samples: int = 10_000
 ) -> Circularity:
     """Do systems that share a model with quality control rank higher? `used`: the models that recalled and voted."""
     involved = {
@@ -374,7 +356,7 @@ def circularity(
         mean = float(values.mean()) if len(values) else math.nan
         return Circularity(involved, mean if inside.any() else math.nan, math.nan if inside.any() else mean, math.nan)
     observed = float(values[inside].mean() - values[~inside].mean())
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     shuffled = np.array([random.permutation(values) for _ in range(samples)])
     count = int(inside.sum())
     drawn = shuffled[:, :count].mean(axis=1) - shuffled[:, count:].mean(axis=1)

@@ -10,18 +10,7 @@ from typing import Any, Literal
 
 import altair as alt
 
-from airgen.evaluation.charts import (
-    COLOURS,
-    AnyChart,
-    Panel,
-    chart_names,
-    colours,
-    dashes,
-    label,
-    nothing_chart,
-    panels_chart,
-    titled,
-)
+from airgen.evaluation import charts
 from airgen.evaluation.significance import bootstrap_interval
 from airgen.kept import plain, write_json
 from airgen.quality.agreement.rankings import (
@@ -40,20 +29,20 @@ from airgen.text.display import figure, md, p_value
 
 
 def ranks_chart(
-    gains: Sequence[RankGain], *, title: str, palette: Sequence[str] = COLOURS, width: int = 340
-) -> AnyChart:
+    gains: Sequence[RankGain], *, title: str, palette: Sequence[str] = charts.COLOURS, width: int = 340
+) -> Any:
     """A slope graph: human ranks on the left, generated ones on the right; a colour a family, best on top.
 
     Systems of equal rank stand below each other, so that no two names overlap. `width`: pixels between the sides.
     """
     if not gains:
-        return nothing_chart(title)
-    shown = dict(zip([gain.system for gain in gains], chart_names([gain.system for gain in gains]), strict=True))
+        return charts.nothing_chart(title)
+    shown = dict(zip([gain.system for gain in gains], charts.chart_names([gain.system for gain in gains]), strict=True))
     left, right = _places(gains, "human"), _places(gains, "generated")
     rows = [
         {
             "system": shown[gain.system],
-            "family": label(gain.family) or "other",
+            "family": charts.label(gain.family) or "other",
             "left": left[gain.system],
             "right": right[gain.system],
             "human": f"{gain.human:g}",
@@ -68,7 +57,7 @@ def ranks_chart(
     families = list(dict.fromkeys(str(row["family"]) for row in rows))
     lines = base.mark_rule().encode(
         x=alt.value(0), x2=alt.value(width), y=left_y, y2="right:Q",
-        color=colours("family", families, palette), strokeDash=dashes("family", families),
+        color=charts.colours("family", families, palette), strokeDash=charts.dashes("family", families),
         strokeWidth=alt.StrokeWidth("width:Q", scale=None),
     )  # fmt: skip
     layers = [lines]
@@ -87,26 +76,26 @@ def ranks_chart(
                 x=alt.value(rank_at), y=alt.Y("place:Q", scale=scale, axis=None), text="head:N"
             ),
         ]
-    return titled(alt.layer(*layers).properties(width=width, height=18 * (len(gains) + 1)), title)
+    return charts.titled(alt.layer(*layers).properties(width=width, height=18 * (len(gains) + 1)), title)
 
 
-def scores_chart(human: Side, generated: Side, families: Mapping[str, str], *, measure: str, title: str) -> AnyChart:
+def scores_chart(human: Side, generated: Side, families: Mapping[str, str], *, measure: str, title: str) -> Any:
     """Each system's score on both sides with 95 % intervals, the best by human labels on top; axes fit their scores."""
     panels = []
     for name, side in (("human labels", human), ("generated", generated)):
         ends = bootstrap_interval(side.scores).tolist()
         values = {system: (mean, *end) for (system, mean), end in zip(side.by_name.items(), ends, strict=True)}
-        panels.append(Panel(f"{measure}, {name}", values))
+        panels.append(charts.Panel(f"{measure}, {name}", values))
     names = sorted(human.names, key=lambda name: -human.by_name[name])
-    return panels_chart(names, panels, families, title=title)
+    return charts.panels_chart(names, panels, families, title=title)
 
 
-def resamplings_chart(draws: Resamplings, ceiling: Resamplings, whole: float, *, title: str) -> AnyChart:
+def resamplings_chart(draws: Resamplings, ceiling: Resamplings, whole: float, *, title: str) -> Any:
     """The paper's Figure 3: a dot for each draw of generated queries, a line for all of them and for human queries."""
     levels = {"all generated queries": whole, f"{ceiling.queries} human queries": ceiling.mean}
     values = [value for value in (*draws.values, *levels.values()) if not math.isnan(value)]
     if not values:
-        return nothing_chart(title)
+        return charts.nothing_chart(title)
     y = alt.Y(
         "rho:Q",
         scale=alt.Scale(domain=[min(0.0, *values), 1.0], nice=True),
@@ -121,8 +110,8 @@ def resamplings_chart(draws: Resamplings, ceiling: Resamplings, whole: float, *,
     lines = alt.Chart(alt.InlineData(values=rows)).mark_rule(strokeWidth=2)
     rows = [{"draw": at, "rho": value} for at, value in enumerate(draws.values, 1) if not math.isnan(value)]
     dots = alt.Chart(alt.InlineData(values=rows)).mark_circle(size=56, opacity=1, color="black")
-    layers = alt.layer(lines.encode(y=y, color=colours("line", list(levels))), dots.encode(x=x, y=y))
-    return titled(layers.properties(width=560, height=240), title)
+    layers = alt.layer(lines.encode(y=y, color=charts.colours("line", list(levels))), dots.encode(x=x, y=y))
+    return charts.titled(layers.properties(width=560, height=240), title)
 
 
 def _places(gains: Sequence[RankGain], side: str) -> dict[str, int]:
@@ -202,8 +191,6 @@ class AgreementReport:
 
     def write(self, folder: Path) -> None:
         """Write `agreement.json`, `agreement.md` and three charts into a folder."""
-        from airgen.evaluation.charts import save_svg
-
         write_json(folder / "agreement.json", self)
         write_lines(folder / "agreement.md", self.markdown())
         generated, name = self.generated.of(self.human.names), self.collection
@@ -219,7 +206,7 @@ class AgreementReport:
             ),
         }  # fmt: skip
         for stem, chart in drawings.items():
-            save_svg(chart, folder / f"{stem}.svg")
+            charts.save_svg(chart, folder / f"{stem}.svg")
 
     def markdown(self) -> str:
         """The report for people."""

@@ -25,7 +25,7 @@ from airgen.dataset.manifest import load_manifest
 from airgen.errors import DatasetError, SettingsError, UsageError
 from airgen.evaluation.experiment import EvaluationOptions, evaluate
 from airgen.evaluation.measures import parse_measure, score
-from airgen.evaluation.rank_correlation import LEAST_SYSTEMS, average_ranks
+from airgen.evaluation.rank_correlation import average_ranks, refuse_few
 from airgen.evaluation.result import Result
 from airgen.evaluation.run import read_run
 from airgen.evaluation.systems import SystemSettings, labelling_models, missing_needs, model_name, models_of
@@ -34,18 +34,8 @@ from airgen.pipeline.job import Job
 from airgen.pipeline.preflight import ensure_ready, rehearse
 from airgen.pipeline.progress import Display
 from airgen.pipeline.run import run_job
-from airgen.quality.agreement.rankings import (
-    Side,
-    agree,
-    circularity,
-    correlate,
-    lexical_overlap,
-    rank_gains,
-    resamplings,
-    same_size_ceiling,
-    saturation,
-    split_half,
-)
+from airgen.quality.agreement import rankings
+from airgen.quality.agreement.rankings import Side
 from airgen.quality.agreement.report import AgreementReport, Competitor, LeaveOneOut, Variant
 from airgen.retrievers import Retriever
 from airgen.retrievers.base import Corpus
@@ -89,7 +79,7 @@ def collection_corpus(dataset: BeirDataset, language: str, domain: str) -> Corpu
     info, folder = dataset.info, dataset.file("corpus").resolve().parent
     fields = {"fields": {"id": "id"}} if dataset.air_bench is not None else {}
     corpus = CorpusSettings(
-        name=_slug(dataset.name),
+        name=re.sub(r"[^a-z0-9._-]+", "-", dataset.name.lower()).strip("-._")[:60] or "collection",
         language=str(info.get("language") or language),
         domain=str(info.get("domain") or domain),
         licence=str(info.get("source_licence") or "unknown"),
@@ -145,80 +135,11 @@ def agree_job(
     return Job(pipeline, runs, target=target, pipeline=settings, corpus=corpus, frame=frame)
 
 
-def run_systems(
-    dataset: Path,
-    systems: Sequence[SystemSettings],
-    out: Path,
-    split: str,
-    folder: Path,
-    language: str,
-    display: Display,
-    indexes: MutableMapping[str, Retriever] | None = None,
-    report: bool = True,
-) -> list[Result]:
-    """Evaluate every system on one dataset; results of before are kept. Raises UsageError for too few systems.
-
-    report: write the tables, tests of all pairs and charts of the dataset beside its results.
-    """
-    if len(systems) < LEAST_SYSTEMS:
-        raise UsageError(
-            f"{len(systems)} system(s): a rank correlation needs at least {LEAST_SYSTEMS}, and says little below ten; "
-            "name more systems"
-        )
-    with display.stage(f"systems on {out.name}", len(systems)) as bar:
-        measures = ["nDCG@10", "Recall@10", "Recall@100"]
-        options = EvaluationOptions(split, measures, language=language, folder=folder, report=report)
-        return evaluate(
-            dataset, systems, out, options,
-            indexes=indexes, progress=lambda line: bar.advance(note=line.split(": ", 1)[-1]),
-        )  # fmt: skip
-
-
 def scored(results: Sequence[Result], labels: Labels, measure: str) -> Side:
     """The runs of the systems, scored with these labels; a query without results counts as zero."""
     wanted = [parse_measure(measure)]
     rows = [score(read_run(result.paths.run), labels, wanted).of(measure) for result in results]
     return Side(tuple(result.name for result in results), np.array(rows))
-
-
-def generated_sides(
-    job: Job, systems: Sequence[SystemSettings], folder: Path, measure: str, display: Display
-) -> list[GeneratedSide]:
-    """The finished job's dataset, its other labels and its ablations, each with the scores of all systems.
-
-    Systems are run again only if the corpus or the queries of an ablation differ from the complete dataset's.
-    """
-    out, language = job.directory / "agreement", job.pipeline.language
-    files = load_manifest(job.dataset).files
-    texts = [files[name].sha256 for name in ("corpus.jsonl", "queries.jsonl")]
-    indexes: dict[str, Retriever] = {}  # most ablations change the queries but not the corpus
-    results = run_systems(job.dataset, systems, out / "generated", "all", folder, language, display, indexes)
-    complete = BeirDataset.open(job.dataset).qrels("all").labels
-    found = [GeneratedSide(COMPLETE, scored(results, complete, measure), complete)]
-    for kind, name in GAINS.items():
-        labels = variant_labels(job.dataset, kind)
-        if labels is not None:
-            found.append(GeneratedSide(name, scored(results, labels, measure), labels))
-    for left_out, name in ABLATIONS.items():
-        if not _has_step(job, left_out):
-            continue
-        directory = out / "datasets" / f"without-{left_out}"
-        with job.open_store() as store:
-            manifest = export_dataset(job, store, job.accepted(store), directory, [left_out])
-        same = [manifest.files[file].sha256 for file in ("corpus.jsonl", "queries.jsonl")] == texts
-        own = results
-        if not same:
-            place = out / directory.name  # the figures of an ablation stand in the report of the study
-            own = run_systems(directory, systems, place, "all", folder, language, display, indexes, report=False)
-        labels = BeirDataset.open(directory).qrels("all").labels
-        found.append(GeneratedSide(name, scored(own, labels, measure), labels))
-    return found
-
-
-def _has_step(job: Job, ablation: str) -> bool:
-    """Whether the pipeline has the step that an ablation leaves out."""
-    generation = job.pipeline.generation
-    return {"negatives": generation.hard_negatives[1] > 0, "rewrite": generation.rewrites > 0}.get(ablation, True)
 
 
 def variant_labels(dataset: Path, kind: str) -> Labels | None:
@@ -228,11 +149,6 @@ def variant_labels(dataset: Path, kind: str) -> Labels | None:
         read: Qrels = read_qrels(path)
         labels.update(read.labels)
     return labels or None
-
-
-def _slug(name: str) -> str:
-    """A name that is allowed for corpora and pipelines."""
-    return re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-._")[:60] or "collection"
 
 
 FEW = 30  # queries below which a ranking is mostly noise
@@ -280,13 +196,13 @@ class AgreementStudy:
         others = [(BeirDataset.open(path).name, self._human_side(path, display)[0]) for path in self.beside]
         result = run_job(job, display, budget_usd=self.budget_usd)
         assert result.manifest is not None
-        sides = generated_sides(job, self.systems, self.folder, self.measure, display)
+        sides = self._generated_sides(display)
         complete = sides[0]
         weakened = [system.name for system in self.systems if system.weakened]
         families = {system.name: system.family or system.kind for system in self.systems}
-        gains = rank_gains(human, complete.side, families)
+        gains = rankings.rank_gains(human, complete.side, families)
         used = labelling_models(job.pipeline.control, job.folder)
-        circular = circularity(gains, models_of(self.systems, self.folder), used)
+        circular = rankings.circularity(gains, models_of(self.systems, self.folder), used)
         alone = self._left_out(human, complete, circular.involved, display) if self.leave_one_out else []
         datasets = {"human": BeirDataset.open(self.collection), "generated": BeirDataset.open(job.dataset)}
         language = job.pipeline.language
@@ -296,17 +212,17 @@ class AgreementStudy:
         return AgreementReport(
             collection=datasets["human"].name, pipeline=job.pipeline.name, sources=self.sources, measure=self.measure,
             human=human, generated=complete.side, weakened=weakened, families=families,
-            variants=[Variant(one.name, agree(human, one.side, weakened), one.positives) for one in sides],
-            reliability={name: split_half(side) for name, side in both.items()},
-            ceiling=same_size_ceiling(human, complete.side.queries),
-            resamplings=resamplings(
+            variants=[Variant(one.name, rankings.agree(human, one.side, weakened), one.positives) for one in sides],
+            reliability={name: rankings.split_half(side) for name, side in both.items()},
+            ceiling=rankings.same_size_ceiling(human, complete.side.queries),
+            resamplings=rankings.resamplings(
                 human, complete.side.of(human.names), queries=self.drawn, rounds=self.draws
             ),
-            competitors=[Competitor(name, correlate(human, other)) for name, other in others],
+            competitors=[Competitor(name, rankings.correlate(human, other)) for name, other in others],
             gains=gains,
-            saturation={name: saturation(side) for name, side in both.items()},
+            saturation={name: rankings.saturation(side) for name, side in both.items()},
             overlap={
-                name: lexical_overlap(dataset.queries(), label_sets[name], corpora[name])
+                name: rankings.lexical_overlap(dataset.queries(), label_sets[name], corpora[name])
                 for name, dataset in datasets.items()
             },
             circularity=circular, leave_one_out=alone,
@@ -326,38 +242,85 @@ class AgreementStudy:
             ensure_ready(self.job, evaluate=False, budget_usd=self.budget_usd)
             rehearse(self.job, display, evaluate=False)
 
+    def _run(
+        self,
+        dataset: Path,
+        out: Path,
+        split: str,
+        display: Display,
+        *,
+        report: bool = True,
+        indexes: MutableMapping[str, Retriever] | None = None,
+    ) -> list[Result]:
+        """Evaluate every system on one dataset; results of before are kept. Raises UsageError for too few systems.
+
+        report: write the tables, tests of all pairs and charts of the dataset beside its results.
+        """
+        refuse_few(len(self.systems))
+        with display.stage(f"systems on {out.name}", len(self.systems)) as bar:
+            options = EvaluationOptions(
+                split, ["nDCG@10", "Recall@10", "Recall@100"], language=self.job.pipeline.language, folder=self.folder,
+                report=report,
+            )  # fmt: skip
+            return evaluate(
+                dataset, self.systems, out, options,
+                indexes=indexes, progress=lambda line: bar.advance(note=line.split(": ", 1)[-1]),
+            )  # fmt: skip
+
     def _human_side(self, path: Path, display: Display) -> tuple[Side, Labels]:
         """The systems on a human-labelled collection."""
         dataset = BeirDataset.open(path)
         labels = dataset.qrels(self.split).labels
-        out = self.job.directory.parent / "collections" / dataset.name
-        results = run_systems(path, self.systems, out, self.split, self.folder, self.job.pipeline.language, display)
+        results = self._run(path, self.job.directory.parent / "collections" / dataset.name, self.split, display)
         return scored(results, labels, self.measure), labels
+
+    def _generated_sides(self, display: Display) -> list[GeneratedSide]:
+        """The finished job's dataset, its other labels and its ablations, each with the scores of all systems.
+
+        Systems are run again only if the corpus or the queries of an ablation differ from the complete dataset's.
+        """
+        job, out, generation = self.job, self.job.directory / "agreement", self.job.pipeline.generation
+        files = load_manifest(job.dataset).files
+        texts = [files[name].sha256 for name in ("corpus.jsonl", "queries.jsonl")]
+        indexes: dict[str, Retriever] = {}  # most ablations change the queries but not the corpus
+        results = self._run(job.dataset, out / "generated", "all", display, indexes=indexes)
+        every: list[tuple[str, Labels | None, list[Result]]] = [
+            (COMPLETE, BeirDataset.open(job.dataset).qrels("all").labels, results),
+            *((name, variant_labels(job.dataset, kind), results) for kind, name in GAINS.items()),
+        ]
+        absent = {"negatives": not generation.hard_negatives[1], "rewrite": not generation.rewrites}
+        for left_out, name in ABLATIONS.items():
+            if absent.get(left_out):
+                continue
+            directory = out / "datasets" / f"without-{left_out}"
+            with job.open_store() as store:
+                manifest = export_dataset(job, store, job.accepted(store), directory, [left_out])
+            own = results
+            if [manifest.files[file].sha256 for file in ("corpus.jsonl", "queries.jsonl")] != texts:
+                # The figures of an ablation stand in the report of the study.
+                own = self._run(directory, out / directory.name, "all", display, indexes=indexes, report=False)
+            every.append((name, BeirDataset.open(directory).qrels("all").labels, own))
+        return [
+            GeneratedSide(name, scored(runs, labels, self.measure), labels) for name, labels, runs in every if labels
+        ]
 
     def _left_out(
         self, human: Side, complete: GeneratedSide, involved: Mapping[str, tuple[str, ...]], display: Display
     ) -> list[LeaveOneOut]:
         """Each involved system's rank on labels that were made without its models; equal sets of models run once."""
         job = self.job
-        results = run_systems(
-            job.dataset, self.systems, job.directory / "agreement" / "generated", "all", self.folder,
-            job.pipeline.language, display, report=False,
-        )  # fmt: skip
-        human_ranks, complete_ranks = average_ranks(-human.means), average_ranks(-complete.side.means)
-        found: list[LeaveOneOut] = []
-        labels_without: dict[tuple[str, ...], Labels | None] = {}
-        for name in (system.name for system in self.systems if system.name in involved):
-            shared = involved[name]
-            if shared not in labels_without:
-                labels_without[shared] = _labels_without(job, frozenset(shared), display)
-            labels = labels_without[shared]
-            if labels is None:
-                continue
-            ranks = average_ranks(-scored(results, labels, self.measure).means)
-            place, at = human.names.index(name), complete.side.names.index(name)
-            values = (float(human_ranks[place]), float(complete_ranks[at]), float(ranks[at]))
-            found.append(LeaveOneOut(name, shared, *values))
-        return found
+        results = self._run(job.dataset, job.directory / "agreement" / "generated", "all", display, report=False)
+        ranks = [dict(zip(one.names, average_ranks(-one.means), strict=True)) for one in (human, complete.side)]
+        alone: dict[tuple[str, ...], dict[str, float] | None] = {}
+        for shared in dict.fromkeys(involved.values()):
+            labels = _labels_without(job, frozenset(shared), display)
+            side = scored(results, labels, self.measure) if labels else None
+            alone[shared] = dict(zip(side.names, average_ranks(-side.means), strict=True)) if side else None
+        return [
+            LeaveOneOut(name, shared, float(ranks[0][name]), float(ranks[1][name]), float(of[name]))
+            for name in (system.name for system in self.systems if system.name in involved)
+            if (of := alone[shared := involved[name]]) is not None
+        ]
 
 
 def control_without(control: ControlSettings, models: frozenset[str]) -> ControlSettings | None:
@@ -407,7 +370,7 @@ def _notes(target: int, both: Mapping[str, Side], involved: bool, corpora: Mappi
     missing = len(set(corpora["human"].ids) - set(corpora["generated"].ids))
     if missing:
         notes.append(f"{missing} documents of the collection have no text that a passage could be made of.")
-    if any(math.isnan(split_half(side)) for side in both.values()):
+    if any(math.isnan(rankings.split_half(side)) for side in both.values()):
         notes.append("A split-half reliability needs at least two queries a side whose rankings are not constant.")
     return notes
 
