@@ -133,15 +133,24 @@ def _system_error(path: Path, code: int | None, words: str) -> StoreError:
     return StoreError(f"{path} cannot be opened: {words}")
 
 
+def temporary(schema: str, *, cache: int = 64) -> sqlite3.Connection:
+    """A SQLite database with these tables, for rows that are asked for one at a time while others come.
+
+    It lies in a temporary file without a name, which goes with the process. cache: MiB of it in memory. It may be used
+    by one thread after another. Raises sqlite3.Error, as every use of it does where the disk is full.
+    """
+    base = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+    base.executescript(f"PRAGMA journal_mode = off; PRAGMA cache_size = -{cache << 10}; BEGIN; {schema}")
+    return base
+
+
 @contextmanager
 def on_disk(schema: str, purpose: str) -> Iterator[sqlite3.Connection]:
-    """A SQLite database with these tables, for rows of a corpus that are asked for one at a time while others come.
-
-    It lies in a temporary file without a name, which goes with the process. Raises CorpusError, as for a full disk.
-    """
+    """A `temporary` database, closed at the end. Raises CorpusError, as for a full disk."""
     try:
-        with closing(sqlite3.connect("", isolation_level=None)) as base:
-            base.executescript(f"PRAGMA journal_mode = off; PRAGMA cache_size = -65536; BEGIN; {schema}")
+        with closing(temporary(schema)) as base:
             yield base
     except sqlite3.Error as error:
-        raise CorpusError(f"{purpose}: {error} (in the folder of temporary files)") from error
+        raise CorpusError(
+            f"{purpose}: a temporary file cannot be written ({error}): free disk space, or set TMPDIR"
+        ) from error

@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from airgen.database import temporary
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import AirgenError
 from airgen.keys import text_key
@@ -33,7 +34,7 @@ T = TypeVar("T")
 Group = tuple[int, list[int], list[float]]
 """A query and its labels, in the order of the file. Places are -1 where the file of texts lacks the id."""
 
-_CACHE = 16 << 10  # KiB of a temporary database in memory
+_CACHE = 16  # MiB of a temporary database in memory
 
 
 def key_of(text: str) -> int:
@@ -45,10 +46,7 @@ class _Table:
     """Values by number in a temporary database. Raises AirgenError if the disk refuses."""
 
     def __init__(self) -> None:
-        self._base = sqlite3.connect("", isolation_level=None, check_same_thread=False)
-        for line in ("PRAGMA journal_mode=OFF", "PRAGMA synchronous=OFF", f"PRAGMA cache_size=-{_CACHE}",
-                     "CREATE TABLE held (key INTEGER PRIMARY KEY, value)", "BEGIN"):  # fmt: skip
-            self._base.execute(line)
+        self._base = temporary("CREATE TABLE held (key INTEGER PRIMARY KEY, value)", cache=_CACHE)
 
     def _run(self, words: str, *values: object) -> Any:
         """The first value of the answer, or None."""

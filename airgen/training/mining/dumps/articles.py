@@ -24,13 +24,11 @@ from __future__ import annotations
 import csv
 import io
 import sqlite3
-import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 from airgen.corpus.readers.files import opened
+from airgen.database import on_disk
 from airgen.errors import CorpusError
 from airgen.records import flat_text
 from airgen.training.mining.dumps import (
@@ -91,10 +89,8 @@ class WikipediaDump(DumpReader):
 
 
 _TABLES = """
-PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA cache_size=-65536;
 CREATE TABLE paper (place INTEGER PRIMARY KEY, id TEXT UNIQUE, title TEXT, abstract TEXT);
 CREATE TABLE cites (place INTEGER PRIMARY KEY, citing TEXT, cited TEXT);
-BEGIN;
 """
 _ADD = """
 INSERT INTO paper (id, title, abstract) VALUES (?, ?, ?) ON CONFLICT (id) DO UPDATE SET
@@ -112,19 +108,12 @@ class PaperDump(DumpReader):
 
     def read(self) -> Iterator[DumpRow]:
         """A MinedPair for each abstract, LinkedPassages for each citation of two papers that are there."""
-        with (
-            tempfile.TemporaryDirectory(prefix="airgen-dump-") as folder,
-            closing(sqlite3.connect(Path(folder) / "papers.sqlite", isolation_level=None)) as held,
-        ):
-            try:
-                held.executescript(_TABLES)
-                for path in self.files:
-                    for row in json_rows(path):
-                        yield from [row] if isinstance(row, RefusedRow) else _store(row, held)
-                yield from _abstracts(held.execute("SELECT id, title, abstract FROM paper ORDER BY place"))
-                yield from _citations(held.execute(_CITED))
-            except sqlite3.Error as error:
-                raise CorpusError(f"{folder}: cannot be written ({error}): free disk space, or set TMPDIR") from error
+        with on_disk(_TABLES, "the papers of a dump") as held:
+            for path in self.files:
+                for row in json_rows(path):
+                    yield from [row] if isinstance(row, RefusedRow) else _store(row, held)
+            yield from _abstracts(held.execute("SELECT id, title, abstract FROM paper ORDER BY place"))
+            yield from _citations(held.execute(_CITED))
 
 
 def _store(row: dict[str, Any], held: sqlite3.Connection) -> Iterator[RefusedRow]:
