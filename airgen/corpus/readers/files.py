@@ -278,7 +278,7 @@ def _unpacked_zstd(raw: IO[bytes], path: Path) -> Iterator[IO[bytes]]:
 
 
 def lines(path: Path, limit: int) -> Iterator[tuple[int, bytes | None]]:
-    """(number from 1, line without its end); None instead of a line of more than `limit` bytes."""
+    """(number from 1, line without its end and the file's mark); None for a line of more than `limit` bytes."""
     with opened(path) as stream:
         for number, piece in enumerate(iter(lambda: stream.readline(limit + 1), b""), 1):
             if len(piece) > limit and not piece.endswith(b"\n"):
@@ -286,4 +286,5 @@ def lines(path: Path, limit: int) -> Iterator[tuple[int, bytes | None]]:
                     pass
                 yield number, None
             else:
-                yield number, piece.rstrip(b"\r\n")
+                piece = piece.rstrip(b"\r\n")
+                yield number, piece.removeprefix(b"\xef\xbb\xbf") if number == 1 else piece

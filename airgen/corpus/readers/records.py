@@ -74,8 +74,6 @@ class JsonLinesReader(PathReader):
             if line is None:
                 yield drop("too large", detail=f"more than {limit} bytes", **where)
                 continue
-            if number == 1:
-                line = line.removeprefix(b"\xef\xbb\xbf")
             if not line.strip():
                 continue
             try:

@@ -68,12 +68,10 @@ class DumpReader:
 
 def json_rows(path: Path) -> Iterator[dict[str, Any] | RefusedRow]:
     """The objects of a JSONL file; a RefusedRow for a line that is none. Blank lines are skipped."""
-    for number, line in lines(path, LONGEST_LINE):
+    for _, line in lines(path, LONGEST_LINE):
         if line is None:
             yield RefusedRow("line", f"longer than {LONGEST_LINE >> 20} MB")
             continue
-        if number == 1:
-            line = line.removeprefix(b"\xef\xbb\xbf")
         if not line.strip():
             continue
         try:

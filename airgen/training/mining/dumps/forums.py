@@ -153,7 +153,7 @@ def _rows(path: Path) -> Iterator[Mapping[str, str] | RefusedRow]:
                 yield ElementTree.fromstring(line).attrib  # no document type stands before <row
             except (ElementTree.ParseError, ValueError):
                 yield RefusedRow("line", "not XML")
-        elif not line.removeprefix(b"\xef\xbb\xbf").startswith((b"<?xml", b"<posts", b"</posts")) and line:
+        elif not line.startswith((b"<?xml", b"<posts", b"</posts")) and line:
             yield RefusedRow("line", "not a row of Posts.xml")
 
 
