@@ -48,17 +48,16 @@ def finite_score(score: object, where: str) -> float:
 def search_python(
     retriever: Any, queries: Mapping[str, str], corpus: Corpus, k: int, where: str
 ) -> tuple[Results, Counter[str]]:
-    """Call a function `search(texts, k)`, or an air-benchmark Retriever: `retriever(corpus={id: {"text"}}, queries)`.
+    """Call a function `search(queries, k)`, or an air-benchmark Retriever: `retriever(corpus={id: {"text"}}, queries)`.
 
     Title and text are joined, as AIR-Bench's corpora have no titles. Raises DatasetError where the answer is not
     {query id: {passage id: score}}, or that of a function not one list of hits for each query.
     """
-    documents = {key: {"text": corpus.full_text(place)} for place, key in enumerate(corpus.ids)}
     if isinstance(retriever, partial):
         answer: object = _by_query(retriever(list(queries.values()), k), queries, where)
-    else:
-        answer = retriever(corpus=documents, queries=dict(queries))
-    return checked_results(answer, queries, documents, k, where)
+        return checked_results(answer, queries, dict.fromkeys(corpus.ids), k, where)
+    documents = {key: {"text": corpus.full_text(place)} for place, key in enumerate(corpus.ids)}
+    return checked_results(retriever(corpus=documents, queries=dict(queries)), queries, documents, k, where)
 
 
 def _by_query(answer: object, queries: Mapping[str, str], where: str) -> dict[str, dict[str, object]]:

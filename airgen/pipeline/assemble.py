@@ -3,6 +3,7 @@
 Documents and models may give control characters and escape sequences: they do not enter the dataset.
 """
 
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,7 @@ from airgen.languages import language_name
 from airgen.pipeline.control.judge import NEED, judge_kind
 from airgen.pipeline.control.judgments import DECISIONS, mined_by_query
 from airgen.pipeline.control.recall import systems_path
+from airgen.pipeline.control.votes import least_share
 from airgen.pipeline.export_rules import HeldOut, HouseStyle, PublicIds, hold_out, saturated_queries
 from airgen.pipeline.funnel import funnel
 from airgen.pipeline.generate import Accepted, judged_away
@@ -209,6 +211,8 @@ def _levels(pipeline: Pipeline) -> dict[int, str]:
     judge = pipeline.control.judge
     if not judge.members:
         way = "every re-ranker puts it near the source of the query"
+        if math.isinf(least_share(pipeline.relevance, len(pipeline.control.rerankers))):
+            way += "; of a generated query only the source, as one re-ranker is no majority"
         return {0: f"not so: {way}", judge.relevant_from: way}
     if judge.panel or judge_kind(judge).GRADED:
         return {}
