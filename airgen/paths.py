@@ -4,12 +4,25 @@ import os
 import sys
 from pathlib import Path
 
+RUNS = Path("runs")
+"""The folder of the work directories of jobs, where nobody names another; it starts at `beside`."""
+
 
 def data_dir(name: str) -> Path:
     """The folder `prompts`, `corpora`, `pipelines` or `docs`: inside the wheel, or beside the package in a checkout."""
     package = Path(__file__).resolve().parent
     shipped = package / "_data" / name
     return shipped if shipped.is_dir() else package.parent / name
+
+
+def is_shipped(pipeline: Path) -> bool:
+    """Whether a pipeline's file is one that airgen ships, and not the user's own."""
+    return pipeline.resolve().parent == data_dir("pipelines").resolve()
+
+
+def beside(pipeline: Path) -> Path:
+    """The folder for what is made from a pipeline: that of its file; of a shipped one, the working directory."""
+    return Path() if is_shipped(pipeline) else pipeline.parent
 
 
 def cache_dir(part: str = "") -> Path:

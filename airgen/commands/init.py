@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from airgen.commands.command import Outcome, command, echo, progress_bar, say
 from airgen.commands.options import Place, Runs, arg, opt
+from airgen.paths import RUNS
 
 if TYPE_CHECKING:
     from airgen.pipeline.run import RunResult
@@ -61,7 +62,7 @@ def init(
     from airgen.pipeline.starter import Machine, name_of, starter_files, to_install
 
     if demo:
-        return _demo(task, target, Path(runs or "runs"))
+        return _demo(task, target, Path(runs or RUNS))
     if not documents:
         raise UsageError("give a folder of documents, a file, or the address of a sitemap; or --demo")
     out = Path(out)
@@ -126,7 +127,7 @@ def _questions(reader: dict[str, Any]) -> list[str]:
         f"the column {name} holds questions with known answers: they can be the queries, with nothing generated (see "
         "docs/05-your-own-queries.md)"
         for name in titles
-        if "question" in str(name).casefold() or str(name).casefold() in ("frage", "pregunta", "faq")
+        if "question" in str(name).casefold()
     ][:1]
 
 
@@ -146,7 +147,7 @@ def _demo(task: str, target: int, runs: Path) -> Outcome[Started]:
     """Install, fetch and run what airgen ships."""
     from airgen import models
     from airgen.commands.fetch import fetch
-    from airgen.commands.run import run_job
+    from airgen.commands.run import run_and_report
     from airgen.pipeline.show import find_job, read_report, render_work
     from airgen.pipeline.starter import install_extras
 
@@ -156,9 +157,9 @@ def _demo(task: str, target: int, runs: Path) -> Outcome[Started]:
         needs = [*missing, *needs]
     if needs:
         fetch(needs)
-    done = run_job(name, runs, target=target)
+    done = run_and_report(name, runs, target=target)
     work = render_work(read_report(find_job(name, runs)))
-    where = "" if runs == Path("runs") else f" --runs {runs}"
+    where = "" if runs == RUNS else f" --runs {runs}"
     go_on = [f"airgen show {name} --queries{where}", "airgen init FOLDER"]
     lines = [*done.text, "", work, f"\nLook inside:        {go_on[0]}", f"Your own documents: {go_on[1]}"]
     return Outcome(Started(next=go_on, run=done.value), lines, json=done.json, error=done.error)

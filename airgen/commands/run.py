@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from airgen.commands.command import Outcome, command, echo, say
 from airgen.commands.options import Budget, Compute, Place, Quiet, Runs, Target, arg, opt, path_or_none
+from airgen.paths import RUNS, beside
 
 if TYPE_CHECKING:
     from airgen.pipeline.run import RunResult
@@ -54,7 +55,7 @@ def run(
     """
     from airgen.errors import UsageError
     from airgen.pipeline.label_pipeline import label_pipeline
-    from airgen.pipeline.show import find_place, runs_beside
+    from airgen.pipeline.show import find_place
     from airgen.settings.suite import is_suite
 
     own = {
@@ -79,7 +80,7 @@ def run(
             labels=[] if no_labels else [Path(one) for one in labels] or None,
             systems=None if systems is None else Path(systems),
         )  # fmt: skip
-        folder = runs_beside(path) if runs is None else Path(runs)
+        folder = beside(path) / RUNS if runs is None else Path(runs)
         say(f"{path}: the pipeline of this job")
     if check:
         from airgen.commands.check import check_job
@@ -91,13 +92,13 @@ def run(
         return Outcome(RunResult(job.directory), looked.text, json=looked.value, code=looked.code)
     if is_suite(path):
         return _suite(path, folder, Path(root), budget)
-    return run_job(
+    return run_and_report(
         path, folder, report=report, verbose=verbose, quiet=quiet, budget_usd=budget, target=target, until=until,
         retry_failed=retry_failed, evaluate=evaluate, compute=compute,
     )  # fmt: skip
 
 
-def run_job(
+def run_and_report(
     path: Place, runs: Path, *, report: bool = True, verbose: bool = False, quiet: bool = False, **options: Any
 ) -> Outcome[RunResult]:
     """Run one pipeline, and write its report."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from airgen.commands.command import Outcome, Rows, command, echo, progress_bar
 from airgen.commands.options import PassageLimit, Place, Runs, Seed, arg, opt, path_or_none
+from airgen.paths import RUNS
 
 if TYPE_CHECKING:
     from airgen.pipeline.job import Job
@@ -46,7 +47,7 @@ def show(
             raise
         if query or queries or watch:
             raise UsageError(f"{what}: no pipeline, and no job of that name under {runs or 'runs'}") from None
-        job, query = job_with(str(what), Path(runs or "runs")), str(what)
+        job, query = job_with(str(what), Path(runs or RUNS)), str(what)
     if not query and not queries:
         report = _watched(job) if watch else read_report(job)
         return Outcome(report, render_report(report))

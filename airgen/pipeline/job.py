@@ -26,6 +26,7 @@ from airgen.dataset.secret import SECRET_FILE, Secret, load_secret, new_secret, 
 from airgen.dataset.verify import damaged_file
 from airgen.errors import CorpusError, DatasetError
 from airgen.keys import content_key, fingerprint
+from airgen.paths import RUNS
 from airgen.pipeline.control.judgments import OWN
 from airgen.pipeline.export_rules import PublicIds
 from airgen.pipeline.generate import Accepted, accepted_so_far, sample_fingerprint
@@ -119,7 +120,7 @@ class Job:
     def __init__(
         self,
         path: Path,
-        runs: Path = Path("runs"),
+        runs: Path = RUNS,
         *,
         target: int | None = None,
         pipeline: Pipeline | None = None,

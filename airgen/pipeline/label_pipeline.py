@@ -14,7 +14,7 @@ import yaml
 from airgen.corpus.settings import find_manifest
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError, SettingsError, UsageError
-from airgen.paths import data_dir
+from airgen.paths import beside, is_shipped
 from airgen.pipeline.own_tables import files_behind, queries_path
 from airgen.pipeline.starter import name_of
 from airgen.settings import Pipeline
@@ -52,8 +52,7 @@ def label_pipeline(
         raise SettingsError([f"{base}: holds no pipeline"])
     if not queries.exists():
         raise DatasetError(f"{queries}: no such file")
-    shipped = base.resolve().parent == data_dir("pipelines").resolve()
-    folder = Path() if shipped else base.parent
+    folder = beside(base)
     name = name or name_of(queries)
     kept = {"duplicates": "keep"} if queries.is_dir() else {}  # a dataset has its queries on purpose, a log has not
     here = {"file": _relative(queries, folder), **kept, **(settings or {})}
@@ -70,7 +69,7 @@ def label_pipeline(
         control["judge"] = {"kind": "yes-no"}
     made = {
         "name": name, "task": value.get("task", "qa"),
-        "corpus": _corpus(queries, corpus, value, folder, name, shipped),
+        "corpus": _corpus(queries, corpus, value, folder, name, is_shipped(base)),
         **{key: value[key] for key in ("language", "domain", "relevance", "seed") if key in value},
         **({"target": sample} if sample else {}),
         "queries": here, "llm": value.get("llm"),

@@ -28,6 +28,7 @@ from airgen.evaluation.result import peak_bytes
 from airgen.evaluation.significance import Comparison
 from airgen.interruptible import exit_soon
 from airgen.llms.engine import Engine
+from airgen.paths import RUNS
 from airgen.pipeline.ask import health_of, make_engine, run_to_end, saw_answer, workers_of
 from airgen.pipeline.assemble import export_dataset
 from airgen.pipeline.control.judgments import control_quality
@@ -76,7 +77,7 @@ class RunResult:
 def run_pipeline(
     path: Path,
     *,
-    runs: Path = Path("runs"),
+    runs: Path = RUNS,
     budget_usd: float | None = None,
     target: int | None = None,
     until: str | None = None,
@@ -90,7 +91,7 @@ def run_pipeline(
 
     compute: where heavy work runs, in place of the pipeline's `compute`; see `compute_settings`.
     Everything that the run needs is checked first, and its local models are used once. Raises SettingsError with all
-    that is missing, and what `Job.run` raises. A system that fails is named in the result's `failed`.
+    that is missing, and what `run_job` raises. A system that fails is named in the result's `failed`.
     """
     if until is not None and until not in STOPS:
         raise UsageError(f"--until {until}: must be one of {', '.join(STOPS)}")

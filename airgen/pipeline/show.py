@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from airgen.dataset.files import is_alive
 from airgen.errors import SettingsError, StoreError, UsageError
-from airgen.paths import data_dir
+from airgen.paths import RUNS, beside
 from airgen.pipeline.ask import money
 from airgen.pipeline.control.judge import Asker, kept_need
 from airgen.pipeline.control.judgments import OWN, changed_texts, is_current, mined_by_query
@@ -231,21 +231,15 @@ def find_place(name: str | Path, runs: Path | None = None) -> tuple[Path, Path]:
     if not _is_job(directory):
         try:
             path = find_yaml("pipelines", name)
-            return path, runs_beside(path) if runs is None else runs
+            return path, beside(path) / RUNS if runs is None else runs
         except SettingsError:
-            directory = (runs or Path("runs")) / name
+            directory = (runs or RUNS) / name
             if not _is_job(directory):
                 raise
     found = job_of_directory(directory)
     if isinstance(found, str):
         raise UsageError(f"{directory}: {found}: name the pipeline's YAML instead")
     return found.path, directory.parent
-
-
-def runs_beside(pipeline: Path) -> Path:
-    """`runs` beside a pipeline's file, wherever one stands; of a shipped pipeline, in the working directory."""
-    shipped = pipeline.resolve().is_relative_to(data_dir("pipelines").resolve())
-    return Path("runs") if shipped else pipeline.parent / "runs"
 
 
 def _is_job(directory: Path) -> bool:

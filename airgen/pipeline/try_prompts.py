@@ -11,6 +11,7 @@ from airgen.errors import UsageError
 from airgen.languages import language_name
 from airgen.llms.answers import parse_answer
 from airgen.llms.base import Llm, Request
+from airgen.paths import RUNS
 from airgen.pipeline.ask import ask_about, echo_of, sampling
 from airgen.pipeline.job import Job
 from airgen.pipeline.stage import QUERY_PROMPTS, Problem, asked_language
@@ -89,7 +90,7 @@ class PromptTrial:
         return found
 
 
-def try_on_documents(pipeline: Path, names: list[str], count: int, runs: Path = Path("runs")) -> PromptTrial:
+def try_on_documents(pipeline: Path, names: list[str], count: int, runs: Path = RUNS) -> PromptTrial:
     """Send each prompt for the first `count` documents; answers are kept in `runs/NAME/trials.duckdb`.
 
     A name is a prompt's, or the path of a `.j2` file, so that an edited version stands beside the one it came from.

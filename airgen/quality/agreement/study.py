@@ -29,6 +29,7 @@ from airgen.evaluation.rank_correlation import average_ranks, refuse_few
 from airgen.evaluation.result import Result
 from airgen.evaluation.run import read_run
 from airgen.evaluation.systems import SystemSettings, labelling_models, missing_needs, model_name, models_of
+from airgen.paths import RUNS
 from airgen.pipeline.assemble import export_dataset
 from airgen.pipeline.job import Job
 from airgen.pipeline.preflight import ensure_ready, rehearse
@@ -105,7 +106,7 @@ def positives_of(dataset: BeirDataset, split: str) -> frozenset[str]:
 def agree_job(
     collection: Path,
     pipeline: Path,
-    runs: Path = Path("runs"),
+    runs: Path = RUNS,
     *,
     sources: Sources = "positives",
     split: str = "test",

@@ -29,7 +29,7 @@ from airgen.dataset.write import seal
 from airgen.errors import DatasetError, SettingsError, UsageError, disk_error
 from airgen.kept import write_json
 from airgen.keys import text_key
-from airgen.paths import data_dir
+from airgen.paths import is_shipped
 from airgen.pipeline.control.set_stage import Pool
 from airgen.pipeline.control.votes import WAY, first, least_share, voted
 from airgen.pipeline.job import Job
@@ -318,7 +318,7 @@ def set_relevance(path: Path, word: str) -> None:
 
     Raises UsageError for a pipeline that is no file of the user's own, SettingsError for a file that cannot be changed.
     """
-    if not path.is_file() or path.resolve().parent == data_dir("pipelines").resolve():
+    if not path.is_file() or is_shipped(path):
         raise UsageError(f"{path}: is no pipeline file of your own: copy it, and write relevance: {word} there")
     try:
         text = path.read_bytes().decode()

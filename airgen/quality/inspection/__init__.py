@@ -1,1 +1,1 @@
-"""Is a benchmark, generated or not, any good? `airgen.report.inspection` shows what is measured here."""
+"""Is a benchmark, generated or not, any good? `inspect_dataset` makes the page."""
