@@ -277,7 +277,8 @@ class Answer:
     `key` is the key of the complete outgoing request. `error` is empty for an answer; else a short reason
     (refusal, timeout, http_500, ...). `logprobs` is JSON: for each generated token, its top alternatives
     [[token, logprob], ...], or empty. `cost_usd` is what all attempts at it cost, by the prices known when they were
-    sent.
+    sent. `counted_here`: the server gave no usable count of tokens, so they are counted here, and the cost is the most
+    that the call can have cost.
     """
 
     key: str
@@ -293,6 +294,7 @@ class Answer:
     cost_usd: float = 0.0
     seconds: float = 0.0
     logprobs: str = ""
+    counted_here: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ GROUP_ROWS = 32  # most commits in one transaction
 BUSY_ROWS = 8  # with so many after that time, a group waits three times as long: a transaction costs as much as 60 rows
 STREAMED_ROWS = 2048  # of a long result, held in memory at a time
 
-SCHEMA = 2  # to be raised with every change of a row type of `TABLES`, or of a table below
+SCHEMA = 3  # to be raised with every change of a row type of `TABLES`, or of a table below
 
 _OTHER_TABLES = f"""
 CREATE TABLE schema_number (number BIGINT NOT NULL);

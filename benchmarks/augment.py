@@ -199,13 +199,13 @@ def latency(work: Path, collections: Sequence[Path], arguments: argparse.Namespa
         test = Collection(path)
         for times in arguments.tile:
             systems: dict[str, Any] = {
-                "BM25, words": test.index(BM25(threads=1)),
-                "BM25, WordPiece": test.index(BM25(analyser={"wordpiece": arguments.base}, threads=1)),
+                "BM25, words": test.index(BM25()),
+                "BM25, WordPiece": test.index(BM25(analyser={"wordpiece": arguments.base})),
             }
             for label, tag in (item.split("=") for item in arguments.models):
                 place = work / f"{tag}{test.name}-fold1"
                 if (place / "card.json").exists():
-                    systems[label] = test.index(Augmented(place, threads=1))
+                    systems[label] = test.index(Augmented(place))
             if times > 1:
                 for system in systems.values():
                     tile(system, times)

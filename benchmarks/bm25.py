@@ -111,7 +111,8 @@ def bm25s_index(texts: list[str]) -> tuple[Any, Any, Any]:
 
 
 def airgen_index(texts: list[str], threads: int | None = None) -> BM25:
-    index = BM25(threads=threads)
+    index = BM25()
+    index.threads = threads
     index.index(Corpus([""] * len(texts), texts))
     return index
 
@@ -184,7 +185,7 @@ def main() -> None:
     asked_terms = [Counter(ours.analyser(query)) for query in asked]
     asked_ids = tokenizer.tokenize(asked, update_vocab=False, return_as="ids", show_progress=False)
     for threads in dict.fromkeys((1, os.cpu_count() or 1)):
-        ours.settings = ours.settings.model_copy(update={"threads": threads})
+        ours.threads = threads
         clock = time.process_time if threads == 1 else time.perf_counter
         for k in dict.fromkeys((settings.k, 10)):
             times = {"bm25s": [], "airgen": []}

@@ -136,7 +136,7 @@ def main() -> None:
         draw = rng("benchmarks/compute.py")
         texts = [" ".join(draw.choices(_WORDS, k=60)) for _ in range(given.passages)]
         # One thread here, as a worker has: the difference is then the way, not the threads.
-        embedder = Free() if given.free else load_embedder({"kind": "onnx", "threads": 1})
+        embedder = Free() if given.free else load_embedder({"kind": "onnx"})
 
         def measure(where: str) -> dict[str, Any]:
             return encoding(where, texts, embedder)

@@ -37,10 +37,10 @@ INSTRUCTIONS = ("english", "own")
 
 
 def pipeline_of(language: str, instructions: str, model: str, threads: int) -> Pipeline:
-    """What pipelines/quickstart.yaml asks for, with one attempt."""
+    """What pipelines/quickstart.yaml asks for."""
     generation = {
         "prompts": "small", "prompt_language": instructions, "lengths": {"lt10": 4, "10to20": 2}, "scenarios": 1,
-        "rewrites": 1, "attempts": 1, "hard_negatives": [3, 3],
+        "rewrites": 1, "hard_negatives": [3, 3],
         "variants": {"hard_negative": "small/brief_hard_negative"},
     }  # fmt: skip
     llm = {"backend": "embedded", "model": model, "temperature": 0.7, "max_tokens": 512, "threads": threads}

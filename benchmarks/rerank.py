@@ -116,7 +116,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         model = asked.model or random_model(Path(folder))
         library = sentence_transformers.CrossEncoder(model, max_length=512, device="cpu")
-        airgen = CrossEncoder(model, max_length=512, device="cpu", token_budget=asked.budget)
+        airgen = CrossEncoder(model, max_length=512, device="cpu")
+        airgen.token_budget = asked.budget
 
         def theirs() -> Any:
             return library.predict(pairs, show_progress_bar=False)

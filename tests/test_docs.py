@@ -139,8 +139,8 @@ def test_every_command_can_be_called(name: str) -> None:
 @needs_words
 def test_a_wrong_command_is_found() -> None:
     page = "```\n$ airgen show nothing --so   a column\nairgen train augment --on a # b\n```\n"
-    whole, part = commands(f"{page}`airgen\nevaluate compare --so` `airgen evaluate --unsure` `airgen audit`")
+    whole, part = commands(f"{page}`airgen\nevaluate compare --so` `airgen evaluate --fresh` `airgen audit`")
     assert whole == ["airgen show nothing --so", "airgen train augment --on a"]
-    assert part == ["airgen audit", "airgen evaluate --unsure", "airgen evaluate compare --so"]
+    assert part == ["airgen audit", "airgen evaluate --fresh", "airgen evaluate compare --so"]
     assert all(map(cannot_be_called, whole))
     assert [bool(cannot_be_called(text, whole=False)) for text in part] == [False, False, True]

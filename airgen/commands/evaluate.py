@@ -51,10 +51,6 @@ def evaluate(
         opt("With --chunkers: gold spans from `answers` (quotes), `passages`, or `auto`."),
     ] = "auto",
     share: Annotated[float, number("With --chunkers: share of a span that a chunk covers.", min=0, max=1)] = 0.5,
-    unsure: Annotated[
-        Literal["not relevant", "left out", "judged only", "drawn"],
-        opt("What pairs count that the dataset's judge was not sure of (control.judge.unsure)."),
-    ] = "not relevant",
     compute: Compute = None,
     quiet: Quiet = False,
 ) -> Outcome[Rows[Result]]:
@@ -88,7 +84,7 @@ def evaluate(
     chosen = chosen_systems(load_systems(path), only)
     options = EvaluationOptions(
         split, wanted, top, ignore_identical_ids, language, path.resolve().parent,
-        fresh=fresh, unsure=unsure, without_negatives=without_negatives,
+        fresh=fresh, without_negatives=without_negatives,
     )  # fmt: skip
     if chunkers is not None:
         return _compare_chunkers(given, find_yaml("pipelines", chunkers), chosen, out, options, gold, share)

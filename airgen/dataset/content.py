@@ -96,8 +96,6 @@ TASKS = ("qa", "long-doc")
 """The paper's two tasks (section 3.1): nDCG@10 is the head measure of qa, Recall@10 of long-doc."""
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9])?")
-# In the manifest's notes: the probabilities from and below which pairs have no label but their soft gain.
-UNSURE = "unsure"
 
 SHORT_NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
 """The names of splits and variants, which are parts of file names."""
@@ -160,17 +158,13 @@ class QueryRow:
 
 @dataclass(frozen=True, slots=True)
 class QrelRow:
-    """One label: `score` is 1 or 0; `level` is the judge's 0 to 3, `gain` a soft label in [0, 1], where known.
-
-    A pair that is `unsure` has no label but its gain.
-    """
+    """One label: `score` is 1 or 0; `level` is the judge's 0 to 3, `gain` a soft label in [0, 1], where known."""
 
     query: str
     document: str
     score: int
     level: int | None = None
     gain: float | None = None
-    unsure: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,7 +194,7 @@ def with_more_labels(
         for kind in ("", *manifest.variants):
             folder = f"qrels-{kind}" if kind else "qrels"
             old_rows = map(_triple, read_rows(source / folder / f"{split}.jsonl"))
-            rows = [row for row in old_rows if row[:2] not in newly]  # an unsure pair has a soft gain already
+            rows = [row for row in old_rows if row[:2] not in newly]
             for row in added:
                 score = label_value(kind, row, manifest.info.relevant_from)
                 if score is not None:

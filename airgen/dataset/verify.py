@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from airgen.dataset.content import ANSWERED, UNSURE, check_id
+from airgen.dataset.content import ANSWERED, check_id
 from airgen.dataset.layouts import answer_problems
 from airgen.dataset.manifest import MANIFEST, FileEntry, Manifest, data_digest, load_manifest
 from airgen.errors import DatasetError
@@ -268,8 +268,6 @@ def _check_variants(
         else:
             mine = {(q, d) for q, row in labels.items() for d in row}
         labelled = {(q, d) for q, row in theirs.items() for d in row}
-        if variant == "soft" and UNSURE in manifest.notes:
-            labelled &= mine  # the other pairs are unsure
         if mine != labelled:
             found.add("variant", name, "does not label the same pairs as qrels")
 

@@ -166,8 +166,6 @@ def _write_answers(
 
 def label_value(kind: str, row: QrelRow, relevant_from: int) -> int | float | None:
     """What a variant (empty: `qrels` itself) says of a pair; None where it leaves the pair out."""
-    if row.unsure and kind != "soft":
-        return None
     if kind == "positives":
         return row.score or None
     if kind == "graded":
@@ -260,7 +258,7 @@ def _split_statistics(
     result = {}
     for split in sorted(set(split_of_query.values())):
         texts = [row.text for row in queries if row.split == split]
-        scores = [row.score for row in qrels if split_of_query[row.query] == split and not row.unsure]
+        scores = [row.score for row in qrels if split_of_query[row.query] == split]
         result[split] = SplitStatistics(
             queries=len(texts),
             mean_tokens=sum(map(count, texts)) / len(texts),

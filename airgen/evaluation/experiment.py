@@ -74,8 +74,7 @@ class EvaluationOptions:
     top: how many hits of each query a system is asked for. ignore_identical_ids: leave out hits whose id is the query's
     own (ArguAna, Quora). language: of the corpus; else the manifest's, else English. folder: where relative paths of
     the systems start; else the working directory. fresh: run again what is kept. report: write the tables and charts
-    of the split beside the results. unsure: what pairs count that have a soft gain and no label, where a dataset has
-    such (`airgen.evaluation.breakdown`). without_negatives: leave the generated hard negatives out of every run, for
+    of the split beside the results. without_negatives: leave the generated hard negatives out of every run, for
     search services whose index does not have them.
     """
 
@@ -87,7 +86,6 @@ class EvaluationOptions:
     folder: str | Path | None = None
     fresh: bool = False
     report: bool = True
-    unsure: breakdown.Unsure = "not relevant"
     without_negatives: bool = False
 
     @property
@@ -181,14 +179,12 @@ class _Experiment:
             raise SettingsError(missing)
         self.target.mkdir(parents=True, exist_ok=True)
         self.measures = tuple(dict.fromkeys((*parse_measures(task.headline), *parse_measures(options.measures))))
-        self.unsure = breakdown.unsure_pairs(task) if options.unsure != "not relevant" else {}
         if options.without_negatives and not task.generated:
             raise UsageError(
                 f"{opened.path}: nothing here says which passages were generated: without hard negatives there are "
                 "none to leave out; a published dataset needs its private/lineage.jsonl"
             )
         self.rules = RULES | {"identical_ids": "left out" if options.ignore_identical_ids else "kept"}
-        self.rules |= {"unsure_pairs": options.unsure} if self.unsure else {}
         if task.generated:
             self.rules["generated_negatives"] = "left out" if options.without_negatives else "kept"
         provenance = task.dataset.manifest.get("provenance") or ()
@@ -279,7 +275,6 @@ class _Experiment:
         """What of the dataset decides scores besides its labels."""
         tree = self.task.dataset.path / PARENTS
         found: list[object] = [file_sha256(tree)] if tree.is_file() else []
-        found += [self.unsure] if self.unsure else []
         return found + ([content_key(self.task.answers)] if self.task.answers else [])
 
     def _run(self, system: SystemSettings) -> FinishedRun:
@@ -302,7 +297,8 @@ class _Experiment:
             notes[NO_NEGATIVES] = len(task.generated)
         if options.without_negatives:
             run = run.without_passages(task.generated)
-        scores, intervals = breakdown.score_unsure(run, labels, self.unsure, self.measures, options.unsure)
+        scores = score(run, labels, self.measures)
+        intervals = bootstrap_interval(scores.values)
         write_scores(paths.scores, {"dataset": task.dataset.name, "split": task.split, "system": system.name}, scores)
         info, kinds = task.dataset.info, breakdown.attributes(task.queries, task.language)
         about = {

@@ -98,25 +98,6 @@ class Run:
         found = np.array([key in ids for key in self.passage_ids], dtype=np.bool_)
         return self._only(~found[self.passages])
 
-    def without(self, pairs: Mapping[str, Collection[str]]) -> Run:
-        """The run without these pairs: {query id: passage ids}."""
-        return self._only(~self._among(pairs))
-
-    def only(self, pairs: Mapping[str, Collection[str]]) -> Run:
-        """The run with these pairs alone: {query id: passage ids}."""
-        return self._only(self._among(pairs))
-
-    def _among(self, pairs: Mapping[str, Collection[str]]) -> NDArray[np.bool_]:
-        places = {key: place for place, key in enumerate(self.passage_ids)}
-        width = len(self.passage_ids)
-        wanted = [
-            row * width + places[passage]
-            for row, query in enumerate(self.query_ids)
-            for passage in pairs.get(query, ())
-            if passage in places
-        ]
-        return np.isin(self.rows() * width + self.passages, np.array(wanted, dtype=np.int64))
-
     def _only(self, keep: NDArray[np.bool_]) -> Run:
         counts = np.bincount(self.rows()[keep], minlength=len(self))
         return Run(

@@ -338,6 +338,7 @@ class CallQueue:
         return Answer(
             call.key, request.stage, request.model, request.endpoint, storable(reply.text), "", reply.finish_reason,
             reply.prompt_tokens, reply.cached_tokens, reply.completion_tokens, call.paid, seconds, logprobs,
+            reply.estimated,
         )  # fmt: skip
 
 

@@ -28,7 +28,7 @@ from airgen.llms.engine import Engine
 from airgen.llms.health import Health
 from airgen.llms.money import Budget, unknown_price
 from airgen.llms.probe import read_profiles
-from airgen.pipeline.stage import Problem, Stage, Tools, stage_prompt
+from airgen.pipeline.stage import ATTEMPTS, Problem, Stage, Tools, stage_prompt
 from airgen.prompts import Prompt
 from airgen.records import Answer, Reservation
 from airgen.settings import LlmSettings, Pipeline
@@ -245,7 +245,7 @@ async def ask(
         complaint = _spaced(added, language)
         return replace(sent, sample=attempt)
 
-    return await ask_until(tools.llm, first, read, again, pipeline.generation.attempts if draft is None else 1)
+    return await ask_until(tools.llm, first, read, again, ATTEMPTS if draft is None else 1)
 
 
 def saw_answer(health: Health, name: str, found: object) -> None:

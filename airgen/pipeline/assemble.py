@@ -12,7 +12,6 @@ from typing import Any
 from airgen.corpus.cleaning.filters import normalise, normalise_line
 from airgen.dataset.content import (
     ANSWERED,
-    UNSURE,
     AnswerRow,
     CorpusRow,
     DatasetContent,
@@ -32,7 +31,7 @@ from airgen.pipeline.control.judge import NEED, judge_kind
 from airgen.pipeline.control.judgments import DECISIONS, mined_by_query
 from airgen.pipeline.control.recall import systems_path
 from airgen.pipeline.control.votes import least_share
-from airgen.pipeline.export_rules import HeldOut, HouseStyle, PublicIds, hold_out, saturated_queries
+from airgen.pipeline.export_rules import HeldOut, HouseStyle, PublicIds, hold_out
 from airgen.pipeline.funnel import funnel
 from airgen.pipeline.generate import Accepted, judged_away
 from airgen.pipeline.job import Job
@@ -77,7 +76,7 @@ def assemble(job: Job, store: Store, plan: Plan, every: Accepted, without: Colle
     for row in store.made(Decision, plan["decision"], every.keys):
         judged.setdefault(row.parent, []).append(row)
     labels = _labels(pipeline, every, judged, without)
-    lineages, steps = _queries(store, pipeline, plan, every, labels, without)
+    lineages, steps = _queries(pipeline, every, labels, without), list[FunnelStep]()
     held = _held_out(pipeline, every, judged)
     answered = [one for one in lineages if one.final.key not in held.queries]
     if held.queries:
@@ -97,7 +96,7 @@ def assemble(job: Job, store: Store, plan: Plan, every: Accepted, without: Colle
         labels = {key: [row for row in of if row.id not in generated] for key, of in labels.items()}
     there = _There(_negatives_of(every.lineages), negatives, held.passages)
     mined = {} if without else mined_by_query(store, plan, [one.final.key for one in lineages])
-    tokenizer, unsure = load_tokenizer(job.corpus.tokenizer, pipeline.language), pipeline.control.judge.unsure
+    tokenizer = load_tokenizer(job.corpus.tokenizer, pipeline.language)
     own = pipeline.control.systems
     systems = [] if own is None else [one.name for one in load_systems(systems_path(own, job.path.parent))]
     decisions = [row for of in labels.values() for row in of]
@@ -114,7 +113,6 @@ def assemble(job: Job, store: Store, plan: Plan, every: Accepted, without: Colle
         answers=list(_answers(answered, ids)),
         parents=_parents(store, plan, there, ids) if job.corpus.chunk is not None and pipeline.task == "qa" else (),
         count_tokens=lambda text: tokenizer.count([text])[0],
-        notes={UNSURE: list(unsure)} if unsure else {},
     )
 
 
@@ -134,22 +132,11 @@ def _labels(pipeline: Pipeline, every: Accepted, judged: Labels, without: Collec
     return found
 
 
-def _queries(
-    store: Store, pipeline: Pipeline, plan: Plan, every: Accepted, labels: Labels, without: Collection[str]
-) -> tuple[list[Lineage], list[FunnelStep]]:
-    """The queries: neither dropped by votes, which did not find their document, nor saturated; and the last steps."""
+def _queries(pipeline: Pipeline, every: Accepted, labels: Labels, without: Collection[str]) -> list[Lineage]:
+    """The queries that are not dropped; without quality control, those that it dropped, too."""
     fallen = _of_action(labels, "drop_query", "parent")
-    left, steps = [one for one in every.lineages if one.final.key not in fallen], []
-    if pipeline.export.drop_saturated is not None:
-        dropped = saturated_queries(store, plan, labels, pipeline.export.drop_saturated)
-        room = [one for one in left if one.final.key not in dropped]
-        if dropped and not room:
-            raise DatasetError(
-                f"all {len(dropped)} queries are saturated: raise export.drop_saturated, or leave it out"
-            )
-        reasons = {"saturated": len(left) - len(room)} if dropped else {}
-        steps, left = [FunnelStep("queries with room", len(left), len(room), reasons)], room
-    return [*left, *(judged_away(every, pipeline.target) if "control" in without else ())], steps
+    left = [one for one in every.lineages if one.final.key not in fallen]
+    return [*left, *(judged_away(every, pipeline.target) if "control" in without else ())]
 
 
 def _held_out(pipeline: Pipeline, every: Accepted, judged: Labels) -> HeldOut:
@@ -166,8 +153,7 @@ def _negatives(every: Accepted, lineages: Sequence[Lineage], labels: Labels) -> 
     """The generated passages that stay: as negatives, without a label, or because their query alone was dropped."""
     fallen = _of_action(labels, "drop_query", "parent")
     unlabelled = _negatives_of([one for one in every.lineages if one.final.key in fallen])
-    unsure = _of_action(labels, "unsure", "id") & _negatives_of(lineages)
-    return _of_action(labels, "keep_negative", "id") | (unlabelled - _of_action(labels, "drop_negative", "id")) | unsure
+    return _of_action(labels, "keep_negative", "id") | (unlabelled - _of_action(labels, "drop_negative", "id"))
 
 
 def _of_action(labels: Labels, action: str, of: str) -> set[str]:
@@ -290,8 +276,6 @@ def _qrels(
     there: _There,
     ids: PublicIds,
 ) -> Iterator[QrelRow]:
-    # Where there is a third label, what was judged not relevant is told from what was not judged.
-    zeros = pipeline.control.judge.unsure is not None
     for lineage in lineages:
         judged = {row.id: row for row in labels.get(lineage.final.key, ()) if row.id not in there.held}
         if lineage.own is not None and not any(row.action == "add_positive" for row in judged.values()):
@@ -304,12 +288,8 @@ def _qrels(
         for row in judged.values():
             label = (query, ids.document(row.id))
             negative = row.action == "add_negative" or (row.action == "keep_negative" and row.id in there.kept)
-            if zeros and row.action == "ignore" and row.level is not None:
-                negative = row.id in there and row.id not in chosen
             if row.action in ("keep_query", "add_positive"):
                 yield QrelRow(*label, 1, row.level, row.probability)
-            elif row.action == "unsure" and row.id in there:
-                yield QrelRow(*label, 0, row.level, row.probability, unsure=True)
             elif negative:
                 yield QrelRow(*label, 0, row.level, row.probability)
 

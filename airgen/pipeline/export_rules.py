@@ -24,15 +24,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from airgen.dataset.content import fitting_id
 from airgen.dataset.secret import Secret, opaque_document_id, split_of
 from airgen.keys import row_key
-from airgen.pipeline.stage import Lineage, Plan
-from airgen.records import Decision, Prelabel, Recall
+from airgen.pipeline.stage import Lineage
+from airgen.records import Decision
 from airgen.settings import Pipeline
-from airgen.store import Store
 
 _LENGTH = 15  # hex digits: 60 bits
 
@@ -204,28 +201,6 @@ _MARKUP: dict[str, Callable[[str], str]] = {
 def _is_title_case(title: str) -> bool:
     words = [word for word in _WORD.findall(title) if len(word) > 3]
     return " " in title and bool(words) and all(word[0].isupper() for word in words)
-
-
-def share_on_top(recall: Recall | None, prelabels: Sequence[Prelabel], positives: set[str]) -> float:
-    """The share of quality control's rankings of one query, recall and re-rankers, that begin with a positive."""
-    first = [recall.ids[0]] if recall is not None and recall.ids else []
-    first += [one.ids[int(np.argmax(one.scores))] for one in prelabels if one.ids]
-    return sum(id_ in positives for id_ in first) / len(first) if first else 0.0
-
-
-def saturated_queries(store: Store, plan: Plan, decisions: Mapping[str, Sequence[Decision]], bound: float) -> set[str]:
-    """Keys of the final queries of which at least `bound` of the rankings begin with a positive."""
-    recalls = {row.parent: row for row in store.made(Recall, plan.get("recall", ""), decisions)}
-    prelabels: dict[str, list[Prelabel]] = {}
-    for stage, fingerprint in plan.items():
-        for row in store.made(Prelabel, fingerprint, decisions) if stage.startswith("prelabel:") else ():
-            prelabels.setdefault(row.parent, []).append(row)
-    found = set()
-    for key, rows in decisions.items():
-        positives = {row.id for row in rows if row.action in ("keep_query", "add_positive")}
-        if share_on_top(recalls.get(key), prelabels.get(key, ()), positives) >= bound:
-            found.add(key)
-    return found
 
 
 _RELEVANT = ("keep_query", "add_positive")

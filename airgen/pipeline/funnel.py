@@ -89,9 +89,8 @@ def _answered(accepted: Accepted, decisions: Iterable[Decision]) -> list[FunnelS
     positives = [row for row in rows if row.action == "add_positive"]
     queries, answered = len(accepted.lineages), len({row.parent for row in positives})
     judged = len({row.parent for row in rows})
-    unsure = sum(row.action == "unsure" for row in rows)
     reasons = {"nothing answers them": judged - answered, "no passage was judged": queries - judged}
-    others = {"not relevant": len(rows) - len(positives) - unsure, **({"unsure": unsure} if unsure else {})}
+    others = {"not relevant": len(rows) - len(positives)}
     return [
         FunnelStep("queries with an answer", queries, answered, {why: n for why, n in reasons.items() if n}),
         FunnelStep("passages judged", len(rows), len(positives), _sorted(others)),
@@ -112,18 +111,11 @@ def _control(accepted: Accepted, decisions: list[Decision]) -> list[FunnelStep]:
     fallen = {reason: count for reason, count in dropped_for.items() if reason in NOT_FOUND.values()}
     fallen |= {"their document was judged not relevant": judged} if judged else {}
     lost = {"judged relevant": dropped} if dropped else {}
-    steps = [
+    return [
         FunnelStep("hard negatives", negatives, kept, lost),
         FunnelStep("queries", queries, actions["keep_query"], fallen),
         FunnelStep("positives", queries, actions["keep_query"] + actions["add_positive"], {}),
     ]
-    if unsure := [row for row in decisions if row.action == "unsure"]:
-        generated = {one.id for lineage in accepted.lineages for one in lineage.every(HardNegative)}
-        if mine := sum(row.id in generated for row in unsure):
-            steps[0] = FunnelStep("hard negatives", negatives, kept, {**lost, "unsure": mine})
-        total = len(decisions)
-        steps.append(FunnelStep("judged pairs with a label", total, total - len(unsure), {"unsure": len(unsure)}))
-    return steps
 
 
 def _mined(store: Store, plan: Plan, accepted: Accepted) -> list[FunnelStep]:

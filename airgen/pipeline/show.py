@@ -292,10 +292,14 @@ def job_with(name: str, runs: Path) -> Job:
 
 _CALLS = """
 SELECT stage, count(*) AS calls, sum(prompt_tokens), sum(cached_tokens), sum(completion_tokens), sum(cost_usd),
-       count(*) FILTER (error <> ''), sum(seconds) FROM answer GROUP BY stage ORDER BY stage
+       count(*) FILTER (error <> ''), sum(seconds), count(*) FILTER (counted_here),
+       coalesce(sum(cost_usd) FILTER (counted_here), 0) FROM answer GROUP BY stage ORDER BY stage
 """
 _WORDS = 160  # characters of a reason
-_COLUMNS = ("stage", "calls", "prompt_tokens", "cached_tokens", "completion_tokens", "usd", "failed", "seconds")
+_COLUMNS = (
+    "stage", "calls", "prompt_tokens", "cached_tokens", "completion_tokens", "usd", "failed", "seconds", "counted_here",
+    "counted_here_usd",
+)  # fmt: skip
 _COMPUTE = ("workers", "nodes", "batches", "sent_again", "workers_lost")
 _ASKS = {"queries", "hard negatives", "judgments"}  # steps that wait for calls, which are counted by what they ask
 # With the most frequent words: those of the server, or what was wrong with an answer.
@@ -351,12 +355,8 @@ def render_report(report: dict[str, Any]) -> str:
         odd = [f"{compute[name]:,} {name.replace('_', ' ')}" for name in _COMPUTE[3:] if compute[name]]
         words = ", ".join([f"{compute['batches']:,} batches", *odd])
         lines.append(f"  compute {compute.get('kind', '')}: {where}{compute['workers']:,} workers, {words}")
-    lines += [
-        f"  calls {row['stage']:<14} {row['calls']:,}  tokens {row['prompt_tokens']:,} in "
-        f"({row['cached_tokens']:,} cached), {row['completion_tokens']:,} out  {row['seconds']:,.0f} s  "
-        f"{dollars(row['usd'])}" + (f"  {row['failed']} failed" if row["failed"] else "")
-        for row in report.get("calls", ())
-    ]
+    if report.get("calls"):
+        lines += terminal_table(_calls(report, "  calls for")).splitlines()
     lines += _money_lines(report["money"]) if report.get("money") else []
     lines += [_reason_line("failed", *row) for row in report.get("failures", ())]
     lines += [_reason_line("skipped", *row) for row in report.get("skips", ())]
@@ -372,17 +372,24 @@ def _compute(found: Any) -> dict[str, Any]:
 
 
 def render_work(report: dict[str, Any]) -> str:
-    """Where the time of a job went, as a table: its calls by stage, with tokens that were read, taken from a cache and
-    written; then the other steps of the last run. Seconds of calls that ran beside each other are added up."""
-    rows = [["where the time went", "seconds", "calls", "read", "from cache", "written"]]
-    for row in report.get("calls", ()):
-        read = row["prompt_tokens"] - row["cached_tokens"]
-        figures = (row["calls"], read, row["cached_tokens"], row["completion_tokens"])
-        rows.append([row["stage"].replace("_", " "), f"{row['seconds']:,.0f}", *(f"{figure:,}" for figure in figures)])
+    """Where the time of a job went, as a table: its calls by stage, then the other steps of the last run. Seconds of
+    calls that ran beside each other are added up."""
+    rows = _calls(report, "where the time went")
     for name, stage in report["stages"].items():
         if name not in _ASKS and stage.get("seconds") is not None:
-            rows.append([name, f"{stage['seconds']:,.0f}", "", "", "", ""])
+            rows.append([name, f"{stage['seconds']:,.0f}", *[""] * (len(rows[0]) - 2)])
     return "\n".join(line.rstrip() for line in terminal_table(rows).splitlines())
+
+
+def _calls(report: dict[str, Any], title: str) -> list[list[str]]:
+    """The calls of each stage, with tokens that were read, taken from a cache and written."""
+    rows = [[title, "seconds", "calls", "failed", "read", "from cache", "written", "cost"]]
+    for row in report.get("calls", ()):
+        read = row["prompt_tokens"] - row["cached_tokens"]
+        figures = (row["calls"], row["failed"], read, row["cached_tokens"], row["completion_tokens"])
+        name = title[: len(title) - len(title.lstrip())] + row["stage"].replace("_", " ")
+        rows.append([name, f"{row['seconds']:,.0f}", *(f"{figure:,}" for figure in figures), dollars(row["usd"])])
+    return rows
 
 
 def _reason_line(what: str, stage: str, reason: str, count: int, words: str | None) -> str:
@@ -398,6 +405,8 @@ def _money(store: Store, calls: list[dict[str, Any]]) -> dict[str, Any]:
         "without_answer_usd": round(max(0.0, found.paid - math.fsum(row["usd"] for row in calls)), 6),
         "lost_usd": round(found.lost, 6),
         "lost_calls": len(found.open),
+        "counted_here": sum(row["counted_here"] for row in calls),
+        "counted_here_usd": round(math.fsum(row["counted_here_usd"] for row in calls), 6),
     }
 
 
@@ -409,5 +418,10 @@ def _money_lines(money: dict[str, Any]) -> list[str]:
         lines.append(
             f"    of it {dollars(money['lost_usd'])}, the most that {money['lost_calls']} calls in flight at a kill or "
             "a crash can have cost"
+        )
+    if money["counted_here"]:
+        lines.append(
+            f"    {money['counted_here']:,} answers came without usable token counts: the tokens are counted here, and "
+            f"{dollars(money['counted_here_usd'])} is the most that these answers can have cost"
         )
     return lines

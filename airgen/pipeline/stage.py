@@ -29,6 +29,9 @@ Plan = Mapping[str, str]
 NO_PASSAGE = Passage("", "", -1, "")
 """The passage of a lineage that no passage stands behind: a query of the user's own."""
 
+ATTEMPTS = 3
+"""How often the LLM may try until an answer passes the checks."""
+
 Cause = Literal["llm", "malformed", "check", "settings", "control"]
 """Why work ended without a row: a failed call, an answer that could not be read, an answer that failed a check, a
 setting that asks for none, or quality control."""
@@ -239,7 +242,7 @@ class Stage:
                 "prompt": stage_prompt(pipeline, prompts, name).fingerprint,
                 "llm": answer_parts(pipeline.llm),
                 "languages": [pipeline.language, pipeline.query_language if name in QUERY_PROMPTS else None],
-                "attempts": pipeline.generation.attempts,
+                "attempts": ATTEMPTS,
             }
         return fingerprint(stage=self.name, version=self.version, **found)
 

@@ -167,8 +167,6 @@ def _of_job(source: ReportSource, job: Job, store: Store, texts: TextFile) -> It
             outcome, why = "dropped", rejected
         elif fallen is not None:
             outcome, why = "dropped", f"quality control: {fallen['reason']}"
-        elif finished and value["id"] not in source.queries:
-            outcome, why = "dropped", "export: left out as saturated"
         elif decided <= {None} and not finished:
             outcome, why = "pending", "quality control has not seen it yet"
         texts.add(

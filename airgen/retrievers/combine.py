@@ -17,7 +17,6 @@ from pydantic import Field, model_validator
 from airgen.errors import UsageError
 from airgen.retrievers.base import Component, Corpus, Hits, Reranker, Retriever, checked_scores, show_corpus, top_k
 from airgen.retrievers.encodings import scored
-from airgen.settings.base import LABEL
 from airgen.settings.parts import Part
 
 Normalisation = Literal["min-max", "z-score", "none"]
@@ -96,14 +95,15 @@ def _merge(parts: Sequence[tuple[NDArray[np.int32], NDArray[np.float64]]], k: in
     return hits
 
 
+_DEPTH = 1000  # hits that each system gives to a hybrid, or k if that is more
+
+
 class FusionSettings(Component.Settings):
-    """How rankings are joined. `depth`: how many hits each system gives (k if that is more)."""
+    """How rankings are joined."""
 
     method: Literal["rrf", "sum"] = "rrf"
     weights: list[float] = Field(default=[])
-    constant: float = Field(default=60.0, ge=0)
     normalisation: Normalisation = "min-max"
-    depth: int = Field(default=1000, ge=1)
 
     @model_validator(mode="after")
     def _one_weight_each(self) -> Self:
@@ -120,14 +120,13 @@ class Fused(Component):
         """`systems`: the retrievers to join."""
 
         systems: list[Annotated[Any, Part("retriever")]] = Field(min_length=1)
-        name: Annotated[str, LABEL] = ""
 
     settings: Settings
     systems: list[Retriever]
 
     def set_up(self) -> None:
         names = ", ".join(system.name for system in self.systems)
-        self.name = self.settings.name or f"{self.settings.method}({names})"
+        self.name = f"{self.settings.method}({names})"
 
     def index(self, corpus: Corpus) -> None:
         """Index every system."""
@@ -136,16 +135,17 @@ class Fused(Component):
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
         """The k best of all systems' hits."""
-        found = [system.search(queries, max(k, self.settings.depth)) for system in self.systems]
+        found = [system.search(queries, max(k, _DEPTH)) for system in self.systems]
         if self.settings.method == "rrf":
-            return reciprocal_rank_fusion(found, k, self.settings.constant, self.settings.weights)
+            return reciprocal_rank_fusion(found, k, weights=self.settings.weights)
         return weighted_sum(found, k, self.settings.weights, self.settings.normalisation)
 
     def describe(self) -> Mapping[str, object]:
         """The systems' settings and how they are joined."""
         chosen = self.settings
-        how: dict[str, object] = {"method": chosen.method, "weights": chosen.weights, "depth": chosen.depth}
-        how |= {"constant": chosen.constant} if chosen.method == "rrf" else {"normalisation": chosen.normalisation}
+        how: dict[str, object] = {"method": chosen.method, "weights": chosen.weights}
+        if chosen.method == "sum":
+            how["normalisation"] = chosen.normalisation
         return {**how, "systems": [dict(system.describe()) for system in self.systems], "ties": "by position"}
 
 

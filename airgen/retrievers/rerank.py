@@ -19,7 +19,6 @@ from airgen.registry import load_extra
 from airgen.retrievers.base import Component, Embedder, checked_scores, half
 from airgen.retrievers.dense.embedders import LibraryModel
 from airgen.retrievers.encodings import Memo
-from airgen.settings.base import SPEED
 from airgen.settings.parts import Part
 
 
@@ -55,12 +54,12 @@ class CrossEncoder(LibraryModel):
     """
 
     class Settings(LibraryModel.Settings):
-        """`token_budget`: padded tokens in a batch (None: by device)."""
+        """`max_length` counts the tokens of a pair."""
 
         max_length: int = Field(default=512, ge=1)
-        token_budget: Annotated[int | None, SPEED] = Field(default=None, ge=1)
 
     settings: Settings
+    token_budget: int | None = None  # padded tokens in a batch; None: by device
 
     @cached_property
     def model(self) -> Any:
@@ -89,7 +88,7 @@ class CrossEncoder(LibraryModel):
         )
         lengths = [len(ids) for ids in encoded["input_ids"]]
         device = model.device
-        budget = self.settings.token_budget or (_CPU_BUDGET if str(device) == "cpu" else _GPU_BUDGET)
+        budget = self.token_budget or (_CPU_BUDGET if str(device) == "cpu" else _GPU_BUDGET)
         padding = {"input_ids": model.tokenizer.pad_token_id or 0}
         # Right by default; a model that pads on the left (or reads positions from the right) keeps its side.
         left = model.tokenizer.padding_side == "left"

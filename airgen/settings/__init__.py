@@ -88,7 +88,6 @@ class ExportSettings(Settings):
     ids: Literal["opaque", "original"] = "opaque"  # opaque ids do not tell generated negatives from passages
     version: str = "0.1"
     secret: bool = True  # ids, splits and order depend on a secret; false: anyone can compute them from the pipeline
-    drop_saturated: float | None = Field(default=None, gt=0, le=1)  # share of control's systems with a positive on top
 
     @field_validator("splits")
     @classmethod
@@ -215,8 +214,8 @@ class Pipeline(Settings):
              "generation.types.problem: the Long-Doc task has questions and claims only (A.2.1)"),
             (long and generation.generated_negatives[1] > 0,
              "generation.hard_negatives: the Long-Doc task has none (A.2.2), or mined ones"),
-            (mines and generation.mined_ranks[0] > control.recall.top_k,
-             "generation.mined_ranks begin below control.recall.top_k: nothing could be mined"),
+            (mines and control.recall.top_k < 10,
+             "generation.negatives are mined from rank 10 of the recall on: control.recall.top_k is smaller"),
         )  # fmt: skip
         return self
 

@@ -40,7 +40,6 @@ FILE = Mark("file")  # names a file or folder that must exist; a relative path s
 MODEL = Mark("model")  # names a model: of the catalogue, of the Hub, or a folder (relative as for FILE)
 SERVED = Mark("served")  # names a model that an endpoint runs: nothing is needed on this machine
 KEY = Mark("key")  # names environment variables that hold keys: a name, or headers with ${NAME}
-LABEL = Mark("label")  # a name for display
 
 
 class Settings(BaseModel):

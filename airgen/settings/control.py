@@ -6,7 +6,7 @@ from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from airgen.errors import AirgenError
 from airgen.registry import resolve
-from airgen.settings.base import Settings, Spec, refuse
+from airgen.settings.base import Settings, Spec
 from airgen.settings.llm import LlmSettings
 from airgen.settings.parts import Part
 
@@ -81,12 +81,10 @@ class JudgeSettings(OneJudge):
     `relevant_from` is the lowest level that counts as relevant, and 1 where `relevance` is subject and levels are
     given. With `kind: votes` no LLM is asked: what every re-ranker puts near the query's source is relevant
     (`airgen.pipeline.control.votes`).
-    `unsure: [0.2, 0.5]`: passages whose probability is 0.2 or more and below 0.5 get no label.
     """
 
     relevant_from: int = Field(default=2, ge=1, le=3)
     panel: list[OneJudge] = []
-    unsure: tuple[float, float] | None = None
     need: bool = False  # judges see what is sought, which the generator's LLM writes for each query
 
     @property
@@ -109,20 +107,6 @@ class JudgeSettings(OneJudge):
             if own:
                 raise ValueError(f"{own[0]}: cannot be given beside a panel: give it in each judge of the panel")
         return value
-
-    @model_validator(mode="after")
-    def _someone_decides(self) -> Self:
-        if self.unsure is None:
-            return self
-        low, high = self.unsure
-        graded = all(bool(resolve("judge", member.kind).GRADED) for member in self.members)
-        outside = not self.panel and not low <= self.threshold <= high
-        refuse(
-            (not 0 <= low < high <= 1, "unsure: wants two probabilities, the lower one first, such as [0.2, 0.5]"),
-            (graded, "unsure: this judge gives no probability: take kind yes-no"),
-            (outside, f"unsure: the band {list(self.unsure)} does not hold the threshold, {self.threshold:g}"),
-        )
-        return self
 
 
 class ControlSettings(Settings):

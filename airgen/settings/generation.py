@@ -41,13 +41,8 @@ class GenerationSettings(Settings):
     characters: int = Field(default=3, ge=1, le=10)
     scenarios: int = Field(default=3, ge=1, le=10)
     rewrites: int = Field(default=2, ge=0, le=5)
-    # Only the original query has a length class (A.2.1), so rewrites are free. keep: a rewrite stays in the class of
-    # its original. auto: free, but keep with the small prompts, which bind the answer to a form of known length.
-    rewrite_length: Literal["auto", "free", "keep"] = "auto"
     hard_negatives: tuple[int, int] = (3, 7)
     negatives: Literal["generated", "mined", "both"] = "generated"  # both: generated ones, and as many mined ones
-    mined_ranks: tuple[int, int] = (10, 100)  # ranks of the recall from which unjudged passages are mined
-    attempts: int = Field(default=3, ge=1, le=10)  # how often the LLM may try until an answer passes the checks
     max_copied_words: int = Field(default=6, ge=2)  # longest run of words a query may share with its document
     max_overlap: float | None = Field(default=None, gt=0, le=1)  # share of the query's stems that its document holds
     max_title_overlap: float | None = Field(default=None, gt=0, le=1)  # share of the title's stems in the query
@@ -120,17 +115,13 @@ class GenerationSettings(Settings):
             raise ValueError("must be [least, most] with 0 <= least <= most <= 20")
         return value
 
-    @field_validator("mined_ranks")
-    @classmethod
-    def _window(cls, value: tuple[int, int]) -> tuple[int, int]:
-        if not 1 <= value[0] <= value[1]:
-            raise ValueError("must be [first, last] with 1 <= first <= last")
-        return value
-
     @property
     def free_rewrites(self) -> bool:
-        """Whether a rewrite may have any length."""
-        return self.rewrite_length == "free" or (self.rewrite_length == "auto" and self.prompts == "default")
+        """Whether a rewrite may have any length: only the original query has a class of lengths (A.2.1).
+
+        With the small prompts it stays in the class of its original: they bind the answer to a form of known length.
+        """
+        return self.prompts == "default"
 
     @property
     def generated_negatives(self) -> tuple[int, int]:
@@ -143,8 +134,6 @@ class GenerationSettings(Settings):
         refuse(
             (self.multi_hop and self.query_from == "need",
              "multi_hop needs query_from: document, because its prompt shows both passages"),
-            (self.prompts == "small" and self.rewrite_length == "free",
-             "rewrite_length: free needs prompts: default, because the small prompts name a length"),
             (self.types.get("claim") and not long,
              "types.claim needs lengths.10to20 or lengths.ge20 above 0: a short claim is ambiguous (A.2.1)"),
         )  # fmt: skip

@@ -18,8 +18,13 @@ import io
 import itertools
 import json
 import math
+import os
 import re
+import shutil
+import sys
+import textwrap
 from collections.abc import Collection, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 _JOINERS = "\u200c\u200d"  # Persian, Hindi and emoji need them; they are not printable, but they do no harm
@@ -29,6 +34,7 @@ _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 # C0 except tab and line ends, DEL, C1, and the characters that turn the direction of what follows them.
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _ESCAPE = re.compile("(?:\x1b\\[|\x9b)[0-?]*[ -/]*[@-~]|(?:\x1b\\]|\x9d)[^\x07\x1b\x9c]{0,4096}(?:\x07|\x1b\\\\|\x9c)")
+_NARROWEST = 15  # characters of a column whose texts are folded
 _SPACES = dict.fromkeys((0x0B, 0x0C, 0x85), " ")
 
 
@@ -103,9 +109,28 @@ def distinct_names(names: Iterable[str]) -> list[str]:
 
 
 def terminal_table(rows: Sequence[Sequence[str]], left: Collection[int] = (0,)) -> str:
-    """Rows of cells as aligned columns: the columns `left` to the left, the others to the right."""
+    """Rows of cells as aligned columns: the columns `left` to the left, the others to the right.
+
+    On a terminal that is too narrow, long titles and the texts of the columns on the left go on below.
+    """
     clean = [[terminal_text(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*clean, strict=True)]
+    room = shutil.get_terminal_size((0, 0)).columns if sys.stdout.isatty() or "COLUMNS" in os.environ else 0
+    if room and len(clean) > 1:
+        title, *cells = clean
+        whole = [[*title[place].split(), *(row[place] for row in cells)] for place in range(len(widths))]
+        least = [
+            max(_NARROWEST, *(len(word) for cell in column for word in cell.split()))  # names can be copied
+            if place in left
+            else max(map(len, column))
+            for place, column in enumerate(whole)
+        ]
+        for _ in range(sum(widths) + 2 * len(widths) - 2 - room):
+            widest = max(range(len(widths)), key=lambda place: (widths[place] > least[place], widths[place]))
+            widths[widest] -= widths[widest] > least[widest]
+        fold = partial(textwrap.wrap, break_on_hyphens=False, break_long_words=False)
+        folded = [[fold(cell, width) for cell, width in zip(row, widths, strict=True)] for row in clean]
+        clean = [list(line) for row in folded for line in itertools.zip_longest(*row, fillvalue="")]
     return "\n".join(
         "  ".join(
             cell.ljust(width) if place in left else cell.rjust(width) for place, (cell, width) in enumerate(pairs)

@@ -119,10 +119,10 @@ def test_a_changed_run_file_is_read_again(dataset, their_run, tmp_path):
 
 
 def test_only_settings_that_name_files_are_looked_up(dataset, tmp_path):
-    (tmp_path / "kept").mkdir()
-    model = {"name": "m", "kind": "rerank", "first": "bm25", "reranker": {"kind": "bm25", "name": "kept"}}
+    (tmp_path / "flat").mkdir()
+    model = {"name": "m", "kind": "bm25", "fields": "flat"}
     evaluate(dataset, systems(BM25, model), tmp_path / "out", Options(folder=tmp_path))
-    (tmp_path / "kept" / "file").write_text("new")
+    (tmp_path / "flat" / "file").write_text("new")
     again = evaluate(dataset, systems(BM25, model), tmp_path / "out", Options(folder=tmp_path))
     assert [result.cached for result in again] == [True, True]
 
@@ -350,8 +350,11 @@ def test_a_system_whose_files_changed_is_run_again(dataset, tmp_path):
 
 
 def test_speed_is_not_part_of_a_runs_identity(dataset, tmp_path):
-    evaluate(dataset, systems(BM25), tmp_path / "out")
-    assert evaluate(dataset, systems(BM25 | {"threads": 1}), tmp_path / "out")[0].cached
+    (tmp_path / "mine.py").write_text(OUTSIDE)
+    given = [{"name": "mine", "kind": "mine:Nearest", "batch_size": size} for size in (8, 9)]
+    wanted = [SystemSettings.model_validate(one, context={"folder": tmp_path}) for one in given]
+    evaluate(dataset, wanted[:1], tmp_path / "out", Options(folder=tmp_path))
+    assert evaluate(dataset, wanted[1:], tmp_path / "out", Options(folder=tmp_path))[0].cached
 
 
 OUTSIDE = '''
@@ -471,12 +474,12 @@ class Nearest""",
     )
     dense = {"name": "dense", "kind": "dense", "embedder": {"kind": "mine:Known"}}
     sys.modules.pop("mine", None)
-    wanted = [SystemSettings.model_validate(dense, context={"folder": tmp_path}), *systems(BM25 | {"threads": 2})]
+    wanted = [SystemSettings.model_validate(dense, context={"folder": tmp_path}), *systems(BM25)]
     wanted += systems({"name": "all", "kind": "fuse", "systems": ["dense", "bm25"]})
     costs = [result.costs for result in evaluate(dataset, wanted, tmp_path / "out", Options(folder=tmp_path))]
     assert [cost.parameters for cost in costs] == [26, None, 26]
     assert [cost.device for cost in costs] == ["abacus", "cpu", "abacus + cpu"]
-    assert [cost.threads for cost in costs] == [3, 2, 3]
+    assert [cost.threads for cost in costs] == [3, None, 3]
     assert costs[0].index_bytes == 5 * 26 * 2 and costs[2].index_bytes == costs[0].index_bytes + costs[1].index_bytes
 
 

@@ -92,6 +92,8 @@ def test_a_job_of_500_calls_ends_the_same_whatever_goes_wrong(loopback: Callable
     assert [(a.key, a.text, a.error) for a in rough] == [(a.key, a.text, a.error) for a in calm]
     with Store.open(tmp_path / "rough.duckdb") as store:
         assert store.query("SELECT count(*), count(DISTINCT key) FROM answer WHERE error = ''") == [(500, 500)]
+        ((counted,),) = store.query("SELECT count(*) FROM answer WHERE counted_here")
+        assert 0 < counted < 100  # those without usage
     seen = set(engine.usage()["query"].retries)
     assert {"http_500", "http_503", "rate_limit", "connection", "bad_body"} <= seen
     assert server.stats()["distinct"] == 500 and engine.usage()["query"].calls == 500

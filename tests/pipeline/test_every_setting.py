@@ -30,8 +30,8 @@ from airgen.settings.base import marked
 BASE: dict[str, Any] = {
     "name": "job", "task": "qa", "corpus": "small.yaml", "target": 4,
     "llm": {"backend": "scripted"},
-    "generation": {"max_overlap": 0.9, "negatives": "both", "mined_ranks": [3, 9], "hard_negatives": [1, 3]},
-    "control": {"recall": {"model": "all-minilm-l6-v2-int8", "top_k": 12}, "rerankers": ["bm25", "dense"]},
+    "generation": {"max_overlap": 0.9, "negatives": "both", "hard_negatives": [1, 3]},
+    "control": {"recall": {"model": "all-minilm-l6-v2-int8", "top_k": 18}, "rerankers": ["bm25", "dense"]},
 }  # fmt: skip
 # Another value for each field, by its path, below the first stage whose rows are made again. A new field has to come in
 # here. "speed": nothing changes. "dataset": the identity alone; what is exported differs.
@@ -49,7 +49,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "character": {
         "language": "de", "llm.model": "other", "llm.endpoint": "elsewhere", "llm.temperature": 0.5,
         "llm.max_tokens": 900,
-        "generation.attempts": 1, "generation.characters": 2, "generation.prompts": "small",
+        "generation.characters": 2, "generation.prompts": "small",
         "generation.variants": {"character": "small/character"},
     },
     "scenario": {"generation.scenarios": 2},
@@ -60,7 +60,7 @@ CHANGES: dict[str, dict[str, Any]] = {
         "generation.candidates": 2,
     },
     "rewrite": {
-        "generation.styles": {"formal": 1, "casual": 1}, "generation.rewrite_length": "keep",
+        "generation.styles": {"formal": 1, "casual": 1},
         "generation.max_overlap": 0.7, "generation.max_title_overlap": 0.4,
         "generation.meaning": {"model": "all-minilm-l6-v2-int8", "min_cosine": 0.9},
     },
@@ -76,19 +76,19 @@ CHANGES: dict[str, dict[str, Any]] = {
     "own_query": {"queries": {"file": "own.txt"}},
     "recall": {
         "target": 6, "control.recall.model": {"kind": "onnx", "model": "all-minilm-l6-v2-int8", "max_length": 16},
-        "control.recall.top_k": 9, "control.recall.pools_only": True, "control.pools": ["bm25"],
+        "control.recall.top_k": 14, "control.recall.pools_only": True, "control.pools": ["bm25"],
         "control.systems": "systems.yaml", "control.judge.relevant_from": 3,
     },
     "prelabel:1": {"control.rerankers": ["bm25"]},
     "decision": {
         "relevance": "subject",
-        "control.thresholds.hard_negative": 2, "control.thresholds.other": 3, "control.judge.unsure": [0.05, 0.95],
+        "control.thresholds.hard_negative": 2, "control.thresholds.other": 3,
     },
-    "mined_negative": {"generation.negatives": "generated", "generation.mined_ranks": [2, 6]},
+    "mined_negative": {"generation.negatives": "generated"},
     "dataset": {
         "domain": "law", "generation.prompt_language": "own", "generation.queries_per_passage": 2,
         "generation.unanswerable": 0.5, "export.splits": {"dev": 1, "test": 1}, "export.licence": "CC0-1.0",
-        "export.ids": "original", "export.version": "9.9", "export.drop_saturated": 1.0,
+        "export.ids": "original", "export.version": "9.9",
     },
 }  # fmt: skip
 VALUES = {path: value for fields in CHANGES.values() for path, value in fields.items()}
@@ -115,7 +115,6 @@ WITH: dict[str, dict[str, Any]] = {
     "control.judge.prompt": {"control.judge.kind": "yes-no"},
     "control.judge.threshold": {"control.judge.kind": "yes-no"},
     "relevance": {"control.judge.kind": "votes", "control.recall.top_k": 100},
-    "control.judge.unsure": {"control.judge.kind": "yes-no"},
     "task": {
         "generation.negatives": "generated", "generation.hard_negatives": [0, 0], "generation.types": {"question": 1},
     },

@@ -303,7 +303,7 @@ def test_the_share_is_bounded(run: Run, value: str) -> None:
 # -- mining -----------------------------------------------------------------------------------------------------------
 
 
-MINED = {"target: 12": "target: 12\ngeneration: {negatives: mined, mined_ranks: [5, 25], hard_negatives: [3, 5]}"}
+MINED = {"target: 12": "target: 12\ngeneration: {negatives: mined, hard_negatives: [3, 5]}"}
 
 
 def labels(dataset: Path) -> list[dict[str, Any]]:
@@ -351,7 +351,7 @@ def test_mined_negatives_are_passages_cost_nothing_and_are_shown(run: Run, folde
 
 def test_both_add_to_the_generated_ones_and_leave_them_as_they_are(run: Run) -> None:
     alone = run("alone")
-    both = run("both", {"target: 12": "target: 12\ngeneration: {negatives: both, mined_ranks: [5, 25]}"})
+    both = run("both", {"target: 12": "target: 12\ngeneration: {negatives: both}"})
     before, after = labels(alone.directory / "dataset"), labels(both.directory / "dataset")
     assert {tuple(row.items()) for row in before} < {tuple(row.items()) for row in after}
     assert len(rows(alone.directory / "dataset" / "corpus.jsonl")) == len(
@@ -371,8 +371,7 @@ def test_neither_concurrency_nor_a_detour_changes_what_is_mined(run: Run) -> Non
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"target: 12": "target: 12\ngeneration: {negatives: mined, mined_ranks: [40, 90]}"}, "top_k"),
-        ({"target: 12": "target: 12\ngeneration: {negatives: mined, mined_ranks: [9, 3]}"}, "first, last"),
+        ({"target: 12": "target: 12\ngeneration: {negatives: mined}", "top_k: 30": "top_k: 9"}, "top_k is smaller"),
         ({"target: 12": "target: 12\ngeneration: {negatives: fished}"}, "negatives"),
     ],
 )

@@ -168,10 +168,10 @@ def test_the_command_says_how_the_ranking_drifted(home: Path) -> None:
         {
             "generation": {"hard_negatives": [3, 5], "rewrites": 0},
             "control": {**BASE["control"], "pools": ["bm25", "dense"], "rerankers": ["bm25", "dense"]},
-            "export": {"ids": "original", "drop_saturated": 1.0, "secret": False},
+            "export": {"ids": "original", "secret": False},
         },
     ],
-    ids=["unanswerable", "saturated"],
+    ids=["unanswerable", "two pools"],
 )
 def test_what_a_dataset_lacks_or_has_besides_its_corpus_is_no_change_of_it(
     go: Go, home: Path, changes: dict[str, Any]

@@ -26,6 +26,7 @@ from airgen.pipeline import Job, RunResult, progress
 from airgen.pipeline.progress import Display, read_status
 from airgen.pipeline.run import run_pipeline
 from airgen.pipeline.show import find_job, find_place, read_report, render_life, render_report, render_work
+from airgen.records import Answer
 
 
 def shown(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
@@ -240,17 +241,28 @@ def test_where_the_time_went(run: Run, folder: Path) -> None:
     job = Job(folder / "job.yaml", folder / "runs")
     report = read_report(job)
     lines = [re.split(" {2,}", line) for line in render_work(report).splitlines()]
-    assert lines[0] == ["where the time went", "seconds", "calls", "read", "from cache", "written"]
+    assert lines[0] == ["where the time went", "seconds", "calls", "failed", "read", "from cache", "written", "cost"]
     table = {line[0]: line[1:] for line in lines[1:]}
     by_stage = {row["stage"]: row for row in report["calls"]}
     query = by_stage["query"]
     read = query["prompt_tokens"] - query["cached_tokens"]
-    figures = [query["calls"], read, query["cached_tokens"], query["completion_tokens"]]
-    assert table["query"][1:] == [f"{figure:,}" for figure in figures] and read > 0
+    figures = [query["calls"], 0, read, query["cached_tokens"], query["completion_tokens"]]
+    assert table["query"][1:] == [*(f"{figure:,}" for figure in figures), "$0.00"] and read > 0
     assert set(by_stage) == {"character", "scenario", "query", "rewrite", "judgment", "hard_negative"}
     assert {"hard negative", "judgment"} < set(table) and not {"queries", "judgments"} & set(table)
     assert report["stages"]["recall"]["seconds"] >= 0 and len(table["recall"]) == 1  # quick steps too
     assert f"  recall           12 of 12 in {report['stages']['recall']['seconds']:,.0f} s" in render_report(report)
+
+
+def test_tokens_that_the_server_did_not_count_are_said(run: Run, folder: Path) -> None:
+    run()
+    job = Job(folder / "job.yaml", folder / "runs")
+    assert "usable" not in render_report(read_report(job))
+    with job.open_store() as store:
+        counts = {"prompt_tokens": 5, "completion_tokens": 1, "cost_usd": 0.25, "counted_here": True}
+        store.put([Answer(key, "query", "m", "default", "x", **counts) for key in ("a", "b")])
+    said = "2 answers came without usable token counts: the tokens are counted here, and $0.50 is the most"
+    assert said in render_report(read_report(job))
 
 
 def test_lines_come_while_nothing_gets_done(tmp_path: Path) -> None:
@@ -276,7 +288,7 @@ def test_lines_come_while_nothing_gets_done(tmp_path: Path) -> None:
 
 def test_a_run_on_a_pipe(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "systems.yaml").write_text(
-        "systems: [{name: a-system-with-a-long-name, kind: bm25}, {name: titles, kind: bm25, text_weight: 0.01}]\n"
+        "systems: [{name: a-system-with-a-long-name, kind: bm25}, {name: titles, kind: bm25, k1: 0}]\n"
     )
     job = folder / "job.yaml"
     job.write_text(job.read_text() + "evaluate: {systems: systems.yaml, split: all}\n")

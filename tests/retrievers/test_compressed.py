@@ -156,7 +156,8 @@ def test_the_first_step_is_maxsim_over_cells_where_all_are_looked_at(tmp_path: P
 
 def test_few_candidates_find_most_of_what_is_exact(tmp_path: Path) -> None:
     model, corpus = Drawn(), corpus_of(2000)
-    exact, compressed = LateInteraction(model), LateInteraction(model, index="compressed", bits=4, candidates=100)
+    exact, compressed = LateInteraction(model), LateInteraction(model, index="compressed", bits=4)
+    compressed.candidates = 100
     for system in (exact, compressed):
         system.index(corpus)
     queries = [f"8 query {place}" for place in range(20)]
@@ -173,7 +174,7 @@ def test_each_passage_is_encoded_once_and_the_cache_serves_it_again(tmp_path: Pa
     first.index(corpus)
     assert sorted(first.model.asked) == sorted(corpus.texts)  # type: ignore[attr-defined]
     assert told[-1] == (900, 900) and [done for done, _ in told] == sorted(done for done, _ in told)
-    again = LateInteraction(Drawn(), index="compressed", cache=tmp_path, probes=3)
+    again = LateInteraction(Drawn(), index="compressed", cache=tmp_path)
     again.index(corpus)
     assert not again.model.asked  # type: ignore[attr-defined]
     other = LateInteraction(Drawn(), index="compressed", cache=tmp_path)

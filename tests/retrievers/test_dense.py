@@ -104,7 +104,9 @@ def test_minilm_is_an_embedder_whose_vectors_depend_on_nothing_else(minilm: str,
     assert np.linalg.norm(together, axis=1) == pytest.approx(np.ones(len(corpus)), abs=1e-6)
     alone = np.concatenate([encoder.encode([text], "passage") for text in corpus.texts])
     assert np.array_equal(together, alone)
-    assert np.array_equal(together, OnnxEncoder(minilm, threads=3).encode(corpus.texts, "passage"))
+    three = OnnxEncoder(minilm)
+    three.threads = 3
+    assert np.array_equal(together, three.encode(corpus.texts, "passage"))
     prefixed = OnnxEncoder(minilm, query_prefix="The ").encode([corpus.texts[0][4:]], "query")
     assert np.array_equal(prefixed[0], together[0])
 

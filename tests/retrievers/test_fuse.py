@@ -72,10 +72,10 @@ CORPUS = Corpus([str(n) for n in range(len(TEXTS))], TEXTS)
 
 
 def test_fused_retriever_from_settings() -> None:
-    fused = Fused([BM25(), {"kind": "bm25", "k1": 1.2, "name": "other"}], depth=10)
+    fused = Fused([BM25(), {"kind": "bm25", "k1": 1.2}])
     fused.index(CORPUS)
     assert isinstance(fused, Retriever)
-    assert fused.name == "rrf(bm25, other)"
+    assert fused.name == "rrf(bm25, bm25)"
     assert fused.search(["cats purr"], 3).positions.tolist() == [[0, 1, -1]]
     assert fused.describe()["systems"][1]["k1"] == 1.2  # type: ignore[index]
 

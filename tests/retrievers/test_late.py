@@ -73,7 +73,8 @@ def test_a_passage_is_encoded_once_for_many_queries() -> None:
 
 
 def test_bad_input() -> None:
-    late = LateInteraction(OneHot(), memory_bytes=100)
+    late = LateInteraction(OneHot())
+    late.memory_bytes = 100
     with pytest.raises(UsageError, match="corpus comes first"):
         late.search(["a"], 1)
     with pytest.raises(CorpusError, match="no passages"):

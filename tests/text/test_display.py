@@ -33,6 +33,20 @@ def test_terminal_text_has_no_control_characters() -> None:
     assert terminal_table([["name", "n"], ["a\x1b", "10"]]) == "name   n\na     10"
 
 
+def test_a_table_folds_its_longest_texts_where_the_terminal_is_narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [["finding", "n", "what it says"], ["leaks", "3", "three queries of dev stand in test, too"]]
+    wide = terminal_table(rows, left=(0, 2))
+    assert len(wide.splitlines()) == 2
+    monkeypatch.setenv("COLUMNS", "40")
+    assert terminal_table(rows, left=(0, 2)).splitlines() == [
+        "finding  n  what it says               ".rstrip().ljust(40),
+        "leaks    3  three queries of dev stand ".rstrip().ljust(40),
+        "            in test, too               ".rstrip().ljust(40),
+    ]
+    monkeypatch.setenv("COLUMNS", "25")
+    assert "leaks    3  three queries  " in terminal_table(rows, left=(0, 2))  # no text is narrower than this
+
+
 def test_text_in_a_markdown_table_stays_text() -> None:
     cell = md(EVIL)
     assert "<" not in cell and "\n" not in cell and "\x1b" not in cell and "\u202e" not in cell

@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from airgen.dataset.beir import BeirDataset  # noqa: E402
-from airgen.errors import ModelError, UsageError  # noqa: E402
+from airgen.errors import ModelError  # noqa: E402
 from airgen.evaluation import EvaluationOptions as Options  # noqa: E402
 from airgen.evaluation import evaluate, load_systems  # noqa: E402
 from airgen.retrievers import Corpus, load_retriever  # noqa: E402
@@ -170,9 +170,6 @@ def test_switches(dataset: Path, bert: Path, tmp_path: Path) -> None:
     assert made.penalty.tolist() == [1.0] * len(made.names)
     _, system = saved("bow", scoring="bow")
     assert system.describe()["model"] and set(np.unique(system.postings.impacts)) == {1.0}
-    assert (
-        Augmented(tmp_path / "full", max_added=2).explain(text)[2:] == Augmented(tmp_path / "full").explain(text)[2:4]
-    )
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
@@ -345,8 +342,6 @@ def test_odd_queries(dataset: Path, bert: Path, tmp_path: Path, text: str, terms
 def test_folders_that_are_not_models(dataset: Path, bert: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="is not a model of `airgen train augment`"):
         load_retriever({"kind": "augment", "path": str(tmp_path)})
-    with pytest.raises(UsageError, match="max_added"):
-        Augmented(tmp_path, max_added=-1)
     task(dataset, bert).save(tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"\x08" + b"\0" * 20)
     with pytest.raises(ModelError, match="is damaged"):

@@ -21,7 +21,7 @@ from airgen.pipeline.ask import ask_each, health_of, saw_answer
 from airgen.pipeline.control.judge import Asker, judge_kind, judge_name, judge_pair
 from airgen.pipeline.control.recall import RECALL, prelabel_stages, prelabels_of
 from airgen.pipeline.control.set_stage import Control, SetStage, add_rows
-from airgen.pipeline.control.table2 import BROUGHT, Pair, decide, decide_own, is_unsure, pairs_to_judge, votes
+from airgen.pipeline.control.table2 import BROUGHT, Pair, decide, decide_own, pairs_to_judge, votes
 from airgen.pipeline.control.votes import NOT_FOUND, PEOPLES, first, least_share, voted
 from airgen.pipeline.stage import Plan, Problem, skip
 from airgen.records import Decision, HardNegative, Judgment, Prelabel, Recall, Skip
@@ -137,7 +137,7 @@ def _fingerprint(control: Control, model: Any) -> str:
     }
     return fingerprint(
         stage="decision", version=2, relevant_from=settings.judge.relevant_from, plan=read,
-        thresholds=settings.thresholds.model_dump(), unsure=settings.judge.unsure,
+        thresholds=settings.thresholds.model_dump(),
         votes=None
         if settings.judge.members
         else [pipeline.relevance, str(least_share(pipeline.relevance, len(settings.rerankers))), PEOPLES],
@@ -147,22 +147,22 @@ def _fingerprint(control: Control, model: Any) -> str:
 def _work(control: Control, model: Any, fp: str, queries: Sequence[str]) -> Iterator[list[Decision]]:
     relevant_from, lineages = control.settings.judge.relevant_from, control.accepted.lineages
     negatives = {lineage.final.key: [one.id for one in lineage.every(HardNegative)] for lineage in lineages}
-    judged, unsure = _judgments(control), control.settings.judge.unsure
+    judged = _judgments(control)
     dropped = {
         id_
         for key, ids in negatives.items()
         for id_ in ids
-        if (found := judged.get(key, {}).get(id_)) and found.level >= relevant_from and not is_unsure(found, unsure)
+        if (found := judged.get(key, {}).get(id_)) and found.level >= relevant_from
     }
     voting = not control.settings.judge.members
     unjudged = NOT_FOUND[control.tools.pipeline.relevance] if voting else "its document was not judged"
     for lineage in lineages:
         key = lineage.final.key
         if not lineage.sources:
-            yield decide_own(key, judged.get(key, {}), relevant_from, fp, unsure)
+            yield decide_own(key, judged.get(key, {}), relevant_from, fp)
             continue
         own = lineage.passage.id
-        yield decide(key, own, negatives[key], judged.get(key, {}), dropped, relevant_from, fp, unsure, unjudged)
+        yield decide(key, own, negatives[key], judged.get(key, {}), dropped, relevant_from, fp, unjudged)
 
 
 def _judgments(control: Control) -> dict[str, dict[str, Judgment]]:
@@ -223,6 +223,8 @@ DECISIONS = SetStage("decision", Decision, "decisions", _fingerprint, _work, alw
 
 
 MINED_NAME = "mined_negative"
+MINED_RANKS = (10, 100)
+"""Ranks of the recall from which unjudged passages are mined, both included."""
 
 
 def mined_by_query(store: Store, plan: Plan, queries: Collection[str] | None = None) -> dict[str, list[HardNegative]]:
@@ -235,9 +237,7 @@ def mined_by_query(store: Store, plan: Plan, queries: Collection[str] | None = N
 
 def _mined_fingerprint(control: Control, model: Any) -> str:
     settings, decision = control.tools.pipeline.generation, control.plan["decision"]
-    return fingerprint(
-        stage=MINED_NAME, version=1, decision=decision, range=settings.hard_negatives, ranks=settings.mined_ranks
-    )
+    return fingerprint(stage=MINED_NAME, version=1, decision=decision, range=settings.hard_negatives, ranks=MINED_RANKS)
 
 
 def _mined_work(control: Control, model: Any, fp: str, queries: Sequence[str]) -> Iterator[list[HardNegative | Skip]]:
@@ -253,7 +253,7 @@ def _mined_work(control: Control, model: Any, fp: str, queries: Sequence[str]) -
         count = rng(lineage.sample.key, "mined negatives").randint(*settings.hard_negatives)
         found: list[HardNegative | Skip] = [*mine(
             recalls[key], prelabels[key], decisions.get(key, {}), titles,
-            ranks=settings.mined_ranks, count=count, relevant_from=control.settings.judge.relevant_from,
+            ranks=MINED_RANKS, count=count, relevant_from=control.settings.judge.relevant_from,
             thresholds=control.settings.thresholds, fingerprint=fp, never={one.id for one in lineage.sources},
         )]  # fmt: skip
         if len(found) < count:

@@ -13,21 +13,6 @@ BROUGHT = "labels of "
 """How the name of a judge begins that is a file of labels, which the user brought."""
 
 
-Band = tuple[float, float]
-"""Probabilities from the first, and below the second."""
-
-
-def is_unsure(judged: Judgment | None, band: Band | None) -> bool:
-    """Whether the probability of a judgment is within the band; never where it has none."""
-    if band is None or judged is None or judged.probability is None:
-        return False
-    return band[0] <= judged.probability < band[1]
-
-
-def _chance(judged: Judgment | None) -> str:
-    return f"probability {judged.probability:.2f}" if judged and judged.probability is not None else ""
-
-
 def votes(prelabels: Sequence[Prelabel], thresholds: Thresholds, negatives: set[str]) -> dict[str, int]:
     """How many re-rankers vote for each recalled document: those that rank it within its threshold.
 
@@ -74,14 +59,12 @@ def decide(
     dropped: set[str],
     relevant_from: int,
     fingerprint: str,
-    unsure: Band | None = None,
     unjudged: str = "its document was not judged",
 ) -> list[Decision]:
     """Table 2's actions for one query, as rows with reasons; `unjudged` is that for an original positive without one.
 
     `judgments` are this query's, by document id; `dropped` are generated negatives that any query's judgment
-    removed from the corpus. A document that was dropped elsewhere is not added. A document whose probability is within
-    `unsure` gets no label; the query's own document is decided by its level.
+    removed from the corpus. A document that was dropped elsewhere is not added.
     """
     rows: list[Decision] = []
 
@@ -103,37 +86,24 @@ def decide(
         if id_ in dropped:
             why = f"judged {judged.level}" if judged and judged.level >= relevant_from else "dropped for another query"
             add(id_, "drop_negative", why)
-        elif is_unsure(judged, unsure):
-            add(id_, "unsure", _chance(judged))
         else:
             add(id_, "keep_negative", "not pre-labelled" if judged is None else f"judged {judged.level}")
     for id_, judged in sorted(judgments.items()):
         if id_ == positive or id_ in mine:
             continue
-        if is_unsure(judged, unsure) and id_ not in dropped:
-            add(id_, "unsure", _chance(judged))
-        elif judged.level >= relevant_from and id_ not in dropped:
+        if judged.level >= relevant_from and id_ not in dropped:
             add(id_, "add_positive", f"judged {judged.level}")
         else:
             add(id_, "ignore", "dropped from the corpus" if id_ in dropped else f"judged {judged.level}")
     return rows
 
 
-def decide_own(
-    query: str, judgments: Mapping[str, Judgment], relevant_from: int, fingerprint: str, unsure: Band | None = None
-) -> list[Decision]:
-    """The actions for a query of the user's own, which has no document: each judged passage is a positive or not.
-
-    Passages within `unsure` get no label where another one is surely relevant. Otherwise their levels decide, because
-    it would be wrong to say that nothing answers the query.
-    """
-    sure = any(one.level >= relevant_from and not is_unsure(one, unsure) for one in judgments.values())
+def decide_own(query: str, judgments: Mapping[str, Judgment], relevant_from: int, fingerprint: str) -> list[Decision]:
+    """The actions for a query of the user's own, which has no document: each judged passage is a positive or not."""
     rows = []
     for place, (id_, judged) in enumerate(sorted(judgments.items())):
         action = "add_positive" if judged.level >= relevant_from else "add_negative"
         reason = f"{judged.judge}: {judged.level}" if judged.judge.startswith(BROUGHT) else f"judged {judged.level}"
-        if sure and is_unsure(judged, unsure):
-            action, reason = "unsure", _chance(judged)
         key = row_key("decision", f"{query}/{id_}", fingerprint)
         rows.append(Decision(key, query, fingerprint, place, id_, action, reason, judged.level, judged.probability))
     return rows

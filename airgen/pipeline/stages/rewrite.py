@@ -148,9 +148,7 @@ def _show(lineage: Lineage) -> tuple[dict[str, Any], list[str]]:
 
 STAGE = Stage(
     "rewrite", (Query,), Rewrite, 3, _work, _parts, ends=False,
-    settings=(
-        "styles", "rewrites", "max_copied_words", "meaning", "rewrite_length", "max_overlap", "max_title_overlap",
-    ),
+    settings=("styles", "rewrites", "max_copied_words", "meaning", "prompts", "max_overlap", "max_title_overlap"),
     prompt=lambda pipeline: "rewrite",
     cost=Cost((25, 1.6), (18, 2.0), lambda expected: expected.queries * expected.pipeline.generation.rewrites),
     stand_in=_stand_in, scripted=_scripted, show=_show, label="rewrite (kept original otherwise)",

@@ -15,7 +15,7 @@ and near ties of singular values turn these into other vectors.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,6 @@ from airgen.registry import load_extra
 from airgen.retrievers.base import Corpus, Hits, non_empty, unit_rows
 from airgen.retrievers.dense import exact_search as exact
 from airgen.retrievers.lexical.index import Analysing
-from airgen.settings.base import LABEL
 from airgen.text.analysis import Encoder
 
 Floats = NDArray[np.float64]
@@ -180,6 +179,10 @@ def _diagonalise(matrix: Floats, vectors: Floats) -> None:
                     vectors[k, p], vectors[k, q] = c * left - s * right, s * left + c * right
 
 
+_SEED = 42
+_FEWEST = 2  # passages: a term that fewer of them hold is left out
+
+
 class LSA(Analysing):
     """Cosine similarity in the space of the `dim` strongest components of (1 + ln tf) * idf.
 
@@ -187,19 +190,16 @@ class LSA(Analysing):
     """
 
     class Settings(Analysing.Settings):
-        """`min_documents`: terms in fewer passages are left out."""
+        """`dim`: how many components."""
 
         packages: ClassVar[tuple[str, ...]] = ("scipy", "numba")
         dim: int = Field(default=200, ge=1)
-        min_documents: int = Field(default=2, ge=1)
-        seed: int = 42
-        name: Annotated[str, LABEL] = "lsa"
 
     settings: Settings
     positional = ("dim",)
+    name = "lsa"
 
     def set_up(self) -> None:
-        self.name = self.settings.name
         self._encoder: Encoder | None = None
         self._kept: NDArray[np.int64] = np.empty(0, np.int64)  # term id -> column, -1 for a term that was left out
         self._idf: NDArray[np.float64] = np.empty(0)
@@ -220,8 +220,7 @@ class LSA(Analysing):
         if rank == 0:  # no term is in two passages
             self._components = np.zeros((0, counts.shape[1]))
         else:
-            seed = self.settings.seed
-            self._components = interruptible(lambda: right_singular_vectors(counts, rank, seed))
+            self._components = interruptible(lambda: right_singular_vectors(counts, rank, _SEED))
         self._matrix = self._project(counts)
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
@@ -238,9 +237,8 @@ class LSA(Analysing):
 
     def describe(self) -> Mapping[str, object]:
         """Every setting that changes the result."""
-        settings = self.settings.model_dump(include={"dim", "min_documents", "seed"})
         about = {"model": "lsa", "weights": "(1 + ln tf) * idf", "ties": "by position"}
-        return {**settings, **about, "analyser": dict(self.analyser.describe())}
+        return {"dim": self.settings.dim, **about, "analyser": dict(self.analyser.describe())}
 
     def _counts(self, texts: Sequence[str], fit: bool) -> Any:
         """Sparse TF-IDF rows of unit length."""
@@ -252,7 +250,7 @@ class LSA(Analysing):
             size = len(self._encoder.vocabulary)
             once = np.unique(terms.astype(np.int64) * len(texts) + rows) // len(texts)
             documents = np.bincount(once, minlength=size)
-            used = documents >= min(self.settings.min_documents, len(texts))
+            used = documents >= min(_FEWEST, len(texts))
             self._kept = np.where(used, np.cumsum(used) - 1, -1)
             self._idf = log((1 + len(texts)) / (1 + documents[used])) + 1
         columns = np.full(len(terms), -1)

@@ -29,7 +29,7 @@ from airgen.errors import AirgenError, ModelError
 from airgen.models.catalogue import weights_hash
 from airgen.registry import load_extra
 from airgen.retrievers.base import Component, ModelFacts, TextKind, checked_scores, finite, unit_rows
-from airgen.settings.base import MODEL, SPEED
+from airgen.settings.base import MODEL
 from airgen.settings.parts import located
 from airgen.text.words import encodable
 
@@ -96,13 +96,13 @@ class EmbeddedModel(Component):
 
     def set_up(self) -> None:
         self.name, self._max_length = self.settings.model, self.settings.max_length
-        self._threads = cores()
+        self.threads = cores()
 
     def _beside(self, work: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-        """`work` of each item, `_threads` of them at a time, each on one core."""
-        if self._threads == 1 or len(items) < 2:
+        """`work` of each item, `threads` of them at a time, each on one core."""
+        if self.threads == 1 or len(items) < 2:
             return [work(item) for item in items]
-        with ThreadPoolExecutor(self._threads) as pool:
+        with ThreadPoolExecutor(self.threads) as pool:
             return list(pool.map(work, items))
 
     @cached_property
@@ -126,7 +126,7 @@ class EmbeddedModel(Component):
     def facts(self) -> ModelFacts:
         """The catalogue knows the parameters of its own models."""
         known = models.catalogue().get(self.name)
-        return ModelFacts(known.parameters if known else None, threads=self._threads)
+        return ModelFacts(known.parameters if known else None, threads=self.threads)
 
 
 class OnnxModel(EmbeddedModel):
@@ -136,10 +136,9 @@ class OnnxModel(EmbeddedModel):
     """
 
     class Settings(EmbeddedModel.Settings):
-        """`threads` texts run at a time, each on one core (None: as many as there are cores)."""
+        """As for every embedded model."""
 
         packages: ClassVar[tuple[str, ...]] = ("onnxruntime", "tokenizers")
-        threads: Annotated[int | None, SPEED] = Field(default=None, ge=1)
 
     settings: Settings
     output: ClassVar[str]
@@ -147,7 +146,6 @@ class OnnxModel(EmbeddedModel):
     def set_up(self) -> None:
         super().set_up()
         self.truncated = 0
-        self._threads = self.settings.threads or cores()
 
     @cached_property
     def _session(self) -> Any:

@@ -114,22 +114,20 @@ class LateInteraction(_WithTokens):
     """MaxSim with every passage, or with candidates of a compressed index. `progress` may be set before `index`."""
 
     class Settings(_WithTokens.Settings):
-        """`memory_bytes` limits the token vectors of an exact index (fp16), which is in memory.
+        """An exact index is in memory, with token vectors in fp16 of at most `LateInteraction.memory_bytes`.
 
-        A compressed index is on disk: `bits` for each dimension, and one of `centroids` for each token (None: about 4
-        times the root of the number of tokens). In a search, each query token looks at `probes` centroids, and the best
-        `candidates` passages are scored by their decoded vectors. `cache` is then the root folder of such indexes, each
-        of which serves the same corpus and model again; None: a folder for the time of the process.
+        A compressed index is on disk: `bits` for each dimension, and one centroid for each token. In a search, each
+        query token looks at some centroids, and the best passages are scored by their decoded vectors. `cache` is then
+        the root folder of such indexes, each of which serves the same corpus and model again; None: a folder for the
+        time of the process.
         """
 
-        memory_bytes: Annotated[int, SPEED] = Field(default=4 << 30, ge=1)
         index: Literal["exact", "compressed"] = "exact"
         bits: Literal[1, 2, 4] = 2
-        centroids: int | None = Field(default=None, ge=1, le=1 << 24)
-        probes: int = Field(default=16, ge=1)
-        candidates: int = Field(default=1024, ge=1)
 
     settings: Settings
+    memory_bytes = 4 << 30
+    probes, candidates = 16, 1024  # of a compressed index (benchmarks/late.py)
 
     def set_up(self) -> None:
         super().set_up()
@@ -155,11 +153,11 @@ class LateInteraction(_WithTokens):
         for some in self._memo.stream(corpus.full_texts):
             found += (vectors for (vectors,) in some)
             size += sum(vectors.nbytes for (vectors,) in some)
-            if size > self.settings.memory_bytes:
+            if size > self.memory_bytes:
                 raise ModelError(
-                    f"the token vectors of {len(found)} of {len(corpus)} passages need {size / 1e9:.1f} GB, but "
-                    f"memory_bytes allows {self.settings.memory_bytes / 1e9:.1f}: set `index: compressed`, or re-rank "
-                    "the hits of another retriever with MaxSim"
+                    f"the token vectors of {len(found)} of {len(corpus)} passages need {size / 1e9:.1f} GB, and an "
+                    f"exact index holds {self.memory_bytes / 1e9:.1f}: set `index: compressed`, or re-rank the hits of "
+                    "another retriever with MaxSim"
                 )
             if self.progress:
                 self.progress(len(found), len(corpus))
@@ -176,7 +174,7 @@ class LateInteraction(_WithTokens):
         else:
             root = located(str(chosen.cache), self.folder)
         texts = content_key([text_key(text) for text in corpus.full_texts])
-        folder = root / content_key([dict(self.model.describe()), chosen.bits, chosen.centroids, texts])[:16]
+        folder = root / content_key([dict(self.model.describe()), chosen.bits, texts])[:16]
         with locked(root / "lock"):
             if not folder.is_dir():
                 build_index(
@@ -184,7 +182,6 @@ class LateInteraction(_WithTokens):
                     corpus.full_texts,
                     lambda batches: encoded(self.model.token_vectors, batches, "passage"),
                     bits=chosen.bits,
-                    centroids=chosen.centroids,
                     progress=self.progress,
                 )
             return CompressedIndex.open(folder)
@@ -195,8 +192,7 @@ class LateInteraction(_WithTokens):
             raise UsageError("LateInteraction.search before LateInteraction.index: the corpus comes first")
         vectors = [token_rows(found) for found in (self.model.token_vectors(list(queries), "query") if queries else [])]
         if self._compressed is not None:
-            chosen = self.settings
-            return self._compressed.search(vectors, k, probes=chosen.probes, candidates=chosen.candidates)
+            return self._compressed.search(vectors, k, probes=self.probes, candidates=self.candidates)
         return self._exact(vectors, k)
 
     def _exact(self, vectors: Sequence[NDArray[np.float16]], k: int) -> Hits:
@@ -225,9 +221,9 @@ class LateInteraction(_WithTokens):
 
     def describe(self) -> Mapping[str, object]:
         """The model's settings, and how its vectors are kept and searched."""
-        names = {"index", "bits", "centroids", "probes", "candidates"}
-        compressed = self.settings.index == "compressed"
-        kept = self.settings.model_dump(include=names) if compressed else {"rows": "fp16"}
+        kept: dict[str, object] = {"rows": "fp16"}
+        if self.settings.index == "compressed":
+            kept = {"bits": self.settings.bits, "probes": self.probes, "candidates": self.candidates}
         return {"family": "late", "model": dict(self.model.describe()), **kept}
 
 

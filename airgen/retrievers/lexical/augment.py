@@ -32,7 +32,7 @@ from airgen.retrievers.base import Component, Corpus, Hits, ModelFacts, finite, 
 from airgen.retrievers.dense.onnx_encoder import Bert, encode_batch, load_tokenizer
 from airgen.retrievers.lexical.index import LexicalRetriever
 from airgen.retrievers.lexical.postings import BM25Weighting, PresenceWeighting, Weighting
-from airgen.settings.base import FILE, LABEL, SPEED
+from airgen.settings.base import FILE
 from airgen.settings.parts import located
 from airgen.text.analysis import WordPieces, analyser
 from airgen.text.words import encodable
@@ -196,25 +196,18 @@ class Augmented(LexicalRetriever):
     """BM25 over the model's terms (WordPiece, or words); the model adds terms to the queries and weights them."""
 
     class Settings(Component.Settings):
-        """`path`: the model's folder. `k1` and `b`: the model's own where they are not given.
-
-        `max_added` keeps only so many added terms, the heaviest: a limit to latency that the paper does not have.
-        """
+        """`path`: the model's folder. `k1` and `b`: the model's own where they are not given."""
 
         packages: ClassVar[tuple[str, ...]] = ("safetensors", "tokenizers")
         path: Annotated[Path, FILE]
         k1: float | None = Field(default=None, ge=0)
         b: float | None = Field(default=None, ge=0, le=1)
-        max_added: int | None = Field(default=None, ge=0)
-        threads: Annotated[int | None, SPEED] = Field(default=None, ge=1)
-        compiled: Annotated[bool | None, SPEED] = None
-        name: Annotated[str, LABEL] = "augment"
 
     settings: Settings  # type: ignore[assignment]  # the model brings the analyser
+    name = "augment"
 
     def set_up(self) -> None:
         self.model = Augmenter(located(str(self.settings.path), self.folder))
-        self.max_added = self.settings.max_added
         self._analyser = self.model.analyser
         super().set_up()
 
@@ -241,24 +234,17 @@ class Augmented(LexicalRetriever):
 
     def weights(self, query: str) -> dict[str, float]:
         """{term: w * (bow + a)} of a query, without the terms that have no weight."""
-        return {term.term: term.total for term in self._terms(query) if term.total > 0}
+        return {term.term: term.total for term in self.model(query) if term.total > 0}
 
     def explain(self, query: str) -> list[Term]:
         """The query's own terms in order, then those that are added, the heaviest first.
 
         After `index` each says in how many passages it stands.
         """
-        terms = self._terms(query)
+        terms = self.model(query)
         if not self.vocabulary:
             return terms
         return [replace(term, passages=self.document_frequency(term.term)) for term in terms]
-
-    def _terms(self, query: str) -> list[Term]:
-        terms = self.model(query)
-        if self.max_added is None:
-            return terms
-        own = [term for term in terms if term.in_query]
-        return [*own, *terms[len(own) : len(own) + self.max_added]]
 
     def describe(self) -> Mapping[str, object]:
         """The model's hash and switches beside BM25's settings."""
@@ -269,5 +255,4 @@ class Augmented(LexicalRetriever):
             "model": self.model.folder.resolve().name,
             "sha256": weights_hash(str(self.model.folder)),
             **settings,
-            "max_added": self.max_added,
         }

@@ -29,7 +29,6 @@ from airgen.registry import resolve
 from airgen.retrievers.base import Component, Corpus, Hits
 from airgen.retrievers.lexical.index import Analysing, FieldSettings, LexicalRetriever
 from airgen.retrievers.lexical.postings import BM25Weighting, DirichletWeighting, Weighting
-from airgen.settings.base import LABEL
 from airgen.settings.parts import Part, as_mapping, is_spec
 from airgen.text.analysis import Encoder
 
@@ -47,23 +46,17 @@ class BM25(LexicalRetriever):
     """Lucene's BM25 over title and text."""
 
     class Settings(FieldSettings, BM25Settings):
-        """`title_weight` and `text_weight` count with `fields: multi`; Anserini's runs on BEIR have weights of 1.
+        """`lossy_lengths` rounds lengths to the one byte that Lucene keeps."""
 
-        `lossy_lengths` rounds lengths to the one byte that Lucene keeps.
-        """
-
-        title_weight: float = Field(default=1.0, ge=0)
-        text_weight: float = Field(default=1.0, ge=0)
         lossy_lengths: bool = False
-        name: Annotated[str, LABEL] = "bm25"
 
     settings: Settings
     positional = ("k1", "b", "fields")
+    name = "bm25"
 
     def set_up(self) -> None:
         super().set_up()
-        chosen = self.settings
-        self.fields, self.title_weight, self.text_weight = chosen.fields, chosen.title_weight, chosen.text_weight
+        self.fields = self.settings.fields
 
     def make_weighting(self) -> Weighting:
         return BM25Weighting(self.settings.k1, self.settings.b, self.settings.lossy_lengths)
@@ -76,9 +69,9 @@ class QueryLikelihood(LexicalRetriever):
         """`mu`: how many terms of the whole corpus smooth the model of a passage."""
 
         mu: float = Field(default=1000.0, gt=0)
-        name: Annotated[str, LABEL] = "dirichlet"
 
     settings: Settings
+    name = "dirichlet"
 
     def set_up(self) -> None:
         super().set_up()
@@ -94,15 +87,11 @@ class BM25Reranker(Analysing):
     A passage of that corpus gets the score that flat `BM25` gives it (to float32).
     """
 
-    class Settings(BM25Settings):
-        """As for BM25."""
-
-        name: Annotated[str, LABEL] = "bm25-reranker"
-
-    settings: Settings
+    Settings = BM25Settings
+    settings: BM25Settings
+    name = "bm25-reranker"
 
     def set_up(self) -> None:
-        self.name = self.settings.name
         self.weighting = BM25Weighting(self.settings.k1, self.settings.b)
         self._idf: dict[str, float] | None = None  # of the terms of the corpus
         self._unseen, self._mean = 0.0, 1.0  # the idf of any other term, and the mean length in terms
@@ -164,7 +153,6 @@ class RM3(Component):
         feedback_terms: int = Field(default=10, ge=1)
         feedback_documents: int = Field(default=10, ge=1)
         original_weight: float = Field(default=0.5, ge=0, le=1)
-        name: Annotated[str, LABEL] = ""
 
         @field_validator("first")
         @classmethod
@@ -178,7 +166,7 @@ class RM3(Component):
     first: LexicalRetriever
 
     def set_up(self) -> None:
-        self.name = self.settings.name or f"{self.first.name}+rm3"
+        self.name = f"{self.first.name}+rm3"
         self._corpus: Corpus | None = None
 
     def index(self, corpus: Corpus) -> None:

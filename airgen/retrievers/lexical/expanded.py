@@ -29,7 +29,7 @@ from airgen.retrievers.base import Component, Corpus, Hits, ModelFacts, Settings
 from airgen.retrievers.dense.embedders import TorchModel, torch_facts, with_tokenizer
 from airgen.retrievers.lexical.bm25 import BM25, BM25Settings
 from airgen.sequences import batched
-from airgen.settings.base import FILE, LABEL, SPEED
+from airgen.settings.base import FILE, SPEED
 from airgen.settings.parts import Part, located
 
 
@@ -77,15 +77,14 @@ class Expanded(Component):
 
         expansions: Annotated[Path, FILE, WrapValidator(_mapping_or_path)]
         queries: int | None = Field(default=40, ge=0)
-        name: Annotated[str, LABEL] = "expanded bm25"
 
     settings: Settings
+    name = "expanded bm25"
 
     def set_up(self) -> None:
         given: Path | Mapping[str, Sequence[str]] = self.settings.expansions
         found = given if isinstance(given, Mapping) else read_expansions(located(str(given), self.folder))
         self.expansions = {key: tuple(queries[: self.settings.queries]) for key, queries in found.items()}
-        self.name = self.settings.name
         self._bm25 = BM25(self.settings.k1, self.settings.b, analyser=self.settings.analyser, folder=self.folder)
         self.expanded = 0
 

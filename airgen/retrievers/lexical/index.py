@@ -21,7 +21,6 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field as SettingsField
 from pydantic import WrapValidator
 
 from airgen.errors import UsageError
@@ -35,7 +34,6 @@ from airgen.retrievers.lexical.postings import (
     count_postings,
     search_postings,
 )
-from airgen.settings.base import LABEL, SPEED
 from airgen.text.analysis import Analyser, AnalyserSettings, Encoder
 from airgen.text.analysis import analyser as make_analyser
 
@@ -142,20 +140,13 @@ class Analysing(Component):
 class LexicalRetriever(Analysing):
     """Exact search by weighted terms."""
 
-    class Settings(Analysing.Settings):
-        """`threads` and `compiled` (None: all cores, and numba where it helps) change the speed only."""
-
-        threads: Annotated[int | None, SPEED] = SettingsField(default=None, ge=1)
-        compiled: Annotated[bool | None, SPEED] = None
-        name: Annotated[str, LABEL] = ""
-
-    settings: Settings
+    name = "lexical"
     fields: Literal["flat", "multi"] = "flat"
-    title_weight = text_weight = 1.0
+    threads: int | None = None  # None: all cores. This and `compiled` change the speed only
+    compiled: bool | None = None  # None: numba where it helps
 
     def set_up(self) -> None:
         self.weighting = self.make_weighting()
-        self.name = self.settings.name or "lexical"
         self._vocabulary: dict[str, int] = {}
         self._index: InvertedIndex | None = None
 
@@ -165,8 +156,8 @@ class LexicalRetriever(Analysing):
 
     @property
     def facts(self) -> ModelFacts:
-        """No model; the threads are those that were asked for."""
-        return ModelFacts(threads=self.settings.threads)
+        """No model."""
+        return ModelFacts(threads=self.threads)
 
     @property
     def vocabulary(self) -> Mapping[str, int]:
@@ -176,7 +167,7 @@ class LexicalRetriever(Analysing):
     def index(self, corpus: Corpus) -> None:
         """Analyse and index the corpus; replaces what was indexed before. Raises CorpusError for an empty one."""
         non_empty(corpus)
-        encoder = Encoder(self.fix_language(corpus.language), self.settings.compiled)
+        encoder = Encoder(self.fix_language(corpus.language), self.compiled)
         flat = self.fields == "flat"
         texts = [corpus.full_texts] if flat else [corpus.texts, corpus.titles or [""] * len(corpus)]
         builders = [self._counted(encoder, field) for field in texts]
@@ -228,15 +219,8 @@ class LexicalRetriever(Analysing):
             for query in queries
         ]
         if self.fields == "multi":
-            known = [
-                {
-                    field * size + term: weight * boost
-                    for field, boost in enumerate((self.text_weight, self.title_weight))
-                    for term, weight in query.items()
-                }
-                for query in known
-            ]
-        return index.search(known, k, self.settings.threads, self.settings.compiled)
+            known = [{field * size + term: query[term] for field in (0, 1) for term in query} for query in known]
+        return index.search(known, k, self.threads, self.compiled)
 
     def document_frequency(self, term: str) -> int:
         """How many passages hold the term (in their text, if fields are apart)."""
@@ -255,10 +239,8 @@ class LexicalRetriever(Analysing):
 
     def describe(self) -> Mapping[str, object]:
         """Every setting that changes the result."""
-        found = {**self.weighting.describe(), "analyser": dict(self.analyser.describe()), "fields": self.fields}
-        if self.fields == "multi":
-            found |= {"title_weight": self.title_weight, "text_weight": self.text_weight}
-        return {**found, "ties": "by position"}
+        analyser = dict(self.analyser.describe())
+        return {**self.weighting.describe(), "analyser": analyser, "fields": self.fields, "ties": "by position"}
 
     def _built(self) -> InvertedIndex:
         if self._index is None:
@@ -266,7 +248,7 @@ class LexicalRetriever(Analysing):
         return self._index
 
 
-class FieldSettings(LexicalRetriever.Settings):
+class FieldSettings(Analysing.Settings):
     """`fields`: flat indexes title and text as one text. multi scores them apart and adds their scores."""
 
     fields: Literal["flat", "multi"] = "flat"

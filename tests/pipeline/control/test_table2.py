@@ -13,7 +13,7 @@ from airgen.keys import row_key
 from airgen.pipeline.control.judge import Levels, Verdict, YesNo, level_of_probability
 from airgen.pipeline.control.judgments import mine
 from airgen.pipeline.control.recall import Unscored
-from airgen.pipeline.control.table2 import Pair, decide, decide_own, pairs_to_judge, votes
+from airgen.pipeline.control.table2 import Pair, decide, pairs_to_judge, votes
 from airgen.prompts import PromptSet
 from airgen.records import Answer, Decision, HardNegative, Judgment, Prelabel, Recall
 from airgen.settings import Thresholds
@@ -243,28 +243,6 @@ def test_every_decision_says_why_and_has_the_key_of_its_work() -> None:
         "low": "judged 1",
         "away": "dropped from the corpus",
     }
-
-
-def stated(**chances: float) -> dict[str, Judgment]:
-    """Judgments by probability, relevant from .5."""
-    return {id_: Judgment(id_, "q", "f", 0, id_, level_of_probability(p, 0.5), p) for id_, p in chances.items()}
-
-
-def test_what_is_unsure_gets_no_label_and_the_own_document_is_decided() -> None:
-    found = stated(own=0.55, low=0.39, edge=0.4, high=0.6, sure=0.9, negative=0.45, bad=0.95)
-    rows = decide("q", "own", ["negative", "bad"], found, {"bad"}, 2, "f", (0.4, 0.6))
-    assert {row.id: row.action for row in rows} == {
-        "own": "keep_query", "negative": "unsure", "bad": "drop_negative",
-        "low": "ignore", "edge": "unsure", "high": "add_positive", "sure": "add_positive",
-    }  # fmt: skip
-    assert next(row.reason for row in rows if row.id == "edge") == "probability 0.40"
-
-
-def test_an_own_query_without_a_sure_answer_is_decided_by_levels() -> None:
-    rows = decide_own("q", stated(a=0.55, b=0.45), 2, "f", (0.4, 0.6))
-    assert {row.id: row.action for row in rows} == {"a": "add_positive", "b": "add_negative"}
-    rows = decide_own("q", stated(a=0.55, b=0.45, c=0.7), 2, "f", (0.4, 0.6))
-    assert {row.id: row.action for row in rows} == {"a": "unsure", "b": "unsure", "c": "add_positive"}
 
 
 # -- mined negative ---------------------------------------------------------------------------------------------------

@@ -122,8 +122,6 @@ def test_a_query_falls_whose_own_document_is_not_found(run: Run, distinct: None)
 
 
 def test_wrong_use(run: Run, folder: Path) -> None:
-    with pytest.raises(SettingsError, match="unsure: this judge gives no probability"):
-        run("runs", {"top_k: 30}": "top_k: 30}\n  judge: {kind: votes, unsure: [0.2, 0.5]}"})
     with pytest.raises(SettingsError, match="panel: the kind votes asks no LLM"):
         run("runs", {"top_k: 30}": "top_k: 30}\n  judge: {panel: [{kind: votes}, {kind: levels}]}"})
     with pytest.raises(SettingsError, match=r"relevance: input should be 'answer' or 'subject', not 'both'"):

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stage_world import World
 
-from airgen.errors import SettingsError
 from airgen.pipeline.stages import rewrite
 from airgen.pipeline.stages.attributes import (
     copied,
@@ -32,7 +31,7 @@ from airgen.pipeline.stages.attributes import (
 from airgen.prompts import PromptSet
 from airgen.records import Query, Rewrite, Skip
 from airgen.settings import GenerationSettings, Pipeline
-from airgen.settings.base import parse_yaml, validate
+from airgen.settings.base import parse_yaml
 from airgen.text import language_check as tongue
 
 WORDS = st.lists(st.sampled_from(["a", "b", "c", "d"]), max_size=12)
@@ -305,24 +304,16 @@ def test_a_rewrite_may_be_longer_than_its_original(world: World) -> None:
     assert "Length" not in world.llm.requests[0].messages[-1].content
 
 
-def test_rewrites_can_be_bound_to_the_length_of_their_original(world: World) -> None:
-    (row,) = made(world, rewrite_length="keep")
-    assert isinstance(row, Skip) and row.reason == "wrong length"
-    assert "- Length: " in world.llm.requests[0].messages[-1].content
+def test_the_small_prompts_bind_a_rewrite_to_the_length_of_its_original(world: World) -> None:
     (row,) = made(world, prompts="small")  # the embedded model's family keeps what it had: a form of known length
     assert isinstance(row, Skip) and row.cause == "malformed"
 
 
-def test_the_setting_is_part_of_the_work_only_where_it_is_written(world: World) -> None:
+def test_the_family_of_prompts_is_part_of_the_work(world: World) -> None:
     def fingerprint(**generation: object) -> str:
         return rewrite.STAGE.fingerprint(world.pipeline(**generation), PromptSet())
 
-    assert len({fingerprint(), fingerprint(rewrite_length="free"), fingerprint(rewrite_length="keep")}) == 3
-    assert fingerprint(rewrite_length="auto") == fingerprint()
-    values = {"name": "p", "task": "qa", "corpus": "c", "target": 1, "llm": {"backend": "scripted"}}
-    wrong = {**values, "generation": {"prompts": "small", "rewrite_length": "free"}}
-    with pytest.raises(SettingsError, match="rewrite_length: free needs prompts: default"):
-        validate(wrong, Pipeline, "p.yaml")
+    assert fingerprint() == fingerprint(prompts="default") != fingerprint(prompts="small")
 
 
 @pytest.mark.parametrize("language", ["ar", "bn", "de", "es", "fa", "fr", "hi", "id", "ja", "ko", "ru", "zh"])
