@@ -1,9 +1,10 @@
-# make demo   a first benchmark in minutes, without a key, a GPU or torch
-# make test   everything that a landing must pass
-# make lint   style and types only
-# make fuzz   hostile inputs for FUZZ_MINUTES, from outside to every reader
-# make mutate change the code that must not fail, and see whether a test notices
-# make kill   SIGKILL in every phase, KILLS times
+# make demo     a first benchmark in minutes, without a key, a GPU or torch
+# make test     everything that a landing must pass
+# make nightly  that, and the tests that are too long for each landing
+# make lint     style and types only
+# make fuzz     hostile inputs for FUZZ_MINUTES, from outside to every reader
+# make mutate   change the code that must not fail, and see whether a test notices
+# make kill     SIGKILL in every phase, KILLS times
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
@@ -15,7 +16,11 @@ FUZZ_MINUTES ?= 60
 KILLS ?= 1000
 PIP := $(BIN)/python -m pip install --quiet
 
-.PHONY: demo demo-long-doc test lint fuzz mutate kill clean
+# In a temporary folder that goes away whatever ends the tests.
+PYTEST = temporary=$$(mktemp -d) && trap 'rm -rf "$$temporary"' EXIT INT TERM && \
+	TMPDIR=$$temporary $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+
+.PHONY: demo demo-long-doc test nightly lint fuzz mutate kill clean
 
 demo: $(VENV)/.demo
 	$(BIN)/airgen init --demo --target $(TARGET) --runs $(RUNS)
@@ -25,8 +30,11 @@ demo-long-doc: $(VENV)/.demo
 
 test: $(VENV)/.test lint
 	$(BIN)/airgen fetch tests
-	temporary=$$(mktemp -d) && trap 'rm -rf "$$temporary"' EXIT INT TERM && \
-		TMPDIR=$$temporary $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+	$(PYTEST)
+
+nightly: $(VENV)/.test lint
+	$(BIN)/airgen fetch tests
+	$(PYTEST) -m ""
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

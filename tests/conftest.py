@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
-import subprocess
-import sys
+import threading
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
 import hypothesis
+import llm_server
 import pytest
 from browser import browse, browser
 from encode_once import encode_once
@@ -64,20 +65,29 @@ def shared() -> Path:
     return path
 
 
+@pytest.fixture(scope="session")
+def servers() -> Iterator[asyncio.AbstractEventLoop]:
+    """A loop in a thread, where servers run beside the tests."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    yield loop
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
 class Loopback:
     """A running server: its base URL, what it has seen, and a way to end it."""
 
-    def __init__(self, **settings: Any) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).parent / "makers" / "llm_server.py"), json.dumps(settings)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONWARNINGS": "ignore"},
-        )
-        assert self._process.stdout is not None
-        self.port = int(self._process.stdout.readline())
-        self.root = f"http://127.0.0.1:{self.port}"
+    def __init__(self, loop: asyncio.AbstractEventLoop, **settings: Any) -> None:
+        self._loop = loop
+        self._runner, port = self._wait(llm_server.serve(settings))
+        self.root = f"http://127.0.0.1:{port}"
         self.base_url = self.root + "/v1"
+
+    def _wait(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
 
     def stats(self) -> dict[str, Any]:
         with urllib.request.urlopen(self.root + "/stats", timeout=600) as response:
@@ -89,22 +99,19 @@ class Loopback:
         urllib.request.urlopen(urllib.request.Request(self.root + "/settings", data, headers), timeout=600).close()
 
     def end(self) -> None:
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.kill()
-        self._process.wait()
-        self._process.stdin.close()
-        self._process.stdout.close()
+        self._wait(llm_server.die(self._runner))
+        self._wait(self._runner.cleanup())
 
 
 @pytest.fixture
-def loopback() -> Iterator[Callable[..., Loopback]]:
+def loopback(servers: asyncio.AbstractEventLoop) -> Iterator[Callable[..., Loopback]]:
     """Start servers: `server = loopback(latency=0.05)`; they end with the test."""
-    servers: list[Loopback] = []
+    running: list[Loopback] = []
 
     def start(**settings: Any) -> Loopback:
-        servers.append(Loopback(**settings))
-        return servers[-1]
+        running.append(Loopback(servers, **settings))
+        return running[-1]
 
     yield start
-    for server in servers:
+    for server in running:
         server.end()

@@ -5,8 +5,8 @@
 prints its port, then serves until its standard input is closed. Settings: latency (seconds); rate and burst
 (requests a second, size of the bucket); retry_after (seconds, sent with 429); slots (calls served at a time; others
 wait); faults (name -> share, chosen by the request and its attempt); fault_attempts (attempts that can have faults);
-always (one fault for every call); scripted (answers of airgen's scripted model); die_after (exit after so many
-answers); batch_seconds; batch_expire (n: every n-th line expires the first time); batch_bomb
+always (one fault for every call); scripted (answers of airgen's scripted model); die_after (nobody
+listens after so many answers); batch_seconds; batch_expire (n: every n-th line expires the first time); batch_bomb
 (results: n MB of zeros, compressed); batch_long (the first result has n MB more); batch_breaks (n: so often the
 connection breaks within the results).
 What today's models do: thinks (tokens of thinking before each answer, billed and under the maximum) and thinks_in
@@ -19,12 +19,12 @@ GET /stats returns what was asked; POST /settings changes settings while it runs
 from __future__ import annotations
 
 import asyncio
-import gzip
 import hashlib
 import json
 import os
 import sys
 import time
+import zlib
 from collections import Counter
 from typing import Any
 
@@ -36,6 +36,7 @@ Json = dict[str, Any]
 class Server:
     def __init__(self, settings: Json) -> None:
         self.settings: Json = {}
+        self.runner: Any = None
         self.seen: Counter[str] = Counter()
         self.answered: Counter[str] = Counter()
         self.statuses: Counter[str] = Counter()
@@ -98,7 +99,7 @@ class Server:
         if fault == "hang":
             await asyncio.sleep(30)
         if self.die_after and sum(self.answered.values()) >= self.die_after:
-            os._exit(9)
+            await die(self.runner)
         payload = await self.answer(body, key)
         if fault == "refusal":
             payload["choices"][0]["message"] = {"role": "assistant", "content": None, "refusal": "I cannot do that."}
@@ -191,8 +192,9 @@ class Server:
     async def content(self, request: web.Request) -> web.StreamResponse:
         content = self.files[request.match_info["id"]]
         if self.batch_bomb:
-            content, coding = gzip.compress(bytes(self.batch_bomb << 20)), {"Content-Encoding": "gzip"}
-            return web.Response(body=content, headers=coding)
+            squeeze, zeros = zlib.compressobj(wbits=31), bytes(1 << 20)  # in parts: the tests count the memory
+            content = b"".join([*(squeeze.compress(zeros) for _ in range(self.batch_bomb)), squeeze.flush()])
+            return web.Response(body=content, headers={"Content-Encoding": "gzip"})
         if self.batch_breaks:
             self.settings["batch_breaks"] -= 1
             response = web.StreamResponse(headers={"Content-Length": str(len(content))})
@@ -201,8 +203,12 @@ class Server:
             request.transport.abort()  # type: ignore[union-attr]
             return response
         if self.batch_long:
-            first, *others = content.splitlines()
-            content = b"\n".join([first[:-1] + b"," + b" " * (self.batch_long << 20) + b'"x":1}', *others])
+            first, rest = content.split(b"\n", 1)
+            response = web.StreamResponse()
+            await response.prepare(request)
+            for part in (first[:-1] + b",", *[b" " * (1 << 20)] * self.batch_long, b'"x":1}\n' + rest):
+                await response.write(part)
+            return response
         return web.Response(body=content)
 
     async def create(self, request: web.Request) -> web.Response:
@@ -212,7 +218,7 @@ class Server:
         self.batch_lines += len(lines)
         self.batches[name] = {"id": name, **body, "status": "in_progress", "due": time.monotonic() + self.batch_seconds}
         if self.die_on_create:
-            os._exit(9)
+            await die(self.runner)
         return web.json_response(await self.shown(name))
 
     async def shown(self, name: str) -> Json:
@@ -346,8 +352,9 @@ EARLY = {
 }
 
 
-async def main() -> None:
-    server = Server({"batch_seconds": 0.1, **json.loads(sys.argv[1] if len(sys.argv) > 1 else "{}")})
+async def serve(settings: Json) -> tuple[web.AppRunner, int]:
+    """Start a server in the running loop: what ends it, and its port."""
+    server = Server({"batch_seconds": 0.1, **settings})
     app = web.Application(client_max_size=1 << 28)
     app.add_routes(
         [
@@ -361,11 +368,24 @@ async def main() -> None:
             web.post("/settings", server.change),
         ]
     )
-    runner = web.AppRunner(app, access_log=None, handler_cancellation=False)
+    server.runner = runner = web.AppRunner(app, access_log=None, handler_cancellation=False, shutdown_timeout=0)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0, backlog=4096)
-    await site.start()
-    print(runner.addresses[0][1], flush=True)
+    await web.TCPSite(runner, "127.0.0.1", 0, backlog=4096).start()
+    return runner, runner.addresses[0][1]
+
+
+async def die(runner: web.AppRunner) -> None:
+    """As if the server's process were killed: nobody listens, and every connection breaks."""
+    for site in list(runner.sites):
+        await site.stop()
+    for connection in runner.server.connections if runner.server else ():
+        if connection.transport is not None:
+            connection.transport.abort()
+
+
+async def main() -> None:
+    _, port = await serve(json.loads(sys.argv[1] if len(sys.argv) > 1 else "{}"))
+    print(port, flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
     os._exit(0)  # its parent is gone, and calls that hang must not keep it
 
