@@ -1,4 +1,4 @@
-"""A directory in BEIR format, written from a few rows."""
+"""A directory in BEIR format, written from a few rows; and what is in one."""
 
 from __future__ import annotations
 
@@ -16,10 +16,34 @@ def write_beir(
     """`qrels`: {split: (query id, passage id, label)}. `info`: what a manifest says; without it there is none."""
     (folder / "qrels").mkdir(parents=True, exist_ok=True)
     for name, rows in (("corpus", corpus), ("queries", queries)):
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        write_rows(folder / f"{name}.jsonl", rows)
     for split, labels in qrels.items():
         lines = "".join(f"{query}\t{passage}\t{label}\n" for query, passage, label in labels)
         (folder / "qrels" / f"{split}.tsv").write_text("query-id\tcorpus-id\tscore\n" + lines)
     if info:
         (folder / "manifest.json").write_text(json.dumps({"info": info}))
     return folder
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a file of JSON Lines."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def write_rows(path: Path, rows: Rows) -> None:
+    """Write a file of JSON Lines."""
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def label_rows(dataset: Path) -> list[dict[str, Any]]:
+    """All label rows of a dataset of airgen, with their split."""
+    files = sorted((dataset / "qrels").glob("*.jsonl"))
+    return [{**row, "split": file.stem} for file in files for row in read_rows(file)]
+
+
+def data_files(dataset: Path) -> dict[str, bytes]:
+    """The bytes of a dataset by path, but for what describes it and its pipeline."""
+    about = ("manifest.json", "README.md", "croissant.json", "pipeline.yaml")
+    paths = sorted(path for path in dataset.rglob("*") if path.is_file() and path.name not in about)
+    assert paths
+    return {path.relative_to(dataset).as_posix(): path.read_bytes() for path in paths}

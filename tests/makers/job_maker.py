@@ -1,8 +1,11 @@
 """A whole job on a small corpus of our own making, with the scripted model and real re-rankers."""
 
+import dataclasses
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -93,19 +96,54 @@ def distinct(folder: Path) -> None:
             out.write(json.dumps(row) + "\n")
 
 
-@pytest.fixture
-def run(folder: Path) -> Run:
-    """Run the folder's pipeline after some replacements in its text."""
+def run_quietly(job: Job, **options: Any) -> RunResult:
+    """Run a job, without a word on the screen."""
+    return run_job(job, Display(job.directory / "status.json", Console(quiet=True)), **options)
 
-    def go(runs: str = "runs", changes: dict[str, str] | None = None, **options: object) -> RunResult:
+
+@pytest.fixture
+def configure(folder: Path) -> Callable[[dict[str, str]], Path]:
+    """Write the folder's pipeline after some replacements in its text."""
+
+    def write(changes: dict[str, str]) -> Path:
         text = PIPELINE
-        for old, new in (changes or {}).items():
+        for old, new in changes.items():
             assert old in text
             text = text.replace(old, new)
         (folder / "job.yaml").write_text(text, encoding="utf-8")
-        job = Job(folder / "job.yaml", folder / runs)
-        console = Console(quiet=True)
-        return run_job(job, Display(job.directory / "status.json", console), **options)  # type: ignore[arg-type]
+        return folder / "job.yaml"
+
+    return write
+
+
+@pytest.fixture
+def run(folder: Path, configure: Callable[[dict[str, str]], Path]) -> Run:
+    """Run the folder's pipeline after some replacements in its text."""
+
+    def go(runs: str = "runs", changes: dict[str, str] | None = None, **options: object) -> RunResult:
+        return run_quietly(Job(configure(changes or {}), folder / runs), **options)
+
+    return go
+
+
+_DONE: dict[tuple[bytes, ...], tuple[Path, RunResult]] = {}
+
+
+@pytest.fixture
+def done(folder: Path, run: Run, configure: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """As `run`, for tests of what comes after it: equal jobs are run once in a process, and copied."""
+
+    def go(runs: str = "runs", changes: dict[str, str] | None = None) -> RunResult:
+        configure(changes or {})
+        key = tuple((folder / name).read_bytes() for name in ("job.yaml", "small.yaml", "small.jsonl"))
+        if key not in _DONE:
+            result, kept = run(runs, changes), tmp_path_factory.mktemp("done") / "job"
+            shutil.copytree(result.directory, kept)
+            _DONE[key] = kept, result
+        else:
+            kept, result = _DONE[key]
+            shutil.copytree(kept, folder / runs / kept.name)
+        return dataclasses.replace(result, directory=folder / runs / kept.name)
 
     return go
 

@@ -1,45 +1,23 @@
 import json
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
-from job_maker import Run, make_corpus
-from rich.console import Console
+from beir_folder import data_files, label_rows, read_rows
+from child import kill_at_line
+from job_maker import Run, make_corpus, run_quietly
 
 from airgen.dataset.secret import Secret, write_secret
 from airgen.dataset.verify import verify
 from airgen.errors import BudgetSpent, DatasetError, LlmError, SettingsError, UsageError
 from airgen.llms.scripted import ScriptedBackend
-from airgen.pipeline import Job
+from airgen.pipeline import Job, RunResult
 from airgen.pipeline.assemble import export_dataset
-from airgen.pipeline.progress import Display
-from airgen.pipeline.run import run_job
 from airgen.store import Store
 
-DATA = ("corpus.jsonl", "queries.jsonl", "qrels/", "qrels-", "private/")
-
-
-def data(directory: Path) -> dict[str, bytes]:
-    """The data files of a dataset by path; the pipeline's own text apart, which a test may have changed."""
-    paths = [path for path in sorted(directory.rglob("*")) if path.is_file()]
-    named = {path.relative_to(directory).as_posix(): path.read_bytes() for path in paths}
-    return {name: content for name, content in named.items() if name.startswith(DATA)}
-
-
-def rows(path: Path) -> list[dict[str, object]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
-def labels(directory: Path) -> list[dict[str, object]]:
-    """All label rows, with their split."""
-    files = sorted((directory / "qrels").glob("*.jsonl"))
-    return [{**row, "split": file.stem} for file in files for row in rows(file)]
+FEW = {"target: 12": "target: 6"}
 
 
 def test_a_whole_job(run: Run, folder: Path) -> None:
@@ -47,14 +25,14 @@ def test_a_whole_job(run: Run, folder: Path) -> None:
     assert result.manifest is not None
     dataset = result.directory / "dataset"
     assert verify(dataset) == []
-    queries = rows(dataset / "queries.jsonl")
+    queries = read_rows(dataset / "queries.jsonl")
     assert len(queries) == 12
-    qrels = labels(dataset)
+    qrels = label_rows(dataset)
     positives = {row["query-id"] for row in qrels if row["score"] == 1}
     assert positives == {query["_id"] for query in queries}
     negatives = [row for row in qrels if row["score"] == 0]
     assert 12 <= len(negatives) <= 12 * 7
-    corpus = {row["_id"] for row in rows(dataset / "corpus.jsonl")}
+    corpus = {row["_id"] for row in read_rows(dataset / "corpus.jsonl")}
     assert {row["corpus-id"] for row in qrels} <= corpus
     assert len(corpus) == 60 + len({row["corpus-id"] for row in negatives})
     stages = {step.stage: step for step in result.manifest.funnel}
@@ -64,100 +42,93 @@ def test_a_whole_job(run: Run, folder: Path) -> None:
         assert stages[before].left == stages[after].entered
 
 
-def test_a_finished_job_asks_nothing(run: Run) -> None:
-    first = run()
+def test_a_finished_job_asks_nothing(run: Run, done: Run) -> None:
+    first = done()
     again = run()
     assert again.already_done
     with duckdb.connect(str(first.directory / "work.duckdb"), read_only=True) as connection:
         calls = connection.execute("SELECT count(*) FROM answer").fetchall()
     # Without its mark of being finished the job is walked through again, and still asks nothing.
     (first.directory / "status.json").unlink()
-    before = data(first.directory / "dataset")
+    before = data_files(first.directory / "dataset")
     third = run()
     assert not third.already_done
     assert sum(stage["calls"] for stage in third.usage.values()) == 0
-    assert data(third.directory / "dataset") == before
+    assert data_files(third.directory / "dataset") == before
     with duckdb.connect(str(first.directory / "work.duckdb"), read_only=True) as connection:
         assert connection.execute("SELECT count(*) FROM answer").fetchall() == calls
 
 
 def test_concurrency_changes_nothing(run: Run) -> None:
-    many = run("many", {"concurrency: 8": "concurrency: 32, latency: 0.002"})
-    one = run("one", {"concurrency: 8": "concurrency: 1"})
-    assert data(many.directory / "dataset") == data(one.directory / "dataset")
+    many = run("many", {**FEW, "concurrency: 8": "concurrency: 32, latency: 0.002"})
+    one = run("one", {**FEW, "concurrency: 8": "concurrency: 1"})
+    assert data_files(many.directory / "dataset") == data_files(one.directory / "dataset")
 
 
-def test_a_larger_target_keeps_the_first_queries_and_their_splits(run: Run) -> None:
-    small = run("runs", {"target: 12": "target: 6"})
-    few = {str(row["_id"]): row for row in rows(small.directory / "dataset" / "queries.jsonl")}
-    splits = {row["query-id"]: row["split"] for row in labels(small.directory / "dataset")}
+def test_a_larger_target_keeps_the_first_queries_and_their_splits(run: Run, done: Run) -> None:
+    small = run("runs", FEW)
+    few = {str(row["_id"]): row for row in read_rows(small.directory / "dataset" / "queries.jsonl")}
+    splits = {row["query-id"]: row["split"] for row in label_rows(small.directory / "dataset")}
     large = run("runs")
-    more = {str(row["_id"]): row for row in rows(large.directory / "dataset" / "queries.jsonl")}
+    more = {str(row["_id"]): row for row in read_rows(large.directory / "dataset" / "queries.jsonl")}
     assert len(few) == 6 and len(more) == 12
     assert few.items() <= more.items()
-    grown = {row["query-id"]: row["split"] for row in labels(large.directory / "dataset")}
+    grown = {row["query-id"]: row["split"] for row in label_rows(large.directory / "dataset")}
     assert splits.items() <= grown.items()
-    fresh = run("fresh")
-    assert data(fresh.directory / "dataset") == data(large.directory / "dataset")
+    fresh = done("fresh")
+    assert data_files(fresh.directory / "dataset") == data_files(large.directory / "dataset")
 
 
-def test_an_edited_prompt_redoes_only_what_follows_it(run: Run, folder: Path) -> None:
-    run()
+def test_an_edited_prompt_redoes_only_what_follows_it(run: Run, done: Run, folder: Path) -> None:
+    done()
     template = (Path(__file__).parents[2] / "prompts" / "rewrite.j2").read_text(encoding="utf-8")
     (folder / "prompts").mkdir()
     (folder / "prompts" / "rewrite.j2").write_text(template.replace("Rewrite the query.", "Rewrite it."), "utf-8")
-    second = run(changes={"target: 12": "target: 6"})  # so few that no further document is needed
+    second = run(changes=FEW)  # so few that no further document is needed
     assert second.usage.get("character", {"calls": 0})["calls"] == 0
     assert second.usage["rewrite"]["calls"] > 0
     assert "query" not in second.usage or second.usage["query"]["calls"] == 0
 
 
-def test_a_new_document_leaves_paid_answers_of_the_old_ones(run: Run, folder: Path) -> None:
-    run()
+def test_a_new_document_leaves_paid_answers_of_the_old_ones(run: Run, done: Run, folder: Path) -> None:
+    done()
     extra = {"id": "doc-new", "title": "New", "text": "A document that was added later, on tides and lanterns alike."}
     with (folder / "small.jsonl").open("a", encoding="utf-8") as out:
         out.write(json.dumps(extra) + "\n")
     second = run()
-    assert {row["title"] for row in rows(second.directory / "dataset" / "corpus.jsonl")} >= {"New"}
+    assert {row["title"] for row in read_rows(second.directory / "dataset" / "corpus.jsonl")} >= {"New"}
     asked = sum(second.usage.get(stage, {}).get("calls", 0) for stage in ("character", "scenario", "query", "rewrite"))
     assert asked <= 6  # at most for the new document itself
 
 
-@pytest.mark.parametrize("after", [3, 40, 90])
-def test_sigkill_and_resume_give_the_same_bytes(run: Run, folder: Path, after: int) -> None:
-    whole = data(run("whole").directory / "dataset")
+# The answers are counted by watching the child's own count, so the kill falls at a known point of the work.
+COUNTED = """
+import sys
+from airgen.cli import main
+import airgen.llms.scripted as scripted
+send = scripted.ScriptedBackend.send
+async def counted(self, request):
+    print("call")
+    return await send(self, request)
+scripted.ScriptedBackend.send = counted
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize(
+    "after", [pytest.param(3, marks=pytest.mark.nightly), 40, pytest.param(90, marks=pytest.mark.nightly)]
+)
+def test_sigkill_and_resume_give_the_same_bytes(run: Run, done: Run, folder: Path, after: int) -> None:
+    whole = data_files(done("whole").directory / "dataset")
     slow = (folder / "job.yaml").read_text().replace("concurrency: 8", "concurrency: 8, latency: 0.02")
     (folder / "slow.yaml").write_text(slow)
     write_secret(folder / "killed" / "job" / "secret.key", Secret(bytes(range(32))))  # of all jobs in the tests
-    code = (
-        "import sys; from pathlib import Path; from rich.console import Console;"
-        "from airgen.pipeline import Job, run_job;"
-        "from airgen.pipeline.progress import Display;"
-        f"job = Job(Path({str(folder / 'slow.yaml')!r}), Path({str(folder / 'killed')!r}));"
-        "run_job(job, Display(job.directory / 'status.json', Console(quiet=True)))"
-    )
-    # The answers are counted by watching the child's own count, so the kill falls at a known point of the work.
-    counting = (
-        "import airgen.llms.scripted as s; send = s.ScriptedBackend.send\n"
-        "async def counted(self, request):\n"
-        "    print('call', flush=True)\n"
-        "    return await send(self, request)\n"
-        "s.ScriptedBackend.send = counted\n"
-    )
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    with subprocess.Popen([sys.executable, "-c", counting + code], stdout=subprocess.PIPE, env=environment) as process:
-        assert process.stdout is not None
-        for number, _ in enumerate(process.stdout, 1):
-            if number == after:
-                process.send_signal(signal.SIGKILL)
-                break
-        process.stdout.read()
-    assert process.returncode == -signal.SIGKILL
+    kill_at_line(after, COUNTED, "run", folder / "slow.yaml", "--runs", folder / "killed", "--quiet")
     with duckdb.connect(str(folder / "killed" / "job" / "work.duckdb"), read_only=True) as connection:
         (kept,) = connection.execute("SELECT count(*) FROM answer").fetchall()[0]
     assert kept >= after - 8 - 32  # what was in flight, and at most one group
     resumed = run("killed")
-    assert data(resumed.directory / "dataset") == whole
+    assert data_files(resumed.directory / "dataset") == whole
     with duckdb.connect(str(resumed.directory / "work.duckdb"), read_only=True) as connection:
         (total,) = connection.execute("SELECT count(*) FROM answer").fetchall()[0]
     asked = sum(stage["calls"] for stage in resumed.usage.values())
@@ -166,31 +137,30 @@ def test_sigkill_and_resume_give_the_same_bytes(run: Run, folder: Path, after: i
 
 def test_a_budget_stops_and_a_larger_one_goes_on(run: Run) -> None:
     price = "concurrency: 1, model: m, prices: {m: {input: 1000.0, output: 1000.0}}"
+    changes = {"target: 12": "target: 3", "concurrency: 8": price}
     # The scripted backend is free; priced, it stands for a paid one.
     with pytest.raises(BudgetSpent, match="raise the budget and run the same command"):
-        run("paid", {"concurrency: 8": price}, budget_usd=2.0)
-    done = run("paid", {"concurrency: 8": price}, budget_usd=1000.0)
+        run("paid", changes, budget_usd=2.0)
+    done = run("paid", changes, budget_usd=1000.0)
     assert done.manifest is not None
     spent = sum(stage["usd"] for stage in done.usage.values())
     assert 0 < spent < 1000
 
 
-def test_a_spent_corpus_says_so_and_keeps_what_there_is(run: Run) -> None:
-    result = run("spent", {"target: 12": "target: 500"})
+def test_a_spent_corpus_says_so_and_keeps_what_there_is(run: Run, folder: Path) -> None:
+    make_corpus(folder / "small.jsonl", 15)
+    result = run("spent", {"target: 12": "target: 100"})
     assert result.manifest is not None
     found = sum(split.queries for split in result.manifest.statistics.splits.values())
-    assert 12 < found < 500
+    assert 3 < found < 100
 
 
-@pytest.mark.parametrize("fault", ["refuse", "empty", "prose", "truncate", "language", "one_item"])
-def test_faulty_answers_become_counted_skips(
-    run: Run, folder: Path, fault: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_faulty_answers_become_counted_skips(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_corpus(folder / "small.jsonl", 90)  # of 60 documents a quarter of faults leaves about 12 queries: too close
     # A quarter of all calls fails, so most samples are dropped, which would be taken for a broken model.
     monkeypatch.setattr("airgen.llms.health.FALSE_STOP", 1e-300)
-    settings = f"concurrency: 8, faults: {{{fault}: 0.25}}"
-    result = run("faulty", {"concurrency: 8": settings})
+    faults = ", ".join(f"{fault}: 0.04" for fault in ("refuse", "empty", "prose", "truncate", "language", "one_item"))
+    result = run("faulty", {"concurrency: 8": f"concurrency: 8, faults: {{{faults}}}"})
     assert result.manifest is not None
     assert sum(split.queries for split in result.manifest.statistics.splits.values()) == 12
     assert verify(result.directory / "dataset") == []
@@ -208,8 +178,8 @@ def test_a_model_that_only_refuses_ends_in_one_clear_line(run: Run, monkeypatch:
         run("refused", {"concurrency: 8": refusing})
 
 
-def test_ablations_come_from_the_same_rows(run: Run, folder: Path) -> None:
-    result = run()
+def test_ablations_come_from_the_same_rows(done: Run, folder: Path) -> None:
+    result = done()
     job = Job(folder / "job.yaml", folder / "runs")
     with job.open_store() as store:
         accepted = job.accepted(store)
@@ -218,23 +188,23 @@ def test_ablations_come_from_the_same_rows(run: Run, folder: Path) -> None:
         export_dataset(job, store, accepted, folder / "plain", ["negatives"])
     full = result.directory / "dataset"
     assert (folder / "bare" / "queries.jsonl").read_bytes() == (full / "queries.jsonl").read_bytes()
-    bare = labels(folder / "bare")
+    bare = label_rows(folder / "bare")
     assert sum(row["score"] == 1 for row in bare) == 12  # one positive each: the source
     # Table 5's dataset without quality control has the candidates that were judged bad, too.
     judged = [one.lineage for one in accepted.rejected if one.stage == "judgment"]
     last = max(one.sample.key for one in accepted.lineages)
     bad = [one for one in judged if one.sample.key < last]
     assert bad
-    queries = rows(folder / "all" / "queries.jsonl")
+    queries = read_rows(folder / "all" / "queries.jsonl")
     assert len(queries) == 12 + len(bad)
-    assert {row["text"] for row in queries} == {row["text"] for row in rows(full / "queries.jsonl")} | {
+    assert {row["text"] for row in queries} == {row["text"] for row in read_rows(full / "queries.jsonl")} | {
         one.final.text for one in bad
     }
-    assert sum(row["score"] == 1 for row in labels(folder / "all")) == 12 + len(bad)
-    assert rows(folder / "all" / "corpus.jsonl") == rows(folder / "bare" / "corpus.jsonl")
-    plain = labels(folder / "plain")
+    assert sum(row["score"] == 1 for row in label_rows(folder / "all")) == 12 + len(bad)
+    assert read_rows(folder / "all" / "corpus.jsonl") == read_rows(folder / "bare" / "corpus.jsonl")
+    plain = label_rows(folder / "plain")
     assert all(row["score"] == 1 for row in plain)
-    assert len(rows(folder / "plain" / "corpus.jsonl")) == 60
+    assert len(read_rows(folder / "plain" / "corpus.jsonl")) == 60
 
 
 def test_nothing_is_exported_before_quality_control(run: Run, folder: Path) -> None:
@@ -248,15 +218,15 @@ def test_nothing_is_exported_before_quality_control(run: Run, folder: Path) -> N
     run(until="rewrite")
     with pytest.raises(UsageError, match=r"job\.yaml: quality control has not run with these settings: run `airgen"):
         exported()
-    before = data(run().directory / "dataset")
+    before = data_files(run().directory / "dataset")
     text = (folder / "job.yaml").read_text(encoding="utf-8")
     (folder / "job.yaml").write_text(text.replace("top_k: 30", "top_k: 31"), encoding="utf-8")
     with pytest.raises(UsageError, match="quality control has not run"):
         exported()
-    assert data(folder / "runs" / "job" / "dataset") == before
+    assert data_files(folder / "runs" / "job" / "dataset") == before
     (folder / "job.yaml").write_text(text, encoding="utf-8")
     exported()
-    assert data(folder / "runs" / "job" / "dataset") == before
+    assert data_files(folder / "runs" / "job" / "dataset") == before
 
 
 def test_a_missing_corpus_or_key_is_said_before_anything_is_done(folder: Path) -> None:
@@ -267,9 +237,8 @@ def test_a_missing_corpus_or_key_is_said_before_anything_is_done(folder: Path) -
     (folder / "b.yaml").write_text(
         text.replace("{backend: scripted, concurrency: 8}", "{model: m, api_key_env: NOT_SET_X}")
     )
-    display = Display(folder / "status.json", Console(quiet=True))
     with pytest.raises(SettingsError, match="NOT_SET_X is not set"):
-        run_job(Job(folder / "b.yaml", folder / "runs"), display)
+        run_quietly(Job(folder / "b.yaml", folder / "runs"))
 
 
 def scored(work: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
@@ -294,30 +263,34 @@ def test_one_more_reranker_or_document_costs_only_itself(
     run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     three = "[bm25, dense, all-minilm-l6-v2-int8]"
-    run("runs", {three: "[dense]"})
-    more = scored(lambda: run("runs", {three: "[bm25, dense]"}), monkeypatch)
-    assert more == {"BM25Reranker": 12 * 30}  # the dense scores stand
+    two = {**FEW, three: "[bm25, dense]"}
+    run("runs", {**FEW, three: "[dense]"})
+    more = scored(lambda: run("runs", two), monkeypatch)
+    assert more == {"BM25Reranker": 6 * 30}  # the dense scores stand
     extra = {"id": "doc-new", "title": "Tides", "text": "A document that was added later, on tides and lanterns alike."}
     with (folder / "small.jsonl").open("a", encoding="utf-8") as out:
         out.write(json.dumps(extra) + "\n")
-    grown = scored(lambda: run("runs", {three: "[bm25, dense]"}), monkeypatch)
+    grown = scored(lambda: run("runs", two), monkeypatch)
     # Weights of words change with the corpus; a dense score of a pair does not. Asked about are at most the new
     # document itself and what a new sample brought.
-    assert grown["BM25Reranker"] == 12 * 30
-    assert grown.get("DenseReranker", 0) < 12 * 30 / 2
-    narrower = {three: "[bm25, dense]\n  thresholds: {hard_negative: 10, other: 5}"}
+    assert grown["BM25Reranker"] == 6 * 30
+    assert grown.get("DenseReranker", 0) < 6 * 30 / 2
+    narrower = {**FEW, three: "[bm25, dense]\n  thresholds: {hard_negative: 10, other: 5}"}
     assert scored(lambda: run("runs", narrower), monkeypatch) == {}
 
 
-@pytest.mark.parametrize("serial", [True, False])
 def test_a_backend_of_one_call_at_a_time_gets_no_more_samples_than_are_missing(
-    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch, serial: bool
+    run: Run, done: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ScriptedBackend, "SERIAL", serial)
-    result = run()
-    assert result.manifest is not None
-    with Store.open(folder / "runs" / "job" / "work.duckdb", read_only=True) as store:
-        samples = store.query("SELECT count(*) FROM sample")[0][0]
-    judged = next(step for step in result.manifest.funnel if step.stage == "judgment of the own document")
-    rejected = sum(judged.reasons.values())
-    assert samples == 12 + rejected if serial else samples >= 18
+    def samples(result: RunResult) -> tuple[int, int]:
+        """How many were drawn, and how many of them came to nothing."""
+        with Store.open(result.directory / "work.duckdb", read_only=True) as store:
+            drawn = store.query("SELECT count(*) FROM sample")[0][0]
+        assert result.manifest is not None
+        judged = next(step for step in result.manifest.funnel if step.stage == "judgment of the own document")
+        return drawn, sum(judged.reasons.values())
+
+    assert samples(done("many"))[0] >= 18
+    monkeypatch.setattr(ScriptedBackend, "SERIAL", True)
+    drawn, rejected = samples(run())
+    assert drawn == 12 + rejected

@@ -6,13 +6,13 @@ was never disturbed.
 
 import asyncio
 import socket
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from beir_folder import data_files
+from child import finish
 from job_maker import Run
 from simulation import engine_of, simulate
 
@@ -23,39 +23,20 @@ from airgen.pipeline import RunResult
 from airgen.records import Answer
 from airgen.store import Store
 
-START = "import os, resource, signal, sys\nfrom airgen.cli import main\n"
-
-
 # The tenth call to the model is the moment at which the world changes.
 AT_THE_TENTH = """
+import os, resource, signal, sys
+from airgen.cli import main
 import airgen.llms.scripted as scripted
 send, calls = scripted.ScriptedBackend.send, []
 async def sending(self, request):
     calls.append(request)
     if len(calls) == 10:
-        disturb()
+        exec(sys.argv[1])
     return await send(self, request)
 scripted.ScriptedBackend.send = sending
-main(sys.argv[1:])
+main(sys.argv[2:])
 """
-
-
-def disturbed(folder: Path, disturb: str) -> subprocess.CompletedProcess[str]:
-    """The job of the folder in a process of its own, with `disturb` at its tenth call."""
-    words = ["run", str(folder / "job.yaml"), "--runs", str(folder / "runs")]
-    code = f"{START}def disturb():\n    {disturb}\n{AT_THE_TENTH}"
-    return subprocess.run(
-        [sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=300, check=False
-    )
-
-
-def bytes_of(folder: Path) -> dict[str, bytes]:
-    names = ("corpus.jsonl", "queries.jsonl", "qrels", "private")
-    return {
-        str(file.relative_to(folder)): file.read_bytes()
-        for file in sorted(folder.rglob("*"))
-        if file.is_file() and file.relative_to(folder).parts[0] in names
-    }
 
 
 @pytest.mark.parametrize(
@@ -71,16 +52,16 @@ def bytes_of(folder: Path) -> dict[str, bytes]:
     ],
     ids=["SIGTERM", "a full disk"],
 )
-def test_a_job_goes_on_to_the_same_bytes(disturb: str, code: int, words: str, folder: Path, run: Run) -> None:
-    text = {"task: qa": "task: qa\nseed: 3\nexport: {secret: false}"}
-    run("undisturbed", text)
-    done = disturbed(folder, disturb)
-    assert done.returncode == code, done.stderr
-    assert words in done.stderr and "Traceback" not in done.stderr
+def test_a_job_goes_on_to_the_same_bytes(
+    disturb: str, code: int, words: str, folder: Path, run: Run, done: Run
+) -> None:
+    text = {"task: qa": "task: qa\nseed: 3\nexport: {secret: false}", "target: 12": "target: 6"}
+    whole = data_files(done("undisturbed", text).directory / "dataset")
+    ended = finish(AT_THE_TENTH, disturb, "run", folder / "job.yaml", "--runs", folder / "runs")
+    assert ended.returncode == code, ended.stderr
+    assert words in ended.stderr and "Traceback" not in ended.stderr
     assert not (folder / "runs" / "job" / "dataset").exists()
-    run("runs", text)
-    assert bytes_of(folder / "runs" / "job" / "dataset") == bytes_of(folder / "undisturbed" / "job" / "dataset")
-    assert bytes_of(folder / "runs" / "job" / "dataset")
+    assert data_files(run("runs", text).directory / "dataset") == whole
 
 
 REQUEST = Request("m", (Message("user", "why?"),), {"max_tokens": 50}, stage="query")
@@ -155,9 +136,10 @@ def test_a_whole_job_in_batches_gives_the_dataset_of_live_calls(
     monkeypatch.setattr("airgen.llms.batch.GATHER_SECONDS", 0.05)
     server = loopback(scripted=True, batch_seconds=0.05)
     openai = f"backend: openai, model: m, base_url: '{server.base_url}', prices: {{m: {{input: 1, output: 2}}}}"
-    live = run("live", {LIVE: f"{{{openai}, concurrency: 8}}"})
+    few = {"target: 12": "target: 6"}
+    live = run("live", {**few, LIVE: f"{{{openai}, concurrency: 8}}"})
     calls = server.stats()["requests"]
-    batch = run("batch", {LIVE: f"{{{openai}, mode: batch}}"})
+    batch = run("batch", {**few, LIVE: f"{{{openai}, mode: batch}}"})
     stats = server.stats()
     for name in ("queries.jsonl", "corpus.jsonl", "qrels/test.jsonl"):
         assert (batch.directory / "dataset" / name).read_bytes() == (live.directory / "dataset" / name).read_bytes()
@@ -165,5 +147,5 @@ def test_a_whole_job_in_batches_gives_the_dataset_of_live_calls(
     assert stats["batches"] * 5 < stats["batch_lines"]  # a stage's calls of one wave share a file
     paid, halved = (sum(stage["usd"] for stage in result.usage.values()) for result in (live, batch))
     assert abs(halved / paid - 0.5) < 0.01
-    again = run("batch", {LIVE: f"{{{openai}, mode: batch}}"})
+    again = run("batch", {**few, LIVE: f"{{{openai}, mode: batch}}"})
     assert again.usage == {} and server.stats()["batch_lines"] == stats["batch_lines"]

@@ -1,0 +1,114 @@
+"""A program in a process of its own, which a test may kill: `python -c CODE WORDS` without what imports take.
+
+Children are forks of one server that has imported airgen already, and nothing else: it has one thread, no open file of
+a test, and none of what a test replaced.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import traceback
+from dataclasses import dataclass
+from multiprocessing.reduction import DupFd
+from typing import IO
+
+_SERVER = multiprocessing.get_context("forkserver")
+_SERVER.set_forkserver_preload(["pytest", "airgen.cli", "airgen.pipeline.run", "airgen.store"])
+
+
+class Child:
+    """A running program. `with start(...) as child` kills what is still running at the end."""
+
+    def __init__(self, code: str, words: tuple[object, ...], env: dict[str, str]) -> None:
+        ends = [os.pipe(), os.pipe()]
+        files = [DupFd(write) for _, write in ends]
+        texts = [str(word) for word in words]
+        self._process = _SERVER.Process(target=_program, args=(code, texts, {**os.environ, **env}, *files), daemon=True)
+        self._process.start()
+        for _, write in ends:
+            os.close(write)
+        self.stdout, self.stderr = (os.fdopen(read, encoding="utf-8") for read, _ in ends)
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit code, once it has ended; -9 after SIGKILL."""
+        return self._process.exitcode
+
+    def send_signal(self, number: int) -> None:
+        assert self._process.pid is not None
+        os.kill(self._process.pid, number)
+
+    def wait(self, seconds: float = 300) -> int:
+        """Its exit code."""
+        self._process.join(seconds)
+        assert self._process.exitcode is not None, "it does not end"
+        return self._process.exitcode
+
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if sys.exc_info()[0] is not None:
+            self._process.kill()
+        self.wait()
+        self.stdout.close()
+        self.stderr.close()
+
+
+def start(code: str, *words: object, **env: str) -> Child:
+    """Start a program; `words` are its `sys.argv[1:]`, and `env` is added to the environment."""
+    return Child(code, words, env)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a program wrote, and its exit code."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def finish(code: str, *words: object, **env: str) -> Ended:
+    """Run a program to its end. It may write no more than a pipe holds to standard error."""
+    with start(code, *words, **env) as child:
+        out, err = child.stdout.read(), child.stderr.read()
+    return Ended(child.wait(), out, err)
+
+
+def kill_at_line(number: int, code: str, *words: object, **env: str) -> None:
+    """SIGKILL a program as soon as it has written so many lines to standard output."""
+    with start(code, *words, **env) as child:
+        for _ in range(number):
+            assert child.stdout.readline(), child.stderr.read()
+        child.send_signal(signal.SIGKILL)
+    assert child.wait() == -signal.SIGKILL
+
+
+def _program(code: str, words: list[str], env: dict[str, str], out: DupFd, err: DupFd) -> None:
+    for number, file in ((1, out), (2, err)):
+        end = file.detach()
+        os.dup2(end, number)
+        os.close(end)
+    sys.stdout, sys.stderr = (_writer(number) for number in (1, 2))
+    os.environ.clear()
+    os.environ.update(env)
+    sys.argv = ["-c", *words]
+    try:
+        exec(compile(code, "<child>", "exec"), {"__name__": "__main__"})
+        end = 0
+    except SystemExit as leave:
+        end = leave.code if isinstance(leave.code, int) else int(leave.code is not None)
+    except BaseException:  # noqa: BLE001  # as an interpreter ends
+        traceback.print_exc()
+        end = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(end)
+
+
+def _writer(number: int) -> IO[str]:
+    return os.fdopen(number, "w", buffering=1, encoding="utf-8", closefd=False)
