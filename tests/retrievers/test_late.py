@@ -104,15 +104,25 @@ def test_minilm_tokens(minilm: str, corpus: Corpus) -> None:
     assert np.argsort(-scores, kind="stable").tolist() == hits.positions[0].tolist()
 
 
-def test_multi_vector_models_of_sentence_transformers(tiny_bert: Path, corpus: Corpus) -> None:
+def test_multi_vector_models_of_sentence_transformers(tiny_bert: Path, corpus: Corpus, tmp_path: Path) -> None:
     library = pytest.importorskip("sentence_transformers")
     if not hasattr(library, "MultiVectorEncoder"):
         pytest.skip("this sentence-transformers has no MultiVectorEncoder")
-    encoder = MultiVectorEncoder(str(tiny_bert))  # a plain BERT gets a random projection at each load
+    place = str(tmp_path / "late")
+    library.MultiVectorEncoder(str(tiny_bert)).save_pretrained(place)
+    encoder = MultiVectorEncoder(place)
     reranker = MaxSim(encoder)
-    assert isinstance(load_reranker({"kind": "maxsim", "model": str(tiny_bert)}).model, MultiVectorEncoder)
+    assert isinstance(load_reranker({"kind": "maxsim", "model": place}).model, MultiVectorEncoder)
     (query,) = encoder.token_vectors(["how do cells get energy"], "query")
     (passage,) = encoder.token_vectors([corpus.texts[0]], "passage")
     (score,) = reranker.score([("how do cells get energy", corpus.texts[0])])
     assert score == pytest.approx((query @ passage.T).max(axis=1).mean(), abs=2e-3)  # fp16 token vectors
     assert len(encoder.token_vectors([""], "passage")[0]) >= 1
+
+
+def test_an_encoder_without_a_projection_of_its_tokens_is_refused(tiny_bert: Path, tmp_path: Path) -> None:
+    library = pytest.importorskip("sentence_transformers")
+    library.SentenceTransformer(str(tiny_bert)).save_pretrained(str(tmp_path / "dense"))
+    for place in (tiny_bert, tmp_path / "dense"):
+        with pytest.raises(ModelError, match=f"^{place} is no late-interaction model: .*airgen train colbert$"):
+            MaxSim(MultiVectorEncoder(str(place))).score([("a", "b")])

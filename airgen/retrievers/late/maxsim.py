@@ -24,6 +24,7 @@ from airgen.errors import ModelError, UsageError
 from airgen.exact import inner_products
 from airgen.keys import content_key, text_key
 from airgen.models.catalogue import locked
+from airgen.registry import load_extra
 from airgen.retrievers.base import (
     Component,
     Corpus,
@@ -69,7 +70,21 @@ class MultiVectorEncoder(LibraryModel):
 
     @cached_property
     def model(self) -> Any:
-        return self.loaded("MultiVectorEncoder", "the late-interaction model")
+        """Raises ModelError for a model without a projection of its tokens: the library would give it a random one."""
+        model = self.loaded("MultiVectorEncoder", "the late-interaction model")
+        projects = any(type(part).__name__ == "Dense" for part in model)
+        if projects and not ("Dense" in self._file("modules.json") or "HF_ColBERT" in self._file("config.json")):
+            raise ModelError(
+                f"{self.name} is no late-interaction model: it has no projection of its tokens; name another model, or "
+                "train one from it: airgen train colbert"
+            )
+        return model
+
+    def _file(self, name: str) -> str:
+        """A small file of the model, or ""."""
+        find = load_extra("sentence_transformers.util", "late interaction").load_file_path
+        path = find(self.place(self.name), name, revision=self.settings.revision)
+        return Path(path).read_text(encoding="utf-8") if path else ""
 
     def token_vectors(self, texts: Sequence[str], kind: TextKind) -> list[NDArray[np.float32]]:
         """Token vectors of the model's query or document side."""
