@@ -4,6 +4,7 @@ AirgenError                 the base: `airgen` prints it as one line and exits w
 ├── UsageError              wrong words on the command line (exit 2)
 ├── SettingsError           a pipeline, corpus, suite or systems YAML; carries every problem found
 ├── MissingExtra            a package of an extra is not installed; says which to install
+├── FetchError              what is to be fetched cannot be had, is damaged, or does not match its checksum
 ├── CorpusError             a corpus cannot be read, is empty, or does not match its checksum
 ├── PromptError             a template is missing, malformed, or lacks a variable
 ├── StoreError              the work database is locked, damaged, newer than this airgen, or the disk is full
@@ -48,6 +49,10 @@ class MissingExtra(AirgenError):
 
     def __init__(self, what: str, package: str, extra: str) -> None:
         super().__init__(f"{what} needs the package {package}: pip install 'airgen-bench[{extra}]'")
+
+
+class FetchError(AirgenError):
+    """What is to be fetched cannot be had, is damaged, or does not match its checksum."""
 
 
 class CorpusError(AirgenError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -72,7 +73,9 @@ def fetch(
             for name, place in _sets(one, only):
                 add(name, "collection", place)
         else:
-            folder = fetch_corpus(one, force=force, given=None if given is None else Path(given), say=tell)
+            archive = None if given is None else Path(given)
+            with _arriving(one.name) as tick:
+                folder = fetch_corpus(one, force=force, given=archive, say=tell, tick=tick)
             add(one.name, "corpus", folder)
     return Outcome(rows, lines)
 
@@ -116,12 +119,15 @@ def _sets(listed: CollectionList, only: Sequence[str]) -> Iterator[tuple[str, Pa
     cost = f"{size / 1e6:,.0f} MB to download, up to {space / 1e9:,.1f} GB of disk"
     echo(f"{len(missing)} of {len(wanted)} sets to fetch: {cost}", err=True)
     for one in wanted:
-        with progress_bar(f"fetching {one.name}", "{task.completed:,.0f} bytes") as update:
-
-            def tick(done: int, update: Callable[..., None] = update) -> None:
-                update(completed=done)
-
+        with _arriving(one.name) as tick:
             yield one.name, fetch_collection(listed, one, tick)
+
+
+@contextmanager
+def _arriving(name: str) -> Iterator[Callable[[int], None]]:
+    """A line that shows the bytes of a download, and the function that is told them."""
+    with progress_bar(f"fetching {name}", "{task.completed:,.0f} bytes") as update:
+        yield lambda done: update(completed=done)
 
 
 def _listed() -> Outcome[Rows[dict[str, Any]]]:

@@ -12,19 +12,16 @@ from __future__ import annotations
 import hashlib
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
-import httpx
 import numpy as np
 from pydantic import Field, model_validator
 
-from airgen.corpus.fetch import unpack
 from airgen.dataset.beir import BeirDataset
+from airgen.downloads import Tick, from_address, unpack
 from airgen.errors import DatasetError, SettingsError, UsageError
 from airgen.evaluation.result import Result
 from airgen.paths import cache_dir
@@ -158,11 +155,8 @@ def means_table(listed: CollectionList, results: Sequence[Result]) -> str:
     return Table(rows, columns("set", *systems, form=".4f", missing="")).markdown()
 
 
-WAIT = 60.0  # seconds without a byte until a download counts as stopped
 _GROWS = 5  # a set of JSON lines is about four times as large as its archive, which is there meanwhile
 _FILES = ("corpus.jsonl", "queries.jsonl", "qrels/*.tsv")
-
-Tick = Callable[[int], object]
 
 
 def space_needed(one: Collection) -> int:
@@ -173,8 +167,8 @@ def space_needed(one: Collection) -> int:
 def fetch_collection(listed: CollectionList, one: Collection, tick: Tick = lambda done: None) -> Path:
     """The folder of the set, fetched if it is not there. `tick` is called with the bytes that have arrived.
 
-    Raises UsageError for a set that is not public; DatasetError where it cannot be had, has another checksum, or is no
-    dataset in BEIR format.
+    Raises UsageError for a set that is not public; FetchError where it cannot be had; DatasetError where it has another
+    checksum, or is no dataset in BEIR format.
     """
     place = listed.place(one)
     if listed.is_there(one):
@@ -190,7 +184,7 @@ def fetch_collection(listed: CollectionList, one: Collection, tick: Tick = lambd
         )
     archive = place.with_name(f".{one.name}.zip")
     address = listed.address.replace("{name}", one.name)
-    _download(address, archive, one, tick)
+    from_address(address, archive, size=one.bytes, tick=tick)
     with archive.open("rb") as stream:
         digest = hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
     if digest != one.md5:
@@ -214,34 +208,3 @@ def fetch_collection(listed: CollectionList, one: Collection, tick: Tick = lambd
         shutil.rmtree(work, ignore_errors=True)
     archive.unlink()
     return place
-
-
-def _download(address: str, archive: Path, one: Collection, tick: Tick) -> None:
-    """The archive's bytes; what is there of an earlier try is kept. Raises DatasetError."""
-    size = one.bytes or 0
-    have = archive.stat().st_size if archive.is_file() else 0
-    if have > size:
-        have = 0
-    if have == size:
-        return
-    try:
-        if address.startswith("file://"):
-            shutil.copyfile(url2pathname(urlsplit(address).path), archive)
-            return
-        wanted = {"Range": f"bytes={have}-"} if have else {}
-        with httpx.stream("GET", address, headers=wanted, timeout=WAIT, follow_redirects=True) as answer:
-            answer.raise_for_status()
-            goes_on = answer.status_code == httpx.codes.PARTIAL_CONTENT
-            with archive.open("ab" if goes_on else "wb") as out:
-                done = have if goes_on else 0
-                for piece in answer.iter_raw():
-                    done += len(piece)
-                    if done > size:
-                        raise DatasetError(f"{address}: sends more than the {size:,} bytes of the list; refused")
-                    out.write(piece)
-                    tick(done)
-    except (httpx.HTTPError, OSError) as error:
-        words = " ".join(str(error).split())[:300] or type(error).__name__
-        raise DatasetError(f"{address}: {words}; what has arrived is kept: run the same command to go on") from error
-    if (found := archive.stat().st_size) < size:
-        raise DatasetError(f"{address}: ended after {found:,} of {size:,} bytes: run the same command to go on")

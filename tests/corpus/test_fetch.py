@@ -11,16 +11,17 @@ import zipfile
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from corpus_maker import corpus, prose
 
-from airgen.corpus import fetch as archives_module
+from airgen import downloads
 from airgen.corpus import prepare
-from airgen.corpus.fetch import fetch, fetched, folder_of, is_fetched, unpack
+from airgen.corpus.fetch import fetch, fetched, folder_of, is_fetched
 from airgen.corpus.needs import source_digest
-from airgen.errors import CorpusError
+from airgen.downloads import unpack
+from airgen.errors import CorpusError, FetchError
 
 
 @pytest.fixture(autouse=True)
@@ -103,7 +104,7 @@ def test_members_that_match_nothing_and_a_source_that_is_not_there(tmp_path: Pat
     archive = tar(tmp_path / "a.tar.gz", {"data/c.jsonl": DATA})
     with pytest.raises(CorpusError, match="no file that matches fetch"):
         fetch(made(tmp_path, archive, members=["nothing/*"]))
-    with pytest.raises(CorpusError, match=r"none\.tar"):
+    with pytest.raises(FetchError, match=r"none\.tar"):
         fetch(made(tmp_path, tmp_path / "none.tar"))
 
 
@@ -119,7 +120,7 @@ def test_a_member_that_would_leave_the_folder_refuses_the_archive(tmp_path: Path
             out.writestr(zipfile.ZipInfo(name.replace("\\", "/") if "\\" in name else name), b"x")
     if kind == "zip" and "\\" in name:
         return  # zipfile has no such name
-    with pytest.raises(CorpusError, match="would leave the folder"):
+    with pytest.raises(FetchError, match="would leave the folder"):
         unpack(archive, target)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [archive]
 
@@ -132,7 +133,7 @@ def test_links_are_left_out_and_devices_refused(tmp_path: Path) -> None:
     )
     assert unpack(archive, target) == 1
     assert [path.name for path in target.iterdir()] == ["f"]
-    with pytest.raises(CorpusError, match="device"):
+    with pytest.raises(FetchError, match="device"):
         unpack(tar(tmp_path / "b.tar", {"d": link("d", "", tarfile.CHRTYPE)}, "w"), target)
 
 
@@ -162,15 +163,15 @@ def test_damaged_archives(tmp_path: Path, kind: str) -> None:
     raw[len(raw) // 2] ^= 0xFF
     path.write_bytes(bytes(raw[: len(raw) * 3 // 4]) if kind != "zip" else bytes(raw[:40]) + b"!!!!" + bytes(raw[44:]))
     (tmp_path / "out").mkdir()
-    with pytest.raises(CorpusError):
+    with pytest.raises(FetchError):
         unpack(path, tmp_path / "out")
 
 
 def test_an_archive_that_never_ends_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archives_module, "MAX_UNPACKED", 1 << 20)
+    monkeypatch.setattr(downloads, "MAX_BYTES", 1 << 20)
     archive = tar(tmp_path / "a.tar.gz", {"zeros": b"\0" * (3 << 20)})
     (tmp_path / "out").mkdir()
-    with pytest.raises(CorpusError, match=r"unpacks to more than .* GB; refused"):
+    with pytest.raises(FetchError, match=r"unpacks to more than .* bytes; refused"):
         unpack(archive, tmp_path / "out")
 
 
@@ -207,20 +208,64 @@ class Endless(BaseHTTPRequestHandler):
 
 
 @pytest.mark.parametrize(
-    ("path", "words"), [("/endless", r"sends more than .* GB; refused"), ("/odd", r"/odd: .*no HTTP")]
+    ("path", "words"), [("/endless", r"sends more than .* bytes; refused"), ("/odd", r"/odd: .*no HTTP")]
 )
 def test_a_server_that_sends_without_end_or_no_http(
     path: str, words: str, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(archives_module, "MAX_UNPACKED", 1 << 20)
+    monkeypatch.setattr(downloads, "MAX_BYTES", 1 << 20)
     with ThreadingHTTPServer(("127.0.0.1", 0), Endless) as server:
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         fetching = {"kind": "url", "url": f"http://127.0.0.1:{server.server_port}{path}"}
-        with pytest.raises(CorpusError, match=words):
+        with pytest.raises(FetchError, match=words):
             fetch(corpus(tmp_path, {"kind": "jsonl", "path": "c.jsonl"}, fetch=fetching))
         server.shutdown()
     assert list((cache / "corpora").iterdir()) == []
+
+
+class Cut(BaseHTTPRequestHandler):
+    """Serves one body, at first its first half; from where it is asked for."""
+
+    body = b""
+    whole = False
+    asked: ClassVar[list[str | None]] = []
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        wanted = self.headers.get("Range")
+        self.asked.append(wanted)
+        start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted else 0
+        self.send_response(416 if start >= len(self.body) else 206 if start else 200)
+        self.send_header("Content-Length", str(max(0, len(self.body) - start)))
+        self.end_headers()
+        self.wfile.write(self.body[start : None if self.whole else len(self.body) // 2])
+
+
+def test_a_stopped_download_goes_on(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Cut, "body", DATA)
+    half = len(DATA) // 2
+    with ThreadingHTTPServer(("127.0.0.1", 0), Cut) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        fetching = {"kind": "url", "url": f"http://127.0.0.1:{server.server_port}/data.jsonl"}
+        fetching["sha256"] = hashlib.sha256(DATA).hexdigest()
+        settings = corpus(tmp_path, {"kind": "jsonl", "path": "data.jsonl"}, fetch=fetching)
+        with pytest.raises(FetchError, match="what has arrived is kept: run the same command to go on"):
+            fetch(settings)
+        monkeypatch.setattr(Cut, "whole", True)
+        seen: list[int] = []
+        fetch(settings, tick=seen.append)
+        assert (folder_of(settings) / "data.jsonl").read_bytes() == DATA and seen[-1] == len(DATA)
+        # A process that was killed before it unpacked leaves a whole file.
+        partial = folder_of(settings).with_name(f".{folder_of(settings).name}.partial")
+        partial.write_bytes(DATA)
+        fetch(settings, force=True)
+        server.shutdown()
+    assert Cut.asked == [None, f"bytes={half}-", f"bytes={len(DATA)}-", None]
+    assert list((cache / "corpora").iterdir()) == [folder_of(settings)]
 
 
 def test_a_zip_whose_names_are_no_text_or_that_has_too_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,9 +276,9 @@ def test_a_zip_whose_names_are_no_text_or_that_has_too_many(tmp_path: Path, monk
     (tmp_path / "out").mkdir()
     good = path.read_bytes()
     path.write_bytes(good.replace("né".encode(), b"n\xff\xff"))  # the archive says that its names are UTF-8
-    with pytest.raises(CorpusError, match="damaged or protected archive"):
+    with pytest.raises(FetchError, match="damaged or protected archive"):
         unpack(path, tmp_path / "out")
     path.write_bytes(good)
-    monkeypatch.setattr(archives_module, "MAX_MEMBERS", 1)
-    with pytest.raises(CorpusError, match="more than 1 members"):
+    monkeypatch.setattr(downloads, "MAX_MEMBERS", 1)
+    with pytest.raises(FetchError, match="more than 1 members"):
         unpack(path, tmp_path / "out")

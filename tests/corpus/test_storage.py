@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from airgen.corpus import storage
+from airgen import downloads
 from airgen.corpus.fetch import fetch, record
 from airgen.corpus.settings import CorpusSettings, FetchSettings
-from airgen.errors import CorpusError
+from airgen.errors import CorpusError, FetchError
 
 fsspec = pytest.importorskip("fsspec")
 
@@ -65,17 +65,17 @@ def test_what_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         ("memory://bucket/corpus", "there is no such object"),
         ("nostore://bucket/x", "nostore://bucket/x: .*nostore"),
     ):
-        with pytest.raises(CorpusError, match=words) as caught:
+        with pytest.raises(FetchError, match=words) as caught:
             fetch(corpus(url))
         assert "\n" not in str(caught.value)
     with pytest.raises(CorpusError, match="its sha256 is"):
         fetch(corpus("memory://bucket/corpus/*.jsonl", sha256="0" * 64))
-    monkeypatch.setattr(storage, "MOST_OBJECTS", 2)
-    with pytest.raises(CorpusError, match="3 objects match, more than 2"):
+    monkeypatch.setattr(downloads, "MOST_OBJECTS", 2)
+    with pytest.raises(FetchError, match="3 objects match, more than 2"):
         fetch(corpus("memory://bucket/corpus/*.jsonl"))
-    monkeypatch.setattr(storage, "MOST_OBJECTS", 9)
-    monkeypatch.setattr(storage, "MOST_BYTES", 4)
-    with pytest.raises(CorpusError, match=r"has more than .* GB; refused"):
+    monkeypatch.setattr(downloads, "MOST_OBJECTS", 9)
+    monkeypatch.setattr(downloads, "MAX_BYTES", 4)
+    with pytest.raises(FetchError, match=r"has more than .* bytes; refused"):
         fetch(corpus("memory://bucket/corpus/*.jsonl"))
 
 
@@ -90,5 +90,5 @@ def test_an_address_without_a_store_or_with_a_key(url: str) -> None:
 def test_a_store_whose_package_is_missing() -> None:
     if __import__("importlib.util").util.find_spec("s3fs"):
         pytest.skip("s3fs is installed")
-    with pytest.raises(CorpusError, match=r"(?i)s3fs.*'airgen-bench\[storage\]'"):
+    with pytest.raises(FetchError, match=r"(?i)s3fs.*'airgen-bench\[storage\]'"):
         fetch(corpus("s3://bucket/x.jsonl"))

@@ -15,7 +15,7 @@ import pytest
 from beir_folder import write_beir
 from command_line import call
 
-from airgen.errors import CorpusError, DatasetError, SettingsError, UsageError
+from airgen.errors import DatasetError, FetchError, SettingsError, UsageError
 from airgen.evaluation.collections import fetch_collection, load_collections, means_table
 from airgen.evaluation.result import Paths, Result, load_result
 
@@ -119,7 +119,7 @@ def test_a_stopped_download_goes_on(listed: Path) -> None:
     found = load_collections(listed)
     one, seen = found.named("one"), list[int]()
     Archives.cut = 300
-    with pytest.raises(DatasetError, match="run the same command to go on"):
+    with pytest.raises(FetchError, match="run the same command to go on"):
         fetch_collection(found, one)
     Archives.cut = None
     place = fetch_collection(found, one, seen.append)
@@ -131,7 +131,7 @@ def test_a_stopped_download_goes_on(listed: Path) -> None:
 def test_a_server_without_ranges_sends_all_again(listed: Path) -> None:
     found = load_collections(listed)
     Archives.cut, Archives.ranges = 300, False
-    with pytest.raises(DatasetError):
+    with pytest.raises(FetchError):
         fetch_collection(found, found.named("one"))
     Archives.cut = None
     assert fetch_collection(found, found.named("one")).is_dir()
@@ -145,13 +145,13 @@ def test_what_arrives_is_checked(listed: Path, tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match="but the list has"):
         fetch_collection(found, one)
     Archives.files["/one.zip"] = good + b"more"
-    with pytest.raises(DatasetError, match="sends more than"):
+    with pytest.raises(FetchError, match="sends more than"):
         fetch_collection(found, one)
     del Archives.files["/one.zip"]
-    with pytest.raises(DatasetError, match="404"):
+    with pytest.raises(FetchError, match="404"):
         fetch_collection(found, one)
     assert not found.is_there(one)
-    for name, error in (("../../evil.tsv", CorpusError), ("corpus.jsonl", DatasetError)):
+    for name, error in (("../../evil.tsv", FetchError), ("corpus.jsonl", DatasetError)):
         body = packed(tmp_path / name.strip("./"), "one", **{name: b"{"}) if "evil" in name else spoiled(tmp_path)
         Archives.files["/one.zip"] = body
         changed = one.model_copy(update={"bytes": len(body), "md5": hashlib.md5(body).hexdigest()})

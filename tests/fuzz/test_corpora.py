@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airgen.corpus import prepare
-from airgen.corpus.fetch import unpack
+from airgen.downloads import unpack
 from airgen.errors import AirgenError
 from airgen.records import Dropped, Passage, storable
 

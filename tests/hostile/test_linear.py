@@ -53,9 +53,9 @@ BOUNDED = {
 # Patterns that never see a text from outside.
 INSIDE = {
     "airgen.corpus.readers.python_topics": "the reference that comes with this Python",
-    "airgen.models.fetching": "the messages of pip on this machine",
+    "airgen.models.fetching": "requirements of the catalogue",
     "airgen.llms.scripted": "the offline double of a model: prompts that airgen made",
-    "airgen.corpus.fetch": "the messages of package managers on this machine",
+    "airgen.downloads": "the messages of package managers on this machine",
 }
 
 

