@@ -1,4 +1,4 @@
-"""Systems that airgen does not run: functions of the user, air-benchmark's Python classes, search services over HTTP.
+"""Systems that airgen does not run: functions of the user, and search services over HTTP.
 
     {name: es, kind: http, url: "http://localhost:9200/docs/_search", hits_path: hits.hits, id_path: _id,
      score_path: _score, body: {size: "{k}", query: {match: {text: "{query}"}}}}
@@ -16,7 +16,7 @@ import inspect
 import math
 import urllib.parse
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -29,7 +29,7 @@ from airgen.evaluation.dataset_split import IdLookup
 from airgen.evaluation.result import without_secrets
 from airgen.http import HttpFailure, JsonClient
 from airgen.registry import resolve
-from airgen.retrievers.base import Corpus, Embedder, build
+from airgen.retrievers.base import Embedder, build
 from airgen.settings.base import KEY, SPEED
 from airgen.settings.http import Headers, ServiceAccess
 from airgen.settings.llm import hidden
@@ -45,92 +45,48 @@ def finite_score(score: object, where: str) -> float:
     return float(score)
 
 
-def search_python(
-    retriever: Any, queries: Mapping[str, str], corpus: Corpus, k: int, where: str
+def search_with(
+    search: Callable[[list[str], int], object], queries: Mapping[str, str], known: Collection[str], k: int, where: str
 ) -> tuple[Results, Counter[str]]:
-    """Call a function `search(queries, k)`, or an air-benchmark Retriever: `retriever(corpus={id: {"text"}}, queries)`.
+    """Call a function of the user's for all queries; its usable hits, and a count of what is left out.
 
-    Title and text are joined, as AIR-Bench's corpora have no titles. Raises DatasetError where the answer is not
-    {query id: {passage id: score}}, or that of a function not one list of hits for each query.
+    The answer is a list with the hits of each query: passage ids, best first, (passage id, score), or
+    {passage id: score}. known: the ids of the corpus. Raises DatasetError for anything else.
     """
-    if isinstance(retriever, partial):
-        answer: object = _by_query(retriever(list(queries.values()), k), queries, where)
-        return checked_results(answer, queries, dict.fromkeys(corpus.ids), k, where)
-    documents = {key: {"text": corpus.full_text(place)} for place, key in enumerate(corpus.ids)}
-    return checked_results(retriever(corpus=documents, queries=dict(queries)), queries, documents, k, where)
-
-
-def _by_query(answer: object, queries: Mapping[str, str], where: str) -> dict[str, dict[str, object]]:
-    """The answer of a function by query. Hits without scores are in order, best first."""
+    answer = search(list(queries.values()), k)
     if not isinstance(answer, list | tuple) or len(answer) != len(queries):
         size = f" of {len(answer)}" if isinstance(answer, list | tuple) else ""
         raise DatasetError(
             f"{where}: the answer is a {type(answer).__name__}{size}, but a list with the hits of each of the "
             f"{len(queries)} queries is needed"
         )
-    found: dict[str, dict[str, object]] = {}
+    odd: Counter[str] = Counter()
+    results: Results = {}
     for query_id, hits in zip(queries, answer, strict=True):
+        place = f"{where}: query {query_id!r}"
         try:
             ordered = list(hits.items() if isinstance(hits, Mapping) else hits)
             pairs = [(hit, -rank) if isinstance(hit, str | int) else tuple(hit) for rank, hit in enumerate(ordered)]
-            found[query_id] = {str(passage): score for passage, score in pairs}
+            found = {str(passage): finite_score(score, place) for passage, score in pairs}
         except (TypeError, ValueError):
-            shown = repr(hits)[:60]
             raise DatasetError(
-                f"{where}: query {query_id!r}: a list of passage ids, of (passage id, score), or "
-                f"{{passage id: score}} is needed, not {shown}"
+                f"{place}: a list of passage ids, of (passage id, score), or {{passage id: score}} is needed, not "
+                f"{repr(hits)[:60]}"
             ) from None
-    return found
-
-
-def checked_results(
-    answer: object, queries: Mapping[str, str], documents: Mapping[str, object], k: int, where: str
-) -> tuple[Results, Counter[str]]:
-    """The usable part of a foreign class's answer, and a count of what is left out."""
-    if not isinstance(answer, Mapping):
-        kind = type(answer).__name__
-        raise DatasetError(f"{where}: the answer is a {kind}, but {{query id: {{passage id: score}}}} is needed")
-    odd: Counter[str] = Counter()
-    results: Results = {}
-    for query_id, hits in answer.items():
-        if str(query_id) not in queries:
-            odd["unknown_queries"] += 1
-            continue
-        if not isinstance(hits, Mapping):
-            kind = type(hits).__name__
-            raise DatasetError(f"{where}: query {query_id!r}: {{passage id: score}} is needed, not a {kind}")
-        sound = {str(key): finite_score(score, f"{where}: query {query_id!r}") for key, score in hits.items()}
-        odd["unknown_passages"] += sum(key not in documents for key in sound)
-        best = sorted((key for key in sound if key in documents), key=lambda key: (-sound[key], key))[:k]
-        results[str(query_id)] = {key: sound[key] for key in best}
+        odd["unknown_passages"] += sum(key not in known for key in found)
+        best = sorted((key for key in found if key in known), key=lambda key: (-found[key], key))[:k]
+        results[query_id] = {key: found[key] for key in best}
     return results, +odd
 
 
-def find_class(target: str, folder: Path | None = None) -> Any:
-    """The class or function at `module:name` or `module.name`. Raises UsageError where it cannot be imported."""
-    return resolve("retriever", ":".join(target.replace(":", ".").rsplit(".", 1)), folder)
-
-
-def load_class(target: str, settings: Mapping[str, Any], folder: Path | None = None) -> Any:
-    """An object of `module:Class`, or the function `module:search`, with these settings.
-
-    Raises UsageError where it cannot be made, or cannot be called.
-    """
-    found = find_class(target, folder)
+def load_function(target: str, settings: Mapping[str, Any], folder: Path | None = None) -> partial[object]:
+    """The function at `module:search` with its settings. Raises UsageError where it cannot be called with them."""
+    found = resolve("retriever", target, folder)
     try:
-        if inspect.isfunction(found):
-            inspect.signature(found).bind(["a query"], 10, **settings)
-            return partial(found, **settings)
-        made = found(**settings)
+        inspect.signature(found).bind(["a query"], 10, **settings)
     except TypeError as error:
-        needed = ": it must take (queries, k)" if inspect.isfunction(found) else ""
-        raise UsageError(f"{target}: {error}{needed}") from error
-    if not callable(made):
-        raise UsageError(
-            f"{target}: has no __call__(corpus, queries): give it one, derive it from "
-            "airgen.retrievers.base.Component and write it as `kind`, or name a function search(queries, k)"
-        )
-    return made
+        raise UsageError(f"{target}: {error}: it must take (queries, k)") from error
+    return partial(found, **settings)
 
 
 _LONGEST_ID = 4096  # characters

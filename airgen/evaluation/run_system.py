@@ -23,10 +23,10 @@ from airgen.compute import Work, current
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import AirgenError, DatasetError
 from airgen.evaluation.dataset_split import DatasetSplit, IdLookup
-from airgen.evaluation.outside_systems import HttpSystem, SearchService, checked_results, load_class, search_python
+from airgen.evaluation.outside_systems import HttpSystem, SearchService, load_function, search_with
 from airgen.evaluation.result import Costs, resident_bytes, single_latencies
 from airgen.evaluation.run import Run, read_run, run_from_dict, run_from_hits
-from airgen.evaluation.systems import ForeignReranker, FuseSystem, PythonSystem, RerankSystem, RunSystem, SystemSettings
+from airgen.evaluation.systems import FunctionSystem, FuseSystem, RerankSystem, RunSystem, SystemSettings
 from airgen.keys import content_key
 from airgen.registry import REGISTRY
 from airgen.retrievers import Component, Corpus, Hits, Retriever, load_retriever
@@ -80,22 +80,15 @@ def run_system(system: SystemSettings, context: RunContext) -> FinishedRun:
         def ask(queries: Mapping[str, str]) -> tuple[dict[str, dict[str, float]], Counter[str]]:
             return service.search(queries, context.top)
 
-        done = _foreign(ask, context, system, single=lambda text: ask({some_id: text}))
+        done = _outside(ask, context, system, single=lambda text: ask({some_id: text}))
         if service.unknown and not len(done.run.passages):
             raise DatasetError(f"{service.unknown}, and so is no other hit: {context.ids.advice}")
         return done
-    if isinstance(options, PythonSystem):
-        retriever = load_class(options.target, options.settings, context.folder)
+    if isinstance(options, FunctionSystem):
+        search, known = load_function(system.kind, options.settings, context.folder), frozenset(context.corpus.ids)
         where = f"system {system.name}"
-        done = _foreign(
-            lambda queries: search_python(retriever, queries, context.corpus, context.top, where), context, system
-        )
-        if isinstance(retriever, partial):
-            return done
-        return replace(done, description={**done.description, "calls_itself": str(retriever)})
+        return _outside(lambda queries: search_with(search, queries, known, context.top, where), context, system)
     if isinstance(options, RerankSystem):
-        if isinstance(options.reranker, ForeignReranker):
-            return _foreign_reranker(options, options.reranker.target, context, system)
         first = _Lookup(options.first, context)
         second = RerankedRetriever(first, options.reranker, top=options.top, folder=context.folder)
         return _searched(second, context, after=[options.first])
@@ -243,7 +236,7 @@ def _from_file(options: RunSystem, context: RunContext) -> FinishedRun:
     )
 
 
-def _foreign(ask: Any, context: RunContext, system: SystemSettings, single: Any = None) -> FinishedRun:
+def _outside(ask: Any, context: RunContext, system: SystemSettings, single: Any = None) -> FinishedRun:
     start = time.perf_counter()
     results, notes = ask(context.queries)
     batch_ms = (time.perf_counter() - start) * 1000 / max(1, len(context.queries))
@@ -258,26 +251,6 @@ def _foreign(ask: Any, context: RunContext, system: SystemSettings, single: Any 
         queries_per_second=1000 / batch_ms if batch_ms else None,
     )
     return FinishedRun(run_from_dict(results), {"family": system.kind, **system.settings}, costs, dict(notes))
-
-
-def _foreign_reranker(options: RerankSystem, target: str, context: RunContext, system: SystemSettings) -> FinishedRun:
-    """Call air-benchmark's Reranker with the first stage's top hits; the other hits follow in their old order."""
-    reranker = load_class(target, {}, context.folder)
-    first = {key: hits for key, hits in context.finished[options.first].run.ranked().items() if key in context.queries}
-    documents = {key: {"text": context.corpus.full_text(place)} for place, key in enumerate(context.corpus.ids)}
-    best = {key: {p: s for p, s in hits[: options.top] if p in documents} for key, hits in first.items()}
-
-    def ask(queries: Mapping[str, str]) -> tuple[dict[str, dict[str, float]], Counter[str]]:
-        answer = reranker(corpus=documents, queries=dict(queries), search_results=best)
-        results, odd = checked_results(answer, queries, documents, options.top, f"system {system.name}")
-        for key, hits in first.items():
-            given = results.get(key, {})
-            order = sorted(given, key=lambda passage: (-given[passage], passage))
-            order += [passage for passage, _ in hits if passage not in given]
-            results[key] = {passage: float(-rank) for rank, passage in enumerate(order)}
-        return results, odd
-
-    return _foreign(ask, context, system)
 
 
 def _worker(

@@ -9,7 +9,6 @@
       - {name: service, kind: http, url: "http://localhost:9200/search", query_field: q, hits_path: hits.hits}
       - {name: mine, kind: "my_module:MyRetriever", depth: 3}
       - {name: function, kind: "my_module:search"}
-      - {name: air-bench, kind: python, class: "my_package.retrieval:MyRetriever", settings: {batch_size: 8}}
 
 `bm25`, `dense`, ... are the registry's retrievers, `module:Class` is a retriever from outside the package; each has a
 settings model. `module:search` is a function that takes (queries, k). `rerank` and `fuse` name other systems of the
@@ -25,12 +24,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, WrapValidator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
 
 from airgen import models
 from airgen.errors import AirgenError, SettingsError, Stopped, UsageError
-from airgen.evaluation.outside_systems import HttpSystem, find_class
-from airgen.registry import closest, names
+from airgen.evaluation.outside_systems import HttpSystem
+from airgen.registry import closest, names, resolve
 from airgen.retrievers.combine import FusionSettings, RerankingSettings
 from airgen.settings import ControlSettings
 from airgen.settings.base import FILE, Settings, Spec, load_yaml, marked
@@ -46,27 +45,11 @@ class RunSystem(Settings):
     path: Annotated[str, FILE]
 
 
-@dataclass(frozen=True)
-class ForeignReranker:
-    """An air-benchmark Reranker, `module:Class`."""
-
-    target: str
-
-
-def _foreign_or_checked(value: Any, check: Callable[[Any], Any]) -> Any:
-    if isinstance(value, str) and value.startswith("python:"):
-        return ForeignReranker(value.removeprefix("python:"))
-    return check(value)
-
-
 class RerankSystem(RerankingSettings):
-    """Re-rank another system's `top` hits; the hits below them keep their order.
-
-    `reranker` is a name, a mapping, or `python:module:Class` for an air-benchmark Reranker.
-    """
+    """Re-rank another system's `top` hits; the hits below them keep their order."""
 
     first: str
-    reranker: Annotated[Any, Part("reranker"), WrapValidator(_foreign_or_checked)]
+    reranker: Annotated[Any, Part("reranker")]
 
 
 class FuseSystem(FusionSettings):
@@ -75,20 +58,13 @@ class FuseSystem(FusionSettings):
     systems: list[str] = Field(min_length=2)
 
 
-class PythonSystem(Settings):
-    """A function `search(queries, k)`, or an air-benchmark Retriever, by name (`module:name`), with `settings`."""
+class FunctionSystem(Settings):
+    """A function `search(queries, k)`; `settings` are its further arguments."""
 
-    target: str = Field(alias="class", pattern=r"^[\w.]+[:.]\w+$")
     settings: dict[str, Any] = Field(default={})
 
 
-_OWN: dict[str, type[Settings]] = {
-    "run": RunSystem,
-    "rerank": RerankSystem,
-    "fuse": FuseSystem,
-    "http": HttpSystem,
-    "python": PythonSystem,
-}
+_OWN: dict[str, type[Settings]] = {"run": RunSystem, "rerank": RerankSystem, "fuse": FuseSystem, "http": HttpSystem}
 
 
 class SystemSettings(Settings):
@@ -111,9 +87,11 @@ class SystemSettings(Settings):
 
     def options(self, folder: Path | None = None) -> Settings:
         """The kind's own settings, checked."""
-        if ":" in self.kind and inspect.isfunction(find_class(self.kind, folder)):
-            return PythonSystem.model_validate({"class": self.kind, **self.settings})
-        model = _OWN.get(self.kind) or component_settings("retriever", self.kind, folder)
+        model: type[Settings]
+        if ":" in self.kind and inspect.isfunction(resolve("retriever", self.kind, folder)):
+            model = FunctionSystem
+        else:
+            model = _OWN.get(self.kind) or component_settings("retriever", self.kind, folder)
         return model.model_validate(self.settings, context={"folder": folder})
 
     @property
@@ -181,12 +159,6 @@ def system_needs(systems: Sequence[SystemSettings], folder: Path) -> list[System
         missing: list[str] = []
         for place, _, settings in system.parts(folder):
             lines = needs(settings, folder)
-            foreign = settings if isinstance(settings, PythonSystem) else getattr(settings, "reranker", None)
-            if isinstance(foreign, PythonSystem | ForeignReranker):
-                try:
-                    find_class(foreign.target, folder)
-                except UsageError as error:
-                    lines.append(str(error))
             missing += [f"system {system.name}: {f'{place}: ' if place else ''}{line}" for line in lines]
             packages += settings.required_packages()
             if model := model_of(settings):

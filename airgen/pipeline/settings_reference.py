@@ -18,7 +18,7 @@ from pydantic_core import PydanticUndefined
 
 from airgen.corpus.settings import CorpusSettings
 from airgen.evaluation.outside_systems import HttpSystem
-from airgen.evaluation.systems import PythonSystem, RunSystem, SystemSettings
+from airgen.evaluation.systems import FunctionSystem, RunSystem, SystemSettings
 from airgen.registry import REGISTRY, resolve
 from airgen.settings import Pipeline
 from airgen.settings.base import marked
@@ -52,7 +52,7 @@ def reference() -> str:
     lines += ["## A corpus\n", *_model(CorpusSettings)]
     lines += ["## Readers\n", "`reader` of a corpus.\n", *_registered("reader", "reader: {{kind: {}}}")]
     lines += ["## Systems\n", *_model(SystemSettings)]
-    for kind, model in (("run", RunSystem), ("http", HttpSystem), ("python", PythonSystem)):
+    for kind, model in (("run", RunSystem), ("http", HttpSystem), ("module:function", FunctionSystem)):
         lines += [f"### `kind: {kind}`\n", *_model(model, nested=False)]
     for part, title, where in _KINDS:
         lines += [f"## {title}\n", f"In {where}.\n", *_registered(part, "kind: {}")]

@@ -311,7 +311,6 @@ def test_what_any_system_lacks_is_said_before_the_first_one_runs(dataset, tmp_pa
         {"name": "cross", "kind": "rerank", "first": "bm25", "reranker": "some/cross-encoder"},
         {"name": "expanded", "kind": "expanded", "expansions": "queries.jsonl"},
         {"name": "service", "kind": "http", "url": "http://127.0.0.1:9", "api_key_env": "NOBODY_SET_THIS"},
-        {"name": "foreign", "kind": "python", "class": "nowhere_at_all:Retriever"},
     )
     started = []
     with pytest.raises(SettingsError) as caught:
@@ -324,7 +323,6 @@ def test_what_any_system_lacks_is_said_before_the_first_one_runs(dataset, tmp_pa
         "system cross: reranker: the model some/cross-encoder needs the package sentence-transformers: pip install",
         "system expanded: expansions: ",
         "system service: api_key_env: the environment variable NOBODY_SET_THIS is not set",
-        "system foreign: retriever 'nowhere_at_all:Retriever' cannot be imported",
     ):
         assert words in text, words
     assert "bm25" not in text
@@ -519,53 +517,6 @@ def test_systems_stand_after_what_they_build_on(tmp_path):
     assert [system.name for system in load_systems(path)] == ["a", "b", "c"]
 
 
-def test_air_benchmarks_classes_run_by_name(dataset, tmp_path):
-    (tmp_path / "my_systems.py").write_text(
-        """
-class First:
-    def __init__(self, boost=1.0):
-        self.boost = boost
-    def __str__(self):
-        return "first"
-    def __call__(self, corpus, queries, **kwargs):
-        return {
-            q: {d: self.boost * sum(w in doc["text"].lower() for w in text.split()) for d, doc in corpus.items()}
-            | {"nowhere": 9.0}
-            for q, text in queries.items()
-        } | {"not-asked": {}}
-
-class Second:
-    def __call__(self, corpus, queries, search_results, **kwargs):
-        return {q: {d: -s for d, s in hits.items()} for q, hits in search_results.items()}
-
-class Broken:
-    def __call__(self, corpus, queries, **kwargs):
-        return [1, 2]
-"""
-    )
-    first = {"name": "first", "kind": "python", "class": "my_systems:First", "settings": {"boost": 2.0}}
-    second = {"name": "second", "kind": "rerank", "first": "first", "reranker": "python:my_systems:Second", "top": 3}
-    found = evaluate(dataset, systems(first, second), tmp_path / "out", Options(folder=tmp_path))
-    assert found[0].means["Recall@10"] == 1.0
-    assert found[0].notes == {"unknown_passages": 3, "unknown_queries": 1}
-    assert found[0].description["calls_itself"] == "first"
-    before, after = (dict(read_run(result.paths.run).items()) for result in found)
-    for query, hits in before.items():
-        order, turned = [p for p, _ in hits], [p for p, _ in after[query]]
-        assert set(turned[:3]) == set(order[:3]) and turned[3:] == order[3:]
-    for wrong, message in (
-        ("my_systems:Frist", "Frist"),
-        ("my_system:First", "my_system"),
-        ("my_systems:Broken", "list"),
-    ):
-        with pytest.raises((SettingsError, DatasetError), match=message):
-            evaluate(
-                dataset, systems(first | {"class": wrong, "settings": {}}), tmp_path / "o", Options(folder=tmp_path)
-            )
-    with pytest.raises(UsageError, match="boots"):
-        evaluate(dataset, systems(first | {"settings": {"boots": 2}}), tmp_path / "o", Options(folder=tmp_path))
-
-
 def named(folder, *own, **modules):
     """The systems of a file beside modules of the user's; Python must not know their names from another test."""
     for name, code in modules.items():
@@ -609,6 +560,7 @@ def test_a_function_gives_hits_in_any_usual_form(dataset, tmp_path, answer):
         ("def search(queries, k): return [[('p1', 'high')]] * len(queries)", "score 'high' is not a finite number"),
         ("def search(queries): return []", r"too many positional arguments: it must take \(queries, k\)"),
         ("class search:\n    pass", "has no nested class Settings"),
+        ("", "retriever 'wrong:search' cannot be imported"),
         (
             "from airgen.retrievers import Component\nclass search(Component):\n    name = 's'\n"
             "    def index(self, corpus): pass\n    def search(self, queries, k): return [[1]]\n"

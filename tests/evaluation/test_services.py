@@ -19,7 +19,6 @@ from airgen.evaluation import EvaluationOptions as Options
 from airgen.evaluation import evaluate
 from airgen.evaluation.dataset_split import IdLookup
 from airgen.evaluation.measures import parse_measures, score
-from airgen.evaluation.outside_systems import checked_results
 from airgen.evaluation.run import read_run, run_from_dict
 from airgen.evaluation.systems import SystemSettings, load_systems
 from airgen.evaluation.tables import note_lines
@@ -209,20 +208,6 @@ def test_an_empty_query_is_not_sent(server, dataset, tmp_path):
     (result,) = evaluate(dataset, [system(server, "ok")], tmp_path / "out")
     assert result.notes["empty_queries"] == 1
     assert all(asked["q"] for asked, _ in server.asked)
-
-
-@pytest.mark.parametrize(
-    ("answer", "message"),
-    [
-        (None, "NoneType"),
-        ({"q": [1]}, "list"),
-        ({"q": {"d": float("nan")}}, "finite"),
-        ({"q": {"d": "high"}}, "finite"),
-    ],
-)
-def test_a_foreign_answer_of_the_wrong_form(answer, message):
-    with pytest.raises(DatasetError, match=message):
-        checked_results(answer, {"q": "text"}, {"d": {}}, 10, "system x")
 
 
 @pytest.mark.parametrize(
