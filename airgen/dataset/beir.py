@@ -280,7 +280,11 @@ class BeirDataset:
             *(("queries", path) for path, _ in self._queries_files(split)),
             *(("qrels", path) for path in labels),
         ):
-            total.update(f"{name} {_sha256(path)}\n".encode())
+            try:
+                with _open(path) as stream:
+                    total.update(f"{name} {hashlib.file_digest(stream, 'sha256').hexdigest()}\n".encode())
+            except (OSError, EOFError, zlib.error) as error:
+                raise DatasetError(f"{path}: cannot be read ({error})") from error
         return total.hexdigest()
 
 
@@ -441,11 +445,3 @@ def typed_rows(path: Path, fields: Mapping[str, type]) -> Iterator[tuple[str, di
 
 def _open(path: Path) -> io.BufferedIOBase:
     return gzip.GzipFile(path, "rb") if path.suffix == ".gz" else path.open("rb")
-
-
-def _sha256(path: Path) -> str:
-    try:
-        with _open(path) as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
-    except (OSError, EOFError, zlib.error) as error:
-        raise DatasetError(f"{path}: cannot be read ({error})") from error

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from airgen.dataset.content import hub_licence
-from airgen.dataset.layouts import answer_files
-from airgen.dataset.manifest import COLUMNS, Manifest, statistics_markdown, table_rows
+from airgen.dataset.manifest import COLUMNS, Manifest, statistics_markdown, table_fields, table_rows
 from airgen.text.display import markdown_table, md
 
 _LEVELS = {
@@ -44,8 +43,8 @@ def front_matter(manifest: Manifest) -> dict[str, Any]:
         configs.append({"config_name": "default", "data_files": labels("qrels"), "default": True})
         folders = ["qrels", *(f"qrels-{variant}" for variant in manifest.variants)]
         configs += [{"config_name": folder, "data_files": labels(folder)} for folder in folders]
-    if answers := answer_files(manifest):
-        files = [{"split": Path(name).stem, "path": name} for name in answers]
+    if manifest.answer_files:
+        files = [{"split": Path(name).stem, "path": name} for name in manifest.answer_files]
         configs.append({"config_name": "answers", "data_files": files})
     licence = hub_licence(info.labels_licence)
     block: dict[str, Any] = {
@@ -64,28 +63,21 @@ def front_matter(manifest: Manifest) -> dict[str, Any]:
         "task_ids": ["document-retrieval"],
         "tags": ["mteb", "text", "information-retrieval", "synthetic", "airgen", info.task, info.domain],
         "configs": configs,
-        "dataset_info": [{"config_name": c["config_name"], "features": _features(c, manifest)} for c in configs],
+        "dataset_info": [
+            {"config_name": c["config_name"], "features": _features(c["config_name"], manifest)} for c in configs
+        ],
     }
     return block
 
 
-def _features(config: Mapping[str, Any], manifest: Manifest) -> list[dict[str, Any]]:
+def _features(table: str, manifest: Manifest) -> list[dict[str, Any]]:
     """The columns' types. Without them `datasets` infers them, and reads an id like 2024-01-31 as a date."""
-
-    def text(*names: str) -> list[dict[str, Any]]:
-        return [{"name": name, "dtype": "string"} for name in names]
-
-    name = config["config_name"]
-    if name == "corpus":
-        return text("_id", "title", "text")
-    if name == "queries":
+    dtypes = {str: "string", int: "int64", float: "float64"}
+    found: list[dict[str, Any]] = [{"name": name, "dtype": dtypes[kind]} for name, kind in table_fields(table).items()]
+    if table == "queries":
         fields = [{"name": field, "dtype": dtype} for field, dtype in manifest.query_fields.items()]
-        return [*text("_id", "text"), {"name": "metadata", "struct": fields}]
-    if name == "answers":
-        spans = [{"name": field, "dtype": "int64"} for field in ("start", "end")]
-        return [*text("query-id", "corpus-id", "answer", "quote"), *spans]
-    dtype = "float64" if name == "qrels-soft" else "int64"
-    return [*text("query-id", "corpus-id"), {"name": "score", "dtype": dtype}]
+        found.append({"name": "metadata", "struct": fields})
+    return found
 
 
 _VARIANTS = {
@@ -108,7 +100,7 @@ def render_card(manifest: Manifest) -> str:
 
     info = manifest.info
     environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
-    environment.filters |= {"md": md, "code": _code, "fence": _fence}
+    environment.filters |= {"md": md, "code": lambda text: " ".join(text.replace("`", "'").split()), "fence": _fence}
     environment.tests["link"] = lambda text: bool(re.fullmatch(r"https?://[^\s<>()\"'\\]+", text))
     levels = [
         [str(level), md(text), str(int(level >= info.relevant_from))]
@@ -135,7 +127,7 @@ def render_card(manifest: Manifest) -> str:
         manifest=manifest,
         info=info,
         own="judged" in manifest.query_fields,
-        answers=answer_files(manifest),
+        answers=manifest.answer_files,
         variants=_VARIANTS,
         statistics=statistics_markdown(table_rows([manifest]), columns),
         levels=markdown_table(["judge's level", "meaning", "`qrels`"], levels, [True, False, True]),
@@ -161,10 +153,6 @@ def _fence(text: str, language: str) -> str:
     longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}{language}\n{text}\n{fence}"
-
-
-def _code(text: str) -> str:
-    return " ".join(text.replace("`", "'").split())
 
 
 def _size(passages: int) -> str:

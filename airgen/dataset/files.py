@@ -1,14 +1,9 @@
-"""Files with the same bytes on every machine, and directories that are written whole or not at all.
-
-Write lines and files that have the same bytes on every machine, and hash them while they are written.
-
-Write a directory whole or not at all: it is built under another name and renamed at the end.
-"""
+"""Files with the same bytes on every machine, hashed while they are written; directories whole or not at all."""
 
 from __future__ import annotations
 
+import glob
 import hashlib
-import heapq
 import os
 import re
 import shutil
@@ -19,12 +14,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
+from airgen.database import on_disk
 from airgen.errors import DatasetError
 from airgen.text.display import json_text
-
-_CHUNK_ROWS = 100_000  # rows sorted in memory at once,
-_CHUNK_TEXT = 64 << 20  # or fewer with so many characters
-
 
 _LABELS = re.compile(r"(?:qrels(?:-[a-z]+)?|answers)/([^/]+)\.(?:tsv|jsonl)")
 
@@ -87,50 +79,11 @@ def write_text(path: Path, text: str) -> tuple[int, str]:
     return file.bytes, file.sha256
 
 
-def sort_by_id(
-    lines: Iterable[tuple[str, str]], scratch: Path, chunk_rows: int = _CHUNK_ROWS
-) -> Iterator[tuple[str, str]]:
-    """(id, line) pairs sorted by id; large inputs are sorted in runs on disk, in the directory `scratch`.
-
-    Ids must not hold tabs or line ends. Equal ids are neighbours.
-    """
-    runs: list[Path] = []
-    chunk: list[tuple[str, str]] = []
-    size = 0
-    for pair in lines:
-        chunk.append(pair)
-        size += len(pair[1])
-        if len(chunk) >= chunk_rows or size >= _CHUNK_TEXT:
-            runs.append(_spill(chunk, scratch / f"run-{len(runs):05d}"))
-            chunk, size = [], 0
-    chunk.sort()
-    if not runs:
-        yield from chunk
-        return
-    yield from heapq.merge(*(_read_run(run) for run in runs), chunk)
-    for run in runs:
-        run.unlink()
-
-
-def _spill(chunk: list[tuple[str, str]], path: Path) -> Path:
-    chunk.sort()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8", newline="\n") as file:
-        file.writelines(f"{key}\t{line}" for key, line in chunk)
-    return path
-
-
-def _read_run(path: Path) -> Iterator[tuple[str, str]]:
-    with path.open(encoding="utf-8", newline="\n") as file:
-        for text in file:
-            key, _, line = text.partition("\t")
-            yield key, line
-
-
-def fsync_tree(root: Path) -> None:
-    """Flush all files and directories below `root` to the disk, so that a later rename is not there before them."""
-    for path in [*sorted(root.rglob("*")), root]:
-        fsync(path)
+def sort_by_id(lines: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """(id, line) pairs sorted by id, on the disk where they are many. Equal ids are neighbours."""
+    with on_disk("CREATE TABLE row (id TEXT, line TEXT)", "sorting") as base:
+        base.executemany("INSERT INTO row VALUES (?, ?)", lines)
+        yield from base.execute("SELECT id, line FROM row ORDER BY id, line")
 
 
 def fsync(path: Path) -> None:
@@ -149,9 +102,7 @@ def git_blob_id(path: Path) -> str:
     """git's id of a file's content: SHA-1 of its length and bytes."""
     digest = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
     with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, lambda: digest).hexdigest()
 
 
 _TIME = 315_532_800  # 1980-01-01: every file has this time, so that times tell nothing
@@ -165,7 +116,10 @@ def building(out: Path, marker: str = "manifest.json", *, durable: bool = True) 
     the new directory is deleted and the existing one is unchanged. Raises DatasetError where `out` holds other files,
     or writing fails. `durable=False` does not flush to the disk, for copies.
     """
-    _check_replaceable(out, marker)
+    if out.is_symlink() or (out.exists() and not out.is_dir()):
+        raise DatasetError(f"{out} is not a directory: choose another place for the dataset")
+    if out.is_dir() and any(out.iterdir()) and not (out / marker).is_file():
+        raise DatasetError(f"{out} holds files but no {marker}, so it is not replaced: choose another place")
     partial = out.parent / f".{out.name}.partial-{os.getpid()}"
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -176,9 +130,15 @@ def building(out: Path, marker: str = "manifest.json", *, durable: bool = True) 
             raise DatasetError(f"{out}: is incomplete: {marker} was not written")
         for path in partial.rglob("*"):
             os.utime(path, (_TIME, _TIME))
-        if durable:
-            fsync_tree(partial)
-        _swap(partial, out)
+        if durable:  # a later rename must not be on the disk before them
+            for path in [*sorted(partial.rglob("*")), partial]:
+                fsync(path)
+        old = out.parent / f".{out.name}.old-{os.getpid()}"  # it is there after a crash between the two renames
+        if out.exists():
+            out.rename(old)
+        partial.rename(out)
+        fsync(out.parent)
+        shutil.rmtree(old, ignore_errors=True)
     except OSError as error:
         raise DatasetError(f"{out}: cannot be written: {error.strerror or error}") from error
     finally:
@@ -203,27 +163,10 @@ def whole_file(path: Path) -> Iterator[Path]:
         fresh.unlink(missing_ok=True)
 
 
-def _check_replaceable(out: Path, marker: str) -> None:
-    if out.is_symlink() or (out.exists() and not out.is_dir()):
-        raise DatasetError(f"{out} is not a directory: choose another place for the dataset")
-    if out.is_dir() and any(out.iterdir()) and not (out / marker).is_file():
-        raise DatasetError(f"{out} holds files but no {marker}, so it is not replaced: choose another place")
-
-
-def _swap(partial: Path, out: Path) -> None:
-    """Rename. After a crash between the two renames the older directory is `.NAME.old-PID` beside it."""
-    old = out.parent / f".{out.name}.old-{os.getpid()}"
-    if out.exists():
-        out.rename(old)
-    partial.rename(out)
-    fsync(out.parent)
-    shutil.rmtree(old, ignore_errors=True)
-
-
 def _clear_leftovers(out: Path) -> None:
     """Delete what a killed process left, and restore the older directory if it died between the two renames."""
     for kind in ("old", "partial"):
-        for path in sorted(out.parent.glob(f".{_literal(out.name)}.{kind}-*")):
+        for path in sorted(out.parent.glob(f".{glob.escape(out.name)}.{kind}-*")):
             pid = path.name.rpartition("-")[2]
             if pid.isdigit() and int(pid) != os.getpid() and is_alive(int(pid)):
                 continue
@@ -231,10 +174,6 @@ def _clear_leftovers(out: Path) -> None:
                 path.rename(out)
             else:
                 shutil.rmtree(path, ignore_errors=True)
-
-
-def _literal(name: str) -> str:
-    return "".join(f"[{char}]" if char in "*?[" else char for char in name)
 
 
 def is_alive(pid: int) -> bool:

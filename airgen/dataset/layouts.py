@@ -1,14 +1,10 @@
 """A dataset in the layouts and formats of other tools.
 
-Export a dataset in the layouts of other tools.
-
 trec        docs.tsv, topics.{split}.tsv, qrels.{split}.txt          ir_datasets.create_dataset, trec_eval, pyserini
 air-bench   AIR-Bench/{task}_{domain}_{language}/... and its two qrels folders      air-benchmark, which reads
             local folders of these names under the working directory instead of the Hub
 
-The reference answers of a dataset: `answers/{split}.jsonl`, where there are any.
-
-Queries and labels of a dataset in the formats of other tools.
+Queries and labels of a dataset in the formats of other tools:
 
     convert(BeirDataset.open("scifact"), "test", "quepid", Path("ratings.csv"))
 
@@ -28,7 +24,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -123,37 +119,6 @@ def write_air_bench_labels(dataset: Path, split: str, folder: Path) -> None:
 LAYOUTS: dict[str, Callable[[Path, Manifest, Path], None]] = {"trec": _trec_layout, "air-bench": _air_bench}
 
 
-def answer_files(manifest: Manifest) -> list[str]:
-    """The files of reference answers in a dataset, by split."""
-    names = (f"answers/{split}.jsonl" for split in manifest.labelled_splits)
-    return [name for name in names if name in manifest.files]
-
-
-def answer_problems(directory: Path, manifest: Manifest, queries: Collection[str]) -> Iterator[tuple[str, str]]:
-    """(file, message) for each answer without its query or document, or whose quote is not at its place.
-
-    The corpus is read once more. Raises DatasetError for a file that cannot be read.
-    """
-    waiting: dict[str | None, list[tuple[str, dict[str, Any]]]] = {}
-    for name in answer_files(manifest):
-        for row in read_rows(directory / name):
-            query, document = row.get("query-id"), row.get("corpus-id")
-            if not isinstance(query, str) or query not in queries:
-                yield name, f"query {query!r} is not in queries.jsonl"
-            waiting.setdefault(document if isinstance(document, str) else None, []).append((name, row))
-    if not waiting:
-        return
-    for passage in read_rows(directory / "corpus.jsonl"):
-        identifier, text = passage.get("_id"), str(passage.get("text"))
-        for name, row in waiting.pop(identifier, ()) if isinstance(identifier, str) else ():
-            start, end = row.get("start"), row.get("end")
-            whole = isinstance(start, int) and isinstance(end, int)
-            if not whole or text[start:end] != row.get("quote") or not row.get("quote"):
-                yield name, f"query {row.get('query-id')!r}: its quote is not at [start, end) of its document"
-    for document, rows in waiting.items():
-        yield rows[0][0], f"document {document!r} is not in the corpus"
-
-
 _BREAKS = re.compile(r"[\t\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+")
 _MARKER = "qrels.trec"
 
@@ -210,7 +175,13 @@ def convert(
     """
     if kind not in FORMATS:
         raise UsageError(f"no format {kind!r}{closest(kind, list(FORMATS))}; known: {', '.join(FORMATS)}")
-    labels = _labels(dataset, split, variant)
+    if not variant:
+        labels = dataset.qrels(split).labels
+    elif (path := dataset.path / f"qrels-{variant}" / f"{split}.tsv").is_file():
+        labels = read_qrels(path).labels
+    else:
+        known = sorted(one.name.removeprefix("qrels-") for one in dataset.path.glob("qrels-*") if one.is_dir())
+        raise DatasetError(f"{path}: there is no such file; the dataset has {', '.join(known) or 'no other labels'}")
     texts = {key: query.text for key, query in dataset.queries().items() if key in labels}
     source = _Source(dataset, labels, texts, f"{dataset.name} {split}", index, fields)
     if not texts:
@@ -219,23 +190,10 @@ def convert(
     return Converted(out, len(labels), sum(map(len, labels.values())), len(labels) - len(texts))
 
 
-def _labels(dataset: BeirDataset, split: str, variant: str) -> Labels:
-    if not variant:
-        return dataset.qrels(split).labels
-    path = dataset.path / f"qrels-{variant}" / f"{split}.tsv"
-    if not path.is_file():
-        known = sorted(one.name.removeprefix("qrels-") for one in dataset.path.glob("qrels-*") if one.is_dir())
-        raise DatasetError(f"{path}: there is no such file; the dataset has {', '.join(known) or 'no other labels'}")
-    return read_qrels(path).labels
-
-
 def _quepid(source: _Source, out: Path) -> None:
     stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(["query", "docid", "rating"])
-    for query, row in source.by_text().items():
-        for passage, label in row.items():
-            writer.writerow([query, passage, f"{label:g}"])
+    rows = [[query, one, f"{label:g}"] for query, row in source.by_text().items() for one, label in row.items()]
+    csv.writer(stream, lineterminator="\n").writerows([["query", "docid", "rating"], *rows])
     _write(out, stream.getvalue())
 
 
@@ -250,7 +208,7 @@ def _opensearch(source: _Source, out: Path) -> None:
         "type": "IMPORT_JUDGMENT",
         "judgmentRatings": ratings,
     }
-    _write_json(out, value)
+    _write(out, value)
 
 
 def _elasticsearch(source: _Source, out: Path) -> None:
@@ -281,15 +239,7 @@ def _elasticsearch(source: _Source, out: Path) -> None:
         "requests": requests,
         "metric": {"dcg": {"k": 10, "normalize": True}},
     }
-    _write_json(out, value)
-
-
-def _ranx(source: _Source, out: Path) -> None:
-    _write_json(out, {key: {one: _number(label) for one, label in row.items()} for key, row in source.labels.items()})
-
-
-def _trec(source: _Source, out: Path) -> None:
-    _write(out, "".join(_trec_lines(source.labels)))
+    _write(out, value)
 
 
 def _trec_lines(labels: Labels) -> Iterator[str]:
@@ -324,15 +274,9 @@ def _word(identifier: str) -> str:
     return identifier
 
 
-def _number(label: float) -> int | float:
-    return int(label) if label == int(label) else label
-
-
-def _write_json(out: Path, value: Any) -> None:
-    _write(out, json.dumps(value, ensure_ascii=False, indent=1) + "\n")
-
-
-def _write(out: Path, text: str) -> None:
+def _write(out: Path, value: Any) -> None:
+    """Write a text, or any other value as JSON."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1) + "\n"
     out.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(out) as fresh:
         fresh.write_text(text, encoding="utf-8", errors="replace", newline="\n")
@@ -342,8 +286,11 @@ FORMATS: Mapping[str, tuple[str, Callable[[_Source, Path], None]]] = {
     "quepid": ("ratings.csv", _quepid),
     "opensearch": ("judgments.json", _opensearch),
     "elasticsearch": ("rank_eval.json", _elasticsearch),
-    "ranx": ("qrels.json", _ranx),
-    "trec": ("qrels.trec", _trec),
+    "ranx": ("qrels.json", lambda source, out: _write(out, {
+        key: {one: int(label) if label == int(label) else label for one, label in row.items()}
+        for key, row in source.labels.items()
+    })),
+    "trec": ("qrels.trec", lambda source, out: _write(out, "".join(_trec_lines(source.labels)))),
     "ir_datasets": ("ir_datasets", _ir_datasets),
-}
+}  # fmt: skip
 """{format: (usual name of the file or folder, what writes it)}."""

@@ -110,6 +110,12 @@ class Manifest:
         """The splits whose labels are in this directory, sorted."""
         return tuple(sorted(set(self.statistics.splits) - set(self.withheld)))
 
+    @property
+    def answer_files(self) -> list[str]:
+        """The files of reference answers, by split."""
+        names = (f"answers/{split}.jsonl" for split in self.labelled_splits)
+        return [name for name in names if name in self.files]
+
 
 def made_with() -> dict[str, str]:
     """Versions of what computes vectors and scores, and the kernel of numpy's BLAS on this processor."""
@@ -290,7 +296,15 @@ _CONTEXT = {
 }
 _CONTEXT = dict(sorted(_CONTEXT.items()))
 
-_LABEL_FIELDS = (("query-id", "sc:Text"), ("corpus-id", "sc:Text"), ("score", "sc:Integer"))
+
+def table_fields(table: str) -> dict[str, type]:
+    """The names and types of a table's columns: corpus, queries (without metadata), answers, qrels, qrels-soft, ..."""
+    if table in ("corpus", "queries"):
+        return dict.fromkeys(("_id", "title", "text") if table == "corpus" else ("_id", "text"), str)
+    pair: dict[str, type] = {"query-id": str, "corpus-id": str}
+    if table == "answers":
+        return pair | {"answer": str, "quote": str, "start": int, "end": int}
+    return pair | {"score": float if table == "qrels-soft" else int}
 
 
 def croissant_text(manifest: Manifest) -> str:
@@ -334,17 +348,7 @@ def _file(manifest: Manifest, path: str) -> dict[str, Any]:
 
 
 def _record_set(name: str, path: str) -> dict[str, Any]:
-    if name == "corpus":
-        fields: tuple[tuple[str, str], ...] = (("_id", "sc:Text"), ("title", "sc:Text"), ("text", "sc:Text"))
-    elif name == "queries":
-        fields = (("_id", "sc:Text"), ("text", "sc:Text"))
-    elif path.startswith("answers/"):
-        texts = (("answer", "sc:Text"), ("quote", "sc:Text"))
-        fields = (*_LABEL_FIELDS[:2], *texts, ("start", "sc:Integer"), ("end", "sc:Integer"))
-    else:
-        fields = _LABEL_FIELDS
-        if path.startswith("qrels-soft/"):
-            fields = (*_LABEL_FIELDS[:2], ("score", "sc:Float"))
+    kinds = {str: "sc:Text", int: "sc:Integer", float: "sc:Float"}
     return {
         "@type": "cr:RecordSet",
         "@id": name,
@@ -354,9 +358,9 @@ def _record_set(name: str, path: str) -> dict[str, Any]:
                 "@type": "cr:Field",
                 "@id": f"{name}/{field}",
                 "name": field,
-                "dataType": kind,
+                "dataType": kinds[kind],
                 "source": {"fileObject": {"@id": path}, "extract": {"column": field}},
             }
-            for field, kind in fields
+            for field, kind in table_fields(path.partition("/")[0].removesuffix(".jsonl")).items()
         ],
     }

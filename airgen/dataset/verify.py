@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from airgen.dataset.content import ANSWERED, check_id
-from airgen.dataset.layouts import answer_problems
 from airgen.dataset.manifest import MANIFEST, FileEntry, Manifest, data_digest, load_manifest
 from airgen.errors import DatasetError
 from airgen.keys import file_sha256
@@ -113,17 +112,15 @@ def _check(directory: Path, manifest: Manifest, found: _Found) -> None:
         _check_answers(directory, manifest, queries, found)
         _check_counts(manifest, queries, labels, found)
     for name in ("README.md", "pipeline.yaml", MANIFEST):
-        for hint in secrets_in(_read_text(directory / name)):
+        path = directory / name
+        text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+        for hint in secrets_in(text):
             found.add("secret", name, f"holds something like a key or password ({hint}): remove it and export again")
 
 
 def secrets_in(text: str) -> list[str]:
     """The first characters of everything in a text that looks like a key or a password."""
     return sorted({match.group(0)[:6] + "..." for pattern in _SECRETS for match in pattern.finditer(text)})
-
-
-def _read_text(path: Path) -> str:
-    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
 
 
 def _check_files(directory: Path, manifest: Manifest, found: _Found) -> None:
@@ -197,11 +194,24 @@ def _check_queries(directory: Path, found: _Found) -> dict[str, str | None]:
 
 
 def _check_answers(directory: Path, manifest: Manifest, queries: dict[str, str | None], found: _Found) -> None:
-    try:
-        for name, message in answer_problems(directory, manifest, queries):
-            found.add("answer", name, message)
-    except DatasetError as error:
-        found.add("answer", "answers/", str(error))
+    """Each answer needs its query and its document, and its quote at its place there. The corpus is read once more."""
+    waiting: dict[str | None, list[tuple[str, dict[str, Any]]]] = {}
+    for name in manifest.answer_files:
+        for _, row in _rows(directory, name, found):
+            query, document = row.get("query-id"), row.get("corpus-id")
+            if not isinstance(query, str) or query not in queries:
+                found.add("answer", name, f"query {query!r} is not in queries.jsonl")
+            waiting.setdefault(document if isinstance(document, str) else None, []).append((name, row))
+    for _, passage in _rows(directory, "corpus.jsonl", _Found()) if waiting else ():
+        identifier, text = passage.get("_id"), str(passage.get("text"))
+        for name, row in waiting.pop(identifier, ()) if isinstance(identifier, str) else ():
+            start, end = row.get("start"), row.get("end")
+            whole = isinstance(start, int) and isinstance(end, int)
+            if not whole or text[start:end] != row.get("quote") or not row.get("quote"):
+                message = f"query {row.get('query-id')!r}: its quote is not at [start, end) of its document"
+                found.add("answer", name, message)
+    for document, rows in waiting.items():
+        found.add("answer", rows[0][0], f"document {document!r} is not in the corpus")
 
 
 _Labels = dict[str, dict[str, dict[str, float]]]  # split -> query -> document -> score

@@ -37,6 +37,7 @@ from airgen.dataset.manifest import (
     SplitStatistics,
     Statistics,
     count_words_and_characters,
+    croissant_text,
     data_digest,
     made_with,
     manifest_text,
@@ -71,7 +72,15 @@ def write_dataset(out: Path, content: DatasetContent, *, variants: Sequence[str]
         entries: _Entries = {}
         judged = {row.document for row in qrels}
         passages, tokens = _write_corpus(directory, content, judged, count, entries)
-        _write_queries(directory, queries, entries)
+        # Every row has the same keys, because loaders infer one schema for the file.
+        fields = _query_fields(queries)
+        keys = [key for key in fields if key != "split"]
+        asked = (
+            {"_id": row.id, "text": row.text,
+             "metadata": {"split": row.split, **{key: row.metadata.get(key) for key in keys}}}
+            for row in queries
+        )  # fmt: skip
+        _write_rows(directory, "queries.jsonl", asked, entries)
         written = write_labels(directory, queries, qrels, variants, entries, content.info.relevant_from)
         _write_answers(directory, queries, content.answers, entries)
         _write_rows(directory, "private/lineage.jsonl", content.lineage, entries)
@@ -93,7 +102,7 @@ def write_dataset(out: Path, content: DatasetContent, *, variants: Sequence[str]
                 statistics=statistics,
                 files=entries,
                 digest="",
-                query_fields=_query_fields(queries),
+                query_fields=fields,
                 variants=written,
                 provenance=tuple(content.provenance),
                 funnel=tuple(content.funnel),
@@ -181,7 +190,6 @@ def seal(directory: Path, manifest: Manifest) -> Manifest:
     `manifest.files` names the data files; returns the manifest with digest and all files.
     """
     from airgen.dataset.card import render_card
-    from airgen.dataset.manifest import croissant_text
 
     files: _Entries = dict(manifest.files)
     manifest = dataclasses.replace(manifest, digest=data_digest(files))
@@ -207,31 +215,20 @@ def _write_corpus(
             tokens += count(flat_text(row.title, row.text))
             yield row.id, encode_row({"_id": row.id, "title": row.title, "text": row.text}, f"document {row.id!r}")
 
-    scratch = directory / "scratch"
     with FileWriter(directory / "corpus.jsonl") as file:
-        for identifier, line in sort_by_id(lines(), scratch):
+        for identifier, line in sort_by_id(lines()):
             if identifier == last:
                 raise DatasetError(f"document id {identifier!r} appears twice in the corpus: ids must be unique")
             last = identifier
             file.write(line)
             missing.discard(identifier)
             passages += 1
-    if scratch.exists():
-        scratch.rmdir()
     if not passages:
         raise DatasetError("the corpus is empty: there is nothing to export")
     if missing:
         raise DatasetError(f"{len(missing)} labelled document(s) are not in the corpus, {min(missing)!r} for one")
     entries["corpus.jsonl"] = FileEntry(file.bytes, file.sha256)
     return passages, tokens
-
-
-def _write_queries(directory: Path, queries: Sequence[QueryRow], entries: _Entries) -> None:
-    # Every row has the same keys, because loaders infer one schema for the file.
-    keys = [key for key in _query_fields(queries) if key != "split"]
-    metadata = ({"split": row.split, **{key: row.metadata.get(key) for key in keys}} for row in queries)
-    rows = ({"_id": row.id, "text": row.text, "metadata": m} for row, m in zip(queries, metadata, strict=True))
-    _write_rows(directory, "queries.jsonl", rows, entries)
 
 
 def _query_fields(queries: Sequence[QueryRow]) -> dict[str, str]:
