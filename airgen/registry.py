@@ -120,6 +120,7 @@ EXTRAS: dict[str, tuple[str, str]] = {
     "sentence_transformers": ("sentence-transformers", "models"),
     "datasets": ("datasets", "hub"),
     "huggingface_hub": ("huggingface_hub", "hub"),
+    "pandas": ("datasets", "hub"),  # which brings it
     "ray": ("ray", "ray"),
     "grpc": ("ray", "ray"),  # the client of ray:// addresses
     "fsspec": ("fsspec", "storage"),

@@ -26,6 +26,7 @@ from typer.models import OptionInfo
 
 from airgen.errors import AirgenError
 from airgen.kept import plain
+from airgen.registry import load_extra
 from airgen.text.display import json_text, visible
 
 T = TypeVar("T")
@@ -56,10 +57,8 @@ class Rows(list[T]):
     """Rows of a table, each a dataclass or a dict."""
 
     def to_pandas(self) -> Any:
-        """A DataFrame with a column for each field; those of fields are named `means.nDCG@10`."""
-        import pandas
-
-        return pandas.json_normalize(plain(self))
+        """A DataFrame with a column for each field; those of fields are named `means.nDCG@10`. Raises MissingExtra."""
+        return load_extra("pandas", "to_pandas()").json_normalize(plain(self))
 
 
 def command(function: Callable[P, Outcome[T]]) -> Callable[P, T]:
