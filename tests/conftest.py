@@ -40,6 +40,7 @@ hypothesis.settings.load_profile("fuzz" if os.environ.get("AIRGEN_FUZZ") else "l
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+os.environ.pop("COLUMNS", None)  # tables fold on a narrow terminal
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 

@@ -128,8 +128,8 @@ def _source(what: Place, out: Place | None, runs: Path | None) -> tuple[Job | No
 def audit_systems(
     dataset: Dataset,
     systems: Annotated[Sequence[str], arg("A B", "Systems of the results, or run files. Default: all results.")] = (),
-    results: Annotated[Place, opt("The folder that `airgen evaluate` wrote.")] = Path("results"),
-    split: Split = "test",
+    results: Annotated[Place | None, opt("Folder that `evaluate` wrote. Default: of the job, or results.")] = None,
+    split: Annotated[str | None, opt("The split of the results. Default: test, or the one that is there.")] = None,
     answers: Answers = (),
     count: Annotated[int, opt("Number of pairs that people are shown.", min=25)] = 100,
     margin: Annotated[
@@ -159,8 +159,12 @@ def audit_systems(
         share_models,
     )
 
-    dataset, results, probabilities = Path(dataset), Path(results), None if judge is None else Path(judge)
-    home = results_folder(results, BeirDataset.open(dataset).name, split)
+    dataset, probabilities = Path(dataset), None if judge is None else Path(judge)
+    own, name = dataset.parent / "evaluation", BeirDataset.open(dataset).name
+    folder_of = Path(results) if results else own if own.is_dir() else Path("results")
+    there = sorted(one.parent.name for one in results_folder(folder_of, name, "").glob("*/*.run.gz"))
+    split_of = split or ("test" if "test" in there or not there else there[0])
+    home = results_folder(folder_of, name, split_of)
     runs = find_runs(home, systems)
     folder = Path(out) if out else home / ("audit" if not systems else "audit-" + "-".join(runs))
     if answers:
@@ -168,8 +172,8 @@ def audit_systems(
         found = score_systems(folder, paths(answers), margin=margin, models=models)
         return Outcome(found, [audit_text(found), f"written into {folder / 'result.json'}"])
     families = families_of(home, runs)
-    sample = draw_systems(dataset, split, runs, count, folder, families=families, judge=probabilities, seed=seed)
-    extra = [f"--results {results}"] * (results != Path("results")) + [f"--split {split}"] * (split != "test")
+    sample = draw_systems(dataset, split_of, runs, count, folder, families=families, judge=probabilities, seed=seed)
+    extra = [f"--results {results}"] * bool(results) + [f"--split {split}"] * bool(split)
     extra += [f"--out {out}"] if out else []
     drawn = f"{len(sample.items)} of {len(sample.pairs)} pairs that the systems rank differently"
     again = " ".join(["airgen audit systems", str(dataset), *systems, *extra, "--answers audit-answers.json"])

@@ -62,13 +62,25 @@ class Rows(list[T]):
 
 
 def command(function: Callable[P, Outcome[T]]) -> Callable[P, T]:
-    """The function as Python calls it; `app_of` gives the command of the shell."""
+    """The function as Python calls it; `app_of` gives the command of the shell.
+
+    A parameter that is `Annotated` with a function besides its help gets what that function makes of each value.
+    """
     signature = _evaluated(function)
+    makers = {name: maker for name, one in signature.parameters.items() for maker in _makers(one.annotation)}
+
+    @functools.wraps(function)
+    def run(*args: P.args, **given: P.kwargs) -> Outcome[T]:
+        bound = signature.bind(*args, **given)
+        for name in makers.keys() & bound.arguments.keys():
+            value, make = bound.arguments[name], makers[name]
+            bound.arguments[name] = make(value) if isinstance(value, str | Path) else [make(one) for one in value]
+        return function(*bound.args, **bound.kwargs)
 
     @functools.wraps(function)
     def call(*args: P.args, **given: P.kwargs) -> T:
         with _saying(not given.get("quiet", False)):
-            outcome = function(*args, **given)
+            outcome = run(*args, **given)
         if outcome.error is not None and not hasattr(outcome.value, "failed"):
             raise outcome.error
         return outcome.value
@@ -76,7 +88,7 @@ def command(function: Callable[P, Outcome[T]]) -> Callable[P, T]:
     def shell(**given: Any) -> None:
         as_json, quiet = given.pop("as_json"), given.get("quiet", False)
         with _saying(not as_json and not quiet):
-            outcome = function(**given)  # type: ignore[call-arg]
+            outcome = run(**given)  # type: ignore[call-arg]
         if outcome.hidden:
             return
         if as_json:
@@ -91,7 +103,7 @@ def command(function: Callable[P, Outcome[T]]) -> Callable[P, T]:
     _give_signature(call, signature, shell=False)
     _give_signature(shell, signature, shell=True)
     shell.__doc__, shell.__name__ = function.__doc__, function.__name__
-    call.outcome, call.shell = function, shell  # type: ignore[attr-defined]
+    call.outcome, call.shell = run, shell  # type: ignore[attr-defined]
     return call
 
 
@@ -127,6 +139,10 @@ def _give_signature(call: Callable[..., Any], signature: inspect.Signature, *, s
         result = str(signature.return_annotation).removeprefix("Outcome[").removesuffix("]")
     call.__signature__ = signature.replace(parameters=every, return_annotation=result)  # type: ignore[attr-defined]
     call.__annotations__ = {one.name: one.annotation for one in every}
+
+
+def _makers(hint: Any) -> list[Callable[[Any], Any]]:
+    return [one for one in hint.__metadata__[1:] if callable(one)] if get_origin(hint) is Annotated else []
 
 
 def _bare(hint: Any) -> Any:

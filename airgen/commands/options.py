@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from airgen.errors import AirgenError, UsageError
+
 Place = str | Path
 Places = str | Path | Sequence[str | Path]
 
@@ -40,6 +42,26 @@ def path_or_none(given: Place | None) -> Path | None:
     return None if given is None else Path(given)
 
 
+def dataset_of(given: Place) -> Path:
+    """The folder of a dataset, which is its own name; or a finished job's dataset by any of the names of the job.
+
+    Raises UsageError for a job that has no dataset yet.
+    """
+    from airgen.pipeline.job import Job
+    from airgen.pipeline.show import STATUS, find_place
+
+    path = Path(given)
+    if path.is_dir() and not (path / STATUS).is_file():
+        return path
+    try:
+        job = Job(*find_place(path))
+    except AirgenError:
+        return path  # neither: who reads it says what it lacks
+    if not job.dataset.is_dir():
+        raise UsageError(f"{given}: this job has no dataset yet: run `airgen run {job.path}`")
+    return job.dataset
+
+
 def paths(given: Places) -> list[Path]:
     """One path or several as a list."""
     return [Path(given)] if isinstance(given, str | Path) else [Path(one) for one in given]
@@ -55,11 +77,15 @@ Budget = Annotated[
     number("Maximum cost in US dollars, earlier runs of this work included. At the limit the command stops; run it "
            "again with a higher limit to go on.", "--budget", min=0),
 ]  # fmt: skip
-Dataset = Annotated[Place, arg("DATASET", "A dataset directory in BEIR format.")]
+Dataset = Annotated[Place, arg("DATASET", "A dataset directory in BEIR format, or a finished job."), dataset_of]
 Datasets = Annotated[
-    Places, arg("DATASET", "Dataset directories in BEIR format (corpus.jsonl, queries.jsonl, qrels/).")
+    Places,
+    arg("DATASET", "Dataset directories in BEIR format (corpus.jsonl, queries.jsonl, qrels/), or finished jobs."),
+    dataset_of,
 ]
-DatasetOrSuite = Annotated[Place, arg("DIR", "A finished dataset, or a finished version of a suite.")]
+DatasetOrSuite = Annotated[
+    Place, arg("DATASET|SUITE", "A finished dataset, its job, or a finished version of a suite."), dataset_of
+]
 Compute = Annotated[
     str | None,
     opt("Where heavy work runs: local, local:8 (processes), ray, ray:8, ray://HOST:10001. Results are the same.",

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from airgen.commands.command import Outcome, Rows, command, echo
-from airgen.commands.options import DatasetOrSuite, Place, Places, Split, arg, opt, paths
+from airgen.commands.options import DatasetOrSuite, Place, Places, Split, arg, dataset_of, opt, paths
 
 if TYPE_CHECKING:
     from airgen.dataset.verify import DatasetProblem
@@ -95,7 +95,7 @@ def _files(part: Upload | Published) -> list[str]:
 
 @command
 def publish_verify(
-    directories: Annotated[Places, arg("DIR", "Datasets or versions of suites.")],
+    directories: Annotated[Places, arg("DATASET|SUITE", "Datasets, jobs, or versions of suites."), dataset_of],
 ) -> Outcome[dict[str, list[DatasetProblem]]]:
     """Check hashes, ids, labels, splits and leaks of finished datasets. The exit code is 1 if there is an error.
 

@@ -14,9 +14,11 @@ from command_line import call
 from job_maker import Run
 from rich.console import Console
 
+from airgen import api
 from airgen.cli import main
+from airgen.commands.options import dataset_of
 from airgen.dataset.beir import BeirDataset
-from airgen.errors import AirgenError, DatasetError, LlmError, Stopped
+from airgen.errors import AirgenError, DatasetError, LlmError, Stopped, UsageError
 from airgen.evaluation import load_systems, run_from_dict, write_run
 from airgen.evaluation.dataset_split import DatasetSplit
 from airgen.evaluation.experiment import trained_on
@@ -82,8 +84,17 @@ def test_a_job_lies_beside_its_pipeline_from_wherever_it_is_named(
         monkeypatch.chdir(place)
         for name in known:
             assert find_job(name).directory.resolve() == work.resolve()
+            with pytest.raises(UsageError, match="this job has no dataset yet: run `airgen run "):
+                dataset_of(name)
     assert find_place("quickstart")[1] == Path("runs")  # a shipped one belongs to nobody's folder
     assert find_place(folder / "job.yaml", Path("other"))[1] == Path("other")
+    # A command that wants a dataset takes its job; a folder, and what is neither, is itself.
+    (work / "dataset").mkdir()
+    monkeypatch.chdir(folder)
+    assert {dataset_of(name).resolve() for name in names[folder]} == {work / "dataset"}
+    assert [dataset_of(name) for name in (work / "dataset", "nowhere")] == [work / "dataset", Path("nowhere")]
+    with pytest.raises(DatasetError, match=r"runs/job/dataset: .*corpus"):
+        api.study_inspect("job")
 
 
 # -- status file ------------------------------------------------------------------------------------------------------

@@ -211,3 +211,6 @@ def test_the_command(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert value["pairs"][0]["verdict"] == "first" and value["measure"] == "DCG@10"
     text = call("audit", "systems", "little", "good", "bad", "--answers", str(person(folder, 10)))
     assert "15 answers more are needed" in text
+    (world / "results" / "little" / "test").rename(world / "results" / "little" / "all")
+    (world / "results").rename(world / "evaluation")  # where the run of a job leaves them, beside its dataset
+    assert "of 360 pairs" in call("audit", "systems", "little", "good", "bad")
