@@ -34,7 +34,7 @@ test: $(VENV)/.test lint
 
 nightly: $(VENV)/.test lint
 	$(BIN)/airgen fetch tests
-	$(PYTEST) -m ""
+	export AIRGEN_FUZZ=1 AIRGEN_FUZZ_EXAMPLES=200 && $(PYTEST) -m ""
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

@@ -1,8 +1,8 @@
 """Shared fixtures: the human-labelled collections where they are, and the loopback server of `makers/llm_server.py`."""
 
-from __future__ import annotations
-
 import asyncio
+import functools
+import importlib.metadata
 import json
 import os
 import signal
@@ -46,13 +46,17 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
 @pytest.fixture(autouse=True, scope="session")
-def one_secret() -> Iterator[None]:
-    """New datasets get one known secret, so that jobs in two folders make the same bytes."""
+def alike() -> Iterator[None]:
+    """New datasets get one known secret, so that jobs in two folders make the same bytes.
+
+    The versions of packages, which each job and dataset names, are read once.
+    """
     from airgen.dataset.secret import Secret
     from airgen.pipeline import job as job_module
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(job_module, "new_secret", lambda: Secret(bytes(range(32))))
+        patch.setattr(importlib.metadata, "version", functools.cache(importlib.metadata.version))
         yield
 
 

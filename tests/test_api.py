@@ -1,7 +1,5 @@
 """The functions of `import airgen`, in a script and under a running event loop."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import subprocess

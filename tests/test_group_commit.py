@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from simulation import in_a_loop
 
 from airgen import store as module
 from airgen.errors import StoreError
@@ -55,44 +56,38 @@ def kept(store: Store) -> int:
     return int(store.query("SELECT count(*) FROM answer")[0][0])
 
 
-def test_what_waits_is_written_32_commits_at_a_time(store: Counting) -> None:
-    async def main() -> None:
-        store.go.clear()
-        first = asyncio.ensure_future(store.commit(answers("first")))
-        while not store.sizes:
-            await asyncio.sleep(0)
-        others = [asyncio.ensure_future(store.commit(answers(number))) for number in range(100)]
-        await asyncio.sleep(0)  # all of them are in the queue
-        store.go.set()
-        await asyncio.gather(first, *others)
-
-    asyncio.run(main())
+@in_a_loop
+async def test_what_waits_is_written_32_commits_at_a_time(store: Counting) -> None:
+    store.go.clear()
+    first = asyncio.ensure_future(store.commit(answers("first")))
+    while not store.sizes:
+        await asyncio.sleep(0)
+    others = [asyncio.ensure_future(store.commit(answers(number))) for number in range(100)]
+    await asyncio.sleep(0)  # all of them are in the queue
+    store.go.set()
+    await asyncio.gather(first, *others)
     assert store.sizes == [1, 32, 32, 32, 4]
     assert kept(store) == 101
 
 
 @pytest.mark.usefixtures("patient")
-def test_a_full_group_does_not_wait_and_another_one_does(store: Counting) -> None:
-    async def main() -> None:
-        waiting = [asyncio.ensure_future(store.commit(answers(number))) for number in range(31)]
-        await asyncio.sleep(0)
-        assert not any(one.done() for one in waiting)
-        await store.commit(answers("last a", "last b"))
-        await asyncio.gather(*waiting)
-
-    asyncio.run(main())
+@in_a_loop
+async def test_a_full_group_does_not_wait_and_another_one_does(store: Counting) -> None:
+    waiting = [asyncio.ensure_future(store.commit(answers(number))) for number in range(31)]
+    await asyncio.sleep(0)
+    assert not any(one.done() for one in waiting)
+    await store.commit(answers("last a", "last b"))
+    await asyncio.gather(*waiting)
     assert store.sizes == [33]  # the rows of 32 commits
 
 
 @pytest.mark.usefixtures("patient")
-def test_closing_writes_what_waits(store: Counting) -> None:
-    async def main() -> None:
-        waiting = [asyncio.ensure_future(store.commit(answers(number))) for number in range(3)]
-        await asyncio.sleep(0)
-        await asyncio.to_thread(store.close)
-        await asyncio.gather(*waiting)
-
-    asyncio.run(main())
+@in_a_loop
+async def test_closing_writes_what_waits(store: Counting) -> None:
+    waiting = [asyncio.ensure_future(store.commit(answers(number))) for number in range(3)]
+    await asyncio.sleep(0)
+    await asyncio.to_thread(store.close)
+    await asyncio.gather(*waiting)
     assert store.sizes == [3]
     with Store.open(store.path) as again:
         assert kept(again) == 3
@@ -107,29 +102,25 @@ def writers() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "airgen-writer"]
 
 
-def test_one_writer_that_keeps_no_program_alive_and_ends_with_the_store(store: Counting) -> None:
-    async def main() -> None:
-        await store.commit(answers(1))
-        await store.commit(answers(2))
-        (writer,) = writers()
-        assert writer.daemon
-
-    asyncio.run(main())
+@in_a_loop
+async def test_one_writer_that_keeps_no_program_alive_and_ends_with_the_store(store: Counting) -> None:
+    await store.commit(answers(1))
+    await store.commit(answers(2))
+    (writer,) = writers()
+    assert writer.daemon
     store.close()
     assert writers() == []
 
 
 @pytest.mark.usefixtures("patient")
-def test_who_waits_no_more_does_not_keep_the_others_waiting(store: Counting) -> None:
-    async def main() -> None:
-        waiting = [asyncio.ensure_future(store.commit(answers(number))) for number in range(31)]
-        await asyncio.sleep(0)
-        waiting[0].cancel()
-        await asyncio.sleep(0)
-        await asyncio.wait_for(asyncio.gather(store.commit(answers("last")), *waiting[1:]), 60)
-        assert waiting[0].cancelled()
-
-    asyncio.run(main())
+@in_a_loop
+async def test_who_waits_no_more_does_not_keep_the_others_waiting(store: Counting) -> None:
+    waiting = [asyncio.ensure_future(store.commit(answers(number))) for number in range(31)]
+    await asyncio.sleep(0)
+    waiting[0].cancel()
+    await asyncio.sleep(0)
+    await asyncio.wait_for(asyncio.gather(store.commit(answers("last")), *waiting[1:]), 60)
+    assert waiting[0].cancelled()
     assert kept(store) == 32, "its rows are kept all the same"
 
 
@@ -160,14 +151,12 @@ def test_two_loops_share_a_group_and_each_is_told(store: Counting) -> None:
 
 
 @pytest.mark.usefixtures("patient")
-def test_a_group_that_cannot_be_written_fails_for_all_of_it_and_the_next_one_is_written(store: Counting) -> None:
-    async def main() -> None:
-        huge = [Answer("k-huge", "query", "m", "default", "text", prompt_tokens=2**70)]
-        waiting = [store.commit(answers(number)) for number in range(31)]
-        failures = await asyncio.wait_for(asyncio.gather(store.commit(huge), *waiting, return_exceptions=True), 60)
-        assert {type(failure) for failure in failures} == {StoreError} and len(failures) == 32
-        assert kept(store) == 0
-        await asyncio.wait_for(asyncio.gather(*(store.commit(answers(number)) for number in range(32))), 60)
-
-    asyncio.run(main())
+@in_a_loop
+async def test_a_group_that_cannot_be_written_fails_for_all_of_it_and_the_next_one_is_written(store: Counting) -> None:
+    huge = [Answer("k-huge", "query", "m", "default", "text", prompt_tokens=2**70)]
+    waiting = [store.commit(answers(number)) for number in range(31)]
+    failures = await asyncio.wait_for(asyncio.gather(store.commit(huge), *waiting, return_exceptions=True), 60)
+    assert {type(failure) for failure in failures} == {StoreError} and len(failures) == 32
+    assert kept(store) == 0
+    await asyncio.wait_for(asyncio.gather(*(store.commit(answers(number)) for number in range(32))), 60)
     assert kept(store) == 32

@@ -1,7 +1,5 @@
 """The prompts that are written in the 12 languages other than English."""
 
-from __future__ import annotations
-
 import re
 from itertools import product
 from pathlib import Path

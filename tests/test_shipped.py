@@ -1,7 +1,5 @@
 """What airgen ships is found by name in any folder, and a path that was written for another folder is explained."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

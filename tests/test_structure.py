@@ -1,7 +1,5 @@
 """The architecture, held by a test: imports go one way, and there is no cycle."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

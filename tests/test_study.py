@@ -1,7 +1,5 @@
 """Tables for every output, and kept values: what comes from outside stays text, what is damaged is one line."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """Work on processes of this machine: the same results as here, in spite of workers that die, hang or lack memory."""
 
-from __future__ import annotations
-
 import os
 import select
 import subprocess

@@ -1,7 +1,5 @@
 """Work on a real Ray cluster of several raylets on this machine: as here, whatever dies meanwhile."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import select
@@ -28,6 +26,7 @@ from airgen.retrievers.encodings import EncodingStore
 from airgen.settings.compute import ComputeSettings
 
 pytestmark = [
+    pytest.mark.nightly,
     pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed: pip install '.[ray]'"),
     pytest.mark.filterwarnings("ignore"),  # Ray's own, about files of its processes that it leaves open
 ]

@@ -1,21 +1,28 @@
-"""Encoding, re-ranking and recall give the same bytes here and on workers."""
-
-from __future__ import annotations
+"""Encoding, re-ranking, recall, exact search by shards and whole jobs give the same bytes here and on workers."""
 
 import hashlib
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import job_maker
 import numpy as np
 import pytest
 from little_dataset import dataset as dataset
+from rich.console import Console
 
+from airgen import models
 from airgen.compute import Here, computing, current
 from airgen.compute.pool import Processes
 from airgen.evaluation import EvaluationOptions, evaluate, load_systems
+from airgen.pipeline import Job
+from airgen.pipeline.run import run_pipeline
+from airgen.pipeline.show import read_report, render_report
+from airgen.records import Prelabel, Recall
 from airgen.retrievers import load_embedder, load_reranker, load_retriever
-from airgen.retrievers.base import Corpus
+from airgen.retrievers.base import Corpus, Hits
+from airgen.retrievers.dense import exact_search
 from airgen.retrievers.dense.exact_search import Dense
 from airgen.retrievers.encodings import scored, travels
 from airgen.retrievers.lexical.bm25 import BM25Reranker
@@ -149,3 +156,100 @@ def test_a_system_that_fails_on_a_worker_fails_as_it_does_here(two: Processes, d
     lost.clear()
     run("here")
     assert there == lost
+
+
+# -- exact search by shards -------------------------------------------------------------------------------------------
+
+
+N, DIM, K = 9000, 16, 40
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Rows with many ties; small shards, small searches."""
+    monkeypatch.setattr(exact_search, "_ROWS", 1024)
+    monkeypatch.setattr(exact_search, "_SCORES", 0)
+    draw = np.random.default_rng(1)
+    rows = draw.integers(-2, 3, (N, DIM)).astype(np.float16)
+    rows[5000:] = draw.standard_normal((N - 5000, DIM))
+    rows.tofile(tmp_path / "rows.f16")
+    return tmp_path / "rows.f16"
+
+
+def same(found: Hits, wanted: Hits) -> bool:
+    return found.positions.tobytes() == wanted.positions.tobytes() and found.scores.tobytes() == wanted.scores.tobytes()
+
+
+@pytest.mark.parametrize("order", ["file", "part", "mixed"])
+def test_shards_give_the_bits_of_one_search(order: str, file: Path, two: Processes) -> None:
+    matrix: Any = np.memmap(file, np.float16, "r", shape=(N, DIM))
+    queries = np.random.default_rng(2).standard_normal((7, DIM)).astype(np.float32)
+    queries[3] = np.round(queries[3])
+    first = 300 if order == "part" else 0
+    rows = np.random.default_rng(3).permutation(N)[:7000] if order == "mixed" else None
+    part = matrix[first : first + 6000] if order == "part" else matrix
+    found, sent = batches_of(two, lambda: exact_search.search_shards(file, part, queries, K, first=first, rows=rows))
+    assert sent >= 2
+    assert same(found, exact_search.search(part, queries, K, rows=rows))
+
+
+def test_a_worker_without_the_file_leaves_its_shard_to_the_driver(file: Path, two: Processes, tmp_path: Path) -> None:
+    matrix: Any = np.memmap(file, np.float16, "r", shape=(N, DIM))
+    queries = np.ones((3, DIM), np.float32)
+    wanted = exact_search.search(matrix, queries, K)
+    with_workers = lambda path: batches_of(two, lambda: exact_search.search_shards(path, matrix, queries, K))[0]  # noqa: E731
+    assert same(with_workers(tmp_path / "none.f16"), wanted)
+    (tmp_path / "other.f16").write_bytes(bytes(N * DIM * 2))
+    assert same(with_workers(tmp_path / "other.f16"), wanted)
+
+
+def test_fewer_rows_than_hits(file: Path, two: Processes) -> None:
+    matrix: Any = np.memmap(file, np.float16, "r", shape=(N, DIM))[:1500]
+    queries = np.ones((2, DIM), np.float32)
+    found, _ = batches_of(two, lambda: exact_search.search_shards(file, matrix, queries, 2000))
+    assert same(found, exact_search.search(matrix, queries, 2000)) and (found.positions[:, 1500:] == -1).all()
+
+
+def test_ties_are_merged_in_the_order_of_position() -> None:
+    one = Hits(np.array([[4, 1, -1]], np.int32), np.array([[2, 1, -np.inf]], np.float32))
+    two = Hits(np.array([[7, 9]], np.int32), np.array([[2, 1]], np.float32))
+    found = exact_search.merged(one, two)
+    assert found.positions.tolist() == [[4, 7, 1]] and found.scores.tolist() == [[2.0, 2.0, 1.0]]
+
+
+# -- a whole job ------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_has_the_bytes_of_one_process(tmp_path: Path) -> None:
+    if not models.fetched("all-minilm-l6-v2-int8"):
+        pytest.skip("airgen fetch tests")
+    job_maker.make_corpus(tmp_path / "small.jsonl", 40)
+    (tmp_path / "small.yaml").write_text(job_maker.CORPUS)
+    text = job_maker.PIPELINE.replace("[bm25, dense,", "[bm25, maxsim,").replace("target: 12", "target: 4")
+    path = tmp_path / "job.yaml"
+    path.write_text(text + "compute: {workers: 2}\n")
+
+    def found(name: str, compute: str | None) -> tuple[dict[str, bytes], dict[str, Any], str]:
+        runs = tmp_path / name
+        quiet = Console(quiet=True)
+        run_pipeline(path, runs=runs, evaluate=False, console=quiet, compute=compute, until="corpus")
+        if name == "here":  # what is drawn may depend on the secret: both jobs have one
+            shutil.copy(tmp_path / "there" / "job" / "secret.key", runs / "job" / "secret.key")
+        run_pipeline(path, runs=runs, evaluate=False, console=quiet, compute=compute)
+        job = Job(path, runs)
+        files = {
+            place.relative_to(job.directory).as_posix(): place.read_bytes()
+            for folder in ("dataset", "embeddings")
+            for place in sorted((job.directory / folder).rglob("*"))
+            if place.is_file() and place.name not in ("manifest.json", "lock")
+        }
+        with job.open_store(read_only=True) as store:
+            rows = {kind.__name__: store.rows(kind, order="key") for kind in (Recall, Prelabel)}
+        assert job.finished()
+        digests = {name: hashlib.sha256(data).digest() for name, data in files.items()}
+        return digests, rows, render_report(read_report(job))
+
+    there, here = found("there", None), found("here", "local")
+    assert there[1] == here[1] and there[1]["Prelabel"]
+    assert there[0] == here[0] and any(name.startswith("embeddings") for name in there[0])
+    assert "compute local: 2 workers, " in there[2] and "compute local" not in here[2]

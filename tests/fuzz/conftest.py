@@ -1,7 +1,5 @@
 """What the tests of this folder share: a folder for each example, and the one rule for what may come out."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

@@ -3,8 +3,6 @@
 `broken(seed)` is a strategy: the bytes of a good file with pieces cut out, doubled, replaced, or put in from HOSTILE.
 """
 
-from __future__ import annotations
-
 import gzip
 import io
 import os
@@ -17,9 +15,10 @@ from contextlib import contextmanager
 from hypothesis import settings
 from hypothesis import strategies as st
 
-# `make test` tries some examples of each; `make fuzz` those of its profile (tests/conftest.py), again and again.
+# `make test` tries some examples of each, `make nightly` many; `make fuzz` those of its profile (tests/conftest.py),
+# again and again.
 FUZZING = bool(os.environ.get("AIRGEN_FUZZ"))
-few = settings() if FUZZING else settings(max_examples=30, deadline=None)
+few = settings() if FUZZING else settings(max_examples=15)
 
 DEEP = 100_000
 CPU_SECONDS = 10.0

@@ -1,7 +1,5 @@
 """Corpora from outside: every cleaner, the chunking of long documents, BEIR folders, archives."""
 
-from __future__ import annotations
-
 import io
 import json
 import tarfile

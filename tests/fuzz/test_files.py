@@ -1,7 +1,5 @@
 """Files from outside: documents, datasets, labels, runs, submissions, YAMLs. Only an AirgenError may come out."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -73,7 +71,10 @@ FORMATS: dict[str, tuple[str, bytes, tuple[str, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("kind", FORMATS)
+# A PDF is read in a process of its own.
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.nightly) if kind == "pdf" else kind for kind in FORMATS]
+)
 @few
 @given(data=st.data())
 def test_documents(kind: str, data: st.DataObject, outcome: Any) -> None:

@@ -1,16 +1,14 @@
 """Replies from outside: a model's answers, and a Hub that says what it likes. Only an AirgenError may come out."""
 
-from __future__ import annotations
-
 import json
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hostile import JSON, broken, few, quick, replaced
+from http_double import Asked, answering
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -73,36 +71,16 @@ def test_chat_completions(payload: object) -> None:
     assert min(reply.prompt_tokens, reply.cached_tokens, reply.completion_tokens) >= 0
 
 
-class Liar(BaseHTTPRequestHandler):
-    """Answers every request with the body of its server."""
-
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-    def do_GET(self) -> None:
-        self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        body: bytes = self.server.body  # type: ignore[attr-defined]
-        self.send_response(self.server.status)  # type: ignore[attr-defined]
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Content-Type", "application/json")
-        self.end_headers()
-        self.wfile.write(body)
-
-    do_POST = do_PUT = do_HEAD = do_GET
-
-
 @pytest.fixture(scope="module")
-def liar() -> Iterator[ThreadingHTTPServer]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Liar)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    with pytest.MonkeyPatch.context() as patch:
+def liar() -> Iterator[SimpleNamespace]:
+    """Answers every request with `body` and `status`."""
+    found = SimpleNamespace(body=b"", status=200)
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        answering(lambda _: (found.status, found.body, {"Content-Type": "application/json"})) as found.url,
+    ):
         patch.setattr("time.sleep", lambda _: None)  # the library's own pauses between attempts
-        yield server
-    server.shutdown()
-    server.server_close()
+        yield found
 
 
 INFO = {"id": "o/n", "sha": "abc", "private": True, "siblings": [{"rfilename": "a"}], "tags": ["x"]}
@@ -129,7 +107,7 @@ def test_hub_replies(call: str, data: st.DataObject, liar: Any) -> None:
     raw = data.draw(st.sampled_from([json.dumps(payload).encode()]) | broken(json.dumps(good).encode()))
     liar.body, liar.status = raw, data.draw(st.sampled_from([200, 200, 200, 400, 404, 503]))
     try:
-        found = ask(Hub(endpoint=f"http://127.0.0.1:{liar.server_port}", token="hf_" + "g" * 34, sleep=lambda _: None))
+        found = ask(Hub(endpoint=liar.url, token="hf_" + "g" * 34, sleep=lambda _: None))
     except AirgenError as error:
         assert "\n" not in str(error)
     else:
@@ -148,27 +126,7 @@ def test_a_hub_whose_names_are_no_strings(call: str, answer: Any, liar: Any) -> 
 
     liar.body, liar.status = json.dumps(answer).encode(), 200
     with pytest.raises(AirgenError, match="an answer of another form than the Hub's"):
-        CALLS[call][1](Hub(endpoint=f"http://127.0.0.1:{liar.server_port}", token="hf_" + "g" * 34))
-
-
-class Pages(BaseHTTPRequestHandler):
-    """A listing of files whose every page names a next one."""
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-    def do_GET(self) -> None:
-        number = int(self.path.partition("page=")[2] or 0)
-        self.server.pages += 1  # type: ignore[attr-defined]
-        row = {"type": "file", "path": f"f{number}", "size": 3, "oid": "1"}
-        body = json.dumps([row] * 10).encode()
-        self.send_response(200)
-        port = self.server.server_port  # type: ignore[attr-defined]
-        self.send_header("Link", f'<http://127.0.0.1:{port}/next?page={number + 1}>; rel="next"')
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Content-Type", "application/json")
-        self.end_headers()
-        self.wfile.write(body)
+        CALLS[call][1](Hub(endpoint=liar.url, token="hf_" + "g" * 34))
 
 
 def test_a_hub_whose_listing_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,22 +134,25 @@ def test_a_hub_whose_listing_never_ends(monkeypatch: pytest.MonkeyPatch) -> None
     from airgen.publishing.hub import Hub
 
     monkeypatch.setattr("airgen.publishing.hub._MOST_FILES", 50)
-    with ThreadingHTTPServer(("127.0.0.1", 0), Pages) as server:
-        server.pages = 0  # type: ignore[attr-defined]
-        server.daemon_threads = True
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        hub = Hub(endpoint=f"http://127.0.0.1:{server.server_port}", token="hf_" + "g" * 34, sleep=lambda _: None)
-        with pytest.raises(AirgenError, match="o/n has more than 50 files"):
-            hub.files("o/n", "main")
-        server.shutdown()
-        assert server.pages < 9  # type: ignore[attr-defined]
+    pages = list[int]()
+
+    def listing(asked: Asked) -> tuple[int, object, dict[str, str]]:
+        """Every page names a next one."""
+        pages.append(int(asked.path.partition("page=")[2] or 0))
+        row = {"type": "file", "path": f"f{pages[-1]}", "size": 3, "oid": "1"}
+        link = f'<http://{asked.headers["Host"]}/next?page={pages[-1] + 1}>; rel="next"'
+        return 200, [row] * 10, {"Link": link, "Content-Type": "application/json"}
+
+    with answering(listing) as url, pytest.raises(AirgenError, match="o/n has more than 50 files"):
+        Hub(endpoint=url, token="hf_" + "g" * 34, sleep=lambda _: None).files("o/n", "main")
+    assert len(pages) < 9
 
 
 def test_a_hub_whose_word_for_private_is_unknown(liar: Any) -> None:
     pytest.importorskip("huggingface_hub")
     from airgen.publishing.hub import Hub
 
-    hub = Hub(endpoint=f"http://127.0.0.1:{liar.server_port}", token="hf_" + "g" * 34, sleep=lambda _: None)
+    hub = Hub(endpoint=liar.url, token="hf_" + "g" * 34, sleep=lambda _: None)
     for word in ("false", "no", 1, [0], None):
         liar.body, liar.status = json.dumps({**INFO, "private": word}).encode(), 200
         with pytest.raises(AirgenError, match="o/n exists and is public"):

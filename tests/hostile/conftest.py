@@ -1,5 +1,6 @@
-"""A dataset of a few lines."""
+"""A dataset of a few lines, and the small job."""
 
+from job_maker import configure, done, folder, run
 from little_dataset import dataset
 
-__all__ = ["dataset"]
+__all__ = ["configure", "dataset", "done", "folder", "run"]

@@ -4,12 +4,8 @@ Each case is read in a process of its own, which says how much memory it had at 
 take memory that Python does not see.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
-import subprocess
-import sys
 import tracemalloc
 import zipfile
 import zlib
@@ -19,6 +15,7 @@ from pathlib import Path
 import duckdb
 import pytest
 from beir_folder import write_beir
+from child import finish
 
 from airgen.corpus.readers import pdf_child
 from airgen.corpus.readers.pdf import PdfReader
@@ -154,8 +151,7 @@ def test_a_bomb_for_a_reader(name: str, tmp_path: Path) -> None:
     write(tmp_path / file)
     assert (tmp_path / file).stat().st_size < 2 * MB
     settings = json.dumps({"path": file, **({"fields": {"text": "text"}} if module == "tabular" else {})})
-    command = [sys.executable, "-c", CHILD, module, reader, settings]
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    ended = finish(CHILD, module, reader, settings, cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr[-2000:]
     found, peak = json.loads(ended.stdout)
     assert len(found) == 1 and reason in found[0] and "\n" not in found[0], found

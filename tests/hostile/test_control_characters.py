@@ -1,24 +1,36 @@
-"""What commands print or write about a stranger's dataset, corpus or run has no control character."""
+"""What commands print or write about a stranger's dataset, corpus, run, model or job has no control character."""
 
-from __future__ import annotations
-
+import io
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from beir_folder import write_beir
-from command_line import invoke
-from dataset_maker import make_content
+from beir_folder import read_rows, write_beir
+from command_line import call, invoke
+from dataset_maker import INFO, make_content
+from job_maker import Run
 from little_dataset import LABELS, PASSAGES, QUERIES
+from rich.console import Console
 
+import airgen.commands
 from airgen.cli import main
-from airgen.dataset.content import CorpusRow, QueryRow
+from airgen.commands.command import echo
+from airgen.dataset.content import CorpusRow, FunnelStep, QueryRow
+from airgen.dataset.manifest import load_manifest
 from airgen.dataset.write import write_dataset
+from airgen.kept import plain
+from airgen.pipeline import Job, RunResult
+from airgen.pipeline.progress import Display
+from airgen.pipeline.run import result_lines, result_values, run_job
+from airgen.publishing.leaderboard import write_leaderboard
+from airgen.publishing.scores import DatasetScore, SystemScore
+from airgen.quality.audit.label_audit import draw_labels
+from airgen.text.display import csv_text, html_text, json_text, md, plain_text, terminal_lines, terminal_table, visible
 
 EVIL = "\x1b[2J\x1b]0;title\x07\u202egnp.exe\u2066x\u2069\x08\x7f\x85\x9b31m\x9d0;t\x9cbees"
 RAW = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-SAFE = EVIL.replace("\x00", "")
 
 
 def printed(*words: object, codes: tuple[int, ...] = (0,)) -> str:
@@ -31,18 +43,22 @@ def printed(*words: object, codes: tuple[int, ...] = (0,)) -> str:
     return text
 
 
-def assert_clean(text: str, where: str) -> None:
+def assert_clean(text: str, where: str = "", *, colours: bool = False) -> None:
+    """No control character; `colours` allows what rich itself sends to a terminal."""
+    if colours:
+        text = re.sub(r"\x1b\[[0-9;?]*[mKAlh]|\r", "", text)
     found = RAW.search(text)
     assert found is None, (where, text[max(0, found.start() - 60) : found.end() + 60])
 
 
 def assert_clean_files(folder: Path) -> int:
-    count = 0
-    for path in folder.rglob("*"):
-        if path.suffix in (".json", ".md", ".csv", ".html", ".svg", ".tsv", ".jsonl"):
-            assert_clean(path.read_text(encoding="utf-8"), str(path))
-            count += 1
-    return count
+    """No file of text below the folder holds one; values of JSON may, as escapes. How many there are."""
+    kinds = (".json", ".md", ".csv", ".html", ".svg", ".tsv", ".jsonl")
+    paths = [path for path in folder.rglob("*") if path.suffix in kinds]
+    for path in paths:
+        assert_clean(path.read_text(encoding="utf-8"), str(path))
+    assert paths
+    return len(paths)
 
 
 @pytest.fixture
@@ -92,8 +108,8 @@ def test_diversity(evil: Path, tmp_path: Path) -> None:
 
 def test_verification(tmp_path: Path) -> None:
     content = make_content()
-    rows = [*content.corpus, CorpusRow("evil", SAFE, SAFE)]
-    queries = [QueryRow(row.id, f"{row.text} {SAFE}", row.split, row.metadata) for row in content.queries]
+    rows = [*content.corpus, CorpusRow("evil", EVIL, EVIL)]
+    queries = [QueryRow(row.id, f"{row.text} {EVIL}", row.split, row.metadata) for row in content.queries]
     write_dataset(tmp_path / "d", make_content(corpus=rows, queries=queries))
     (tmp_path / "d" / f"more{EVIL}.tsv").write_text(EVIL)
     for name in ("corpus.jsonl", "queries.jsonl"):
@@ -135,12 +151,12 @@ def test_holes(evil: Path, tmp_path: Path) -> None:
 
 
 def test_suites(evil: Path, tmp_path: Path) -> None:
-    queries = [QueryRow(row.id, f"{row.text} {SAFE}", row.split, row.metadata) for row in make_content().queries]
+    queries = [QueryRow(row.id, f"{row.text} {EVIL}", row.split, row.metadata) for row in make_content().queries]
     homes = [tmp_path / name for name in ("old", "new")]
     for home, rows in zip(homes, (queries, queries[1:]), strict=True):
         kept = {row.id for row in rows}
         labels = [label for label in make_content().qrels if label.query in kept]
-        corpus = [*make_content().corpus, CorpusRow("evil", SAFE, SAFE)]
+        corpus = [*make_content().corpus, CorpusRow("evil", EVIL, EVIL)]
         write_dataset(home, make_content(corpus=corpus, queries=rows, qrels=labels))
     for options in ([], ["--json"]):
         printed("study", "contamination", homes[1], "--against", evil, *options)
@@ -203,3 +219,142 @@ def test_checking(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text(json.dumps(job))
     for options in ([], ["--json"]):
         printed("check", tmp_path / "job.yaml", *options, codes=(0, 1))
+
+
+# -- jobs -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sink", [visible, plain_text, terminal_lines, md, html_text, json_text])
+def test_each_sink(sink: Callable[[str], str]) -> None:
+    assert_clean(sink(EVIL))
+    ordinary = "Grüße, «naïve» 日本語\u3000می\u200cخواهم\n\tone\r\n"
+    if sink in (visible, plain_text):
+        assert sink(ordinary) == ordinary
+    assert json.loads(json_text({"a": EVIL})) == {"a": EVIL}
+
+
+def test_tables() -> None:
+    assert_clean(terminal_table([["a", "b"], [EVIL, "1"]]))
+    assert_clean(csv_text(["a"], [[EVIL]]))
+    assert plain_text("a\x1b[31mb\x1b]0;t\x07c") == "abc"
+
+
+@pytest.fixture
+def poisoned(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The small job, whose model puts escape sequences into every text, and one of whose documents has them, too."""
+    from airgen.llms import base, scripted
+
+    def poison(value: object) -> object:
+        if isinstance(value, str):
+            return f"{value}\x1b[2J\x1b]0;t\x07\u202e\x85\x9b31m"
+        if isinstance(value, dict):
+            return {key: poison(item) for key, item in value.items()}
+        return [poison(item) for item in value] if isinstance(value, list) else value
+
+    send = scripted.ScriptedBackend.send
+
+    async def poisoning(self: scripted.ScriptedBackend, request: base.Request) -> base.Reply:
+        reply = await send(self, request)
+        try:
+            value = json.loads(reply.text)
+        except ValueError:
+            return reply
+        return base.Reply(json.dumps(poison(value))) if isinstance(value, dict) else reply
+
+    monkeypatch.setattr(scripted.ScriptedBackend, "send", poisoning)
+    with (folder / "small.jsonl").open("a", encoding="utf-8") as out:
+        text = f"Beetles and tides are measured near the coast {EVIL} whenever lanterns are banned by decree."
+        out.write(json.dumps({"id": "doc-evil", "title": EVIL, "text": text}) + "\n")
+    return folder
+
+
+def test_a_whole_job_of_a_poisoning_model(
+    poisoned: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = Job(poisoned / "job.yaml", poisoned / "runs", target=6)
+    screen = io.StringIO()
+    display = Display(job.directory / "status.json", Console(file=screen, force_terminal=True, width=300))
+    result = run_job(job, display)
+    assert "bees" in screen.getvalue() or "last:" in screen.getvalue()
+    assert_clean(screen.getvalue(), colours=True)
+    assert_clean((job.directory / "status.json").read_text(encoding="utf-8"))
+
+    assert_clean_files(job.dataset)
+    for name in ("queries", "corpus"):
+        for row in read_rows(job.dataset / f"{name}.jsonl"):
+            assert_clean(row["text"].replace("\n", " "))
+
+    arguments = [job.path, "--runs", poisoned / "runs"]
+    listed = call("show", *arguments, "--queries")
+    assert "q" in listed
+    for options in ([], ["--json"]):
+        for words in ([], ["--queries"], [listed.split()[0]]):
+            assert_clean(call("show", job.path, *words, *arguments[1:], *options))
+    draw_labels(job, 20, poisoned / "audit")
+    assert_clean_files(poisoned / "audit")
+    capsys.readouterr()
+    print("\n".join(result_lines(result)))
+    echo(json_text(plain(result_values(result))))
+    assert_clean(capsys.readouterr().out, colours=True)
+
+
+def test_progress_notes_and_lines(tmp_path: Path) -> None:
+    screen = io.StringIO()
+    display = Display(tmp_path / "status.json", Console(file=screen, force_terminal=True, width=200))
+    display.say(f"said {EVIL}")
+    with display.stage("stage", 2, note=EVIL) as bar:
+        bar.advance(1, f"last: {EVIL}")
+    plain = io.StringIO()
+    with Display(tmp_path / "s.json", Console(file=plain)).stage("stage", 2) as bar:
+        bar.advance(1, f"last: {EVIL}")
+    assert "said" in screen.getvalue() and "last:" in plain.getvalue()
+    assert_clean(screen.getvalue(), colours=True)
+    assert_clean(plain.getvalue())
+    assert_clean((tmp_path / "status.json").read_text(encoding="utf-8"))
+
+
+def test_a_status_file_of_a_stranger(folder: Path, done: Run) -> None:
+    result = done()
+    path = result.directory / "status.json"
+    value = json.loads(path.read_text())
+    path.write_text(json.dumps({**value, "stages": {EVIL: {"done": 1, "total": 2, "rate": 1, "note": EVIL}}}))
+    for options in ([], ["--json"]):
+        assert_clean(call("show", folder / "job.yaml", "--runs", folder / "runs", *options))
+
+
+def test_funnel_scores_and_card(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    steps = [FunnelStep("stage", 2, 1, {EVIL: 1})]
+    content = make_content()
+    corpus = [*content.corpus, CorpusRow("evil", EVIL, EVIL)]
+    queries = [QueryRow(row.id, f"{row.text} {EVIL}", row.split, row.metadata) for row in content.queries]
+    content = make_content(corpus=corpus, queries=queries, funnel=steps)
+    manifest = write_dataset(tmp_path / "dataset", content)
+    assert_clean_files(tmp_path / "dataset")
+    assert load_manifest(tmp_path / "dataset") == manifest
+    capsys.readouterr()
+    scores = [{"system": EVIL, "nDCG@10": 0.5}]
+    print("\n".join(result_lines(RunResult(tmp_path, manifest, scores=scores, ranking=EVIL, note=EVIL))))
+    assert_clean(capsys.readouterr().out)
+
+
+def test_leaderboard(tmp_path: Path) -> None:
+    row = DatasetScore(INFO.name, "qa", "law", "en", "test", {"nDCG@10": 0.5, "Recall@10": 0.0}, 10)
+    write_leaderboard([SystemScore(EVIL, EVIL, "26.11", (row,))], tmp_path, title=EVIL)
+    assert assert_clean_files(tmp_path)
+
+
+def test_every_command_prints_with_one_function() -> None:
+    commands = Path(airgen.commands.__file__).parent
+    direct = [path.name for path in commands.glob("*.py") if re.search(r"typer\.echo\(|\bprint\(", path.read_text())]
+    assert direct == ["command.py"]
+
+
+def test_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text('name: "a\\e[2J\\u202e\\x9b31m"\n"\\e]0;t\\a": 1\n', encoding="utf-8")
+    with pytest.raises(SystemExit) as end:
+        main(["run", str(path)])
+    assert end.value.code == 1
+    printed = capsys.readouterr().err
+    assert "airgen: " in printed
+    assert_clean(printed)

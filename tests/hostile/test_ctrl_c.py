@@ -5,17 +5,14 @@ says when it begins, and when it ends, which it must not do: then the process wa
 function of compiled code; it never ends, and does not look at signals.
 """
 
-from __future__ import annotations
-
 import json
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from child import start
 from dataset_maker import make_content
 from job_maker import CORPUS, PIPELINE, make_corpus
 
@@ -71,21 +68,14 @@ class Stuck(Component):
 
 def assert_heard(folder: Path, marked: str, *words: str) -> str:
     """Interrupt the command when the function `marked` (module:name) begins; returns what it said."""
-    command = [sys.executable, "-c", CHILD, marked, *words]
-    with subprocess.Popen(
-        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL
-    ) as process:
-        assert process.stdout is not None and process.stderr is not None
-        try:
-            for line in process.stdout:
-                if line == "began\n":
-                    process.send_signal(signal.SIGINT)
-                    break
-            printed, said = process.communicate(timeout=600)
-        finally:
-            process.kill()
+    with start(CHILD, marked, *words, cwd=folder) as child:
+        for line in child.stdout:
+            if line == "began\n":
+                child.send_signal(signal.SIGINT)
+                break
+        printed, said = child.stdout.read(), child.stderr.read()
     assert "ended" not in printed, (printed, said)
-    assert process.returncode == 3, (process.returncode, printed, said)
+    assert child.returncode == 3, (child.returncode, printed, said)
     assert said.count("airgen: stopped by the user") == 1, said
     assert "Traceback" not in said and "Exception" not in said, said
     return said

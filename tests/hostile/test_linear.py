@@ -5,8 +5,6 @@ words that stand in it. A parser is attacked by name. Time is the process's own 
 """
 
 # ruff: noqa: E501  # rows of hostile inputs
-from __future__ import annotations
-
 import ast
 import importlib
 import itertools

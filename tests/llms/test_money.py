@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulation import MemoryStore, Simulated, engine_of, requests, simulate
+from simulation import MemoryStore, Simulated, engine_of, requests, simulate, simulated
 
 from airgen.cli import main as command_line
 from airgen.errors import BudgetSpent, SettingsError
@@ -25,7 +25,7 @@ from airgen.text.tokens import count_tokens
 CENT = Price(10_000.0, 10_000.0, 10_000.0)  # a cent a token
 
 
-HISTORIES = 20_000 if os.environ.get("AIRGEN_FUZZ") else 1000
+HISTORIES = 20_000 if os.environ.get("AIRGEN_FUZZ") else 200
 
 
 class Mortal(MemoryStore):
@@ -135,7 +135,8 @@ def test_property_no_thinking_passes_a_budget() -> None:
     assert sum(billed for billed, _ in used) > 0.3 * sum(min(budget, 14) for _, budget in used)
 
 
-def test_every_attempt_is_paid_whatever_comes_of_it() -> None:
+@simulated
+async def test_every_attempt_is_paid_whatever_comes_of_it() -> None:
     """Six answers that are no answers and a refusal: before, none of them cost anything."""
 
     def behave(request: Request, attempt: int) -> str:
@@ -145,27 +146,22 @@ def test_every_attempt_is_paid_whatever_comes_of_it() -> None:
             raise Refused("refusal", usage=Usage(10, 0, 20))
         return "fine"
 
-    async def main() -> None:
-        store = MemoryStore()
-        async with engine_of(Simulated(behave=behave), store, budget_usd=100, price=CENT, retries=5) as engine:
-            bad, refused, good = await asyncio.gather(*(engine.ask(one) for one in requests(3)))
-            assert (bad.error, bad.cost_usd) == ("bad_body", pytest.approx(6 * 0.5))
-            assert (refused.error, refused.cost_usd) == ("refusal", pytest.approx(0.3))
-            assert engine.spent_usd == pytest.approx(store.spent) == pytest.approx(3.3 + good.cost_usd)
-            assert engine.usage()["query"].usd == pytest.approx(engine.spent_usd)
-        assert len(store.payments) == len(store.reservations) == 8
-
-    simulate(main)
+    store = MemoryStore()
+    async with engine_of(Simulated(behave=behave), store, budget_usd=100, price=CENT, retries=5) as engine:
+        bad, refused, good = await asyncio.gather(*(engine.ask(one) for one in requests(3)))
+        assert (bad.error, bad.cost_usd) == ("bad_body", pytest.approx(6 * 0.5))
+        assert (refused.error, refused.cost_usd) == ("refusal", pytest.approx(0.3))
+        assert engine.spent_usd == pytest.approx(store.spent) == pytest.approx(3.3 + good.cost_usd)
+        assert engine.usage()["query"].usd == pytest.approx(engine.spent_usd)
+    assert len(store.payments) == len(store.reservations) == 8
 
 
-def test_a_free_model_writes_no_journal() -> None:
-    async def main() -> None:
-        store = MemoryStore()
-        async with engine_of(Simulated(), store, budget_usd=0) as engine:
-            assert (await engine.ask(requests(1)[0])).text
-        assert not store.reservations and not store.payments
-
-    simulate(main)
+@simulated
+async def test_a_free_model_writes_no_journal() -> None:
+    store = MemoryStore()
+    async with engine_of(Simulated(), store, budget_usd=0) as engine:
+        assert (await engine.ask(requests(1)[0])).text
+    assert not store.reservations and not store.payments
 
 
 # -- the real store ------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from simulation import MemoryStore, Simulated, engine_of, now, requests, simulate
+from simulation import MemoryStore, Simulated, engine_of, now, requests, simulate, simulated
 
 from airgen.errors import Stopped
 from airgen.llms.base import Reply, Request, Retry, ServerLimits
@@ -72,40 +72,34 @@ def test_a_server_that_queues_in_silence_is_not_overrun(slots: int) -> None:
     assert slots <= limit <= 5 * slots
 
 
-def test_the_pipelines_own_limits_are_kept() -> None:
-    async def main() -> None:
-        backend = Simulated(latency=0.01)
-        async with engine_of(backend, MemoryStore(), concurrency=64, requests_per_minute=600) as engine:
-            await asyncio.gather(*(engine.ask(request) for request in requests(100)))
-        assert 9.0 <= now() < 9.5  # ten at once, then ten a second
-
-    simulate(main)
+@simulated
+async def test_the_pipelines_own_limits_are_kept() -> None:
+    backend = Simulated(latency=0.01)
+    async with engine_of(backend, MemoryStore(), concurrency=64, requests_per_minute=600) as engine:
+        await asyncio.gather(*(engine.ask(request) for request in requests(100)))
+    assert 9.0 <= now() < 9.5  # ten at once, then ten a second
 
 
-def test_tokens_a_minute_are_kept_by_what_calls_really_use() -> None:
-    async def main() -> None:
-        backend = Simulated(latency=0.01)  # 110 tokens a call
-        async with engine_of(backend, MemoryStore(), concurrency=64, tokens_per_minute=60 * 1100) as engine:
-            await asyncio.gather(*(engine.ask(request) for request in requests(200)))
-        assert 17 < now() < 22  # ten calls a second
-
-    simulate(main)
+@simulated
+async def test_tokens_a_minute_are_kept_by_what_calls_really_use() -> None:
+    backend = Simulated(latency=0.01)  # 110 tokens a call
+    async with engine_of(backend, MemoryStore(), concurrency=64, tokens_per_minute=60 * 1100) as engine:
+        await asyncio.gather(*(engine.ask(request) for request in requests(200)))
+    assert 17 < now() < 22  # ten calls a second
 
 
-def test_headers_set_the_pace() -> None:
+@simulated
+async def test_headers_set_the_pace() -> None:
     class Telling(Simulated):
         async def send(self, request: Request) -> Reply:
             left = max(0, 300 - len(self.sent) - 1)
             reply = await super().send(request)
             return Reply(reply.text, limits=ServerLimits(requests=300, requests_left=left, requests_reset=30.0))
 
-    async def main() -> None:
-        backend = Telling(latency=0.01)
-        async with engine_of(backend, MemoryStore(), concurrency=64) as engine:
-            await asyncio.gather(*(engine.ask(request) for request in requests(400)))
-        assert 15 < now() < 30  # the 300 that are left at once, then five a second
-
-    simulate(main)
+    backend = Telling(latency=0.01)
+    async with engine_of(backend, MemoryStore(), concurrency=64) as engine:
+        await asyncio.gather(*(engine.ask(request) for request in requests(400)))
+    assert 15 < now() < 30  # the 300 that are left at once, then five a second
 
 
 def test_a_bucket_by_hand() -> None:
@@ -161,27 +155,26 @@ def test_a_gate_cuts_once_for_what_was_in_flight_together() -> None:
         ServerLimits(requests=1, requests_left=10**15, requests_reset=0.0),
     ],
 )
-def test_absurd_headers_are_said_and_end_in_a_stop_within_an_hour(limits: ServerLimits) -> None:
+@simulated
+async def test_absurd_headers_are_said_and_end_in_a_stop_within_an_hour(limits: ServerLimits) -> None:
     class Absurd(Simulated):
         async def send(self, request: Request) -> Reply:
             return Reply((await super().send(request)).text, prompt_tokens=900, completion_tokens=9, limits=limits)
 
     said: list[str] = []
 
-    async def main() -> None:
-        engine = engine_of(Absurd(), MemoryStore(), concurrency=1, say=said.append)
-        async with engine:
-            found = await asyncio.gather(*(engine.ask(one) for one in requests(12)), return_exceptions=True)
-        stops = [one for one in found if isinstance(one, Stopped)]
-        assert now() < 2 * 3600 + 600
-        assert all("wait" in str(one) and "run the same command" in str(one) for one in stops)
-        assert not stops or len(stops) < 12
-
-    simulate(main)
+    engine = engine_of(Absurd(), MemoryStore(), concurrency=1, say=said.append)
+    async with engine:
+        found = await asyncio.gather(*(engine.ask(one) for one in requests(12)), return_exceptions=True)
+    stops = [one for one in found if isinstance(one, Stopped)]
+    assert now() < 2 * 3600 + 600
+    assert all("wait" in str(one) and "run the same command" in str(one) for one in stops)
+    assert not stops or len(stops) < 12
     assert len(said) <= 130
 
 
-def test_a_wait_is_said_with_its_reason_and_bounded() -> None:
+@simulated
+async def test_a_wait_is_said_with_its_reason_and_bounded() -> None:
     said: list[str] = []
 
     def hour(request: Request, attempt: int) -> str | None:
@@ -189,27 +182,22 @@ def test_a_wait_is_said_with_its_reason_and_bounded() -> None:
             raise Retry("rate_limit", 3000.0, "tokens of the day are used up")
         return None
 
-    async def main() -> None:
-        async with engine_of(Simulated(behave=hour), MemoryStore(), concurrency=1, say=said.append) as engine:
-            assert (await engine.ask(requests(1)[0])).text
-        assert 3000 <= now() < 3100
-
-    simulate(main)
+    async with engine_of(Simulated(behave=hour), MemoryStore(), concurrency=1, say=said.append) as engine:
+        assert (await engine.ask(requests(1)[0])).text
+    assert 3000 <= now() < 3100
     assert len(said) == 1 and "50 min (HTTP 429: tokens of the day are used up)" in said[0]
 
 
 @pytest.mark.parametrize("after", [None, 3600.0])
-def test_a_server_that_only_refuses_is_said_and_left_within_two_hours(after: float | None) -> None:
+@simulated
+async def test_a_server_that_only_refuses_is_said_and_left_within_two_hours(after: float | None) -> None:
     said: list[str] = []
 
     def never(request: Request, attempt: int) -> str | None:
         raise Retry("rate_limit", after, "slow down")
 
-    async def main() -> None:
-        async with engine_of(Simulated(behave=never), MemoryStore(), concurrency=4, say=said.append) as engine:
-            found = await asyncio.gather(*(engine.ask(one) for one in requests(20)), return_exceptions=True)
-        assert all(isinstance(one, Stopped) and "slow down" in str(one) for one in found)
-        assert now() < 2 * 3600
-
-    simulate(main)
+    async with engine_of(Simulated(behave=never), MemoryStore(), concurrency=4, say=said.append) as engine:
+        found = await asyncio.gather(*(engine.ask(one) for one in requests(20)), return_exceptions=True)
+    assert all(isinstance(one, Stopped) and "slow down" in str(one) for one in found)
+    assert now() < 2 * 3600
     assert said and "slow down" in said[0] and len(said) < 130

@@ -1,7 +1,5 @@
 """The rules of accessibility, by axe-core, for tests that drive a browser."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

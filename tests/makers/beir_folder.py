@@ -1,7 +1,5 @@
 """A directory in BEIR format, written from a few rows; and what is in one."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path

@@ -4,8 +4,6 @@ python bits.py searches
 python bits.py job FOLDER        a folder of `job_maker`: FOLDER/job.yaml
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sys

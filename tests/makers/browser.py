@@ -12,8 +12,6 @@ One browser serves all tests of a process; each page call has a fresh profile. B
 is set aside, so that jobs can call `asyncio.run`; within a test run the job first, or inside `browse.aside()`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shutil

@@ -4,8 +4,6 @@ Children are forks of one server that has imported airgen already, and nothing e
 a test, and none of what a test replaced.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal
@@ -13,6 +11,7 @@ import sys
 import traceback
 from dataclasses import dataclass
 from multiprocessing.reduction import DupFd
+from pathlib import Path
 from typing import IO
 
 _SERVER = multiprocessing.get_context("forkserver")
@@ -22,11 +21,11 @@ _SERVER.set_forkserver_preload(["pytest", "airgen.cli", "airgen.pipeline.run", "
 class Child:
     """A running program. `with start(...) as child` kills what is still running at the end."""
 
-    def __init__(self, code: str, words: tuple[object, ...], env: dict[str, str]) -> None:
+    def __init__(self, code: str, words: tuple[object, ...], cwd: Path | None, env: dict[str, str]) -> None:
         ends = [os.pipe(), os.pipe()]
         files = [DupFd(write) for _, write in ends]
-        texts = [str(word) for word in words]
-        self._process = _SERVER.Process(target=_program, args=(code, texts, {**os.environ, **env}, *files), daemon=True)
+        told = (code, [str(word) for word in words], cwd or Path.cwd(), {**os.environ, **env})
+        self._process = _SERVER.Process(target=_program, args=(*told, *files), daemon=True)
         self._process.start()
         for _, write in ends:
             os.close(write)
@@ -37,9 +36,18 @@ class Child:
         """The exit code, once it has ended; -9 after SIGKILL."""
         return self._process.exitcode
 
-    def send_signal(self, number: int) -> None:
+    @property
+    def pid(self) -> int:
         assert self._process.pid is not None
-        os.kill(self._process.pid, number)
+        return self._process.pid
+
+    def send_signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """SIGKILL, if it still runs, and its end."""
+        self._process.kill()
+        self.wait()
 
     def wait(self, seconds: float = 300) -> int:
         """Its exit code."""
@@ -47,7 +55,7 @@ class Child:
         assert self._process.exitcode is not None, "it does not end"
         return self._process.exitcode
 
-    def __enter__(self) -> Child:
+    def __enter__(self) -> "Child":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -58,9 +66,12 @@ class Child:
         self.stderr.close()
 
 
-def start(code: str, *words: object, **env: str) -> Child:
+AIRGEN = "import sys\nfrom airgen.cli import main\nmain(sys.argv[1:])"
+
+
+def start(code: str, *words: object, cwd: Path | None = None, **env: str) -> Child:
     """Start a program; `words` are its `sys.argv[1:]`, and `env` is added to the environment."""
-    return Child(code, words, env)
+    return Child(code, words, cwd, env)
 
 
 @dataclass(frozen=True)
@@ -72,9 +83,9 @@ class Ended:
     stderr: str
 
 
-def finish(code: str, *words: object, **env: str) -> Ended:
+def finish(code: str, *words: object, cwd: Path | None = None, **env: str) -> Ended:
     """Run a program to its end. It may write no more than a pipe holds to standard error."""
-    with start(code, *words, **env) as child:
+    with start(code, *words, cwd=cwd, **env) as child:
         out, err = child.stdout.read(), child.stderr.read()
     return Ended(child.wait(), out, err)
 
@@ -88,12 +99,13 @@ def kill_at_line(number: int, code: str, *words: object, **env: str) -> None:
     assert child.wait() == -signal.SIGKILL
 
 
-def _program(code: str, words: list[str], env: dict[str, str], out: DupFd, err: DupFd) -> None:
+def _program(code: str, words: list[str], cwd: Path, env: dict[str, str], out: DupFd, err: DupFd) -> None:
     for number, file in ((1, out), (2, err)):
         end = file.detach()
         os.dup2(end, number)
         os.close(end)
     sys.stdout, sys.stderr = (_writer(number) for number in (1, 2))
+    os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
     sys.argv = ["-c", *words]

@@ -1,7 +1,5 @@
 """Call a command as a user does."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from typer.testing import CliRunner

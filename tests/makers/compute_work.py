@@ -1,7 +1,5 @@
 """Work for tests of workers: functions that a worker can import, and that die, hang or fail on purpose."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """Small corpora made on the spot, so that every reader is tried on real files."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 from typing import Any

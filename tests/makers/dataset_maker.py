@@ -1,7 +1,5 @@
 """One small dataset with everything that breaks loaders: tabs, quotes, line ends, many scripts, empty titles."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,6 @@ on the encoder as it is), so a job gives the same bytes with and without this. L
 quarters of a small job.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path

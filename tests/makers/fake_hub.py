@@ -8,8 +8,6 @@
 It keeps every byte that arrived for each repository, so that a test can search it.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json
@@ -82,7 +80,7 @@ class FakeHub:
         self.server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self.server.server_port}"
 
-    def __enter__(self) -> FakeHub:
+    def __enter__(self) -> "FakeHub":
         threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
         return self
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from rich.console import Console
 
 from airgen import models
@@ -96,6 +97,24 @@ def distinct(folder: Path) -> None:
             out.write(json.dumps(row) + "\n")
 
 
+def changed(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """A copy of a pipeline's settings, with other values at some paths: {"control.recall.top_k": 9}."""
+    copy: dict[str, Any] = json.loads(json.dumps(values))
+    for path, value in changes.items():
+        *parents, last = path.split(".")
+        place = copy
+        for name in parents:
+            place = place.setdefault(name, {})
+        place[last] = value
+    return copy
+
+
+def job_of(path: Path, values: dict[str, Any], runs: Path) -> Job:
+    """The job of these settings, which are written to the path."""
+    path.write_text(yaml.safe_dump(values), encoding="utf-8")
+    return Job(path, runs)
+
+
 def run_quietly(job: Job, **options: Any) -> RunResult:
     """Run a job, without a word on the screen."""
     return run_job(job, Display(job.directory / "status.json", Console(quiet=True)), **options)
@@ -143,9 +162,26 @@ def done(folder: Path, run: Run, configure: Callable[..., Path], tmp_path_factor
         else:
             kept, result = _DONE[key]
             shutil.copytree(kept, folder / runs / kept.name)
+            status = folder / runs / kept.name / "status.json"  # it names the pipeline that the job belongs to
+            about = {"pipeline": str((folder / "job.yaml").resolve())}
+            status.write_text(json.dumps({**json.loads(status.read_text("utf-8")), **about}), "utf-8")
         return dataclasses.replace(result, directory=folder / runs / kept.name)
 
     return go
+
+
+COUNTED = """
+import sys
+from airgen.cli import main
+import airgen.llms.scripted as scripted
+send = scripted.ScriptedBackend.send
+async def counted(self, request):
+    print("call")
+    return await send(self, request)
+scripted.ScriptedBackend.send = counted
+main(sys.argv[1:])
+"""
+"""`airgen WORDS`, with a line for each call of the model: a test kills it at a known point of the work."""
 
 
 @pytest.fixture

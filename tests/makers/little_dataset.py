@@ -1,7 +1,5 @@
 """A small dataset whose scores can be worked out by hand."""
 
-from __future__ import annotations
-
 import pytest
 from beir_folder import write_beir
 

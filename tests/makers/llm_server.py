@@ -16,8 +16,6 @@ refuse (parameters that are refused); refuse_system; most_tokens (largest maximu
 GET /stats returns what was asked; POST /settings changes settings while it runs.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json

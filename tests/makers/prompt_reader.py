@@ -1,7 +1,5 @@
 """What the tests of prompts share: values to render with, hostile ones, and what a person read last."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -1,7 +1,5 @@
 """Read the data of a report back, as its page does."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json

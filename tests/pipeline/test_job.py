@@ -7,7 +7,7 @@ import duckdb
 import pytest
 from beir_folder import data_files, label_rows, read_rows
 from child import kill_at_line
-from job_maker import Run, make_corpus, run_quietly
+from job_maker import COUNTED, Run, make_corpus, run_quietly
 
 from airgen.dataset.secret import Secret, write_secret
 from airgen.dataset.verify import verify
@@ -99,20 +99,6 @@ def test_a_new_document_leaves_paid_answers_of_the_old_ones(run: Run, done: Run,
     assert {row["title"] for row in read_rows(second.directory / "dataset" / "corpus.jsonl")} >= {"New"}
     asked = sum(second.usage.get(stage, {}).get("calls", 0) for stage in ("character", "scenario", "query", "rewrite"))
     assert asked <= 6  # at most for the new document itself
-
-
-# The answers are counted by watching the child's own count, so the kill falls at a known point of the work.
-COUNTED = """
-import sys
-from airgen.cli import main
-import airgen.llms.scripted as scripted
-send = scripted.ScriptedBackend.send
-async def counted(self, request):
-    print("call")
-    return await send(self, request)
-scripted.ScriptedBackend.send = counted
-main(sys.argv[1:])
-"""
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from beir_folder import data_files, label_rows, read_rows, write_rows
 from hypothesis import given
 from hypothesis import strategies as st
 from job_maker import Run, make_corpus
@@ -28,41 +29,32 @@ from airgen.records import Candidate, Query
 HOPS = {"target: 12": "target: 12\ngeneration: {multi_hop: 0.5}", "task: qa": "task: long-doc"}
 
 
-def rows(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
 @pytest.fixture
 def book(folder: Path) -> Path:
     """One long document, whose sentences all differ, in place of the folder's corpus."""
-    text = " ".join(json.loads(line)["text"] for line in (folder / "small.jsonl").read_text().splitlines())
-    (folder / "small.jsonl").write_text(json.dumps({"id": "book", "title": "The book", "text": text}) + "\n")
+    text = " ".join(row["text"] for row in read_rows(folder / "small.jsonl"))
+    write_rows(folder / "small.jsonl", [{"id": "book", "title": "The book", "text": text}])
     path = folder / "small.yaml"
     path.write_text(path.read_text() + "long_doc: {chunk_size: 60, chunk_overlap: 0}\n")
     return folder
 
 
-def test_both_passages_are_positive_and_the_query_says_how_many_it_needs(run: Run, book: Path) -> None:
-    result = run("runs", HOPS)
+def test_both_passages_are_positive_and_the_query_says_how_many_it_needs(done: Run, book: Path) -> None:
+    result = done("runs", HOPS)
     dataset = result.directory / "dataset"
     assert verify(dataset) == []
-    queries = {row["_id"]: row for row in rows(dataset / "queries.jsonl")}
-    lineage = {row["query"]: row for row in rows(dataset / "private" / "lineage.jsonl")}
+    queries = {row["_id"]: row for row in read_rows(dataset / "queries.jsonl")}
+    lineage = {row["query"]: row for row in read_rows(dataset / "private" / "lineage.jsonl")}
     positives: dict[str, set[str]] = {}
-    for path in (dataset / "qrels").glob("*.jsonl"):
-        for row in rows(path):
-            if row["score"]:
-                positives.setdefault(row["query-id"], set()).add(row["corpus-id"])
+    for row in label_rows(dataset):
+        if row["score"]:
+            positives.setdefault(row["query-id"], set()).add(row["corpus-id"])
     hops = [row["metadata"]["hops"] for row in queries.values()]
     assert sorted(set(hops)) == [1, 2]
     for query, row in lineage.items():
         assert ("second" in row) == (queries[query]["metadata"]["hops"] == 2)
         assert {row["positive"], row.get("second", row["positive"])} <= positives[query]
         assert row["positive"] != row.get("second")
-    again = run("again", HOPS).directory / "dataset"
-    assert (again / "private" / "lineage.jsonl").read_bytes() != b""
-    texts = [sorted(row["text"] for row in rows(path / "queries.jsonl")) for path in (dataset, again)]
-    assert texts[0] == texts[1]
     job = Job(book / "job.yaml", book / "runs")
     two = next(query for query, row in lineage.items() if "second" in row)
     with job.open_store() as store:
@@ -70,17 +62,17 @@ def test_both_passages_are_positive_and_the_query_says_how_many_it_needs(run: Ru
     assert shown.count("\ndocument   ") == 2
 
 
-def test_the_prompt_shows_both_parts_and_a_query_that_one_part_answers_is_dropped(run: Run, book: Path) -> None:
-    result = run("runs", {**HOPS, "multi_hop: 0.5": "multi_hop: 1.0"})
+def test_the_prompt_shows_both_parts_and_a_query_that_one_part_answers_is_dropped(done: Run, book: Path) -> None:
+    result = done("runs", {**HOPS, "multi_hop: 0.5": "multi_hop: 1.0"})
     assert result.manifest is not None
     (own,) = [step for step in result.manifest.funnel if step.stage == "judgment of the own document"]
     # The scripted judge counts shared words, so some queries are answered by one of their passages.
     assert own.reasons.get("one of its two passages answers it alone", 0) > 0
-    assert {row["metadata"]["hops"] for row in rows(result.directory / "dataset" / "queries.jsonl")} == {2}
+    assert {row["metadata"]["hops"] for row in read_rows(result.directory / "dataset" / "queries.jsonl")} == {2}
 
 
-def test_the_second_passage_stands_near_the_first(run: Run, book: Path) -> None:
-    result = run("runs", {**HOPS, "multi_hop: 0.5": "multi_hop: 1.0"})
+def test_the_second_passage_stands_near_the_first(done: Run, book: Path) -> None:
+    result = done("runs", {**HOPS, "multi_hop: 0.5": "multi_hop: 1.0"})
     job = Job(book / "job.yaml", book / "runs")
     with job.open_store(read_only=True) as store:
         order = [key for (key,) in store.query("SELECT key FROM passage ORDER BY start")]
@@ -92,10 +84,10 @@ def test_the_second_passage_stands_near_the_first(run: Run, book: Path) -> None:
     assert min(apart) >= 1 and max(apart) <= NEAR and inner and max(inner) <= NEAR // 2 and len(set(apart)) > 1
 
 
-def test_a_larger_target_keeps_the_first_queries(run: Run, book: Path) -> None:
-    first = {row["text"] for row in rows(run("runs", HOPS).directory / "dataset" / "queries.jsonl")}
+def test_a_larger_target_keeps_the_first_queries(run: Run, done: Run, book: Path) -> None:
+    first = {row["text"] for row in read_rows(done("runs", HOPS).directory / "dataset" / "queries.jsonl")}
     larger = run("runs", {**HOPS, "target: 12": "target: 16\ngeneration: {multi_hop: 0.5}"})
-    assert first < {row["text"] for row in rows(larger.directory / "dataset" / "queries.jsonl")}
+    assert first < {row["text"] for row in read_rows(larger.directory / "dataset" / "queries.jsonl")}
 
 
 def test_documents_of_one_passage_are_an_error_that_says_what_to_do(run: Run, folder: Path) -> None:
@@ -112,8 +104,8 @@ def test_answers_of_multi_hop_queries_quote_one_of_the_two(run: Run, book: Path)
     wanted = {**HOPS, "multi_hop: 0.5": "multi_hop: 1.0, answers: true"}
     dataset = run("runs", wanted).directory / "dataset"
     assert verify(dataset) == []
-    lineage = {row["query"]: row for row in rows(dataset / "private" / "lineage.jsonl")}
-    found = [row for path in (dataset / "answers").glob("*.jsonl") for row in rows(path)]
+    lineage = {row["query"]: row for row in read_rows(dataset / "private" / "lineage.jsonl")}
+    found = [row for path in (dataset / "answers").glob("*.jsonl") for row in read_rows(path)]
     assert found
     assert all(
         row["corpus-id"] in (lineage[row["query-id"]]["positive"], lineage[row["query-id"]]["second"]) for row in found
@@ -251,20 +243,20 @@ def test_every_other_query_keeps_its_document(made: list[tuple[int, list[int]]],
         )
 
 
-def rows_of_unanswerable(path: Path) -> dict[str, Any]:
-    return {row["_id"]: row for row in map(json.loads, path.read_text("utf-8").splitlines())}
+def by_id(path: Path) -> dict[str, Any]:
+    return {row["_id"]: row for row in read_rows(path)}
 
 
 def test_a_finished_job_holds_queries_out_without_asking_again(run: Run, asked: list[Request], tmp_path: Path) -> None:
     before = run(changes={"target: 12\n": "target: 12\nexport: {ids: original}\n"}).directory / "dataset"
-    old = {name: rows_of_unanswerable(before / f"{name}.jsonl") for name in ("corpus", "queries")}
+    old = {name: by_id(before / f"{name}.jsonl") for name in ("corpus", "queries")}
     labels = BeirDataset.open(before).qrels("all").labels
     calls = len(asked)
     result = run(changes={"target: 12\n": "target: 12\nexport: {ids: original}\ngeneration: {unanswerable: 0.25}\n"})
     assert len(asked) == calls
     folder = result.directory / "dataset"
     assert not [one for one in verify(folder) if one.severity == "error"]
-    corpus, queries = rows_of_unanswerable(folder / "corpus.jsonl"), rows_of_unanswerable(folder / "queries.jsonl")
+    corpus, queries = by_id(folder / "corpus.jsonl"), by_id(folder / "queries.jsonl")
     marked = {key for key, row in queries.items() if row["metadata"]["answered"] is False}
     assert 1 <= len(marked) <= 3 and set(queries) == set(old["queries"])
     gone = {one for key in marked for one, label in labels[key].items() if label > 0}
@@ -279,23 +271,21 @@ def test_a_finished_job_holds_queries_out_without_asking_again(run: Run, asked: 
     assert result.manifest is not None
     step = result.manifest.funnel[-1]
     assert (step.stage, step.entered - step.left) == ("queries with an answer", len(marked))
-    lineage_of = [json.loads(line)["query"] for line in (folder / "private" / "lineage.jsonl").read_text().splitlines()]
+    lineage_of = [row["query"] for row in read_rows(folder / "private" / "lineage.jsonl")]
     assert set(lineage_of) == set(queries) - marked
     assert "answered: false" in (folder / "README.md").read_text("utf-8")
 
     # Which withheld queries have no answer is a label: the public part does not tell it, the whole dataset still does.
     public_part(folder, tmp_path / "public", ["test"])
-    public = rows_of_unanswerable(tmp_path / "public" / "queries.jsonl").values()
+    public = by_id(tmp_path / "public" / "queries.jsonl").values()
     of_test = {row["metadata"]["answered"] for row in public if row["metadata"]["split"] == "test"}
     assert of_test == {None}
     assert not [one for one in verify(tmp_path / "public") if one.severity == "error"]
-    assert rows_of_unanswerable(folder / "queries.jsonl") == queries
+    assert by_id(folder / "queries.jsonl") == queries
 
 
 @pytest.mark.parametrize("value", ["0.6", "-0.1"])
 def test_the_share_is_bounded(run: Run, value: str) -> None:
-    from airgen.errors import SettingsError
-
     with pytest.raises(SettingsError, match="unanswerable"):
         run(changes={"target: 12\n": f"target: 12\ngeneration: {{unanswerable: {value}}}\n"})
 
@@ -306,27 +296,16 @@ def test_the_share_is_bounded(run: Run, value: str) -> None:
 MINED = {"target: 12": "target: 12\ngeneration: {negatives: mined, hard_negatives: [3, 5]}"}
 
 
-def labels(dataset: Path) -> list[dict[str, Any]]:
-    return [row for path in sorted((dataset / "qrels").glob("*.jsonl")) for row in rows(path)]
-
-
-def data(dataset: Path) -> dict[str, bytes]:
-    kept = ("corpus", "queries", "qrels", "private")
-    paths = [path for path in dataset.rglob("*") if path.is_file()]
-    named = {path.relative_to(dataset).as_posix(): path for path in paths}
-    return {name: path.read_bytes() for name, path in named.items() if name.startswith(kept)}
-
-
-def test_mined_negatives_are_passages_cost_nothing_and_are_shown(run: Run, folder: Path) -> None:
-    result = run("runs", MINED)
+def test_mined_negatives_are_passages_cost_nothing_and_are_shown(done: Run, folder: Path) -> None:
+    result = done("runs", MINED)
     dataset = result.directory / "dataset"
     assert verify(dataset) == []
     assert "hard_negative" not in result.usage
-    assert len(rows(dataset / "corpus.jsonl")) == 60  # nothing was added
-    lineage = {row["query"]: row for row in rows(dataset / "private" / "lineage.jsonl")}
+    assert len(read_rows(dataset / "corpus.jsonl")) == 60  # nothing was added
+    lineage = {row["query"]: row for row in read_rows(dataset / "private" / "lineage.jsonl")}
     zeros: dict[str, set[str]] = {}
     ones: dict[str, set[str]] = {}
-    for row in labels(dataset):
+    for row in label_rows(dataset):
         (ones if row["score"] else zeros).setdefault(row["query-id"], set()).add(row["corpus-id"])
     assert zeros.keys() <= ones.keys() == lineage.keys()
     for query, row in lineage.items():
@@ -342,30 +321,30 @@ def test_mined_negatives_are_passages_cost_nothing_and_are_shown(run: Run, folde
     with job.open_store() as store:
         for without in ("control", "negatives"):
             export_dataset(job, store, job.accepted(store), folder / without, [without])
-            assert all(row["score"] == 1 for row in labels(folder / without))
+            assert all(row["score"] == 1 for row in label_rows(folder / without))
         value = life(store, job, *find_lineage(job.accepted(store), one["query"], job.ids))
     assert [row["origin"] for row in value["hard_negatives"]] == ["mined"] * len(one["mined"])
     assert sum(label["kind"] == "mined" for label in value["labels"]) == len(one["mined"])
     assert f"\nmined      {value['hard_negatives'][0]['id']}" in render_life(value)
 
 
-def test_both_add_to_the_generated_ones_and_leave_them_as_they_are(run: Run) -> None:
-    alone = run("alone")
+def test_both_add_to_the_generated_ones_and_leave_them_as_they_are(run: Run, done: Run) -> None:
+    alone = done("alone")
     both = run("both", {"target: 12": "target: 12\ngeneration: {negatives: both}"})
-    before, after = labels(alone.directory / "dataset"), labels(both.directory / "dataset")
+    before, after = label_rows(alone.directory / "dataset"), label_rows(both.directory / "dataset")
     assert {tuple(row.items()) for row in before} < {tuple(row.items()) for row in after}
-    assert len(rows(alone.directory / "dataset" / "corpus.jsonl")) == len(
-        rows(both.directory / "dataset" / "corpus.jsonl")
+    assert len(read_rows(alone.directory / "dataset" / "corpus.jsonl")) == len(
+        read_rows(both.directory / "dataset" / "corpus.jsonl")
     )
 
 
-def test_neither_concurrency_nor_a_detour_changes_what_is_mined(run: Run) -> None:
-    straight = data(run("straight", {**MINED, "concurrency: 8": "concurrency: 1"}).directory / "dataset")
-    before = data(run("detour").directory / "dataset")
-    detour = data(run("detour", MINED).directory / "dataset")
+def test_neither_concurrency_nor_a_detour_changes_what_is_mined(run: Run, done: Run) -> None:
+    straight = data_files(run("straight", {**MINED, "concurrency: 8": "concurrency: 1"}).directory / "dataset")
+    before = data_files(done("detour").directory / "dataset")
+    detour = data_files(run("detour", MINED).directory / "dataset")
     assert detour == straight != before
     # And back: a pipeline that asks for generated ones reads no mined ones of an earlier plan.
-    assert data(run("detour").directory / "dataset") == before
+    assert data_files(run("detour").directory / "dataset") == before
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """A stage and a judge that no module of airgen knows, named in a pipeline's YAML."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -86,8 +87,8 @@ def outside(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_a_stage_from_outside_runs_resumes_drops_and_is_shown(run: Run, outside: Path) -> None:
-    plain = run("plain")
+def test_a_stage_from_outside_runs_resumes_drops_and_is_shown(run: Run, done: Run, outside: Path) -> None:
+    plain = done("plain")
     result = run("runs", STAGES)
     assert result.manifest is not None and verify(result.directory / "dataset") == []
     steps = {step.stage: step for step in result.manifest.funnel}
@@ -111,16 +112,15 @@ def test_a_stage_from_outside_runs_resumes_drops_and_is_shown(run: Run, outside:
     assert grown.manifest is not None and grown.manifest.digest == result.manifest.digest
 
 
-def test_its_cost_is_estimated_and_its_prompt_can_be_tried(run: Run, outside: Path) -> None:
-    run("runs", STAGES)
-    result = invoke("check", outside / "job.yaml", "--runs", outside / "new", "--json")
+def test_its_cost_is_estimated_and_its_prompt_can_be_tried(configure: Callable[..., Path], outside: Path) -> None:
+    result = invoke("check", configure(STAGES), "--runs", outside / "new", "--json")
     stages = {stage["stage"]: stage for stage in json.loads(result.stdout)["stages"]}
     assert stages["subject"]["calls"] == stages["character"]["calls"] == 16  # 12 queries at .75
     assert stages["subject"]["completion_tokens"] == 16 * 5
 
 
 def test_a_judge_from_outside_decides(run: Run, outside: Path) -> None:
-    judge = {"top_k: 30}": 'top_k: 30}\n  judge: {kind: "outside_stage:Generous"}'}
+    judge = {"target: 12": "target: 4", "top_k: 30}": 'top_k: 30}\n  judge: {kind: "outside_stage:Generous"}'}
     result = run("runs", judge)
     assert result.manifest is not None
     assert any("a generous judge" in use.role for use in result.manifest.provenance)

@@ -13,13 +13,17 @@ from airgen.errors import MissingExtra, SettingsError
 from airgen.pipeline.estimate import estimate
 from airgen.pipeline.job import Job
 from airgen.pipeline.preflight import advice, preflight
-from airgen.settings import ControlSettings, EvaluateSettings, Pipeline
+from airgen.settings import ControlSettings, Pipeline
+
+WORDS: dict[str, object] = {"recall": {"pools_only": True}, "pools": ["bm25"], "rerankers": ["bm25"]}
+"""Quality control that needs no model."""
 
 
-def job(folder: Path, control: dict[str, object]) -> Job:
+def job(folder: Path, control: dict[str, object] = WORDS, **changes: object) -> Job:
+    """The folder's job with other settings, which are not in its file."""
     found = Job(folder / "job.yaml", folder / "runs")
-    values = {**found.pipeline.model_dump(), "control": ControlSettings.model_validate(control).model_dump()}
-    found.pipeline = Pipeline.model_validate(values)
+    controlled = ControlSettings.model_validate(control).model_dump()
+    found.pipeline = Pipeline.model_validate({**found.pipeline.model_dump(), "control": controlled, **changes})
     return found
 
 
@@ -49,9 +53,7 @@ def test_models_of_pools_and_rerankers(
 
 def test_a_cluster_needs_its_package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ray")
-    found = job(folder, {"rerankers": ["bm25"], "recall": {"pools_only": True}, "pools": ["bm25"]})
-    values = {**found.pipeline.model_dump(), "compute": {"kind": "ray"}}
-    found.pipeline = Pipeline.model_validate(values)
+    found = job(folder, compute={"kind": "ray"})
     assert not any("compute" in line for line in preflight(found))
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "ray" else find(name, *rest))
@@ -117,8 +119,8 @@ def test_what_is_missing_is_listed_and_not_raised(
     (folder / "systems.yaml").write_text(
         "systems:\n- {name: bm25, kind: bm25}\n- {name: more, kind: expanded, expansions: queries.jsonl}\n"
     )
-    found = job(folder, {"rerankers": ["some/model", "./no/folder"], "recall": {"model": "BAAI/bge-m3"}})
-    found.pipeline = found.pipeline.model_copy(update={"evaluate": EvaluateSettings(systems="systems.yaml")})
+    control = {"rerankers": ["some/model", "./no/folder"], "recall": {"model": "BAAI/bge-m3"}}
+    found = job(folder, control, evaluate={"systems": "systems.yaml"})
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
 
     def without(*_: object) -> None:
@@ -140,8 +142,7 @@ def test_what_is_missing_is_listed_and_not_raised(
 
 def test_a_wrong_systems_file_is_found_before_anything_is_asked(folder: Path) -> None:
     (folder / "systems.yaml").write_text("systems:\n- {name: a, kind: bm25, k9: 1}\n- {name: b, kind: dence}\n")
-    found = job(folder, {"rerankers": ["bm25"]})
-    found.pipeline = found.pipeline.model_copy(update={"evaluate": EvaluateSettings(systems="systems.yaml")})
+    found = job(folder, {"rerankers": ["bm25"]}, evaluate={"systems": "systems.yaml"})
     lines = [line for line in preflight(found) if "systems.yaml" in line]
     assert [line.partition("systems.yaml:")[2].partition(": ")[0] for line in lines] == ["2", "3"]
 
@@ -159,8 +160,7 @@ def test_a_wrong_systems_file_is_found_before_anything_is_asked(folder: Path) ->
 def test_a_small_model_that_gives_levels_is_warned_of(
     folder: Path, backend: str, judge: dict[str, object], warned: bool
 ) -> None:
-    found = job(folder, {"recall": {"pools_only": True}, "pools": ["bm25"], "rerankers": ["bm25"], "judge": judge})
-    found.pipeline = Pipeline.model_validate({**found.pipeline.model_dump(), "llm": {"backend": backend}})
+    found = job(folder, {**WORDS, "judge": judge}, llm={"backend": backend})
     lines = advice(found)
     assert len(lines) == warned and all("qwen2.5-coder-1.5b" in line and "kind: yes-no" in line for line in lines)
     if backend == "scripted" and not warned:
@@ -169,8 +169,7 @@ def test_a_small_model_that_gives_levels_is_warned_of(
 
 
 def test_a_probe_that_is_not_made_is_said(folder: Path) -> None:
-    found = job(folder, {"recall": {"pools_only": True}, "pools": ["bm25"], "rerankers": ["no-such-reranker/model"]})
-    found.pipeline = Pipeline.model_validate({**found.pipeline.model_dump(), "corpus": "small.yaml"})
+    found = job(folder, {**WORDS, "rerankers": ["no-such-reranker/model"]}, corpus="small.yaml")
     (folder / "runs").write_text("a file where the folder of jobs would be")
     looked = check_job(found, probe=True)
     assert looked.code == 1 and "  ! no model was probed, because of the problems above" in "\n".join(looked.text)
@@ -181,21 +180,17 @@ def test_systems_that_make_their_own_labels_are_named(folder: Path) -> None:
         "systems: [{name: words, kind: bm25}, {name: other, kind: query-likelihood}, "
         "{name: both, kind: fuse, systems: [words, other]}]"
     )
-    control = {"recall": {"pools_only": True}, "pools": ["bm25"], "rerankers": [{"kind": "bm25", "k1": 1.0}]}
-    found = job(folder, control)
-    assert not [line for line in advice(found) if "too high" in line]
-    evaluated = {**found.pipeline.model_dump(), "evaluate": {"systems": "systems.yaml"}}
-    found.pipeline = Pipeline.model_validate(evaluated)
-    (line,) = [line for line in advice(found) if "too high" in line]
+    control = {**WORDS, "rerankers": [{"kind": "bm25", "k1": 1.0}]}
+    assert not [line for line in advice(job(folder, control)) if "too high" in line]
+    evaluated = job(folder, control, evaluate={"systems": "systems.yaml"})
+    (line,) = [line for line in advice(evaluated) if "too high" in line]
     assert line.startswith("evaluate.systems: 2 of 3 share a model") and line.endswith("words (bm25), both (bm25)")
 
 
 def test_votes_of_models_that_do_not_know_the_language(folder: Path) -> None:
     control = {"rerankers": ["ms-marco-minilm-l12-int8", "bm25"], "judge": {"kind": "votes"}}
-    found = job(folder, control)
-    assert not [line for line in advice(found) if "English only" in line]
-    found.pipeline = Pipeline.model_validate({**found.pipeline.model_dump(), "language": "de"})
-    (line,) = [line for line in advice(found) if "English only" in line]
+    assert not [line for line in advice(job(folder, control)) if "English only" in line]
+    (line,) = [line for line in advice(job(folder, control, language="de")) if "English only" in line]
     assert "ms-marco-minilm-l12-int8 knows English only" in line
 
 
@@ -207,13 +202,10 @@ def test_a_corpus_that_is_too_small_or_in_another_language_is_warned_of(folder: 
         "reader: {kind: jsonl, path: one.jsonl, fields: {id: id, text: text}}\n"
         "clean: {language: off, offensive_share: off}\n"
     )
-    usual = {"recall": {"pools_only": True}, "pools": ["bm25"], "rerankers": ["bm25"]}
-    found = job(folder, usual)
-    said = "\n".join(check_job(found).text)
+    said = "\n".join(check_job(job(folder)).text)
     assert "passage" not in said and "  ! language" not in said
-    german = Pipeline.model_validate({**found.pipeline.model_dump(), "language": "de"})
     found = Job(folder / "job.yaml", folder / "runs", corpus=load_corpus_settings(small))
-    found.pipeline = german
+    found.pipeline = job(folder, language="de").pipeline
     said = "\n".join(check_job(found).text)
     assert "  ! the corpus has only 1 passage, so every system will find the right one: add documents" in said
     assert "  ! language: queries will be written in German, and the corpus is in English: write language: en" in said
@@ -221,10 +213,9 @@ def test_a_corpus_that_is_too_small_or_in_another_language_is_warned_of(folder: 
 
 def test_a_job_that_cannot_come_to_its_end_is_said(folder: Path) -> None:
     """More queries than passages, and a budget below the cost: both are named, and the exit code is 1."""
-    found = job(folder, {"rerankers": ["bm25"], "recall": {"pools_only": True}, "pools": ["bm25"]})
     llm = {"backend": "openai", "model": "gpt-4o-mini", "base_url": "http://localhost:1/v1", "api_key_env": None,
            "prices": {"gpt-4o-mini": {"input": 1.0, "output": 1.0}}, "budget_usd": 0.0005}  # fmt: skip
-    found.pipeline = Pipeline.model_validate({**found.pipeline.model_dump(), "llm": llm, "target": 100_000})
+    found = job(folder, llm=llm, target=100_000)
     many, costly = estimate(found).problems
     assert many.startswith("target: 100,000 queries are wanted, and the corpus has ")
     assert costly.startswith("llm.budget_usd: the job costs about $") and "its budget is $0.00050:" in costly
@@ -239,7 +230,7 @@ def test_a_name_that_another_pipeline_has_is_said(folder: Path) -> None:
     other = folder / "other.yaml"
     other.write_text("")
     (folder / "runs" / "job" / "status.json").write_text(json.dumps({"pipeline": str(other.resolve())}))
-    (line,) = preflight(job(folder, {"rerankers": ["bm25"], "recall": {"pools_only": True}, "pools": ["bm25"]}))
+    (line,) = preflight(job(folder))
     assert f"belongs to {other.resolve()}, which has the same name" in line
     other.unlink()  # it was moved here
-    assert preflight(job(folder, {"rerankers": ["bm25"], "recall": {"pools_only": True}, "pools": ["bm25"]})) == []
+    assert preflight(job(folder)) == []

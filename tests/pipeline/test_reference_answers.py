@@ -1,10 +1,10 @@
 """Reference answers in a whole job, in its dataset, and in what is published of it."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from beir_folder import read_rows, write_rows
 from hypothesis import given
 from hypothesis import strategies as st
 from job_maker import Run
@@ -20,25 +20,21 @@ from airgen.publishing.withhold import labels_part, public_part
 ANSWERS = {"target: 12": "target: 12\ngeneration: {answers: true}"}
 
 
-def rows(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
 def answers(dataset: Path) -> dict[str, dict[str, Any]]:
-    return {row["query-id"]: row for path in sorted((dataset / "answers").glob("*.jsonl")) for row in rows(path)}
+    return {row["query-id"]: row for path in sorted((dataset / "answers").glob("*.jsonl")) for row in read_rows(path)}
 
 
-def test_each_query_has_an_answer_with_its_span_in_the_positive(run: Run, folder: Path) -> None:
-    plain = run("runs")
+def test_each_query_has_an_answer_with_its_span_in_the_positive(run: Run, done: Run, folder: Path) -> None:
+    plain = done("runs")
     assert not (plain.directory / "dataset" / "answers").exists()
     result = run("runs", ANSWERS)  # the same job goes on: only the answers are asked for
     assert set(result.usage) == {"reference_answer"}
     dataset = result.directory / "dataset"
     assert verify(dataset) == []
     found = answers(dataset)
-    queries = {row["_id"]: row for row in rows(dataset / "queries.jsonl")}
-    sources = {row["query"]: row["positive"] for row in rows(dataset / "private" / "lineage.jsonl")}
-    texts = {row["_id"]: row["text"] for row in rows(dataset / "corpus.jsonl")}
+    queries = {row["_id"]: row for row in read_rows(dataset / "queries.jsonl")}
+    sources = {row["query"]: row["positive"] for row in read_rows(dataset / "private" / "lineage.jsonl")}
+    texts = {row["_id"]: row["text"] for row in read_rows(dataset / "corpus.jsonl")}
     assert found.keys() == queries.keys() == sources.keys()
     for query, row in found.items():
         assert row["corpus-id"] == sources[query]
@@ -56,8 +52,8 @@ def test_each_query_has_an_answer_with_its_span_in_the_positive(run: Run, folder
     assert "\nanswer     " in render_life(value)
 
 
-def test_answers_of_withheld_splits_stay_private(run: Run, tmp_path: Path) -> None:
-    dataset = run("runs", ANSWERS).directory / "dataset"
+def test_answers_of_withheld_splits_stay_private(done: Run, tmp_path: Path) -> None:
+    dataset = done("runs", ANSWERS).directory / "dataset"
     splits = {path.stem for path in (dataset / "answers").iterdir()}
     assert "test" in splits
     public_part(dataset, tmp_path / "public", ["test"])
@@ -75,22 +71,19 @@ def test_answers_of_withheld_splits_stay_private(run: Run, tmp_path: Path) -> No
     assert verify(tmp_path / "one") == []
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
+def test_verify_names_a_wrong_answer(done: Run) -> None:
+    dataset = done("runs", ANSWERS).directory / "dataset"
+    path = dataset / "answers" / "test.jsonl"
+    assert "answers/test.jsonl" in load_manifest(dataset).files
+    first, *others = read_rows(path)
+    for change, words in (
         ({"start": 1, "end": 3}, "not at [start, end)"),
         ({"start": None}, "not at [start, end)"),
         ({"query-id": "qnobody"}, "is not in queries.jsonl"),
         ({"corpus-id": "dnowhere"}, "is not in the corpus"),
-    ],
-)
-def test_verify_names_a_wrong_answer(run: Run, change: dict[str, Any], words: str) -> None:
-    dataset = run("runs", ANSWERS).directory / "dataset"
-    path = dataset / "answers" / "test.jsonl"
-    first, *others = rows(path)
-    path.write_text("".join(json.dumps(row) + "\n" for row in [first | change, *others]), encoding="utf-8")
-    assert "answers/test.jsonl" in load_manifest(dataset).files
-    assert any(problem.kind == "answer" and words in problem.message for problem in verify(dataset))
+    ):
+        write_rows(path, [first | change, *others])
+        assert any(problem.kind == "answer" and words in problem.message for problem in verify(dataset)), change
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=("Cs", "Cc", "Z")), min_size=1), min_size=1, max_size=8))
@@ -124,8 +117,8 @@ def test_quotes(quote: str, found: str | None) -> None:
     assert (text[slice(*span)] if span else None) == found
 
 
-def test_a_job_that_is_read_before_it_has_answers(run: Run, folder: Path) -> None:
-    run("runs")
+def test_a_job_that_is_read_before_it_has_answers(done: Run, folder: Path) -> None:
+    done("runs")
     path = folder / "job.yaml"
     path.write_text(path.read_text().replace(*next(iter(ANSWERS.items()))), encoding="utf-8")
     job = Job(path, folder / "runs")

@@ -47,8 +47,8 @@ def test_a_label_has_its_id_once_unless_it_is_published_under_another(published:
     assert render_life(value).splitlines()[-1].endswith(shown)
 
 
-def test_show(run: Callable[..., RunResult], folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run()
+def test_show(done: Run, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    done()
     pipeline, runs = str(folder / "job.yaml"), ("--runs", str(folder / "runs"))
     code, listed, _ = shown(capsys, pipeline, "--queries", *runs)
     ids = [line.split()[0] for line in listed.splitlines()]
@@ -142,8 +142,8 @@ def test_it_says_what_a_running_job_does(run: Run, folder: Path, seen: list[dict
     assert end["counts"]["judgments"]["judgment"]["seen"] == end["stages"]["judgments"]["total"]
 
 
-def test_a_second_run_counts_what_is_on_the_disk(run: Run, folder: Path) -> None:
-    result = run()
+def test_a_second_run_counts_what_is_on_the_disk(run: Run, done: Run) -> None:
+    result = done()
     first = read_status(result.directory / "status.json")
     (result.directory / "status.json").unlink()
     run()
@@ -173,7 +173,7 @@ def test_it_says_how_a_run_ended(run: Run, folder: Path) -> None:
 def test_a_finished_job_stays_finished_when_its_systems_are_evaluated_again(folder: Path) -> None:
     (folder / "systems.yaml").write_text("systems: [{name: bm25, kind: bm25}]\n")
     path = folder / "job.yaml"
-    path.write_text(path.read_text() + "evaluate: {systems: systems.yaml, split: all}\n")
+    path.write_text(path.read_text().replace("12", "4") + "evaluate: {systems: systems.yaml, split: all}\n")
     done = [run_pipeline(path, runs=folder / "runs", console=Console(quiet=True)).already_done for _ in range(3)]
     assert done == [False, True, True]
     status = read_status(folder / "runs" / "job" / "status.json")
@@ -247,8 +247,8 @@ def test_a_line_says_that_passages_are_encoded(tmp_path: Path) -> None:
         assert bar.line().endswith(", bm25: encoding 64 of 70 passages")
 
 
-def test_where_the_time_went(run: Run, folder: Path) -> None:
-    run()
+def test_where_the_time_went(done: Run, folder: Path) -> None:
+    done()
     job = Job(folder / "job.yaml", folder / "runs")
     report = read_report(job)
     lines = [re.split(" {2,}", line) for line in render_work(report).splitlines()]
@@ -303,7 +303,7 @@ def test_a_run_on_a_pipe(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
     )
     job = folder / "job.yaml"
     job.write_text(job.read_text() + "evaluate: {systems: systems.yaml, split: all}\n")
-    assert call("run", job, "--runs", folder / "quiet", "--quiet") == ""
+    assert call("run", job, "--runs", folder / "quiet", "--target", "3", "--quiet") == ""
     out = call("run", job, "--runs", folder / "runs", "--verbose")
     lines = out.splitlines()
     assert (

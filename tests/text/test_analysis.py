@@ -1,7 +1,5 @@
 """Analysers: tokens, stems, stop words, and the compiled scan against the regular expression."""
 
-from __future__ import annotations
-
 import sys
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Text from outside cannot break a terminal, a table or a page."""
 
-from __future__ import annotations
-
 import csv
 import io
 

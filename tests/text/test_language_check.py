@@ -1,7 +1,5 @@
 """Languages and references to the document, in all 13 languages."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

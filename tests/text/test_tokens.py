@@ -1,7 +1,5 @@
 """Token counts without a network, and without a change of the environment."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path

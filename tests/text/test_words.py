@@ -1,7 +1,5 @@
 """Words and sentences of airgen.text.words."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,9 +1,9 @@
 """Queries near to their documents, and queries in the style of real ones."""
 
-import asyncio
 import json
 import re
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,25 +11,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from job_maker import Run
+from stage_world import World
 
 from airgen.errors import SettingsError
-from airgen.keys import content_key
 from airgen.llms.base import Reply, Request
 from airgen.llms.scripted import ScriptedBackend
 from airgen.pipeline import Job
-from airgen.pipeline.stage import Lineage, Tools
-from airgen.pipeline.stages import Flow
+from airgen.pipeline.stage import Lineage
+from airgen.pipeline.stages import CANDIDATES, Flow
 from airgen.pipeline.stages.attributes import too_near, words_pattern
 from airgen.pipeline.stages.query import draw_examples, form_of, repeats_example, unlike_model
 from airgen.prompts import PromptSet
-from airgen.records import Answer, Character, Passage, Sample, Scenario
-from airgen.settings import GenerationSettings, Pipeline
+from airgen.records import Query, Skip
+from airgen.settings import GenerationSettings
 from airgen.text.near_duplicates import borrowed
 
+_, _, QUERY, REWRITE, ACCEPT = CANDIDATES
 TITLE, TEXT = "Wing flutter", "Thin wings vibrate at high speed, and the flutter can tear them off."
-
-
-PASSAGE = Passage("p", "d1", 0, TEXT, TITLE)
 
 
 def test_borrowed_by_hand() -> None:
@@ -65,95 +63,59 @@ def test_the_title_has_a_bound_of_its_own() -> None:
     assert too_near("wing flutter", "", TEXT, "en", bounds) is None
 
 
-def pipeline(**generation: Any) -> Pipeline:
-    return Pipeline.model_validate(
-        {"name": "t", "task": "qa", "corpus": "c", "target": 1, "llm": {"backend": "scripted"},
-         "generation": {"lengths": {"lt10": 1}, "types": {"question": 1}, **generation}}
-    )  # fmt: skip
+def lineage(world: World) -> Lineage:
+    return world.lineage("", TEXT, title=TITLE)
 
 
-class Says:
-    """A model that gives its answers in turn, and remembers what it was asked."""
-
-    def __init__(self, *answers: str) -> None:
-        self.answers, self.asked = list(answers), list[Request]()
-
-    async def ask(self, request: Request) -> Answer:
-        self.asked.append(request)
-        text = self.answers[min(len(self.asked), len(self.answers)) - 1]
-        return Answer(content_key(len(self.asked)), request.stage, request.model, "", text)
+def in_turn(*texts: str) -> Callable[[Request], str]:
+    """A model that gives these queries, the last one for ever."""
+    left = list(texts)
+    return lambda _: json.dumps({"query": left.pop(0) if len(left) > 1 else left[0]})
 
 
-def work(name: str, lineage: Lineage, model: Says, settings: Pipeline) -> list[Any]:
-    prompts = PromptSet()
-    stage = next(one for one in Flow().every if one.name == name)
-    fingerprints = {one.name: one.fingerprint(settings, prompts) for one in Flow().every}
-    tools = Tools(settings, prompts, fingerprints, model)  # type: ignore[arg-type]
-    return list(asyncio.run(stage.run(lineage, tools)))
+def test_without_rewriting_the_bound_is_for_the_query(world: World) -> None:
+    world.answers(query=in_turn("why do thin wings vibrate", "why do things shake in winter"))
+    (row,) = world.run(QUERY, lineage(world), world.pipeline(rewrites=0, max_overlap=0.5))
+    assert isinstance(row, Query) and (row.text, row.attempts) == ("why do things shake in winter", 2)
+    assert "thin, wings, vibrate" in world.llm.requests[1].messages[-1].content
 
 
-def lineage() -> Lineage:
-    scenario = Scenario("n", "c", "f", 0, "Checking why an aeroplane shakes in a dive.")
-    return Lineage(PASSAGE, Sample("s", "p", "f", 0), (Character("c", "s", "f", 0, "a pilot"), scenario))
-
-
-def query(text: str) -> str:
-    return json.dumps({"query": text})
-
-
-def test_without_rewriting_the_bound_is_for_the_query() -> None:
-    model = Says(query("why do thin wings vibrate"), query("why does an aircraft shake"))
-    (row,) = work("query", lineage(), model, pipeline(rewrites=0, max_overlap=0.5))
-    assert (row.text, row.attempts) == ("why does an aircraft shake", 2)
-    assert "thin, wings, vibrate" in model.asked[1].messages[-1].content
-
-
-def test_with_rewriting_it_is_for_the_last_rewrite_and_nothing_is_paid_for_what_stays_too_near() -> None:
-    settings = pipeline(rewrites=1, max_overlap=0.5)
-    near = "why do thin wings vibrate"
-    (row,) = work("query", lineage(), Says(query(near)), settings)
-    assert row.text == near
-    (skipped,) = work("rewrite", lineage().extended([row]), Says(query("do thin wings vibrate")), settings)
-    assert skipped.stage == "rewrite"
-    judge = Says("Yes")
-    (refused,) = work("judgment", lineage().extended([row]), judge, settings)
-    assert refused.stage == "judgment"
+def test_with_rewriting_it_is_for_the_last_rewrite_and_nothing_is_paid_for_what_stays_too_near(world: World) -> None:
+    settings, near = world.pipeline(rewrites=1, max_overlap=0.5), "why do thin wings vibrate"
+    world.answers(query=in_turn(near), rewrite=in_turn("do thin wings vibrate"), judgment=lambda _: "Yes")
+    (row,) = world.run(QUERY, lineage(world), settings)
+    assert isinstance(row, Query) and row.text == near
+    (skipped,) = world.run(REWRITE, lineage(world).extended([row]), settings)
+    assert isinstance(skipped, Skip) and skipped.stage == "rewrite"
+    (refused,) = world.run(ACCEPT, lineage(world).extended([row]), settings)
+    assert isinstance(refused, Skip) and refused.stage == "judgment"
     assert refused.reason == "uses too many of the document's words"
-    assert judge.asked == []
+    assert not [request for request in world.llm.requests if request.stage == "judgment"]
 
 
-def test_asked_from_the_need_the_document_is_not_shown() -> None:
-    model = Says(query("why does my aircraft shake"))
-    work("query", lineage(), model, pipeline(query_from="need"))
-    shown = "\n".join(message.content for message in model.asked[0].messages)
-    assert "shakes in a dive" in shown
+def test_asked_from_the_need_the_document_is_not_shown(world: World) -> None:
+    world.answers(query=in_turn("why does my hive shake"))
+    world.run(QUERY, lineage(world), world.pipeline(query_from="need"))
+    shown = "\n".join(message.content for message in world.llm.requests[0].messages)
+    assert "Preparing for winter" in shown
     assert "flutter" not in shown and "Thin" not in shown
 
 
-def test_bounds_change_the_stage_that_checks_them() -> None:
-    prompts = PromptSet()
+def test_bounds_change_the_stage_that_checks_them(world: World) -> None:
+    """With rewriting that is the rewrite, otherwise the query."""
 
-    def of(settings: Pipeline) -> dict[str, str]:
-        return {one.name: one.fingerprint(settings, prompts) for one in Flow().every}
+    def of(**generation: Any) -> dict[str, str]:
+        return {one.name: one.fingerprint(world.pipeline(**generation), PromptSet()) for one in Flow().every}
 
     def changed(one: dict[str, str], other: dict[str, str]) -> set[str]:
         return {name for name in one if one[name] != other[name]}
 
-    plain = of(pipeline())
-    assert of(pipeline(max_overlap=None)) == plain
-    assert changed(plain, of(pipeline(max_overlap=0.5))) == {"rewrite"}
-    assert changed(of(pipeline(rewrites=0)), of(pipeline(rewrites=0, max_overlap=0.5))) >= {"query"}
-    assert changed(plain, of(pipeline(query_from="need"))) == {"query"}
-
-
-def test_whether_the_bounds_are_for_the_query_is_part_of_its_fingerprint() -> None:
-    """With rewriting the bounds are checked on the rewrite, otherwise on the query: the key must differ, too."""
-    query_stage, prompts = next(stage for stage in Flow().every if stage.name == "query"), PromptSet()
-
-    def of(**generation: Any) -> str:
-        return query_stage.fingerprint(pipeline(**generation), prompts)
-
-    assert of(max_overlap=0.5, rewrites=2) == of(max_overlap=0.5, rewrites=1) != of(max_overlap=0.5, rewrites=0)
+    assert of(max_overlap=None) == of()
+    assert changed(of(), of(max_overlap=0.5)) == {"rewrite"}
+    assert changed(of(rewrites=0), of(rewrites=0, max_overlap=0.5)) >= {"query"}
+    assert changed(of(), of(query_from="need")) == {"query"}
+    one, two, none = (of(max_overlap=0.5, rewrites=count)["query"] for count in (1, 2, 0))
+    assert one == two != none
 
 
 # -- by example -------------------------------------------------------------------------------------------------------
