@@ -23,9 +23,10 @@ import airgen
 from airgen.corpus.book_parts import find_apparatus
 from airgen.corpus.cleaning.filters import judge_text, normalise
 from airgen.corpus.cleaning.personal import mask
-from airgen.corpus.readers.html import TooMuchMarkupError, html_blocks
+from airgen.corpus.readers.html import html_blocks
 from airgen.corpus.readers.markdown import markdown_blocks
 from airgen.corpus.readers.pdf import join_pages
+from airgen.corpus.readers.reader import Unusable
 from airgen.corpus.readers.texts import Block, sections
 from airgen.errors import SettingsError
 from airgen.text.near_duplicates import folded_words
@@ -165,7 +166,7 @@ def test_every_exception_names_a_pattern() -> None:
 def pages(html: str) -> None:
     try:
         html_blocks(html)
-    except TooMuchMarkupError as error:
+    except Unusable as error:
         assert error.reason == "nested too deep"
         return
 

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Literal
 
-from airgen.corpus.readers.reader import drop
-from airgen.corpus.readers.texts import Block, FileReader, SectionSettings, documents_of
-from airgen.records import Document, Dropped
+from airgen.corpus.readers.reader import Unusable
+from airgen.corpus.readers.texts import Block, FileReader, SectionSettings
+from airgen.records import Document
 from airgen.registry import load_extra
 
 # Elements that are never part of a page's text.
@@ -44,14 +44,6 @@ _FEW = 8  # words
 Extract = Literal["main", "page", "trafilatura"]
 
 
-class TooMuchMarkupError(ValueError):
-    """A page with more elements, or deeper ones, than are read. `reason` is what the dropped page is counted under."""
-
-    def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(detail)
-        self.reason = reason
-
-
 class HtmlReader(FileReader):
     """HTML pages: headings, paragraphs, list items, table rows and code, without scripts and navigation."""
 
@@ -80,19 +72,14 @@ class HtmlReader(FileReader):
     suffixes = (".html", ".htm", ".xhtml", ".html.gz")
     settings: Settings
 
-    def parse_text(self, text: str, name: str) -> Iterator[Document | Dropped]:
+    def parse_text(self, text: str, name: str) -> Iterator[Document]:
         """One document for each page or section."""
-        try:
-            title, blocks = html_blocks(text, self.settings.content, self.settings.remove, self.settings.chosen())
-        except TooMuchMarkupError as error:
-            yield drop(error.reason, identity=name, detail=str(error), source=name)
-            return
+        title, blocks = html_blocks(text, self.settings.content, self.settings.remove, self.settings.chosen())
         if not blocks:
-            yield drop("no text in the page", identity=name, source=name)
-            return
-        yield from documents_of(blocks, title, name, self.settings, self.place, self.identity(name))
+            raise Unusable("no text in the page")
+        yield from self.documents(blocks, title, name)
 
-    def decode(self, raw: bytes, name: str) -> str | Dropped:
+    def decode(self, raw: bytes) -> str:
         """The file's text, in the encoding that a meta element declares, if one does."""
         declared = _CHARSET.search(raw[:2048])
         if (
@@ -104,13 +91,13 @@ class HtmlReader(FileReader):
                 return raw.decode(declared[1].decode("ascii"))
             except (UnicodeDecodeError, LookupError):
                 pass  # declarations are often wrong: try the encoding of the settings
-        return super().decode(raw, name)
+        return super().decode(raw)
 
 
 def html_blocks(
     html: str, content: str = "", remove: Sequence[str] = (), extract: Extract = "page"
 ) -> tuple[str, list[Block]]:
-    """Title and blocks of a page. Raises MissingExtra without selectolax or trafilatura, TooMuchMarkupError."""
+    """Title and blocks of a page. Raises Unusable for too much markup; MissingExtra without its packages."""
     _check_depth(html)
     title, found, linked = _walked(html, content, remove)
     if extract != "page":
@@ -166,9 +153,9 @@ def _is_furniture(text: str, links: int) -> bool:
 
 
 def _check_depth(html: str) -> None:
-    """Raise TooMuchMarkupError for more tags than are read, and for more elements open at once than a page has."""
+    """Raise Unusable for more tags than are read, and for more elements open at once than a page has."""
     if html.count("<") > MAX_MARKS:
-        raise TooMuchMarkupError("too large", f"more than {MAX_MARKS:,} tags")
+        raise Unusable("too large", f"more than {MAX_MARKS:,} tags")
     limit = max(_DEPTH, _SIZE_TIMES_DEPTH // max(len(html), 1))
     opened: Counter[str] = Counter()
     depth, drawing = 0, False
@@ -183,7 +170,7 @@ def _check_depth(html: str) -> None:
             opened[tag] += 1
             depth += 1
             if depth > limit:
-                raise TooMuchMarkupError("nested too deep", f"more than {limit} elements inside each other")
+                raise Unusable("nested too deep", f"more than {limit} elements inside each other")
         elif opened[tag]:
             opened[tag] -= 1
             depth -= 1

@@ -17,8 +17,8 @@ from markdown_it import MarkdownIt
 from markdown_it.tree import SyntaxTreeNode
 from mdit_py_plugins.footnote import footnote_plugin
 
-from airgen.corpus.readers.texts import Block, FileReader, documents_of
-from airgen.records import Document, Dropped
+from airgen.corpus.readers.texts import Block, FileReader
+from airgen.records import Document
 
 _FRONT = re.compile(r"(---|\+\+\+)\n(.*?)\n\1\n", re.DOTALL)
 _TITLE = re.compile(r"title *[:=]")
@@ -35,10 +35,10 @@ class MarkdownReader(FileReader):
 
     suffixes = (".md", ".markdown", ".mdx", ".md.gz")
 
-    def parse_text(self, text: str, name: str) -> Iterator[Document | Dropped]:
+    def parse_text(self, text: str, name: str) -> Iterator[Document]:
         """One document, or one for each section."""
         title, blocks = markdown_blocks(text)
-        yield from documents_of(blocks, title, name, self.settings, self.place, self.identity(name))
+        yield from self.documents(blocks, title, name)
 
 
 def markdown_blocks(text: str) -> tuple[str, list[Block]]:

@@ -21,17 +21,16 @@ from xml.etree import ElementTree
 from xml.parsers.expat import ExpatError
 from xml.sax import SAXException
 
-from airgen.corpus.readers.html import MAX_MARKS, TooMuchMarkupError, html_blocks
-from airgen.corpus.readers.reader import drop
-from airgen.corpus.readers.texts import FileReader, SectionSettings, documents_of
-from airgen.records import Document, Dropped
+from airgen.corpus.readers.html import MAX_MARKS, html_blocks
+from airgen.corpus.readers.reader import Unusable
+from airgen.corpus.readers.texts import FileReader, SectionSettings
+from airgen.records import Document
 from airgen.registry import load_extra
 
 _DAMAGED = (
     zipfile.BadZipFile, zlib.error, ExpatError, SAXException, EOFError, OSError, ArithmeticError, LookupError,
     TypeError, ValueError, AttributeError, RuntimeError,
 )  # fmt: skip
-_MAX_TAGS = 1_000_000  # of one part: mammoth holds each element, a kilobyte of memory
 _TITLE = "p[style-name='Title'] => h1:fresh"
 
 
@@ -46,34 +45,26 @@ class DocxReader(FileReader):
 
     suffixes = (".docx",)
 
-    def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
-        """The documents of one file; a damaged, protected or too large one is dropped with its reason."""
+    def parse(self, raw: bytes, name: str) -> Iterator[Document]:
+        """The documents of one file. Raises Unusable for a damaged, protected or too large one."""
         mammoth = load_extra("mammoth", "reader 'docx'")
         try:
             # A member gives at most the size that the archive declares for it, so the sum is a bound.
             with zipfile.ZipFile(io.BytesIO(raw)) as members:
                 parts = [one for one in members.infolist() if not one.filename.startswith("word/media/")]
                 size = sum(one.file_size for one in parts)
-                detail = f"unpacks to {size} bytes, more than {self.settings.max_bytes}"
-                if size <= self.settings.max_bytes:
-                    most = max((_tags(members, one) for one in parts), default=0)
-                    detail = f"more than {_MAX_TAGS:,} tags of XML" if most > _MAX_TAGS else ""
-            if detail:
-                yield drop("too large", identity=name, detail=detail, source=name)
-                return
+                if size > self.settings.max_bytes:
+                    raise Unusable("too large", f"unpacks to {size} bytes, more than {self.settings.max_bytes}")
+                if any(_tags(members, one) > MAX_MARKS for one in parts):  # mammoth holds each, a kilobyte of memory
+                    raise Unusable("too large", f"more than {MAX_MARKS:,} tags of XML")
             found = mammoth.convert_to_html(io.BytesIO(raw), style_map=_TITLE, convert_image=lambda _: [])
             title, blocks = html_blocks(found.value)
-        except TooMuchMarkupError as error:
-            yield drop(error.reason, identity=name, detail=str(error), source=name)
-            return
         except _DAMAGED as error:
             reason = "password needed" if raw.startswith(b"\xd0\xcf\x11\xe0") else "damaged document"
-            yield drop(reason, identity=name, detail=f"{type(error).__name__}: {error}"[:200], source=name)
-            return
+            raise Unusable(reason, f"{type(error).__name__}: {error}") from error
         if not blocks:
-            yield drop("no text in the document", identity=name, source=name)
-            return
-        yield from documents_of(blocks, title, name, self.settings, self.place, self.identity(name))
+            raise Unusable("no text in the document")
+        yield from self.documents(blocks, title, name)
 
 
 def _tags(members: zipfile.ZipFile, part: zipfile.ZipInfo) -> int:
@@ -101,8 +92,8 @@ class EpubReader(FileReader):
 
     suffixes = (".epub",)
 
-    def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
-        """A damaged or protected book is dropped with its reason."""
+    def parse(self, raw: bytes, name: str) -> Iterator[Document]:
+        """The documents of one book. Raises Unusable for a damaged, protected or too large one."""
         try:
             with zipfile.ZipFile(io.BytesIO(raw)) as book:
                 title, chapters = _spine(book)
@@ -113,19 +104,15 @@ class EpubReader(FileReader):
                     tags -= page.count(b"<")
                     if left < 0 or tags < 0:
                         most = f"{self.settings.max_bytes} bytes" if left < 0 else f"{2 * MAX_MARKS:,} tags"
-                        detail = f"its chapters unpack to more than {most}"
-                        yield drop("too large", identity=name, detail=detail, source=name)
-                        return
+                        raise Unusable("too large", f"its chapters unpack to more than {most}")
                 decoded = ((part, _member(book, part).decode("utf-8-sig", "replace")) for part in chapters)
                 pages = [(part, html_blocks(page)) for part, page in decoded]
         except (zipfile.BadZipFile, ElementTree.ParseError, KeyError, ValueError, EOFError, RuntimeError,
                 OSError, NotImplementedError, zlib.error, RecursionError) as error:  # fmt: skip
-            yield drop("damaged EPUB", identity=name, detail=f"{type(error).__name__}: {error}"[:200], source=name)
-            return
+            raise Unusable("damaged EPUB", f"{type(error).__name__}: {error}") from error
         pages = [(part, found) for part, found in pages if found[1]]
         if not pages:
-            yield drop("no text in the book", identity=name, source=name)
-            return
+            raise Unusable("no text in the book")
         identity = self.identity(name)
         if self.settings.split == "chapters":
             for number, (_, (heading, blocks)) in enumerate(pages, 1):
@@ -136,7 +123,7 @@ class EpubReader(FileReader):
                 yield Document(f"{identity}#{number}", text, heading, **where, **rights)
             return
         blocks = [block for _, (_, found) in pages for block in found]
-        yield from documents_of(blocks, title, name, self.settings, self.place, identity)
+        yield from self.documents(blocks, title, name)
 
 
 def _member(book: zipfile.ZipFile, name: str) -> bytes:

@@ -16,7 +16,7 @@ from typing import IO, Any, ClassVar
 
 from airgen.corpus.readers import pdf_child
 from airgen.corpus.readers.pdf_child import MOST_BROKEN, TOO_LARGE, TOO_MANY_BROKEN
-from airgen.corpus.readers.reader import Place, drop
+from airgen.corpus.readers.reader import Place, Unusable, drop
 from airgen.corpus.readers.texts import FileReader, SectionSettings
 from airgen.errors import CorpusError
 from airgen.interruptible import interruptible
@@ -44,20 +44,17 @@ class PdfReader(FileReader):
         self._child: _Child | None = None
 
     def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
-        """The documents of one file. A page that cannot be read is dropped; so is a file that needs a password, is
-        damaged, has no text (scanned), or needs too much memory or time."""
+        """The documents of one file. A page that cannot be read is dropped. Raises Unusable for a file that needs a
+        password, is damaged, has no text (scanned), or needs too much memory or time."""
         load_extra("pypdfium2", "reader 'pdf'")
         if self._child is None or not self._child.lives:
             self._child = _Child()
         identity, most = self.identity(name), self.settings.max_bytes
         title, pages, broken = "", list[str](), set[int]()
-        whole = {"identity": name, "source": name}
         for message in self._child.ask(raw, most):
             number = len(pages) + 1
             if "refused" in message:
-                reason = "password needed" if message["locked"] else "damaged PDF"
-                yield drop(reason, detail=message["refused"], **whole)
-                return
+                raise Unusable("password needed" if message["locked"] else "damaged PDF", message["refused"])
             if "damaged" in message:
                 pages.append("")
                 broken.add(number)
@@ -68,18 +65,13 @@ class PdfReader(FileReader):
             elif "title" in message:
                 title = message["title"]
             elif "died" in message:
-                reason, detail = _why_it_died(message["died"], number)
-                yield drop(reason, detail=detail, **whole)
-                return
+                raise _why_it_died(message["died"], number)
             elif message["end"] == TOO_LARGE:
-                yield drop("too large", detail=f"its pages have more than {most} characters", **whole)
-                return
+                raise Unusable("too large", f"its pages have more than {most} characters")
             elif message["end"] == TOO_MANY_BROKEN:
-                yield drop("damaged PDF", detail=f"more than {MOST_BROKEN} damaged pages", **whole)
-                return
+                raise Unusable("damaged PDF", f"more than {MOST_BROKEN} damaged pages")
         if not any(page.strip() for page in pages):
-            yield drop("no text in the PDF", detail=f"{len(pages)} pages, scanned?", **whole)
-            return
+            raise Unusable("no text in the PDF", f"{len(pages)} pages, scanned?")
         common: dict[str, Any] = {"source": name, "licence": self.place.licence, "language": self.place.language}
         cleaned = join_pages(pages)
         if self.settings.split == "file":
@@ -153,13 +145,13 @@ def _answer(process: subprocess.Popen[bytes]) -> dict[str, Any] | None:
     return message
 
 
-def _why_it_died(code: int, page: int) -> tuple[str, str]:
-    """(reason, detail) for a file over which the process ended by a signal."""
+def _why_it_died(code: int, page: int) -> Unusable:
+    """What is wrong with a file over which the process ended by a signal."""
     if code < 0 and -code in (signal.SIGABRT, getattr(signal, "SIGKILL", 9)):  # PDFium aborts where it gets no memory
-        return "too large", f"page {page} needs more than {pdf_child.MEMORY >> 20:,} MB of memory"
+        return Unusable("too large", f"page {page} needs more than {pdf_child.MEMORY >> 20:,} MB of memory")
     if -code == getattr(signal, "SIGXCPU", 24):
-        return "takes too long", f"page {page} is not read after {pdf_child.SECONDS} s of processor time"
-    return "damaged PDF", f"PDFium ended its process (code {code}) at page {page}"
+        return Unusable("takes too long", f"page {page} is not read after {pdf_child.SECONDS} s of processor time")
+    return Unusable("damaged PDF", f"PDFium ended its process (code {code}) at page {page}")
 
 
 def join_pages(pages: list[str]) -> list[str]:

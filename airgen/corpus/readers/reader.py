@@ -129,6 +129,14 @@ class Reader(Protocol):
         ...
 
 
+class Unusable(Exception):
+    """What a reader cannot use, which becomes a Dropped: a reason that is counted, and what is wrong with this one."""
+
+    def __init__(self, reason: str, detail: str = "", text: str = "") -> None:
+        super().__init__(detail)
+        self.reason, self.detail, self.text = reason, detail[:200], text
+
+
 def drop(
     reason: str, *, identity: str = "", detail: str = "", source: str = "", position: str = "", text: str = ""
 ) -> Dropped:

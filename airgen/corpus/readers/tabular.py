@@ -18,9 +18,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from airgen.corpus.readers.files import PathReader, opened
-from airgen.corpus.readers.html import TooMuchMarkupError, html_blocks
+from airgen.corpus.readers.html import html_blocks
 from airgen.corpus.readers.markdown import markdown_blocks
-from airgen.corpus.readers.reader import Place, ReaderSettings, detected, drop
+from airgen.corpus.readers.reader import Place, ReaderSettings, Unusable, detected, drop
 from airgen.database import Config, in_memory, without_globs
 from airgen.errors import CorpusError
 from airgen.interruptible import interruptible
@@ -167,8 +167,8 @@ def to_document(row: Mapping[str, Any], fields: Fields, place: Place, source: st
         text = "\n\n".join(_plain(value, fields.markup) for value in texts)
         title_value = column(row, fields.title) if fields.title else None
         title = _plain(title_value, fields.markup) if isinstance(title_value, str) else ""
-    except TooMuchMarkupError as error:
-        return drop(error.reason, detail=str(error), source=source, position=position)
+    except Unusable as error:
+        return drop(error.reason, detail=error.detail, source=source, position=position)
     id_value = column(row, fields.id) if fields.id else None
     if id_value is None or id_value == "" or isinstance(id_value, (bool, float, dict, list)):
         identity = stable_id(title, text)

@@ -21,7 +21,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import field_validator
 
 from airgen.corpus.readers.files import PathReader, Raw, opened
-from airgen.corpus.readers.reader import Place, ReaderSettings, decoded, drop
+from airgen.corpus.readers.reader import ReaderSettings, Unusable, decoded, drop
 from airgen.records import Document, Dropped
 from airgen.settings.base import FILE
 from airgen.text.words import count_words
@@ -136,23 +136,11 @@ class SectionSettings(ReaderSettings):
         return value
 
 
-def documents_of(
-    blocks: Iterator[Block] | list[Block], title: str, name: str, settings: SectionSettings, place: Place, identity: str
-) -> Iterator[Document]:
-    """The blocks of one file as one document, or one for each section, with its anchor in the id."""
-    common: dict[str, Any] = {"source": name, "licence": place.licence, "language": place.language}
-    if settings.split == "file":
-        held = [block for block in blocks if block.text]
-        outline = tuple((block.level, block.text) for block in held if block.level)
-        yield Document(identity, "\n\n".join(block.text for block in held), title, outline=outline, **common)
-        return
-    least, most = settings.min_words, settings.max_words
-    for part in sections(blocks, title, language=place.language, min_words=least, max_words=most):
-        yield Document(f"{identity}#{part.anchor}", part.text, part.title, position=part.anchor, **common)
-
-
 class FileReader(PathReader):
-    """The base of readers that read one file at a time; a subclass turns its bytes into documents."""
+    """The base of readers that read one file at a time; a subclass turns its bytes, or its text, into documents.
+
+    Where it raises Unusable, the file is dropped.
+    """
 
     Settings: type[SectionSettings] = SectionSettings
     version = 2
@@ -176,22 +164,35 @@ class FileReader(PathReader):
 
     def read_raw(self, raw: Raw) -> Iterator[Document | Dropped]:
         """The documents of one file's bytes."""
-        yield from self.parse(raw.data, self.name(raw.path))
+        name = self.name(raw.path)
+        try:
+            yield from self.parse(raw.data, name)
+        except Unusable as error:
+            yield drop(error.reason, identity=name, detail=error.detail, source=name, text=error.text)
 
     def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
         """The documents of one file's bytes."""
-        text = self.decode(raw, name)
-        if isinstance(text, Dropped):
-            yield text
-        else:
-            yield from self.parse_text(text, name)
+        yield from self.parse_text(self.decode(raw), name)
 
-    def parse_text(self, text: str, name: str) -> Iterator[Document | Dropped]:
+    def parse_text(self, text: str, name: str) -> Iterator[Document]:
         """The documents of one file's text."""
         raise NotImplementedError
 
-    def decode(self, raw: bytes, name: str) -> str | Dropped:
-        """The file's text, in its encoding; Dropped where none fits."""
+    def documents(self, blocks: Iterable[Block], title: str, name: str) -> Iterator[Document]:
+        """The blocks of one file as one document, or one for each section, with its anchor in the id."""
+        identity, language = self.identity(name), self.place.language
+        common: dict[str, Any] = {"source": name, "licence": self.place.licence, "language": language}
+        if self.settings.split == "file":
+            held = [block for block in blocks if block.text]
+            outline = tuple((block.level, block.text) for block in held if block.level)
+            yield Document(identity, "\n\n".join(block.text for block in held), title, outline=outline, **common)
+            return
+        least, most = self.settings.min_words, self.settings.max_words
+        for part in sections(blocks, title, language=language, min_words=least, max_words=most):
+            yield Document(f"{identity}#{part.anchor}", part.text, part.title, position=part.anchor, **common)
+
+    def decode(self, raw: bytes) -> str:
+        """The file's text, in its encoding. Raises Unusable where none fits."""
         encoding = self.settings.encoding
         try:
             return decoded(raw, encoding, self.place.language)
@@ -199,10 +200,9 @@ class FileReader(PathReader):
             reason = (
                 "unknown encoding" if not encoding else "broken UTF-8" if encoding == "utf-8" else f"not {encoding}"
             )
-            text = raw[:200].decode("utf-8", "replace")
-            return drop(reason, identity=name, detail=str(error)[:200], source=name, text=text)
-        except LookupError:
-            return drop("unknown encoding", identity=name, detail=f"{encoding}: no such encoding", source=name)
+            raise Unusable(reason, str(error), raw[:200].decode("utf-8", "replace")) from error
+        except LookupError as error:
+            raise Unusable("unknown encoding", f"{encoding}: no such encoding") from error
 
 
 class TextReader(FileReader):
@@ -210,7 +210,7 @@ class TextReader(FileReader):
 
     suffixes = (".txt", ".text", ".txt.gz", ".rst", ".rst.gz")
 
-    def parse_text(self, text: str, name: str) -> Iterator[Document | Dropped]:
+    def parse_text(self, text: str, name: str) -> Iterator[Document]:
         """One document, or its paragraphs joined to sections."""
         blocks = [Block(piece.strip("\n")) for piece in re.split(r"\r?\n\s*\n", text) if piece.strip()]
-        yield from documents_of(blocks, "", name, self.settings, self.place, self.identity(name))
+        yield from self.documents(blocks, "", name)

@@ -20,7 +20,8 @@ from typing import Any
 from xml.etree import ElementTree
 
 from airgen.corpus.readers.files import lines
-from airgen.corpus.readers.html import TooMuchMarkupError, html_blocks
+from airgen.corpus.readers.html import html_blocks
+from airgen.corpus.readers.reader import Unusable
 from airgen.training.columns import TextTable
 from airgen.training.mining.dumps import (
     LONGEST_LINE,
@@ -161,6 +162,6 @@ def _text(body: str) -> str | None:
     """The text of a post's HTML; None for more markup than is read."""
     try:
         _, blocks = html_blocks(body)
-    except TooMuchMarkupError:
+    except Unusable:
         return None
     return plain("\n\n".join(block.text for block in blocks))

@@ -26,8 +26,8 @@ from urllib.parse import urlsplit
 
 from airgen.corpus.cleaning.filters import judge_language, judge_text
 from airgen.corpus.readers.files import opened
-from airgen.corpus.readers.html import TooMuchMarkupError, html_blocks
-from airgen.corpus.readers.reader import decoded
+from airgen.corpus.readers.html import html_blocks
+from airgen.corpus.readers.reader import Unusable, decoded
 from airgen.errors import AirgenError
 from airgen.registry import load_extra
 from airgen.training.mining.dumps import (
@@ -177,7 +177,7 @@ def _of_response(record: Any, address: str, content: bytes, language: str) -> It
         return
     try:
         title, blocks = html_blocks(_decoded(content, rest, language), extract="main")
-    except TooMuchMarkupError as error:
+    except Unusable as error:
         yield RefusedRow("page", error.reason)
         return
     except (UnicodeError, LookupError):
