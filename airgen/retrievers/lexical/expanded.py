@@ -59,14 +59,41 @@ def read_expansions(path: Path) -> dict[str, list[str]]:
     return found
 
 
+class _Rewritten(Component):
+    """BM25 over other texts than those of the passages."""
+
+    Settings: type[BM25Settings] = BM25Settings
+    settings: BM25Settings
+
+    def set_up(self) -> None:
+        self._bm25 = BM25(self.settings.k1, self.settings.b, analyser=self.settings.analyser, folder=self.folder)
+
+    def rewritten(self, corpus: Corpus) -> list[str]:
+        """What is indexed of each passage."""
+        raise NotImplementedError
+
+    @property
+    def index_bytes(self) -> int | None:
+        return self._bm25.index_bytes
+
+    def index(self, corpus: Corpus) -> None:
+        """Index what `rewritten` gives. Raises CorpusError for an empty corpus."""
+        self._bm25.index(Corpus(corpus.ids, self.rewritten(non_empty(corpus)), (), corpus.language))
+
+    def search(self, queries: Sequence[str], k: int) -> Hits:
+        """The k best passages of each query. Raises UsageError before `index`."""
+        return self._bm25.search(queries, k)
+
+
 def _mapping_or_path(value: Any, check: Any) -> Any:
     return value if isinstance(value, Mapping) else check(value)
 
 
-class Expanded(Component):
+class Expanded(_Rewritten):
     """BM25 over each passage and the queries that it might answer.
 
     Raises DatasetError for a file that cannot be read, UsageError where none of its passages is in the corpus.
+    `expanded` is, after `index`, how many passages were found in the file.
     """
 
     class Settings(BM25Settings):
@@ -82,30 +109,19 @@ class Expanded(Component):
     name = "expanded bm25"
 
     def set_up(self) -> None:
+        super().set_up()
         given: Path | Mapping[str, Sequence[str]] = self.settings.expansions
         found = given if isinstance(given, Mapping) else read_expansions(located(str(given), self.folder))
         self.expansions = {key: tuple(queries[: self.settings.queries]) for key, queries in found.items()}
-        self._bm25 = BM25(self.settings.k1, self.settings.b, analyser=self.settings.analyser, folder=self.folder)
         self.expanded = 0
 
-    @property
-    def index_bytes(self) -> int | None:
-        return self._bm25.index_bytes
-
-    def index(self, corpus: Corpus) -> None:
-        """Index the expanded passages; `expanded` is then how many were found in the file."""
-        non_empty(corpus)
+    def rewritten(self, corpus: Corpus) -> list[str]:
+        """Each passage, then its queries."""
         self.expanded = sum(key in self.expansions for key in corpus.ids)
         if self.expansions and not self.expanded:
             raise UsageError(f"{self.name}: none of the {len(self.expansions)} expanded passages is in this corpus")
-        texts = [
-            " ".join([corpus.full_text(place), *self.expansions.get(key, ())]) for place, key in enumerate(corpus.ids)
-        ]
-        self._bm25.index(Corpus(corpus.ids, texts, (), corpus.language))
-
-    def search(self, queries: Sequence[str], k: int) -> Hits:
-        """The k best passages of each query. Raises UsageError before `index`."""
-        return self._bm25.search(queries, k)
+        found = zip(corpus.ids, corpus.full_texts, strict=True)
+        return [" ".join([text, *self.expansions.get(key, ())]) for key, text in found]
 
     def describe(self) -> Mapping[str, object]:
         """A key of the expansions, how many are used, and BM25's settings."""
@@ -199,7 +215,7 @@ def words_of(tokenizer: Any, texts: Sequence[str], limit: int) -> tuple[Any, lis
     return encoded, found
 
 
-class DeepCT(Component):
+class DeepCT(_Rewritten):
     """BM25 over pseudo-documents. `progress` may be set before `index`.
 
     BEIR found Anserini's default parameters of BM25 better than tuned ones.
@@ -215,32 +231,23 @@ class DeepCT(Component):
     model: TermWeigher
 
     def set_up(self) -> None:
+        super().set_up()
         self.name = f"deepct {self.model.name}"
-        self._bm25 = BM25(self.settings.k1, self.settings.b, analyser=self.settings.analyser, folder=self.folder)
 
-    @property
-    def index_bytes(self) -> int | None:
-        return self._bm25.index_bytes
-
-    def index(self, corpus: Corpus) -> None:
-        """Weigh every word and index the pseudo-documents. Raises CorpusError for an empty corpus."""
-        non_empty(corpus)
+    def rewritten(self, corpus: Corpus) -> list[str]:
+        """The pseudo-document of each passage, all of whose words are weighed."""
         texts: list[str] = []
         for batch in batched(corpus.full_texts, 256):
             texts += map(self.pseudo_document, self.model.weights(batch))
             if self.progress:
                 self.progress(len(texts), len(corpus))
-        self._bm25.index(Corpus(corpus.ids, texts, (), corpus.language))
+        return texts
 
     def pseudo_document(self, weights: Mapping[str, float]) -> str:
         """Each word as often as its weight says; a negative weight counts as 0."""
         return " ".join(
             " ".join([word] * round(self.settings.scale * weight)) for word, weight in weights.items() if weight > 0
         )
-
-    def search(self, queries: Sequence[str], k: int) -> Hits:
-        """The k best passages of each query. Raises UsageError before `index`."""
-        return self._bm25.search(queries, k)
 
     def describe(self) -> Mapping[str, object]:
         """The model, and BM25's settings."""

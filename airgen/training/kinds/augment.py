@@ -28,8 +28,8 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
+from scipy.sparse import csc_array
 
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import UsageError
@@ -37,7 +37,7 @@ from airgen.registry import load_extra
 from airgen.retrievers.base import Corpus
 from airgen.retrievers.lexical.augment import SETTINGS, Augmented, QueryReader
 from airgen.retrievers.lexical.bm25 import BM25
-from airgen.retrievers.lexical.index import InvertedIndex, LexicalRetriever
+from airgen.retrievers.lexical.index import LexicalRetriever
 from airgen.text.analysis import Analyser, WordPieces
 from airgen.training.base_models import load_base
 from airgen.training.data import TrainingSet, draw, read_corpus
@@ -111,7 +111,10 @@ class AugmentTask(TrainingTask):
             self.retriever.index(data.corpus)
         self.names = list(self.retriever.vocabulary)
         # The paper's f(d) has the factor k + 1. It scales the loss but changes no ranking, so our index omits it.
-        self.documents = _PassageVectors(self.retriever.postings, recipe.k1 + 1 if bm25 else 1.0)
+        index = self.retriever.postings  # by term; here by passage
+        impacts = index.impacts * np.float32(recipe.k1 + 1 if bm25 else 1)
+        shape = index.size, len(self.names)
+        self.documents = csc_array((impacts, index.positions, index.starts), shape).tocsr()
         frequencies = np.diff(self.retriever.postings.starts).astype(np.float32)
         penalty = np.sqrt(frequencies / len(data.corpus)) if recipe.weighted_l1 else np.ones_like(frequencies)
         self.penalty = self.torch.tensor(penalty, device=device)
@@ -161,13 +164,15 @@ class AugmentTask(TrainingTask):
         samples = [draw(example, self.recipe.hard_negatives, self.recipe.seed, epoch) for example in examples]
         passages = [positive for positive, _ in samples] + [place for _, negatives in samples for place in negatives]
         weighted, added = self.augment.weights([self.queries[place] for place in places])
-        columns, vectors = (self.torch.tensor(part, device=self.device) for part in self.documents.dense(passages))
+        rows = self.documents[passages]
+        columns = np.unique(rows.indices).astype(np.int64)  # few of a large vocabulary: all others are 0
+        vectors, used = (self.torch.tensor(one, device=self.device) for one in (rows[:, columns].toarray(), columns))
         positives = [frozenset(example.positives) for example in examples]
         masked = [
             [place != row and p in positives[row] for place, p in enumerate(passages)] for row in range(len(samples))
         ]
         rank = info_nce(
-            weighted.index_select(1, columns) @ vectors.T / self.recipe.temperature,
+            weighted.index_select(1, used) @ vectors.T / self.recipe.temperature,
             self.torch.arange(len(samples), device=self.device),
             self.torch.tensor(masked, device=self.device),
         )
@@ -224,31 +229,6 @@ def spelling(terms: Analyser, corpus: Corpus, names: Sequence[str], tokenizer: A
                 counts[term][word.lower()] += 1
     chosen = [min(found, key=lambda word: (-found[word], word)) for found in counts.values()]
     return [tokenizer.encode(word, truncation=True, max_length=_WORD_TOKENS) for word in chosen]
-
-
-class _PassageVectors:
-    """The transpose of the inverted index: the weights of terms by passage."""
-
-    def __init__(self, index: InvertedIndex, factor: float) -> None:
-        columns = np.repeat(np.arange(len(index.starts) - 1, dtype=np.int32), np.diff(index.starts))
-        order = np.argsort(index.positions, kind="stable")
-        self._columns, self._impacts = columns[order], index.impacts[order] * np.float32(factor)
-        self._starts = np.zeros(index.size + 1, np.int64)
-        np.cumsum(np.bincount(index.positions, minlength=index.size), out=self._starts[1:])
-
-    def dense(self, passages: Sequence[int]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """The columns of the passages' terms, (n,), and v * f(d) of the passages at these columns, (passages, n).
-
-        All other columns are 0, and a batch has few of a large vocabulary.
-        """
-        parts = [slice(self._starts[passage], self._starts[passage + 1]) for passage in passages]
-        columns, places = np.unique(np.concatenate([self._columns[part] for part in parts]), return_inverse=True)
-        lengths = [part.stop - part.start for part in parts]
-        found = np.zeros((len(passages), len(columns)), np.float32)
-        found[np.repeat(np.arange(len(passages)), lengths), places] = np.concatenate(
-            [self._impacts[part] for part in parts]
-        )
-        return columns.astype(np.int64), found
 
 
 _DIGITS = 4
