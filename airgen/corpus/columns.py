@@ -14,6 +14,7 @@ import io
 import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -86,12 +87,13 @@ def first_rows(path: Path, kind: str) -> list[Row]:
             return _parquet_rows(path)
         text, whole = _beginning(path)
         if kind == "csv":
-            return _csv_rows(text)
+            return [row for _, row in islice(csv_rows(text), _ROWS)]
         if kind == "json":
             return json_rows(json.loads(text))[1][:_ROWS] if whole else []
-        rows = [json.loads(line) for line in _whole_lines(text, whole) if line.strip()]
+        lines = text.splitlines() if whole else text.splitlines()[:-1]
+        rows = [json.loads(line) for line in lines if line.strip()]
         return [row for row in rows[:_ROWS] if isinstance(row, dict)]
-    except (OSError, EOFError, ValueError, RecursionError, zlib.error, csv.Error, duckdb.Error):
+    except (OSError, EOFError, ValueError, RecursionError, zlib.error, duckdb.Error):
         return []
 
 
@@ -130,18 +132,23 @@ def _beginning(path: Path) -> tuple[str, bool]:
     return data[:_BYTES].decode("utf-8-sig", "replace"), len(data) <= _BYTES
 
 
-def _whole_lines(text: str, whole: bool) -> Iterator[str]:
-    lines = text.splitlines()
-    yield from lines if whole else lines[:-1]
-
-
-def _csv_rows(text: str) -> list[Row]:
-    header = text.partition("\n")[0]
-    delimiter = max(",;\t|", key=header.count)
-    reader = csv.DictReader(io.StringIO(text), delimiter=delimiter)
-    rows: list[Row] = []
-    for row in reader:
-        rows.append({name: value for name, value in row.items() if isinstance(name, str)})
-        if len(rows) == _ROWS:
-            break
-    return rows
+def csv_rows(text: str) -> Iterator[tuple[int, Row]]:
+    """(number of the line, from 1; {column: value}) of each row of a table that is not empty, as Excel saves it, too:
+    its first line may be `sep=;`. Raises ValueError with the line."""
+    first, skipped = text.partition("\n")[0].strip().strip('"'), 0
+    separator = ""
+    if first.lower().startswith("sep=") and len(first) == 5:
+        separator, skipped = first[4], 1
+        text = text.partition("\n")[2]
+        first = text.partition("\n")[0]
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator or max("\t,;|", key=first.count))
+    names: list[str] = []
+    try:
+        for cells in reader:
+            if not any(cell.strip() for cell in cells):
+                continue
+            if names:
+                yield reader.line_num + skipped, dict(zip(names, cells, strict=False))
+            names = names or [cell.strip() for cell in cells]
+    except csv.Error as error:
+        raise ValueError(f"{reader.line_num + skipped}: {error}") from error

@@ -9,6 +9,7 @@ checks_of("pl")["stemmer"] == "snowball:polish"
 from __future__ import annotations
 
 import importlib.util
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -129,18 +130,9 @@ def _lengths(sizes: Counter[int]) -> TokenLengths:
     if not count:
         return TokenLengths()
     total = sum(size * times for size, times in sizes.items())
-    ordered = sorted(sizes.items())
-
-    def quantile(share: float) -> int:
-        """The smallest length that this share of the passages does not exceed."""
-        seen = 0
-        for size, times in ordered:
-            seen += times
-            if seen >= share * count:
-                return size
-        return ordered[-1][0]
-
-    return TokenLengths(total, total / count, ordered[0][0], quantile(0.5), quantile(0.9), ordered[-1][0])
+    every = sorted(sizes.elements())
+    median, most = (every[math.ceil(share * count) - 1] for share in (0.5, 0.9))  # this share does not exceed it
+    return TokenLengths(total, total / count, every[0], median, most, every[-1])
 
 
 def bins(sizes: Counter[int], most: int = 12) -> list[tuple[int, int, int]]:

@@ -271,7 +271,9 @@ def load_corpus_settings(name: str | Path, folder: Path | None = None) -> Corpus
     path, variant = _find(name, folder)
     value, node = read_mapping(path)
     if variant:
-        value = _of_variant(value, variant, _variants(path)[variant])
+        common = {key: part for key, part in value.items() if key != "variants"}
+        own = {"name": f"{value.get('name')}-{variant}"}
+        value = _filled(merged({**common, **own}, _variants(path)[variant]), variant)
     elif known := _variants(path):
         names = ", ".join(f"{path.stem}-{one}" for one in [*known][:5])
         raise CorpusError(f"{path}: holds several corpora: name one of them: {names}{', ...' * (len(known) > 5)}")
@@ -286,14 +288,8 @@ def load_corpus_settings(name: str | Path, folder: Path | None = None) -> Corpus
     return settings
 
 
-def _of_variant(value: dict[str, Any], variant: str, own: dict[str, Any]) -> dict[str, Any]:
-    """The settings of one variant: its own values replace those of the file, and it has its own name."""
-    common = {key: part for key, part in value.items() if key != "variants"}
-    found: dict[str, Any] = _filled(merged({**common, "name": f"{common.get('name')}-{variant}"}, own), variant)
-    return found
-
-
 def _filled(value: Any, variant: str) -> Any:
+    """The value with the name of the variant in place of {variant}."""
     if isinstance(value, dict):
         return {key: _filled(part, variant) for key, part in value.items()}
     if isinstance(value, list):

@@ -22,23 +22,24 @@ from airgen.text.display import one_line
 
 _LOCATION = re.compile(r"<loc>\s*+([^<>\s]{1,2000})\s*+</loc>")
 _MAP_BYTES, _PAGE_BYTES = 50 << 20, 16 << 20  # the protocol's own limit, and that of the readers
+_WAIT = 30.0  # seconds
 _SAFE = re.compile(r"[^\w.-]")
 
 
 def download(
-    url: str, folder: Path, *, most: int = 1000, timeout: float = 30.0, progress: Callable[[int], None] | None = None
+    url: str, folder: Path, *, most: int = 1000, progress: Callable[[int], None] | None = None
 ) -> tuple[int, list[str]]:
     """Save the sitemap's pages as HTML files below `folder`; returns their number and a line for each that failed.
 
     A sitemap may name others, of which each is read once. Raises CorpusError where it cannot be read or names no page.
     """
     host = urlsplit(url).netloc
-    pages, failed, done = _pages(url, host, timeout), [], 0
+    pages, failed, done = _pages(url, host), [], 0
     if not pages:
         raise CorpusError(f"{one_line(url, 200)}: no page of {host} is named in it; is it a sitemap (sitemap.xml)?")
     for page in list(pages)[:most]:
         try:
-            content = _get(page, host, _PAGE_BYTES, timeout)
+            content = _get(page, host, _PAGE_BYTES)
         except CorpusError as error:
             failed.append(str(error))
             continue
@@ -53,10 +54,10 @@ def download(
     return done, failed
 
 
-def _pages(url: str, host: str, timeout: float) -> dict[str, None]:
+def _pages(url: str, host: str) -> dict[str, None]:
     waiting, seen, found = [url], {url}, dict[str, None]()
     while waiting:
-        text = _get(waiting.pop(0), host, _MAP_BYTES, timeout).decode("utf-8", "replace")
+        text = _get(waiting.pop(0), host, _MAP_BYTES).decode("utf-8", "replace")
         for match in _LOCATION.finditer(text):
             place = html.unescape(match[1])
             if not _is_of(place, host):
@@ -77,12 +78,12 @@ def _is_of(url: str, host: str) -> bool:
         return False
 
 
-def _get(url: str, host: str, most: int, timeout: float) -> bytes:
+def _get(url: str, host: str, most: int) -> bytes:
     """The body of an answer. Raises CorpusError."""
     named = one_line(url, 200)
     try:
         request = urllib.request.Request(url, headers={"User-Agent": f"airgen/{__version__}"})
-        with urllib.request.urlopen(request, timeout=timeout) as answer:
+        with urllib.request.urlopen(request, timeout=_WAIT) as answer:
             if urlsplit(answer.url).netloc != host:
                 raise CorpusError(f"{named}: leads to another host, {one_line(urlsplit(answer.url).netloc, 80)}")
             content: bytes = answer.read(most + 1)

@@ -7,9 +7,7 @@ A file of Excel is read as Excel saves it: with semicolons, a line `sep=;`, UTF-
 read whole, so they have a bound.
 """
 
-import csv
 import gzip
-import io
 import json
 import math
 import zlib
@@ -18,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from airgen.corpus.columns import csv_rows
 from airgen.corpus.readers.reader import decoded
 from airgen.dataset.content import check_id
 from airgen.errors import DatasetError, UsageError
@@ -57,7 +56,13 @@ def kind_of(path: Path) -> str:
 def table_rows(path: Path, language: str) -> Iterator[tuple[int, Row]]:
     """(number of the line, from 1; {column: value}) of each row that is not empty. Raises DatasetError."""
     text = read_text(path, language)
-    yield from _jsonl(path, text) if kind_of(path) == "jsonl" else _csv(path, text)
+    if kind_of(path) == "jsonl":
+        yield from _jsonl(path, text)
+        return
+    try:
+        yield from csv_rows(text)
+    except ValueError as error:
+        raise DatasetError(f"{path}:{error}") from error
 
 
 def _jsonl(path: Path, text: str) -> Iterator[tuple[int, Row]]:
@@ -72,28 +77,6 @@ def _jsonl(path: Path, text: str) -> Iterator[tuple[int, Row]]:
         if not isinstance(row, dict):
             raise DatasetError(f"{path}:{number}: holds {type(row).__name__} where an object was expected")
         yield number, row
-
-
-def _csv(path: Path, text: str) -> Iterator[tuple[int, Row]]:
-    first, skipped = text.partition("\n")[0].strip().strip('"'), 0
-    separator = ""
-    if first.lower().startswith("sep=") and len(first) == 5:  # Excel's own first line
-        separator, skipped = first[4], 1
-        text = text.partition("\n")[2]
-        first = text.partition("\n")[0]
-    separator = separator or max("\t,;|", key=first.count)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
-    names: list[str] = []
-    try:
-        for cells in reader:
-            if not any(cell.strip() for cell in cells):
-                continue
-            if not names:
-                names = [cell.strip() for cell in cells]
-                continue
-            yield reader.line_num + skipped, dict(zip(names, cells, strict=False))
-    except csv.Error as error:
-        raise DatasetError(f"{path}:{reader.line_num + skipped}: {error}") from error
 
 
 def find_column(

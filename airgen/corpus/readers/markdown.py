@@ -82,7 +82,7 @@ class _Page:
         elif node.type in ("fence", "code_block"):
             yield node.content.rstrip("\n")
         elif node.type == "html_block":
-            yield self._html(node.content)
+            yield html.unescape(self._tags(node.content)).strip()
         elif node.type == "table":
             rows = (row for part in node.children for row in part.children)
             yield "\n".join(" | ".join(map(self.inline, row.children)) for row in rows)
@@ -121,9 +121,6 @@ class _Page:
                 yield from self._inline(child)
         elif node.type != "footnote_anchor":
             yield node.content
-
-    def _html(self, text: str) -> str:
-        return html.unescape(self._tags(text)).strip()
 
     def _tags(self, text: str) -> str:
         """HTML without comments, scripts and tags; a placeholder such as `<path>` stays."""

@@ -124,10 +124,10 @@ class SeenColumns:
             check_columns(self._fields, self._known, where)
 
 
-def few(columns: list[str], most: int = 20) -> str:
+def few(columns: list[str]) -> str:
     """The first columns, each cut to a readable length, and how many there are besides."""
-    rest = f" and {len(columns) - most:,} more" if len(columns) > most else ""
-    return ", ".join(column[:60] for column in columns[:most]) + rest
+    rest = f" and {len(columns) - 20:,} more" if len(columns) > 20 else ""
+    return ", ".join(column[:60] for column in columns[:20]) + rest
 
 
 def stable_id(*parts: str) -> str:
