@@ -3,7 +3,8 @@
 A field that is marked SPEED changes nothing. Any other field changes the job's identity, so that the job is run again,
 and the fingerprint of the first stage that it matters to, so that this stage's rows are made again and no earlier ones.
 That is compared for every field, without a run where the plan is known before it. The run itself is compared for each
-field of quality control and of the export, and for one field of each stage of generation.
+field of quality control, for all of the export at once, and for one field of each stage of generation; with a new job
+only for one field of each stage of quality control, and each night for all of them.
 """
 
 import json
@@ -14,16 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from job_maker import CORPUS, make_corpus
+from job_maker import CORPUS, changed, job_of, make_corpus, run_quietly
 from pydantic import BaseModel
-from rich.console import Console
 
 from airgen import models
 from airgen.errors import AirgenError
 from airgen.pipeline import Job
-from airgen.pipeline.progress import Display
-from airgen.pipeline.run import run_job
 from airgen.settings import Pipeline
 from airgen.settings.base import marked
 
@@ -92,21 +89,17 @@ CHANGES: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 VALUES = {path: value for fields in CHANGES.values() for path, value in fields.items()}
+STAGES = {path: stage for stage, fields in CHANGES.items() for path in fields}
 # What quality control and the export do is run for every field; of generation, a field for each stage, and those that
 # have rows of their own.
 ALONE = ("judgment", "recall", "prelabel:1", "decision", "mined_negative", "dataset")
-RUN = [path for stage in ALONE for path in CHANGES[stage]]
-RUN += [
-    "task",
-    "corpus",
-    "seed",
-    "generation.multi_hop",
-    "export.secret",
-    "language",
-    "generation.characters",
-]
-RUN += ["generation.scenarios", "generation.rewrites", "generation.candidates", "generation.examples"]
-RUN += ["generation.meaning", "generation.answers", "generation.hard_negatives", "generation.stages", "queries"]
+CONTROL = [path for stage in ALONE[:-1] for path in CHANGES[stage]]
+COMPARED = ["control.judge.kind", "target", "control.rerankers", "control.thresholds.other", "generation.negatives"]
+COMPARED += ["task", "corpus", "generation.multi_hop", "generation.scenarios", "generation.rewrites"]
+COMPARED += ["generation.candidates", "generation.answers", "queries"]
+NIGHTLY = ["seed", "export.secret", "language", "generation.characters", "generation.examples", "generation.meaning"]
+NIGHTLY += ["generation.hard_negatives", "generation.stages", *CHANGES["dataset"]]
+NIGHTLY += [path for path in CONTROL if path not in COMPARED]
 # A field that has an effect only beside another: what goes with it, in both jobs.
 WITH: dict[str, dict[str, Any]] = {
     "control.recall.pools_only": {"control.pools": ["bm25"]},
@@ -150,20 +143,10 @@ def leaves(model: BaseModel, path: str = "") -> Iterator[tuple[str, bool]]:
 FIELDS = dict(leaves(Pipeline.model_validate(BASE)))
 
 
-def changed(values: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
-    copy = json.loads(json.dumps(values))
-    *parents, last = path.split(".")
-    place = copy
-    for name in parents:
-        place = place.setdefault(name, {})
-    place[last] = value
-    return dict(copy)
-
-
 def test_every_field_is_changed_here() -> None:
     assert set(FIELDS) == {*VALUES, *NOT_TRIED}
     for path, value in VALUES.items():
-        assert changed(BASE, path, value) != BASE, path
+        assert changed(BASE, {path: value}) != BASE, path
     assert {path for path, speed in FIELDS.items() if speed and path not in NOT_TRIED} <= CHANGES["speed"].keys()
 
 
@@ -205,15 +188,13 @@ class World:
         self.known: dict[str, Before] = {}
 
     def job(self, values: dict[str, Any], runs: Path) -> Job:
-        path = self.home / "job.yaml"
-        path.write_text(yaml.safe_dump(values), encoding="utf-8")
-        return Job(path, runs)
+        return job_of(self.home / "job.yaml", values, runs)
 
     def data(self, values: dict[str, Any], runs: Path) -> dict[str, Any] | str:
         """The rows and the funnel of a job that has run to its end, or the error that it ends with."""
         job = self.job(values, runs)
         try:
-            run_job(job, quiet(job))
+            run_quietly(job)
         except AirgenError as error:
             return str(error)
         found: dict[str, Any] = dict(json.loads((job.dataset / "manifest.json").read_text(encoding="utf-8")))
@@ -234,10 +215,7 @@ class World:
 
     def beside(self, path: str) -> dict[str, Any]:
         """The settings that a field is changed in."""
-        values = BASE
-        for other, value in WITH.get(path, {}).items():
-            values = changed(values, other, value)
-        return values
+        return changed(BASE, WITH.get(path, {}))
 
     def before(self, path: str) -> tuple[dict[str, Any], Before]:
         """The settings that a field is changed in, and their finished job."""
@@ -246,15 +224,11 @@ class World:
         if name not in self.known:
             folder = self.home / f"before{len(self.known)}"
             job = self.job(values, folder / "done")
-            run_job(job, quiet(job), until="rewrite")
+            run_quietly(job, until="rewrite")
             shutil.copytree(folder / "done", folder / "generated")
             found = self.data(values, folder / "done")
             self.known[name] = Before(folder, job.identity, self.plan(values, folder / "done"), found)
         return values, self.known[name]
-
-
-def quiet(job: Job) -> Display:
-    return Display(job.directory / "status.json", Console(quiet=True))
 
 
 @pytest.fixture(scope="module")
@@ -276,28 +250,48 @@ def test_a_field_changes_its_stage_and_those_after_it(stage: str, world: World) 
     runs = world.before("target")[1].folder / "done"
     for path, value in CHANGES[stage].items():
         values = world.beside(path)
-        before, after = world.job(values, runs), world.job(changed(values, path, value), runs)
+        before, after = world.job(values, runs), world.job(changed(values, {path: value}), runs)
         assert (before.identity == after.identity) == (stage == "speed"), path
         assert first_changed(before.fingerprints, after.fingerprints) == (None if stage == "speed" else stage), path
 
 
 def test_what_is_for_speed_changes_no_dataset(world: World, tmp_path: Path) -> None:
     values, before = world.before("llm.concurrency")
-    for path, value in CHANGES["speed"].items():
-        if path.startswith("llm."):
-            values = changed(values, path, value)
+    values = changed(values, {path: value for path, value in CHANGES["speed"].items() if path.startswith("llm.")})
     assert world.data(values, tmp_path) == before.data
 
 
-@pytest.mark.parametrize("path", RUN)
+def test_every_field_of_the_export_at_once(world: World, tmp_path: Path) -> None:
+    values, before = world.before("domain")
+    for path, value in CHANGES["dataset"].items():
+        changed_alone = world.job(changed(BASE, {path: value}), tmp_path / "alone")
+        assert changed_alone.identity != before.identity, path
+        values = changed(values, {path: value})
+    shutil.copytree(before.folder / "done", tmp_path / "went-on")
+    shutil.copytree(before.folder / "generated", tmp_path / "new")
+    assert world.data(values, tmp_path / "went-on") == world.data(values, tmp_path / "new")
+    assert first_changed(before.plan, world.plan(values, tmp_path / "went-on")) is None
+
+
+@pytest.mark.parametrize("path", [path for path in CONTROL if path not in COMPARED])
+def test_a_field_of_control_makes_its_rows_again(path: str, world: World, tmp_path: Path) -> None:
+    values, before = world.before(path)
+    after = changed(values, {path: VALUES[path]})
+    shutil.copytree(before.folder / "done", tmp_path / "runs")
+    assert world.job(after, tmp_path / "runs").identity != before.identity
+    if isinstance(world.data(after, tmp_path / "runs"), dict):
+        assert first_changed(before.plan, world.plan(after, tmp_path / "runs")) == STAGES[path]
+
+
+@pytest.mark.parametrize("path", [*COMPARED, *(pytest.param(path, marks=pytest.mark.nightly) for path in NIGHTLY)])
 def test_a_job_that_goes_on_gives_what_a_new_one_gives(
     path: str, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if path in ("control.judge.kind", "generation.prompts"):  # the scripted model cannot answer these
         monkeypatch.setattr("airgen.llms.health.FALSE_STOP", 1e-300)
     values, before = world.before(path)
-    after = changed(values, path, VALUES[path])
-    stage = next(stage for stage, fields in CHANGES.items() if path in fields)
+    after = changed(values, {path: VALUES[path]})
+    stage = STAGES[path]
     shutil.copytree(before.folder / "done", tmp_path / "went-on")
     if stage in ALONE and path not in ("control.judge.kind", "target"):  # the candidates are those of the job before
         shutil.copytree(before.folder / "generated", tmp_path / "new")

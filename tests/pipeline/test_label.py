@@ -1,21 +1,17 @@
 """Own queries: their files, labels that exist already, and a whole job with the scripted model."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
 import yaml
+from beir_folder import data_files
+from child import kill_at_line
 from command_line import call
-from job_maker import CORPUS, make_corpus
-from rich.console import Console
+from http_double import answering
+from job_maker import CORPUS, COUNTED, changed, job_of, make_corpus, run_quietly
 
 import airgen
 from airgen.dataset.beir import BeirDataset
@@ -28,8 +24,6 @@ from airgen.pipeline import Job
 from airgen.pipeline.label_pipeline import label_pipeline
 from airgen.pipeline.own_queries import read_labels
 from airgen.pipeline.own_tables import Line, read_queries
-from airgen.pipeline.progress import Display
-from airgen.pipeline.run import run_job
 from airgen.quality.audit.label_audit import decided_items
 from airgen.settings import LabelFile, QueriesSettings, load_pipeline
 
@@ -70,16 +64,8 @@ def go(home: Path) -> Go:
     """Run the job with some settings changed: {"queries.labels": [...]}."""
 
     def run(changes: dict[str, Any] | None = None, *, runs: str = "runs", **options: Any) -> Job:
-        values = json.loads(json.dumps(BASE))
-        for path, value in (changes or {}).items():
-            *parents, last = path.split(".")
-            place = values
-            for name in parents:
-                place = place.setdefault(name, {})
-            place[last] = value
-        (home / "own.yaml").write_text(yaml.safe_dump(values), encoding="utf-8")
-        job = Job(home / "own.yaml", home / runs)
-        run_job(job, Display(job.directory / "status.json", Console(quiet=True)), **options)
+        job = job_of(home / "own.yaml", changed(BASE, changes or {}), home / runs)
+        run_quietly(job, **options)
         return job
 
     return run
@@ -102,14 +88,6 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def funnel(job: Job) -> dict[str, tuple[int, int, dict[str, int]]]:
     steps = json.loads((job.dataset / "manifest.json").read_text())["funnel"]
     return {step["stage"]: (step["entered"], step["left"], step["reasons"]) for step in steps}
-
-
-def bytes_of(job: Job) -> dict[str, bytes]:
-    return {
-        path.relative_to(job.dataset).as_posix(): path.read_bytes()
-        for path in sorted(job.dataset.rglob("*"))
-        if path.is_file() and path.name not in ("manifest.json", "README.md", "croissant.json", "pipeline.yaml")
-    }
 
 
 # -- files of queries ---------------------------------------------------------------------------------------
@@ -232,7 +210,7 @@ def test_a_log_becomes_a_dataset(go: Go) -> None:
     assert len(items) == sum(facts["judged"] for _, facts in queries.values())  # people can check all of them
     assert {item.relevant for item in items} == {True, False}
     assert "Its queries were not generated" in (job.dataset / "README.md").read_text()
-    assert run_job(job, Display(job.directory / "status.json", Console(quiet=True))).already_done
+    assert run_quietly(job).already_done
 
 
 def test_labels_that_exist_count_and_only_the_rest_is_judged(go: Go, home: Path, asked: list[str]) -> None:
@@ -291,7 +269,7 @@ def test_a_larger_sample_and_a_longer_log_ask_about_what_is_new(go: Go, home: Pa
     assert new and all("harbours grow in winter" in prompt for prompt in new)
     assert texts(longer) - everything == {"harbours grow in winter under dry conditions"}
     fresh = go(runs="fresh")
-    assert bytes_of(fresh) == bytes_of(longer)
+    assert data_files(fresh.dataset) == data_files(longer.dataset)
 
 
 def test_queries_are_drawn_by_how_often_they_were_asked(go: Go, home: Path) -> None:
@@ -332,46 +310,14 @@ def test_equal_texts_with_their_own_ids_are_kept_apart(go: Go, home: Path) -> No
 
 
 def test_sigkill_and_resume_give_the_same_bytes(go: Go, home: Path) -> None:
-    whole = bytes_of(go(runs="whole"))
+    whole = data_files(go(runs="whole").dataset)
     text = (home / "own.yaml").read_text().replace("concurrency: 4", "concurrency: 4\n  latency: 0.02")
     (home / "slow.yaml").write_text(text)
-    code = (
-        "import sys; from pathlib import Path; from rich.console import Console;"
-        "from airgen.pipeline import Job, run_job;"
-        "from airgen.pipeline.progress import Display; import airgen.llms.scripted as s\n"
-        "send = s.ScriptedBackend.send\n"
-        "async def counted(self, request):\n"
-        "    print('call', flush=True)\n"
-        "    return await send(self, request)\n"
-        "s.ScriptedBackend.send = counted\n"
-        f"job = Job(Path({str(home / 'slow.yaml')!r}), Path({str(home / 'killed')!r}))\n"
-        "run_job(job, Display(job.directory / 'status.json', Console(quiet=True)))"
-    )
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env={**os.environ}) as process:
-        assert process.stdout is not None
-        for number, _ in enumerate(process.stdout, 1):
-            if number == 13:
-                process.send_signal(signal.SIGKILL)
-                break
-        process.stdout.read()
-    assert process.returncode == -signal.SIGKILL
-    assert bytes_of(go(runs="killed")) == whole
+    kill_at_line(13, COUNTED, "run", home / "slow.yaml", "--runs", home / "killed", "--quiet")
+    assert data_files(go(runs="killed").dataset) == whole
 
 
 # -- the user's own systems ---------------------------------------------------------------------------------
-
-
-class _Service(BaseHTTPRequestHandler):
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        body = json.dumps({"hits": [{"id": "doc-017", "score": 2.0}]}).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
 
 
 def test_what_the_users_systems_find_is_judged(go: Go, home: Path, asked: list[str]) -> None:
@@ -382,18 +328,10 @@ def test_what_the_users_systems_find_is_judged(go: Go, home: Path, asked: list[s
     missing = [f"doc-{number:03}" for number in range(30) if f"doc-{number:03}" not in before]
     found = next(name for name in missing if name != "doc-017")
     (home / "mine.run").write_text(f"a Q0 {found} 1 9.5 mine\n")
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Service)
-    thread = Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        url = f"http://127.0.0.1:{server.server_port}/search"
+    with answering(lambda _: (200, {"hits": [{"id": "doc-017", "score": 2.0}]})) as url:
         systems = [{"name": "mine", "kind": "run", "path": "mine.run"}, {"name": "web", "kind": "http", "url": url}]
         (home / "systems.yaml").write_text(yaml.safe_dump({"systems": systems}))
         job = go({**narrow, "control.systems": "systems.yaml"})
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
     labels = BeirDataset.open(job.dataset).qrels("test").labels["a"]
     assert {found, "doc-017"} <= set(labels) and set(before) <= set(labels)
     uses = json.loads((job.dataset / "manifest.json").read_text())["provenance"]

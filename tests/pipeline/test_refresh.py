@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import yaml
+from beir_folder import data_files, read_rows, write_rows
 from command_line import call
-from job_maker import CORPUS, make_corpus
-from rich.console import Console
+from job_maker import CORPUS, job_of, make_corpus, run_quietly
 
 from airgen.dataset.beir import BeirDataset
 from airgen.dataset.manifest import Manifest, load_manifest
@@ -17,8 +17,6 @@ from airgen.dataset.verify import verify
 from airgen.errors import DatasetError
 from airgen.llms.base import Request
 from airgen.pipeline import Job
-from airgen.pipeline.progress import Display
-from airgen.pipeline.run import run_job
 
 BASE: dict[str, Any] = {
     "name": "job", "task": "qa", "corpus": "small.yaml", "target": 6,
@@ -42,26 +40,11 @@ def home(tmp_path: Path) -> Path:
 @pytest.fixture
 def go(home: Path) -> Go:
     def run(runs: str = "runs", **changes: Any) -> Job:
-        (home / "job.yaml").write_text(yaml.safe_dump({**BASE, **changes}), encoding="utf-8")
-        job = Job(home / "job.yaml", home / runs)
-        run_job(job, Display(job.directory / "status.json", Console(quiet=True)))
+        job = job_of(home / "job.yaml", {**BASE, **changes}, home / runs)
+        run_quietly(job)
         return job
 
     return run
-
-
-def rows_of(home: Path) -> list[dict[str, str]]:
-    return [json.loads(line) for line in (home / "small.jsonl").read_text().splitlines()]
-
-
-def write(home: Path, rows: list[dict[str, str]]) -> None:
-    (home / "small.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
-def data(job: Job) -> dict[str, bytes]:
-    names = ("corpus", "queries", "qrels", "private")
-    found = {path.relative_to(job.dataset).as_posix(): path for path in job.dataset.rglob("*") if path.is_file()}
-    return {name: path.read_bytes() for name, path in found.items() if name.startswith(names)}
 
 
 def manifest(job: Job) -> Manifest:
@@ -71,10 +54,10 @@ def manifest(job: Job) -> Manifest:
 def test_own_queries_on_a_changed_corpus(go: Go, home: Path, asked: list[Request]) -> None:
     own = {"queries": {"file": "own.txt"}}
     go(**own)
-    done, rows = len(asked), rows_of(home)
+    done, rows = len(asked), read_rows(home / "small.jsonl")
     rows[0] = {**rows[0], "text": "Bridges are measured near the coast, and yeast were described in winter."}
-    write(
-        home,
+    write_rows(
+        home / "small.jsonl",
         [*rows[:-1], {"id": "doc-new", "title": "Yeast", "text": "Yeast were described in winter near the coast."}],
     )
     second = go(**own)
@@ -82,24 +65,23 @@ def test_own_queries_on_a_changed_corpus(go: Go, home: Path, asked: list[Request
     texts = [request.messages[0].content for request in new]
     assert new and all("near the coast, and yeast were" in text or "in winter near the coast" in text for text in texts)
     fresh = go("fresh", **own)
-    assert data(fresh) == data(second)  # nothing of the earlier text is left in labels
+    assert data_files(fresh.dataset) == data_files(second.dataset)  # nothing of the earlier text is left in labels
     assert manifest(second).info.version == "0.2" and manifest(fresh).info.version == "0.1"
     note = manifest(second).notes["refreshed"]
     assert note["passages"] == {"before": 30, "now": 30, "added": 2, "gone": 2} and note["queries"]["kept"] == 2
     assert verify(second.dataset) == []
-    write(home, rows_of(home)[::-1])
+    write_rows(home / "small.jsonl", read_rows(home / "small.jsonl")[::-1])
     assert manifest(go(**own)).info.version == "0.2"  # another order is no other corpus
 
 
 def test_queries_whose_document_is_gone_or_changed_are_retired(go: Go, home: Path, asked: list[Request]) -> None:
     first = go()
-    lines = (first.dataset / "private" / "lineage.jsonl").read_text().splitlines()
-    gone, changed, *_ = (json.loads(line) for line in lines)
+    gone, changed, *_ = read_rows(first.dataset / "private" / "lineage.jsonl")
     done = len(asked)
-    rows = [row for row in rows_of(home) if row["id"] != gone["source"]]
+    rows = [row for row in read_rows(home / "small.jsonl") if row["id"] != gone["source"]]
     place = next(at for at, row in enumerate(rows) if row["id"] == changed["source"])
     rows[place] = {**rows[place], "text": rows[place]["text"] + " This was added later by careful hands."}
-    write(home, rows)
+    write_rows(home / "small.jsonl", rows)
     second = go()
     note = manifest(second).notes["refreshed"]
     retired = note["queries"]["retired"]
@@ -110,19 +92,19 @@ def test_queries_whose_document_is_gone_or_changed_are_retired(go: Go, home: Pat
     assert 0 < len(asked) - done < done
     kept = second.directory / "versions" / "0.1"
     assert verify(kept) == [] and {gone["query"], changed["query"]} <= set(BeirDataset.open(kept).queries())
-    assert data(go("fresh")) == data(second)
+    assert data_files(go("fresh").dataset) == data_files(second.dataset)
     # The next change is the next version; one that the author names counts.
-    write(home, rows[1:])
+    write_rows(home / "small.jsonl", rows[1:])
     third = go()
     assert manifest(third).info.version == "0.3" and (third.directory / "versions" / "0.2").is_dir()
-    write(home, rows[2:])
+    write_rows(home / "small.jsonl", rows[2:])
     assert manifest(go(export={"ids": "original", "version": "26.11"})).info.version == "26.11"
 
 
 def test_another_title_is_another_passage(go: Go, home: Path) -> None:
     go(queries={"file": "own.txt"})
-    rows = rows_of(home)
-    write(home, [{**rows[0], "title": "Renamed"}, *rows[1:]])
+    rows = read_rows(home / "small.jsonl")
+    write_rows(home / "small.jsonl", [{**rows[0], "title": "Renamed"}, *rows[1:]])
     job = go(queries={"file": "own.txt"})
     assert next(iter(BeirDataset.open(job.dataset).passages())).title == "Renamed"
     assert manifest(job).info.version == "0.2"
@@ -132,7 +114,7 @@ def test_a_larger_target_is_no_new_version(go: Go, home: Path) -> None:
     go()
     job = go(target=8)
     assert manifest(job).info.version == "0.1" and not (job.directory / "versions").exists()
-    write(home, rows_of(home)[1:])
+    write_rows(home / "small.jsonl", read_rows(home / "small.jsonl")[1:])
     assert manifest(go(target=8)).info.version == "0.2"
     again = manifest(go(target=9))
     assert again.info.version == "0.2" and again.notes["refreshed"]["from"] == "0.1"
@@ -141,7 +123,7 @@ def test_a_larger_target_is_no_new_version(go: Go, home: Path) -> None:
 def test_what_stands_in_the_place_of_an_earlier_version_is_not_overwritten(go: Go, home: Path) -> None:
     job = go()
     (job.directory / "versions" / "0.1").mkdir(parents=True)
-    write(home, rows_of(home)[1:])
+    write_rows(home / "small.jsonl", read_rows(home / "small.jsonl")[1:])
     with pytest.raises(DatasetError, match=r"0\.1: another dataset is kept there"):
         go()
 
@@ -153,7 +135,7 @@ def test_the_command_says_how_the_ranking_drifted(home: Path) -> None:
     (home / "job.yaml").write_text(yaml.safe_dump(values))
     words = ("run", home / "job.yaml", "--runs", home / "runs")
     assert "has changed" not in call(*words)
-    write(home, rows_of(home)[1:])
+    write_rows(home / "small.jsonl", read_rows(home / "small.jsonl")[1:])
     out = call(*words)
     assert "the corpus has changed: version 0.1 -> 0.2; passages: 0 added, 1 gone" in out
     found = json.loads((home / "runs" / "job" / "drift.json").read_text())
@@ -179,6 +161,6 @@ def test_what_a_dataset_lacks_or_has_besides_its_corpus_is_no_change_of_it(
     for target in (8, 12, 8):  # other queries are held out, or dropped
         job = go(target=target, **changes)
         assert manifest(job).info.version == "0.1" and not (job.directory / "versions").exists()
-    write(home, rows_of(home)[1:])
+    write_rows(home / "small.jsonl", read_rows(home / "small.jsonl")[1:])
     note = manifest(go(target=8, **changes)).notes["refreshed"]
     assert note["passages"] == {"before": 30, "now": 29, "added": 0, "gone": 1}
