@@ -36,6 +36,7 @@ from airgen.evaluation.measures import parse_measures, score
 from airgen.evaluation.run import run_from_hits
 from airgen.keys import canonical_json, content_key, key_of_pieces, rng, text_key
 from airgen.retrievers.base import Corpus, Hits, Retriever
+from airgen.retrievers.lexical.bm25 import BM25
 from airgen.sequences import batched
 from airgen.training.columns import DatasetColumns, Example, Examples, Joined
 from airgen.training.recipe import Fold, Recipe
@@ -183,18 +184,17 @@ def load_training_set(
     return TrainingSet(corpus, examples, dev, held_out, about)
 
 
-def read_corpus(path: Path, language: str | None = None) -> Corpus:
+def read_corpus(path: Path) -> Corpus:
     """The corpus of a dataset in BEIR's layout, in memory. Raises DatasetError."""
     dataset = BeirDataset.open(path)
-    return Corpus.from_passages(dataset.passages(), _language(dataset, language))
+    return Corpus.from_passages(dataset.passages(), _language(dataset, None))
 
 
-def with_negatives(data: TrainingSet, recipe: Recipe, retriever: Retriever | None = None) -> TrainingSet:
+def with_negatives(data: TrainingSet, recipe: Recipe) -> TrainingSet:
     """The training set with the hard negatives that the recipe asks for: the dataset's own, mined ones, or both.
 
-    Mined negatives are those of the best `mined_depth` hits of BM25 (or of `retriever`, which must have indexed the
-    corpus) that are not judged for the query, in their order. Raises DatasetError if the recipe asks for the dataset's
-    own negatives and it has none.
+    Mined negatives are those of the best `mined_depth` hits of BM25 that are not judged for the query, in their order.
+    Raises DatasetError if the recipe asks for the dataset's own negatives and it has none.
     """
     if not recipe.hard_negatives:
         return replace(data, examples=data.examples.with_negatives(() for _ in data.examples))
@@ -205,11 +205,8 @@ def with_negatives(data: TrainingSet, recipe: Recipe, retriever: Retriever | Non
                 "set negatives: bm25, or hard_negatives: 0 to train with in-batch negatives alone"
             )
         return data
-    if retriever is None:
-        from airgen.retrievers.lexical.bm25 import BM25
-
-        retriever = BM25()
-        retriever.index(data.corpus)
+    retriever = BM25()
+    retriever.index(data.corpus)
     return replace(data, examples=data.examples.with_negatives(_mined(data.examples, retriever, recipe)))
 
 
@@ -396,27 +393,17 @@ def mixed(sets: Sequence[TrainingSet], weights: Sequence[float]) -> TrainingSet:
             for key, labels in one.dev.labels.items()
         },
     )
-    return TrainingSet(corpus, examples, dev, about=_about(tables, len(corpus), len(dev)), shares=tuple(shares))
-
-
-def _about(tables: Sequence[dict[str, Any]], passages: int, dev: int) -> dict[str, Any]:
-    """What the card says of all datasets together, and of each."""
-    left_out: Counter[str] = Counter()
-    for table in tables:
-        left_out.update(table["left_out"])
-    return {
-        "dataset": " + ".join(table["name"] for table in tables),
+    left_out = sum((Counter(table["left_out"]) for table in tables), Counter[str]())
+    sums = ("training_queries", "queries_with_judged_negatives")
+    about = {
+        **sets[0].about,
+        "dataset": " + ".join(names),
         "digest": content_key([[table["digest"], table["split"], table["weight"]] for table in tables]),
-        "split": tables[0]["split"],
-        "fold": None,
-        "language": tables[0]["language"],
-        "passages": passages,
-        "training_queries": sum(table["training_queries"] for table in tables),
-        "dev_queries": dev,
-        "held_out_queries": 0,
-        "queries_with_judged_negatives": sum(table["queries_with_judged_negatives"] for table in tables),
+        "passages": len(corpus),
+        "dev_queries": len(dev),
+        **{name: sum(table[name] for table in tables) for name in sums},
         "left_out": dict(left_out),
         "training_query_ids": content_key([table["training_query_ids"] for table in tables]),
-        "held_out_query_ids": [],
-        "datasets": list(tables),
+        "datasets": tables,
     }
+    return TrainingSet(corpus, examples, dev, about=about, shares=tuple(shares))

@@ -142,7 +142,7 @@ def test_a_queue_keeps_the_latest(bert: Path, dataset: Path) -> None:
     for batch in made.batches(0):
         drawn = made.sample(batch, 0)
         step(made, batch)
-        met += made._text_ids.of_passages[drawn.places[:, 0]].tolist()
+        met += made._text_ids[drawn.places[:, 0]].tolist()
     assert sorted(made.model.queue_texts.tolist()) == sorted(met[:4] + met[8:])  # the first of the first batch
     assert "queue" in made.model.state_dict()  # so a checkpoint holds it
 

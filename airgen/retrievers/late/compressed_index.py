@@ -139,14 +139,14 @@ class ResidualCodec:
         return found
 
 
-def k_means(sample: Floats, count: int, rounds: int = _ROUNDS) -> Floats:
+def k_means(sample: Floats, count: int) -> Floats:
     """Centroids (count, dim) of vectors (n, dim) by Lloyd's algorithm from `count` drawn vectors.
 
     A centroid that no vector is nearest to stays where it is.
     """
     draw = np.random.default_rng(_SEED)
     centroids = sample[np.sort(draw.choice(len(sample), count, replace=False))].copy()
-    for _ in range(rounds):
+    for _ in range(_ROUNDS):
         cells = nearest(sample, centroids)
         order = np.argsort(cells, kind="stable")
         used, starts, sizes = np.unique(cells[order], return_index=True, return_counts=True)

@@ -120,15 +120,8 @@ class AugmentTask(TrainingTask):
         self.penalty = self.torch.tensor(penalty, device=device)
         self.queries = self.encode([example.query for example in data.examples])
         self.dev = self.encode(list(data.dev.queries.values()))
-        self.augment = AugmentModel(
-            loaded,
-            self.names,
-            pooling=recipe.pooling,
-            weights=recipe.weights,
-            augmentation=recipe.augmentation,
-            train_encoder=recipe.train_encoder,
-            device=device,
-        )
+        switches = recipe.model_dump(include={"pooling", "weights", "augmentation", "train_encoder"})
+        self.augment = AugmentModel(loaded, self.names, device=device, **switches)
         if recipe.start == "random":
             self.augment.start_randomly()
         else:

@@ -90,7 +90,7 @@ class EncoderTask(SentenceTransformersTask):
         self.model = self.trained = TrainedEncoder(self.encoder, recipe.precision)
         names = {"chunk", "temperature", "alpha", "extra_negatives", "queue_size", "momentum"}
         self.e5 = E5Loss(self.model, **recipe.model_dump(include=names))
-        self._text_ids = _TextIds(data.corpus.full_texts)
+        self._text_ids = _ids_of(data.corpus.full_texts)  # so that no passage is a negative of its duplicate's query
         self.model.to(device)
 
     def sample(self, batch: Batch, negatives: int) -> SampledBatch:
@@ -102,7 +102,7 @@ class EncoderTask(SentenceTransformersTask):
 
     def loss(self, batch: Batch) -> Mapping[str, Any]:
         """The loss of the whole batch, encoded in chunks of texts of similar length."""
-        recipe, e5, corpus_ids = self.recipe, self.e5, self._text_ids.of_passages
+        recipe, e5, corpus_ids = self.recipe, self.e5, self._text_ids
         sample = self.sample(batch, recipe.hard_negatives)
         texts = [recipe.query_prefix + text for text in sample.queries]
         places = sample.places.T.ravel()  # the positives, then the first negatives, ...
@@ -113,8 +113,8 @@ class EncoderTask(SentenceTransformersTask):
         relevant = [frozenset(corpus_ids[list(example.positives)].tolist()) for example in sample.examples]
 
         def masks(ids: Any, targets: Any) -> Any:
-            own = self._text_ids.of_texts(sample.queries)
-            return self.tensor(false_negatives(own, ids.cpu().numpy(), relevant, targets.cpu().numpy()))
+            found = false_negatives(_ids_of(sample.queries), ids.cpu().numpy(), relevant, targets.cpu().numpy())
+            return self.tensor(found)
 
         def of_vectors(*vectors: Any) -> Any:
             queries, *found = (part[order] for part, order in zip(vectors, back, strict=True))
@@ -171,19 +171,9 @@ def false_negatives(
     return masked
 
 
-class _TextIds:
-    """Ids of texts. Equal texts have equal ids, so no passage is a negative of its duplicate's query.
-
-    An id is a hash, so that the texts need not be in memory. of_passages: the id of each passage's text, by its place
-    in the corpus.
-    """
-
-    def __init__(self, texts: Sequence[str]) -> None:
-        self.of_passages = np.fromiter(map(key_of, texts), np.int64, len(texts))
-
-    def of_texts(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """The ids of texts."""
-        return np.array([key_of(text) for text in texts], np.int64)
+def _ids_of(texts: Sequence[str]) -> NDArray[np.int64]:
+    """Ids of texts: hashes, so that the texts need not be in memory."""
+    return np.fromiter(map(key_of, texts), np.int64, len(texts))
 
 
 def _encoder(base: str, recipe: EncoderRecipe, device: str) -> Any:

@@ -28,12 +28,13 @@ from airgen.training.mining.pairs import SourcePassage
 
 PassageText = BeirPassage | SourcePassage
 _TEXTS = 16  # written for at once
+_TOP_K = 10  # tokens that are sampled from, as docT5query does
 
 
 class Seq2Seq:
     """A sequence-to-sequence model of transformers, such as a docT5query, by folder or Hub name.
 
-    top_k: for sampling; docT5query uses 10. max_length: tokens of the passage. max_new_tokens: tokens of a query.
+    max_length: tokens of the passage. max_new_tokens: tokens of a query.
     """
 
     def __init__(
@@ -41,13 +42,12 @@ class Seq2Seq:
         model: str,
         *,
         prefix: str = "",
-        top_k: int = 10,
         max_length: int = 512,
         max_new_tokens: int = 64,
         device: str | None = None,
     ) -> None:
         self.name = model
-        self._prefix, self._top_k, self._device = prefix, top_k, device
+        self._prefix, self._device = prefix, device
         self._max_length, self._max_new = max_length, max_new_tokens
 
     @cached_property
@@ -79,7 +79,7 @@ class Seq2Seq:
         torch.manual_seed(seed)
         with torch.inference_mode():
             found = model.generate(
-                **inputs, do_sample=True, top_k=self._top_k, num_return_sequences=count, max_new_tokens=self._max_new
+                **inputs, do_sample=True, top_k=_TOP_K, num_return_sequences=count, max_new_tokens=self._max_new
             )
         words = [" ".join(one.split()) for one in tokenizer.batch_decode(found, skip_special_tokens=True)]
         of_each = (words[first : first + count] for first in range(0, len(words), count))

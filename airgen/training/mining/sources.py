@@ -33,6 +33,7 @@ from airgen.records import Passage, flat_text
 from airgen.registry import REGISTRY, closest, resolve
 from airgen.retrievers.lexical.expanded import read_expansions
 from airgen.training.columns import KeyCounts
+from airgen.training.data import wording
 from airgen.training.mining.dumps import DumpReader, DumpRow, DumpSettings
 from airgen.training.mining.pairs import KINDS, MinedPair, MiningSettings, PairMiner, SourcePassage
 
@@ -165,7 +166,7 @@ def expansion_pairs(
     """
     opened, written = open_source(source, limit), read_expansions(queries)
     dataset = BeirDataset.open(source) if Path(source).is_dir() else None
-    tested = {_wording(query.text) for query in dataset.queries().values()} if dataset else set()
+    tested = {wording(query.text) for query in dataset.queries().values()} if dataset else set()
     counts: Counter[tuple[str, str]] = Counter()
     if not written:
         raise DatasetError(f"{queries}: has no queries")
@@ -177,7 +178,7 @@ def expansion_pairs(
             if not found:
                 counts[_KIND, "passages without a query"] += 1
             for query in dict.fromkeys(filter(None, found)):
-                if _wording(query) in tested:
+                if wording(query) in tested:
                     counts[_KIND, "is a query of the dataset"] += 1
                     continue
                 counts[_KIND, "pairs"] += 1
@@ -186,10 +187,6 @@ def expansion_pairs(
     info = {"name": opened.name, "language": opened.language}
     about = {"info": info, "queries_sha256": file_sha256(queries), "per_passage": per_passage}
     return write_pairs(pairs(), out, about, counts)
-
-
-def _wording(text: str) -> str:
-    return " ".join(text.lower().split())
 
 
 PAIRS = "manifest.json"
