@@ -18,13 +18,13 @@ from typing import Any
 from airgen.corpus.cleaning.filters import identify
 from airgen.corpus.columns import first_rows, guess_fields, json_rows
 from airgen.corpus.needs import open_reader
-from airgen.corpus.readers.files import files_below
+from airgen.corpus.readers.files import endings, files_below
 from airgen.corpus.readers.reader import ReaderSettings
 from airgen.corpus.settings import CorpusSettings
 from airgen.errors import AirgenError, CorpusError, MissingExtra
 from airgen.languages import LANGUAGES, language_name
 from airgen.records import Document
-from airgen.registry import names, resolve
+from airgen.registry import resolve
 from airgen.settings.parts import read_part
 from airgen.text.analysis.languages import STOPWORDS
 from airgen.text.display import one_line, terminal_table
@@ -138,7 +138,7 @@ def survey(path: Path) -> Survey:
         seen = ", ".join(f"{count} {ending}" for ending, count in others.most_common(5))
         raise CorpusError(
             f"{path}: there is no file that airgen reads{f' (there are: {seen})' if seen else ''}; readers: "
-            f"{', '.join(sorted(_endings()))}"
+            f"{', '.join(endings())}"
         )
     beir = [one for one in formats if one.kind == "beir"]
     if beir:  # the collection is the folder's documents
@@ -261,19 +261,13 @@ def _of_format(path: Path, one: Format, mixed: bool = False, named: bool = False
     return sample
 
 
-def _endings() -> dict[str, tuple[str, ...]]:
-    """The endings of the files that each reader reads."""
-    found = {kind: tuple(getattr(resolve("reader", kind), "suffixes", ())) for kind in names("reader")}
-    return {kind: endings for kind, endings in found.items() if endings}
-
-
 def _formats(path: Path) -> tuple[list[Format], Counter[str]]:
     files = files_below(path, ReaderSettings().skip)[0] if path.is_dir() else [path]
     files = [one for one in files if one.is_file()]
-    endings, others = _endings(), Counter[str]()
+    by_ending, others = endings(), Counter[str]()
     kinds: dict[tuple[str, str], list[Path]] = {}  # by kind and, of tables, by the columns of id, title and text
     for one in files:
-        able = [kind for kind, known in endings.items() if one.name.lower().endswith(known)]
+        able = [kind for kind, known in by_ending.items() if one.name.lower().endswith(known)]
         if one.name in ("corpus.jsonl", "corpus.jsonl.gz") and (one.parent / "queries.jsonl").exists():
             able = ["beir"]
         elif one.name.lower().endswith((".json", ".json.gz")):

@@ -14,7 +14,7 @@ import re
 import sys
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -202,13 +202,10 @@ def file_name(place: Place, pattern: str, path: Path) -> str:
     return posixpath.normpath(posixpath.join(label, path.relative_to(folder).as_posix()))
 
 
-def kinds_of(names: Iterable[str]) -> list[tuple[str, int]]:
-    """Which readers could read files of these names, and how many each: the most first."""
-    kinds = [(kind, getattr(resolve("reader", kind), "suffixes", ())) for kind in REGISTRY["reader"]]
-    found = Counter(
-        next((kind for kind, suffixes in kinds if suffixes and name.lower().endswith(suffixes)), "") for name in names
-    )
-    return sorted(((kind, count) for kind, count in found.items() if kind), key=lambda row: (-row[1], row[0]))
+def endings() -> dict[str, tuple[str, ...]]:
+    """{kind: the endings of its files} of the readers that know their files by the ending."""
+    found = {kind: getattr(resolve("reader", kind), "suffixes", ()) for kind in sorted(REGISTRY["reader"])}
+    return {kind: suffixes for kind, suffixes in found.items() if suffixes}
 
 
 def _unread(start: Path, suffixes: tuple[str, ...]) -> str:
@@ -217,10 +214,12 @@ def _unread(start: Path, suffixes: tuple[str, ...]) -> str:
     if not names:
         return f"the folder is empty{_CHECK}"
     wanted = f"none of its {len(names):,} files ends in {', '.join(suffixes[:6])}"
-    found = [f"`kind: {kind}` reads {count:,} of them" for kind, count in kinds_of(names)]
+    able = [next((kind for kind, known in endings().items() if name.lower().endswith(known)), "") for name in names]
+    kinds = sorted(Counter(filter(None, able)).items(), key=lambda row: (-row[1], row[0]))
+    found = [f"`kind: {kind}` reads {count:,} of them" for kind, count in kinds]
     found += ["`kind: files` reads several kinds"] if len(found) > 1 else []
-    endings = Counter(Path(name).suffix or "no ending" for name in names).most_common(3)
-    others = f"they are {', '.join(f'{ending} ({count:,})' for ending, count in endings)}"
+    common = Counter(Path(name).suffix or "no ending" for name in names).most_common(3)
+    others = f"they are {', '.join(f'{ending} ({count:,})' for ending, count in common)}"
     return f"{wanted}; {', '.join(found) or others}; set reader.kind or reader.path"
 
 

@@ -22,25 +22,16 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator, model_validator
 
-from airgen.corpus.readers.files import PathReader, Raw
+from airgen.corpus.readers.files import PathReader, Raw, endings
 from airgen.corpus.readers.reader import Place, ReaderSettings, drop
 from airgen.corpus.readers.tabular import RowSettings
 from airgen.corpus.readers.texts import FileReader
 from airgen.records import Document, Dropped
-from airgen.registry import REGISTRY, closest, resolve
+from airgen.registry import closest, resolve
 from airgen.settings.base import FILE
 from airgen.settings.parts import ReadPart, problems, read_part
 
 _TEXTS = ("docx", "epub", "html", "markdown", "pdf", "text")
-
-
-def reads_by_ending() -> list[str]:
-    """The kinds of readers that know their files by the ending."""
-    return [kind for kind in sorted(REGISTRY["reader"]) if kind != "files" and _endings(kind)]
-
-
-def _endings(kind: str) -> tuple[str, ...]:
-    return tuple(getattr(resolve("reader", kind), "suffixes", ()))
 
 
 @dataclass(frozen=True)
@@ -68,8 +59,8 @@ class FilesReader(PathReader):
                 if not isinstance(one, str | dict):
                     raise ValueError("each is the name of a reader, or a mapping with `kind` and its settings")
                 kind = one if isinstance(one, str) else one.get("kind")
-                if kind not in reads_by_ending():
-                    hint = closest(str(kind), reads_by_ending())
+                if kind not in endings():
+                    hint = closest(str(kind), list(endings()))
                     raise ValueError(f"{kind!r} is no reader that knows its files by their ending{hint}")
                 only = one.get("only", "") if isinstance(one, dict) else ""
                 if not all(isinstance(pattern, str) for pattern in (only if isinstance(only, list) else [only])):

@@ -28,8 +28,8 @@ from airgen.records import Document
 from airgen.registry import load_extra
 
 _DAMAGED = (
-    zipfile.BadZipFile, zlib.error, ExpatError, SAXException, EOFError, OSError, ArithmeticError, LookupError,
-    TypeError, ValueError, AttributeError, RuntimeError,
+    zipfile.BadZipFile, zlib.error, ExpatError, ElementTree.ParseError, SAXException, EOFError, OSError,
+    ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RuntimeError,
 )  # fmt: skip
 _TITLE = "p[style-name='Title'] => h1:fresh"
 
@@ -107,8 +107,7 @@ class EpubReader(FileReader):
                         raise Unusable("too large", f"its chapters unpack to more than {most}")
                 decoded = ((part, _member(book, part).decode("utf-8-sig", "replace")) for part in chapters)
                 pages = [(part, html_blocks(page)) for part, page in decoded]
-        except (zipfile.BadZipFile, ElementTree.ParseError, KeyError, ValueError, EOFError, RuntimeError,
-                OSError, NotImplementedError, zlib.error, RecursionError) as error:  # fmt: skip
+        except _DAMAGED as error:
             raise Unusable("damaged EPUB", f"{type(error).__name__}: {error}") from error
         pages = [(part, found) for part, found in pages if found[1]]
         if not pages:

@@ -62,7 +62,13 @@ class DumpReader:
         self.files, self.settings = files, settings
 
     def read(self) -> Iterator[DumpRow]:
-        """The rows, streamed in a fixed order. Raises CorpusError."""
+        """The rows, streamed in a fixed order: those of each file, one after another. Raises CorpusError."""
+        for path in self.files:
+            for row in json_rows(path):
+                yield from [row] if isinstance(row, RefusedRow) else self.of_row(row)
+
+    def of_row(self, row: dict[str, Any]) -> Iterator[DumpRow]:
+        """What one row of a JSONL file gives."""
         raise NotImplementedError
 
 

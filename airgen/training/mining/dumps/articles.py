@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import csv
 import io
-import sqlite3
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -36,7 +35,6 @@ from airgen.training.mining.dumps import (
     DumpRow,
     first_text,
     heading,
-    json_rows,
     passage_id,
     passages_of,
     plain,
@@ -52,13 +50,8 @@ _LISTS = frozenset({"see also", "references", "external links", "further reading
 class WikipediaDump(DumpReader):
     """The sections of each page, cut into passages."""
 
-    def read(self) -> Iterator[DumpRow]:
+    def of_row(self, row: dict[str, Any]) -> Iterator[DumpRow]:
         """A SourcePassage for each passage; its title is `Entity > Section`, or the entity before the first section."""
-        for path in self.files:
-            for row in json_rows(path):
-                yield from [row] if isinstance(row, RefusedRow) else self._page(row)
-
-    def _page(self, row: dict[str, Any]) -> Iterator[DumpRow]:
         entity, paragraphs = heading(first_text(row, "wikipedia_title")), row.get("text")
         if isinstance(paragraphs, dict):
             paragraphs = paragraphs.get("paragraph")
@@ -100,6 +93,7 @@ _CITED = """
 SELECT citing, one.title, one.abstract, cited, other.title, other.abstract FROM cites
 LEFT JOIN paper AS one ON one.id = citing LEFT JOIN paper AS other ON other.id = cited ORDER BY cites.place
 """
+_CITES = "INSERT INTO cites (citing, cited) VALUES (?, ?)"
 _IDS = ("paper_id", "corpusid", "corpusId", "paperId")
 
 
@@ -108,29 +102,27 @@ class PaperDump(DumpReader):
 
     def read(self) -> Iterator[DumpRow]:
         """A MinedPair for each abstract, LinkedPassages for each citation of two papers that are there."""
-        with on_disk(_TABLES, "the papers of a dump") as held:
-            for path in self.files:
-                for row in json_rows(path):
-                    yield from [row] if isinstance(row, RefusedRow) else _store(row, held)
-            yield from _abstracts(held.execute("SELECT id, title, abstract FROM paper ORDER BY place"))
-            yield from _citations(held.execute(_CITED))
+        with on_disk(_TABLES, "the papers of a dump") as self._held:
+            yield from super().read()
+            yield from _abstracts(self._held.execute("SELECT id, title, abstract FROM paper ORDER BY place"))
+            yield from _citations(self._held.execute(_CITED))
 
-
-def _store(row: dict[str, Any], held: sqlite3.Connection) -> Iterator[RefusedRow]:
-    citing, cited = _key(row.get("citingcorpusid")), _key(row.get("citedcorpusid"))
-    if citing and cited:
-        held.execute("INSERT INTO cites (citing, cited) VALUES (?, ?)", (citing, cited))
-        return
-    key = next(filter(None, (_key(row.get(name)) for name in _IDS)), "")
-    if not key:
-        yield RefusedRow("line", "without the id of a paper")
-        return
-    held.execute(_ADD, (key, plain_line(first_text(row, "title")), plain(first_text(row, "abstract"))))
-    lists = [row.get(name) for name in ("outbound_citations", "references")]
-    for other in (one for found in lists if isinstance(found, list) for one in found):
-        target = _key(other.get("paperId") or other.get("corpusId") if isinstance(other, dict) else other)
-        if target:
-            held.execute("INSERT INTO cites (citing, cited) VALUES (?, ?)", (key, target))
+    def of_row(self, row: dict[str, Any]) -> Iterator[DumpRow]:
+        """Nothing yet, but for a row that is refused: papers and citations are stored."""
+        citing, cited = _key(row.get("citingcorpusid")), _key(row.get("citedcorpusid"))
+        if citing and cited:
+            self._held.execute(_CITES, (citing, cited))
+            return
+        key = next(filter(None, (_key(row.get(name)) for name in _IDS)), "")
+        if not key:
+            yield RefusedRow("line", "without the id of a paper")
+            return
+        self._held.execute(_ADD, (key, plain_line(first_text(row, "title")), plain(first_text(row, "abstract"))))
+        lists = [row.get(name) for name in ("outbound_citations", "references")]
+        for other in (one for found in lists if isinstance(found, list) for one in found):
+            target = _key(other.get("paperId") or other.get("corpusId") if isinstance(other, dict) else other)
+            if target:
+                self._held.execute(_CITES, (key, target))
 
 
 def _key(value: object) -> str:
