@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 
 from airgen.commands.audit import audit_holes, audit_relevance, audit_sample, audit_score, audit_systems
 from airgen.commands.check import Check, check, check_prompts
-from airgen.commands.evaluate import evaluate
-from airgen.commands.evaluate_runs import evaluate_compare, evaluate_measures, evaluate_tune
+from airgen.commands.evaluate import evaluate, evaluate_compare, evaluate_measures, evaluate_tune
 from airgen.commands.export import export, export_labels, export_layout
 from airgen.commands.fetch import fetch
 from airgen.commands.init import init
@@ -34,10 +33,27 @@ from airgen.commands.publish import (
 from airgen.commands.report import report
 from airgen.commands.run import run
 from airgen.commands.show import show, show_collections, show_corpus, show_models, show_prompts, show_settings
-from airgen.commands.study import study_agree, study_correlate, study_diversity, study_gain, study_inspect, study_judge
-from airgen.commands.study_versions import study_compare, study_contamination, study_stats
-from airgen.commands.train import train, train_explain, train_export, train_recipe
-from airgen.commands.train_data import train_expand, train_filter, train_genq, train_pairs
+from airgen.commands.study import (
+    study_agree,
+    study_compare,
+    study_contamination,
+    study_correlate,
+    study_diversity,
+    study_gain,
+    study_inspect,
+    study_judge,
+    study_stats,
+)
+from airgen.commands.train import (
+    train,
+    train_expand,
+    train_explain,
+    train_export,
+    train_filter,
+    train_genq,
+    train_pairs,
+    train_recipe,
+)
 
 if TYPE_CHECKING:
     from airgen.dataset.beir import BeirDataset

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airgen import __version__
-from airgen.commands import COMMANDS, GROUPS, MODULES
+from airgen.commands import COMMANDS, GROUPS
 
 if TYPE_CHECKING:
     import typer
@@ -62,13 +62,12 @@ def main(arguments: list[str] | None = None) -> None:
 
 def words_of(name: str) -> dict[str, Callable[..., Any]]:
     """The functions of a command by their words; that of the command without a word is under the empty one."""
-    found: dict[str, Callable[..., Any]] = {}
-    for part in MODULES.get(name, (name,)):
-        module = importlib.import_module(f"airgen.commands.{part}")
-        for key, value in vars(module).items():
-            if hasattr(value, "shell") and value.__module__ == module.__name__:
-                found[key.removeprefix(name).removeprefix("_").replace("_", "-")] = value
-    return found
+    module = importlib.import_module(f"airgen.commands.{name}")
+    return {
+        key.removeprefix(name).removeprefix("_").replace("_", "-"): value
+        for key, value in vars(module).items()
+        if hasattr(value, "shell") and value.__module__ == module.__name__
+    }
 
 
 def find_app(words: list[str]) -> tuple[typer.Typer, str, list[str]]:

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 import airgen
 from airgen import api
 from airgen.cli import find_app, help_text, words_of
-from airgen.commands import COMMANDS, GROUPS, MODULES
+from airgen.commands import COMMANDS, GROUPS
 
 PACKAGE = Path(airgen.__file__).parent
 
@@ -79,7 +79,7 @@ def test_help_imports_nothing_heavy() -> None:
 def test_help_lists_every_command_once() -> None:
     assert sorted(name for group in GROUPS.values() for name in group) == sorted(COMMANDS)
     modules = [path for path in (PACKAGE / "commands").glob("*.py") if "\n@command\n" in path.read_text("utf-8")]
-    assert {path.stem for path in modules} == {part for name in COMMANDS for part in MODULES.get(name, (name,))}
+    assert {path.stem for path in modules} == set(COMMANDS)
     assert len(COMMANDS) == 12
     for name, line in COMMANDS.items():
         assert f"  {name:<10}{line}" in help_text()

@@ -1,6 +1,6 @@
 """The command line: each command is a module of this package, and a line of `GROUPS`.
 
-A word behind a command is a function `COMMAND_WORD` of its module, or of the one that `MODULES` names beside it.
+A word behind a command is a function `COMMAND_WORD` of its module.
 """
 
 from __future__ import annotations
@@ -30,8 +30,3 @@ GROUPS: dict[str, dict[str, str]] = {
 }
 
 COMMANDS: dict[str, str] = {name: line for group in GROUPS.values() for name, line in group.items()}
-MODULES = {
-    "evaluate": ("evaluate", "evaluate_runs"),
-    "study": ("study", "study_versions"),
-    "train": ("train", "train_data"),
-}

@@ -22,6 +22,9 @@ from airgen.commands.options import (
     path_or_none,
     paths,
 )
+from airgen.errors import UsageError
+from airgen.kept import plain
+from airgen.text.display import terminal_table
 
 if TYPE_CHECKING:
     from airgen.pipeline.estimate import Estimate
@@ -89,11 +92,9 @@ def audit_score(
 
     Example: airgen audit score pipelines/quickstart.yaml audit-answers.json
     """
-    from airgen.kept import plain
     from airgen.quality.audit.label_audit import audited_items, score_labels
     from airgen.quality.audit.page import chosen_pairs, read_chosen
     from airgen.quality.audit.sample import load_sample
-    from airgen.text.display import terminal_table
 
     (job, folder), files = _source(what, out, path_or_none(runs)), paths(answers)
     result = score_labels(job or Path(what), files, folder, split)
@@ -168,7 +169,7 @@ def audit_systems(
     runs = find_runs(home, systems)
     folder = Path(out) if out else home / ("audit" if not systems else "audit-" + "-".join(runs))
     if answers:
-        models = {"systems that share its models": share_models(dataset, home, list(runs))}
+        models = {"systems that share its models": share_models(home, runs)}
         found = score_systems(folder, paths(answers), margin=margin, models=models)
         return Outcome(found, [audit_text(found), f"written into {folder / 'result.json'}"])
     families = families_of(home, runs)
@@ -198,7 +199,6 @@ def audit_relevance(
 
     Example: airgen audit relevance pipelines/agree.yaml --answers audit-answers.json --set
     """
-    from airgen.errors import UsageError
     from airgen.pipeline.show import find_job
     from airgen.quality.audit.label_audit import draw_relevance, score_relevance, set_relevance
 
@@ -251,7 +251,6 @@ def audit_holes(
 
     Example: airgen audit holes scifact --run bm25.run --run dense.run --pipeline pipelines/quickstart.yaml
     """
-    from airgen.errors import UsageError
     from airgen.pipeline.show import job_file
     from airgen.quality.holes import judge_function, judge_holes, moves_table
     from airgen.quality.pooling import judge_submissions

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from airgen.commands.command import Outcome, command
 from airgen.commands.options import Budget, JobName, Runs, Target, arg, opt, path_or_none
+from airgen.errors import AirgenError, UsageError
+from airgen.text.display import terminal_table, terminal_text
 
 if TYPE_CHECKING:
     from airgen.pipeline.estimate import Estimate
@@ -55,7 +57,6 @@ def check(
 
     Example: airgen check pipelines/full.yaml --probe
     """
-    from airgen.errors import UsageError
     from airgen.pipeline.check_suite import check_suite, suite_lines
     from airgen.pipeline.job import Job
     from airgen.pipeline.show import find_place
@@ -76,7 +77,6 @@ def check(
 def check_job(job: Job, *, budget: float | None = None, probe: bool = False) -> Outcome[Check]:
     """What a job will cost and take, and what it lacks. With `probe`, each LLM that is not known yet is asked."""
     from airgen.corpus.fetch import is_fetched
-    from airgen.errors import AirgenError
     from airgen.llms.probe import read_profiles
     from airgen.pipeline.estimate import estimate
     from airgen.pipeline.preflight import advice, downloads, preflight, probe_models, unprobed
@@ -145,7 +145,6 @@ def check_prompts(
     """
     from airgen.pipeline.show import find_place
     from airgen.pipeline.try_prompts import try_on_documents
-    from airgen.text.display import terminal_table, terminal_text
 
     path, folder = find_place(pipeline, path_or_none(runs))
     trial = try_on_documents(path, list(names), documents, folder)

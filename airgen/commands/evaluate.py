@@ -1,32 +1,43 @@
-"""`airgen evaluate`: systems on datasets in BEIR format, or several chunkers on one."""
+"""`airgen evaluate`: systems on datasets in BEIR format, chunkers on one, and run files that are there already."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from airgen.commands.command import Outcome, Rows, command, say
 from airgen.commands.options import (
     Compute,
+    Dataset,
     Datasets,
     IgnoreIdenticalIds,
     Language,
     Place,
+    Places,
     Quiet,
+    Seed,
     Split,
+    arg,
     number,
     opt,
     paths,
 )
+from airgen.dataset.files import write_text
+from airgen.errors import AirgenError, DatasetError, UsageError
+from airgen.text.display import md, terminal_table
 
 if TYPE_CHECKING:
     from airgen.dataset.beir import BeirDataset
-    from airgen.errors import AirgenError
     from airgen.evaluation.collections import CollectionList
     from airgen.evaluation.experiment import EvaluationOptions, Searched
     from airgen.evaluation.result import Result
+    from airgen.evaluation.significance import AgainstBaseline, Comparison
     from airgen.evaluation.systems import SystemSettings
+    from airgen.evaluation.tune import TunedHybrid
 
 
 @command
@@ -65,10 +76,7 @@ def evaluate(
     Example: airgen evaluate beir --systems systems-offline
     Example: airgen evaluate datasets/scifact --systems pipelines/systems-quickstart.yaml --out results
     """
-    from functools import partial
-
     from airgen.compute import computing
-    from airgen.errors import AirgenError
     from airgen.evaluation import AIR_BENCH, DEFAULT_MEASURES, EvaluationOptions, load_systems, write_overview
     from airgen.evaluation import evaluate as run_systems
     from airgen.evaluation.collections import find_list
@@ -129,9 +137,7 @@ def evaluate(
 
 def _means(listed: CollectionList, results: Sequence[Result], out: Path) -> list[str]:
     """The benchmark's own table, which is also written."""
-    from airgen.dataset.files import write_text
     from airgen.evaluation.collections import means_table
-    from airgen.text.display import md
 
     table = means_table(listed, results)
     write_text(out / f"{listed.name}.md", f"# {md(listed.title or listed.name)}\n\n{table}")
@@ -169,9 +175,6 @@ def _targets(
     folders: list[Path], lists: list[CollectionList], options: EvaluationOptions
 ) -> dict[Path, tuple[BeirDataset, EvaluationOptions]]:
     """Datasets by folder, each with its options: in a list of collections, each has a split and a rule of its own."""
-    from dataclasses import replace
-
-    from airgen.errors import UsageError
     from airgen.publishing.suites import opened_datasets
 
     found = {folder: (opened, options) for folder, opened in opened_datasets(folders).items()}
@@ -203,3 +206,169 @@ def _waiting(dataset: Path, searched: Sequence[Searched]) -> list[str]:
         f"  airgen publish submit --dataset {dataset} --run {first.run} --split {first.split} --model {first.name} "
         f"--out {first.name}.zip",
     ]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Run files compared. measures: every pair, by measure. missing: queries without a result, by run.
+
+    Against a baseline there are, in their place, the `runs`, each with the interval of its difference.
+    """
+
+    measures: Mapping[str, Comparison]
+    missing: Mapping[str, int]
+    runs: Sequence[AgainstBaseline] = ()
+
+
+@command
+def evaluate_compare(
+    runs: Annotated[Places, arg("A.run B.run", "Two or more TREC run files; with --baseline one or more.")],
+    qrels: Annotated[Place, opt("Relevance labels as TSV, TREC or JSONL.")],
+    metrics: Annotated[str, opt("Measures, separated by spaces.")] = "nDCG@10",
+    alpha: Annotated[float, number("Significance level, Holm-corrected.", min=0.0001, max=0.5)] = 0.05,
+    samples: Annotated[int, opt("Random permutations of Fisher's randomisation test.", min=100)] = 10_000,
+    baseline: Annotated[Place | None, opt("Compare every run with this one only, by intervals.", metavar="RUN")] = None,
+    fail_if_worse: Annotated[bool, opt("With --baseline: exit code 1 if a run is worse for certain.")] = False,
+    fail_if_unsure: Annotated[bool, opt("With --baseline: exit code 1, too, if a run may be worse.")] = False,
+    margin: Annotated[float, number("With --baseline: how much worse a run may be.", min=0)] = 0.0,
+) -> Outcome[Compared]:
+    """Compare runs with paired tests, and estimate how many queries a test needs to detect each difference.
+
+    With --baseline each run is compared with one: `worse` if the interval of the difference is below minus the margin.
+
+    Example: airgen evaluate compare bm25.run dense.run --qrels scifact/qrels/test.tsv --metrics "nDCG@10 Recall@100"
+    Example: airgen evaluate compare new.run --baseline main.run --qrels qrels.tsv --fail-if-worse --margin 0.01
+    """
+    import numpy as np
+
+    from airgen.dataset.beir import read_qrels
+    from airgen.evaluation import parse_measures, read_run, score
+    from airgen.evaluation.significance import against_baseline, compare
+    from airgen.evaluation.tables import pair_text, places_text, rank_text
+
+    if baseline is None and (fail_if_worse or fail_if_unsure or margin):
+        raise UsageError("--fail-if-worse, --fail-if-unsure and --margin need --baseline: worse than which run?")
+    files = [*paths(runs), *([Path(baseline)] if baseline is not None else [])]
+    if len(files) < 2:
+        raise UsageError("give two run files or more: one cannot be compared")
+    names = [str(path) for path in files]
+    if len(set(names)) < len(names):
+        raise UsageError("a run file is given twice")
+    labels, wanted = read_qrels(qrels).labels, parse_measures(metrics)
+    scored = [score(read_run(path), labels, wanted) for path in files]
+    missing = dict(zip(names, (scores.missing for scores in scored), strict=True))
+    if baseline is not None:
+        level = 1 - alpha / (len(wanted) * (len(files) - 1))  # all intervals hold together
+        gates = [
+            against_baseline(name, one.of(m), scored[-1].of(m), measure=str(m), margin=margin, level=level)
+            for name, one in zip(names[:-1], scored[:-1], strict=True)
+            for m in wanted
+        ]
+        rows = [["run", "measure", "difference", f"{100 * level:.4g} %", ""]]
+        for gate in gates:
+            interval = f"{gate.low:+.4f} to {gate.high:+.4f}"
+            rows.append([gate.run, gate.measure, f"{gate.difference:+.4f}", interval, gate.verdict])
+        bad = {*(("worse",) if fail_if_worse or fail_if_unsure else ()), *(("unsure",) if fail_if_unsure else ())}
+        shown = {"baseline": baseline, "queries": len(labels), "runs": gates}
+        code = 1 if bad & {gate.verdict for gate in gates} else 0
+        return Outcome(Compared({}, missing, gates), terminal_table(rows), json=shown, code=code)
+    found = {
+        str(measure): compare(names, np.stack([scores.of(measure) for scores in scored]), alpha=alpha, samples=samples)
+        for measure in wanted
+    }
+    rows = [["run", *found, "missing"]]
+    for name, scores in zip(names, scored, strict=True):
+        rows.append([name, *(f"{mean:.4f}" for mean in scores.means().values()), str(scores.missing)])
+    lines = [terminal_table(rows)]
+    for measure, comparison in found.items():
+        lines += [pair_text(pair, measure) for pair in comparison.pairs]
+        ranks, beside = rank_text(comparison), places_text(comparison)
+        rows = [["#", f"by {measure}", "rank", "not told apart from #"]]
+        rows += [[str(at), name, ranks[name], beside[name]] for at, name in enumerate(comparison.names, 1)]
+        lines += ["", terminal_table(rows, left=(1,))]
+    return Outcome(Compared(found, missing), lines, json={"measures": found, "missing": missing})
+
+
+@command
+def evaluate_measures(
+    run: Annotated[Place, arg("RUN", "A TREC run file; it may be gzipped.")],
+    qrels: Annotated[Place, arg("QRELS", "Relevance labels as TSV, TREC or JSONL.")],
+    metrics: Annotated[
+        str, opt("Measures, separated by spaces; `air-bench` for all of AIR-Bench's.")
+    ] = "nDCG@10 Recall@100 R_cap@100 AP RR@10 Hole@10",
+    parents: Annotated[Place | None, opt("private/parents.jsonl: score documents, each by its best chunk.")] = None,
+    by_query: Annotated[bool, opt("Print the scores of each query as well.")] = False,
+    ignore_identical_ids: IgnoreIdenticalIds = False,
+) -> Outcome[dict[str, Any]]:
+    """Score a run against relevance labels. The numbers equal trec_eval's; queries without results count as zero.
+
+    Example: airgen evaluate measures bm25.run scifact/qrels/test.tsv --metrics "nDCG@10 R_cap@100"
+    """
+    from airgen.dataset.beir import read_qrels
+    from airgen.evaluation import AIR_BENCH, parse_measures, read_run, score
+    from airgen.evaluation.dataset_split import labels_by_parent, read_parents, run_by_parent
+    from airgen.evaluation.significance import bootstrap_interval
+
+    wanted = AIR_BENCH if metrics == "air-bench" else parse_measures(metrics)
+    found, labels = read_run(run), read_qrels(qrels).labels
+    if not set(found.query_ids) & set(labels):
+        ids = [next(iter(sorted(one)), "none") for one in (found.query_ids, labels)]
+        raise DatasetError(
+            f"{run} and {qrels} have no query in common (for example {ids[0]!r} and {ids[1]!r}): give the qrels of the "
+            "dataset on which the run was made"
+        )
+    if parents is not None:
+        tree = read_parents(Path(parents))
+        found, labels = run_by_parent(found, tree), labels_by_parent(labels, tree)
+    scores = score(found, labels, wanted, ignore_identical_ids=ignore_identical_ids)
+    names, means = [str(measure) for measure in wanted], scores.means()
+    intervals = dict(zip(names, bootstrap_interval(scores.values).tolist(), strict=True))
+    counts = {"queries": len(scores.query_ids), "missing": scores.missing, "not judged": scores.unjudged,
+              "without relevant": scores.without_relevant,
+              **{name.replace("_", " "): count for name, count in found.notes.items()}}  # fmt: skip
+    value: dict[str, Any] = {"means": means, "intervals": intervals, "counts": counts}
+    rows = [[name, f"{mean:.4f}", "{:.4f}-{:.4f}".format(*intervals[name])] for name, mean in means.items()]
+    lines = [terminal_table([["measure", "mean", "95 %"], *rows])]
+    if by_query:
+        columns = zip(scores.query_ids, scores.values.T.tolist(), strict=True)
+        value["queries"] = {key: dict(zip(names, column, strict=True)) for key, column in columns}
+        rows = [[key, *(f"{one:.4f}" for one in row.values())] for key, row in value["queries"].items()]
+        lines.append(terminal_table([["query", *names], *rows]))
+    shown = [f"{count} {name}" for name, count in counts.items() if count or name in ("queries", "missing")]
+    return Outcome(value, [*lines, ", ".join(shown)])
+
+
+@command
+def evaluate_tune(
+    dataset: Dataset,
+    systems: Annotated[Sequence[str], arg("A B", "Two to four systems of the results, or TREC run files.")],
+    results: Annotated[Place, opt("Folder that `airgen evaluate --split dev` wrote.")] = Path("results"),
+    split: Annotated[str, opt("The split whose labels choose the weights; never test.")] = "dev",
+    metric: Annotated[str, opt("The measure to raise, with a cutoff of at most 10.")] = "nDCG@10",
+    folds: Annotated[int, opt("Folds of the nested validation.", min=2, max=20)] = 5,
+    seed: Seed = 0,
+) -> Outcome[TunedHybrid]:
+    """Tune the weights of a hybrid on dev labels, and say what they gain on queries that did not choose them.
+
+    The last line is the system for your systems YAML. No retriever runs: the systems' kept runs are joined.
+
+    Example: airgen evaluate tune datasets/handbook bm25 dense --results results
+    """
+    from airgen.dataset.beir import BeirDataset
+    from airgen.evaluation import parse_measures, read_run
+    from airgen.evaluation.experiment import results_folder
+    from airgen.evaluation.tune import tune
+    from airgen.quality.audit.system_audit import find_runs
+
+    if split == "test":
+        raise UsageError("weights that test labels chose would make every test score too good: tune on dev labels")
+    (measure,) = parse_measures(metric)[:1]
+    if measure.cutoff is None or measure.cutoff > 10:
+        raise UsageError(f"{measure}: a measure with a cutoff of at most 10 is needed, such as nDCG@10")
+    opened = BeirDataset.open(dataset)
+    files = find_runs(results_folder(Path(results), opened.name, split), systems)
+    runs = {name: read_run(path) for name, path in files.items()}
+    found = tune(runs, opened.qrels(split).labels, measure=str(measure), folds=folds, seed=seed)
+    system = found.chosen.as_system("hybrid", found.systems)
+    last = "  - " + json.dumps(system, ensure_ascii=False)
+    return Outcome(found, [*found.lines(split), last], json={**asdict(found), "system": system})

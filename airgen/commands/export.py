@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from airgen.commands.command import Outcome, command, echo
 from airgen.commands.options import Dataset, DatasetOrSuite, JobName, Place, Runs, Split, arg, opt, path_or_none
+from airgen.errors import UsageError
+from airgen.registry import closest
 
 if TYPE_CHECKING:
     from airgen.dataset.layouts import Converted
@@ -28,11 +30,9 @@ def export(
 
     Example: airgen export pipelines/quickstart.yaml --without control --out ablation
     """
-    from airgen.errors import UsageError
     from airgen.pipeline.assemble import ABLATIONS, export_dataset
     from airgen.pipeline.job import Job
     from airgen.pipeline.show import find_place
-    from airgen.registry import closest
 
     for name in without:
         if name not in ABLATIONS:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from airgen.commands.command import Outcome, Rows, command, echo, is_silent, outcome_of, progress_bar, say
 from airgen.commands.options import Place, arg, opt
+from airgen.errors import CorpusError, SettingsError, UsageError
+from airgen.registry import closest
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
@@ -41,7 +43,6 @@ def fetch(
     from airgen import models
     from airgen.corpus.fetch import fetch as fetch_corpus
     from airgen.corpus.settings import CorpusSettings
-    from airgen.errors import UsageError
     from airgen.evaluation.collections import CollectionList
 
     if listed:
@@ -85,9 +86,7 @@ def _named(name: str) -> list[str] | CollectionList | CorpusSettings:
     from airgen import models
     from airgen.corpus import load_corpus_settings
     from airgen.corpus.settings import manifest_names
-    from airgen.errors import CorpusError, SettingsError, UsageError
     from airgen.evaluation.collections import load_collections
-    from airgen.registry import closest
     from airgen.settings.base import find_yaml, read_mapping
 
     if name in models.GROUPS or name in models.catalogue():

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from airgen.commands.command import Outcome, command, echo, progress_bar, say
 from airgen.commands.options import Place, Runs, arg, opt
+from airgen.errors import CorpusError, UsageError
 from airgen.paths import RUNS
 
 if TYPE_CHECKING:
@@ -54,11 +57,7 @@ def init(
 
     Example: airgen init handbook/        airgen init --demo
     """
-    import re
-    from urllib.parse import urlsplit
-
     from airgen.corpus.survey import survey
-    from airgen.errors import CorpusError, UsageError
     from airgen.pipeline.starter import Machine, name_of, starter_files, to_install
 
     if demo:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import tempfile
 from collections.abc import Sequence
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from airgen.commands.command import Outcome, Rows, command, echo
 from airgen.commands.options import DatasetOrSuite, Place, Places, Split, arg, dataset_of, opt, paths
+from airgen.errors import UsageError
 
 if TYPE_CHECKING:
     from airgen.dataset.verify import DatasetProblem
@@ -40,10 +45,6 @@ def publish(
 
     Example: airgen publish runs/python-reference/dataset --repo my-org/python-reference --private-qrels test --yes
     """
-    import tempfile
-    from dataclasses import asdict
-    from functools import partial
-
     from airgen.publishing.hub import Hub
     from airgen.publishing.publish import plan, plan_suite
     from airgen.publishing.publish import publish as carry_out
@@ -140,7 +141,6 @@ def publish_submit(
 
     Example: airgen publish submit --dataset data/python-reference --run bm25.run --model BM25 --out bm25.zip
     """
-    from airgen.errors import UsageError
     from airgen.publishing.submission import pack, read_results_tree, results_of_run
 
     if bool(results) == bool(run) or len(dataset) != len(run):
@@ -176,8 +176,6 @@ def publish_score(
 
     Example: airgen publish score bm25.zip --qrels private/ --save scores/
     """
-    from dataclasses import asdict
-
     from airgen.publishing.scores import load_labels, save_score, score_results
     from airgen.publishing.submission import Submission
 
@@ -199,8 +197,6 @@ def publish_leaderboard(
 
     Example: airgen publish leaderboard scores/ --title "Python retrieval"
     """
-    import json
-
     from airgen.publishing.leaderboard import write_leaderboard
     from airgen.publishing.scores import load_scores
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import signal
+import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 from airgen.commands.command import Outcome, command, echo, is_silent
 from airgen.commands.options import Place, Places, Runs, arg, opt, path_or_none, paths
+from airgen.errors import UsageError
+from airgen.text.display import json_text
 
 
 @command
@@ -32,7 +38,6 @@ def report(
 
     Example: airgen report pipelines/quickstart.yaml        airgen report datasets/scifact results --single-file
     """
-    from airgen.errors import UsageError
     from airgen.report.report import make_report
 
     if private_qrels and not public:
@@ -50,14 +55,8 @@ def report(
 
 def _serve(what: list[Path], port: int, runs: Path | None) -> Outcome[Path]:
     """Serve the report until the user ends it. The address is said at once: the command ends only then."""
-    import signal
-    import sys
-    import threading
-    from tempfile import TemporaryDirectory
-
     from airgen.report.server import serving
     from airgen.report.view import View
-    from airgen.text.display import json_text
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

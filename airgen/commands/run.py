@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from airgen.commands.command import Outcome, command, echo, say
 from airgen.commands.options import Budget, Compute, Place, Quiet, Runs, Target, arg, opt, path_or_none
+from airgen.errors import AirgenError, UsageError
 from airgen.paths import RUNS, beside
+from airgen.text.display import dollars
 
 if TYPE_CHECKING:
     from airgen.pipeline.run import RunResult
@@ -53,7 +55,6 @@ def run(
     Example: airgen run pipelines/quickstart.yaml
     Example: airgen run pipeline.yaml --queries log.csv --corpus corpus.yaml --sample 300
     """
-    from airgen.errors import UsageError
     from airgen.pipeline.label_pipeline import label_pipeline
     from airgen.pipeline.show import find_place
     from airgen.settings.suite import is_suite
@@ -104,7 +105,6 @@ def run_and_report(
     """Run one pipeline, and write its report."""
     from rich.console import Console
 
-    from airgen.errors import AirgenError
     from airgen.pipeline.job import Job
     from airgen.pipeline.progress import BEAT_SECONDS
     from airgen.pipeline.refresh import earlier_version
@@ -130,7 +130,6 @@ def _suite(path: Path, runs: Path, root: Path, budget: float | None) -> Outcome[
     from airgen.pipeline.run import RunResult, run_pipeline
     from airgen.publishing.suites import FinishedPipeline, build
     from airgen.settings.suite import load_suite
-    from airgen.text.display import dollars
     from airgen.text.tokens import count_tokens
 
     def finish(path: Path, budget_usd: float | None) -> FinishedPipeline:

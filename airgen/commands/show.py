@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from airgen.commands.command import Outcome, Rows, command, echo, progress_bar
 from airgen.commands.options import PassageLimit, Place, Runs, Seed, arg, opt, path_or_none
+from airgen.errors import CorpusError, SettingsError, UsageError
 from airgen.paths import RUNS
+from airgen.text.display import terminal_table
 
 if TYPE_CHECKING:
     from airgen.pipeline.job import Job
@@ -28,7 +31,6 @@ def show(
 
     Example: airgen show pipelines/quickstart.yaml        airgen show q3f2a
     """
-    from airgen.errors import SettingsError, UsageError
     from airgen.pipeline.show import (
         find_job,
         find_lineage,
@@ -67,8 +69,6 @@ def show(
 
 def _watched(job: Job) -> dict[str, Any]:
     """The last state of a job whose states are printed until it ends."""
-    import time
-
     from airgen.pipeline.show import read_report, render_report
 
     while (report := read_report(job))["running"]:
@@ -110,7 +110,6 @@ def show_prompts(
 
     Example: airgen show prompts small/query --pipeline pipelines/quickstart.yaml --document 3
     """
-    from airgen.errors import UsageError
     from airgen.pipeline.show import job_file
     from airgen.pipeline.try_prompts import trial_inputs
     from airgen.prompts import PromptSet
@@ -146,7 +145,6 @@ def show_models() -> Outcome[Rows[dict[str, Any]]]:
     Example: airgen show models
     """
     from airgen import models
-    from airgen.text.display import terminal_table
 
     rows = Rows[dict[str, Any]]()
     table = [["model", "what for", "MB", "licence", "here"]]
@@ -169,7 +167,6 @@ def show_collections(
     Example: airgen show collections beir
     """
     from airgen.evaluation.collections import load_collections
-    from airgen.text.display import terminal_table
 
     listed = load_collections(name)
     rows = Rows[dict[str, Any]]()
@@ -208,7 +205,6 @@ def show_corpus(
     """
     from airgen.corpus import load_corpus_settings, prepare
     from airgen.corpus.look import corpora, corpora_lines, dropped_lines, passage_lines, statistics_lines, summarise
-    from airgen.errors import CorpusError, UsageError
     from airgen.records import Dropped, Passage
 
     if not name:

@@ -1,15 +1,18 @@
-"""`airgen study`: is a benchmark, a judge or a model any good? Agreement with people, faults, diversity, gains."""
+"""`airgen study`: is a benchmark, a judge or a model any good? Agreement, faults, diversity, gains, versions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from airgen.commands.command import Outcome, command, echo, say
+from airgen.commands.command import Outcome, Rows, command, echo, say
 from airgen.commands.options import (
     Budget,
     Dataset,
+    DatasetOrSuite,
     Datasets,
     Language,
     Place,
@@ -24,6 +27,9 @@ from airgen.commands.options import (
     path_or_none,
     paths,
 )
+from airgen.errors import UsageError
+from airgen.kept import write_json
+from airgen.text.display import distinct_names, terminal_table
 
 if TYPE_CHECKING:
     from airgen.evaluation.correlate import CorrelationStudy
@@ -31,8 +37,10 @@ if TYPE_CHECKING:
     from airgen.evaluation.systems import SystemSettings
     from airgen.pipeline.job import Job
     from airgen.quality.agreement.report import AgreementReport
+    from airgen.quality.contamination import Contamination
     from airgen.quality.inspection.inspect_dataset import Inspection
     from airgen.quality.judge.calibrate import Calibration
+    from airgen.quality.versions import VersionComparison
 
 
 @command
@@ -96,7 +104,6 @@ def _check(job: Job, systems: list[SystemSettings], folder: Path) -> Outcome[Any
     """The estimate of the job, and what each system needs; exit code 1 where anything is missing."""
     from airgen.commands.check import check_job
     from airgen.evaluation.systems import system_needs
-    from airgen.text.display import terminal_table
 
     looked, needed = check_job(job), system_needs(systems, folder)
     rows = [["system", "kind", "models", "packages"]]
@@ -129,10 +136,8 @@ def study_correlate(
     Example: airgen study correlate results --by task
     Example: airgen study correlate results mteb-results --names names.yaml --dataset ArguAna --dataset SciFact
     """
-    from airgen.errors import UsageError
     from airgen.evaluation.correlate import correlate
     from airgen.evaluation.score_tables import benchmarks, read_names, read_system_scores
-    from airgen.text.display import distinct_names
 
     given, folder = paths(sources), Path(out)
     if len(set(given)) < len(given):
@@ -205,8 +210,6 @@ def study_diversity(
 
     Example: airgen study diversity runs/quickstart/dataset scifact --real log.csv
     """
-    from functools import partial
-
     from airgen.pipeline.show import job_file
     from airgen.quality.diversity.likeness import likeness_table, likeness_to, write_likeness
     from airgen.quality.diversity.measure import profile_datasets
@@ -245,7 +248,6 @@ def study_inspect(
     Example: airgen study inspect datasets/scifact --against datasets/nfcorpus
     """
     from airgen.dataset.beir import BeirDataset
-    from airgen.errors import UsageError
     from airgen.evaluation.experiment import results_folder
     from airgen.quality.inspection.inspect_dataset import inspect_dataset, inspection_text, write_inspection
     from airgen.settings.base import find_yaml
@@ -295,9 +297,6 @@ def study_judge(
 
     Example: airgen study judge votes datasets/scifact datasets/nfcorpus --pairs 200
     """
-    from dataclasses import replace
-
-    from airgen.errors import UsageError
     from airgen.pipeline.progress import Display
     from airgen.pipeline.show import job_file
     from airgen.prompts import PromptSet
@@ -323,8 +322,6 @@ def study_judge(
 
 def _labels(option: str, given: Sequence[str]) -> dict[str, list[float]]:
     """NAME=LABEL words as {name: labels}."""
-    from airgen.errors import UsageError
-
     found: dict[str, list[float]] = {}
     for word in given:
         name, _, label = word.rpartition("=")
@@ -333,3 +330,72 @@ def _labels(option: str, given: Sequence[str]) -> dict[str, list[float]]:
         except ValueError:
             raise UsageError(f"{option} {word}: give NAME=LABEL with a number, such as scifact=1") from None
     return found
+
+
+_KNOWN = "A known collection, a suite or a folder of collections; no labels needed."
+
+
+@command
+def study_compare(
+    old: Annotated[Place, arg("OLD", "A finished version of a suite, or a dataset.")],
+    new: Annotated[Place, arg("NEW", "The version or dataset to compare with it.")],
+    systems: Annotated[Place | None, opt("Three or more systems that run on both versions.", metavar="YAML")] = None,
+    split: Split = "test",
+    measure: Annotated[str, opt("Measure that ranks the systems. Default: the task's.")] = "",
+    against: Annotated[Sequence[Place], opt(_KNOWN, metavar="DIR")] = (),
+    out: Annotated[Place, opt("Folder for runs, scores and comparison.json.", metavar="DIR")] = Path("compare"),
+) -> Outcome[VersionComparison]:
+    """Tell whether anchor systems rank in a new version as in the old one, and what was carried over.
+
+    With --against also: which texts of the new version stand in known collections, word for word or nearly.
+
+    Example: airgen study compare suites/python/26.11 suites/python/26.12 --systems anchors.yaml
+    """
+    from airgen.evaluation import load_systems
+    from airgen.quality.contamination import contamination, contamination_text
+    from airgen.quality.versions import Anchors, compare_versions, versions_text
+    from airgen.settings.base import find_yaml
+
+    anchors, folder = None, Path(out)
+    if systems is not None:
+        path = find_yaml("pipelines", systems)
+        anchors = Anchors(load_systems(path), path.resolve().parent, folder, measure)
+    found = compare_versions(Path(old), Path(new), anchors, split=split, say=say)
+    known = contamination(Path(new), paths(against)) if against else []
+    shown = {**asdict(found), "contamination": known}
+    write_json(folder / "comparison.json", shown)
+    more = ["", contamination_text(known)] if known else []
+    return Outcome(found, [versions_text(found), *more, f"{folder / 'comparison.json'}"], json=shown)
+
+
+@command
+def study_contamination(
+    home: DatasetOrSuite,
+    against: Annotated[Sequence[Place], opt(_KNOWN, metavar="DIR")],
+    language: Language = None,
+) -> Outcome[Rows[Contamination]]:
+    """List the queries and passages that stand in known collections, word for word or nearly.
+
+    Example: airgen study contamination runs/python-reference/dataset --against collections/scifact
+    """
+    from airgen.quality.contamination import contamination, contamination_text
+
+    found = contamination(Path(home), paths(against), language=language)
+    return Outcome(Rows(found), contamination_text(found))
+
+
+@command
+def study_stats(
+    home: DatasetOrSuite,
+    as_csv: Annotated[bool, opt("Print CSV.", "--csv")] = False,
+) -> Outcome[Rows[dict[str, Any]]]:
+    """Print passages, tokens, queries, positives, hard negatives and licences (paper, Tables 16 to 21).
+
+    Example: airgen study stats suites/python/26.11 --csv
+    """
+    from airgen.dataset.manifest import load_manifest, statistics_csv, statistics_markdown, table_rows
+    from airgen.publishing.suites import datasets_of, is_dataset
+
+    home = Path(home)
+    rows = table_rows([load_manifest(home)] if is_dataset(home) else datasets_of(home).values())
+    return Outcome(Rows(rows), (statistics_csv if as_csv else statistics_markdown)(rows).rstrip("\n"))

@@ -1,18 +1,38 @@
-"""`airgen train KIND`: a system trained on a dataset in BEIR format; and what a trained one does and exports."""
+"""`airgen train KIND`: a system trained on a dataset in BEIR format; what it does, and its data, mined or written."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from airgen.commands.command import Outcome, command, is_silent
-from airgen.commands.options import Device, Language, Place, Quiet, Split, arg, opt
+from airgen.commands.command import Outcome, command, echo, is_silent, progress_bar
+from airgen.commands.options import (
+    Budget,
+    Compute,
+    Dataset,
+    Device,
+    Language,
+    PassageLimit,
+    Place,
+    Quiet,
+    Seed,
+    Split,
+    arg,
+    number,
+    opt,
+    paths,
+)
+from airgen.errors import UsageError
+from airgen.text.display import terminal_table, terminal_text
 from airgen.training import KINDS
 
 if TYPE_CHECKING:
     from airgen.training.kinds.augment import LuceneExport
     from airgen.training.task import Trained
+
 
 _KINDS = "; ".join(f"{name}: {about.removesuffix('.')}" for name, (about, _) in KINDS.items())
 
@@ -101,10 +121,7 @@ def train_explain(
 
     Example: airgen train explain models/augment-scifact "statins lower the risk of stroke"
     """
-    from dataclasses import asdict
-
     from airgen.retrievers.lexical.augment import Augmented
-    from airgen.text.display import terminal_table, terminal_text
     from airgen.training.data import read_corpus
 
     system = Augmented(Path(model))
@@ -147,3 +164,225 @@ def train_export(
         f"BM25 of the engine: k1 {found.k1}, b {found.b}, terms divided by spaces",
     ]
     return Outcome(found, lines)
+
+
+_PAIRS = "title,heading,question,neighbour,citation,comment,answer,entailment"
+Model = Annotated[str | None, opt("A sequence-to-sequence model that writes the queries, such as a docT5query.")]
+Pipeline = Annotated[Place | None, opt("Use this pipeline's LLM to write them; ten a passage are enough.")]
+
+
+@command
+def train_pairs(
+    sources: Annotated[
+        Sequence[str],
+        arg("SOURCE", "Names from `airgen show corpus`, corpus YAMLs, dataset directories, or dumps as FORMAT:PATH, "
+            "where FORMAT is reddit, stackexchange, wikipedia, papers, common-crawl, news or nli. All become one."),
+    ],
+    out: Annotated[Place, opt("Directory to write the pairs to, in BEIR format.")],
+    kinds: Annotated[str, opt(f"Kinds of pairs, separated by commas: {_PAIRS.replace(',', ', ')}.")] = _PAIRS,
+    limit: PassageLimit = None,
+    min_words: Annotated[int, opt("Leave out passages with fewer words.", min=1)] = 8,
+    max_characters: Annotated[int, opt("Leave out passages with more characters.", min=100)] = 4096,
+    per_query: Annotated[int, opt("Maximum number of passages for one query.", min=1)] = 3,
+    exclude: Annotated[Sequence[Place], opt("A dataset whose queries are excluded.")] = (),
+    queries: Annotated[Place | None, opt("Pair passages with the queries of `airgen train expand`.")] = None,
+    language: Annotated[str, opt("Language of dumps (ISO 639-1); corpora say theirs.")] = "en",
+    min_score: Annotated[int, opt("Leave out comments and answers of a lower score (E5: 1).")] = 1,
+    question: Annotated[Literal["full", "title"], opt("A question of a dump: title and text, or title.")] = "full",
+    max_perplexity: Annotated[float | None, number("Leave out web pages above it; else cc_net's tail.", min=1)] = None,
+    seed: Seed = 42,
+    compute: Compute = None,
+) -> Outcome[dict[str, Any]]:  # fmt: skip
+    """Mine pairs of texts from corpora and dumps, to train an encoder without labels; or pair passages with queries.
+
+    Example: airgen train pairs postgresql-manual reddit:RS_2019-01.zst reddit:RC_2019-01.zst --out data/pairs
+    """
+    from airgen.compute import computing
+    from airgen.settings.compute import compute_settings
+    from airgen.training.mining.dumps import DumpSettings
+    from airgen.training.mining.pairs import MiningSettings
+    from airgen.training.mining.sources import expansion_pairs, mine_sources
+
+    if queries is not None and len(sources) > 1:
+        raise UsageError("--queries has ids of one source: give one")
+    with (
+        progress_bar("mining", "{task.completed:,.0f} passages") as update,
+        computing(compute_settings(compute or "local")),
+    ):
+        if queries is not None:
+            summary = expansion_pairs(sources[0], Path(queries), Path(out), limit=limit)
+        else:
+            summary = mine_sources(
+                sources,
+                Path(out),
+                MiningSettings(seed, min_words, max_characters, per_query),
+                kinds=[kind.strip() for kind in kinds.split(",") if kind.strip()],
+                limit=limit,
+                exclude=paths(exclude),
+                dumps=DumpSettings(language, min_score, question, max_perplexity),
+                progress=lambda: update(advance=1),
+            )
+    lines = []
+    for kind, reasons in summary["kinds"].items():
+        for reason, count in sorted(reasons.items(), key=lambda item: (item[0] not in ("pairs", "passages"), item[0])):
+            lines.append(f"{kind:<10}{count:>10,}  {reason}")
+    lines.append(f"pairs: {out} (train with `airgen train pretrain --on {out}`)")
+    return Outcome(_written(Path(out)), lines)
+
+
+@command
+def train_filter(
+    pairs: Annotated[Place, arg("PAIRS", "A directory of pairs, or any other dataset in BEIR format.")],
+    model: Annotated[str, opt("The first model: a trained folder, or the name of an embedder.")],
+    out: Annotated[Place, opt("Directory to write the pairs to that are kept.")],
+    top: Annotated[int, opt("Keep a pair if its passage is in the top k (E5: 2).", "--k", min=1)] = 2,
+    pool: Annotated[int, opt("Random passages to rank against (E5: a million).", min=1)] = 1_000_000,
+    split: Split = "train",
+    seed: Seed = 42,
+    compute: Compute = None,
+) -> Outcome[dict[str, Any]]:
+    """Keep the pairs whose passage a first model finds among random passages: E5's consistency filter.
+
+    Example: airgen train filter data/pairs --model models/noisy --out data/filtered
+    """
+    from airgen.compute import computing
+    from airgen.retrievers import load_embedder
+    from airgen.settings.compute import compute_settings
+    from airgen.training.mining.consistency import filter_pairs
+
+    embedder = load_embedder(model)
+    with (
+        progress_bar("filtering", "{task.completed:,.0f} of {task.total:,.0f} pairs") as update,
+        computing(compute_settings(compute or "local")),
+    ):
+        found = filter_pairs(
+            Path(pairs), Path(out), embedder, k=top, pool=pool, split=split, seed=seed,
+            progress=lambda done, total: update(completed=done, total=total),
+        )  # fmt: skip
+    lines = [f"{kind or 'all':<10}{kept:>10,} of {total:,} pairs are kept ({kept / total:.0%})"
+             for kind, (kept, total) in found.kinds.items()]  # fmt: skip
+    whole = f"{found.kept:,} of {found.pairs:,} pairs are within the top {top} of {found.pool:,} passages: {out}"
+    return Outcome(_written(Path(out)), [*lines, whole])
+
+
+def _written(out: Path) -> dict[str, Any]:
+    """What the directory of pairs says of itself."""
+    from airgen.training.mining.sources import PAIRS
+
+    found: dict[str, Any] = json.loads((out / PAIRS).read_text(encoding="utf-8"))
+    return found
+
+
+@command
+def train_expand(
+    dataset: Dataset,
+    out: Annotated[Place, opt("File of expansions to write, as JSON lines.")],
+    model: Model = None,
+    queries_from: Annotated[str | None, opt("Take the queries of this split.", "--from")] = None,
+    pipeline: Pipeline = None,
+    budget: Budget = None,
+    count: Annotated[int, opt("Number of queries for each passage.", min=1)] = 40,
+    seed: Seed = 42,
+    device: Device = None,
+) -> Outcome[dict[str, Any]]:
+    """Write queries that each passage might answer, for systems of `kind: expanded`.
+
+    Give one of --model, --pipeline and --from. Run a stopped command again to go on.
+
+    Example: airgen train expand scifact --model castorini/doc2query-t5-base-msmarco --out scifact-queries.jsonl
+    """
+    from airgen.dataset.beir import BeirDataset
+    from airgen.training.mining.expansion import expand_from_split
+
+    if sum(source is not None for source in (model, queries_from, pipeline)) != 1:
+        raise UsageError("give exactly one of --model, --pipeline and --from")
+    opened = BeirDataset.open(dataset)
+    failed: dict[str, int] = {}
+    if queries_from is not None:
+        done = expand_from_split(opened, queries_from, Path(out), count=count)
+    else:
+        done, failed = _written_queries(
+            opened.passages(), opened.info.get("language"), Path(out), model, pipeline, count, budget, seed, device
+        )
+    text = f"{done:,} passages expanded: {out} (use it with {{kind: expanded, expansions: {out}}})"
+    return Outcome({"out": str(out), "passages": done, "failed": failed}, text)
+
+
+@command
+def train_genq(
+    source: Annotated[str, arg("SOURCE", "A name from `airgen show corpus`, a corpus YAML, or a dataset directory.")],
+    base: Annotated[str, opt("The encoder: of `airgen show models`, a folder, or the Hub.")],
+    out: Annotated[Place, opt("Folder of the trained model.")],
+    model: Model = None,
+    pipeline: Pipeline = None,
+    queries: Annotated[Place | None, opt("Take those of this file of `airgen train expand`.")] = None,
+    count: Annotated[int, opt("Queries for each passage (BEIR: 5).", min=1)] = 5,
+    changes: Annotated[
+        Sequence[str], opt("Change one setting of the encoder's recipe.", "--set", metavar="NAME=VALUE")
+    ] = (),
+    limit: PassageLimit = None,
+    budget: Budget = None,
+    seed: Seed = 42,
+    device: Device = None,
+) -> Outcome[Trained]:
+    """Adapt an encoder to a corpus without labels: BEIR's GenQ.
+
+    Give one of --model, --pipeline and --queries. OUT.queries.jsonl and OUT.pairs are kept, and a stopped command goes
+    on. Queries of a dataset are never trained on.
+
+    Example: airgen train genq python-docs --model models/doct5query --base all-minilm-l6-v2 --out models/genq
+    """
+    from airgen.training import train
+    from airgen.training.mining.sources import expansion_pairs, open_source
+    from airgen.training.recipe import TrainingRequest
+
+    if sum(one is not None for one in (model, pipeline, queries)) != 1:
+        raise UsageError("give exactly one of --model, --pipeline and --queries")
+    home = Path(out)
+    written = Path(queries) if queries is not None else home.with_name(f"{home.name}.queries.jsonl")
+    failed: dict[str, int] = {}
+    if queries is None and not written.exists():
+        opened = open_source(source, limit)
+        _, failed = _written_queries(
+            opened.passages, opened.language, written, model, pipeline, count, budget, seed, device
+        )
+    pairs = home.with_name(f"{home.name}.pairs")
+    summary = expansion_pairs(source, written, pairs, per_passage=count, limit=limit)
+    trained = train("encoder", TrainingRequest(on=pairs, base=base, out=home, changes=tuple(changes), device=device,
+                                               quiet=is_silent()))  # fmt: skip
+    lines = [
+        f"{summary['pairs']:,} pairs of {summary['passages']:,} passages ({written})",
+        trained_line(trained),
+        f"model: {trained.out} (in a systems YAML: {{kind: dense, embedder: {trained.out}}})",
+    ]
+    about = {"pairs": summary["pairs"], "queries": written, "failed": failed}
+    return Outcome(trained, lines, json={**asdict(trained), **about})
+
+
+def _written_queries(
+    passages: Iterable[Any],
+    language: Any,
+    out: Path,
+    model: str | None,
+    pipeline: Place | None,
+    count: int,
+    budget: float | None,
+    seed: int,
+    device: str | None,
+) -> tuple[int, dict[str, int]]:
+    """Queries for every passage by a model or by a pipeline's LLM: how many passages have some, and why others lack."""
+    from airgen.pipeline.expand_passages import expand_with_llm
+    from airgen.pipeline.show import job_file
+    from airgen.training.mining.expansion import Seq2Seq, expand
+
+    with progress_bar("writing queries", "{task.completed:,.0f} passages") as update:
+        progress: Callable[[int], None] = lambda done: update(completed=done)  # noqa: E731
+        if pipeline is None:
+            writer = Seq2Seq(str(model), device=device)
+            return expand(passages, writer, out, count=count, seed=seed, progress=progress), {}
+        done, failed = expand_with_llm(
+            job_file(pipeline), passages, language, out, count=count, budget_usd=budget, progress=progress
+        )
+    for reason, lost in failed.items():
+        echo(f"{lost} passages have no queries: {reason}", err=True)
+    return done, failed
