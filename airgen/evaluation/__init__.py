@@ -4,8 +4,6 @@ from airgen.evaluation import evaluate, load_systems
 results = evaluate("scifact", load_systems("pipelines/systems-quickstart.yaml"), "results")
 """
 
-from __future__ import annotations
-
 from airgen.evaluation.experiment import DEFAULT_MEASURES, EvaluationOptions, evaluate
 from airgen.evaluation.measures import AIR_BENCH, Measure, Scores, parse_measure, parse_measures, score
 from airgen.evaluation.result import Result

@@ -5,8 +5,6 @@ appendix H of BEIR. A refused query is one whose best score is below a threshold
 says that a system's scores do not compare from query to query, as those of rank fusion.
 """
 
-from __future__ import annotations
-
 import math
 import unicodedata
 from collections import defaultdict
@@ -148,32 +146,22 @@ def biases(
                 split[place] = frozenset(word.lower() for word in words(corpus.full_text(place), corpus.language))
         return [len(query & split[place]) / len(query) for place in passages] if query else []
 
-    top_length: list[int] = []
-    top_overlap: list[float] = []
-    relevant_length: list[int] = []
-    relevant_overlap: list[float] = []
+    lengths: dict[str, list[int]] = {"top": [], "relevant": []}
+    overlaps: dict[str, list[float]] = {"top": [], "relevant": []}
     for key, hits in run.ranked().items():
         if key not in qrels or key not in queries:
             continue
         terms = frozenset(word.lower() for word in words(queries[key].text, corpus.language))
-        top = [places[passage] for passage, _ in hits[:depth] if passage in places]
-        relevant = [places[passage] for passage, label in qrels[key].items() if label > 0 and passage in places]
-        top_length += [len(corpus.full_text(place)) for place in top]
-        relevant_length += [len(corpus.full_text(place)) for place in relevant]
-        top_overlap += overlap(terms, top)
-        relevant_overlap += overlap(terms, relevant)
-    lengths = [len(corpus.full_text(place)) for place in range(len(corpus))]
+        relevant = [passage for passage, label in qrels[key].items() if label > 0]
+        for kind, ids in (("top", [passage for passage, _ in hits[:depth]]), ("relevant", relevant)):
+            found = [places[passage] for passage in ids if passage in places]
+            lengths[kind] += [len(corpus.full_text(place)) for place in found]
+            overlaps[kind] += overlap(terms, found)
+    lengths["corpus"] = [len(corpus.full_text(place)) for place in range(len(corpus))]
     return {
-        "top_characters": _median(top_length),
-        "relevant_characters": _median(relevant_length),
-        "corpus_characters": _median(lengths),
-        "top_overlap": float(np.mean(top_overlap)) if top_overlap else 0.0,
-        "relevant_overlap": float(np.mean(relevant_overlap)) if relevant_overlap else 0.0,
+        **{f"{kind}_characters": float(np.median(of)) if of else 0.0 for kind, of in lengths.items()},
+        **{f"{kind}_overlap": float(np.mean(of)) if of else 0.0 for kind, of in overlaps.items()},
     }
-
-
-def _median(values: Sequence[int]) -> float:
-    return float(np.median(values)) if values else 0.0
 
 
 def length_class(count: int) -> str:
@@ -206,7 +194,7 @@ def refusal(run: Run, answerable: Collection[str], unanswered: Collection[str]) 
     if not len(asked) or not len(empty):
         return {}
     threshold = float(np.sort(asked)[int(FALSE_REFUSALS * len(asked))])
-    won, lost = _placements(asked, empty), _placements(-empty, -asked)
+    won, lost = placements(asked, empty), placements(-empty, -asked)
     auroc = float(won.mean())
     error = math.sqrt(sum(float(part.var(ddof=1)) / len(part) for part in (won, lost) if len(part) > 1))
     return {
@@ -220,12 +208,11 @@ def refusal(run: Run, answerable: Collection[str], unanswered: Collection[str]) 
     }
 
 
-def _placements(asked: Tops, empty: Tops) -> Tops:
-    """For each value of `asked` the share of `empty` that is below it; ties count half. In n log n steps."""
-    ordered = np.sort(empty)
-    below = np.searchsorted(ordered, asked, side="left")
-    equal = np.searchsorted(ordered, asked, side="right") - below
-    shares: Tops = (below + equal / 2) / len(empty)
+def placements(values: Tops, others: Tops) -> Tops:
+    """For each of the values the share of the others that is below it; ties count half. In n log n steps."""
+    ordered = np.sort(others)
+    below, upto = (np.searchsorted(ordered, values, side=side) for side in ("left", "right"))
+    shares: Tops = (below + upto) / (2 * len(others))
     return shares
 
 

@@ -8,8 +8,6 @@ chart is written, because Altair takes half a second to import. Its check of eac
 left to the tests: it takes as long as all the rest.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path

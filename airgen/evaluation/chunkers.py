@@ -19,8 +19,6 @@ Large chunks have an advantage in the first two. `coverage@N` gives all chunkers
 that two chunks share are counted once, but cost their tokens twice.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -76,10 +74,17 @@ def gold_spans(dataset: BeirDataset, split: str, kind: GoldKind = "auto") -> Gol
     documents, places = _documents(dataset)
     labels = dataset.qrels(split).labels
     texts = {key: query.text for key, query in dataset.queries().items() if key in labels}
-    quoted = {} if kind == "passages" else _quotes(dataset, split, places)
+    quoted: dict[str, list[Span]] = defaultdict(list)
+    answers = dataset.path / "answers" / f"{split}.jsonl"
+    fields = {"query-id": str, "corpus-id": str, "start": int, "end": int}
+    for where, row in typed_rows(answers, fields) if kind != "passages" else ():
+        place, start, end = places.get(row["corpus-id"]), row["start"], row["end"]
+        if place is None or not 0 <= start < end:
+            raise DatasetError(f"{where}: needs query-id, a known corpus-id, and start below end")
+        quoted[row["query-id"]].append(Span(place.document, place.start + start, place.start + end))
     if kind == "answers" and not quoted:
         raise DatasetError(f"{dataset.path}: has no answers/{split}.jsonl with quotes (generation.answers makes them)")
-    found = quoted or {
+    found: Mapping[str, list[Span]] = quoted or {
         key: [places[one] for one, label in row.items() if label > 0 and one in places] for key, row in labels.items()
     }
     spans = {key: found[key] for key in texts if found.get(key)}
@@ -123,18 +128,6 @@ def _joined(key: str, parts: list[tuple[int, str, str]]) -> WholeDocument:
     return WholeDocument(key, parts[0][1], text)
 
 
-def _quotes(dataset: BeirDataset, split: str, places: Mapping[str, Span]) -> dict[str, list[Span]]:
-    """The spans of the reference answers' quotes."""
-    path = dataset.path / "answers" / f"{split}.jsonl"
-    found: dict[str, list[Span]] = defaultdict(list)
-    for where, row in typed_rows(path, {"query-id": str, "corpus-id": str, "start": int, "end": int}):
-        place, start, end = places.get(row["corpus-id"]), row["start"], row["end"]
-        if place is None or not 0 <= start < end:
-            raise DatasetError(f"{where}: needs query-id, a known corpus-id, and start below end")
-        found[row["query-id"]].append(Span(place.document, place.start + start, place.start + end))
-    return found
-
-
 class ChunkerSettings(Settings):
     """One chunker.
 
@@ -151,7 +144,7 @@ class ChunkerSettings(Settings):
     step: int = Field(default=1, ge=1)
 
     @model_validator(mode="after")
-    def _smaller(self) -> ChunkerSettings:
+    def _smaller(self) -> "ChunkerSettings":
         if self.overlap * 2 > self.size:
             raise ValueError("overlap must be at most half of size")
         if self.step > self.sentences:
@@ -165,7 +158,7 @@ class _ChunkersFile(Settings):
     chunkers: list[ChunkerSettings] = Field(min_length=1)
 
     @model_validator(mode="after")
-    def _names(self) -> _ChunkersFile:
+    def _names(self) -> "_ChunkersFile":
         every = [one.name for one in self.chunkers]
         if twice := next((name for name in every if every.count(name) > 1), None):
             raise ValueError(f"the chunker name {twice!r} comes twice")
@@ -245,43 +238,24 @@ def query_scores(
     found = sum(any(is_relevant(one, span, share) for one in first) for span in spans)
     scores = {"RR@10": 1 / rank if rank else 0.0, "spans@10": found / len(spans)}
     for budget in BUDGETS:
-        scores[f"coverage@{budget}"] = covered(_within(hits, budget, tokens, cut), spans)
+        held, left = [], budget
+        for one in hits:
+            if left <= 0:
+                break
+            end = one.end if tokens[one.id] <= left else one.start + cut(one.text, left)
+            held.append(Span(one.document, one.start, end))
+            left -= tokens[one.id]
+        scores[f"coverage@{budget}"] = covered(held, spans)
     return scores
-
-
-def _within(hits: Sequence[DocumentChunk], budget: int, tokens: Mapping[str, int], cut: Cut) -> list[Span]:
-    """What fits into the budget."""
-    found = []
-    left = budget
-    for one in hits:
-        if left <= 0:
-            break
-        whole = tokens[one.id] <= left
-        found.append(Span(one.document, one.start, one.end if whole else one.start + cut(one.text, left)))
-        left -= tokens[one.id]
-    return found
 
 
 def covered(pieces: Iterable[Span], spans: Iterable[Span]) -> float:
     """The share of the characters of the spans that some piece holds; each counts once."""
-    gold, held = _merged(spans), _merged(pieces)
-    total = sum(end - start for rows in gold.values() for start, end in rows)
-    common = sum(
-        max(0, min(end, last) - max(start, first))
-        for document, rows in gold.items()
-        for start, end in rows
-        for first, last in held.get(document, ())
-    )
-    return common / total if total else 0.0
-
-
-def _merged(pieces: Iterable[Span]) -> dict[str, list[tuple[int, int]]]:
-    """The pieces of each document in order, those that touch or overlap as one."""
-    found: dict[str, list[tuple[int, int]]] = {}
-    for document, start, end in sorted(pieces):
-        rows = found.setdefault(document, [])
-        if rows and start <= rows[-1][1]:
-            rows[-1] = (rows[-1][0], max(end, rows[-1][1]))
-        else:
-            rows.append((start, end))
-    return found
+    left: dict[str, set[int]] = defaultdict(set)
+    for document, start, end in spans:
+        left[document].update(range(start, end))
+    total = sum(map(len, left.values()))
+    for document, start, end in pieces:
+        if document in left:
+            left[document].difference_update(range(start, end))
+    return (total - sum(map(len, left.values()))) / total if total else 0.0

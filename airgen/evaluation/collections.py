@@ -7,8 +7,6 @@ A set is complete or absent: it is unpacked into a temporary folder, which is re
 goes on where it stopped, if the server can do that.
 """
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 import tempfile
@@ -57,7 +55,7 @@ class Collection(Settings):
     ignore_identical_ids: bool = False
 
     @model_validator(mode="after")
-    def _public_or_not(self) -> Collection:
+    def _public_or_not(self) -> "Collection":
         if (self.md5 is None) != (self.bytes is None):
             raise ValueError(f"{self.name}: md5 and bytes belong together")
         if self.md5 is None and not self.get:
@@ -79,7 +77,7 @@ class CollectionList(Settings):
     collections: list[Collection] = Field(min_length=1)
 
     @model_validator(mode="after")
-    def _each_once(self) -> CollectionList:
+    def _each_once(self) -> "CollectionList":
         names = [name for one in self.collections for name in one.members]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"{twice[0]} stands in the list twice")

@@ -7,8 +7,6 @@ In `out/DATASET/SPLIT/chunkers/` each chunker has a dataset in BEIR format (its 
 follow from the spans) and the kept results of every system on it. Nothing runs twice.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -41,7 +39,7 @@ from airgen.evaluation.systems import SystemSettings
 from airgen.kept import read_json, write_json
 from airgen.study import Column, Study, Table
 from airgen.text.display import md
-from airgen.text.tokens import Tokenizer, load_tokenizer
+from airgen.text.tokens import load_tokenizer
 
 HEAD = f"coverage@{BUDGETS[1]}"
 """The measure by which chunkers are compared: all get the same number of tokens."""
@@ -102,7 +100,10 @@ def compare_chunkers(
         raise UsageError(f"the share of a span that a chunk must cover is {share:g}, but must be above 0 and at most 1")
     language = options.language or str(dataset.info.get("language") or "en")
     known = gold_spans(dataset, options.split, gold)
-    tokenizer = _tokenizer(dataset, language)
+    try:  # the dataset's tokenizer, if its manifest names one; words where its vocabulary is missing
+        tokenizer = load_tokenizer(str(dataset.info.get("tokenizer") or "cl100k_base"), language)
+    except CorpusError:
+        tokenizer = load_tokenizer("words", language)
     home = results_folder(out, dataset.name, options.split) / "chunkers"
     found: dict[tuple[str, str], dict[str, Matrix]] = {}
     sizes: dict[str, tuple[int, float]] = {}
@@ -121,7 +122,12 @@ def compare_chunkers(
             progress=say,
         )  # fmt: skip
         tokens = dict(zip((chunk.id for chunk in chunks), counts, strict=True))
-        by_id, cut = {chunk.id: chunk for chunk in chunks}, _cutter(tokenizer)
+        by_id, starts_of = {chunk.id: chunk for chunk in chunks}, lru_cache(maxsize=64)(tokenizer.starts)
+
+        def cut(text: str, most: int, starts_of: Callable[[str], Sequence[int]] = starts_of) -> int:
+            starts = starts_of(text)  # of the chunks that most queries find
+            return starts[most] if most < len(starts) else len(text)
+
         for result in results:
             hits = {key: [by_id[one] for one, _ in row] for key, row in read_run(result.paths.run).ranked().items()}
             scores = [query_scores(hits.get(key, []), spans, tokens, cut, share) for key, spans in known.spans.items()]
@@ -134,24 +140,6 @@ def compare_chunkers(
     write_json(home / "chunkers.json", {"format": 1, **asdict(comparison)})
     chunkers_study(comparison).write(home / "chunkers.md")
     return comparison
-
-
-def _tokenizer(dataset: BeirDataset, language: str) -> Tokenizer:
-    """The dataset's tokenizer, if its manifest names one; else cl100k_base; words where its vocabulary is missing."""
-    try:
-        return load_tokenizer(str(dataset.info.get("tokenizer") or "cl100k_base"), language)
-    except CorpusError:
-        return load_tokenizer("words", language)
-
-
-def _cutter(tokenizer: Tokenizer) -> Callable[[str, int], int]:
-    starts_of = lru_cache(maxsize=64)(tokenizer.starts)  # the chunks that most queries find
-
-    def cut(text: str, tokens: int) -> int:
-        starts = starts_of(text)
-        return starts[tokens] if tokens < len(starts) else len(text)
-
-    return cut
 
 
 def _write(

@@ -5,8 +5,6 @@ study.pairs[0].figures.spearman
 study.write(Path("correlation"))
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import zlib

@@ -5,8 +5,6 @@ the dataset's secret, or for a dataset without one, an original id leads to the 
 document's score and its label are the largest of its chunks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property

@@ -8,8 +8,6 @@ system's settings that can change its results, and of the keys of the systems th
 is kept; where only the measures changed, it is scored again. Where labels are private, runs are kept for `submit`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -20,7 +18,7 @@ from airgen.dataset.beir import BeirDataset
 from airgen.errors import SettingsError, UsageError
 from airgen.evaluation import breakdown
 from airgen.evaluation.dataset_split import PARENTS, DatasetSplit, labels_by_parent, run_by_parent
-from airgen.evaluation.measures import Measure, judged_hits, parse_measures, score
+from airgen.evaluation.measures import judged_hits, parse_measures, score
 from airgen.evaluation.result import (
     NO_NEGATIVES,
     Costs,
@@ -32,7 +30,7 @@ from airgen.evaluation.result import (
     write_result,
     write_scores,
 )
-from airgen.evaluation.run import Run, read_run, write_run
+from airgen.evaluation.run import read_run, write_run
 from airgen.evaluation.run_system import FinishedRun, context_of, run_beside, run_system
 from airgen.evaluation.significance import bootstrap_interval
 from airgen.evaluation.systems import (
@@ -300,6 +298,14 @@ class _Experiment:
         scores = score(run, labels, self.measures)
         intervals = bootstrap_interval(scores.values)
         write_scores(paths.scores, {"dataset": task.dataset.name, "split": task.split, "system": system.name}, scores)
+        by_document = {}
+        if task.parents and any(passage in task.parents for passage in run.passage_ids):
+            of_parents = labels_by_parent(labels, task.parents)
+            whole = score(run_by_parent(run, task.parents), of_parents, self.measures)
+            ends = bootstrap_interval(whole.values).tolist()
+            by_document = {
+                name: (mean, low, high) for (name, mean), (low, high) in zip(whole.means().items(), ends, strict=True)
+            }
         info, kinds = task.dataset.info, breakdown.attributes(task.queries, task.language)
         about = {
             "digest": task.digest,
@@ -336,22 +342,11 @@ class _Experiment:
             biases=breakdown.biases(run, labels, task.queries, task.corpus, split=task.words),
             worst=tuple(breakdown.worst_queries(scores, task.headline, run, labels, task.queries, task.corpus)),
             notes=notes,
-            by_document=_by_document(run, task, self.measures),
+            by_document=by_document,
             answers=breakdown.answer_accuracy(run, task.answers, task.corpus, options.top, task.token_lines),
             family=system.family or system.kind,
             refusal=breakdown.refusal(run, answerable, task.unanswered) if task.unanswered else {},
         )
-
-
-def _by_document(run: Run, task: DatasetSplit, measures: tuple[Measure, ...]) -> dict[str, tuple[float, float, float]]:
-    """{measure: (mean, low, high)} with documents in place of chunks; empty where passages are documents."""
-    if not task.parents or not any(passage in task.parents for passage in run.passage_ids):
-        return {}
-    scores = score(run_by_parent(run, task.parents), labels_by_parent(task.qrels.labels, task.parents), measures)
-    return {
-        name: (mean, float(low), float(high))
-        for (name, mean), (low, high) in zip(scores.means().items(), bootstrap_interval(scores.values), strict=True)
-    }
 
 
 def _stamp(path: Path) -> list[list[object]]:

@@ -7,8 +7,6 @@
 All comparisons are paired: the same queries before and after. Intervals are 95 % bootstrap intervals over queries.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -164,10 +162,28 @@ def gains(
     read = [_read(before, after, measure or before.headline) for _, before, after in pairs]
     fisher = np.array([fisher_test(after - before)[0] for _, before, after in read])
     rows = []
-    for (dataset, result, _), scores, p, corrected in zip(
+    for (dataset, result, _), (keys, left, right), p, p_holm in zip(
         pairs, read, fisher.tolist(), holm(fisher).tolist(), strict=True
     ):
-        rows.append(_row(dataset, result, measure or result.headline, scores, p, corrected, alpha))
+        difference, queries = right - left, dataset.queries(result.split)
+        ((low, high),) = bootstrap_interval(difference[None], samples=10_000).tolist()
+        value = float(difference.mean())
+        verdict: Verdict = "not told apart" if p_holm > alpha or not value else "gains" if value > 0 else "loses"
+        order = np.argsort(difference, kind="stable").tolist()
+        changed = [place for place in order[::-1][:_SHOWN] if difference[place] > 0]
+        changed += [place for place in order[:_SHOWN] if difference[place] < 0]
+        most = tuple(
+            (key, one_line(queries[key].text if key in queries else "", 200), float(left[at]), float(right[at]))
+            for at, key in ((at, keys[at]) for at in changed)
+        )
+        groups = _groups(queries, keys, difference, str(result.about.get("language") or "en"))
+        rows.append(
+            DatasetGain(
+                result.dataset, result.split, measure or result.headline, len(keys), float(left.mean()),
+                float(right.mean()), value, low, high, int((difference > 0).sum()), int((difference < 0).sum()),
+                p, p_holm, verdict, groups, most,
+            )
+        )  # fmt: skip
     drawn = [
         resampled_means(after - before, samples=10_000, seed=place)[:, 0]
         for place, (_, before, after) in enumerate(read)
@@ -184,35 +200,6 @@ def _read(before: Result, after: Result, measure: str) -> tuple[list[str], Matri
         raise UsageError(f"{before.dataset}: {before.name} and {after.name} have no common queries by {measure}")
     keys = sorted(left)
     return keys, np.array([left[key] for key in keys]), np.array([right[key] for key in keys])
-
-
-def _row(
-    dataset: BeirDataset,
-    result: Result,
-    measure: str,
-    scores: tuple[list[str], Matrix, Matrix],
-    p: float,
-    corrected: float,
-    alpha: float,
-) -> DatasetGain:
-    keys, left, right = scores
-    difference = right - left
-    queries = dataset.queries(result.split)
-    ((low, high),) = bootstrap_interval(difference[None], samples=10_000).tolist()
-    mean = float(difference.mean())
-    verdict: Verdict = "not told apart" if corrected > alpha or not mean else "gains" if mean > 0 else "loses"
-    order = np.argsort(difference, kind="stable").tolist()
-    changed = [place for place in order[::-1][:_SHOWN] if difference[place] > 0]
-    changed += [place for place in order[:_SHOWN] if difference[place] < 0]
-    most = tuple(
-        (key, one_line(queries[key].text if key in queries else "", 200), float(left[at]), float(right[at]))
-        for at, key in ((at, keys[at]) for at in changed)
-    )
-    return DatasetGain(
-        result.dataset, result.split, measure, len(keys), float(left.mean()), float(right.mean()), mean, low, high,
-        int((difference > 0).sum()), int((difference < 0).sum()), p, corrected, verdict,
-        _groups(queries, keys, difference, str(result.about.get("language") or "en")), most,
-    )  # fmt: skip
 
 
 def _groups(

@@ -7,8 +7,6 @@ and 5). Here every system of a split has a line: the lengths in words of its bes
 those of the relevant passages and of the whole corpus.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

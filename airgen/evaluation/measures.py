@@ -9,8 +9,6 @@ denominator is the number of queries in the qrels, so a query without results co
 Labels may be floats: nDCG takes them as gains.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

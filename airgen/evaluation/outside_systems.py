@@ -10,8 +10,6 @@ service with one flat field for each needs no template: see `query_field` and `s
 Answers are untrusted: what cannot be understood, or is no number, ends in an error that names the query.
 """
 
-from __future__ import annotations
-
 import inspect
 import math
 import urllib.parse
@@ -215,7 +213,7 @@ class SearchService:
                 kept[passage] = score
         return kept
 
-    def _hits(self, query_id: str, text: str, k: int) -> list[tuple[str, float]] | _NoHits:
+    def _hits(self, query_id: str, text: str, k: int) -> "list[tuple[str, float]] | _NoHits":
         options, where = self._options, self._where(query_id)
         try:
             value = self._answer(text, k * options.oversample)

@@ -8,8 +8,6 @@ There are two kinds of chance. Other *systems* would give another figure: `spear
 *queries* would, too: whoever has scores by query resamples them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

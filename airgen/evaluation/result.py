@@ -4,8 +4,6 @@ Costs are those of BEIR's Table 3: time for a query, index size, memory, paramet
 and one moment: they are kept apart from the scores and never enter a key.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import math
 import os
@@ -119,7 +117,7 @@ class Paths:
     mteb: Path
 
     @classmethod
-    def of(cls, folder: Path, name: str) -> Paths:
+    def of(cls, folder: Path, name: str) -> "Paths":
         """The paths of a system's files in a folder."""
         return cls(
             folder / f"{name}.run.gz", folder / f"{name}.json", folder / f"{name}.parquet", folder / f"{name}.mteb.json"

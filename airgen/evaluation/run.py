@@ -8,8 +8,6 @@ Passage ids are numbered in sorted order, so the order of two integers is the or
 64-bit key (the score in the upper half, the id in the lower), and ranking with ties is one sort of integers.
 """
 
-from __future__ import annotations
-
 import gzip
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -57,7 +55,7 @@ class Run:
         """For each hit the place of its query, int64 (hits,)."""
         return np.repeat(np.arange(len(self), dtype=np.int64), self.lengths)
 
-    def ranked(self) -> Run:
+    def ranked(self) -> "Run":
         """The same hits in trec_eval's order; the run itself where they already are in it."""
         keys = self._keys()
         later = keys[1:] < keys[:-1]
@@ -87,24 +85,24 @@ class Run:
         keys |= self.passages.view(np.uint32)
         return np.invert(keys, out=keys)
 
-    def without_identical_ids(self) -> Run:
+    def without_identical_ids(self) -> "Run":
         """The run without hits whose passage id is the query's own id (BEIR's `ignore_identical_ids`)."""
         places = {key: place for place, key in enumerate(self.passage_ids)}
         own = np.array([places.get(key, -1) for key in self.query_ids], dtype=np.int64)
         return self._only(self.passages != own[self.rows()])
 
-    def without_passages(self, ids: Collection[str]) -> Run:
+    def without_passages(self, ids: Collection[str]) -> "Run":
         """The run without these passages, for all queries."""
         found = np.array([key in ids for key in self.passage_ids], dtype=np.bool_)
         return self._only(~found[self.passages])
 
-    def _only(self, keep: NDArray[np.bool_]) -> Run:
+    def _only(self, keep: NDArray[np.bool_]) -> "Run":
         counts = np.bincount(self.rows()[keep], minlength=len(self))
         return Run(
             self.query_ids, self.passage_ids, _offsets(counts), self.passages[keep], self.scores[keep], self.notes
         )
 
-    def renamed(self, find: Callable[[str], str | None]) -> Run:
+    def renamed(self, find: Callable[[str], str | None]) -> "Run":
         """The run with the passage ids that `find` gives; an id for which it gives None stays.
 
         Raises DatasetError where two passages of a query get one id.

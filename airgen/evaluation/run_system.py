@@ -6,8 +6,6 @@ A system that builds on others (`rerank`, `fuse`) gets their finished runs as re
 build on none and run no model can run beside each other on workers, which read the dataset from the same path.
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence

@@ -7,8 +7,6 @@ MTEB writes `MODEL/REVISION/TASK.json` beside a `model_meta.json`; its earlier v
 another form of the file. The form is told by the content, so a clone of MTEB's results repository can be read as it is.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -99,7 +97,13 @@ def read_system_scores(source: Path, *, measure: str | None = None, split: str |
         files = [path for path in sorted(source.rglob("*.json")) if path.name != _META and path.is_file()]
         if len(files) > _MOST_FILES:
             raise DatasetError(f"{source}: more than {_MOST_FILES:,} JSON files: name a folder inside it")
-        rows = _of_one_split([row for path in files for row in _file_scores(path, measure)], split)
+        rows = [row for path in files for row in _file_scores(path, measure)]
+        splits: dict[str, set[str]] = {}
+        for row in rows:
+            splits.setdefault(row.dataset, set()).add(row.split)
+        order = (*([split] if split else []), *_SPLITS)  # one split for all systems: all answer the same queries
+        chosen = {name: next((one for one in order if one in of), min(of)) for name, of in splits.items()}
+        rows = [row for row in rows if row.split == chosen[row.dataset]]
     else:
         raise DatasetError(f"{source}: no such file or folder")
     if not rows:
@@ -109,18 +113,6 @@ def read_system_scores(source: Path, *, measure: str | None = None, split: str |
             "results, or a CSV table with a row for each system"
         )
     return rows
-
-
-def _of_one_split(rows: Sequence[ScoreRow], wanted: str | None) -> list[ScoreRow]:
-    """Of each dataset the rows of one split. One split for all systems, so that all answer the same queries."""
-    splits: dict[str, list[str]] = {}
-    for row in rows:
-        splits.setdefault(row.dataset, []).append(row.split)
-    order = (*([wanted] if wanted else []), *_SPLITS)
-    chosen = {
-        name: next((split for split in order if split in found), sorted(found)[0]) for name, found in splits.items()
-    }
-    return [row for row in rows if row.split == chosen[row.dataset]]
 
 
 def _file_scores(path: Path, measure: str | None) -> list[ScoreRow]:

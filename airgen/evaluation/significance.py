@@ -8,8 +8,6 @@ Resampling is seeded: equal scores give equal intervals and p-values on any mach
 corrected after Holm (1979): among all pairs of twenty equal systems, nine would differ at .05 by chance.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,7 +34,7 @@ class Interval:
     high: float
 
     @classmethod
-    def of(cls, value: float, drawn: Matrix) -> Interval:
+    def of(cls, value: float, drawn: Matrix) -> "Interval":
         """The range of the middle 95 % of the resampled values. Those that are NaN are left out."""
         known = drawn[~np.isnan(drawn)]
         if math.isnan(value) or not len(known):

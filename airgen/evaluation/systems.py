@@ -15,8 +15,6 @@ settings model. `module:search` is a function that takes (queries, k). `rerank` 
 file, whose results are made once and used again. Relative paths start at the folder of the file.
 """
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -109,7 +107,7 @@ class SystemSettings(Settings):
         yield from walk(options, folder)
 
     @model_validator(mode="after")
-    def _known(self, info: ValidationInfo) -> SystemSettings:
+    def _known(self, info: ValidationInfo) -> "SystemSettings":
         kinds = sorted({*_OWN, *names("retriever")})
         if self.kind not in kinds and ":" not in self.kind:
             raise ValueError(f"unknown kind {self.kind!r}{closest(self.kind, kinds)}")
@@ -126,7 +124,7 @@ class SystemsFile(Settings):
     systems: list[SystemSettings] = Field(min_length=1)
 
     @model_validator(mode="after")
-    def _references(self) -> SystemsFile:
+    def _references(self) -> "SystemsFile":
         in_order(self.systems)
         return self
 

@@ -4,8 +4,6 @@ compare_results(results).ranks                   # intervals of the ranks
 write_report(Path("results/scifact/test"), results)
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -59,10 +57,6 @@ def _ranked(results: Sequence[Result], comparison: Comparison, measures: Sequenc
     )
 
 
-def _mean_of(name: str) -> partial[float]:
-    return partial(lambda name, result: result.means[name], name)
-
-
 def ranking_text(results: Sequence[Result], comparison: Comparison) -> str:
     """For a terminal: the systems, best first, with the intervals of score and rank."""
     more = [
@@ -72,22 +66,6 @@ def ranking_text(results: Sequence[Result], comparison: Comparison) -> str:
     return "\n".join([_ranked(results, comparison, more).text(), *fairness_lines(results)])
 
 
-def parent_table(results: Sequence[Result]) -> Table:
-    """A dataset of chunks read per document, the best system first: a document is as good as its best chunk."""
-    found = sorted((one for one in results if one.by_document), key=lambda one: -one.by_document[one.headline][0])
-    headline = results[0].headline
-    others = [name for one in found[:1] for name in one.by_document if name != headline]
-    return Table(
-        found,
-        [
-            SYSTEM,
-            Column(headline, lambda result: result.by_document[headline][0], ".4f"),
-            Column("95 %", lambda result: result.by_document[headline][1:], ".3f"),
-            *(Column(name, partial(lambda name, one: one.by_document[name][0], name), ".4f") for name in others),
-        ],
-    )
-
-
 COSTS = (
     SYSTEM,
     Column("p50 ms", lambda result: result.costs.latency_p50_ms, ".1f"),
@@ -95,16 +73,12 @@ COSTS = (
     Column("batched ms", lambda result: result.costs.batch_ms, ".2f"),
     Column("queries/s", lambda result: result.costs.queries_per_second, ",.0f"),
     Column("index s", lambda result: result.costs.index_seconds, ".1f"),
-    Column("index MB", lambda result: _millions(result.costs.index_bytes), ".1f"),
-    Column("memory MB", lambda result: _millions(result.costs.memory_bytes), ".0f"),
-    Column("parameters M", lambda result: _millions(result.costs.parameters), ".1f"),
+    Column("index MB", lambda result: result.costs.index_bytes and result.costs.index_bytes / 1e6, ".1f"),
+    Column("memory MB", lambda result: result.costs.memory_bytes and result.costs.memory_bytes / 1e6, ".0f"),
+    Column("parameters M", lambda result: result.costs.parameters and result.costs.parameters / 1e6, ".1f"),
     Column("device", lambda result: result.costs.device),
 )
 """What each system costs, as in BEIR's Table 3."""
-
-
-def _millions(value: float | None) -> float | None:
-    return None if value is None else value / 1e6
 
 
 PAIRS = (
@@ -173,30 +147,6 @@ def overview_table(results: Sequence[Result]) -> str:
     )
     means = [Column(title, partial(mean, members), ".4f", best=True) for title, members in groups]
     return Table(names, [Column("system", str), *means]).markdown()
-
-
-def attribute_table(results: Sequence[Result]) -> Table:
-    """The headline measure by attribute of the query, a column for each system."""
-    means = {(one.name, group.attribute, group.value): group.mean for one in results for group in one.groups}
-    rows = [
-        [group.attribute, group.value, group.queries,
-         *(means.get((one.name, group.attribute, group.value)) for one in results)]
-        for group in results[0].groups
-    ]  # fmt: skip
-    found = columns("attribute", "value", "queries", *(one.name for one in results), form=".4f")
-    return Table(rows, found)
-
-
-def answer_table(results: Sequence[Result]) -> Table:
-    """How often an answer stands in the best passages, with intervals."""
-    known = [result for result in results if result.answers]
-    names = [name for one in known[:1] for name in one.answers]
-
-    def cell(name: str, result: Result) -> str:
-        mean, low, high = result.answers[name]
-        return f"{mean:.3f} ({span(low, high, '.3f')})"
-
-    return Table(known, [SYSTEM, *(Column(name, partial(cell, name)) for name in names)])
 
 
 _NOTES = {"unknown_passages": "hits outside the dataset (dropped by its cleaning, or never in its corpus)"}
@@ -273,11 +223,10 @@ def write_report(folder: Path, results: Sequence[Result]) -> None:
     if len(results) > 1:
         scores = as_matrix(results, results[0].headline)
         centred = scores - scores.mean(axis=1, keepdims=True)
-        norms = np.sqrt((centred**2).sum(axis=1))
-        with np.errstate(invalid="ignore", divide="ignore"):  # a system whose scores are constant has none
-            correlation = (centred @ centred.T) / np.outer(norms, norms)
+        with np.errstate(invalid="ignore"):  # a system whose scores are constant has none
+            centred /= np.sqrt((centred**2).sum(axis=1, keepdims=True))
         title = f"{results[0].headline} by query: correlation of the systems"
-        save_svg(heat_map([one.name for one in results], correlation, title=title), folder / "correlation.svg")
+        save_svg(heat_map([one.name for one in results], centred @ centred.T, title=title), folder / "correlation.svg")
 
 
 def dataset_study(results: Sequence[Result], comparison: Comparison) -> Study:
@@ -285,12 +234,32 @@ def dataset_study(results: Sequence[Result], comparison: Comparison) -> Study:
     first = results[0]
     # Hole and Judged say how far the other measures can be trusted, so they have no best value.
     others = [
-        Column(name, _mean_of(name), ".4f", best=not name.startswith(("Hole", "Judged")))
+        Column(
+            name, partial(lambda name, one: one.means[name], name), ".4f", best=not name.startswith(("Hole", "Judged"))
+        )
         for name in first.means
         if name != first.headline
     ]
     asked, empty = first.about.get("queries_with_answers"), first.refusal.get("queries", 0)
-    parents = parent_table(results)
+    head = first.headline
+    # A document is as good as its best chunk.
+    parents = sorted((one for one in results if one.by_document), key=lambda one: -one.by_document[head][0])
+    of_document = [
+        Column(name, partial(lambda name, one: one.by_document[name][0], name), ".4f")
+        for name in (parents[0].by_document if parents else ())
+    ]
+    of_document[1:1] = [Column("95 %", lambda one: one.by_document[head][1:], ".3f")] if parents else []
+    means = {(one.name, group.attribute, group.value): group.mean for one in results for group in one.groups}
+    kinds = [
+        [group.attribute, group.value, group.queries,
+         *(means.get((one.name, group.attribute, group.value)) for one in results)]
+        for group in first.groups
+    ]  # fmt: skip
+    known = [result for result in results if result.answers]
+    accuracies = [
+        Column(name, partial(lambda name, one: "{:.3f} ({:.3f}–{:.3f})".format(*one.answers[name]), name))
+        for name in (known[0].answers if known else ())
+    ]
     return Study(
         f"{first.dataset}, {first.split}",
         [
@@ -304,15 +273,16 @@ def dataset_study(results: Sequence[Result], comparison: Comparison) -> Study:
             note_lines(results),
             "## By document",
             "Passages are chunks. Here each document has the best score and the highest label of its chunks."
-            if parents.rows else "",
-            parents,
+            if parents else "",
+            Table(parents, [SYSTEM, *of_document]),
             "## Costs", Table(results, COSTS),
             "## Pairs", Table(comparison.pairs, PAIRS),
-            "## By kind of query", attribute_table(results),
+            "## By kind of query",
+            Table(kinds, columns("attribute", "value", "queries", *(one.name for one in results), form=".4f")),
             "## Answers in the best passages",
             f"The share of the {asked} queries with known answers of which one stands in the text of the best k "
             "passages, labelled or not (DPR's accuracy)." if asked else "",
-            answer_table(results),
+            Table(known, [SYSTEM, *accuracies]),
             "## Queries without an answer",
             f"{empty:.0f} queries that no passage answers. AUROC: how probable it is that a query with an answer "
             "has a higher best score than one without. Threshold: the highest that refuses at most 5 % of the "

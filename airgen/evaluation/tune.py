@@ -9,8 +9,6 @@ the weights are chosen without a fold and scored on it, fold by fold (nested val
 held-out scores; the weights that are returned are chosen by all queries.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
