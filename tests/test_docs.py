@@ -12,9 +12,12 @@ from typing import Any
 
 import pytest
 import typer
+from beir_folder import read_rows, write_beir
+from command_line import call
+from job_maker import CORPUS, PIPELINE, make_corpus
 
 import airgen
-from airgen import cli
+from airgen import cli, models
 from airgen.commands import COMMANDS
 from airgen.errors import AirgenError
 from airgen.settings.base import find_yaml
@@ -194,3 +197,55 @@ def test_what_commands_name_ships() -> None:
     assert paths and [path for path in paths if not (ROOT / path).is_file()] == []
     for script in re.findall(r"python (benchmarks/\w+\.py) --table", PAPERS):
         assert "--table" in (ROOT / script).read_text(encoding="utf-8")
+
+
+# What the page says -> the same at its smallest, in the order in which one needs the other. Training, suites and
+# what needs a server or a GPU have tests of their own.
+SMALLEST = {
+    "check full --target 6319": "check full --target 6",
+    "run full": "run full",
+    "evaluate DATASET --systems systems-offline": "evaluate scifact --systems systems-offline --out results",
+    "evaluate DATASET --systems systems-airbench-17 --only e5-mistral-7b-instruct":
+        "evaluate medline --systems systems-airbench-17 --out results --only bm25 --only ql --only flat",
+    "evaluate cranfield --systems systems-cosine-dot --only bert-tiny-cosine --only bert-tiny-dot --lengths":
+        "evaluate cranfield --systems systems-cosine-dot --only bm25 --only ql --lengths --out lengths",
+    "study correlate results --by dataset": "study correlate results --by dataset",
+    "report results": "report results",
+    "audit holes DATASET --run a.run --run b.run --pipeline full":
+        "audit holes scifact --run results/scifact/test/bm25.run.gz --pipeline full",
+    "study diversity scifact cranfield medline": "study diversity scifact cranfield medline",
+    "study diversity DATASET --label-with full": "study diversity scifact --label-with full",
+    "study inspect DATASET": "study inspect scifact",
+    "study stats DATASET": "study stats runs/full/dataset",
+    "study gain cranfield medquad-liveqa-open scifact --systems systems-offline --before bm25 --after bm25-multi":
+        "study gain cranfield medline scifact --systems systems-offline --before bm25 --after flat",
+    "study agree msmarco --pipeline full --systems systems-airbench-17 --check":
+        "study agree msmarco --pipeline full --systems systems-airbench-17 --check",
+    "study agree msmarco --pipeline full --systems systems-airbench-17 --target 6319":
+        "study agree msmarco --pipeline full --systems systems-airbench-17 --target 6",
+    "study agree msmarco --pipeline full --systems systems-airbench-17 --draws 30 --drawn 2000":
+        "study agree msmarco --pipeline full --systems systems-airbench-17 --target 6 --draws 3 --drawn 20",
+    "train pairs cranfield --out pairs": "train pairs cranfield --out pairs",
+}  # fmt: skip
+
+
+@pytest.mark.nightly
+def test_the_commands_of_the_papers_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each at its smallest size: collections of forty passages, lexical systems, the scripted model."""
+    if not models.fetched("all-minilm-l6-v2-int8"):
+        pytest.skip("airgen fetch tests")
+    monkeypatch.chdir(tmp_path)
+    make_corpus(tmp_path / "small.jsonl", 40)
+    (tmp_path / "small.yaml").write_text(CORPUS, encoding="utf-8")
+    (tmp_path / "full.yaml").write_text(PIPELINE.replace("name: job", "name: full"), encoding="utf-8")
+    rows = [{**row, "_id": row["id"]} for row in read_rows(tmp_path / "small.jsonl")]
+    queries = [{"_id": f"q{at}", "text": " ".join(row["text"].split()[3:9])} for at, row in enumerate(rows[:12])]
+    labels = [(f"q{at}", row["id"], 1) for at, row in enumerate(rows[:12])]
+    for name in ("scifact", "cranfield", "medline", "msmarco"):  # folders, so that the collections are not asked for
+        write_beir(tmp_path / name, rows, queries, {"test": labels}, name=name, task="qa", language="en")
+    kinds = "{name: bm25, kind: bm25}, {name: flat, kind: bm25, k1: 0.2}, {name: ql, kind: query-likelihood}"
+    for name in ("systems-offline", "systems-airbench-17", "systems-cosine-dot"):
+        (tmp_path / f"{name}.yaml").write_text(f"systems: [{kinds}]\n", encoding="utf-8")
+    for said, smallest in SMALLEST.items():
+        assert f"`airgen {said}`" in PAPERS or f"airgen {said}\n" in PAPERS, said
+        assert call(*shlex.split(smallest)), smallest
