@@ -1,20 +1,17 @@
 """Fetching: complete or absent, checked, and nothing leaves the folder."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json
 import tarfile
-import threading
 import zipfile
 from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 from corpus_maker import corpus, prose
+from http_double import Quiet, serving
 
 from airgen import downloads
 from airgen.corpus import prepare
@@ -190,11 +187,8 @@ def test_the_source_digest_follows_the_text(tmp_path: Path) -> None:
     assert len(source_digest(corpus(tmp_path, {"kind": "python-topics"}))) == 32
 
 
-class Endless(BaseHTTPRequestHandler):
+class Endless(Quiet):
     """Sends zeros without end, or what is no HTTP."""
-
-    def log_message(self, *_: object) -> None:
-        pass
 
     def do_GET(self) -> None:
         if self.path == "/odd":
@@ -214,25 +208,19 @@ def test_a_server_that_sends_without_end_or_no_http(
     path: str, words: str, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(downloads, "MAX_BYTES", 1 << 20)
-    with ThreadingHTTPServer(("127.0.0.1", 0), Endless) as server:
-        server.daemon_threads = True
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    with serving(Endless) as server:
         fetching = {"kind": "url", "url": f"http://127.0.0.1:{server.server_port}{path}"}
         with pytest.raises(FetchError, match=words):
             fetch(corpus(tmp_path, {"kind": "jsonl", "path": "c.jsonl"}, fetch=fetching))
-        server.shutdown()
     assert list((cache / "corpora").iterdir()) == []
 
 
-class Cut(BaseHTTPRequestHandler):
+class Cut(Quiet):
     """Serves one body, at first its first half; from where it is asked for."""
 
     body = b""
     whole = False
     asked: ClassVar[list[str | None]] = []
-
-    def log_message(self, *_: object) -> None:
-        pass
 
     def do_GET(self) -> None:
         wanted = self.headers.get("Range")
@@ -247,9 +235,7 @@ class Cut(BaseHTTPRequestHandler):
 def test_a_stopped_download_goes_on(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Cut, "body", DATA)
     half = len(DATA) // 2
-    with ThreadingHTTPServer(("127.0.0.1", 0), Cut) as server:
-        server.daemon_threads = True
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    with serving(Cut) as server:
         fetching = {"kind": "url", "url": f"http://127.0.0.1:{server.server_port}/data.jsonl"}
         fetching["sha256"] = hashlib.sha256(DATA).hexdigest()
         settings = corpus(tmp_path, {"kind": "jsonl", "path": "data.jsonl"}, fetch=fetching)
@@ -263,7 +249,6 @@ def test_a_stopped_download_goes_on(tmp_path: Path, cache: Path, monkeypatch: py
         partial = folder_of(settings).with_name(f".{folder_of(settings).name}.partial")
         partial.write_bytes(DATA)
         fetch(settings, force=True)
-        server.shutdown()
     assert Cut.asked == [None, f"bytes={half}-", f"bytes={len(DATA)}-", None]
     assert list((cache / "corpora").iterdir()) == [folder_of(settings)]
 

@@ -1,19 +1,16 @@
 """Lists of collections: read, fetched from a real server (stopped, resumed, spoiled), evaluated, and their own mean."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json
-import threading
 import zipfile
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from beir_folder import write_beir
 from command_line import call
+from http_double import Quiet, serving
 
 from airgen.errors import DatasetError, FetchError, SettingsError, UsageError
 from airgen.evaluation.collections import fetch_collection, load_collections, means_table
@@ -23,7 +20,7 @@ WORDS = {"p1": "cats sleep", "p2": "dogs run", "p3": "birds sing"}
 ASKED = {"q1": ("cats", "p1"), "q2": ("dogs", "p2")}
 
 
-class Archives(BaseHTTPRequestHandler):
+class Archives(Quiet):
     """Serves archives by name, and what of them is asked for. `cut`: bytes after which the connection is dropped."""
 
     files: dict[str, bytes] = {}  # noqa: RUF012
@@ -45,20 +42,13 @@ class Archives(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body[start:][: self.cut])
 
-    def log_message(self, *_: object) -> None:
-        pass
-
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     for name, value in (("files", {}), ("asked", []), ("cut", None), ("ranges", True)):
         monkeypatch.setattr(Archives, name, value)
-    with ThreadingHTTPServer(("127.0.0.1", 0), Archives) as http:
-        thread = threading.Thread(target=http.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{http.server_address[1]}"
-        http.shutdown()
-        thread.join()
+    with serving(Archives) as http:
+        yield f"http://127.0.0.1:{http.server_port}"
 
 
 def packed(folder: Path, name: str, below: tuple[str, ...] = ("",), split: str = "test", **extra: bytes) -> bytes:

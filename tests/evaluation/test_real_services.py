@@ -1,7 +1,5 @@
 """Search services that nobody here wrote: PostgreSQL (full text and pgvector) behind a small service, and Chroma."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import socket
@@ -9,12 +7,12 @@ import subprocess
 import sys
 import tempfile
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
+from http_double import Quiet, serving
 from little_dataset import PASSAGES
 
 from airgen import http, models
@@ -26,6 +24,7 @@ from airgen.evaluation.systems import SystemSettings
 from airgen.retrievers.base import build
 
 MODEL = "all-minilm-l6-v2-int8"
+pytestmark = pytest.mark.nightly
 
 
 def system(url, **settings):
@@ -53,7 +52,7 @@ where words @@ query order by score desc, id limit %s
 BY_VECTOR = "select id, 1 - (embedding <=> %s::vector) as score from chunks order by score desc, id limit %s"
 
 
-class SqlService(BaseHTTPRequestHandler):
+class SqlService(Quiet):
     def do_POST(self):
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.headers_seen.append(dict(self.headers))
@@ -76,9 +75,6 @@ class SqlService(BaseHTTPRequestHandler):
         self.send_header("Retry-After", "0")
         self.end_headers()
         self.wfile.write(body)
-
-    def log_message(self, *_):
-        pass
 
 
 @pytest.fixture(scope="module")
@@ -110,15 +106,10 @@ def service(database, monkeypatch):
                 id=f"notes/{key}#{number}",
                 text=" ".join([title, *part]),
             )
-    made = ThreadingHTTPServer(("127.0.0.1", 0), SqlService)
     monkeypatch.setattr(http, "_LONGEST_WAIT", 0.0)
-    made.database, made.lock, made.busy, made.headers_seen = database, threading.Lock(), [True], []
-    thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield made
-    made.shutdown()
-    thread.join()
-    made.server_close()
+    with serving(SqlService) as made:
+        made.database, made.lock, made.busy, made.headers_seen = database, threading.Lock(), [True], []
+        yield made
 
 
 def test_postgresql_full_text_with_chunks(service, dataset, tmp_path, monkeypatch):

@@ -1,15 +1,12 @@
 """Runs: ranking, TREC files there and back, and files that are wrong."""
 
-from __future__ import annotations
-
 import gzip
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from child import finish
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -127,10 +124,9 @@ def test_identical_ids_leave_and_the_rest_keeps_its_scores():
 
 def test_what_killed_processes_left_is_removed_and_what_runs_is_kept(tmp_path: Path) -> None:
     run = run_from_dict({"q": {"p": 1.0}})
-    gone = subprocess.Popen([sys.executable, "-c", ""])
-    gone.wait()
-    left, alive = tmp_path / f".a.run.gz.{gone.pid}", tmp_path / f".a.run.gz.{os.getppid()}"
-    other = tmp_path / f".b.run.gz.{gone.pid}"
+    gone = int(finish("import os; print(os.getpid())").stdout)
+    left, alive = tmp_path / f".a.run.gz.{gone}", tmp_path / f".a.run.gz.{os.getppid()}"
+    other = tmp_path / f".b.run.gz.{gone}"
     for path in (left, alive, other):
         path.write_bytes(b"half")
     write_run(tmp_path / "a.run.gz", run, "x")

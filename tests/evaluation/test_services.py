@@ -1,15 +1,13 @@
 """A user's own search service, on a loopback server that also misbehaves."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import threading
 import urllib.parse
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from dataset_maker import make_content
+from http_double import Quiet, serving
 
 from airgen.dataset.beir import BeirDataset
 from airgen.dataset.secret import SECRET_FILE, Secret, opaque_document_id
@@ -26,7 +24,7 @@ from airgen.evaluation.tables import note_lines
 HITS = {"what do cats eat": ["p2", "p1", "p1", "ghost"], "fish in the sea": ["p4"], "market crash": []}
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(Quiet):
     def _answer(self, asked):
         mode, server = self.path.split("?")[0].strip("/"), self.server
         server.asked.append((asked, self.headers.get("Authorization")))
@@ -63,21 +61,13 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self):
         self._answer(dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(self.path).query)))
 
-    def log_message(self, *args):
-        pass
-
 
 @pytest.fixture
 def server():
-    made = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    made.asked, made.release = [], threading.Event()
-    thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield made
-    made.release.set()
-    made.shutdown()
-    thread.join()
-    made.server_close()
+    with serving(Handler) as made:
+        made.asked, made.release = [], threading.Event()
+        yield made
+        made.release.set()
 
 
 def system(server, mode, **settings):
@@ -196,7 +186,8 @@ def test_a_service_that_never_answers(server, dataset, tmp_path):
     server.release.set()
 
 
-def test_a_service_that_is_not_there(server, dataset, tmp_path):
+def test_a_service_that_is_not_there(dataset, tmp_path, monkeypatch):
+    monkeypatch.setattr("airgen.http._LONGEST_WAIT", 0.0)
     gone = SystemSettings.model_validate({"name": "s", "kind": "http", "url": "http://127.0.0.1:9/search"})
     with pytest.raises(DatasetError, match="is the service running"):
         evaluate(dataset, [gone], tmp_path / "out")

@@ -1,18 +1,14 @@
 """Publishing to a Hub on the loopback interface: what arrives, what must not, and what happens when it fails."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
-import os
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from child import AIRGEN, finish
 from dataset_maker import INFO, SECRET, make_content
 from fake_hub import GOOD_TOKEN, LARGE, READ_TOKEN, FakeHub, Fault
 
@@ -296,14 +292,13 @@ def test_negatives_that_can_be_told_stop_private_labels(tmp_path: Path) -> None:
 
 
 def test_command_uses_the_environment_and_starts_dry(server: FakeHub, dataset: Path, tmp_path: Path) -> None:
-    environment = {**os.environ, "HF_ENDPOINT": server.url, "HF_TOKEN": GOOD_TOKEN, "HF_HUB_DISABLE_XET": "1"}
+    environment = {"HF_ENDPOINT": server.url, "HF_TOKEN": GOOD_TOKEN, "HF_HUB_DISABLE_XET": "1"}
     environment |= {"HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "0"}
-    arguments = [str(dataset), "--repo", REPO, "--private-qrels", "test"]
-    command = [sys.executable, "-c", "from airgen.cli import main; main()", "publish", *arguments]
-    dry = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    words = ("publish", dataset, "--repo", REPO, "--private-qrels", "test")
+    dry = finish(AIRGEN, *words, **environment)
     assert "Nothing was sent" in dry.stdout
     assert server.arrived == []
-    wet = subprocess.run([*command, "--yes", "--json"], env=environment, capture_output=True, text=True, check=True)
+    wet = finish(AIRGEN, *words, "--yes", "--json", **environment)
     assert [row["repo"] for row in json.loads(wet.stdout)] == [LABELS, REPO]
     assert "it/s]" not in wet.stderr and "%|" not in wet.stderr  # no bars on a pipe: their threads hang if it closes
     assert GOOD_TOKEN not in wet.stdout + wet.stderr + dry.stdout

@@ -1,12 +1,11 @@
 """From a finished job to people's answers in the dataset's card."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from beir_folder import label_rows
 from command_line import call
 
 from airgen.dataset.verify import verify
@@ -18,21 +17,17 @@ from airgen.quality.audit.sample import load_sample
 Run = Callable[..., RunResult]
 
 
-def test_a_sample_is_drawn_answered_and_scored_into_the_card(run: Run, folder: Path) -> None:
+def test_a_sample_is_drawn_answered_and_scored_into_the_card(done: Run, folder: Path) -> None:
     with pytest.raises(StoreError, match="airgen run"):
         decided_items(Job(folder / "job.yaml", folder / "runs"))
-    dataset = run().directory / "dataset"
+    dataset = done().directory / "dataset"
     runs = ("--runs", folder / "runs")
     said = json.loads(call("audit", "sample", folder / "job.yaml", 20, *runs, "--json"))
     audit = folder / "runs" / "job" / "audit"
     assert said["folder"] == str(audit) and said["pairs"] == 20
     sample = load_sample(audit / "sample.json")
     # Items name documents and queries as the dataset does.
-    labels = {
-        (row["query-id"], row["corpus-id"]): row["score"]
-        for path in (dataset / "qrels").glob("*.jsonl")
-        for row in map(json.loads, path.read_text(encoding="utf-8").splitlines())
-    }
+    labels = {(row["query-id"], row["corpus-id"]): row["score"] for row in label_rows(dataset)}
     for item in sample.items:
         if item.kind in ("positive", "added positive", "generated negative"):
             assert labels[item.query, item.document] == int(item.relevant)
@@ -51,8 +46,8 @@ def test_a_sample_is_drawn_answered_and_scored_into_the_card(run: Run, folder: P
     assert "labels that people confirm" in call("audit", "score", folder / "job.yaml", folder / "answers.json", *runs)
 
 
-def test_answers_to_decisions_that_changed_are_refused(run: Run, folder: Path) -> None:
-    run()
+def test_answers_to_decisions_that_changed_are_refused(run: Run, done: Run, folder: Path) -> None:
+    done()
     call("audit", "sample", folder / "job.yaml", 20, "--runs", folder / "runs")
     audit = folder / "runs" / "job" / "audit"
     key = load_sample(audit / "sample.json").key

@@ -1,13 +1,10 @@
 """Switches that change what a job's queries and labels are like: pools, the original queries."""
 
-from __future__ import annotations
-
-import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import duckdb
+from beir_folder import read_rows
 
 from airgen.pipeline import Job, RunResult
 from airgen.pipeline.assemble import export_dataset
@@ -23,24 +20,21 @@ def recalled(result: RunResult) -> dict[str, list[str]]:
 
 
 def test_pools_join_the_recall(run: Run) -> None:
-    few = {RECALL: "recall: {model: all-minilm-l6-v2-int8, top_k: 5}"}
-    alone = recalled(run("alone", few))
-    pooled = recalled(run("pooled", {RECALL: f"{few[RECALL]}\n  pools: [bm25, {{kind: lsa, dim: 10}}]"}))
+    few = {"target: 12": "target: 4"}
+    recall = "recall: {model: all-minilm-l6-v2-int8, top_k: 5}"
+    alone = recalled(run("alone", {**few, RECALL: recall}))
+    pooled = recalled(run("pooled", {**few, RECALL: f"{recall}\n  pools: [bm25, {{kind: lsa, dim: 10}}]"}))
     assert alone.keys() == pooled.keys()
     for query, ids in pooled.items():
         assert set(alone[query]) <= set(ids)
         assert len(set(ids)) == len(ids) <= 15
     assert any(len(ids) > 5 for ids in pooled.values())
     only = "recall: {model: none, top_k: 5, pools_only: true}\n  pools: [bm25]"
-    assert all(len(ids) == 5 for ids in recalled(run("only", {RECALL: only})).values())
+    assert all(len(ids) == 5 for ids in recalled(run("only", {**few, RECALL: only})).values())
 
 
-def rows(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
-def test_without_rewriting_the_original_text_keeps_its_labels(run: Run, folder: Path) -> None:
-    result = run()
+def test_without_rewriting_the_original_text_keeps_its_labels(done: Run, folder: Path) -> None:
+    result = done()
     job = Job(folder / "job.yaml", folder / "runs")
     with job.open_store() as store:
         export_dataset(job, store, job.accepted(store), folder / "original", ["rewrite"])
@@ -48,7 +42,7 @@ def test_without_rewriting_the_original_text_keeps_its_labels(run: Run, folder: 
         assert store.made(Decision, job.plan(store)["decision"])
     full = result.directory / "dataset"
     bare = folder / "original"
-    rewritten, original = (rows(path / "queries.jsonl") for path in (full, bare))
+    rewritten, original = (read_rows(path / "queries.jsonl") for path in (full, bare))
     assert [row["_id"] for row in rewritten] == [row["_id"] for row in original]
     assert {row["text"] for row in original} == originals
     assert {row["text"] for row in rewritten} != originals

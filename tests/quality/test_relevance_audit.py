@@ -1,7 +1,5 @@
 """Which word for `relevance` fits: by hand, a whole job of votes, and what goes wrong."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -157,11 +155,11 @@ def test_few_queries_and_answers_that_do_not_tell(run: Run, folder: Path, distin
         call("audit", "relevance", path, *runs, "--answers", answers)
 
 
-def test_wrong_jobs(run: Run, folder: Path) -> None:
+def test_wrong_jobs(run: Run, done: Run, folder: Path) -> None:
     path, out = folder / "job.yaml", folder / "audit"
     with pytest.raises(StoreError, match="airgen run"):
         draw_relevance(Job(path, folder / "runs"), out)
-    run()
+    done()
     with pytest.raises(DatasetError, match="an LLM judges here, not votes: `airgen audit sample`"):
         draw_relevance(Job(path, folder / "runs"), out)
     run("unfinished", JUDGE, until="corpus")

@@ -1,12 +1,11 @@
 """Everybody can use the report: by axe-core's rules, by keyboard alone, on paper, and on a phone."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from axe_rules import AXE, violations
 from beir_folder import write_beir
 from command_line import call
@@ -27,11 +26,12 @@ def test_the_rules_are_the_ones_that_were_released() -> None:
     assert hashlib.sha256((AXE / "axe.min.js").read_bytes()).hexdigest() in text
 
 
-def test_everybody_can_use_the_report(run: Run, folder: Path, browse: Any) -> None:
+@pytest.mark.nightly
+def test_everybody_can_use_the_report(done: Run, folder: Path, browse: Any) -> None:
     job, runs = folder / "job.yaml", folder / "runs"
     (folder / "systems.yaml").write_text("systems: [{name: bm25, kind: bm25}, {name: ql, kind: query-likelihood}]\n")
     with browse.aside():
-        result = run()
+        result = done()
     call("audit", "sample", job, 10, "--runs", runs)
     call("evaluate", result.directory / "dataset", "--systems", folder / "systems.yaml", "--split", "test",
          "--out", result.directory / "evaluation")  # fmt: skip

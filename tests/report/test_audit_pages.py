@@ -1,7 +1,5 @@
 """The audit in the pages of a report: of a file, and of `airgen report --live`."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -20,10 +18,10 @@ from airgen.report.view import View
 Run = Callable[..., RunResult]
 
 
-def test_answers_from_pages_are_scored(run: Run, folder: Path, tmp_path: Path, browse: Any) -> None:
+def test_answers_from_pages_are_scored(done: Run, folder: Path, tmp_path: Path, browse: Any) -> None:
     job, runs = folder / "job.yaml", folder / "runs"
     with browse.aside():
-        run()
+        done()
         index = make_report([job], tmp_path / "first", runs=runs)
     page = browse(Path(f"{index}"))
     page.get_by_role("link", name="Audit").click()

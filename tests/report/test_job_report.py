@@ -1,17 +1,14 @@
 """The report of a real job: finished, half way, running in another process, and without its pipeline."""
 
-from __future__ import annotations
-
 import json
 import shutil
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from child import start
 from command_line import call
 from job_maker import CORPUS, PIPELINE, make_corpus
 from report_reader import lives, read_report
@@ -122,23 +119,21 @@ def test_a_job_that_was_stopped_and_one_that_runs(run: Run, folder: Path, monkey
     life = next(life for life in lives(data).values() if life["outcome"] == "pending")
     assert life["character"] and life["docs"][life["sources"][0]]["text"]
     held = (
-        "import json, os, pathlib, sys, time; from airgen.pipeline import Job; job = Job(pathlib.Path('job.yaml'))\n"
+        "import json, os, pathlib, time; from airgen.pipeline import Job; job = Job(pathlib.Path('job.yaml'))\n"
         "with job.open_store() as store:\n"
         "    path = job.directory / 'status.json'; status = json.loads(path.read_text())\n"
         "    path.write_text(json.dumps({**status, 'pid': os.getpid(), 'updated': time.time(), 'ended': None}))\n"
-        "    print('open', flush=True); sys.stdin.read()\n"
+        "    print('open'); time.sleep(3600)\n"
     )
     job = Job(folder / "job.yaml", folder / "runs")
-    with subprocess.Popen(
-        [sys.executable, "-c", held], cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as other:
-        assert other.stdout is not None and other.stdout.readline() == "open\n"
+    with start(held, cwd=folder) as other:
+        assert other.stdout.readline() == "open\n"
         with pytest.raises(StoreError, match="in use by another process"):
             job.open_store(read_only=True)
         copied, copy = list[str](), shutil.copyfile
         monkeypatch.setattr(shutil, "copyfile", lambda a, b: (copied.append(str(b)), copy(a, b))[1])
         running = read_report(make_report([job]))
-        other.communicate()
+        other.kill()
     assert sum(path.endswith("work.duckdb") for path in copied) == 1
     assert running["report"]["datasets"][0]["state"] == "running"
     assert running["d0/queries"] == table

@@ -1,7 +1,5 @@
 """The first page of a report: what a job did, what a dataset is, and what a browser shows of it."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path
@@ -19,9 +17,9 @@ from airgen.report.report import make_report
 from airgen.store import Store
 
 
-def test_a_finished_job(run: Run, folder: Path, tmp_path: Path, browse: Any) -> None:
+def test_a_finished_job(done: Run, folder: Path, tmp_path: Path, browse: Any) -> None:
     with browse.aside():
-        result = run()
+        result = done()
     assert result.manifest is not None
     index = make_report([folder / "job.yaml"], tmp_path / "report", runs=folder / "runs")
     data = read_report(index)
@@ -79,9 +77,9 @@ def test_only_a_corpus(run: Run, folder: Path, tmp_path: Path, browse: Any) -> N
     assert page.inner_text("main h1") == "job"
 
 
-def test_money_and_a_damaged_work_database(run: Run, folder: Path, tmp_path: Path) -> None:
+def test_money_and_a_damaged_work_database(done: Run, folder: Path, tmp_path: Path) -> None:
     """What was paid for attempts whose answer was not kept, and what a kill can have cost, is not left out."""
-    result = run()
+    result = done()
     with Store.open(result.directory / "work.duckdb") as store:
         store.put([Payment("one", "query", 0.25), Reservation("two", "an answer", "query", "m", "e", 0.5)])
     found = read_report(make_report([folder / "job.yaml"], tmp_path / "report", runs=folder / "runs"))["d0/overview"]

@@ -1,14 +1,10 @@
 """`airgen report --live`: who may read, what a running job looks like in a browser, and how the server ends."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from axe_rules import violations
+from child import AIRGEN, Child, finish, start
 
 from airgen.errors import StoreError, UsageError
 from airgen.report.server import serving
@@ -144,9 +141,7 @@ def status(folder: Path, **values: Any) -> Path:
 @pytest.fixture(scope="module")
 def gone() -> int:
     """The id of a process that has ended."""
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait()
-    return process.pid
+    return int(finish("import os; print(os.getpid())").stdout)
 
 
 def test_states(tmp_path: Path, gone: int) -> None:
@@ -213,16 +208,16 @@ def test_a_status_file_of_many_or_long_values(tmp_path: Path) -> None:
 # --- in a browser ------------------------------------------------------------------------------------------------
 
 
-def start(folder: Path, latency: float) -> subprocess.Popen[bytes]:
+def begin(folder: Path, latency: float) -> Child:
     """A real run of the folder's job in a process of its own."""
     path = folder / "job.yaml"
     path.write_text(re.sub("scripted.*?, concurrency", f"scripted, latency: {latency}, concurrency", path.read_text()))
-    command = [sys.executable, "-m", "airgen", "run", str(path), "--runs", str(folder / "runs"), "--quiet"]
-    return subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    return start(AIRGEN, "run", path, "--runs", folder / "runs", "--quiet")
 
 
+@pytest.mark.nightly
 def test_a_running_job_is_followed(folder: Path, tmp_path: Path, browse: Any) -> None:
-    job = start(folder, 0.4)
+    job = begin(folder, 0.4)
     page = browse("about:blank")
     browse.until(page, lambda: follow(folder / "runs" / "job")["state"] == "running")
     (tmp_path / "view").mkdir()
@@ -244,12 +239,11 @@ def test_a_running_job_is_followed(folder: Path, tmp_path: Path, browse: Any) ->
             before = page.locator("dl.facts").inner_text()
             browse.until(page, lambda: page.locator("dl.facts").inner_text() != before)
             job.kill()
-            job.wait()
             page.get_by_text(f"process {job.pid} is gone").wait_for()
             assert violations(page) == []
             page.get_by_role("button", name="Reload").wait_for()
             # The same command goes on; at its end there is a whole report.
-            job = start(folder, 0.0)
+            job = begin(folder, 0.0)
             page.locator("h2 .tag", has_text="runs").wait_for()
             page.locator("h2 .tag", has_text="finished").wait_for(timeout=120_000)
             assert job.wait() == 0
@@ -266,25 +260,16 @@ def test_a_running_job_is_followed(folder: Path, tmp_path: Path, browse: Any) ->
         stop.set()
         watching.join()
         job.kill()
-        job.wait()
 
 
 def test_the_command(dataset: Path, tmp_path: Path) -> None:
     temporary = tmp_path / "temporary"
     temporary.mkdir()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "airgen", "report", str(dataset), "--live", "--json"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(temporary)},
-    )  # fmt: skip
-    try:
-        assert process.stdout is not None
-        client = Client(json.loads(process.stdout.readline())["address"])
+    with start(AIRGEN, "report", dataset, "--live", "--json", TMPDIR=str(temporary)) as child:
+        client = Client(json.loads(child.stdout.readline())["address"])
         assert client("/")[0] == 200 and len(client.token) >= 43
         assert len(list(temporary.iterdir())) == 1
-        process.send_signal(signal.SIGINT)
-        assert process.communicate(timeout=600) == ("", "\nended\n")
-        assert process.returncode == 0
-        assert list(temporary.iterdir()) == []
-    finally:
-        process.kill()
-        process.wait()
+        child.send_signal(signal.SIGINT)
+        assert (child.stdout.read(), child.stderr.read()) == ("", "\nended\n")
+    assert child.returncode == 0
+    assert list(temporary.iterdir()) == []

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import functools
@@ -7,12 +5,12 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from http_double import Asked, answering
 
 from airgen import http
 from airgen.errors import ModelError
@@ -25,39 +23,25 @@ class Service:
     """A loopback endpoint; `answers` are used one a request, the last for ever."""
 
     def __init__(self) -> None:
+        self.url = ""
         self.answers: list[Answer] = []
         self.requests: list[tuple[str, dict[str, Any], dict[str, str]]] = []
-        service = self
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                service.requests.append((self.path, body, dict(self.headers)))
-                answer = service.answers.pop(0) if len(service.answers) > 1 else service.answers[0]
-                status, value = answer(body)
-                data = value if isinstance(value, bytes) else json.dumps(value).encode()
-                self.send_response(status)
-                if status in (301, 302, 307):
-                    self.send_header("Location", "http://127.0.0.1:9/elsewhere")
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-        self.url = f"http://127.0.0.1:{self.server.server_port}/v1"
+    def answer(self, asked: Asked) -> tuple[int, Any, dict[str, str]]:
+        body = asked.json()
+        self.requests.append((asked.path, body, asked.headers))
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        status, value = answer(body)
+        return status, value, {"Location": "http://127.0.0.1:9/elsewhere"} if status in (301, 302, 307) else {}
 
 
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
     monkeypatch.setattr(http, "_LONGEST_WAIT", 0.0)
     made = Service()
-    yield made
-    made.server.shutdown()
-    made.server.server_close()
+    with answering(made.answer) as url:
+        made.url = f"{url}/v1"
+        yield made
 
 
 def vectors(body: dict[str, Any], dim: int = 3) -> tuple[int, Any]:

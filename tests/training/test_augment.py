@@ -1,7 +1,5 @@
 """Query augmentation: formula and loss by hand, torch against numpy, the switches, and a training that works."""
 
-from __future__ import annotations
-
 import json
 import math
 import subprocess
@@ -221,6 +219,7 @@ def test_the_words_of_a_query_and_their_tokens(bert: Path) -> None:
     assert beyond.terms == [None, *["amber"] * 6, None] and len(beyond.rest) == 9_994
 
 
+@pytest.mark.nightly
 def test_it_learns_what_words_cannot_know(new_dataset: Callable[..., Path], bert: Path, tmp_path: Path) -> None:
     """Queries share no word with their passages, so BM25 finds nothing; the counterparts of words can be learned."""
     path = new_dataset(paraphrased=True, passages=60, splits={"train": 300, "dev": 40, "test": 40})
@@ -258,6 +257,7 @@ train_quickly("augment", *map(Path, sys.argv[2:]), "checkpoint_every=2")
 """
 
 
+@pytest.mark.nightly
 def test_sigkill_and_resume_give_the_same_bytes(dataset: Path, bert: Path, tmp_path: Path) -> None:
     arguments = [str(Path(small_training.__file__).parent), str(dataset), str(bert), str(tmp_path / "a")]
     killed = subprocess.run([sys.executable, "-c", KILLED, *arguments], check=False, capture_output=True)

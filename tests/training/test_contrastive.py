@@ -1,7 +1,5 @@
 """E5's losses by hand, gradients of parts against those of the full batch, and an encoder trained end to end."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -185,6 +183,7 @@ def test_a_teacher_is_asked_once_a_pair(dataset: Path, bert: Path) -> None:
     assert scores[0].tolist() == pytest.approx(inner(pairs).tolist())
 
 
+@pytest.mark.nightly
 def test_an_encoder_learns_and_loads_in_the_library(
     new_dataset: Callable[..., Path], bert: Path, tmp_path: Path
 ) -> None:

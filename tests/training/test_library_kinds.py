@@ -1,7 +1,5 @@
 """Cross-encoder, SPLADE and late interaction: trained in seconds, loaded by the library, evaluated as systems."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +17,7 @@ from airgen.training.kinds.rankers import SpladeRecipe, SpladeTask  # noqa: E402
 from airgen.training.kinds.transformer import separate  # noqa: E402
 
 
+@pytest.mark.nightly
 def test_a_cross_encoder_learns_its_teacher(new_dataset: Callable[..., Path], bert: Path, tmp_path: Path) -> None:
     from airgen.retrievers import load_reranker
 

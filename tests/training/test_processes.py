@@ -1,7 +1,5 @@
 """Two processes under torch's launcher give the weights of one, also when one of them was killed on the way."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -66,6 +64,7 @@ def still_bert(new_bert: Callable[..., Path]) -> Path:
     return folder
 
 
+@pytest.mark.nightly
 def test_two_processes_give_the_weights_of_one(tmp_path: Path, still_bert: Path, dataset: Path) -> None:
     from safetensors.torch import load_file
 
