@@ -1,7 +1,5 @@
 """QA on chunks: nothing is lost, sizes hold, overlaps are exact, and the parent is kept."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

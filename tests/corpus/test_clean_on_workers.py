@@ -1,7 +1,5 @@
 """A corpus that workers read and clean has the rows of one process: passages, drops, counts, order, and errors."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Iterator

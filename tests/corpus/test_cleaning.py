@@ -1,7 +1,5 @@
 """Cleaners on texts whose right answer is known."""
 
-from __future__ import annotations
-
 import unicodedata
 
 import pytest

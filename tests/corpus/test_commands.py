@@ -1,7 +1,5 @@
 """`airgen show corpus` and `airgen fetch` as a user types it, on a corpus of their own."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Duplicates: against brute force, whatever the batches; MinHash against Jaccard."""
 
-from __future__ import annotations
-
 import random
 import re
 

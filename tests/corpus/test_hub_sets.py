@@ -1,7 +1,5 @@
 """Every manifest of a data set of the Hub reads a double of it: its file names, columns, configurations, ten rows."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import json

@@ -1,7 +1,5 @@
 """Languages that the paper does not have: what they have is declared, and works."""
 
-from __future__ import annotations
-
 import pytest
 
 from airgen.corpus.cleaning.filters import judge_language

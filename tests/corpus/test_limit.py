@@ -1,7 +1,5 @@
 """`limit:` of a corpus: a larger limit only adds, the order of the source changes nothing, memory stays flat."""
 
-from __future__ import annotations
-
 import json
 import random
 import tracemalloc

@@ -1,7 +1,5 @@
 """The Long-Doc task: chunks that are pieces of the text, and apparatus that goes while the text stays."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from pathlib import Path
 from typing import Any

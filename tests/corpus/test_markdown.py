@@ -1,7 +1,5 @@
 """Markdown: every word of the rendered page stays, and so does what only looks like a tag."""
 
-from __future__ import annotations
-
 import html
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """One corpus of files of several kinds: each file is read as its own reader reads it, and nothing is lost between."""
 
-from __future__ import annotations
-
 import zipfile
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """From settings to rows: the funnel adds up, samples are nested, batches and runs change nothing."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import sys

@@ -1,7 +1,5 @@
 """Prepared corpora in the cache: the same rows, never damaged ones, and nothing of a run that was stopped."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

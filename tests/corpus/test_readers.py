@@ -1,7 +1,5 @@
 """Readers on real files of each format, and on everything that can be wrong with them."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

@@ -1,7 +1,5 @@
 """Readers on documentation that this machine has: Debian's HTML and manual pages, files that packages ship."""
 
-from __future__ import annotations
-
 import importlib.metadata as metadata
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """Packing paragraphs into sections loses nothing and keeps its limits."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """Corpora in a store that fsspec knows: its own stores in memory and on the disk stand for S3."""
 
-from __future__ import annotations
-
 import hashlib
 import zipfile
 from collections.abc import Iterator

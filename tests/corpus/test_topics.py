@@ -1,7 +1,5 @@
 """The quickstart's corpus: whatever Python runs this, its reference becomes self-contained passages."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from airgen.corpus.readers.python_topics import TopicsReader, blocks

@@ -1,7 +1,5 @@
 """One file can describe several corpora; a file that nobody can fetch for a user is taken over from the user."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """AIR-Bench's own layout is read in place: as airgen writes it, and as the Hub's repositories have it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Card and Croissant: read back by the Hub's own reader and by mlcroissant; nothing breaks out of its place."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Large files of columns: read fast, or by the parser that names the bad line, with one result."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Labels for other tools, each read by the tool itself where it is installed."""
 
-from __future__ import annotations
-
 import csv
 import json
 

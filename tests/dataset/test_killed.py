@@ -1,7 +1,5 @@
 """SIGKILL at every file operation of an export: there is the older dataset, the newer or none, never a half one."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

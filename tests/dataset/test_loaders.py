@@ -1,7 +1,5 @@
 """Each layout, loaded by the real library of its readers, row by row against what was written."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path

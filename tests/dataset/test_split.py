@@ -1,7 +1,5 @@
 """Splits: by a query's own key, near the ratio, and never different because others came."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """`verify` names each kind of damage; an untouched directory has no problem."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Directories: the same bytes for the same content, whole or not there, and a clear error for what cannot be."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

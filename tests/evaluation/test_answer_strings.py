@@ -1,7 +1,5 @@
 """Accuracy by answer strings: DPR's own matcher as the oracle, a table by hand, and where answers come from."""
 
-from __future__ import annotations
-
 import json
 import unicodedata
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The BEIR reader on good directories, odd ones and broken ones."""
 
-from __future__ import annotations
-
 import ast
 import gzip
 import json

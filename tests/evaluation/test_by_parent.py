@@ -1,7 +1,5 @@
 """Results of chunks, read per document."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

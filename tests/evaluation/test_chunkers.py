@@ -1,7 +1,5 @@
 """Chunkers on one set of labels: spans, their measures by hand, documents from their chunks, and the whole command."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """The commands of evaluation, as a user calls them."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Rank correlation of benchmarks: against SciPy, against the paper's figures, and on files that MTEB itself wrote."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

@@ -1,7 +1,5 @@
 """Evaluation from end to end on a small dataset: what is kept, what is run again, what is reported."""
 
-from __future__ import annotations
-
 import csv
 import importlib.util
 import json

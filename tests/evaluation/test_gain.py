@@ -1,7 +1,5 @@
 """Before and after on several datasets: who gained where, with paired intervals."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`airgen evaluate compare --baseline`: the exit code goes by the interval of the difference, not by the mean."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Lengths of what systems find, by hand and through the command."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

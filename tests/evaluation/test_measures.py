@@ -1,7 +1,5 @@
 """Measures against trec_eval's own code (pytrec_eval), BEIR's own functions, and figures worked by hand."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Telling queries without an answer: figures by hand, against pairs counted one by one, and in a whole evaluation."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

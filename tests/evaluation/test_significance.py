@@ -1,7 +1,5 @@
 """Statistics against scipy, against hand-worked cases, and by their properties."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

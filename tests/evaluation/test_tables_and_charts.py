@@ -1,7 +1,5 @@
 """Tables, charts and breakdowns: hostile names, hand-worked figures, and forms that other tools read."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import xml.dom.minidom

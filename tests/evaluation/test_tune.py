@@ -1,7 +1,5 @@
 """Weights of a hybrid: the grid, an honest gain, and the command."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

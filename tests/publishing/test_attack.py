@@ -4,8 +4,6 @@ Each way of it gives guesses (query, source document). A way is closed if its gu
 chance. The first test shows that the attack works: on a dataset without a secret it finds every source.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

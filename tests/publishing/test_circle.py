@@ -3,8 +3,6 @@
 The first client is airgen's own commands, the second the searcher of air-benchmark's package.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Generated passages cannot be told apart by anything but their words: a classifier over all marks stays at chance."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

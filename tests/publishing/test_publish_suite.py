@@ -1,7 +1,5 @@
 """A whole suite goes to the Hub with one command: all of it or, after a failure, the rest of it. Nothing leaks."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Submissions and the leaderboard: numbers against pytrec_eval and by hand; strangers' zips against every trick."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import json

@@ -1,7 +1,5 @@
 """Suites: resumable, one budget, versions that never change, trimming that keeps what is judged."""
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import json

@@ -1,7 +1,5 @@
 """What is public and what is private of a dataset: the files of each part, and what their manifests may tell."""
 
-from __future__ import annotations
-
 import dataclasses
 import tempfile
 from pathlib import Path

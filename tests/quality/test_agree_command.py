@@ -1,7 +1,5 @@
 """`airgen study agree` on a made collection: the whole way with the scripted model, bad input, and going on."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

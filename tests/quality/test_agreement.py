@@ -1,7 +1,5 @@
 """Statistics of two rankings: worked by hand, and against scipy."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Rank gains, saturation, overlap and circularity, worked by hand."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

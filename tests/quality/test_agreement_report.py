@@ -1,7 +1,5 @@
 """The report: nothing from outside breaks a table, nothing undefined becomes a number, equal values equal bytes."""
 
-from __future__ import annotations
-
 import json
 import math
 import xml.etree.ElementTree as ET

@@ -1,7 +1,5 @@
 """The human audit: what is drawn, what the page shows and saves, and what is made of the answers."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """Answers one by one: what belongs to the sample, and what is kept apart from it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

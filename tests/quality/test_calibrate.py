@@ -1,7 +1,5 @@
 """`airgen study judge` on small collections of our own making, with the scripted model and real re-rankers."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Pairs, agreement and calibration, against worked cases and libraries."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 

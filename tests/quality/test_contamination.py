@@ -1,7 +1,5 @@
 """Which texts of a dataset stand in other collections: planted copies, and a comparison of all pairs as the oracle."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import shutil

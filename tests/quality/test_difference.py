@@ -1,7 +1,5 @@
 """The estimator of a difference of systems: by hand, by exact enumeration, and by its properties."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

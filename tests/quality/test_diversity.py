@@ -1,7 +1,5 @@
 """The diversity report, against figures worked out by hand."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

@@ -1,7 +1,5 @@
 """Holes: found without a trace of the system, judged once, and scored again."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """`airgen study inspect`: each known fault of a benchmark is found by its name, and a sound one has none."""
 
-from __future__ import annotations
-
 import html.parser
 import json
 import math

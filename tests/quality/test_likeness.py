@@ -1,7 +1,5 @@
 """Generated beside real queries: figures worked out by hand, and the command on a real collection."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Pooling from submissions: what nobody judged is judged once, and the next version scores old submissions again."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`airgen audit systems`: what is drawn, what people see, which answers count, and what is said of them."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

@@ -1,7 +1,5 @@
 """`airgen study compare`: anchors on two versions, with runs whose scores are known, and what was carried over."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

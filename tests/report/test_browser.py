@@ -1,7 +1,5 @@
 """The browser of the tests itself: a page that does what it must not do makes a test fail."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

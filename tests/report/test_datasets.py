@@ -1,7 +1,5 @@
 """Reports of datasets and results, without a job."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Texts of other people in every field: they reach the page as text, and nothing of them is run or loaded."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

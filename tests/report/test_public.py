@@ -1,7 +1,5 @@
 """The public form has no private label, in no byte of it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Systems in a report: a case worked out by hand, figures as in the files of the results, and what a browser shows."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The embedded models where they have been fetched, and a few passages."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """BM25: by hand, against bm25s, against Anserini's published figures; re-ranker, Dirichlet, saving."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

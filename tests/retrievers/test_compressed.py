@@ -1,7 +1,5 @@
 """Token vectors in a few bits: the codes hold their bounds, and the search finds what brute force over them finds."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Exact search: equal to numpy in float64 and to faiss, whatever the memory, the kernel and the order; the k best."""
 
-from __future__ import annotations
-
 import math
 import tracemalloc
 from pathlib import Path

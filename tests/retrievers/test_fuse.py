@@ -1,7 +1,5 @@
 """Fusion, RM3 and LSA on worked examples."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The inverted index: compiled against numpy, ties, limits, damaged files."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

@@ -4,8 +4,6 @@ The description is what caches, fingerprints and the record of a run see. A fiel
 description would give stale ones.
 """
 
-from __future__ import annotations
-
 import json
 import types
 import typing

@@ -1,7 +1,5 @@
 """Encodings that the steps of one run share: the same figures, and each text is encoded once."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

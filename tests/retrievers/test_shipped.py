@@ -1,7 +1,5 @@
 """Embedders of small models without torch: multilingual e5 in 4 bits, and static vectors."""
 
-from __future__ import annotations
-
 import struct
 from pathlib import Path
 

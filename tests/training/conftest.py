@@ -1,7 +1,5 @@
 """A random BERT of a few thousand weights, and a dataset that it can learn in seconds."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Training data: what is trained on and what never is; columns on disk; several datasets with weights."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from collections import Counter

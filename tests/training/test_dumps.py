@@ -1,7 +1,5 @@
 """Dumps of CCPairs' sources: small files after the published formats, damaged ones, and what is refused."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import json

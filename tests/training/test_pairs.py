@@ -1,7 +1,5 @@
 """Pairs mined from made passages, their files, and the consistency filter against ranks counted by hand."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """BEIR's sparse family: document expansion, DeepCT and SPARTA, each against its definition."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
