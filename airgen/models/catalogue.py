@@ -1,7 +1,4 @@
-"""The content of `catalogue.yaml`: all models that airgen can fetch, with size and SHA-256 of every file.
-
-The files of models on disk: hashes, and a lock for one writer.
-"""
+"""All models that airgen can fetch, with size and SHA-256 of every file: `catalogue.yaml`; a lock for one writer."""
 
 from __future__ import annotations
 

@@ -1,18 +1,14 @@
-"""Near duplicates among short texts, by the exact Jaccard similarity of their words.
+"""Near duplicates among short texts, by the exact Jaccard similarity of their words; words copied from a document.
 
     seen = NearDuplicateIndex("en")
     seen.add("How do bees make honey?")        # None: no similar text came before
     seen.add("how do bees make honey")         # 0: the place of the first similar text
+    borrowed("wings that bend", "The wing bends under load.", "en")     # (1.0, ["wings", "bend"])
 
 Not every pair is compared (prefix filtering, Chaudhuri et al. 2006): if two sets of n and m words have a Jaccard
 similarity of at least t, then in any fixed order of words the first n - ceil(t n) + 1 words of one and the first
 m - ceil(t m) + 1 words of the other have a word in common. Documents use MinHash (`airgen.corpus.cleaning.duplicates`),
 whose estimate is too rough for queries.
-
-How much of a query is copied from a document.
-
->>> borrowed("wings that bend", "The wing bends under load.", "en")
-(1.0, ['wings', 'bend'])
 """
 
 from __future__ import annotations

@@ -1,15 +1,13 @@
-"""Unicode's normal forms in linear time: `normal_form("NFC", "e\u0301") == "é"`.
-
-Python sorts the marks after a letter by insertion, which is quadratic: 40,000 marks take seconds, and no signal is
-heard meanwhile. No script puts more than a few marks on a letter, so marks after the 30th are left out. Unicode's
-Stream-Safe Text Format (UAX #15, section 13) has the same limit.
-
-Words and sentences in any language: `count_words("Wie geht's?", "de") == 2`.
+"""Words and sentences in any language: `count_words("Wie geht's?", "de") == 2`; normal forms in linear time.
 
 Words are the surface forms that a reader would count. Languages with spaces are split at Unicode's word boundaries
 (UAX #29, so `don't`, `3.5` and `U.S.A` are one word each). Chinese, Japanese and Thai are segmented by a library if it
 is installed (`pip install 'airgen-bench[languages]'`), else by a rough rule. `segmenter(language)` names which of them,
 so that results can record it.
+
+Python sorts the marks after a letter by insertion, which is quadratic: 40,000 marks take seconds, and no signal is
+heard meanwhile. No script puts more than a few marks on a letter, so marks after the 30th are left out, as in Unicode's
+Stream-Safe Text Format (UAX #15, section 13).
 """
 
 from __future__ import annotations

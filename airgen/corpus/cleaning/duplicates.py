@@ -1,19 +1,15 @@
-"""MinHash signatures of many texts at once, in numpy, without a Python loop over words.
+"""Exact and near duplicates in the whole corpus, found while it is streamed, in bounded memory.
 
-    shingles(["the cat sat on the mat", ...], n=5) -> Shingles(hashes, starts)
+    shingles(["the cat sat on the mat", ...], n=5) -> Shingles(hashes, starts)      in numpy, without a loop over words
     signatures(found, permutations)                -> uint32 (texts, permutations)
 
-The share of equal places in two signatures estimates the Jaccard similarity of their sets of word n-grams
-(Broder 1997). A word is a run of letters, digits and marks. In scripts without spaces each character is a word.
+A document is dropped if an earlier one that was kept has the same id, the same text, or nearly the same words: the
+share of equal places in two MinHash signatures estimates the Jaccard similarity of their sets of word n-grams (Broder
+1997). A word is a run of letters, digits and marks. In scripts without spaces each character is a word.
 
-Exact and near duplicates in the whole corpus, found while it is streamed, in bounded memory.
-
-A document is dropped if an earlier one that was kept has the same id, the same text, or nearly the same words. The data
-about earlier documents is in a temporary file of SQLite: about 0.6 kB a document. DuckDB would join all documents at
-once; here the first passages are known before the last document is read.
-
-Each step has two halves: `look` needs one document, and may be done anywhere; `compare` needs what was seen of all
-documents in their order.
+The data about earlier documents is in a temporary file of SQLite: about 0.6 kB a document. DuckDB would join all
+documents at once; here the first passages are known before the last document is read. Each step has two halves: `look`
+needs one document, and may be done anywhere; `compare` needs what was seen of all documents in their order.
 """
 
 from __future__ import annotations

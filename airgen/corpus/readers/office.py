@@ -1,11 +1,10 @@
-"""Word documents and EPUB books.
+"""Word documents by mammoth, and EPUB books, whose chapters come in reading order.
 
-Word documents by mammoth: `reader: {kind: docx, path: handbook, split: sections}`.
+    reader: {kind: docx, path: handbook, split: sections}
+    reader: {kind: epub, path: books, split: sections}
 
 mammoth makes HTML of a document with its headings, lists, tables, footnotes and content controls, without page headers,
 comments and deleted text; the HTML is read as any other.
-
-EPUB books: `reader: {kind: epub, path: books, split: sections}`; chapters in reading order.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Bytes to text: a byte order mark, the encoding of the YAML, UTF-8, or what charset-normalizer finds.
-
-Old encodings are hard to tell apart, so only those in which the corpus's language was written are tried.
-
-The protocol of readers, and what all readers use.
+"""The protocol of readers, and what all readers use, such as the encoding of a file.
 
     reader = resolve("reader", "jsonl")(settings, place)
     for row in reader.read():           # a Document, or a Dropped with its reason

@@ -1,10 +1,8 @@
-"""Documents that are records: JSON and JSON Lines, BEIR folders, Hugging Face `datasets`.
+"""Documents that are records: JSON and JSON Lines (plain or packed), BEIR folders, Hugging Face `datasets`.
 
-JSON and JSON Lines, plain or gzip: `reader: {kind: jsonl, path: data/*.jsonl.gz, fields: {id: url, text: body}}`.
-
-The corpus of a BEIR folder, without its queries and qrels: `reader: {kind: beir, path: scifact}`.
-
-Hugging Face `datasets`, from the Hub or saved on disk: `reader: {kind: datasets, path: allenai/c4, config: en}`.
+reader: {kind: jsonl, path: data/*.jsonl.gz, fields: {id: url, text: body}}
+reader: {kind: beir, path: scifact}                          # its corpus, without queries and qrels
+reader: {kind: datasets, path: allenai/c4, config: en}       # from the Hub, or saved on disk
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Documents that are rows: which columns make a document, and Parquet and CSV.
+"""Documents that are rows: which columns make a document, and Parquet and CSV through DuckDB.
 
-The columns of a row that make a document: `fields: {id: url, title: head, text: [summary, body], markup: html}`.
-
-Parquet and CSV through DuckDB: `reader: {kind: parquet, path: data/*.parquet, fields: {text: body}}`.
+reader: {kind: parquet, path: data/*.parquet, fields: {id: url, title: head, text: [summary, body], markup: html}}
 """
 
 from __future__ import annotations

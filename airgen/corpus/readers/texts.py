@@ -1,4 +1,4 @@
-"""Turn headings and paragraphs into self-contained sections of a useful length.
+"""Files of text, and what readers of other files share with them: sections of a useful length.
 
 >>> blocks = [Block("Loops", 1), Block("A loop repeats."), Block("while", 2), Block("While tests first.")]
 >>> [(s.title, s.text) for s in sections(blocks, "Guide", min_words=1)]
@@ -6,8 +6,6 @@
 
 A passage must be understandable alone. So its title is the path of headings above it, and a paragraph that ends with a
 colon stays together with the next one.
-
-Folders of text: `reader: {kind: text, path: notes}`, and what readers of other files share with it.
 """
 
 from __future__ import annotations

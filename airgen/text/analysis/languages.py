@@ -1,21 +1,13 @@
-"""How each language turns one token into a term; its stop words; the Porter stemmer.
+"""How each language turns one token into a term: normalise, drop stop words, stem.
 
-Stop words: in English the 33 of Lucene's EnglishAnalyzer, in other languages words that are surely function words.
+`chain("de", True, True)("Häuser") == "haus"`. English follows Lucene's EnglishAnalyzer: its 33 stop words and its
+Porter stemmer. Arabic uses Larkey's light10, Persian and Bengali a short list of suffixes, the others Snowball's
+stemmer (PyStemmer). Their stop words are surely function words: short lists without what can carry meaning in a query,
+such as numbers, negations, and verbs other than the copula. BM25 gives other function words a weight near 0 anyway.
 
-The short lists have no word that can carry meaning in a query, such as numbers, negations, and verbs other than the
-copula. BM25 gives other function words a weight near 0 anyway.
-
-The Porter stemmer as Lucene's PorterStemFilter runs it: `porter_stem("relational") == "relat"`.
-
-M. F. Porter, An algorithm for suffix stripping, Program 14(3), 1980, with its author's two later departures
-(`bli` to `ble` and `logi` to `log` in step 2, words of one or two letters unchanged). Lucene has these changes and
-Snowball's `porter` has not. Each step takes the longest matching suffix, then checks its condition.
-
-How each language turns one token into a term: normalise, drop stop words, stem.
-
-`chain("de", True, True)("Häuser") == "haus"`. English follows Lucene's EnglishAnalyzer. Arabic uses Larkey's
-light10, Persian and Bengali use a short list of suffixes, the others Snowball's stemmer (PyStemmer). The stop words of
-languages other than English are airgen's own short lists of function words: `stopwords.py`.
+`porter_stem` is that of Lucene's PorterStemFilter: M. F. Porter, An algorithm for suffix stripping, Program 14(3),
+1980, with its author's later departures (`bli` to `ble` and `logi` to `log` in step 2, words of one or two letters
+unchanged), which Snowball's `porter` has not. Each step takes the longest matching suffix, then checks its condition.
 """
 
 from __future__ import annotations
