@@ -98,12 +98,6 @@ class ModelEntry:
         return sum(file.bytes for file in self.files)
 
 
-def _entry(name: str, raw: Mapping[str, Any]) -> ModelEntry:
-    sources = tuple(RegistrySource(**source) for source in raw["registry"])
-    pinned = tuple(ModelFile(**file) for file in raw["files"])
-    return ModelEntry(**{**raw, "name": name, "registry": sources, "files": pinned})
-
-
 @cache
 def catalogue() -> Mapping[str, ModelEntry]:
     """Every model by name, in the order of the file."""
@@ -111,7 +105,12 @@ def catalogue() -> Mapping[str, ModelEntry]:
 
     text = files("airgen.models").joinpath("catalogue.yaml").read_text(encoding="utf-8")
     value, _ = read_yaml(text, "catalogue.yaml")
-    return {name: _entry(name, raw) for name, raw in value.items()}
+    found = {}
+    for name, raw in value.items():
+        parts = {"registry": tuple(RegistrySource(**source) for source in raw["registry"])}
+        pinned = {"files": tuple(ModelFile(**file) for file in raw["files"])}
+        found[name] = ModelEntry(**{**raw, "name": name, **parts, **pinned})
+    return found
 
 
 def entry(name: str) -> ModelEntry:

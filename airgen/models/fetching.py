@@ -205,7 +205,10 @@ def fetch_entry(model: ModelEntry, progress: Callable[[FetchProgress], None] | N
     with locked(models / f".{model.name}.lock"):
         if _complete(model, folder):
             return _place(model)
-        _check_disk(model, models)
+        needed = 2 * max(model.bytes, model.download) + _SPARE  # parts and the joined file are there at the same time
+        if (free := shutil.disk_usage(models).free) < needed:
+            where = f"under {models}, which has {free / 1e9:.1f}"
+            raise ModelError(f"{model.name} needs {needed / 1e9:.1f} GB free {where}")
         staging = models / f".{model.name}.staging"
         target = staging / "model"
         target.mkdir(parents=True, exist_ok=True)
@@ -223,14 +226,6 @@ def fetch_entry(model: ModelEntry, progress: Callable[[FetchProgress], None] | N
         target.replace(folder)
         shutil.rmtree(staging, ignore_errors=True)
     return _place(model)
-
-
-def _check_disk(model: ModelEntry, models: Path) -> None:
-    # The parts and the joined file are on the disk at the same time.
-    needed = 2 * max(model.bytes, model.download) + _SPARE
-    free = shutil.disk_usage(models).free
-    if free < needed:
-        raise ModelError(f"{model.name} needs {needed / 1e9:.1f} GB free under {models}, which has {free / 1e9:.1f}")
 
 
 def _gather(model: ModelEntry, staging: Path, target: Path, report: _Report) -> None:

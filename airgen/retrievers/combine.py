@@ -203,7 +203,9 @@ class RerankedRetriever(Component):
             positions[row, :count], scores[row, :count] = candidates[order], values
             rest = np.flatnonzero(positions[row, count:] >= 0) + count
             if len(rest) and count:
-                scores[row, rest] = _below(scores[row, count - 1], len(rest))
+                last = scores[row, count - 1]
+                step = np.float32(max(1e-3, abs(float(last)) * 1e-4))  # fp32 can tell them apart
+                scores[row, rest] = last - step * np.arange(1, len(rest) + 1, dtype=np.float32)
             start += count
         return Hits(positions[:, :k], scores[:, :k])
 
@@ -230,9 +232,3 @@ class RerankedRetriever(Component):
             "reranker": dict(self.reranker.describe()),
             "top": self.top,
         }
-
-
-def _below(score: np.float32, count: int) -> NDArray[np.float32]:
-    """`count` scores that descend strictly from `score`, in steps that fp32 can tell apart."""
-    step = np.float32(max(1e-3, abs(float(score)) * 1e-4))
-    return np.asarray(score - step * np.arange(1, count + 1, dtype=np.float32), np.float32)

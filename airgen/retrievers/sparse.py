@@ -67,18 +67,19 @@ class EmbeddedSplade(EmbeddedModel):
     settings: Settings
 
     @cached_property
-    def _model(self) -> _MaskedLanguageModel:
-        return _MaskedLanguageModel(self._folder)
+    def _model(self) -> tuple[Array, Bert]:
+        return _masked_language_model(self._folder)
 
     def encode(self, texts: Sequence[str], kind: TextKind) -> list[SparseRow]:
         """The sparse row of each text; queries and passages are treated alike."""
         encoded = encode_batch(self._tokenizer, texts, self._max_length)
-        self._model.bert.loaded()
+        self._model[1].loaded()
         return self._beside(lambda item: self._row(np.array(item.ids, np.int64)), encoded)
 
     def _row(self, ids: NDArray[np.int64]) -> SparseRow:
         # The maximum comes before log(1 + ReLU(x)), which is monotonous: the result is the same, the cost 1/length.
-        best = self._model.greatest_logits(ids)
+        words, bert = self._model
+        best = bert.states(words[ids])  # the greatest logit of any token for each term
         if not np.isfinite(best).all():
             raise ModelError(f"{self.name} gave NaN or infinity for a text of {len(ids)} tokens")
         terms = np.flatnonzero(best > 0).astype(np.int32)
@@ -132,32 +133,25 @@ def _sparse(dense: Array, model: str) -> SparseRow:
     return terms, dense[terms]
 
 
-class _MaskedLanguageModel:
-    """BERT and its masked-language-model head, for one text, in fp32."""
-
-    def __init__(self, folder: Path) -> None:
-        safetensors = load_extra("safetensors.numpy", "the embedded sparse model")
-        try:
-            config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-            raw = safetensors.load_file(folder / "model.safetensors")
-        except (OSError, ValueError) as error:
-            raise ModelError(f"{folder} is not a BERT model: {error}") from error
-        if config.get("model_type") != "bert" or config.get("hidden_act") != "gelu":
-            raise ModelError(f"{folder}: only BERT with gelu can run here: load it with kind: sparse-encoder")
-        # Older checkpoints call the weight and bias of a layer norm gamma and beta.
-        weights: dict[str, Array] = {
-            name.removeprefix("bert.")
-            .replace("LayerNorm.gamma", "LayerNorm.weight")
-            .replace("LayerNorm.beta", "LayerNorm.bias"): array
-            for name, array in raw.items()
-        }
-        self._words = weights["embeddings.word_embeddings.weight"]
-        shape = config["num_hidden_layers"], config["num_attention_heads"], float(config["layer_norm_eps"])
-        self.bert = Bert(weights, *shape, logits=True)
-
-    def greatest_logits(self, ids: NDArray[np.int64]) -> Array:
-        """The greatest logit of any token for each term of the vocabulary, (vocabulary,)."""
-        return self.bert.states(self._words[ids])
+def _masked_language_model(folder: Path) -> tuple[Array, Bert]:
+    """Word embeddings, and a BERT with its masked-language-model head. Raises ModelError for another model."""
+    safetensors = load_extra("safetensors.numpy", "the embedded sparse model")
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        raw = safetensors.load_file(folder / "model.safetensors")
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{folder} is not a BERT model: {error}") from error
+    if config.get("model_type") != "bert" or config.get("hidden_act") != "gelu":
+        raise ModelError(f"{folder}: only BERT with gelu can run here: load it with kind: sparse-encoder")
+    # Older checkpoints call the weight and bias of a layer norm gamma and beta.
+    weights: dict[str, Array] = {
+        name.removeprefix("bert.")
+        .replace("LayerNorm.gamma", "LayerNorm.weight")
+        .replace("LayerNorm.beta", "LayerNorm.bias"): array
+        for name, array in raw.items()
+    }
+    shape = config["num_hidden_layers"], config["num_attention_heads"], float(config["layer_norm_eps"])
+    return weights["embeddings.word_embeddings.weight"], Bert(weights, *shape, logits=True)
 
 
 def impact_index(rows: Sequence[SparseRow]) -> InvertedIndex:

@@ -101,7 +101,12 @@ def html_blocks(
     _check_depth(html)
     title, found, linked = _walked(html, content, remove)
     if extract != "page":
-        kept = _main_text(html)
+        trafilatura = load_extra("trafilatura", "reader 'html' (extract)")
+        main = trafilatura.extract(
+            html, output_format="html", include_formatting=True, include_tables=True, favor_recall=True,
+            deduplicate=False,
+        )  # fmt: skip
+        kept = _walked(main, "", ())[1] if main else []
         if extract == "trafilatura":
             found = kept or found
         elif kept:
@@ -132,15 +137,6 @@ def _walked(html: str, content: str, remove: Sequence[str]) -> tuple[str, list[B
                 node.decompose()
         walk.walk(root)
     return heading, walk.found, walk.links
-
-
-def _main_text(html: str) -> list[Block]:
-    """What trafilatura takes for the main text; empty where it finds none."""
-    trafilatura = load_extra("trafilatura", "reader 'html' (extract)")
-    main = trafilatura.extract(
-        html, output_format="html", include_formatting=True, include_tables=True, favor_recall=True, deduplicate=False
-    )
-    return _walked(main, "", ())[1] if main else []
 
 
 def _letters(text: str) -> str:

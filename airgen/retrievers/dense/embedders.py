@@ -133,7 +133,8 @@ class SentenceTransformersEmbedder(LibraryModel):
     def set_up(self) -> None:
         super().set_up()
         chosen, config = self.settings, _config(located(self.name, self.folder))
-        own = _prompts(config)
+        prompts: Mapping[str, Any] = config.get("prompts") or {}
+        own = {key: value for key, value in prompts.items() if isinstance(value, str)}
         self._dot = (chosen.similarity or config.get("similarity_fn_name")) == "dot"
         query, passage = own.get("query", ""), own.get("document", own.get("passage", ""))
         self._prefix = {
@@ -214,8 +215,3 @@ def _config(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError):  # not such a folder: loading the model will say what is wrong
         return {}
     return config if isinstance(config, dict) else {}
-
-
-def _prompts(config: Mapping[str, Any]) -> dict[str, str]:
-    prompts = config.get("prompts")
-    return {key: value for key, value in (prompts or {}).items() if isinstance(value, str)}

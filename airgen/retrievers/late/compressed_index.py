@@ -190,11 +190,6 @@ def token_rows(vectors: NDArray[Any]) -> NDArray[np.float16]:
     return found
 
 
-def on_grid(query: NDArray[Any]) -> NDArray[np.float64]:
-    """A query in units of the spread, rounded so far that its products with levels are exact, too."""
-    return np.asarray(np.rint(query.astype(np.float64) * 2.0**_QUERY_BITS) / 2.0**_QUERY_BITS)
-
-
 def _levels(values: Floats, count: int) -> Floats:
     """`count` levels of least squared error for the values, ascending (Lloyd and Max)."""
     ordered = np.sort(values).astype(np.float64)
@@ -363,7 +358,8 @@ class CompressedIndex:
 
     def _maxsim(self, query: NDArray[np.float64], cells: Floats, passages: NDArray[np.int32]) -> Floats:
         """MaxSim over the decoded vectors of passages, (n,)."""
-        asked = on_grid(query * self.codec.spread).T
+        # In units of the spread, rounded so far that its products with levels are exact, too.
+        asked = (np.rint(query * self.codec.spread * 2.0**_QUERY_BITS) / 2.0**_QUERY_BITS).T
         begins, ends = self.starts[passages], self.starts[passages + 1]
         scores = np.zeros(len(passages), np.float32)
         edges = np.concatenate(([0], np.cumsum(ends - begins)))

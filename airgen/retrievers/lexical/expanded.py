@@ -85,10 +85,6 @@ class _Rewritten(Component):
         return self._bm25.search(queries, k)
 
 
-def _mapping_or_path(value: Any, check: Any) -> Any:
-    return value if isinstance(value, Mapping) else check(value)
-
-
 class Expanded(_Rewritten):
     """BM25 over each passage and the queries that it might answer.
 
@@ -102,7 +98,7 @@ class Expanded(_Rewritten):
         docT5query uses 40.
         """
 
-        expansions: Annotated[Path, FILE, WrapValidator(_mapping_or_path)]
+        expansions: Annotated[Path, FILE, WrapValidator(lambda v, check: v if isinstance(v, Mapping) else check(v))]
         queries: int | None = Field(default=40, ge=0)
 
     settings: Settings

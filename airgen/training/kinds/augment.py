@@ -123,7 +123,8 @@ class AugmentTask(TrainingTask):
         switches = recipe.model_dump(include={"pooling", "weights", "augmentation", "train_encoder"})
         self.augment = AugmentModel(loaded, self.names, device=device, **switches)
         if recipe.start == "random":
-            self.augment.start_randomly()
+            for head in ("added", "weight"):  # as torch initialises them, without biases, as in the paper's formula
+                self.augment.module[head].bias.requires_grad_(False)
         else:
             token_ids = spelling(self.read.analyser, data.corpus, self.names, loaded.tokenizer)
             self.augment.start_from_terms(token_ids, self.queries, recipe.start_scale, recipe.start_added)

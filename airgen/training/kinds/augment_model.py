@@ -162,11 +162,6 @@ class AugmentModel:
                 total = total.index_copy(0, terms, total[terms] * best)  # few of all terms, so no matrix of weights
         return total.view(shape), added
 
-    def start_randomly(self) -> None:
-        """Leave W and u as torch initialises a linear layer, without biases as in the paper's formula."""
-        for name in ("added", "weight"):
-            self.module[name].bias.requires_grad_(False)
-
     def start_from_terms(
         self, token_ids: Sequence[Sequence[int]], queries: Sequence[EncodedQuery], scale: float, count: int
     ) -> None:

@@ -46,7 +46,7 @@ class RedditDump(DumpReader):
         posts = TextTable()
         later = []
         for path in self.files:
-            if _begins_with_a_comment(path):
+            if _is_comment(next((row for row in json_rows(path) if isinstance(row, dict)), {})):
                 later.append((path, True))
                 continue
             mixed = False
@@ -96,10 +96,6 @@ class RedditDump(DumpReader):
 
 def _is_comment(row: dict[str, Any]) -> bool:
     return "body" in row and "title" not in row
-
-
-def _begins_with_a_comment(path: Path) -> bool:
-    return next((_is_comment(row) for row in json_rows(path) if isinstance(row, dict)), False)
 
 
 class StackExchangeDump(DumpReader):
