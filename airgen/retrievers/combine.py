@@ -141,7 +141,6 @@ class Fused(Component):
         return weighted_sum(found, k, self.settings.weights, self.settings.normalisation)
 
     def describe(self) -> Mapping[str, object]:
-        """The systems' settings and how they are joined."""
         chosen = self.settings
         how: dict[str, object] = {"method": chosen.method, "weights": chosen.weights}
         if chosen.method == "sum":
@@ -225,7 +224,6 @@ class RerankedRetriever(Component):
         return np.concatenate(found)
 
     def describe(self) -> Mapping[str, object]:
-        """Both stages' settings, and how many hits are re-ranked."""
         return {
             "family": "rerank",
             "first": dict(self.first.describe()),

@@ -114,7 +114,6 @@ class CrossEncoder(LibraryModel):
         return scores
 
     def describe(self) -> Mapping[str, object]:
-        """Model, revision, hash of a local one, maximum length."""
         return {**self.described("cross-encoder", "model", "revision", "max_length"), "sha256": self._hash}
 
 
@@ -181,5 +180,4 @@ class DenseReranker(Component):
         return checked_scores(inner_products(left, half(right, self.embedder.name)), len(pairs), self.name)
 
     def describe(self) -> Mapping[str, object]:
-        """The embedder's settings."""
         return {"family": "dense", "embedder": dict(self.embedder.describe()), "rows": "fp16"}

@@ -86,7 +86,6 @@ class EmbeddedSplade(EmbeddedModel):
         return terms, np.log1p(best[terms])
 
     def describe(self) -> Mapping[str, object]:
-        """Model, hash of its files, maximum length."""
         return {**self.described("splade", "model", "max_length"), **self._identity}
 
 
@@ -121,7 +120,6 @@ class SparseEncoder(LibraryModel):
         return [_sparse(np.asarray(row.cpu() if hasattr(row, "cpu") else row, np.float32), self.name) for row in found]
 
     def describe(self) -> Mapping[str, object]:
-        """Model, revision, hash of a local one, maximum length."""
         local = {"sha256": self._hash} if self._hash else {}
         return {**self.described("sparse-encoder", "model", "revision", "max_length"), **local}
 
@@ -192,7 +190,6 @@ class _WithRows(Component):
         self._memo = Memo(self.model.encode, self.model, "rows", tuple, progress=lambda: self.progress, root=root)
 
     def describe(self) -> Mapping[str, object]:
-        """The model's settings."""
         return {"family": "sparse", "model": dict(self.model.describe())}
 
 
@@ -325,7 +322,6 @@ class SpartaEncoder(TorchModel):
         return found.astype(np.int32), impacts[found].astype(np.float32)
 
     def describe(self) -> dict[str, object]:
-        """Model, hash, maximum length, terms kept, and a bias that was given."""
         given = {} if self.settings.bias is None else {"bias": self.settings.bias}
         return {**self.described("sparta", "model", "max_length", "top_terms"), "sha256": self._hash, **given}
 

@@ -169,7 +169,6 @@ class SentenceTransformersEmbedder(LibraryModel):
 
     @cached_property
     def dim(self) -> int:
-        """Length of a vector."""
         model = self.model
         size = getattr(model, "get_embedding_dimension", None) or model.get_sentence_embedding_dimension
         return int(size())
@@ -197,7 +196,6 @@ class SentenceTransformersEmbedder(LibraryModel):
         return vectors if self._dot else unit_rows(vectors)
 
     def describe(self) -> Mapping[str, object]:
-        """Model, revision, hash of a local one, prefixes, pooling, maximum length; similarity and a query model."""
         second = self.settings.query_model
         return {
             **self.described("sentence-transformers", "model", "revision", "pooling", "max_length"),

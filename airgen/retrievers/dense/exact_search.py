@@ -413,7 +413,6 @@ class Dense(Component):
         return search_shards(path, self._matrix, vectors, k, first=first, rows=self._rows)
 
     def describe(self) -> Mapping[str, object]:
-        """The embedder's settings, and how its vectors are kept and searched."""
         return {
             "family": "dense",
             "embedder": dict(self.embedder.describe()),

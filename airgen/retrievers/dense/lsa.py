@@ -236,7 +236,6 @@ class LSA(Analysing):
         return hits
 
     def describe(self) -> Mapping[str, object]:
-        """Every setting that changes the result."""
         about = {"model": "lsa", "weights": "(1 + ln tf) * idf", "ties": "by position"}
         return {"dim": self.settings.dim, **about, "analyser": dict(self.analyser.describe())}
 

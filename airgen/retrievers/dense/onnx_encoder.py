@@ -119,7 +119,6 @@ class EmbeddedModel(Component):
         return models.identity(self.name) or {"sha256": weights_hash(str(self._folder))}
 
     def describe(self) -> Mapping[str, object]:
-        """Every setting that changes what it gives."""
         raise NotImplementedError
 
     @property
@@ -223,7 +222,6 @@ class OnnxEncoder(OnnxModel):
         return self._hidden(texts, kind, inner)
 
     def describe(self) -> Mapping[str, object]:
-        """Model, hash of its files, pooling, prefixes, maximum length."""
         described = self.described("onnx", "model", "max_length", "query_prefix", "passage_prefix", "pooling")
         return {**described, **self._identity}
 
@@ -248,7 +246,6 @@ class OnnxCrossEncoder(OnnxModel):
         return checked_scores(np.stack(logits), len(pairs), self.name)
 
     def describe(self) -> Mapping[str, object]:
-        """Model, hash of its files, maximum length."""
         return {**self.described("onnx-cross-encoder", "model", "max_length"), **self._identity}
 
 

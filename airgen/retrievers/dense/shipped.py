@@ -254,7 +254,6 @@ class StaticEmbedder(EmbeddedModel):
 
     @cached_property
     def dim(self) -> int:
-        """Length of a vector."""
         return int(self._table[0].shape[1])
 
     def encode(self, texts: Sequence[str], kind: TextKind) -> NDArray[np.float32]:
@@ -272,6 +271,5 @@ class StaticEmbedder(EmbeddedModel):
         return unit_rows(finite(vectors, self.name))
 
     def describe(self) -> Mapping[str, object]:
-        """Model, hash of its files, pooling, prefixes, maximum length."""
         described = self.described("static", "model", "max_length", "query_prefix", "passage_prefix")
         return {**described, **self._identity, "pooling": "mean"}

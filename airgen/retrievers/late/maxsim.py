@@ -96,7 +96,6 @@ class MultiVectorEncoder(LibraryModel):
         return [finite(array, self.name) for array in whole]
 
     def describe(self) -> Mapping[str, object]:
-        """Model, revision, hash of a local one."""
         local = {"sha256": self._hash} if self._hash else {}
         return {**self.described("multi-vector", "model", "revision"), **local}
 
@@ -235,7 +234,6 @@ class LateInteraction(_WithTokens):
             first = end
 
     def describe(self) -> Mapping[str, object]:
-        """The model's settings, and how its vectors are kept and searched."""
         kept: dict[str, object] = {"rows": "fp16"}
         if self.settings.index == "compressed":
             kept = {"bits": self.settings.bits, "probes": self.probes, "candidates": self.candidates}
@@ -259,5 +257,4 @@ class MaxSim(_WithTokens):
         return checked_scores(scores, len(pairs), self.name)
 
     def describe(self) -> Mapping[str, object]:
-        """The model's settings."""
         return {"family": "late", "model": dict(self.model.describe())}

@@ -247,7 +247,6 @@ class Augmented(LexicalRetriever):
         return [replace(term, passages=self.document_frequency(term.term)) for term in terms]
 
     def describe(self) -> Mapping[str, object]:
-        """The model's hash and switches beside BM25's settings."""
         settings = {name: value for name, value in self.model.settings.items() if name != "format"}
         return {
             **super().describe(),

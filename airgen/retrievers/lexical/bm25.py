@@ -135,7 +135,6 @@ class BM25Reranker(Analysing):
         return found
 
     def describe(self) -> Mapping[str, object]:
-        """Every setting that changes the scores."""
         return {**self.weighting.describe(), "analyser": dict(self.analyser.describe()), "mean_length": self._mean}
 
 
@@ -215,7 +214,6 @@ class RM3(Component):
         return _unit(_largest(counts, self.settings.feedback_terms))
 
     def describe(self) -> Mapping[str, object]:
-        """The first stage's settings and the feedback's."""
         feedback = self.settings.model_dump(include={"feedback_terms", "feedback_documents", "original_weight"})
         return {"feedback": "rm3", **feedback, "first": dict(self.first.describe())}
 

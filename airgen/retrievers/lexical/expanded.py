@@ -120,7 +120,6 @@ class Expanded(_Rewritten):
         return [" ".join([text, *self.expansions.get(key, ())]) for key, text in found]
 
     def describe(self) -> Mapping[str, object]:
-        """A key of the expansions, how many are used, and BM25's settings."""
         key = content_key({passage: list(queries) for passage, queries in self.expansions.items()})
         bm25 = dict(self._bm25.describe())
         return {"family": "expanded", "expansions": key, "queries": self.settings.queries, "bm25": bm25}
@@ -180,7 +179,6 @@ class TermWeigher(TorchModel):
         return torch_facts(self.parts[0])
 
     def describe(self) -> Mapping[str, object]:
-        """Model, hash, maximum length."""
         return {"model": self.name, "sha256": self._hash, "max_length": self.settings.max_length}
 
 
@@ -246,5 +244,4 @@ class DeepCT(_Rewritten):
         )
 
     def describe(self) -> Mapping[str, object]:
-        """The model, and BM25's settings."""
         return {**self.model.describe(), **self.described("deepct", "scale"), "bm25": dict(self._bm25.describe())}

@@ -238,7 +238,6 @@ class LexicalRetriever(Analysing):
         return self._index.bytes if self._index else None
 
     def describe(self) -> Mapping[str, object]:
-        """Every setting that changes the result."""
         analyser = dict(self.analyser.describe())
         return {**self.weighting.describe(), "analyser": analyser, "fields": self.fields, "ties": "by position"}
 

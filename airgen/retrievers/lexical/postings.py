@@ -111,7 +111,6 @@ class BM25Weighting:
         return found
 
     def describe(self) -> Mapping[str, object]:
-        """k1, b, and how lengths are kept."""
         return {"model": "bm25-lucene", "k1": self.k1, "b": self.b, "lengths": "one byte" if self.lossy else "exact"}
 
 
@@ -138,7 +137,6 @@ class DirichletWeighting:
         return found
 
     def describe(self) -> Mapping[str, object]:
-        """mu."""
         return {"model": "dirichlet", "mu": self.mu}
 
 
@@ -151,7 +149,6 @@ class PresenceWeighting:
         return np.ones(len(field.positions), np.float32)
 
     def describe(self) -> Mapping[str, object]:
-        """The model's name."""
         return {"model": "presence"}
 
 

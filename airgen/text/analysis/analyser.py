@@ -270,7 +270,6 @@ class WordPieces(Analyser):
         return None if token in self._special else token
 
     def describe(self) -> Mapping[str, object]:
-        """Every setting that changes the terms."""
         return {
             "language": self.language,
             "split": "wordpiece",

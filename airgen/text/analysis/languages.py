@@ -15,7 +15,8 @@ from __future__ import annotations
 import importlib
 import unicodedata
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
+from typing import Any
 
 from airgen.errors import MissingExtra
 from airgen.text.words import normal_form
@@ -285,7 +286,8 @@ def _stemmer(language: str) -> Callable[[str], str] | None:
     if language == "en":
         return porter_stem
     if language in _LIGHT:
-        return {"ar": _stem_arabic, "fa": _stem_persian, "bn": _stem_bengali}[language]
+        endings = {"fa": partial(_without, _PERSIAN_SUFFIXES, 1), "bn": partial(_without, _BENGALI_SUFFIXES, 2)}
+        return endings.get(language, _stem_arabic)
     if language not in _SNOWBALL:
         return None
     try:
@@ -312,56 +314,34 @@ def _french(token: str) -> str:
     return tail if mark and tail and head in _ELISIONS else word
 
 
-def _german(token: str) -> str:
-    return lower(token).replace("ß", "ss")
-
-
 def _plain_umlauts(word: str) -> str:
     return word.replace("ä", "a").replace("ö", "o").replace("ü", "u")
 
 
-def _russian(token: str) -> str:
-    return lower(token).replace("ё", "е")
+_LETTERS_OF: dict[str, dict[int, Any]] = {
+    "de": str.maketrans({"ß": "ss"}),
+    "ru": str.maketrans("ё", "е"),
+    "ar": str.maketrans("آأإٱىة", "اااايه", "ـ" + "".join(map(chr, range(0x64B, 0x653)))),
+    "fa": str.maketrans("يىےكۀةہأإؤ", "یییکهههااو", "ـٔ" + "".join(map(chr, range(0x64B, 0x653)))),
+    # Hindi is spelt with and without nukta, with chandrabindu or anusvara: one form for each.
+    "hi": str.maketrans({"़": None, "ँ": "ं", "‌": None, "‍": None}),
+    "bn": str.maketrans({"‌": None, "‍": None, "ঁ": None, "়": None}),
+}
 
 
-def _digits(text: str) -> str:
-    """Any script's digits as 0 to 9."""
-    return "".join([str(unicodedata.decimal(letter, letter)) for letter in text])
-
-
-_ARABIC = str.maketrans("آأإٱىة", "اااايه", "ـ" + "".join(map(chr, range(0x64B, 0x653))))
-_PERSIAN = str.maketrans("يىےكۀةہأإؤ", "یییکهههااو", "ـٔ" + "".join(map(chr, range(0x64B, 0x653))))
-# Hindi is spelt with and without nukta, with chandrabindu or anusvara: one form for each.
-_HINDI = str.maketrans({"़": None, "ँ": "ं", "‌": None, "‍": None})
-_BENGALI = str.maketrans({"‌": None, "‍": None, "ঁ": None, "়": None})
-
-
-def _arabic(token: str) -> str:
-    return _digits(lower(token)).translate(_ARABIC)
-
-
-def _persian(token: str) -> str:
-    return _digits(lower(token)).translate(_PERSIAN)
-
-
-def _hindi(token: str) -> str:
-    return _digits(normal_form("NFD", lower(token))).translate(_HINDI)
-
-
-def _bengali(token: str) -> str:
-    return _digits(normal_form("NFD", lower(token))).translate(_BENGALI)
+def _one_spelling(language: str, token: str) -> str:
+    """The token in lower case, with one form of each letter and, where the script has digits of its own, 0 to 9."""
+    word = lower(token)
+    if language in ("hi", "bn"):
+        word = normal_form("NFD", word)
+    if language in ("ar", "fa", "hi", "bn"):
+        word = "".join([str(unicodedata.decimal(letter, letter)) for letter in word])
+    return word.translate(_LETTERS_OF[language])
 
 
 _NORMALISERS: dict[str, Callable[[str], str]] = {
-    "en": _english,
-    "fr": _french,
-    "de": _german,
-    "ru": _russian,
-    "ar": _arabic,
-    "fa": _persian,
-    "hi": _hindi,
-    "bn": _bengali,
-}
+    "en": _english, "fr": _french, **{language: partial(_one_spelling, language) for language in _LETTERS_OF},
+}  # fmt: skip
 
 
 def _stem_arabic(word: str) -> str:
@@ -378,6 +358,7 @@ def _stem_arabic(word: str) -> str:
     return word
 
 
+# Plural, comparative and possessive endings; case, plural and definite endings.
 _PERSIAN_SUFFIXES = ("هایی", "های", "ها", "ترین", "تر", "ات", "ان", "ی", "م", "ت", "ش")
 _BENGALI_SUFFIXES = (
     *("গুলোকে", "গুলোর", "গুলিকে", "গুলির", "গুলো", "গুলি", "দেরকে", "দের", "টিকে", "টির", "টাকে", "টার"),
@@ -385,18 +366,9 @@ _BENGALI_SUFFIXES = (
 )
 
 
-def _strip_one(word: str, suffixes: tuple[str, ...], least: int) -> str:
-    for suffix in suffixes:
-        if word.endswith(suffix) and len(word) - len(suffix) >= least:
-            return word[: -len(suffix)]
+def _without(suffixes: tuple[str, ...], most: int, word: str) -> str:
+    """The word without one of these endings, or several, each of which leaves three letters."""
+    for _ in range(most):
+        fitting = (suffix for suffix in suffixes if word.endswith(suffix) and len(word) - len(suffix) >= 3)
+        word = word.removesuffix(next(fitting, ""))
     return word
-
-
-def _stem_persian(word: str) -> str:
-    """Plural, comparative and possessive endings, at most one, leaving three letters."""
-    return _strip_one(word, _PERSIAN_SUFFIXES, 3)
-
-
-def _stem_bengali(word: str) -> str:
-    """Case, plural and definite endings, at most two, leaving three letters."""
-    return _strip_one(_strip_one(word, _BENGALI_SUFFIXES, 3), _BENGALI_SUFFIXES, 3)

@@ -203,7 +203,6 @@ class AugmentTask(TrainingTask):
         self.augment.save(folder, self.tokenizer_json, {**settings, "language": language})
 
     def describe_batch(self, batch: tuple[int, list[int]]) -> str:
-        """The ids of the first queries of a batch."""
         return f"queries {first_three([self.data.examples[place].id for place in batch[1]])}"
 
 

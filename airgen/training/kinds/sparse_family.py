@@ -168,7 +168,6 @@ class DeepCTTask(TransformerTask):
         return [Batch(epoch, epoch * len(parts) + place, tuple(part)) for place, part in enumerate(parts)]
 
     def describe_batch(self, batch: Any) -> str:
-        """The ids of the first passages of a batch."""
         return f"passages {first_three([self.data.corpus.ids[self._places[number]] for number in batch.examples])}"
 
     def loss(self, batch: Batch) -> Mapping[str, Any]:

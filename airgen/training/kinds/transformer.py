@@ -118,7 +118,6 @@ class TransformerTask(TrainingTask):
         return [Batch(epoch, epoch * len(parts) + place, tuple(part)) for place, part in enumerate(parts)]
 
     def describe_batch(self, batch: Any) -> str:
-        """The ids of the first queries of a batch."""
         return f"queries {first_three([self.data.examples[number].id for number in batch.examples])}"
 
     def sample(self, batch: Batch, negatives: int) -> SampledBatch:
