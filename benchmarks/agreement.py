@@ -22,6 +22,8 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.special import expit
 
 from airgen.dataset.beir import BeirDataset
 from airgen.evaluation.measures import parse_measure, score
@@ -30,7 +32,6 @@ from airgen.evaluation.result import Paths
 from airgen.evaluation.run import Run, read_run, run_from_dict
 from airgen.evaluation.systems import SystemSettings, load_systems, models_of
 from airgen.quality.agreement.rankings import Side
-from airgen.quality.judge.figures import fit, predict
 from airgen.text.display import markdown_table, md
 
 VOTERS = ("bm25", "dirichlet", "rm3", "lsa-100", "bm25-4grams", "minilm", "minilm-maxsim", "splade-tiny")
@@ -109,7 +110,12 @@ def judge(others: Sequence[Collected], voters: Sequence[str]) -> NDArray[np.floa
         features += [x for _, _, x in pairs]
         relevant += [one.labels[q].get(id_, 0) > 0 for q, id_, _ in pairs]
         weights += [1000 / len(pairs)] * len(pairs)
-    return fit(np.array(features), np.array(relevant), weights=np.array(weights))
+    rows, labels, each = np.hstack([features, np.ones((len(features), 1))]), np.array(relevant), np.array(weights)
+
+    def loss(found: NDArray[np.float64]) -> float:
+        return float(each @ np.logaddexp(0, np.where(labels, -1, 1) * (rows @ found)) + found[:-1] @ found[:-1] / 2)
+
+    return minimize(loss, np.zeros(rows.shape[1])).x  # type: ignore[no-any-return]
 
 
 def one_positive(one: Collected, seed: int) -> dict[str, dict[str, float]]:
@@ -125,7 +131,9 @@ def ways(one: Collected, weights: NDArray[np.float64], seed: int, voters: Sequen
     """The labels of each way, by name."""
     source, pool, majority = one_positive(one, seed), one.pool(voters), one.pool(MAJORITY)
     gains = {
-        q: dict(zip(of, predict(weights, np.array(list(of.values()))).tolist(), strict=True)) if of else {}
+        q: dict(zip(of, expit(np.array(list(of.values())) @ weights[:-1] + weights[-1]).tolist(), strict=True))
+        if of
+        else {}
         for q, of in pool.items()
     }
     return {

@@ -64,14 +64,9 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ): "the copy is flushed to the disk as well: slower, and the same files",
     (
         "airgen/dataset/verify.py",
-        'return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""',
+        'text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""',
         "'' changed",
     ): "other words in place of a missing file hold no secret either",
-    (
-        "airgen/dataset/verify.py",
-        "_Labels = dict[str, dict[str, dict[str, float]]]  # split -> query -> document -> score",
-        "removed",
-    ): "only annotations use the name, and nothing evaluates them",
     ("airgen/store.py", 'T = TypeVar("T")', "removed"): "only annotations use it",
     ("airgen/store.py", 'T = TypeVar("T")', "'T' changed"): "only annotations use it",
     (

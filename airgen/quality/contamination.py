@@ -8,8 +8,6 @@ words, and passages whose sets of 5-grams of words, have a Jaccard similarity of
 come from MinHash with banding (`airgen.corpus.cleaning.duplicates`) and are confirmed by the exact similarity.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -92,7 +90,7 @@ def contamination(home: Path, against: Sequence[Path], *, language: str | None =
         spoken = language or str(ours.info.get("language") or "en")
         own_queries, own_passages = list(_queries(ours)), _PassageIndex(ours)
         for other in collections:
-            queries = _match_queries(own_queries, _queries(other), spoken)
+            queries = match_queries(own_queries, _queries(other), spoken)
             found.append(Contamination(name, other.name, queries, own_passages.match(_passages(other))))
     return found
 
@@ -130,7 +128,8 @@ def _passages(dataset: BeirDataset) -> Iterator[Text]:
         yield from ((row.id, flat_text(row.title, row.text)) for row in dataset.passages())
 
 
-def _match_queries(ours: Sequence[Text], theirs: Iterable[Text], language: str) -> TextMatches:
+def match_queries(ours: Sequence[Text], theirs: Iterable[Text], language: str) -> TextMatches:
+    """The queries that stand among others, word for word or nearly; texts are (id, text)."""
     index = NearDuplicateIndex(language)
     words = [folded_words(text, language) for _, text in ours]
     for _, text in ours:

@@ -8,8 +8,6 @@ BEIR's section 6: a pool collected with lexical systems has few holes for BM25 a
 those gain most when the holes are judged.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import math
@@ -174,17 +172,37 @@ class Ledger:
         with self.path.open("a", encoding="utf-8") as stream:
             stream.write(json_text(row) + "\n")
 
-    def judge(self, pairs: Sequence[Pair], ask: Callable[[str, str], float]) -> None:
-        """Ask for each pair that has no judgment yet: `ask(query id, passage id)` -> label."""
-        for pair in pairs:
-            if pair not in self.judged:
-                self.add(pair, float(ask(*pair)))
 
+def judged_in(
+    out: Path,
+    pairs: Sequence[Pair],
+    queries: Mapping[str, str],
+    texts: Mapping[str, str],
+    *,
+    ask: Callable[[str, str], float] | None = None,
+    pipeline: Path | None = None,
+    budget_usd: float | None = None,
+    before_asking: Callable[[list[Pair]], bool] = lambda left: True,
+) -> Ledger:
+    """The judgments in OUT/judgments.jsonl, after a function of two texts or a pipeline's judge made those that lack.
 
-def write_holes(path: Path, pairs: Sequence[Pair], queries: Mapping[str, str], texts: Mapping[str, str]) -> None:
-    """Write pairs as JSON lines with the texts of query and passage, so that people can label them."""
-    rows = ({"query-id": q, "corpus-id": p, "query": queries[q], "text": texts[p]} for q, p in pairs)
-    path.write_text("".join(json_text(row) + "\n" for row in rows), encoding="utf-8", errors="surrogatepass")
+    The pairs without one are written to OUT/holes.jsonl with their texts, so that people can label them. Nobody is
+    asked if `before_asking` gives False for them.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    ledger = Ledger(out / "judgments.jsonl")
+    left = [pair for pair in pairs if pair not in ledger.judged]
+    rows = ({"query-id": q, "corpus-id": p, "query": queries[q], "text": texts[p]} for q, p in left)
+    lines = "".join(json_text(row) + "\n" for row in rows)
+    (out / "holes.jsonl").write_text(lines, encoding="utf-8", errors="surrogatepass")
+    if not before_asking(left):
+        return ledger
+    if ask is not None:
+        for query, passage in left:
+            ledger.add((query, passage), float(ask(queries[query], texts[passage])))
+    elif pipeline is not None:
+        judge_with(pipeline, out, left, queries, texts, ledger, budget_usd=budget_usd)
+    return ledger
 
 
 def hole_share(run: Run, qrels: Labels, depth: int) -> float:
@@ -259,21 +277,13 @@ def judge_holes(
     wanted = {passage for _, passage in pairs}
     texts = {one.id: prompt_text(one.title, one.text) for one in dataset.passages() if one.id in wanted}
     queries = {key: query.text for key, query in dataset.queries().items()}
-    out.mkdir(parents=True, exist_ok=True)
-    ledger = Ledger(out / "judgments.jsonl")
-    left = [pair for pair in pairs if pair not in ledger.judged]
-    unknown = {pair for pair in left if pair[1] not in texts or pair[0] not in queries}
-    if unknown and len(unknown) == len(pairs):
+    known = [(query, passage) for query, passage in pairs if query in queries and passage in texts]
+    if pairs and not known:
         raise DatasetError(f"none of the unjudged hits is in {home}: check that the runs belong to this dataset")
-    left = [pair for pair in left if pair not in unknown]
-    write_holes(out / "holes.jsonl", left, queries, texts)
-    if ask is not None:
-        ledger.judge(left, lambda query, passage: float(ask(queries[query], texts[passage])))
-    elif pipeline is not None:
-        judge_with(pipeline, out, left, queries, texts, ledger, budget_usd=budget_usd)
+    ledger = judged_in(out, known, queries, texts, ask=ask, pipeline=pipeline, budget_usd=budget_usd)
     judged = {pair: ledger.judged[pair] for pair in pairs if pair in ledger.judged}
     changes = moves(found, labels, fill(labels, judged), measure, depth)
-    return JudgedHoles(len(pairs), len(judged), len(unknown), changes)
+    return JudgedHoles(len(pairs), len(judged), len(pairs) - len(known), changes)
 
 
 def judge_function(target: str) -> Callable[[str, str], Any]:

@@ -8,8 +8,6 @@ half of them rank high. No judge learns which system found a passage. The judgme
 version. Answers and votes are kept in the folder: a second call asks nothing, and a stopped one goes on.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -32,7 +30,7 @@ from airgen.publishing.scores import Labels as PrivateLabels
 from airgen.publishing.scores import load_labels, reasons_to_refuse
 from airgen.publishing.submission import Results, Submission, reasons_of
 from airgen.publishing.withhold import pair_of
-from airgen.quality.holes import Ledger, Move, Pair, fill, find_holes, judge_with, moves, moves_table, write_holes
+from airgen.quality.holes import Move, Pair, fill, find_holes, judged_in, moves, moves_table
 from airgen.records import Recall, prompt_text
 from airgen.settings import ControlSettings, load_pipeline
 from airgen.store import Store
@@ -188,30 +186,33 @@ def judge_submissions(
     if settings is not None and not settings.control.judge.members:
         raise UsageError(f"{pipeline}: its judge is not an LLM, which judging submissions needs")
     runs, refused = read_submissions(places, labels)
-    out.mkdir(parents=True, exist_ok=True)
-    opened, ledger = BeirDataset.open(dataset), Ledger(out / "judgments.jsonl")
+    opened = BeirDataset.open(dataset)
     task = DatasetSplit(opened, split, str(opened.info.get("language") or "en"))
     before, known = task.qrels.labels, {key: place for place, key in enumerate(task.corpus.ids)}
     holes = find_holes(runs.values(), before, depth)
     unjudged = [(query, passage) for query, passage in holes if passage in known and query in task.queries]
     chosen, estimate, titles = unjudged, None, task.corpus.titles
+    queries = {query: task.queries[query].text for query, _ in unjudged}
     texts = {
         passage: prompt_text(titles[known[passage]] if titles else "", task.corpus.texts[known[passage]])
         for _, passage in unjudged
     }
     if settings is not None and pipeline is not None:
+        out.mkdir(parents=True, exist_ok=True)
         shown = display or Display(out / "status.json")
         chosen = voted(task, unjudged, settings.control, pipeline.resolve().parent, out, shown)
-    waiting = [pair for pair in chosen if pair not in ledger.judged]
-    queries = {query: task.queries[query].text for query, _ in waiting}
-    write_holes(out / "holes.jsonl", waiting, queries, texts)
-    if settings is not None and pipeline is not None:
-        prompts = PromptSet.beside(pipeline.parent)
-        estimate = estimate_judgments(settings, prompts, [(queries[q], texts[p]) for q, p in waiting])
-        if before_asking(estimate):
-            judge_with(pipeline, out, waiting, queries, texts, ledger, budget_usd=budget_usd)
-    elif judge is not None:
-        ledger.judge(waiting, lambda query, passage: float(judge(queries[query], texts[passage])))
+
+    def agreed(left: list[Pair]) -> bool:
+        nonlocal estimate
+        if settings is None or pipeline is None:
+            return True
+        asked = [(queries[query], texts[passage]) for query, passage in left]
+        estimate = estimate_judgments(settings, PromptSet.beside(pipeline.parent), asked)
+        return before_asking(estimate)
+
+    ledger = judged_in(
+        out, chosen, queries, texts, ask=judge, pipeline=pipeline, budget_usd=budget_usd, before_asking=agreed
+    )
     judged = {pair: ledger.judged[pair] for pair in unjudged if pair in ledger.judged}
     written = None
     if version is not None:

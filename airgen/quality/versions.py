@@ -8,11 +8,9 @@ version on their own. A pair of systems has turned if its order differs; it is t
 difference is significant in both versions (Fisher's randomisation test, Holm's correction).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -167,7 +165,13 @@ class _Version:
         self.side = Side((), np.empty((0, 0)))
         self.order: dict[str, int] = {}
         self.measure = self.task.headline
-        _refuse_edited(self.dataset)
+        entries = self.dataset.manifest.get("files")
+        for name, entry in sorted(entries.items()) if isinstance(entries, dict) else ():
+            known = entry.get("sha256") if isinstance(entry, dict) else None
+            if name in ("corpus.jsonl", "queries.jsonl") or name.startswith("qrels/"):
+                path = folder / name
+                if not path.is_file() or file_sha256(path) != known:
+                    raise DatasetError(f"{path} was edited after the dataset was made: export or download it again")
 
     @cached_property
     def labels(self) -> Mapping[str, Mapping[str, float]]:
@@ -207,26 +211,28 @@ def _versions(old: Path, new: Path, split: str) -> tuple[dict[str, _Version], di
     return both[0], both[1]
 
 
-def _refuse_edited(dataset: BeirDataset) -> None:
-    """Raise DatasetError if a file is not the one that the dataset's manifest names."""
-    entries = dataset.manifest.get("files")
-    for name, entry in sorted(entries.items()) if isinstance(entries, dict) else ():
-        known = entry.get("sha256") if isinstance(entry, dict) else None
-        if name in ("corpus.jsonl", "queries.jsonl") or name.startswith("qrels/"):
-            path = dataset.path / name
-            if not path.is_file() or file_sha256(path) != known:
-                raise DatasetError(f"{path} was edited after the dataset was made: export or download it again")
-
-
 def carried_over(key: str, old: _Version, new: _Version) -> tuple[list[CarriedOver], list[tuple[str, str]]]:
     """What became of queries, passages and labels; and the ids of each query that was carried over, (old, new)."""
     (old_queries, old_passages), (new_queries, new_passages) = old.texts(), new.texts()
     queries, of_query = _matched(key, "queries", old_queries, new_queries)
     passages, of_passage = _matched(key, "passages", old_passages, new_passages)
-    rows = [queries, passages]
-    if old.labels and new.labels:
-        rows.append(_labels(key, old.labels, new.labels, of_query, of_passage))
-    return rows, list(of_query.items())
+    if not old.labels or not new.labels:
+        return [queries, passages], list(of_query.items())
+    before = {
+        (of_query[query], of_passage.get(passage, f"no passage of the new version: {passage}")): label
+        for query, labels in old.labels.items()
+        if query in of_query
+        for passage, label in labels.items()
+    }
+    kept = set(of_query.values())
+    after = {
+        (query, one): label for query, labels in new.labels.items() if query in kept for one, label in labels.items()
+    }
+    same = sum(after.get(pair) == label for pair, label in before.items())
+    changed = sum(pair in after for pair in before) - same
+    counts = (same, 0, changed, len(after) - same - changed, len(before) - same - changed)
+    labels_row = CarriedOver(key, "labels", len(before), len(after), *counts)
+    return [queries, passages, labels_row], list(of_query.items())
 
 
 def _matched(key: str, kind: str, old: Mapping[str, str], new: Mapping[str, str]) -> tuple[CarriedOver, dict[str, str]]:
@@ -241,28 +247,6 @@ def _matched(key: str, kind: str, old: Mapping[str, str], new: Mapping[str, str]
     known = len(same) + len(renamed) + changed
     counts = (len(same), len(renamed), changed, len(new) - known, len(old) - known)
     return CarriedOver(key, kind, len(old), len(new), *counts), {**same, **renamed}
-
-
-def _labels(
-    key: str,
-    old: Mapping[str, Mapping[str, float]],
-    new: Mapping[str, Mapping[str, float]],
-    of_query: Mapping[str, str],
-    of_passage: Mapping[str, str],
-) -> CarriedOver:
-    before = {
-        (of_query[query], of_passage.get(passage, "")): label
-        for query, labels in old.items()
-        if query in of_query
-        for passage, label in labels.items()
-    }
-    kept = set(of_query.values())
-    after = {(query, one): label for query, labels in new.items() if query in kept for one, label in labels.items()}
-    same = sum(after.get(pair) == label for pair, label in before.items())
-    changed = sum(pair in after for pair in before) - same
-    total = sum(len(labels) for query, labels in old.items() if query in of_query)
-    counts = (same, 0, changed, len(after) - same - changed, total - same - changed)
-    return CarriedOver(key, "labels", total, len(after), *counts)
 
 
 def _rankings(
@@ -350,17 +334,7 @@ def _turned(old: Side, new: Side) -> list[SystemsPair]:
     return found
 
 
-_CARRIED = (
-    Column("dataset", lambda one: one.dataset),
-    Column("", lambda one: one.kind),
-    Column("old", lambda one: one.old, ","),
-    Column("new", lambda one: one.new, ","),
-    Column("same", lambda one: one.same, ","),
-    Column("other id", lambda one: one.renamed, ","),
-    Column("changed", lambda one: one.changed, ","),
-    Column("added", lambda one: one.added, ","),
-    Column("gone", lambda one: one.gone, ","),
-)
+_CARRIED = columns("dataset", "", "old", "new", "same", "other id", "changed", "added", "gone", form=",")
 _RANKINGS = (
     Column("ranking", lambda one: one.name),
     Column("queries", lambda one: f"{one.old_queries:,} -> {one.new_queries:,}"),
@@ -375,7 +349,7 @@ _RANKINGS = (
 
 def versions_text(found: VersionComparison) -> str:
     """What was carried over, how the anchors rank, and which pairs turned."""
-    text = [f"split {found.split}", Table(found.carried, _CARRIED).text()]
+    text = [f"split {found.split}", Table(list(map(astuple, found.carried)), _CARRIED).text()]
     for where, keys in (("old", found.only_old), ("new", found.only_new)):
         if keys:
             text.append(f"only in the {where} version: {', '.join(keys)}")
@@ -405,7 +379,7 @@ def _pairs(rankings: Sequence[Ranking]) -> list[str]:
     return lines
 
 
-def drift_since(job: Job, version: str, say: Callable[[str], None] = lambda _: None) -> str:
+def drift_since(job: Job, version: str) -> str:
     """The report, which is kept in `runs/NAME/drift.json`; with fewer than three systems only what was carried over.
 
     The systems run on the earlier version as well. Raises what `compare_versions` raises.
@@ -416,6 +390,6 @@ def drift_since(job: Job, version: str, say: Callable[[str], None] = lambda _: N
     if path is not None and len(systems) >= LEAST_SYSTEMS:
         anchors = Anchors(systems, path.resolve().parent, job.directory / "drift")
     earlier = job.directory / "versions" / version
-    found = compare_versions(earlier, job.dataset, anchors, split=job.pipeline.evaluate.split, say=say)
+    found = compare_versions(earlier, job.dataset, anchors, split=job.pipeline.evaluate.split)
     write_json(job.directory / "drift.json", found)
     return f"since version {version}:\n{versions_text(found)}"

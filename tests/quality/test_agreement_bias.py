@@ -113,8 +113,7 @@ def test_circularity_compares_the_involved_with_the_others() -> None:
     human = Side(names, np.array([[0.1], [0.2], [0.3], [0.4]]))
     generated = Side(names, np.array([[0.4], [0.3], [0.2], [0.1]]))
     gains = rank_gains(human, generated, {})  # a +3, b +1, c -1, d -3
-    models = {"a": frozenset({"m"}), "b": frozenset({"m", "n"}), "c": frozenset({"x"}), "d": frozenset()}
-    found = circularity(gains, models, ["m", "n"], samples=20_000)
+    found = circularity(gains, {"a": ("m",), "b": ("m", "n")}, samples=20_000)
     assert dict(found.involved) == {"a": ("m",), "b": ("m", "n")}
     assert (found.gain, found.others) == (2.0, -2.0)
     assert found.p == pytest.approx(1 / 6, abs=0.01)  # one of the six groups of two gains as much
@@ -122,9 +121,9 @@ def test_circularity_compares_the_involved_with_the_others() -> None:
 
 def test_nobody_or_everybody_involved_has_no_p() -> None:
     gains = rank_gains(HUMAN, GENERATED, {})
-    nobody = circularity(gains, {}, ["m"])
+    nobody = circularity(gains, {})
     assert nobody.involved == {} and math.isnan(nobody.gain) and math.isnan(nobody.p)
-    everybody = circularity(gains, dict.fromkeys(HUMAN.names, frozenset({"m"})), ["m"])
+    everybody = circularity(gains, dict.fromkeys(HUMAN.names, ("m",)))
     assert len(everybody.involved) == 3 and math.isnan(everybody.others) and math.isnan(everybody.p)
 
 

@@ -52,7 +52,7 @@ def report(generated: np.ndarray | None = None) -> AgreementReport:
         competitors=[Competitor("cranfield", correlate(human, human, samples=20))], gains=gains,
         saturation={"human": saturation(human), "generated": saturation(made)},
         overlap={"human": LexicalOverlap(12, 0.4, 0.1), "generated": LexicalOverlap(0, math.nan, math.nan)},
-        circularity=circularity(gains, {"bm25": frozenset({"bm25"})}, ["bm25"], samples=100),
+        circularity=circularity(gains, {"bm25": ("bm25",)}, samples=100),
         leave_one_out=[LeaveOneOut("bm25", ("bm25",), 3, 1, 2)],
         notes=["7 generated queries: a ranking by so few is mostly noise."],
     )  # fmt: skip

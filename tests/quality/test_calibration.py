@@ -19,12 +19,10 @@ from airgen.quality.judge.figures import (
     best_threshold,
     cross_decided,
     expected_calibration_error,
-    fit,
     halves,
     interval,
     kappa,
     noise_floor,
-    predict,
     select_pairs,
 )
 from airgen.study import body
@@ -148,26 +146,6 @@ def test_intervals_resample_queries_and_not_pairs() -> None:
     assert math.isnan(nothing.low)
 
 
-def test_logistic_regression_is_scikit_learns() -> None:
-    linear = pytest.importorskip("sklearn.linear_model")
-    random = np.random.default_rng(0)
-    features = random.standard_normal((300, 3))
-    relevant = random.random(300) < predict(np.array([1.0, -2.0, 0.0, 0.5]), features)
-    weights = random.uniform(0.5, 2.0, 300)
-    for ridge in (0.01, 1.0, 50.0):
-        theirs = linear.LogisticRegression(C=1 / ridge, tol=1e-12, max_iter=1000).fit(features, relevant, weights)
-        mine = fit(features, relevant, ridge=ridge, weights=weights)
-        assert mine == pytest.approx([*theirs.coef_[0], theirs.intercept_[0]], abs=1e-4)
-    separable = fit(np.array([[0.0], [1.0]]), np.array([False, True]))
-    assert np.isfinite(separable).all()  # the ridge bounds what separable labels would not
-    with pytest.raises(UsageError, match="all pairs have the same label"):
-        fit(features, np.ones(300, bool))
-
-
-def logit(probability: float) -> float:
-    return math.log(probability / (1 - probability))
-
-
 def pairs_of(kinds: str) -> list[CalibrationPair]:
     """One pair a letter: r, j or u; a query for every two."""
     names = {"r": ("relevant", 2.0), "j": ("judged", 0.0), "u": ("unjudged", None)}
@@ -206,16 +184,6 @@ def test_refusals_are_counted_and_a_judge_that_only_refuses_has_no_figures() -> 
     none = assess("toy", pairs, [None] * 8)
     assert none.refused == 8 and plain(none)["kappa"]["value"] is None
     assert "8 refused" in "\n\n".join(body(assessments_table([none])))
-
-
-def test_platts_scaling_mends_a_judge_that_is_sure_of_too_much() -> None:
-    random = np.random.default_rng(1)
-    pairs = pairs_of("ru" * 300)
-    honest = [float(1 / (1 + np.exp(-(1.0 if p.relevant else -1.0) + random.standard_normal() * 1.4))) for p in pairs]
-    sure = [1 / (1 + math.exp(-6 * logit(p))) for p in honest]
-    found = assess("toy", pairs, [Opinion(logit(p), None, p) for p in sure])
-    assert found.error is not None and found.error > 0.12
-    assert found.error_scaled < 0.06
 
 
 @pytest.mark.parametrize("name", ["a|b", "<script>x</script>", "two\nlines"])

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError
 from airgen.evaluation.charts import save_svg
-from airgen.quality.diversity.measure import NO_SPLIT, profile_dataset
+from airgen.quality.diversity.measure import NO_SPLIT, profile_dataset, profile_datasets
 from airgen.quality.diversity.report import growth_chart, shares_chart, write_diversity
 from airgen.quality.diversity.vocabulary import Growth, Vocabulary, jaccard_matrix, weighted_jaccard
 
@@ -177,7 +177,7 @@ def test_the_report_is_whole_and_the_same_twice(folder: Path, tmp_path: Path) ->
 
 
 def test_datasets_of_one_name_are_told_apart(folder: Path, tmp_path: Path) -> None:
-    profiles = [profile_dataset(BeirDataset.open(folder))] * 3
+    profiles, _ = profile_datasets([folder] * 3, tmp_path)
     value = write_diversity(tmp_path / "out", profiles)
     assert value["weighted_jaccard"]["datasets"] == ["insects", "insects (2)", "insects (3)"]
 

@@ -7,7 +7,7 @@ from command_line import call
 
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation import run_from_dict, write_run
-from airgen.quality.holes import Ledger, fill, find_holes, moves
+from airgen.quality.holes import Ledger, fill, find_holes, judged_in, moves
 
 QRELS = {"q1": {"a": 1, "b": 0}, "q2": {"c": 1}}
 LEXICAL = run_from_dict({"q1": {"a": 3.0, "b": 2.0}, "q2": {"c": 1.0}})
@@ -44,10 +44,11 @@ def test_the_ledger_asks_once_and_survives_a_torn_line(tmp_path):
         return 1.0
 
     path = tmp_path / "judgments.jsonl"
-    Ledger(path).judge([("q1", "x"), ("q2", "a")], ask)
+    pairs = [("q1", "x"), ("q2", "a"), ("q3", "z")]
+    queries, texts = ({pair[side]: pair[side] for pair in pairs} for side in (0, 1))
+    judged_in(tmp_path, pairs[:2], queries, texts, ask=ask)
     path.write_bytes(path.read_bytes() + b'{"query-id": "q3", "corp')
-    again = Ledger(path)
-    again.judge([("q1", "x"), ("q2", "a"), ("q3", "z")], ask)
+    again = judged_in(tmp_path, pairs, queries, texts, ask=ask)
     assert asked == [("q1", "x"), ("q2", "a"), ("q3", "z")]
     assert len(Ledger(path).judged) == 3
     with pytest.raises(UsageError, match="must give a finite number"):

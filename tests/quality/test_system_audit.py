@@ -45,8 +45,8 @@ def world(tmp_path: Path) -> Path:
         with gzip.open(results / f"{name}.run.gz", "wt") as stream:
             stream.write(text)
         kind = {"good": "dense", "bad": "bm25", "same": "fuse"}[name]
-        settings = {"good": {"embedder": "minilm"}, "bad": {}, "same": {"systems": ["good", "bad"]}}[name]
-        (results / f"{name}.json").write_text(json.dumps({"kind": kind, "settings": settings}))
+        makers = [] if name == "bad" else ["minilm"]
+        (results / f"{name}.json").write_text(json.dumps({"kind": kind, "made_labels": makers}))
     return tmp_path
 
 
@@ -184,16 +184,11 @@ def test_a_damaged_sample_is_one_line(world: Path, damage: str) -> None:
         load_system_sample(path)
 
 
-def test_systems_that_share_a_model_with_the_labels(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    home = world / "results" / "little" / "test"
-    assert share_models(world / "little", home, ["good", "bad", "same"]) == []  # no manifest
-    from types import SimpleNamespace
-
-    from airgen.quality.audit import system_audit
-
-    known = SimpleNamespace(provenance=[SimpleNamespace(role="recall", model="minilm")])
-    monkeypatch.setattr(system_audit, "load_manifest", lambda path: known)
-    assert share_models(world / "little", home, ["good", "bad", "same"]) == ["good", "same"]  # a hybrid of it, too
+def test_systems_that_share_a_model_with_the_labels(world: Path) -> None:
+    assert share_models(world / "results" / "little" / "test", ["good", "bad", "same", "a run file"]) == [
+        "good",
+        "same",
+    ]
 
 
 def test_the_command(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,6 @@ not be centred on its value. If all systems score alike on a side, the figure is
 differ: over-rated systems, saturation, words copied into queries, and circularity.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -52,7 +50,7 @@ class Side:
         """How many queries there are."""
         return int(self.scores.shape[1])
 
-    def of(self, names: Sequence[str]) -> Side:
+    def of(self, names: Sequence[str]) -> "Side":
         """The same queries with these systems in this order. Raises UsageError for a system without scores."""
         missing = [name for name in names if name not in self.names]
         if missing:
@@ -342,14 +340,9 @@ def lexical_overlap(
 
 
 def circularity(
-    gains: Sequence[RankGain], models: Mapping[str, frozenset[str]], used: Collection[str], *, samples: int = 10_000
+    gains: Sequence[RankGain], involved: Mapping[str, tuple[str, ...]], *, samples: int = 10_000
 ) -> Circularity:
-    """Do systems that share a model with quality control rank higher? `used`: the models that recalled and voted."""
-    involved = {
-        gain.system: tuple(sorted(models.get(gain.system, frozenset()).intersection(used)))
-        for gain in gains
-        if models.get(gain.system, frozenset()).intersection(used)
-    }
+    """Do systems that share a model with quality control rank higher? involved: {system: the shared models}."""
     values = np.array([gain.gain for gain in gains])
     inside = np.array([gain.system in involved for gain in gains], dtype=bool)
     if not inside.any() or inside.all():

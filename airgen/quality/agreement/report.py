@@ -1,7 +1,5 @@
 """What `airgen study agree` found: every figure with its interval, and charts (the last is the paper's Figure 3)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass

@@ -8,8 +8,6 @@ generated from (paper, section 4.1). The job is an ordinary one, so it can be st
 on each set of queries; labels that are only different (graded, soft, without control) are scored from the same runs.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping, MutableMapping, Sequence
@@ -28,7 +26,7 @@ from airgen.evaluation.measures import parse_measure, score
 from airgen.evaluation.rank_correlation import average_ranks, refuse_few
 from airgen.evaluation.result import Result
 from airgen.evaluation.run import read_run
-from airgen.evaluation.systems import SystemSettings, labelling_models, missing_needs, model_name, models_of
+from airgen.evaluation.systems import SystemSettings, labelling_models, made_labels, missing_needs, model_name
 from airgen.paths import RUNS
 from airgen.pipeline.assemble import export_dataset
 from airgen.pipeline.job import Job
@@ -92,17 +90,6 @@ def collection_corpus(dataset: BeirDataset, language: str, domain: str) -> Corpu
     return corpus
 
 
-def positives_of(dataset: BeirDataset, split: str) -> frozenset[str]:
-    """The documents that a person found relevant for some query. Raises DatasetError if there are none."""
-    labels = dataset.qrels(split).labels
-    found = frozenset(id_ for judged in labels.values() for id_, label in judged.items() if label > 0)
-    if not found:
-        raise DatasetError(
-            f"{dataset.path}: no label of the split {split!r} is above 0, so no system can be ranked; use another split"
-        )
-    return found
-
-
 def agree_job(
     collection: Path,
     pipeline: Path,
@@ -120,7 +107,12 @@ def agree_job(
     """
     pipeline = find_yaml("pipelines", pipeline)
     dataset = BeirDataset.open(collection)
-    positives = positives_of(dataset, split)
+    labels = dataset.qrels(split).labels
+    positives = frozenset(id_ for judged in labels.values() for id_, label in judged.items() if label > 0)
+    if not positives:
+        raise DatasetError(
+            f"{dataset.path}: no label of the split {split!r} is above 0, so no system can be ranked; use another split"
+        )
     settings = load_pipeline(pipeline)
     if settings.task != "qa":
         raise UsageError(
@@ -202,8 +194,8 @@ class AgreementStudy:
         weakened = [system.name for system in self.systems if system.weakened]
         families = {system.name: system.family or system.kind for system in self.systems}
         gains = rankings.rank_gains(human, complete.side, families)
-        used = labelling_models(job.pipeline.control, job.folder)
-        circular = rankings.circularity(gains, models_of(self.systems, self.folder), used)
+        makers = labelling_models(job.pipeline.control, job.folder)
+        circular = rankings.circularity(gains, made_labels(self.systems, makers, self.folder))
         alone = self._left_out(human, complete, circular.involved, display) if self.leave_one_out else []
         datasets = {"human": BeirDataset.open(self.collection), "generated": BeirDataset.open(job.dataset)}
         language = job.pipeline.language

@@ -6,11 +6,9 @@
 Arithmetic only. Labels are in [0, 1] in drawn order, NaN where a person could not say.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -150,8 +148,8 @@ def corrected(names: Sequence[str], found: ContrastEstimate, judge: Floats, *, s
     elif trust > 0:
         shrunk = np.asarray(trust * np.linalg.solve(found.covariance + trust * np.eye(count), change), np.float64)
     score = judge + shrunk
-    root = _root(found.covariance)
-    noise = np.random.default_rng(seed).normal(size=(4000, count)) @ root.T
+    values, vectors = np.linalg.eigh(found.covariance)
+    noise = np.random.default_rng(seed).normal(size=(4000, count)) @ (vectors * np.sqrt(np.maximum(values, 0))).T
     ranks = rank_bounds(found.value, found.value + noise)
     rows = [
         CorrectedSystem(
@@ -161,11 +159,6 @@ def corrected(names: Sequence[str], found: ContrastEstimate, judge: Floats, *, s
         for at in range(count)
     ]  # fmt: skip
     return sorted(rows, key=lambda row: (-row.score, row.name))
-
-
-def _root(covariance: Floats) -> Floats:
-    values, vectors = np.linalg.eigh(covariance)
-    return np.asarray(vectors * np.sqrt(np.maximum(values, 0)), np.float64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +178,7 @@ class Favour:
 
 def favours(names: Sequence[str], groups: Mapping[str, Sequence[str]], found: ContrastEstimate) -> list[Favour]:
     """Does the judge favour a group? Groups with no system, or with all, are left out, and so is a second half."""
-    rows, values = [], []
+    rows = []
     tested: set[frozenset[str]] = set()
     for group, members in groups.items():
         inside = np.array([name in members for name in names])
@@ -200,8 +193,4 @@ def favours(names: Sequence[str], groups: Mapping[str, Sequence[str]], found: Co
         p = math.erfc(abs(value) / error / math.sqrt(2)) if error > 0 else exact
         chosen = tuple(name for name in names if name in members)
         rows.append(Favour(group, chosen, value, value - 1.96 * error, value + 1.96 * error, p))
-        values.append(p)
-    return [
-        Favour(row.group, row.systems, row.value, row.low, row.high, p)
-        for row, p in zip(rows, holm(values).tolist(), strict=True)
-    ]
+    return [replace(row, p=p) for row, p in zip(rows, holm([row.p for row in rows]).tolist(), strict=True)]

@@ -20,8 +20,6 @@ pseudo-answers that are as uncertain as a coin: without them the first intervals
 about a kind of document that few draws show.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -31,7 +29,6 @@ from numpy.typing import NDArray
 
 from airgen.errors import UsageError
 from airgen.exact import log2
-from airgen.quality.judge.figures import logistic, sigmoid
 
 BATCH = 25
 """How many answers are between two looks."""
@@ -105,7 +102,7 @@ class ContrastEstimate:
         errors: Floats = np.sqrt(np.maximum(np.diag(self.covariance), 0))
         return errors
 
-    def contrast(self, weights: Floats) -> ContrastEstimate:
+    def contrast(self, weights: Floats) -> "ContrastEstimate":
         """A linear combination of the contrasts: weights (new contrasts, contrasts)."""
         covariance = weights @ self.covariance @ weights.T
         return replace(self, value=weights @ self.value, covariance=covariance, judge=weights @ self.judge)
@@ -190,18 +187,31 @@ def estimate(pairs: Pairs, order: Places, labels: Floats, contrast: Floats | Non
 def recalibrated(probability: Floats, known: Floats, labels: Floats) -> Floats:
     """The probabilities after a + b logit(p), fitted to labelled pairs with probabilities `known`.
 
-    A ridge holds a at 0 and b at 1, so few labels change little.
+    A logistic regression by Newton's method. A ridge holds a at 0 and b at 1, so few labels change little.
     """
     if not len(labels):
         return probability
-    x = _logit(known)
-    start, slope = logistic(np.stack([np.ones_like(x), x], axis=1), labels, np.array([1.0, 4.0]), np.array([0.0, 1.0]))
-    return sigmoid(start + slope * _logit(probability))
+    rows = np.stack([np.ones_like(known), _logit(known)], axis=1)
+    ridge, centre = np.array([1.0, 4.0]), np.array([0.0, 1.0])
+    found = centre
+    for _ in range(100):
+        p = _sigmoid(rows @ found)
+        gradient = rows.T @ (p - labels) + ridge * (found - centre)
+        step = np.linalg.solve((rows * (p * (1 - p))[:, None]).T @ rows + np.diag(ridge), gradient)
+        found = found - np.clip(step, -1, 1)
+        if np.abs(step).max() < 1e-10:
+            break
+    return _sigmoid(found[0] + found[1] * _logit(probability))
 
 
 def _logit(p: Floats) -> Floats:
     p = np.clip(p, 0.005, 0.995)
     found: Floats = np.log(p / (1 - p))
+    return found
+
+
+def _sigmoid(x: Floats) -> Floats:
+    found: Floats = 1 / (1 + np.exp(-np.clip(x, -700, 700)))
     return found
 
 

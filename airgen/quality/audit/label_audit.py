@@ -12,8 +12,6 @@ relevant, for on these the words differ. Queries that `answer` drops are asked a
 others.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import re

@@ -7,8 +7,6 @@ and nothing from outside. `others` are answers to pairs that a person chose, or 
 say nothing about the share of right labels, and are in no estimate.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass

@@ -7,8 +7,6 @@ People give the same levels 0 to 3 as the judge, without seeing its answer. A la
 means the same relevance, with the cut between levels that was used for the judge.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -6,11 +6,9 @@ results/NAME/SPLIT/audit/          the folder of one comparison
     result.json     what the answers say, for programs and for the report
 """
 
-from __future__ import annotations
-
 import itertools
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +19,6 @@ from numpy.typing import NDArray
 
 from airgen.dataset.beir import BeirDataset, read_qrels
 from airgen.dataset.files import write_text
-from airgen.dataset.manifest import load_manifest
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.result import Paths
 from airgen.evaluation.run import read_run
@@ -309,31 +306,9 @@ def families_of(results: Path, names: Collection[str]) -> dict[str, str]:
     return found
 
 
-def share_models(dataset: Path, results: Path, names: Collection[str]) -> list[str]:
+def share_models(results: Path, names: Collection[str]) -> list[str]:
     """The systems that share a model, or a kind such as bm25, with those that made the dataset's labels."""
-    try:
-        used = {use.model for use in load_manifest(dataset).provenance if use.role not in ("generation", "generator")}
-    except DatasetError:  # a collection without a manifest says nothing of how its labels came about
-        return []
-    return [name for name in names if used & _parts(results, name, frozenset())]
-
-
-def _parts(results: Path, name: str, seen: frozenset[str]) -> set[str]:
-    """The kinds and models of a system and of those that it builds on."""
-    result = _result(results, name)
-    words = {str(result.get("kind")), *_words(result.get("settings"))}
-    return words.union(*(_parts(results, word, seen | {name}) for word in words - seen - {name}))
-
-
-def _words(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for part in value.values():
-            yield from _words(part)
-    elif isinstance(value, list):
-        for part in value:
-            yield from _words(part)
+    return [name for name in names if _result(results, name).get("made_labels")]
 
 
 def _result(results: Path, name: str) -> dict[str, Any]:

@@ -8,8 +8,6 @@ Everything is computed from texts alone. Half of the real queries stand for all 
 the yardstick for the other half, and as many generated ones are compared with it.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

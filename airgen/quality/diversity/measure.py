@@ -9,19 +9,17 @@ The kind of a query comes from its metadata, or from an LLM that labels it (`air
 `private/lineage.jsonl`.
 """
 
-from __future__ import annotations
-
 import heapq
 import json
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
-from airgen.dataset.beir import BeirDataset, BeirPassage, BeirQuery, typed_rows
+from airgen.dataset.beir import BeirDataset, BeirQuery, typed_rows
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.breakdown import length_class
 from airgen.evaluation.dataset_split import LINEAGE
@@ -36,7 +34,7 @@ from airgen.records import flat_text
 from airgen.sequences import batched
 from airgen.settings import load_pipeline
 from airgen.text.analysis import Analyser, analyser
-from airgen.text.display import json_text
+from airgen.text.display import distinct_names, json_text
 from airgen.text.near_duplicates import NearDuplicateIndex, folded_words
 from airgen.text.words import count_words
 
@@ -204,9 +202,12 @@ def profile_datasets(
         ]
         lines = "".join(json_text(row) + "\n" for row in rows)
         (out / "labels.jsonl").write_text(lines, encoding="utf-8", errors="surrogatepass")
+    names = distinct_names(dataset.name for dataset in opened)
     profiles = [
-        profile_dataset(dataset, language=None if dataset.info.get("language") else language, labels=labelled)
-        for dataset, labelled in zip(opened, labels, strict=True)
+        profile_dataset(
+            replace(dataset, called=name), language=None if dataset.info.get("language") else language, labels=labelled
+        )
+        for name, dataset, labelled in zip(names, opened, labels, strict=True)
     ]
     return profiles, failed
 
@@ -229,10 +230,18 @@ def profile_dataset(
     positives = {
         key: [id_ for id_, label in labelled.items() if label > 0] for key, labelled in qrels.items() if key in queries
     }
-    lineage = _lineage(dataset)
+    rows = typed_rows(dataset.path / LINEAGE, {"query": str, "positive": str, "original": str})
+    lineage = {row["query"]: row for _, row in rows}  # which passage a query was written from
     wanted = {id_ for ids in positives.values() for id_ in ids} | {row["positive"] for row in lineage.values()}
     stems = analyser(language)
-    vocabulary, lengths, terms, repeated = _read_corpus(dataset.passages(), language, stems, wanted)
+    vocabulary, lengths, terms = Vocabulary(language), list[int](), dict[str, frozenset[str]]()
+    different: set[int] = set()
+    for batch in batched(dataset.passages(), _BATCH):
+        passages = [flat_text(one.title, one.text) for one in batch]
+        lengths += vocabulary.add(passages).tolist()
+        different.update(map(hash, passages))
+        read = zip(batch, passages, strict=True)
+        terms.update({one.id: frozenset(stems(text)) for one, text in read if one.id in wanted})
     asked = Vocabulary(language)
     texts, seen = [query.text for query in queries.values()], NearDuplicateIndex(language)
     asked.add(texts)
@@ -251,35 +260,15 @@ def profile_dataset(
         length_classes=dict(sorted(Counter(map(length_class, counts)).items())),
         overlap=_overlap(queries, positives, lineage, terms, stems),
         duplicates=Duplicates(
-            (len(queries) - len(folded)) / len(queries), near / len(queries), repeated / len(lengths)
+            (len(queries) - len(folded)) / len(queries),
+            near / len(queries),
+            (len(lengths) - len(different)) / len(lengths),
         ),
         query_growth=asked.growth(),
         corpus_growth=vocabulary.growth(),
         analysis=stems.describe(),
         vocabulary=vocabulary,
     )
-
-
-def _read_corpus(
-    passages: Iterator[BeirPassage], language: str, stems: Analyser, wanted: Collection[str]
-) -> tuple[Vocabulary, list[int], dict[str, frozenset[str]], int]:
-    """The corpus's vocabulary, words a passage, terms of the wanted passages, and how many passages are repeated."""
-    vocabulary, lengths, terms = Vocabulary(language), list[int](), dict[str, frozenset[str]]()
-    seen: set[int] = set()
-    for batch in batched(passages, _BATCH):
-        texts = [flat_text(one.title, one.text) for one in batch]
-        lengths += vocabulary.add(texts).tolist()
-        seen.update(map(hash, texts))
-        terms.update(
-            {one.id: frozenset(stems(text)) for one, text in zip(batch, texts, strict=True) if one.id in wanted}
-        )
-    return vocabulary, lengths, terms, len(lengths) - len(seen)
-
-
-def _lineage(dataset: BeirDataset) -> dict[str, dict[str, Any]]:
-    """{query id: row} of the file that says which passage a query was written from."""
-    rows = typed_rows(dataset.path / LINEAGE, {"query": str, "positive": str, "original": str})
-    return {row["query"]: row for _, row in rows}
 
 
 def _shares(

@@ -6,8 +6,6 @@ Shares of query types and styles are listed by dataset and split, as in AIR-Benc
 corpora is shown as in BEIR's Figure 2 and AIR-Bench's Figure 4.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
@@ -25,7 +23,7 @@ from airgen.quality.diversity.measure import Profile
 from airgen.quality.diversity.vocabulary import Growth, jaccard_matrix
 from airgen.settings import LENGTHS
 from airgen.study import Column, Study, Table, columns, write_lines
-from airgen.text.display import csv_text, distinct_names
+from airgen.text.display import csv_text
 
 
 def shares_chart(columns: Mapping[str, Mapping[str, int]], values: Sequence[str], *, title: str) -> AnyChart:
@@ -61,7 +59,9 @@ def growth_chart(names: Sequence[str], growths: Sequence[Growth], *, title: str)
     return lines_chart(rows, shown, x, y, title=title, size=(520, 340))
 
 
+_NAME = Column("dataset", lambda profile: profile.name)
 _SUMMARY = (
+    _NAME,
     Column("queries", lambda profile: profile.queries, ","),
     Column("words", lambda profile: profile.query_words.mean, ".1f"),
     Column("overlap", lambda profile: profile.overlap.positives, ".3f"),
@@ -91,7 +91,7 @@ def write_diversity(out: Path, profiles: Sequence[Profile]) -> dict[str, Any]:
     value = as_dict(profiles, similarity)
     write_json(out / "diversity.json", value)
     write_lines(out / "diversity.csv", csv_text(["dataset", "split", "measure", "name", "value"], _long(profiles)))
-    names = _names(profiles)
+    names = [profile.name for profile in profiles]
     drawings = {}
     for attribute in _attributes(profiles):
         shares = dict(_columns(profiles, attribute))
@@ -118,34 +118,28 @@ def as_dict(profiles: Sequence[Profile], similarity: NDArray[np.float64] | None 
     found = [{name: plain(getattr(profile, name)) for name in shown} for profile in profiles]
     value: dict[str, Any] = {"datasets": found}
     if similarity is not None:
-        value["weighted_jaccard"] = {"datasets": _names(profiles), "matrix": np.round(similarity, 6).tolist()}
+        value["weighted_jaccard"] = {
+            "datasets": [one.name for one in profiles],
+            "matrix": np.round(similarity, 6).tolist(),
+        }
     return value
 
 
 def summary_table(profiles: Sequence[Profile]) -> Table:
     """A row for each dataset: the figures that fit a terminal."""
-    return _named(profiles, _SUMMARY)
-
-
-def _named(profiles: Sequence[Profile], shown: Sequence[Column]) -> Table:
-    names = {id(profile): name for name, profile in zip(_names(profiles), profiles, strict=True)}
-    return Table(profiles, [Column("dataset", lambda profile: names[id(profile)]), *shown])
+    return Table(profiles, _SUMMARY)
 
 
 def _attributes(profiles: Sequence[Profile]) -> list[str]:
     return sorted({name for profile in profiles for name in profile.shares})
 
 
-def _names(profiles: Sequence[Profile]) -> list[str]:
-    return distinct_names(profile.name for profile in profiles)
-
-
 def _columns(profiles: Sequence[Profile], attribute: str) -> list[tuple[str, dict[str, int]]]:
     """(title, {value: queries}) of each dataset and split, then of each task and split with several datasets."""
     found, tasks = [], dict[str, list[dict[str, int]]]()
-    for name, profile in zip(_names(profiles), profiles, strict=True):
+    for profile in profiles:
         for split, counts in profile.shares.get(attribute, {}).items():
-            found.append((f"{name} {split}", counts))
+            found.append((f"{profile.name} {split}", counts))
             if profile.task:
                 tasks.setdefault(f"all {profile.task} {split}", []).append(counts)
     for title, several in sorted(tasks.items()):
@@ -175,7 +169,8 @@ def _size(value: str) -> tuple[int, str]:
 def _long(profiles: Sequence[Profile]) -> list[list[object]]:
     """One row a figure: dataset, split (empty: all), measure, name, value."""
     rows: list[list[object]] = []
-    for name, profile in zip(_names(profiles), profiles, strict=True):
+    for profile in profiles:
+        name = profile.name
         for attribute, splits in profile.shares.items():
             for split, counts in splits.items():
                 rows += [[name, split, attribute, value, count] for value, count in counts.items()]
@@ -196,7 +191,7 @@ def _study(profiles: Sequence[Profile], similarity: NDArray[np.float64] | None, 
     for name in _attributes(profiles):
         shares += [f"## {name.capitalize()}", _shares_table(profiles, name)]
     parts: list[str | Table] = [
-        _named(profiles, _SUMMARY),
+        summary_table(profiles),
         "Overlap: mean share of a query's stemmed words, without stop words, that its relevant passage contains. By "
         "chance: the share that another query's relevant passage contains. Original and rewritten: the overlap of "
         "rewritten queries with the passage that they were written from, before and after rewriting. Near duplicates: "
@@ -204,13 +199,13 @@ def _study(profiles: Sequence[Profile], similarity: NDArray[np.float64] | None, 
         "exponent of the growth of the queries' vocabulary.",
         *shares,
         "## Lengths in words",
-        _named(profiles, _lengths(profiles)),
+        Table(profiles, _lengths(profiles)),
         "## Vocabulary",
-        _named(profiles, _GROWTH),
+        Table(profiles, [_NAME, *_GROWTH]),
         "types = K tokens^b (Heaps' law), fitted from 100 tokens on, with the texts in file order.",
     ]
     if similarity is not None:
-        names = _names(profiles)
+        names = [profile.name for profile in profiles]
         rows = [[name, *row] for name, row in zip(names, similarity.tolist(), strict=True)]
         parts += [
             "## Weighted Jaccard similarity of the corpora",
@@ -228,6 +223,7 @@ def _lengths(profiles: Sequence[Profile]) -> list[Column]:
         return profile.length_classes.get(name, 0) / profile.queries
 
     return [
+        _NAME,
         Column("mean", lambda profile: profile.query_words.mean, ".1f"),
         Column("median", lambda profile: profile.query_words.median, "g"),
         Column("5–95 %", lambda profile: (profile.query_words.low, profile.query_words.high), ".0f"),

@@ -9,8 +9,6 @@ Words are not stemmed and stop words are kept, because the wording itself is mea
 them (`airgen.text.analysis`), and in Chinese, Japanese and Korean by `airgen.text.words`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ Each check is one entry of `CHECKS`. A limit without a published source says so:
 human-labelled collections of docs/notes/trust.md.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ found = inspect_dataset(Path("scifact"), out=Path("inspect"))
 found.verdict                             # "It can be used, with care. Look at: saturation."
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path

@@ -3,8 +3,6 @@
 findings = by_texts(task) + by_systems(runs, labels, "nDCG@10", passages=5183)
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +19,7 @@ from airgen.evaluation.run import Run
 from airgen.evaluation.significance import bootstrap_interval, compare, resampled_means
 from airgen.exact import log2
 from airgen.quality.agreement.rankings import Side, split_half
-from airgen.quality.contamination import words_key
+from airgen.quality.contamination import match_queries, words_key
 from airgen.quality.inspection.finding import Finding, finding, not_measured, share
 from airgen.registry import installed
 from airgen.retrievers.base import Corpus
@@ -87,6 +85,13 @@ def by_systems(runs: Mapping[str, Run], labels: Labels, measure: str, passages: 
     found = np.array([score(run, labels, f"Success@{_DEPTH}").values[0] for run in runs.values()]).max(axis=0)
     keys = np.array(list(labels), dtype=object)
     above = (means[best] - floor) / (1 - floor) if floor < 1 else np.nan
+    judged = []
+    for run in runs.values():
+        known = {key: min(int(length), _DEPTH) for key, length in zip(run.query_ids, run.lengths, strict=True)}
+        total = sum(known.get(key, 0) for key in labels)
+        judged.append(int((judged_hits(run, labels).rank <= _DEPTH).sum()) / total if total else 0.0)
+    positives = sum(label > 0 for row in labels.values() for label in row.values()) / len(labels)
+    pairs = sum(map(len, labels.values())) / len(labels)
     lexical = f"; bm25 {means[names.index('bm25')]:.3f}" if "bm25" in names else ""
     return [
         finding("random labels", above, f"{measure}: random order {floor:.4f}{lexical}; best {means[best]:.3f}"),
@@ -94,7 +99,7 @@ def by_systems(runs: Mapping[str, Run], labels: Labels, measure: str, passages: 
         finding("saturation", means[best], f"{names[best]} has {measure} {means[best]:.3f}"),
         share("solved by all", keys[(matrix >= _PERFECT).all(axis=0)].tolist(), len(keys)),
         *_rankings(names, matrix),
-        _judged(runs, labels),
+        finding("judged", float(np.mean(judged)), f"{pairs:.1f} labels a query, {positives:.1f} of them above 0"),
     ]
 
 
@@ -107,34 +112,19 @@ def _rankings(names: list[str], matrix: Matrix) -> list[Finding]:
     apart = sum(pair.fisher_holm <= 0.05 for pair in pairs)
     wanted = sorted(pair.queries_needed for pair in pairs if pair.fisher_holm > 0.05 and pair.queries_needed)
     need = f"; half of the others need up to {wanted[len(wanted) // 2]:,} queries" if wanted else ""
-    return [
+    found = [
         finding("reliability", half, f"{len(names)} systems, halves of {matrix.shape[1] // 2:,} queries"),
         finding("told apart", apart / len(pairs), f"{apart:,} of {len(pairs):,} pairs{need}"),
-        _top_five(names, matrix),
     ]
-
-
-def _top_five(names: list[str], matrix: Matrix) -> Finding:
     if len(names) < _TOP + LEAST_SYSTEMS:
-        return not_measured("top five", f"{len(names)} systems; {_TOP + LEAST_SYSTEMS} are needed")
+        return [*found, not_measured("top five", f"{len(names)} systems; {_TOP + LEAST_SYSTEMS} are needed")]
     top = np.argsort(-matrix.mean(axis=1), kind="stable")[:_TOP]
     drawn = np.argsort(-resampled_means(matrix), axis=1, kind="stable")[:, :_TOP]
     kept = np.isin(drawn, top).sum(axis=1)
     first = float((drawn[:, 0] == top[0]).mean())
     best = ", ".join(names[place] for place in top)
-    return finding("top five", float(kept.mean()) / _TOP, f"{best}; the first stays first in {first:.0%} of the draws")
-
-
-def _judged(runs: Mapping[str, Run], labels: Labels) -> Finding:
-    shares = []
-    for run in runs.values():
-        known = {key: min(int(length), _DEPTH) for key, length in zip(run.query_ids, run.lengths, strict=True)}
-        total = sum(known.get(key, 0) for key in labels)
-        shares.append(int((judged_hits(run, labels).rank <= _DEPTH).sum()) / total if total else 0.0)
-    positives = sum(label > 0 for row in labels.values() for label in row.values()) / len(labels)
-    pairs = sum(map(len, labels.values())) / len(labels)
-    detail = f"{pairs:.1f} labels a query, {positives:.1f} of them above 0"
-    return finding("judged", float(np.mean(shares)), detail)
+    said = f"{best}; the first stays first in {first:.0%} of the draws"
+    return [*found, finding("top five", float(kept.mean()) / _TOP, said)]
 
 
 _RUN = 5  # the least number of words in a row that are called copied
@@ -192,8 +182,7 @@ def _leaks(task: DatasetSplit) -> Finding:
     if not others or task.split == "all":
         return not_measured("leaks", "there is no other split")
     every = task.dataset.queries()
-    index = NearDuplicateIndex(task.language)
-    elsewhere = []
+    elsewhere: list[tuple[str, str]] = []
     shared: set[str] = set()
     own = {
         passage for row in task.qrels.labels.values() for passage, label in row.items() if label > 0
@@ -201,13 +190,9 @@ def _leaks(task: DatasetSplit) -> Finding:
     for split in others:
         for key, row in task.dataset.qrels(split).labels.items():
             shared |= own & {passage for passage, label in row.items() if label > 0}
-            if key in every:
-                index.add(every[key].text)
-                elsewhere.append(f"{split} {key}")
-    hit = []
-    for key, query in task.queries.items():
-        if (place := index.find(query.text)) is not None:
-            hit.append(f"{key} = {elsewhere[place]}")
+            elsewhere += [(f"{split} {key}", every[key].text)] if key in every else []
+    asked = [(key, query.text) for key, query in task.queries.items()]
+    hit = [f"{one.id} = {one.other}" for one in match_queries(asked, elsewhere, task.language).matches]
     more = f"{len(shared):,} of {len(own):,} relevant passages are relevant there, too"
     return share("leaks", hit, len(task.queries), f"queries, against {', '.join(others)}; {more}")
 

@@ -6,8 +6,6 @@ runs/judge/
     JUDGE.md, .json  the figures of the last time that this judge was tried
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -68,11 +66,6 @@ class Selection:
     language: str = "en"
     source: bool = False
 
-    def source_of(self, query: str, labels: Mapping[str, float]) -> list[str]:
-        """The source of a query, by these labels of its passages; empty where none is relevant."""
-        relevant = [id_ for id_, label in labels.items() if label >= self.label_from and label not in self.ignore]
-        return sorted(relevant, key=lambda id_: text_key(f"source\x1f{self.seed}\x1f{query}\x1f{id_}"))[:1]
-
 
 @dataclass(frozen=True)
 class Evidence:
@@ -103,8 +96,10 @@ def gather(
     places = {id_: place for place, id_ in enumerate(corpus.ids)}
     queries = {key: query.text for key, query in task.queries.items()}
     sources: dict[str, list[str]] = {}
-    if selection.source:
-        sources = {key: selection.source_of(key, task.qrels.labels.get(key, {})) for key in queries}
+    for key in queries if selection.source else ():
+        labels = task.qrels.labels.get(key, {})
+        fit = [id_ for id_, label in labels.items() if label >= selection.label_from and label not in selection.ignore]
+        sources[key] = sorted(fit, key=lambda id_: text_key(f"source\x1f{selection.seed}\x1f{key}\x1f{id_}"))[:1]
     work = SetWork(store, control, corpus, digest, places, queries, display, embeddings, scope=digest, sources=sources)
     work = add_rows(RECALL, work)
     recalls: dict[str, Recall] = work.rows("recall", Recall)
@@ -227,10 +222,21 @@ def calibrate(
             )
             result = Calibration(judge, about, {"By the votes": [_voted(one, least) for one in found]})
         elif settings is None:
-            result = Calibration(judge, "A re-ranker, by its score.", {"By score": [_reranked(one) for one in found]})
+            by_score = []
+            for one in found:
+                scores = {query: dict(zip(row.ids, row.scores, strict=True)) for query, (row,) in one.prelabels.items()}
+                by_score.append(assess(one.name, one.pairs, [Opinion(scores[it.query][it.id]) for it in one.pairs]))
+            result = Calibration(judge, "A re-ranker, by its score.", {"By score": by_score})
         else:
             verdicts = _ask(store, replace(trial, pipeline=pipeline), found, display)
-            result = _llm(judge, pipeline, found, verdicts)
+            models = ", ".join((member.llm or pipeline.llm).model for member in pipeline.control.judge.members)
+            about = f"The prompt {judge_name(pipeline)}, answered by {models}."
+            by_llm = [
+                assess(one.name, one.pairs, [_opinion(verdicts[one.name, it.query, it.id]) for it in one.pairs])
+                for one in found
+            ]
+            refused = Counter(one.reason for one in verdicts.values() if isinstance(one, Problem))
+            result = Calibration(judge, about, {"By the LLM": by_llm}, dict(refused.most_common()))
     name = "".join(char if char.isalnum() or char in "-_" else "-" for char in judge.removesuffix(".json"))
     write_text(work / f"{name}.md", result.as_markdown())
     write_text(work / f"{name}.json", json_text(result.as_dict(), indent=1) + "\n")
@@ -257,7 +263,8 @@ def _ask(store: Store, trial: JudgeTrial, found: Sequence[Evidence], display: Di
     async def one(engine: Llm, item: tuple[Evidence, CalibrationPair]) -> Verdict | Problem:
         evidence, pair = item
         tools = Tools(trial.pipeline, trial.prompts, {}, engine)
-        return await judge_pair(tools, evidence.queries[pair.query], _cut(evidence.documents[pair.id], trial.words))
+        words = evidence.documents[pair.id].split(" ")[: trial.words]
+        return await judge_pair(tools, evidence.queries[pair.query], " ".join(words))
 
     with display.stage("judgments", len(pairs)) as bar:
         verdicts = ask_about(
@@ -268,32 +275,11 @@ def _ask(store: Store, trial: JudgeTrial, found: Sequence[Evidence], display: Di
     return dict(zip(keys, verdicts, strict=True))
 
 
-def _cut(text: str, words: int | None) -> str:
-    parts = text.split(" ")
-    return text if words is None or len(parts) <= words else " ".join(parts[:words])
-
-
-def _llm(judge: str, pipeline: Pipeline, found: Sequence[Evidence], verdicts: Verdicts) -> Calibration:
-    table = [
-        assess(one.name, one.pairs, [_opinion(verdicts[one.name, pair.query, pair.id]) for pair in one.pairs])
-        for one in found
-    ]
-    models = ", ".join((member.llm or pipeline.llm).model for member in pipeline.control.judge.members)
-    about = f"The prompt {judge_name(pipeline)}, answered by {models}."
-    refused = Counter(one.reason for one in verdicts.values() if isinstance(one, Problem))
-    return Calibration(judge, about, {"By the LLM": table}, dict(refused.most_common()))
-
-
 def _opinion(verdict: Verdict | Problem) -> Opinion | None:
     if isinstance(verdict, Problem):
         return None
     score = float(verdict.level) if verdict.probability is None else verdict.probability
     return Opinion(score, verdict.level, verdict.probability)
-
-
-def _reranked(one: Evidence) -> Assessment:
-    scores = {query: dict(zip(row.ids, row.scores, strict=True)) for query, (row,) in one.prelabels.items()}
-    return assess(one.name, one.pairs, [Opinion(scores[pair.query][pair.id]) for pair in one.pairs])
 
 
 def _voted(one: Evidence, least: float) -> Assessment:

@@ -7,8 +7,6 @@ pairs are the hard ones. Intervals resample queries, because pairs of one query 
 chosen on one half of the queries and used on the other half, and the other way round.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -19,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen.errors import UsageError
+from airgen.evaluation.breakdown import placements
 from airgen.evaluation.significance import Interval
 from airgen.keys import text_key
 from airgen.study import Column, Table, columns
@@ -62,7 +61,14 @@ def select_pairs(
     found: dict[Kind, dict[str, list[CalibrationPair]]] = {kind: {} for kind in KINDS}
     for pair in every_pair(labels, pools, relevant_from=relevant_from, ignore=ignore):
         found[pair.kind].setdefault(pair.query, []).append(pair)
-    order = {kind: _in_turn(by_query, f"{seed}") for kind, by_query in found.items()}
+    order = {}
+    for kind, by_query in found.items():
+        placed = [
+            (turn, text_key(f"{seed}\x1f{query}"), pair)
+            for query, mine in by_query.items()
+            for turn, pair in enumerate(sorted(mine, key=lambda one: text_key(f"{seed}\x1f{one.query}\x1f{one.id}")))
+        ]
+        order[kind] = [pair for _, _, pair in sorted(placed, key=lambda item: item[:2])]
     side = min(count // 2, len(order["relevant"]), len(order["judged"]) + len(order["unjudged"]))
     judged = min(len(order["judged"]), max(side // 2, side - len(order["unjudged"])))
     chosen = order["relevant"][:side] + order["judged"][:judged] + order["unjudged"][: side - judged]
@@ -89,16 +95,6 @@ def every_pair(
     return found
 
 
-def _in_turn(by_query: Mapping[str, list[CalibrationPair]], seed: str) -> list[CalibrationPair]:
-    """One pair of each query, then a second one of each, and so on; the seed decides both orders."""
-    placed = [
-        (turn, text_key(f"{seed}\x1f{query}"), pair)
-        for query, pairs in by_query.items()
-        for turn, pair in enumerate(sorted(pairs, key=lambda pair: text_key(f"{seed}\x1f{pair.query}\x1f{pair.id}")))
-    ]
-    return [pair for _, _, pair in sorted(placed, key=lambda item: item[:2])]
-
-
 def halves(queries: Sequence[str], seed: int = 0) -> list[int]:
     """0 or 1 for each entry: equal queries are in one half, and the halves differ by at most one query."""
     order = sorted(set(queries), key=lambda query: text_key(f"half\x1f{seed}\x1f{query}"))
@@ -119,13 +115,9 @@ def auc(scores: Floats, relevant: Bools) -> float:
     >>> auc(np.array([0.9, 0.4, 0.4]), np.array([True, True, False]))
     0.75
     """
-    positive, negative = int(relevant.sum()), int((~relevant).sum())
-    if not positive or not negative:
-        return float("nan")
-    _, place, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    ends = np.cumsum(counts)
-    ranks = (ends - (counts - 1) / 2)[place]  # the mean rank of equal scores
-    return float((ranks[relevant].sum() - positive * (positive + 1) / 2) / (positive * negative))
+    if relevant.all() or not relevant.any():
+        return math.nan
+    return float(placements(scores[relevant], scores[~relevant]).mean())
 
 
 def kappa(decided: Bools, relevant: Bools) -> float:
@@ -210,48 +202,6 @@ def interval(
     return Interval.of(statistic(np.arange(len(place))), np.array(found))
 
 
-def logistic(rows: Floats, labels: Floats, ridge: Floats, centre: Floats, weights: Floats | None = None) -> Floats:
-    """The coefficients (d,) of a logistic regression by Newton's method; a ridge (d,) holds them at `centre` (d,).
-
-    rows: (n, d). labels: (n,) in [0, 1]. weights: (n,), 1 by default.
-    """
-    each = np.ones(len(rows)) if weights is None else weights
-    found = centre.astype(np.float64)
-    for _ in range(100):
-        p = sigmoid(rows @ found)
-        gradient = rows.T @ (each * (p - labels)) + ridge * (found - centre)
-        curvature = (rows * (each * p * (1 - p))[:, None]).T @ rows + np.diag(ridge)
-        step = np.linalg.solve(curvature, gradient)
-        found = found - np.clip(step, -1, 1)
-        if np.abs(step).max() < 1e-10:
-            break
-    return found
-
-
-def sigmoid(x: Floats) -> Floats:
-    """1 / (1 + exp(-x))."""
-    found: Floats = 1 / (1 + np.exp(-np.clip(x, -700, 700)))
-    return found
-
-
-def fit(features: Floats, relevant: NDArray[np.bool_], *, ridge: float = 1.0, weights: Floats | None = None) -> Floats:
-    """The coefficients that minimise the weighted log-loss plus ridge / 2 times their squares (without the intercept).
-
-    features: (n, d), on comparable scales. weights: (n,), 1 by default. Raises UsageError if all labels are equal.
-    """
-    if relevant.all() or not relevant.any():
-        raise UsageError("a judge cannot be fitted: all pairs have the same label, relevant or not")
-    rows = np.hstack([features, np.ones((len(features), 1))])
-    penalty = np.full(rows.shape[1], ridge)
-    penalty[-1] = 1e-9  # nearly no penalty for the intercept; 0 could make Newton's step unsolvable
-    return logistic(rows, relevant.astype(np.float64), penalty, np.zeros(rows.shape[1]), weights)
-
-
-def predict(weights: Floats, features: Floats) -> Floats:
-    """Probabilities, (n,)."""
-    return sigmoid(features @ weights[:-1] + weights[-1])
-
-
 @dataclass(frozen=True, slots=True)
 class Opinion:
     """A judge's answer for one pair: a score on any scale, and a level and a probability if it gives them."""
@@ -268,9 +218,8 @@ class Assessment:
     auc: of relevant passages against `judged` not relevant ones, against `unjudged` ones, and against `all`; None for
     a kind that the collection does not have. threshold: the threshold to use, chosen on all pairs or given. kappa: of
     decisions by thresholds that were chosen without their pair. error: expected calibration error of the probabilities
-    as stated; None if there are none. error_scaled: the same after Platt's scaling, fitted on the other half of the
-    queries. error_floor: the error of a perfectly calibrated judge on as many pairs. confusion: {human label: {level or
-    decision: pairs}}. refused: pairs without an opinion, which count nowhere else.
+    as stated, and error_floor that of a perfectly calibrated judge on as many pairs; None if there are none. confusion:
+    {human label: {level or decision: pairs}}. refused: pairs without an opinion, which count nowhere else.
     """
 
     collection: str
@@ -280,9 +229,8 @@ class Assessment:
     auc: Mapping[str, Interval | None]
     kappa: Interval
     threshold: float
-    error: float | None
-    error_scaled: float
-    error_floor: float
+    error: float | None = None
+    error_floor: float | None = None
     confusion: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
@@ -306,11 +254,17 @@ def assess(
     if not known:
         none = Interval(math.nan, math.nan, math.nan)
         counts: dict[str, int] = dict.fromkeys(KINDS, 0)
-        return Assessment(collection, counts, 0, len(pairs), {}, none, threshold or math.nan, None, math.nan, math.nan)
+        return Assessment(collection, counts, 0, len(pairs), {}, none, threshold or math.nan)
     if threshold is None:
         decided, cut = cross_decided(scores, relevant, queries, seed), best_threshold(scores, relevant)
     else:
         decided, cut = scores >= threshold, threshold
+
+    confusion: dict[str, Counter[str]] = {}
+    for (pair, opinion), yes in zip(known, decided.tolist(), strict=True):
+        row = "unjudged" if pair.label is None else f"{pair.label:g}"
+        column = ("relevant" if yes else "not relevant") if opinion.level is None else f"level {opinion.level}"
+        confusion.setdefault(row, Counter())[column] += 1
 
     def area(kind: str) -> Interval | None:
         here = np.flatnonzero(relevant | (kinds == kind) | (kind == "all"))
@@ -319,8 +273,6 @@ def assess(
             return None
         return interval(lambda at: auc(x[at], y[at]), [queries[at] for at in here], seed=seed)
 
-    scaled = _scaled(scores, relevant, queries, seed)
-    error = None if probabilities is None else expected_calibration_error(probabilities, relevant)
     return Assessment(
         collection,
         {kind: int((kinds == kind).sum()) for kind in KINDS},
@@ -329,35 +281,10 @@ def assess(
         {kind: area(kind) for kind in ("judged", "unjudged", "all")},
         interval(lambda at: kappa(decided[at], relevant[at]), queries, seed=seed),
         cut,
-        error,
-        expected_calibration_error(scaled, relevant),
-        noise_floor(scaled if probabilities is None else probabilities, seed=seed),
-        _confusion(known, decided),
+        None if probabilities is None else expected_calibration_error(probabilities, relevant),
+        None if probabilities is None else noise_floor(probabilities, seed=seed),
+        {row: dict(sorted(confusion[row].items())) for row in sorted(confusion)},
     )
-
-
-def _scaled(scores: Floats, relevant: NDArray[np.bool_], queries: Sequence[str], seed: int) -> Floats:
-    """Probabilities by Platt's scaling, each fitted on the other half of the queries."""
-    half = np.array(halves(queries, seed))
-    spread = float(scores.std()) or 1.0
-    rows = ((scores - scores.mean()) / spread)[:, None]
-    found = np.full(len(scores), float(relevant.mean()))
-    for side in (0, 1):
-        other = half != side
-        if relevant[other].any() and not relevant[other].all():
-            found[half == side] = predict(fit(rows[other], relevant[other]), rows[half == side])
-    return found
-
-
-def _confusion(
-    known: Sequence[tuple[CalibrationPair, Opinion]], decided: NDArray[np.bool_]
-) -> dict[str, dict[str, int]]:
-    table: dict[str, Counter[str]] = {}
-    for (pair, opinion), yes in zip(known, decided.tolist(), strict=True):
-        row = "unjudged" if pair.label is None else f"{pair.label:g}"
-        column = ("relevant" if yes else "not relevant") if opinion.level is None else f"level {opinion.level}"
-        table.setdefault(row, Counter())[column] += 1
-    return {row: dict(sorted(table[row].items())) for row in sorted(table)}
 
 
 def assessments_table(assessments: Sequence[Assessment]) -> list[str | Table]:
@@ -381,8 +308,7 @@ _COLUMNS = (
     Column("AUC all", lambda one: _interval(one.auc.get("all"))),
     Column("kappa", lambda one: _interval(one.kappa)),
     Column("threshold", lambda one: one.threshold, ".3f"),
-    Column("ECE", lambda one: "–" if one.error is None else f"{figure(one.error)} ({figure(one.error_floor)})"),
-    Column("ECE scaled (floor)", lambda one: f"{figure(one.error_scaled)} ({figure(one.error_floor)})"),
+    Column("ECE (floor)", lambda one: "–" if one.error is None else f"{figure(one.error)} ({figure(one.error_floor)})"),
 )  # fmt: skip
 
 
