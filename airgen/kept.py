@@ -6,8 +6,6 @@
 What is read was written by airgen, but may be damaged, edited or of another version: then one line says so.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Set

@@ -8,8 +8,6 @@ A cell is a value: a text, which is escaped here for each output, a number, a tu
 `value`, `low` and `high`. Sentences are Markdown already: whoever puts a name from outside into one calls `md`.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import math

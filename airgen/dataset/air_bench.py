@@ -8,8 +8,6 @@ A repository is {task}_{domain}_{language}; its folders are versions, and those 
 are in two repositories beside it. Files without a split in their name (queries.jsonl, qrels.jsonl) are of `test`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

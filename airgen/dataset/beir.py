@@ -10,8 +10,6 @@ in words, a line that is not JSON, a repeated id) raises a DatasetError that nam
 work database, so anyone can evaluate a published dataset.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import io
@@ -110,7 +108,7 @@ class BeirDataset:
     called: str = ""
 
     @classmethod
-    def open(cls, path: str | Path) -> BeirDataset:
+    def open(cls, path: str | Path) -> "BeirDataset":
         """Check that the directory holds the files of a dataset. Raises DatasetError where one is missing."""
         path = Path(path)
         if not path.is_dir():

@@ -8,8 +8,6 @@ parser names it. A clean line has its cells between single tabs, or between sing
 begins or ends in a space.
 """
 
-from __future__ import annotations
-
 import gzip
 import zlib
 from collections.abc import Callable, Mapping
@@ -39,7 +37,7 @@ class CleanColumns:
     rows: NDArray[np.int32]
     values: NDArray[np.float64]
 
-    def by_first(self) -> tuple[CleanColumns, NDArray[np.int64]]:
+    def by_first(self) -> "tuple[CleanColumns, NDArray[np.int64]]":
         """The lines grouped by their first key, otherwise in file order, and where the group of each key starts."""
         first = self.rows[:, 0]
         starts = np.concatenate(([0], np.cumsum(np.bincount(first, minlength=len(self.first_keys)))))

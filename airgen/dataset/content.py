@@ -1,19 +1,11 @@
 """The content of a dataset before it is written: rows, their checks, facts about them, licences.
 
-The Hub's names of licences, and whether a licence allows redistribution.
+`DatasetContent` is all that `airgen.dataset.write.write_dataset` needs. The rows are BEIR's: documents, queries and
+relevance labels; the first bad row raises a DatasetError.
 
 A dataset of airgen is an adaptation of its source: it holds passages of the source and generated hard negatives. So
 publishing needs a licence that allows redistribution of adaptations.
-
-The content of a dataset before it is written: rows, and facts about them for the manifest and the card.
-
-`DatasetContent` is all that `airgen.dataset.write.write_dataset` needs. The rows are BEIR's: documents, queries and
-relevance labels.
-
-Check rows before they are written; the first bad row raises a DatasetError.
 """
-
-from __future__ import annotations
 
 import math
 import re
@@ -236,7 +228,7 @@ class DatasetContent:
     answers: Iterable[AnswerRow] = ()
     parents: Iterable[ParentRow] = ()
     count_tokens: Callable[[str], int] | None = None
-    secret: Secret | None = None
+    secret: "Secret | None" = None
     notes: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -258,7 +250,6 @@ def check_info(info: DatasetInfo) -> None:
 
 _BAD_ID = re.compile(r"[\s\x00-\x1f\x7f\u2028\u2029\ufeff]")
 _UNFIT = re.compile(r"[\s\x00-\x1f\x7f\u2028\u2029\ufeff\ud800-\udfff%]")
-_SCALARS = (str, int, float, bool, type(None))
 
 
 def check_id(identifier: str, what: str) -> None:
@@ -306,19 +297,15 @@ def check_queries(rows: Iterable[QueryRow]) -> list[QueryRow]:
             raise DatasetError(f"query {row.id!r} has no text")
         if not SHORT_NAME.fullmatch(row.split):
             raise DatasetError(f"query {row.id!r} has the split {row.split!r}: use small letters, digits and '_'")
-        _check_metadata(row, types)
+        for key, value in row.metadata.items():
+            if not isinstance(value, str | int | float | bool | None):
+                raise DatasetError(f"query {row.id!r}: metadata {key!r} is a {type(value).__name__}, not a scalar")
+            if value is not None and types.setdefault(key, type(value)) is not type(value):
+                found, elsewhere = type(value).__name__, types[key].__name__
+                raise DatasetError(f"query {row.id!r}: metadata {key!r} is a {found}, elsewhere a {elsewhere}")
+        if row.metadata.get("split", row.split) != row.split:
+            raise DatasetError(f"query {row.id!r}: metadata 'split' differs from its split {row.split!r}")
     return queries
-
-
-def _check_metadata(row: QueryRow, types: dict[str, type]) -> None:
-    for key, value in row.metadata.items():
-        if not isinstance(value, _SCALARS):
-            raise DatasetError(f"query {row.id!r}: metadata {key!r} is a {type(value).__name__}, not a scalar")
-        if value is not None and types.setdefault(key, type(value)) is not type(value):
-            found, elsewhere = type(value).__name__, types[key].__name__
-            raise DatasetError(f"query {row.id!r}: metadata {key!r} is a {found}, elsewhere a {elsewhere}")
-    if row.metadata.get("split", row.split) != row.split:
-        raise DatasetError(f"query {row.id!r}: metadata 'split' differs from its split {row.split!r}")
 
 
 def check_qrels(rows: Iterable[QrelRow], queries: Iterable[QueryRow]) -> list[QrelRow]:

@@ -8,8 +8,6 @@ The next version has the same corpus, queries and ids, and more labels of one sp
 the new labels, so they can be scored again without a new search.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import heapq
@@ -19,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from airgen.dataset.content import ModelUse, QrelRow
-from airgen.dataset.files import FileWriter, building, encode_row, labelled_split, write_text
+from airgen.dataset.files import building, encode_row, labelled_split, write_text
 from airgen.dataset.layouts import read_rows
 from airgen.dataset.manifest import FileEntry, Manifest, SplitStatistics, count_words_and_characters, load_manifest
 from airgen.dataset.secret import secret_of
@@ -55,8 +53,17 @@ def derive(
         if keep is not None:
             notes |= {"passages before trimming": statistics.passages}
             count = count_tokens or count_words_and_characters
-            mean = _write_trimmed(source, directory, keep, count, files)
-            statistics = dataclasses.replace(statistics, passages=len(keep), mean_tokens=mean)
+            tokens = 0
+
+            def lines() -> Iterator[str]:
+                nonlocal tokens
+                for row in read_rows(source / "corpus.jsonl"):
+                    if row["_id"] in keep:
+                        tokens += count(flat_text(row["title"], row["text"]))
+                        yield encode_row(row, row["_id"])
+
+            files["corpus.jsonl"] = FileEntry(*write_text(directory / "corpus.jsonl", lines()))
+            statistics = dataclasses.replace(statistics, passages=len(keep), mean_tokens=tokens / len(keep))
         if split is not None:
             _merge_splits(source, directory, manifest, split, files)
             statistics = dataclasses.replace(statistics, splits={split: _merged(statistics.splits.values())})
@@ -95,20 +102,6 @@ def _kept(source: Path, size: int) -> set[str]:
                 yield place(row["_id"]), row["_id"]
 
     return judged | {identifier for _, identifier in heapq.nsmallest(size - len(judged), others())}
-
-
-def _write_trimmed(
-    source: Path, directory: Path, keep: set[str], count: Callable[[str], int], files: dict[str, FileEntry]
-) -> float:
-    """Write the kept passages in their order; returns their mean number of tokens."""
-    tokens = 0
-    with FileWriter(directory / "corpus.jsonl") as file:
-        for row in read_rows(source / "corpus.jsonl"):
-            if row["_id"] in keep:
-                file.write(encode_row(row, row["_id"]))
-                tokens += count(flat_text(row["title"], row["text"]))
-    files["corpus.jsonl"] = FileEntry(file.bytes, file.sha256)
-    return tokens / len(keep)
 
 
 def _merge_splits(source: Path, directory: Path, manifest: Manifest, split: str, files: dict[str, FileEntry]) -> None:

@@ -1,7 +1,5 @@
 """Files with the same bytes on every machine, hashed while they are written; directories whole or not at all."""
 
-from __future__ import annotations
-
 import glob
 import hashlib
 import os
@@ -11,8 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any
+from typing import Any
 
 from airgen.database import on_disk
 from airgen.errors import DatasetError
@@ -31,34 +28,6 @@ def labelled_split(name: str) -> str | None:
     return found[1] if found else None
 
 
-class FileWriter:
-    """Writes a text file (UTF-8, '\\n') and hashes it; `bytes` and `sha256` describe what was written so far."""
-
-    def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file: IO[bytes] = path.open("wb")
-        self._hash = hashlib.sha256()
-        self.bytes = 0
-
-    def write(self, text: str) -> None:
-        data = text.encode("utf-8")
-        self._file.write(data)
-        self._hash.update(data)
-        self.bytes += len(data)
-
-    @property
-    def sha256(self) -> str:
-        return self._hash.hexdigest()
-
-    def __enter__(self) -> FileWriter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._file.close()
-
-
 def encode_row(row: dict[str, Any], where: str) -> str:
     """The row as one line of JSON; control characters are escapes in it.
 
@@ -72,11 +41,15 @@ def encode_row(row: dict[str, Any], where: str) -> str:
     return text + "\n"
 
 
-def write_text(path: Path, text: str) -> tuple[int, str]:
-    """Write a small file; returns its size in bytes and its SHA-256."""
-    with FileWriter(path) as file:
-        file.write(text)
-    return file.bytes, file.sha256
+def write_text(path: Path, text: str | Iterable[str]) -> tuple[int, str]:
+    """Write a text, or its parts as they come, as it is (UTF-8); returns its size in bytes and its SHA-256."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    digest, size = hashlib.sha256(), 0
+    with path.open("wb") as file:
+        for part in [text] if isinstance(text, str) else text:
+            size += file.write(data := part.encode("utf-8"))
+            digest.update(data)
+    return size, digest.hexdigest()
 
 
 def sort_by_id(lines: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:

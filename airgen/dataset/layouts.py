@@ -18,8 +18,6 @@ ir_datasets    a folder with docs.tsv, queries.tsv and qrels.trec, for `ir_datas
 Quepid and OpenSearch name a query by its text. `airgen run --queries` reads both back, and TREC qrels.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -30,9 +28,9 @@ from pathlib import Path
 from typing import Any
 
 from airgen.dataset.air_bench import labels_repository
-from airgen.dataset.air_bench_card import air_bench_cards, air_bench_group
 from airgen.dataset.beir import BeirDataset, objects, read_qrels
-from airgen.dataset.files import FileWriter, building, encode_row, whole_file, write_text
+from airgen.dataset.card import air_bench_cards, air_bench_group
+from airgen.dataset.files import building, encode_row, whole_file, write_text
 from airgen.dataset.manifest import Manifest, load_manifest
 from airgen.errors import DatasetError, UsageError
 from airgen.records import flat_text
@@ -78,9 +76,9 @@ def _queries_of_splits(dataset: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 def _trec_layout(dataset: Path, manifest: Manifest, out: Path) -> None:
-    with FileWriter(out / "docs.tsv") as file:
-        for row in read_rows(dataset / "corpus.jsonl"):
-            file.write(f"{row['_id']}\t{_tsv_text(flat_text(row.get('title'), row['text']))}\n")
+    corpus = read_rows(dataset / "corpus.jsonl")
+    lines = (f"{row['_id']}\t{_tsv_text(flat_text(row.get('title'), row['text']))}\n" for row in corpus)
+    write_text(out / "docs.tsv", lines)
     for split, rows in _queries_of_splits(dataset).items():
         write_text(out / f"topics.{split}.tsv", "".join(f"{row['_id']}\t{_tsv_text(row['text'])}\n" for row in rows))
     for split in manifest.labelled_splits:
@@ -88,7 +86,7 @@ def _trec_layout(dataset: Path, manifest: Manifest, out: Path) -> None:
             folder, suffix = (f"qrels-{variant}", f"-{variant}") if variant else ("qrels", "")
             labels = read_rows(dataset / folder / f"{split}.jsonl")
             lines = (f"{row['query-id']} 0 {row['corpus-id']} {row['score']}\n" for row in labels)
-            write_text(out / f"qrels{suffix}.{split}.txt", "".join(lines))
+            write_text(out / f"qrels{suffix}.{split}.txt", lines)
 
 
 def _air_bench(dataset: Path, manifest: Manifest, out: Path) -> None:
@@ -101,19 +99,19 @@ def _air_bench(dataset: Path, manifest: Manifest, out: Path) -> None:
 
 def write_air_bench_data(dataset: Path, folder: Path) -> None:
     """Write corpus and queries of a dataset to the folder of AIR-Bench's layout."""
-    with FileWriter(folder / "corpus.jsonl") as file:
-        for row in read_rows(dataset / "corpus.jsonl"):
-            file.write(encode_row({"id": row["_id"], "text": flat_text(row.get("title"), row["text"])}, row["_id"]))
+    corpus = read_rows(dataset / "corpus.jsonl")
+    texts = ({"id": row["_id"], "text": flat_text(row.get("title"), row["text"])} for row in corpus)
+    write_text(folder / "corpus.jsonl", (encode_row(row, row["id"]) for row in texts))
     for split, rows in _queries_of_splits(dataset).items():
         lines = (encode_row({"id": row["_id"], "text": row["text"]}, row["_id"]) for row in rows)
-        write_text(folder / f"{split}_queries.jsonl", "".join(lines))
+        write_text(folder / f"{split}_queries.jsonl", lines)
 
 
 def write_air_bench_labels(dataset: Path, split: str, folder: Path) -> None:
     """Write the labels of one split to the folder of AIR-Bench's layout."""
     labels = read_rows(dataset / "qrels" / f"{split}.jsonl")
     rows = [{"qid": row["query-id"], "docid": row["corpus-id"], "relevance": row["score"]} for row in labels]
-    write_text(folder / f"{split}_qrels.jsonl", "".join(encode_row(row, split) for row in rows))
+    write_text(folder / f"{split}_qrels.jsonl", (encode_row(row, split) for row in rows))
 
 
 LAYOUTS: dict[str, Callable[[Path, Manifest, Path], None]] = {"trec": _trec_layout, "air-bench": _air_bench}

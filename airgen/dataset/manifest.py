@@ -1,19 +1,10 @@
-"""What a dataset says of itself: manifest, statistics, Croissant metadata.
+"""What a dataset says of itself: manifest, statistics (the paper's Tables 16 to 21), Croissant metadata (version 1.0).
 
-`manifest.json`: what a dataset directory holds. It is written last: a directory without it is not a dataset.
-
-It lists every file with its size and SHA-256, and has all facts of the card. It holds no time and no path, so equal
-content gives equal bytes. Only `made_with` tells the machine: on another one, equal vectors and answers give equal
-files, and the last digits of an encoder may differ.
-
-The statistics of the paper's Tables 16 to 21: passages, tokens, queries, positives, hard negatives, licence.
-
-Tables are Markdown or CSV, with one row for each dataset and split.
-
-Croissant metadata (MLCommons, version 1.0) of a dataset, with one record set for each table.
+`manifest.json` lists every file with its size and SHA-256, and has all facts of the card. It is written last: a
+directory without it is not a dataset. It holds no time and no path, so equal content gives equal bytes. Only
+`made_with` tells the machine: on another one, equal vectors and answers give equal files, and the last digits of an
+encoder may differ.
 """
-
-from __future__ import annotations
 
 import dataclasses
 import hashlib
@@ -265,9 +256,9 @@ def statistics_markdown(rows: Sequence[Row], columns: Sequence[str] = COLUMNS) -
     return markdown_table(columns, [[_cell(row[column]) for column in columns] for row in rows], right)
 
 
-def statistics_csv(rows: Sequence[Row], columns: Sequence[str] = COLUMNS) -> str:
+def statistics_csv(rows: Sequence[Row]) -> str:
     """The rows as CSV with a header."""
-    return csv_text(columns, [[row[column] for column in columns] for row in rows])
+    return csv_text(COLUMNS, [[row[column] for column in COLUMNS] for row in rows])
 
 
 def _cell(value: str | int | float) -> str:

@@ -15,8 +15,6 @@ Long-Doc: one whole dataset of each domain is dev, the others are test; earlier 
 True
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import os

@@ -3,8 +3,6 @@
 With an `error` the dataset must not be used; a `warning` should be looked at.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

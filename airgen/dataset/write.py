@@ -12,13 +12,12 @@ pipeline.yaml, README.md (the card), croissant.json
 manifest.json               every file with its SHA-256; written last
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from airgen.dataset.card import render_card
 from airgen.dataset.content import (
     AnswerRow,
     DatasetContent,
@@ -29,7 +28,7 @@ from airgen.dataset.content import (
     check_qrels,
     check_queries,
 )
-from airgen.dataset.files import FileWriter, building, encode_row, sort_by_id, write_text
+from airgen.dataset.files import building, encode_row, sort_by_id, write_text
 from airgen.dataset.manifest import (
     MANIFEST,
     FileEntry,
@@ -47,24 +46,18 @@ from airgen.errors import DatasetError
 from airgen.keys import file_sha256
 from airgen.records import flat_text
 
-VARIANTS = ("positives", "graded", "soft")
-"""`positives`: only the 1s; `graded`: the judge's levels 0 to 3; `soft`: gains in [0, 1], where there are any."""
-
 _Entries = dict[str, FileEntry]
 
 
-def write_dataset(out: Path, content: DatasetContent, *, variants: Sequence[str] = VARIANTS) -> Manifest:
+def write_dataset(out: Path, content: DatasetContent) -> Manifest:
     """Write `content` to the directory `out` and return its manifest.
 
     Rows are sorted, so their order does not matter. A rename at the end puts `out` there, or replaces an older export.
     Raises DatasetError and leaves `out` unchanged for names that cannot be file names, invalid or repeated ids, empty
-    texts, queries without a positive, labels of unknown queries or documents, text that is not Unicode, an unknown
-    variant, a directory that is not a dataset, or a full disk.
+    texts, queries without a positive, labels of unknown queries or documents, text that is not Unicode, a directory
+    that is not a dataset, or a full disk.
     """
     check_info(content.info)
-    unknown = sorted(set(variants) - set(VARIANTS))
-    if unknown:
-        raise DatasetError(f"unknown variant of labels {unknown[0]!r}: use some of {', '.join(VARIANTS)}")
     queries = check_queries(content.queries)
     qrels = check_qrels(content.qrels, queries)
     count = content.count_tokens or count_words_and_characters
@@ -81,7 +74,7 @@ def write_dataset(out: Path, content: DatasetContent, *, variants: Sequence[str]
             for row in queries
         )  # fmt: skip
         _write_rows(directory, "queries.jsonl", asked, entries)
-        written = write_labels(directory, queries, qrels, variants, entries, content.info.relevant_from)
+        written = _write_labels(directory, queries, qrels, entries, content.info.relevant_from)
         _write_answers(directory, queries, content.answers, entries)
         _write_rows(directory, "private/lineage.jsonl", content.lineage, entries)
         rows = (
@@ -115,26 +108,17 @@ def write_dataset(out: Path, content: DatasetContent, *, variants: Sequence[str]
         )
 
 
-def write_labels(
-    directory: Path,
-    queries: Sequence[QueryRow],
-    qrels: Sequence[QrelRow],
-    variants: Sequence[str],
-    entries: _Entries,
-    relevant_from: int = 2,
+def _write_labels(
+    directory: Path, queries: Sequence[QueryRow], qrels: Sequence[QrelRow], entries: _Entries, relevant_from: int
 ) -> tuple[str, ...]:
     """Write `qrels/` and the variants, one TSV and one JSONL for each split; returns the variants that were written.
 
-    `graded` has the judge's level. For a pair without a level it is 0 (hard negative) or `relevant_from`. It is written
-    if any level is known, and `soft` if any gain is known.
+    `positives` has only the 1s. `graded` has the judge's levels 0 to 3, if any is known; for a pair without one it is 0
+    (hard negative) or `relevant_from`. `soft` has gains in [0, 1], if any is known.
     """
     split_of_query = {row.id: row.split for row in queries}
-    known = {
-        "positives": True,
-        "graded": any(row.level is not None for row in qrels),
-        "soft": any(row.gain is not None for row in qrels),
-    }
-    kinds = ("", *(kind for kind in known if kind in variants and known[kind]))
+    graded, soft = any(row.level is not None for row in qrels), any(row.gain is not None for row in qrels)
+    kinds = ("", "positives", *["graded"] * graded, *["soft"] * soft)
     for kind in kinds:
         folder = f"qrels-{kind}" if kind else "qrels"
         for split in sorted(set(split_of_query.values())):
@@ -143,7 +127,7 @@ def write_labels(
             ]
             rows = [(row.query, row.document, score) for row, score in labels if score is not None]
             write_split(directory, f"{folder}/{split}", rows, entries)
-    return tuple(kind for kind in kinds if kind)
+    return kinds[1:]
 
 
 def write_split(directory: Path, name: str, rows: Sequence[tuple[str, str, int | float]], entries: _Entries) -> None:
@@ -189,8 +173,6 @@ def seal(directory: Path, manifest: Manifest) -> Manifest:
 
     `manifest.files` names the data files; returns the manifest with digest and all files.
     """
-    from airgen.dataset.card import render_card
-
     files: _Entries = dict(manifest.files)
     manifest = dataclasses.replace(manifest, digest=data_digest(files))
     _note(files, "croissant.json", write_text(directory / "croissant.json", croissant_text(manifest)))
@@ -215,19 +197,21 @@ def _write_corpus(
             tokens += count(flat_text(row.title, row.text))
             yield row.id, encode_row({"_id": row.id, "title": row.title, "text": row.text}, f"document {row.id!r}")
 
-    with FileWriter(directory / "corpus.jsonl") as file:
+    def unique() -> Iterator[str]:
+        nonlocal last, passages
         for identifier, line in sort_by_id(lines()):
             if identifier == last:
                 raise DatasetError(f"document id {identifier!r} appears twice in the corpus: ids must be unique")
             last = identifier
-            file.write(line)
             missing.discard(identifier)
             passages += 1
+            yield line
+
+    _note(entries, "corpus.jsonl", write_text(directory / "corpus.jsonl", unique()))
     if not passages:
         raise DatasetError("the corpus is empty: there is nothing to export")
     if missing:
         raise DatasetError(f"{len(missing)} labelled document(s) are not in the corpus, {min(missing)!r} for one")
-    entries["corpus.jsonl"] = FileEntry(file.bytes, file.sha256)
     return passages, tokens
 
 

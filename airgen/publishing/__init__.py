@@ -1,7 +1,5 @@
 """Give datasets to others: suites and their versions, private labels, the Hub, submissions, leaderboards."""
 
-from __future__ import annotations
-
 
 def dataset_key(task: str, domain: str, language: str, name: str) -> str:
     """The key of a dataset in suites, submissions and scores, which is also its folder in a suite.

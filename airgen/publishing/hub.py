@@ -3,8 +3,6 @@
 This wraps `huggingface_hub.HfApi`, which takes endpoint and token from HF_ENDPOINT and HF_TOKEN.
 """
 
-from __future__ import annotations
-
 import sys
 import tempfile
 import warnings

@@ -5,8 +5,6 @@ measure over all datasets, over those of each domain, and over those of each lan
 all datasets has no mean and is listed below the others.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -42,20 +40,20 @@ class Standings:
     rows: tuple[dict[str, Any], ...]
 
 
-def leaderboard(scores: Iterable[SystemScore], split: str = "test") -> list[Standings]:
-    """The tables, the newest version first, classes in the paper's order. Means are in [0, 1] or None."""
+def leaderboard(scores: Iterable[SystemScore]) -> list[Standings]:
+    """The tables of test, the newest version first, classes in the paper's order. Means are in [0, 1] or None."""
     scores = list(scores)
     tables = []
     for version in sorted({score.version for score in scores}, key=_order, reverse=True):
         mine = [score for score in scores if score.version == version]
         for task, measure in HEAD.items():
-            every = {(one.domain, one.language, one.dataset) for score in mine for one in _of(score, task, split)}
+            every = {(one.domain, one.language, one.dataset) for score in mine for one in _of(score, task)}
             if not every:
                 continue
             for name in CLASSES:
-                systems = [s for s in mine if s.system_class == name and _of(s, task, split)]
+                systems = [s for s in mine if s.system_class == name and _of(s, task)]
                 if systems:
-                    tables.append(_table(version, name, task, measure, systems, every, split))
+                    tables.append(_table(version, name, task, measure, systems, every))
     return tables
 
 
@@ -63,8 +61,8 @@ def _order(version: str) -> tuple[list[int], str]:
     return [int(part) for part in version.replace("_", ".").split(".") if part.isdigit()], version
 
 
-def _of(score: SystemScore, task: str, split: str) -> list[DatasetScore]:
-    return [one for one in score.datasets if one.task == task and one.split == split]
+def _of(score: SystemScore, task: str) -> list[DatasetScore]:
+    return [one for one in score.datasets if one.task == task and one.split == "test"]
 
 
 def _table(
@@ -74,41 +72,39 @@ def _table(
     measure: str,
     systems: Sequence[SystemScore],
     every: set[tuple[str, str, str]],
-    split: str,
 ) -> Standings:
-    domains = sorted({domain for domain, _, _ in every})
-    languages = sorted({language for _, language, _ in every})
-    columns = (*(f"domain {domain}" for domain in domains), *(f"language {language}" for language in languages))
+    ordered = sorted(every)
+    groups = {
+        f"{what} {one}": [key for key in ordered if key[at] == one]
+        for at, what in enumerate(("domain", "language"))
+        for one in sorted({key[at] for key in every})
+    }
     rows: list[dict[str, Any]] = []
     for system in systems:
-        found = {(one.domain, one.language, one.dataset): one for one in _of(system, task, split)}
+        found = {(one.domain, one.language, one.dataset): one for one in _of(system, task)}
 
         def mean(keys: Iterable[tuple[str, str, str]], found: dict[Any, DatasetScore] = found) -> float | None:
             values = [found[key].measures.get(measure) if key in found else None for key in keys]
             known = [value for value in values if value is not None]
             return round(fmean(known), 6) if known and len(known) == len(values) else None
 
-        ordered = sorted(every)
-        cells = {f"domain {domain}": mean([key for key in ordered if key[0] == domain]) for domain in domains}
-        cells |= {f"language {lang}": mean([key for key in ordered if key[1] == lang]) for lang in languages}
         rows.append(
             {
                 "model": system.model,
                 "reranker": system.reranker,
                 "mean": mean(ordered),
                 "margin": _margin([found[key] for key in ordered if key in found], len(ordered), measure),
-                "cells": cells,
+                "cells": {title: mean(keys) for title, keys in groups.items()},
                 "datasets": f"{len(found)} of {len(every)}",
                 "missing_queries": sum(one.missing_count for one in found.values()),
             }
         )
     rows.sort(key=lambda row: (row["mean"] is None, -(row["mean"] or 0.0), row["model"], row["reranker"]))
-    known = _ranks(rows)
     ranked = tuple(
         {"rank": place if row["mean"] is not None else None, "ranks": ranks, **row}
-        for place, (row, ranks) in enumerate(zip(rows, known, strict=True), 1)
+        for place, (row, ranks) in enumerate(zip(rows, _ranks(rows), strict=True), 1)
     )
-    return Standings(version, name, task, measure, columns, ranked)
+    return Standings(version, name, task, measure, tuple(groups), ranked)
 
 
 def _ranks(rows: Sequence[dict[str, Any]]) -> list[list[int] | None]:

@@ -11,8 +11,6 @@ air-bench   ORG/{task}_{domain}_{language}, ORG/qrels-{task}_{domain}_{language}
 ORG/NAME is the page of a suite, with suite.json. It is sent last.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,11 +18,11 @@ from pathlib import Path
 from typing import Literal
 
 from airgen.dataset.air_bench import labels_repository
-from airgen.dataset.air_bench_card import air_bench_cards, air_bench_group, merged_card
+from airgen.dataset.card import air_bench_cards, air_bench_group, merged_card
 from airgen.dataset.content import check_redistribution
 from airgen.dataset.files import write_text
 from airgen.dataset.layouts import write_air_bench_data, write_air_bench_labels
-from airgen.dataset.manifest import MANIFEST, Manifest, load_manifest, statistics_csv, statistics_markdown, table_rows
+from airgen.dataset.manifest import Manifest, load_manifest, statistics_csv, statistics_markdown, table_rows
 from airgen.dataset.verify import verify
 from airgen.errors import DatasetError
 from airgen.kept import read_json, write_json
@@ -86,11 +84,7 @@ def plan(
     licence that forbids redistribution, and a leak of private labels.
     """
     check_repository(repo)
-    owner, _, name = repo.partition("/")
-    labels, public = parts(dataset, work, private_qrels, permission)
-    version = load_manifest(dataset).info.version
-    uploads = [upload_of(public, repo, version, withheld=tuple(private_qrels))]
-    return uploads if labels is None else [upload_of(labels, f"{owner}/qrels-{name}", version, private=True), *uploads]
+    return _uploads(*parts(dataset, work, private_qrels, permission), repo)
 
 
 def check_repository(repo: str) -> None:
@@ -118,14 +112,12 @@ def parts(dataset: Path, work: Path, withhold: Sequence[str], permission: str) -
     return labels, work / "public"
 
 
-def upload_of(
-    directory: Path, repo: str, version: str, *, private: bool = False, withheld: tuple[str, ...] = ()
-) -> Upload:
-    """The upload of one part of a dataset."""
-    entries = load_manifest(directory).files
-    files = {name: entry.sha256 for name, entry in entries.items()} | {MANIFEST: file_sha256(directory / MANIFEST)}
-    size = sum(entry.bytes for entry in entries.values()) + (directory / MANIFEST).stat().st_size
-    return Upload(repo, private, directory, version, dict(sorted(files.items())), size, withheld)
+def _uploads(labels: Path | None, public: Path, repo: str) -> list[Upload]:
+    """The uploads of a dataset in airgen's layout."""
+    (owner, _, name), manifest = repo.partition("/"), load_manifest(public)
+    version = manifest.info.version
+    private = [Upload(f"{owner}/qrels-{name}", True, labels, version, *_files(labels))] if labels else []
+    return [*private, Upload(repo, False, public, version, *_files(public), manifest.withheld)]
 
 
 def publish(uploads: Sequence[Upload], hub: Hub, *, say: Callable[[str], None] = lambda _: None) -> list[Published]:
@@ -251,7 +243,11 @@ def plan_suite(
     public = {key: load_manifest(path) for key, (_, path) in divided.items()}
     version = next(iter(manifests.values())).info.version
     if layout == "airgen":
-        uploads, places = _own_layout(divided, manifests, repo)
+        places = {key: f"{repo}-{key.replace('/', '-')}" for key in divided}
+        for key, place in places.items():
+            if (other := next(one for one in places if places[one] == place)) != key:
+                raise DatasetError(f"{other} and {key} would both be {place}: name one of the datasets differently")
+        uploads = [one for key, (labels, part) in divided.items() for one in _uploads(labels, part, places[key])]
     else:
         owner = repo.partition("/")[0]
         uploads = _air_bench_layout(folders, manifests, public, owner, work / "AIR-Bench", permission)
@@ -264,25 +260,6 @@ def plan_suite(
     _write_page(work / "page", name, version, public, places)
     uploads.sort(key=lambda one: (not one.private, one.repo))
     return [*uploads, Upload(repo, False, work / "page", version, *_files(work / "page"), tuple(private_qrels))]
-
-
-def _own_layout(
-    divided: Mapping[str, tuple[Path | None, Path]], manifests: Mapping[str, Manifest], repo: str
-) -> tuple[list[Upload], dict[str, str]]:
-    owner, _, name = repo.partition("/")
-    uploads: list[Upload] = []
-    places: dict[str, str] = {}
-    for key, (labels, public) in divided.items():
-        version = manifests[key].info.version
-        full = f"{name}-{key.replace('/', '-')}"
-        if (other := next((one for one, place in places.items() if place == f"{owner}/{full}"), None)) is not None:
-            raise DatasetError(f"{other} and {key} would both be {owner}/{full}: name one of the datasets differently")
-        places[key] = f"{owner}/{full}"
-        withheld = load_manifest(public).withheld
-        if labels is not None:
-            uploads.append(upload_of(labels, f"{owner}/qrels-{full}", version, private=True))
-        uploads.append(upload_of(public, places[key], version, withheld=withheld))
-    return uploads, places
 
 
 def _air_bench_layout(

@@ -4,8 +4,6 @@ A query without results counts as zero and is reported. Hits of unknown queries 
 affect the scores. Results for another version than that of the labels are refused.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import re

@@ -7,11 +7,9 @@ A submission comes from a stranger. So nothing is extracted to disk, sizes are c
 checked; an error names the entry.
 """
 
-from __future__ import annotations
-
 import json
-import math
 import struct
+import sys
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -196,7 +194,11 @@ class Submission:
         if len(infos) > limits.entries:
             raise DatasetError(f"{path}: {len(infos)} entries, but at most {limits.entries} are allowed")
         for info in infos:
-            _check_entry(path, info)
+            name = info.filename
+            if name.startswith("/") or "\\" in name or ":" in name or ".." in name.split("/"):
+                raise DatasetError(f"{path}: the entry {name!r} points out of the zip")
+            if info.flag_bits & 1:
+                raise DatasetError(f"{path}: {name!r} is encrypted")
         wanted = [i for i in infos if i.filename.endswith(".json") and "__MACOSX" not in i.filename]
         self._infos = sorted(wanted, key=lambda info: _tail(info.filename))
         if not self._infos:
@@ -286,14 +288,6 @@ def _check_same_system(first: Results, other: Results, where: str) -> None:
         raise DatasetError(f"{where}: holds results of several systems or versions: {systems[0]}, {systems[1]}")
 
 
-def _check_entry(path: Path, info: zipfile.ZipInfo) -> None:
-    name = info.filename
-    if name.startswith("/") or "\\" in name or ":" in name or ".." in name.split("/"):
-        raise DatasetError(f"{path}: the entry {name!r} points out of the zip")
-    if info.flag_bits & 1:
-        raise DatasetError(f"{path}: {name!r} is encrypted")
-
-
 def _parse(data: bytes, where: str, name: str, limits: Limits) -> Results:
     def no_constants(word: str) -> float:
         raise DatasetError(f"{where}: holds {word}, but scores must be finite numbers")
@@ -349,17 +343,10 @@ def _checked_hits(value: Mapping[str, Any], where: str, limits: Limits) -> dict[
         if len(hits) > limits.hits:
             reasons.append(f"{where}: query {query[:80]!r} has {len(hits)} hits, but at most {limits.hits} are allowed")
         for document, score in hits.items():
-            if isinstance(score, bool) or not isinstance(score, int | float) or not _finite(score):
+            if isinstance(score, bool) or not isinstance(score, int | float) or not abs(score) <= sys.float_info.max:
                 place = f"{where}: query {query[:80]!r}, document {document[:80]!r}"
                 reasons.append(f"{place}: the score is not a finite number")
                 break  # one for each query
     if reasons:
         raise RefusedSubmission(reasons)
     return {query: {document: float(score) for document, score in hits.items()} for query, hits in value.items()}
-
-
-def _finite(score: int | float) -> bool:
-    try:
-        return math.isfinite(score)
-    except OverflowError:  # an integer that is too large for a float
-        return False

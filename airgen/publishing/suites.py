@@ -6,12 +6,9 @@
 A version is built from pipelines, one after the other, with one budget. Datasets that are there are not built again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 from airgen.dataset.air_bench import air_bench_datasets
 from airgen.dataset.beir import BeirDataset
@@ -39,10 +36,8 @@ class FinishedPipeline:
     spent_usd: float
 
 
-class RunPipeline(Protocol):
-    """A function that runs or resumes a pipeline within a budget (US dollars for all its runs; None: no limit)."""
-
-    def __call__(self, path: Path, budget_usd: float | None) -> FinishedPipeline: ...
+RunPipeline = Callable[[Path, float | None], FinishedPipeline]
+"""Runs or resumes a pipeline within a budget (US dollars for all its runs; None: no limit)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,20 +66,30 @@ def build(
     home = root / suite.name / suite.version
     if (home / SUITE).is_file():
         raise DatasetError(f"{home} is finished, and finished versions do not change: raise the version")
-    newer = [version for version in versions(root, suite.name) if _order(version) > _order(suite.version)]
+    known = versions(root, suite.name)
+    newer = [version for version in known if _order(version) > _order(suite.version)]
     if newer:
         raise DatasetError(
             f"version {suite.version} would come after {newer[-1]}, which is finished: raise the version"
         )
     limit = budget_usd if budget_usd is not None else suite.budget_usd
-    finished, spent = _run_all(suite, run, limit, say)
+    finished: list[FinishedPipeline] = []
+    spent = 0.0
+    for number, member in enumerate(suite.pipelines):
+        if limit is not None and spent > limit:
+            raise BudgetSpent(
+                f"the suite's budget of {dollars(limit)} is spent after {number} pipelines: raise it to go on"
+            )
+        say(f"{number + 1} of {len(suite.pipelines)}: {member.path}")
+        finished.append(run(member.path, None if limit is None else limit - spent))
+        spent += finished[-1].spent_usd
     manifests = [load_manifest(one.dataset) for one in finished]
     keys = [key_of(manifest) for manifest in manifests]
     for position, key in enumerate(keys):
         if key in keys[:position]:
             first, second = suite.pipelines[keys.index(key)].path, suite.pipelines[position].path
             raise DatasetError(f"{first} and {second} make the same dataset {key}: name one of them differently")
-    earlier = _earlier(root, suite)
+    earlier = datasets_of(root / suite.name / known[-1]) if known else {}
     lost = sorted(set(earlier) - set(keys))
     if lost:
         raise DatasetError(f"version {suite.version} lacks {lost[0]}, which the version before has: add its pipeline")
@@ -94,25 +99,14 @@ def build(
         size = member.max_passages or suite.max_passages
         datasets[key] = _take(source.dataset, home / key, manifest, suite.version, size, splits.get(key), count_tokens)
         say(f"{key}: {datasets[key].statistics.passages:,} passages")
-    _finish(home, suite, datasets, spent)
+    rows = table_rows(datasets.values())
+    title = f"# {suite.name} {suite.version}\n\n" + (f"{suite.description}\n\n" if suite.description else "")
+    write_text(home / "statistics.md", title + statistics_markdown(rows))
+    write_text(home / "statistics.csv", statistics_csv(rows))
+    digests = {key: manifest.digest for key, manifest in sorted(datasets.items())}
+    about = {"name": suite.name, "version": suite.version, "description": suite.description}
+    write_json(home / SUITE, {**about, "datasets": digests})
     return SuiteVersion(home, datasets, spent)
-
-
-def _run_all(
-    suite: Suite, run: RunPipeline, limit: float | None, say: Callable[[str], None]
-) -> tuple[list[FinishedPipeline], float]:
-    finished: list[FinishedPipeline] = []
-    spent = 0.0
-    for number, member in enumerate(suite.pipelines, 1):
-        left = None if limit is None else limit - spent
-        if limit is not None and spent > limit:
-            raise BudgetSpent(
-                f"the suite's budget of {dollars(limit)} is spent after {number - 1} pipelines: raise it to go on"
-            )
-        say(f"{number} of {len(suite.pipelines)}: {member.path}")
-        finished.append(run(member.path, left))
-        spent += finished[-1].spent_usd
-    return finished, spent
 
 
 def key_of(manifest: Manifest) -> str:
@@ -165,20 +159,6 @@ def _take(
     return taken
 
 
-def _finish(home: Path, suite: Suite, datasets: Mapping[str, Manifest], spent: float) -> None:
-    rows = table_rows(datasets.values())
-    title = f"# {suite.name} {suite.version}\n\n" + (f"{suite.description}\n\n" if suite.description else "")
-    write_text(home / "statistics.md", title + statistics_markdown(rows))
-    write_text(home / "statistics.csv", statistics_csv(rows))
-    value = {
-        "name": suite.name,
-        "version": suite.version,
-        "description": suite.description,
-        "datasets": {key: manifest.digest for key, manifest in sorted(datasets.items())},
-    }
-    write_json(home / SUITE, value)
-
-
 def is_dataset(home: Path) -> bool:
     """Whether a directory is a finished dataset, and not a version of a suite."""
     return (home / MANIFEST).is_file()
@@ -192,11 +172,6 @@ def versions(root: Path, name: str) -> list[str]:
 
 def _order(version: str) -> list[int]:
     return [int(part) for part in version.split(".") if part.isdigit()]
-
-
-def _earlier(root: Path, suite: Suite) -> Mapping[str, Manifest]:
-    known = versions(root, suite.name)
-    return datasets_of(root / suite.name / known[-1]) if known else {}
 
 
 def verify_directory(home: Path) -> dict[str, list[DatasetProblem]]:

@@ -10,8 +10,6 @@ model has its habits, such as typographic quotes or titles with capitals, which 
 others.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import os
@@ -24,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from airgen.dataset.beir import typed_rows
 from airgen.dataset.content import ANSWERED
 from airgen.dataset.files import building, encode_row, labelled_split, write_text
 from airgen.dataset.layouts import read_rows
@@ -58,11 +57,6 @@ def is_labels_of(name: str, splits: Sequence[str]) -> bool:
     return labels and any(split in path.name for split in splits)
 
 
-def _is_own_labels(name: str, splits: Sequence[str]) -> bool:
-    """Whether `write_dataset` wrote this file of labels for one of `splits`."""
-    return labelled_split(name) in splits
-
-
 def public_part(dataset: Path, out: Path, withhold: Sequence[str], *, permission: str = "") -> Manifest:
     """Copy the public files to `out`, with a card and manifest of its own; returns the manifest.
 
@@ -75,11 +69,11 @@ def public_part(dataset: Path, out: Path, withhold: Sequence[str], *, permission
     files = {
         name: entry
         for name, entry in manifest.files.items()
-        if not name.startswith("private/") and name not in _DERIVED and not _is_own_labels(name, withhold)
+        if not name.startswith("private/") and name not in _DERIVED and labelled_split(name) not in withhold
     }
     public_splits = sorted(set(manifest.statistics.splits) - set(withhold))
     for name in files:
-        if is_labels_of(name, withhold) and not _is_own_labels(name, public_splits):
+        if is_labels_of(name, withhold) and labelled_split(name) not in public_splits:
             raise DatasetError(f"not published: {name} looks like labels that must stay private")
     notes = {**manifest.notes, **({"permission to publish the corpus": permission} if permission else {})}
     files.pop("pipeline.yaml", None)
@@ -87,7 +81,14 @@ def public_part(dataset: Path, out: Path, withhold: Sequence[str], *, permission
     with building(out, durable=False) as directory:
         _copy(dataset, directory, files)
         if ANSWERED in manifest.query_fields and withhold:
-            files["queries.jsonl"] = _unmarked(directory / "queries.jsonl", withhold)
+            # The mark that says which withheld queries nothing answers is a label.
+            lines = []
+            for row in read_rows(path := directory / "queries.jsonl"):
+                if row["metadata"].get("split") in withhold:
+                    row["metadata"][ANSWERED] = None
+                lines.append(encode_row(row, f"query {row['_id']!r}"))
+            path.unlink()  # it is a link to the file of the whole dataset
+            files["queries.jsonl"] = FileEntry(*write_text(path, "".join(lines)))
         if text:
             files["pipeline.yaml"] = FileEntry(*write_text(directory / "pipeline.yaml", text))
         public = dataclasses.replace(
@@ -113,7 +114,7 @@ def labels_part(dataset: Path, out: Path, withhold: Sequence[str]) -> Manifest:
     files = {
         name: entry
         for name, entry in manifest.files.items()
-        if name.startswith("private/") or _is_own_labels(name, withhold)
+        if name.startswith("private/") or labelled_split(name) in withhold
     }
     with building(out, durable=False) as directory:
         _copy(dataset, directory, files)
@@ -211,18 +212,6 @@ def _copy(dataset: Path, directory: Path, files: dict[str, FileEntry]) -> None:
             shutil.copyfile(dataset / name, target)
 
 
-def _unmarked(path: Path, withhold: Sequence[str]) -> FileEntry:
-    """Write the queries again, without the mark that says which withheld ones nothing answers: it is a label."""
-    lines = []
-    for row in read_rows(path):
-        metadata = row["metadata"]
-        if metadata.get("split") in withhold:
-            row = {**row, "metadata": {**metadata, ANSWERED: None}}
-        lines.append(encode_row(row, f"query {row['_id']!r}"))
-    path.unlink()  # it is a link to the file of the whole dataset
-    return FileEntry(*write_text(path, "".join(lines)))
-
-
 def _leaks(dataset: Path, public: Path, withhold: Sequence[str]) -> Iterator[str]:
     """Connections between withheld queries and documents in the public files, as text."""
     judged: dict[str, set[str]] = {}
@@ -317,7 +306,7 @@ def marks_of_generated(rows: Iterable[Row], generated: Collection[str]) -> Itera
             yield TellingMark(name, a, n, b, m)
 
 
-_ORDERED = ("corpus.jsonl", "queries.jsonl")
+_LINEAGE = "private/lineage.jsonl"
 
 
 def secrecy_problems(dataset: Path) -> list[DatasetProblem]:
@@ -332,7 +321,10 @@ def secrecy_problems(dataset: Path) -> list[DatasetProblem]:
         what = "its ids and splits depend on no secret, so its labels are not secret from someone with the corpus"
         return [DatasetProblem("not-secret", "manifest.json", f"{what}: export it again", "warning")]
     try:
-        return [*_secret_in_public(dataset, manifest), *_ids(dataset, manifest), *_order(dataset), *_habits(dataset)]
+        generated = {str(id_) for _, row in typed_rows(dataset / _LINEAGE, {}) for id_ in row.get("negatives") or ()}
+        marks = marks_of_generated(read_rows(dataset / "corpus.jsonl"), generated) if generated else ()
+        habits = [DatasetProblem("habits", "corpus.jsonl", str(mark), "warning") for mark in marks]
+        return [*_secret_in_public(dataset, manifest), *_ids(dataset, manifest), *_order(dataset), *habits]
     except (OSError, KeyError, TypeError) as error:  # `verify` says what is wrong with the files
         return [DatasetProblem("unreadable", "manifest.json", f"secrecy cannot be checked: {error!r}")]
 
@@ -360,10 +352,7 @@ def _secret_in_public(dataset: Path, manifest: Manifest) -> Iterator[DatasetProb
 
 def _ids(dataset: Path, manifest: Manifest) -> Iterator[DatasetProblem]:
     """Ids that follow from the original ones, of which the private lineage has some."""
-    path = dataset / "private" / "lineage.jsonl"
-    if not path.is_file():
-        return
-    for row in read_rows(path):
+    for _, row in typed_rows(dataset / _LINEAGE, {}):
         source, published = row.get("source"), row.get("positive")
         if source is not None and published in (source, "d" + text_key(f"{manifest.info.name}\x1f{source}")[:15]):
             message = f"the id {published!r} follows from the original id {source!r}: export with `ids: opaque`"
@@ -371,30 +360,16 @@ def _ids(dataset: Path, manifest: Manifest) -> Iterator[DatasetProblem]:
             return
 
 
-def _habits(dataset: Path) -> Iterator[DatasetProblem]:
-    """What tells generated passages from others besides their words."""
-    path = dataset / "private" / "lineage.jsonl"
-    if not path.is_file():
-        return
-    generated = {str(id_) for row in read_rows(path) for id_ in row.get("negatives") or ()}
-    for mark in marks_of_generated(read_rows(dataset / "corpus.jsonl"), generated):
-        yield DatasetProblem("habits", "corpus.jsonl", str(mark), "warning")
-
-
 def _order(dataset: Path) -> Iterator[DatasetProblem]:
     """Rows out of the order of their ids, or with other fields than the first row: both can mark rows."""
-    for name in _ORDERED:
+    for name in ("corpus.jsonl", "queries.jsonl"):
         last, fields = "", None
         for row in read_rows(dataset / name):
-            shape = [*row, *_inner(row)]
+            metadata = row.get("metadata")
+            shape = [*row, *(metadata if isinstance(metadata, dict) else ())]
             fields = fields or shape
             if row["_id"] < last or shape != fields:
                 message = f"the row {row['_id']!r} is out of order or has other fields than the first: export it again"
                 yield DatasetProblem("order", name, message, "warning")
                 break
             last = row["_id"]
-
-
-def _inner(row: dict[str, Any]) -> list[str]:
-    metadata = row.get("metadata")
-    return list(metadata) if isinstance(metadata, dict) else []

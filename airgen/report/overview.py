@@ -6,8 +6,6 @@
 Figures of a job come from its work database, whatever its state; those of a dataset from its manifest.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -210,7 +208,7 @@ def _agreement(source: ReportSource) -> dict[str, Any] | None:
             for one in value["rank_gains"]
         ]
         rho = value["variants"][0]["agreement"]["all"]["spearman"]
-        names = ("collection", "measure", "queries", "split_half", "same_size_human", "notes")
+        names = ("collection", "measure", "queries", "same_size_human", "notes")
         found = {name: value[name] for name in names}
         scores = {side: dict(value["scores"][side]) for side in ("human", "generated")}
     except DAMAGE:

@@ -11,8 +11,6 @@ A content security policy allows only scripts and styles with the page's nonce. 
 so no text in the report can contain it.
 """
 
-from __future__ import annotations
-
 import base64
 import gzip
 import hashlib

@@ -4,18 +4,16 @@
 n % 32 of the list `d0/lives-XXX`, where XXX is n // 32. Documents have the ids that they have in the dataset.
 """
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from typing import Any
 
-from airgen.dataset.beir import BeirQuery
+from airgen.dataset.beir import BeirQuery, typed_rows
 from airgen.dataset.content import ANSWERED
-from airgen.dataset.layouts import read_rows
 from airgen.errors import DatasetError, StoreError
+from airgen.evaluation.dataset_split import LINEAGE
 from airgen.evaluation.result import read_scores
 from airgen.pipeline.job import Job
 from airgen.pipeline.show import lives
@@ -201,7 +199,9 @@ def _of_job(source: ReportSource, job: Job, store: Store, texts: TextFile) -> It
 
 def _of_dataset(source: ReportSource) -> Iterator[Life]:
     """The lives that published files tell; with the private lineage, how each query was made."""
-    lineage = {} if source.public else _lineage(source)
+    home = None if source.public or source.dataset is None else source.dataset.path
+    rows = typed_rows(home / LINEAGE, {"query": str}) if home is not None else ()
+    lineage = {row["query"]: row for _, row in rows}
     for key, query in source.queries.items():
         split = source.split_of.get(key, "")
         row = lineage.get(key, {})
@@ -236,13 +236,6 @@ def _answered(query: BeirQuery) -> dict[str, str]:
     """Whether anything answers the query, where the dataset says it."""
     answered = query.metadata.get(ANSWERED)
     return {ANSWERED: "yes" if answered else "no"} if isinstance(answered, bool) else {}
-
-
-def _lineage(source: ReportSource) -> dict[str, dict[str, Any]]:
-    path = source.dataset.path / "private" / "lineage.jsonl" if source.dataset is not None else None
-    if path is None or not path.is_file():
-        return {}
-    return {str(row.get("query")): row for row in read_rows(path)}
 
 
 def _complete(

@@ -3,8 +3,6 @@
 The value of a part goes to `data/KEY/NAME.js`, which one page reads.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace

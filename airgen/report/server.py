@@ -12,8 +12,6 @@ A request is refused
 The files that may be read are a list of names, so a path cannot lead anywhere else.
 """
 
-from __future__ import annotations
-
 import json
 import secrets
 import threading

@@ -8,8 +8,6 @@ A source says what may be shown. In the public form the labels of withheld split
 neither do the job, the lineage and scores by query of these splits, so no part of a report can tell them.
 """
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 import time
@@ -38,11 +36,10 @@ _COPIES = 5
 
 def is_running(job: Job) -> bool:
     """Whether another process works at the job now, by its status file."""
-    status = read_status(job.directory / "status.json") or {}
-    pid, updated = status.get("pid"), status.get("updated")
-    if status.get("ended") or not isinstance(pid, int) or not isinstance(updated, int | float):
+    status = read_status(job.directory / "status.json")
+    if status is None or status.get("ended") or status["pid"] is None:
         return False
-    return is_alive(pid) and time.time() - updated < _SILENT and not job.finished()
+    return is_alive(status["pid"]) and time.time() - status["updated"] < _SILENT and not job.finished()
 
 
 @contextmanager

@@ -4,8 +4,6 @@ sources, notes = find_sources(["runs/python-reference"], public=False)
 sources[0].dataset, sources[0].results, sources[0].job
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace

@@ -8,8 +8,6 @@ results. `d0/board0/queries` and `d0/board0/system-000` have the scores of each 
 loads two of them to compare two systems. The hits of a query are in its life (`airgen.report.queries`).
 """
 
-from __future__ import annotations
-
 import heapq
 import math
 from collections import Counter
@@ -63,27 +61,20 @@ def boards(source: ReportSource) -> list[Board]:
         every = source.results[split]
         if not every:
             continue
-        headline = every[0].headline
-        same = [one for one in every if one.headline == headline]
-        board = _board(f"board{len(found)}", split, same, private=source.is_private(split))
+        headline, private = every[0].headline, source.is_private(split)
+        same = sorted((one for one in every if one.headline == headline), key=lambda one: (-one.score, one.name))
+        notes, comparison = fairness_lines(same), None
+        try:
+            if not private:
+                comparison = compare([one.name for one in same], as_matrix(same, headline))
+                place = {name: at for at, name in enumerate(comparison.names)}
+                same.sort(key=lambda one: place[one.name])
+        except (DatasetError, ValueError) as error:  # ValueError: their scores are of different numbers of queries
+            notes.append(f"the scores by query cannot be read, so nothing is compared: {error}")
         if len(same) < len(every):
-            board.notes.append(f"{len(every) - len(same)} results have another head measure and are not shown")
-        found.append(board)
+            notes.append(f"{len(every) - len(same)} results have another head measure and are not shown")
+        found.append(Board(f"board{len(found)}", split, same, comparison, private, notes))
     return found
-
-
-def _board(key: str, split: str, results: list[Result], *, private: bool) -> Board:
-    results = sorted(results, key=lambda one: (-one.score, one.name))
-    notes = fairness_lines(results)
-    if private:
-        return Board(key, split, results, None, private, notes)
-    try:
-        comparison = compare([one.name for one in results], as_matrix(results, results[0].headline))
-    except (DatasetError, ValueError) as error:  # ValueError: their scores are of different numbers of queries
-        notes.append(f"the scores by query cannot be read, so nothing is compared: {error}")
-        return Board(key, split, results, None, private, notes)
-    place = {name: at for at, name in enumerate(comparison.names)}
-    return Board(key, split, sorted(results, key=lambda one: place[one.name]), comparison, private, notes)
 
 
 def systems_chunks(source: ReportSource, every: Sequence[Board]) -> Iterator[Chunk]:
@@ -125,7 +116,7 @@ def _table(board: Board) -> dict[str, Any]:
                 "intervals": [one.intervals.get(name) for name in measures],
                 "by_document": [one.by_document.get(name) for name in measures] if one.by_document else None,
                 "costs": asdict(one.costs), "missing": one.missing, "unjudged": one.unjudged,
-                "without_relevant": one.without_relevant, "notes": dict(one.notes),
+                "notes": dict(one.notes),
                 "negatives_above": dict(one.negatives_above), "biases": dict(one.biases),
                 "settings": dict(one.settings), "description": dict(one.description), "versions": dict(one.versions),
             }
@@ -134,7 +125,7 @@ def _table(board: Board) -> dict[str, Any]:
     return {
         "key": board.key, "split": board.split, "headline": board.headline, "measures": measures,
         "queries": first.queries, "passages": first.about.get("passages"), "digest": first.about.get("digest"),
-        "rules": dict(first.rules), "alpha": comparison.alpha if comparison else None,
+        "alpha": comparison.alpha if comparison else None,
         "systems": systems, "attributes": [] if board.private else _attributes(board.results),
         "pairs": [
             [place[one.first], place[one.second], one.difference, one.fisher_holm, one.queries_needed] for one in pairs
@@ -258,7 +249,7 @@ def rank_slopes(gains: Sequence[RankGain], title: str) -> Drawings:
     )
 
 
-def _drawings(widths: dict[str, int], draw: Callable[[dict[str, Any], int], AnyChart]) -> Drawings:
+def _drawings(widths: dict[str, int], draw: "Callable[[dict[str, Any], int], AnyChart]") -> Drawings:
     """`light-wide`, `light-narrow`, `dark-wide` and `dark-narrow`."""
     from airgen.evaluation.charts import svg_text
 
@@ -280,7 +271,7 @@ def _drawings(widths: dict[str, int], draw: Callable[[dict[str, Any], int], AnyC
     return found
 
 
-def _scatter(rows: list[dict[str, Any]], headline: str, page: dict[str, Any], width: int) -> AnyChart:
+def _scatter(rows: list[dict[str, Any]], headline: str, page: dict[str, Any], width: int) -> "AnyChart":
     import altair as alt
 
     from airgen.evaluation.charts import titled

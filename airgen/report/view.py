@@ -8,8 +8,6 @@ What a running job does is known by its status file alone, which is another proc
 bounded. The view writes to its own folder, and people's answers to the audit's.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence

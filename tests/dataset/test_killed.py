@@ -46,7 +46,7 @@ def identity(directory: Path) -> str:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_killed_at_every_file_operation(tmp_path: Path) -> None:
-    write_dataset(tmp_path / "wanted" / "d", make_content(n_documents=20), variants=["positives"])
+    write_dataset(tmp_path / "wanted" / "d", make_content(n_documents=20))
     write_dataset(tmp_path / "older" / "d", make_content())
     newer, older = identity(tmp_path / "wanted" / "d"), identity(tmp_path / "older" / "d")
     seen = set()
@@ -54,7 +54,7 @@ def test_killed_at_every_file_operation(tmp_path: Path) -> None:
     while True:
         home = tmp_path / f"at-{at}"
         shutil.copytree(tmp_path / "older", home)
-        newest = partial(write_dataset, home / "d", make_content(n_documents=20), variants=["positives"])
+        newest = partial(write_dataset, home / "d", make_content(n_documents=20))
         killed = write_and_die(home / "d", at, newest)
         if (home / "d").exists():
             assert verify(home / "d") == []
@@ -64,7 +64,7 @@ def test_killed_at_every_file_operation(tmp_path: Path) -> None:
         seen.add({newer: "newer", older: "older"}.get(state, state))
         if not killed:
             break
-        write_dataset(home / "d", make_content(n_documents=20), variants=["positives"])
+        write_dataset(home / "d", make_content(n_documents=20))
         assert identity(home / "d") == newer
         assert [path.name for path in home.iterdir()] == ["d"]
         at += 1

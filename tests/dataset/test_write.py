@@ -97,15 +97,6 @@ def test_tables_keep_hostile_text_in_its_cell(tmp_path: Path) -> None:
     assert statistics_csv(rows).splitlines()[1].split(",")[4].startswith("\"'=HYPERLINK")
 
 
-def test_variants_are_chosen_and_absent_levels_write_none(tmp_path: Path) -> None:
-    bare = [QrelRow(row.query, row.document, row.score) for row in make_content().qrels]
-    assert write_dataset(tmp_path / "a", make_content(qrels=bare)).variants == ("positives",)
-    assert write_dataset(tmp_path / "b", make_content(), variants=["graded"]).variants == ("graded",)
-    assert not (tmp_path / "b" / "qrels-positives").exists()
-    with pytest.raises(DatasetError, match="unknown variant of labels 'silver'"):
-        write_dataset(tmp_path / "c", make_content(), variants=["silver"])
-
-
 def test_order_of_rows_changes_no_byte(tmp_path: Path) -> None:
     content = make_content(n_documents=40, n_queries=20)
     write_dataset(tmp_path / "a", content)
@@ -152,7 +143,8 @@ def test_blob_ids_are_gits(tmp_path: Path) -> None:
 
 def test_a_replaced_export_is_the_new_one_whole(tmp_path: Path) -> None:
     write_dataset(tmp_path / "d", make_content(n_documents=30))
-    write_dataset(tmp_path / "d", make_content(), variants=[])
+    bare = [QrelRow(row.query, row.document, row.score) for row in make_content().qrels]
+    assert write_dataset(tmp_path / "d", make_content(qrels=bare)).variants == ("positives",)  # none without levels
     assert not (tmp_path / "d" / "qrels-graded").exists()
     assert verify(tmp_path / "d") == []
     assert [path.name for path in tmp_path.iterdir()] == ["d"]

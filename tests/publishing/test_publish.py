@@ -228,8 +228,9 @@ def test_a_public_repository_that_holds_labels_is_refused(server: FakeHub, datas
 def test_a_new_version_replaces_files_and_keeps_the_old_tag(server: FakeHub, dataset: Path, tmp_path: Path) -> None:
     send(server, dataset, tmp_path / "work")
     old = server.repositories[REPO].tags["26.11"]
-    newer = make_content(n_documents=13, info=dataclasses.replace(INFO, version="26.12"))
-    write_dataset(tmp_path / "new", newer, variants=[])
+    bare = [QrelRow(row.query, row.document, row.score) for row in make_content().qrels]
+    newer = make_content(n_documents=13, info=dataclasses.replace(INFO, version="26.12"), qrels=bare)
+    write_dataset(tmp_path / "new", newer)
     send(server, tmp_path / "new", tmp_path / "work2")
     assert remote_files(server, REPO) == local_files(tmp_path / "work2" / "public")
     assert "qrels-graded/dev.tsv" not in remote_files(server, REPO)
