@@ -169,7 +169,7 @@ def audit_systems(
     runs = find_runs(home, systems)
     folder = Path(out) if out else home / ("audit" if not systems else "audit-" + "-".join(runs))
     if answers:
-        models = {"systems that share its models": share_models(dataset, home, list(runs))}
+        models = {"systems that share its models": share_models(home, runs)}
         found = score_systems(folder, paths(answers), margin=margin, models=models)
         return Outcome(found, [audit_text(found), f"written into {folder / 'result.json'}"])
     families = families_of(home, runs)

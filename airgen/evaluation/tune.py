@@ -23,12 +23,11 @@ from airgen.evaluation.run import Run, run_from_hits
 from airgen.evaluation.significance import Interval, resampled_means
 from airgen.keys import text_key
 from airgen.retrievers.base import Hits
-from airgen.retrievers.combine import Normalisation, reciprocal_rank_fusion, weighted_sum
+from airgen.retrievers.combine import DEPTH, Normalisation, reciprocal_rank_fusion, weighted_sum
 from airgen.text.display import terminal_table
 
 LEAST_QUERIES = 20
 _STEPS = {2: 20, 3: 10, 4: 6}  # weights are multiples of 1 / step; about the same number of candidates for each
-_DEPTH = 100  # hits of each system that are joined
 _OUT = 10  # hits that are kept: measures look no deeper
 
 Matrix = NDArray[np.float64]
@@ -47,8 +46,7 @@ class Fusion:
         used = [(system, weight) for system, weight in zip(systems, self.weights, strict=True) if weight > 0]
         how = {"normalisation": self.normalisation} if self.method == "sum" else {}
         names, weights = [system for system, _ in used], [weight for _, weight in used]
-        return {"name": name, "kind": "fuse", "systems": names, "method": self.method, **how, "weights": weights,
-                "depth": _DEPTH}  # fmt: skip
+        return {"name": name, "kind": "fuse", "systems": names, "method": self.method, **how, "weights": weights}
 
 
 @dataclass(frozen=True)
@@ -150,9 +148,9 @@ def _gain(differences: Matrix) -> Interval:
 
 def _hits(run: Run, queries: Sequence[str], places: Mapping[str, int]) -> Hits:
     """The best hits of a run for these queries; the order of equal scores is that of the run."""
-    found, ranked = Hits.none(len(queries), _DEPTH), dict(run.ranked().items())
+    found, ranked = Hits.none(len(queries), DEPTH), dict(run.ranked().items())
     for row, query in enumerate(queries):
-        best = ranked.get(query, [])[:_DEPTH]
+        best = ranked.get(query, [])[:DEPTH]
         found.positions[row, : len(best)] = [places[id_] for id_, _ in best]
         found.scores[row, : len(best)] = [value for _, value in best]
     return found

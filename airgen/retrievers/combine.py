@@ -95,7 +95,8 @@ def _merge(parts: Sequence[tuple[NDArray[np.int32], NDArray[np.float64]]], k: in
     return hits
 
 
-_DEPTH = 1000  # hits that each system gives to a hybrid, or k if that is more
+DEPTH = 1000
+"""Hits that each system gives to a hybrid, or k if that is more."""
 
 
 class FusionSettings(Component.Settings):
@@ -135,7 +136,7 @@ class Fused(Component):
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
         """The k best of all systems' hits."""
-        found = [system.search(queries, max(k, _DEPTH)) for system in self.systems]
+        found = [system.search(queries, max(k, DEPTH)) for system in self.systems]
         if self.settings.method == "rrf":
             return reciprocal_rank_fusion(found, k, weights=self.settings.weights)
         return weighted_sum(found, k, self.settings.weights, self.settings.normalisation)
