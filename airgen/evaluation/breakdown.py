@@ -25,6 +25,8 @@ from airgen.text.words import count_words, words
 
 _MOST_VALUES = 24  # an attribute with more values does not group queries
 _SHOWN = 400  # characters of a passage in a report
+_WORST = 10  # queries of a system that are shown
+_TOP = 10  # hits of a query whose lengths and words are compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +89,10 @@ def worst_queries(
     qrels: Mapping[str, Mapping[str, float]],
     queries: Mapping[str, BeirQuery],
     corpus: Corpus,
-    *,
-    most: int = 10,
 ) -> list[dict[str, Any]]:
     """The queries with the lowest score: the first passage, the best relevant passage, and its rank."""
     values = scores.of(measure)
-    order = np.argsort(values, kind="stable")[:most]
+    order = np.argsort(values, kind="stable")[:_WORST]
     places = {key: place for place, key in enumerate(corpus.ids)}
     wanted = {scores.query_ids[row] for row in order}
     ranked = {key: [passage for passage, _ in hits] for key, hits in run.ranked().items(wanted)}
@@ -129,10 +129,9 @@ def biases(
     queries: Mapping[str, BeirQuery],
     corpus: Corpus,
     *,
-    depth: int = 10,
     split: dict[int, frozenset[str]] | None = None,
 ) -> dict[str, float]:
-    """Length and word overlap of the top `depth` passages, of the relevant passages, and of the corpus.
+    """Length and word overlap of the top ten passages, of the relevant passages, and of the corpus.
 
     Lengths are medians in characters. Overlap is the mean share of a query's distinct words that a passage contains.
     `split` caches the words of passages from one system to the next.
@@ -153,7 +152,7 @@ def biases(
             continue
         terms = frozenset(word.lower() for word in words(queries[key].text, corpus.language))
         relevant = [passage for passage, label in qrels[key].items() if label > 0]
-        for kind, ids in (("top", [passage for passage, _ in hits[:depth]]), ("relevant", relevant)):
+        for kind, ids in (("top", [passage for passage, _ in hits[:_TOP]]), ("relevant", relevant)):
             found = [places[passage] for passage in ids if passage in places]
             lengths[kind] += [len(corpus.full_text(place)) for place in found]
             overlaps[kind] += overlap(terms, found)

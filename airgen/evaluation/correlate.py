@@ -27,7 +27,7 @@ from airgen.evaluation.rank_correlation import (
 )
 from airgen.evaluation.score_tables import Benchmark
 from airgen.evaluation.significance import Interval, holm, resampled_means
-from airgen.kept import plain, write_json
+from airgen.kept import write_json
 from airgen.study import Column, Study, Table, columns
 from airgen.text.display import distinct_names, md, p_value
 
@@ -61,9 +61,9 @@ class CorrelationStudy:
     too_few: dict[tuple[str, str], int]
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """What is written as JSON."""
         pairs: list[dict[str, Any]] = [{**asdict(pair), "few": len(pair.systems) < FEW} for pair in self.pairs]
-        found = {
+        return {
             "benchmarks": [
                 {"name": one.name, "datasets": list(one.rows), "means": one.means, "incomplete": one.incomplete}
                 for one in self.benchmarks
@@ -73,7 +73,6 @@ class CorrelationStudy:
                 {"first": first, "second": second, "systems": count} for (first, second), count in self.too_few.items()
             ],
         }
-        return dict(plain(found))
 
     def notes(self) -> list[str]:
         """What a reader must know before believing a figure."""

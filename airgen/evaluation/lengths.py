@@ -32,14 +32,13 @@ def top_lengths(
     runs: Mapping[str, Mapping[str, Sequence[str]]],
     qrels: Mapping[str, Mapping[str, float]],
     words: Mapping[str, int],
-    depth: int = DEPTH,
 ) -> dict[str, Lengths]:
     """{name: lengths in words, one for each passage of each query}, at last those of relevant passages and the corpus.
 
     runs: {system: {query: passages, best first}}; words: {passage: its length}. Queries are those of the qrels.
     """
     found = {
-        name: [words[passage] for query in qrels for passage in run.get(query, ())[:depth] if passage in words]
+        name: [words[passage] for query in qrels for passage in run.get(query, ()) if passage in words]
         for name, run in runs.items()
     }
     labelled = ((passage, label) for row in qrels.values() for passage, label in row.items())

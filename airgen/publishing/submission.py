@@ -47,6 +47,10 @@ _FIELDS = {  # our field: its name in air-benchmark
 
 _PAIR = "dataset_pair"  # ours alone: which making of a version was searched
 _MOST_REASONS = 20
+_MOST_ENTRIES = 2_000
+_ENTRY_BYTES, _TOTAL_BYTES = 600_000_000, 4_000_000_000  # unpacked
+_RATIO = 200  # of compression
+_MOST_HITS = 1_000  # of a query
 _MOST_VALUES = 30_000_000  # of an entry's JSON: each is an object in memory
 
 
@@ -65,17 +69,6 @@ class RefusedSubmission(DatasetError):
 def reasons_of(error: DatasetError) -> tuple[str, ...]:
     """All reasons of an error."""
     return error.reasons if isinstance(error, RefusedSubmission) else (str(error),)
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Limits of a submission: entries, unpacked bytes (of an entry and in all), compression ratio, hits of a query."""
-
-    entries: int = 2_000
-    entry_bytes: int = 600_000_000
-    total_bytes: int = 4_000_000_000
-    ratio: int = 200
-    hits: int = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +111,7 @@ def results_of_run(dataset: Path, run: Path, *, model: str, reranker: str, split
         if query not in splits:
             raise DatasetError(f"{run}: query {query!r} is not in {dataset}")
         if splits[query] == split:
-            hits[query] = dict(ranked[: Limits().hits])
+            hits[query] = dict(ranked[:_MOST_HITS])
     missing = sum(of_query == split and query not in hits for query, of_query in splits.items())
     return Results(model=model, reranker=reranker, **facts, split=split, hits=hits, pair=pair), missing
 
@@ -144,7 +137,7 @@ def _asked(dataset: Path, split: str) -> tuple[dict[str, str], dict[str, str], s
     return {**facts, "dataset": about.name}, splits, pair_of(dataset, manifest)
 
 
-def pack(results: Iterable[Results], out: Path, *, limits: Limits = Limits()) -> Path:
+def pack(results: Iterable[Results], out: Path) -> Path:
     """Write a submission; the same results give the same bytes. Returns `out`.
 
     Raises DatasetError if there are no results, several systems, a dataset twice, or a name that cannot be in a path.
@@ -168,7 +161,7 @@ def pack(results: Iterable[Results], out: Path, *, limits: Limits = Limits()) ->
             value: dict[str, Any] = {theirs: getattr(one, ours) for ours, theirs in _FIELDS.items()}
             if one.pair:
                 value[_PAIR] = one.pair
-            value["search_results"] = _checked_hits(one.hits, one.entry, limits)
+            value["search_results"] = _checked_hits(one.hits, one.entry)
             info = zipfile.ZipInfo(one.entry, date_time=(1980, 1, 1, 0, 0, 0))
             info.compress_type = zipfile.ZIP_DEFLATED
             archive.writestr(info, json.dumps(value, ensure_ascii=False, allow_nan=False, sort_keys=True))
@@ -187,12 +180,12 @@ class Submission:
     entry, several systems, and a zip without results.
     """
 
-    def __init__(self, path: Path, *, limits: Limits = Limits()) -> None:
-        self.path, self.limits = path, limits
+    def __init__(self, path: Path) -> None:
+        self.path = path
         with self._open() as archive:
             infos = archive.infolist()
-        if len(infos) > limits.entries:
-            raise DatasetError(f"{path}: {len(infos)} entries, but at most {limits.entries} are allowed")
+        if len(infos) > _MOST_ENTRIES:
+            raise DatasetError(f"{path}: {len(infos)} entries, but at most {_MOST_ENTRIES} are allowed")
         for info in infos:
             name = info.filename
             if name.startswith("/") or "\\" in name or ":" in name or ".." in name.split("/"):
@@ -219,10 +212,10 @@ class Submission:
         first: Results | None = None
         with self._open() as archive:
             for info in self._infos:
-                data = self._read(archive, info, self.limits.total_bytes - total)
+                data = self._read(archive, info, _TOTAL_BYTES - total)
                 total += len(data)
                 try:
-                    results = _parse(data, f"{self.path}: {info.filename}", info.filename, self.limits)
+                    results = _parse(data, f"{self.path}: {info.filename}", info.filename)
                     first = first or results
                     _check_same_system(first, results, str(self.path))
                 except DatasetError as error:
@@ -235,8 +228,8 @@ class Submission:
         for info in self._infos:
             if _tail(info.filename) == entry:
                 with self._open() as archive:
-                    data = self._read(archive, info, self.limits.total_bytes)
-                return _parse(data, f"{self.path}: {info.filename}", info.filename, self.limits)
+                    data = self._read(archive, info, _TOTAL_BYTES)
+                return _parse(data, f"{self.path}: {info.filename}", info.filename)
         return None
 
     @contextmanager
@@ -250,8 +243,7 @@ class Submission:
 
     def _read(self, archive: zipfile.ZipFile, info: zipfile.ZipInfo, left: int) -> bytes:
         """The bytes of an entry. Reading stops as soon as there are too many."""
-        limits = self.limits
-        most = min(limits.entry_bytes, left, max(info.compress_size * limits.ratio, 1_000_000))
+        most = min(_ENTRY_BYTES, left, max(info.compress_size * _RATIO, 1_000_000))
         data = bytearray()
         try:
             with archive.open(info) as file:
@@ -271,10 +263,10 @@ def _tail(name: str) -> str:
     return "/".join(name.split("/")[-3:])
 
 
-def read_results_tree(directory: Path, *, limits: Limits = Limits()) -> list[Results]:
+def read_results_tree(directory: Path) -> list[Results]:
     """The results in air-benchmark's folder {retriever}/{reranker}/, without those of dev splits."""
     paths = [path for path in sorted(directory.rglob("*.json")) if not path.name.endswith("_dev.json")]
-    found = [_parse(path.read_bytes(), str(path), path.as_posix(), limits) for path in paths]
+    found = [_parse(path.read_bytes(), str(path), path.as_posix()) for path in paths]
     if not found:
         raise DatasetError(f"{directory}: holds no search results")
     for results in found:
@@ -288,7 +280,7 @@ def _check_same_system(first: Results, other: Results, where: str) -> None:
         raise DatasetError(f"{where}: holds results of several systems or versions: {systems[0]}, {systems[1]}")
 
 
-def _parse(data: bytes, where: str, name: str, limits: Limits) -> Results:
+def _parse(data: bytes, where: str, name: str) -> Results:
     def no_constants(word: str) -> float:
         raise DatasetError(f"{where}: holds {word}, but scores must be finite numbers")
 
@@ -320,7 +312,7 @@ def _parse(data: bytes, where: str, name: str, limits: Limits) -> Results:
         fields[ours] = str(text)
     hits: dict[str, dict[str, float]] = {}
     try:
-        hits = _checked_hits(value["search_results"], where, limits)
+        hits = _checked_hits(value["search_results"], where)
     except DatasetError as error:
         reasons += reasons_of(error)
     results = Results(**fields, hits=hits, pair=str(value.get(_PAIR) or "")[:64])
@@ -334,14 +326,14 @@ def _parse(data: bytes, where: str, name: str, limits: Limits) -> Results:
     return results
 
 
-def _checked_hits(value: Mapping[str, Any], where: str, limits: Limits) -> dict[str, dict[str, float]]:
+def _checked_hits(value: Mapping[str, Any], where: str) -> dict[str, dict[str, float]]:
     reasons: list[str] = []
     for query, hits in value.items():
         if not isinstance(hits, Mapping):
             reasons.append(f"{where}: the hits of query {query[:80]!r} are not an object")
             continue
-        if len(hits) > limits.hits:
-            reasons.append(f"{where}: query {query[:80]!r} has {len(hits)} hits, but at most {limits.hits} are allowed")
+        if len(hits) > _MOST_HITS:
+            reasons.append(f"{where}: query {query[:80]!r} has {len(hits)} hits, but at most {_MOST_HITS} are allowed")
         for document, score in hits.items():
             if isinstance(score, bool) or not isinstance(score, int | float) or not abs(score) <= sys.float_info.max:
                 place = f"{where}: query {query[:80]!r}, document {document[:80]!r}"

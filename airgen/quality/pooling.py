@@ -170,7 +170,6 @@ def judge_submissions(
     version: str | None = None,
     budget_usd: float | None = None,
     before_asking: Callable[[Estimate], bool] = lambda estimate: True,
-    display: Display | None = None,
 ) -> Pooling:
     """Judge what the submissions in `places` found, and write OUT/dataset if the next `version` is named.
 
@@ -199,8 +198,8 @@ def judge_submissions(
     }
     if settings is not None and pipeline is not None:
         out.mkdir(parents=True, exist_ok=True)
-        shown = display or Display(out / "status.json")
-        chosen = voted(task, unjudged, settings.control, pipeline.resolve().parent, out, shown)
+        display = Display(out / "status.json")
+        chosen = voted(task, unjudged, settings.control, pipeline.resolve().parent, out, display)
 
     def agreed(left: list[Pair]) -> bool:
         nonlocal estimate

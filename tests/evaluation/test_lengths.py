@@ -36,8 +36,8 @@ class Long(Component):
 
 def test_lengths_by_hand() -> None:
     words = {"a": 1, "b": 10, "c": 100}
-    runs = {"one": {"q1": ["c", "b"], "q2": ["a", "gone"], "q3": ["c"]}, "none": {}}
-    found = top_lengths(runs, {"q1": {"a": 1, "b": 0}, "q2": {"c": 2, "lost": 1}}, words, depth=1)
+    runs = {"one": {"q1": ["c"], "q2": ["gone", "a"], "q3": ["c"]}, "none": {}}
+    found = top_lengths(runs, {"q1": {"a": 1, "b": 0}, "q2": {"c": 2, "lost": 1}}, words)
     assert {name: values.tolist() for name, values in found.items()} == {
         "one": [100, 1], "none": [], "relevant passages": [1, 100], "corpus": [1, 10, 100],
     }  # fmt: skip

@@ -20,7 +20,7 @@ from airgen.dataset.write import write_dataset
 from airgen.errors import DatasetError
 from airgen.publishing.leaderboard import leaderboard, write_leaderboard
 from airgen.publishing.scores import DatasetScore, SystemScore, load_labels, load_scores, save_score, score_results
-from airgen.publishing.submission import NO_RERANKER, Limits, Results, Submission, pack, read_results_tree
+from airgen.publishing.submission import NO_RERANKER, Results, Submission, pack, read_results_tree
 from airgen.publishing.withhold import labels_part
 
 BASE = Results(
@@ -30,8 +30,11 @@ ENTRY = "qa/science/en_weather-notes_test.json"
 LAW = "qa/law/en_weather-notes_test.json"
 
 
-def read_submission(path: Path, **options: Any) -> list[Results]:
-    return list(Submission(path, **options))
+def read_submission(path: Path, **limits: int) -> list[Results]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, limit in limits.items():
+            patch.setattr(f"airgen.publishing.submission._{name.upper()}", limit)
+        return list(Submission(path))
 
 
 def results(**changes: Any) -> Results:
@@ -235,7 +238,7 @@ def test_a_bomb_is_given_up_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(zipfile.ZipExtFile, "read", counting)
     with pytest.raises(DatasetError, match="unpacks to more than 3,000,000 bytes"):
-        read_submission(path, limits=Limits(entry_bytes=3_000_000))
+        read_submission(path, entry_bytes=3_000_000)
     assert 3_000_000 < unpacked < 5_000_000
 
 
@@ -247,8 +250,8 @@ def test_a_bomb_of_many_entries_stops_at_the_total(tmp_path: Path) -> None:
     path = zip_of(tmp_path / "z.zip", *entries)
     assert len(read_submission(path)) == 30
     with pytest.raises(DatasetError, match="unpacks to more than"):
-        read_submission(path, limits=Limits(total_bytes=10 * len(entries[0][1])))
-    assert len(read_submission(path, limits=Limits(total_bytes=40 * len(entries[0][1])))) == 30
+        read_submission(path, total_bytes=10 * len(entries[0][1]))
+    assert len(read_submission(path, total_bytes=40 * len(entries[0][1]))) == 30
 
 
 def test_a_bomb_of_values_is_not_parsed(tmp_path: Path) -> None:
@@ -256,7 +259,7 @@ def test_a_bomb_of_values_is_not_parsed(tmp_path: Path) -> None:
     value = as_json().encode()[:-1] + b', "more": [' + b"[]," * 31_000_000 + b"[]]}"
     path = zip_of(tmp_path / "z.zip", (ENTRY, value))
     with pytest.raises(DatasetError, match=r"has more than 30,000,000 JSON values"):
-        read_submission(path, limits=Limits(ratio=10_000))
+        read_submission(path, ratio=10_000)
 
 
 def test_a_repeated_key_is_found_in_linear_time(tmp_path: Path) -> None:
@@ -293,7 +296,7 @@ def test_no_damage_ends_in_anything_but_our_error(tmp_path: Path, data: st.DataO
         damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
     (tmp_path / "z.zip").write_bytes(bytes(damaged[: data.draw(st.integers(1, len(damaged)))]))
     try:
-        (read,) = read_submission(tmp_path / "z.zip", limits=Limits(total_bytes=1_000_000))
+        (read,) = read_submission(tmp_path / "z.zip", total_bytes=1_000_000)
     except DatasetError:
         return
     assert read.key and read.hits

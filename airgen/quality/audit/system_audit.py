@@ -22,7 +22,7 @@ from airgen.dataset.files import write_text
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.result import Paths
 from airgen.evaluation.run import read_run
-from airgen.kept import DAMAGE, FORMAT, plain, read_json, read_kept, write_json
+from airgen.kept import DAMAGE, FORMAT, read_json, read_kept, write_json
 from airgen.keys import content_key
 from airgen.quality.audit.decision import CorrectedSystem, Favour, PairDecision, corrected, decide, favours
 from airgen.quality.audit.difference import BATCH, Pairs, draw_order, estimate, looks, rank_weights
@@ -101,11 +101,10 @@ class SystemAudit:
     favours: Sequence[Favour]
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; NaN and infinite values are None."""
+        """What is written as JSON."""
         found = {name: value for name, value in vars(self).items() if name != "decisions"}
         pairs = [{"first": one, "second": other, **asdict(each)} for (one, other), each in self.decisions.items()]
-        values: dict[str, Any] = plain({**found, "measure": f"DCG@{DEPTH}", "pairs": pairs})
-        return values
+        return {**found, "measure": f"DCG@{DEPTH}", "pairs": pairs}
 
 
 def draw_systems(

@@ -95,9 +95,9 @@ def every_pair(
     return found
 
 
-def halves(queries: Sequence[str], seed: int = 0) -> list[int]:
+def halves(queries: Sequence[str]) -> list[int]:
     """0 or 1 for each entry: equal queries are in one half, and the halves differ by at most one query."""
-    order = sorted(set(queries), key=lambda query: text_key(f"half\x1f{seed}\x1f{query}"))
+    order = sorted(set(queries), key=lambda query: text_key(f"half\x1f0\x1f{query}"))
     half = {query: place % 2 for place, query in enumerate(order)}
     return [half[query] for query in queries]
 
@@ -132,19 +132,19 @@ def kappa(decided: Bools, relevant: Bools) -> float:
     return (observed - chance) / (1 - chance) if chance < 1 else 0.0
 
 
-def expected_calibration_error(probabilities: Floats, relevant: Bools, bins: int = BINS) -> float:
+def expected_calibration_error(probabilities: Floats, relevant: Bools) -> float:
     """The mean distance between the stated probability and the share of relevant pairs, with bins weighted by size."""
-    place = np.minimum((probabilities * bins).astype(int), bins - 1)
-    gaps = np.bincount(place, weights=relevant - probabilities, minlength=bins)
+    place = np.minimum((probabilities * BINS).astype(int), BINS - 1)
+    gaps = np.bincount(place, weights=relevant - probabilities, minlength=BINS)
     return float(np.abs(gaps).sum() / len(probabilities))
 
 
-def noise_floor(probabilities: Floats, samples: int = 1000, seed: int = 0) -> float:
+def noise_floor(probabilities: Floats, samples: int = 1000) -> float:
     """The calibration error that a perfectly calibrated judge would have on as many pairs.
 
     Labels are drawn from the stated probabilities. An error below this value says nothing about the judge.
     """
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     simulated = random.random((samples, len(probabilities))) < probabilities
     return float(np.mean([expected_calibration_error(probabilities, labels) for labels in simulated]))
 
@@ -171,12 +171,12 @@ def best_threshold(scores: Floats, relevant: Bools) -> float:
     return float(cuts[int(np.argmax(found))])
 
 
-def cross_decided(scores: Floats, relevant: Bools, queries: Sequence[str], seed: int = 0) -> Bools:
+def cross_decided(scores: Floats, relevant: Bools, queries: Sequence[str]) -> Bools:
     """The decision for each pair, by the threshold that was chosen on the other half of the queries; bool (n,).
 
     A single query has no other half, so its own threshold is used.
     """
-    half = np.array(halves(queries, seed))
+    half = np.array(halves(queries))
     decided = np.zeros(len(scores), bool)
     for side in (0, 1):
         here, other = half == side, half != side
@@ -185,19 +185,17 @@ def cross_decided(scores: Floats, relevant: Bools, queries: Sequence[str], seed:
     return decided
 
 
-def interval(
-    statistic: Callable[[NDArray[np.int64]], float], queries: Sequence[str], *, samples: int = 1000, seed: int = 0
-) -> Interval:
+def interval(statistic: Callable[[NDArray[np.int64]], float], queries: Sequence[str]) -> Interval:
     """A statistic of pairs (given by their positions) with its 95 % interval; whole queries are resampled.
 
     Resamples in which the statistic is undefined (NaN) are left out.
     """
     names, place = np.unique(np.array(queries), return_inverse=True)
     groups = [np.flatnonzero(place == at) for at in range(len(names))]
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     found = [
         statistic(np.concatenate([groups[at] for at in random.integers(0, len(groups), len(groups))]))
-        for _ in range(samples)
+        for _ in range(1000)
     ]
     return Interval.of(statistic(np.arange(len(place))), np.array(found))
 
@@ -240,7 +238,6 @@ def assess(
     opinions: Sequence[Opinion | None],
     *,
     threshold: float | None = None,
-    seed: int = 0,
 ) -> Assessment:
     """Compute the figures. A given `threshold` is used as it is. An opinion of None is a refusal."""
     known = [(pair, opinion) for pair, opinion in zip(pairs, opinions, strict=True) if opinion is not None]
@@ -256,7 +253,7 @@ def assess(
         counts: dict[str, int] = dict.fromkeys(KINDS, 0)
         return Assessment(collection, counts, 0, len(pairs), {}, none, threshold or math.nan)
     if threshold is None:
-        decided, cut = cross_decided(scores, relevant, queries, seed), best_threshold(scores, relevant)
+        decided, cut = cross_decided(scores, relevant, queries), best_threshold(scores, relevant)
     else:
         decided, cut = scores >= threshold, threshold
 
@@ -271,7 +268,7 @@ def assess(
         x, y = scores[here], relevant[here]
         if y.all() or not y.any():
             return None
-        return interval(lambda at: auc(x[at], y[at]), [queries[at] for at in here], seed=seed)
+        return interval(lambda at: auc(x[at], y[at]), [queries[at] for at in here])
 
     return Assessment(
         collection,
@@ -279,10 +276,10 @@ def assess(
         len(set(queries)),
         len(pairs) - len(known),
         {kind: area(kind) for kind in ("judged", "unjudged", "all")},
-        interval(lambda at: kappa(decided[at], relevant[at]), queries, seed=seed),
+        interval(lambda at: kappa(decided[at], relevant[at]), queries),
         cut,
         None if probabilities is None else expected_calibration_error(probabilities, relevant),
-        None if probabilities is None else noise_floor(probabilities, seed=seed),
+        None if probabilities is None else noise_floor(probabilities),
         {row: dict(sorted(confusion[row].items())) for row in sorted(confusion)},
     )
 
