@@ -32,11 +32,16 @@ from airgen.evaluation.systems import load_systems
 from airgen.pipeline.control.votes import first, shares
 from airgen.quality.agreement.study import agree_job
 from airgen.records import Prelabel, flat_text
-from airgen.retrievers import load_embedder, load_reranker
+from airgen.retrievers import Corpus, load_embedder, load_reranker
+from airgen.retrievers.base import show_corpus
 from airgen.settings.base import find_yaml
 
 MODELS = {"ce": "ms-marco-minilm-l12-int8", "bge": "bge-small-en-int8"}
-THIRD = "answerai-colbert-small-int8"  # with --third
+OTHERS: dict[str, Any] = {  # with --third
+    "colbert": "answerai-colbert-small-int8",
+    "bm25": "bm25",
+    "grams": {"kind": "bm25", "analyser": {"ngram": 4}},
+}
 Rule = Callable[[dict[str, Prelabel], str], "list[str] | None"]
 
 
@@ -81,7 +86,15 @@ def above_zero(rows: dict[str, Prelabel], source: str) -> list[str]:
 BOTH = ("ce", "bge")
 MORE: dict[str, Rule] = {
     f"{'+'.join(names)}, {cut:g}{', first' * one}": way(names, cut, need_first=one)
-    for names in ((*BOTH, "colbert"), ("ce", "colbert"), (*BOTH, "like"), ("like",), ("ce", "like"))
+    for names in (
+        (*BOTH, "colbert"),
+        ("ce", "colbert"),
+        (*BOTH, "bm25"),
+        (*BOTH, "grams"),
+        ("ce", "grams"),
+        (*BOTH, "like"),
+        ("like",),
+    )
     for cut, one in ((0.2, False), (0.3, False), (0.5, True))
 }
 RULES: dict[str, Rule] = {
@@ -152,21 +165,22 @@ def evidence(folder: Path, side: str, args: argparse.Namespace) -> dict[str, Any
 
 
 def more(folder: Path, side: str, args: argparse.Namespace, found: dict[str, Any]) -> None:
-    """Adds the scores of a third re-ranker, and how like the passages of a pool are to each other."""
+    """Adds the scores of further re-rankers, and how like the passages of a pool are to each other."""
     collection = BeirDataset.open(folder)
     kept = args.work / f"{collection.name}-{side}-more.pickle"
     if not kept.is_file():
         passages = {one.id: flat_text(one.title, one.text) for one in collection.passages()}
         data = BeirDataset.open(args.work / "data" / f"{collection.name}-{side}")
         queries, made = {key: one.text for key, one in data.queries().items()}, {}
-        third, embedder = load_reranker(THIRD), load_embedder(MODELS["bge"])
+        others, embedder = {name: load_reranker(spec) for name, spec in OTHERS.items()}, load_embedder(MODELS["bge"])
+        for one in others.values():
+            show_corpus(one, Corpus([*passages], [*passages.values()], (), "en"))
         for key, rows in found["rows"].items():
             ids = rows["ce"].ids
             vectors = embedder.encode([passages[id_] for id_ in ids], "passage")
-            made[key] = {
-                "colbert": third.score([(queries[key], passages[id_]) for id_ in ids]).tolist(),
-                "like": (vectors @ vectors.T).ravel().tolist(),
-            }
+            pairs = [(queries[key], passages[id_]) for id_ in ids]
+            made[key] = {name: one.score(pairs).tolist() for name, one in others.items()}
+            made[key]["like"] = (vectors @ vectors.T).ravel().tolist()
         kept.write_bytes(pickle.dumps(made))
     for key, scores in pickle.loads(kept.read_bytes()).items():
         ids = found["rows"][key]["ce"].ids
@@ -193,7 +207,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("runs/votes"))
     parser.add_argument("--queries", type=int, default=30)
     parser.add_argument("--pipeline", type=Path, default=Path("agree.yaml"))
-    parser.add_argument("--third", action="store_true", help="try a third re-ranker, and likeness to the source")
+    parser.add_argument("--third", action="store_true", help="try further re-rankers, and likeness to the source")
     args = parser.parse_args()
     args.work.mkdir(parents=True, exist_ok=True)
     for folder in args.collections:
