@@ -12,6 +12,7 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from glob import escape
 from pathlib import Path
 from typing import Any
 
@@ -210,15 +211,10 @@ def _readers(path: Path, formats: Sequence[Format], taken: Sequence[tuple[Format
     """The reader of a corpus whose files have several."""
     readers = []
     for one, sample in taken:
-        only = [_escaped(file.relative_to(path).as_posix()) for file in one.paths] if _named(one, formats) else []
+        only = [escape(file.relative_to(path).as_posix()) for file in one.paths] if _named(one, formats) else []
         own = {name: value for name, value in sample.reader.items() if name != "kind"}
         readers.append({"kind": one.kind, **({"only": only} if only else {}), **own})
     return {"kind": "files", "readers": readers}
-
-
-def _escaped(name: str) -> str:
-    """A pattern that matches this path alone."""
-    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
 
 
 def _of_format(path: Path, one: Format, mixed: bool = False, named: bool = False) -> _Sample:
@@ -238,27 +234,20 @@ def _of_format(path: Path, one: Format, mixed: bool = False, named: bool = False
         if named and one.files > _MOST_NAMED:
             return _Sample(reader, left_out="too many tables: write a corpus for them")
     found = _sample(path, reader, one.paths if named else ())
-    if isinstance(found, str):
+    if found.problem:
         # A table that its reader refuses would stop the whole corpus; a missing package can be installed.
-        refused = "pip install" not in found
-        return _Sample(reader, problem=found, unreadable=refused, left_out=found if table and refused else "")
-    documents, dropped, complete = found
-    if not documents:
-        reasons = ", ".join(f"{count} {reason}" for reason, count in dropped.most_common(3))
+        return replace(found, left_out=found.problem if table and found.unreadable else "")
+    if not found.documents:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in found.dropped.most_common(3))
         problem = f"no document could be read{f': {reasons}' if reasons else ''}"
-        return _Sample(
-            reader, dropped=dropped, problem=f"{path}: {problem}", unreadable=True, left_out=problem
-        )  # fmt: skip
-    sample = _Sample(reader, documents, dropped, complete)
-    lengths = sample.lengths("en")
+        return replace(found, problem=f"{path}: {problem}", unreadable=True, left_out=problem)
+    lengths = found.lengths("en")
     if table and mixed and lengths[len(lengths) // 2] < _FEW:
-        return replace(sample, left_out=f"its texts have fewer than {_FEW} words")
+        return replace(found, left_out=f"its texts have fewer than {_FEW} words")
     if lengths[int(0.9 * len(lengths))] > LONG and (split := _split(one.kind)):
-        reader = {**reader, "split": split}
-        again = _sample(path, reader, ())
-        if not isinstance(again, str):
-            return _Sample(reader, *again)
-    return sample
+        again = _sample(path, {**reader, "split": split}, ())
+        return found if again.problem else again
+    return found
 
 
 def _formats(path: Path) -> tuple[list[Format], Counter[str]]:
@@ -295,16 +284,11 @@ def _split(kind: str) -> str:
     return next((split for split in ("sections", "chapters", "pages") if split in able), "")
 
 
-def _sample(
-    path: Path, reader: dict[str, Any], only: Sequence[Path]
-) -> tuple[list[Document], Counter[str], bool] | str:
-    """(documents, reasons of what the reader dropped, whether that is all), or why nothing can be read.
-
-    `only`: of a folder, the files to read; empty for all of the reader's.
-    """
+def _sample(path: Path, reader: dict[str, Any], only: Sequence[Path]) -> _Sample:
+    """What a reader gives, or why it cannot read. `only`: of a folder, the files to read; empty for all of its."""
     whole = {**reader, "path": path.name if path.is_file() else "."}
     if only:
-        names = [_escaped(one.relative_to(path).as_posix()) for one in only]
+        names = [escape(one.relative_to(path).as_posix()) for one in only]
         whole = {"kind": "files", "path": ".", "readers": [{**reader, "only": names}]}
     try:
         packages = read_part("reader", whole).settings.required_packages()
@@ -322,12 +306,13 @@ def _sample(
                 documents.append(row)
                 characters += len(row.text)
             if len(documents) == _DOCUMENTS or characters > _CHARACTERS:
-                return documents, dropped, False
+                return _Sample(reader, documents, dropped, complete=False)
     except MissingExtra as error:
-        return str(error)
+        return _Sample(reader, problem=str(error))
     except AirgenError as error:
-        return f"{error}" + (f" (it needs {', '.join(packages)})" if packages else "")
-    return documents, dropped, True
+        needed = f" (it needs {', '.join(packages)})" if packages else ""
+        return _Sample(reader, problem=f"{error}{needed}", unreadable=True)
+    return _Sample(reader, documents, dropped)
 
 
 def guess_language(text: str) -> str:

@@ -85,9 +85,9 @@ def one_line(text: object, longest: int = 0) -> str:
     return line[: longest - 1] + "…" if longest and len(line) > longest else line
 
 
-def figure(value: float | None, form: str = ".3f", missing: str = "–", *, scale: float = 1) -> str:
-    """A number for a table, times `scale`; None and NaN are shown as `missing`."""
-    return missing if value is None or math.isnan(value) else format(value * scale, form)
+def figure(value: float | None, form: str = ".3f", missing: str = "–") -> str:
+    """A number for a table; None and NaN are shown as `missing`."""
+    return missing if value is None or math.isnan(value) else format(value, form)
 
 
 def p_value(value: float) -> str:

@@ -73,7 +73,6 @@ class HtmlReader(FileReader):
     settings: Settings
 
     def parse_text(self, text: str, name: str) -> Iterator[Document]:
-        """One document for each page or section."""
         title, blocks = html_blocks(text, self.settings.content, self.settings.remove, self.settings.chosen())
         if not blocks:
             raise Unusable("no text in the page")

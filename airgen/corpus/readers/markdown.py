@@ -36,7 +36,6 @@ class MarkdownReader(FileReader):
     suffixes = (".md", ".markdown", ".mdx", ".md.gz")
 
     def parse_text(self, text: str, name: str) -> Iterator[Document]:
-        """One document, or one for each section."""
         title, blocks = markdown_blocks(text)
         yield from self.documents(blocks, title, name)
 

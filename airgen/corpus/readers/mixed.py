@@ -122,7 +122,6 @@ class FilesReader(PathReader):
         yield from reader.raw_file(path) if isinstance(reader, FileReader) else self.read_file(path)
 
     def read_raw(self, raw: Raw) -> Iterator[Document | Dropped]:
-        """The documents of one file's bytes."""
         reader = self._reader_of(raw.path)
         assert reader is not None
         yield from reader.read_raw(raw)

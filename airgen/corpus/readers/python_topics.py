@@ -46,7 +46,6 @@ class TopicsReader:
         self.settings, self.place = settings, place
 
     def read(self) -> Iterator[Document | Dropped]:
-        """One document for each section."""
         version = f"Python {sys.version_info.major}.{sys.version_info.minor}"
         for name, text in _topics().items():
             if name in self.settings.skip:

@@ -52,7 +52,6 @@ class JsonLinesReader(PathReader):
         self.seen: dict[Path, SeenColumns] = {}  # of files of which not all is read
 
     def read_file(self, path: Path) -> Iterator[Document | Dropped]:
-        """One document for each line."""
         for raw in self.raw_file(path):
             yield from self.read_raw(raw)
         if path in self.seen:
@@ -108,7 +107,6 @@ class JsonReader(PathReader):
     suffixes = (".json", ".json.gz")
 
     def read_file(self, path: Path) -> Iterator[Document | Dropped]:
-        """One document for each row."""
         seen = SeenColumns(self.settings.fields)
         for number, row in enumerate(self._rows(path)):
             where = {"source": path.name, "position": f"row {number}"}
@@ -157,7 +155,6 @@ class BeirReader:
         self.settings, self.place = settings, place
 
     def read(self) -> Iterator[Document | Dropped]:
-        """Documents in the file's order."""
         yield from self.lines().read()
 
     def lines(self) -> JsonLinesReader:
@@ -203,7 +200,6 @@ class DatasetsReader:
         self.settings, self.place = settings, place
 
     def read(self) -> Iterator[Document | Dropped]:
-        """One document for each row, in the data set's order."""
         source, seen = self.settings.path, SeenColumns(self.settings.fields)
         for number, row in enumerate(self._rows()):
             if not isinstance(row, dict):

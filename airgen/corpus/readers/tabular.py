@@ -225,7 +225,6 @@ class ParquetReader(PathReader):
         return "read_parquet(?)"
 
     def read_file(self, path: Path) -> Iterator[Document | Dropped]:
-        """One document for each row."""
         yield from self.read_table(path, path)
 
     def read_table(self, path: Path, original: Path) -> Iterator[Document | Dropped]:

@@ -209,6 +209,5 @@ class TextReader(FileReader):
     suffixes = (".txt", ".text", ".txt.gz", ".rst", ".rst.gz")
 
     def parse_text(self, text: str, name: str) -> Iterator[Document]:
-        """One document, or its paragraphs joined to sections."""
         blocks = [Block(piece.strip("\n")) for piece in re.split(r"\r?\n\s*\n", text) if piece.strip()]
         yield from self.documents(blocks, "", name)
