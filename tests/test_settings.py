@@ -1,11 +1,14 @@
 """Settings of pipelines, and their reference."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 import typer
+import yaml
 from command_line import call
 
 from airgen.cli import words_of
@@ -16,7 +19,7 @@ from airgen.errors import SettingsError
 from airgen.evaluation.chunkers import load_chunkers
 from airgen.evaluation.collections import load_collections
 from airgen.paths import data_dir
-from airgen.pipeline.settings_reference import reference
+from airgen.pipeline.settings_reference import json_schema, reference
 from airgen.registry import REGISTRY
 from airgen.settings import Pipeline, load_pipeline
 from airgen.settings.base import Settings, parse_yaml
@@ -227,3 +230,18 @@ def test_every_key_and_kind_is_there() -> None:
 def test_one_word_finds_its_lines() -> None:
     assert "| `top_k` |" in call("show", "settings", "top_k") and "| `seed` |" not in call("show", "settings", "top_k")
     assert "no setting mentions 'blub'" in call("show", "settings", "blub")
+
+
+def test_the_schema_for_editors_takes_what_airgen_takes() -> None:
+    check = jsonschema.Draft202012Validator(json_schema("pipeline")).iter_errors
+    files = {path.stem: yaml.safe_load(path.read_text("utf-8")) for path in data_dir("pipelines").glob("*.yaml")}
+    pipelines = {name: value for name, value in files.items() if "target" in value}
+    assert len(pipelines) >= 4
+    assert {name: [one.message for one in check(value)] for name, value in pipelines.items()} == dict.fromkeys(
+        pipelines, []
+    )
+    wrong = pipelines["quickstart"] | {"targett": 3, "control": {"rerankers": [{"model": "x"}]}}
+    assert {tuple(one.path) for one in check(wrong)} == {(), ("control", "rerankers", 0)}
+    corpus = yaml.safe_load((data_dir("corpora") / "python-reference.yaml").read_text("utf-8"))
+    assert list(jsonschema.Draft202012Validator(json_schema("corpus")).iter_errors(corpus)) == []
+    jsonschema.Draft202012Validator.check_schema(json.loads(call("show", "settings", "--schema", "suite")))

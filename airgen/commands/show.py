@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from airgen.commands.command import Outcome, Rows, command, echo, progress_bar
 from airgen.commands.options import PassageLimit, Place, Runs, Seed, arg, opt, path_or_none
 from airgen.errors import CorpusError, SettingsError, UsageError
 from airgen.paths import RUNS
-from airgen.text.display import terminal_table
+from airgen.text.display import json_text, terminal_table
 
 if TYPE_CHECKING:
     from airgen.pipeline.job import Job
@@ -80,13 +80,18 @@ def _watched(job: Job) -> dict[str, Any]:
 @command
 def show_settings(
     find: Annotated[str, arg("WORD", "Only the lines with this word.")] = "",
+    schema: Annotated[
+        Literal["pipeline", "corpus", "suite"] | None, opt("Print the JSON schema of such a file, for editors.")
+    ] = None,
 ) -> Outcome[str]:
     """Print every key of every YAML file, with its type, limits and default, as Markdown.
 
     Example: airgen show settings rerankers
     """
-    from airgen.pipeline.settings_reference import reference
+    from airgen.pipeline.settings_reference import json_schema, reference
 
+    if schema is not None:
+        return Outcome(text := json_text(json_schema(schema), indent=1), text, json=json_schema(schema))
     text = reference()
     if find:
         heading, found = "", []

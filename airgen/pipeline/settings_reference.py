@@ -61,6 +61,21 @@ def reference() -> str:
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip("\n") + "\n"
 
 
+FILES: dict[str, type[BaseModel]] = {"pipeline": Pipeline, "corpus": CorpusSettings, "suite": Suite}
+"""The YAML files of which an editor can check and complete the keys."""
+
+
+def json_schema(file: str) -> dict[str, Any]:
+    """The JSON schema of one of `FILES`. What depends on a kind beside it is checked by airgen alone."""
+    schema = FILES[file].model_json_schema()
+    every = schema.get("$defs", {})
+    for name in REGISTRY["backend"] if "LlmSettings" in every else ():
+        backend = resolve("backend", name).Settings.model_json_schema()
+        every |= {key: one for key, one in backend.get("$defs", {}).items() if key not in every}
+        every["LlmSettings"]["properties"] |= backend["properties"]
+    return schema
+
+
 def _registered(part: str, form: str, skip: tuple[str, ...] = ()) -> Iterator[str]:
     for name in sorted(REGISTRY[part]):
         yield f"### `{form.format(name)}`\n"

@@ -24,7 +24,7 @@ from pydantic_core import core_schema
 
 from airgen import models
 from airgen.errors import AirgenError, MissingExtra
-from airgen.registry import EXTRAS, REGISTRY, resolve
+from airgen.registry import EXTRAS, REGISTRY, names, resolve
 from airgen.settings.base import Mark, Settings, Spec, answer_settings, marked, message
 from airgen.settings.http import variables_of
 from airgen.settings.llm import secret
@@ -54,6 +54,10 @@ class Part(Mark):
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
         return core_schema.with_info_plain_validator_function(self._checked)
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
+        kind = {"type": "string", "examples": names(self.kind)}
+        return {"anyOf": [kind, {"type": "object", "properties": {"kind": kind}, "required": ["kind"]}]}
 
     def _checked(self, value: Any, info: core_schema.ValidationInfo) -> Any:
         if value is None or isinstance(value, int | float | list | tuple):
