@@ -71,15 +71,13 @@ def run(
     if queries is not None:
         if labels and no_labels:
             raise UsageError("--labels and --no-labels: choose one")
-        settings = {
-            **({"column": column} if column else {}),
-            **({"count_column": count_column} if count_column else {}),
-            **({"other_language": "keep"} if keep_languages else {}),
-        }
+        kept = "keep" if keep_languages else ""
+        settings = {"column": column, "count_column": count_column, "other_language": kept}
         path = label_pipeline(
-            Path(queries), path, corpus=corpus, name=name, sample=sample, settings=settings,
+            Path(queries), path, corpus=corpus, name=name, sample=sample,
+            settings={key: value for key, value in settings.items() if value},
             labels=[] if no_labels else [Path(one) for one in labels] or None,
-            systems=None if systems is None else Path(systems),
+            systems=path_or_none(systems),
         )  # fmt: skip
         folder = beside(path) / RUNS if runs is None else Path(runs)
         say(f"{path}: the pipeline of this job")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -26,6 +25,7 @@ from airgen.commands.options import (
     paths,
 )
 from airgen.errors import UsageError
+from airgen.kept import read_json
 from airgen.text.display import terminal_table, terminal_text
 from airgen.training import KINDS
 
@@ -201,7 +201,7 @@ def train_pairs(
     from airgen.settings.compute import compute_settings
     from airgen.training.mining.dumps import DumpSettings
     from airgen.training.mining.pairs import MiningSettings
-    from airgen.training.mining.sources import expansion_pairs, mine_sources
+    from airgen.training.mining.sources import PAIRS, expansion_pairs, mine_sources
 
     if queries is not None and len(sources) > 1:
         raise UsageError("--queries has ids of one source: give one")
@@ -227,7 +227,7 @@ def train_pairs(
         for reason, count in sorted(reasons.items(), key=lambda item: (item[0] not in ("pairs", "passages"), item[0])):
             lines.append(f"{kind:<10}{count:>10,}  {reason}")
     lines.append(f"pairs: {out} (train with `airgen train pretrain --on {out}`)")
-    return Outcome(_written(Path(out)), lines)
+    return Outcome(read_json(Path(out) / PAIRS), lines)
 
 
 @command
@@ -249,6 +249,7 @@ def train_filter(
     from airgen.retrievers import load_embedder
     from airgen.settings.compute import compute_settings
     from airgen.training.mining.consistency import filter_pairs
+    from airgen.training.mining.sources import PAIRS
 
     embedder = load_embedder(model)
     with (
@@ -262,15 +263,7 @@ def train_filter(
     lines = [f"{kind or 'all':<10}{kept:>10,} of {total:,} pairs are kept ({kept / total:.0%})"
              for kind, (kept, total) in found.kinds.items()]  # fmt: skip
     whole = f"{found.kept:,} of {found.pairs:,} pairs are within the top {top} of {found.pool:,} passages: {out}"
-    return Outcome(_written(Path(out)), [*lines, whole])
-
-
-def _written(out: Path) -> dict[str, Any]:
-    """What the directory of pairs says of itself."""
-    from airgen.training.mining.sources import PAIRS
-
-    found: dict[str, Any] = json.loads((out / PAIRS).read_text(encoding="utf-8"))
-    return found
+    return Outcome(read_json(Path(out) / PAIRS), [*lines, whole])
 
 
 @command

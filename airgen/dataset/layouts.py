@@ -210,22 +210,15 @@ def _opensearch(source: _Source, out: Path) -> None:
 
 
 def _elasticsearch(source: _Source, out: Path) -> None:
-    def whole(key: str, passage: str, label: float) -> int:
-        if label != int(label):
-            raise DatasetError(
-                f"query {key!r}, passage {passage!r}: label {label:g} is not whole, and _rank_eval takes whole ratings "
-                "only: use another variant of the labels"
-            )
-        return max(int(label), 0)  # it refuses ratings below 0
-
+    only = "_rank_eval takes whole ratings only: use another variant of the labels"
     requests = [
         {
             "id": key,
             "template_id": "query",
             "params": {"text": source.texts[key]},
             "ratings": [
-                {"_index": source.index, "_id": passage, "rating": whole(key, passage, label)}
-                for passage, label in row.items()
+                {"_index": source.index, "_id": passage, "rating": max(_whole(key, passage, label, only), 0)}
+                for passage, label in row.items()  # it refuses ratings below 0
             ],
         }
         for key, row in source.labels.items()
@@ -240,15 +233,17 @@ def _elasticsearch(source: _Source, out: Path) -> None:
     _write(out, value)
 
 
+def _whole(key: str, passage: str, label: float, only: str) -> int:
+    if label != int(label):
+        raise DatasetError(f"query {key!r}, passage {passage!r}: label {label:g} is not whole, and {only}")
+    return int(label)
+
+
 def _trec_lines(labels: Labels) -> Iterator[str]:
+    only = "TREC qrels take whole labels only: use another variant of the labels, or the format ranx"
     for key, row in labels.items():
         for passage, label in row.items():
-            if label != int(label):
-                raise DatasetError(
-                    f"query {key!r}, passage {passage!r}: label {label:g} is not whole, and TREC qrels take whole "
-                    "labels only: use another variant of the labels, or the format ranx"
-                )
-            yield f"{_word(key)} 0 {_word(passage)} {int(label)}\n"
+            yield f"{_word(key)} 0 {_word(passage)} {_whole(key, passage, label, only)}\n"
 
 
 def _ir_datasets(source: _Source, out: Path) -> None:
