@@ -237,9 +237,7 @@ def test_the_schema_for_editors_takes_what_airgen_takes() -> None:
     files = {path.stem: yaml.safe_load(path.read_text("utf-8")) for path in data_dir("pipelines").glob("*.yaml")}
     pipelines = {name: value for name, value in files.items() if "target" in value}
     assert len(pipelines) >= 4
-    assert {name: [one.message for one in check(value)] for name, value in pipelines.items()} == dict.fromkeys(
-        pipelines, []
-    )
+    assert [(name, one.message) for name, value in pipelines.items() for one in check(value)] == []
     wrong = pipelines["quickstart"] | {"targett": 3, "control": {"rerankers": [{"model": "x"}]}}
     assert {tuple(one.path) for one in check(wrong)} == {(), ("control", "rerankers", 0)}
     corpus = yaml.safe_load((data_dir("corpora") / "python-reference.yaml").read_text("utf-8"))
