@@ -15,12 +15,15 @@ from command_line import call
 from airgen import models
 from airgen.corpus.columns import guess_fields
 from airgen.corpus.needs import open_reader
+from airgen.corpus.settings import load_corpus_settings
 from airgen.corpus.survey import guess_language, survey
 from airgen.errors import CorpusError, UsageError
 from airgen.evaluation.systems import load_systems, models_of
 from airgen.pipeline import Job, starter
+from airgen.pipeline.own_queries import read_labels
 from airgen.pipeline.preflight import preflight
 from airgen.records import Document, Dropped
+from airgen.settings import LabelFile
 
 ENGLISH = (
     "The wardens of the old harbour light their lamps at dusk, and they write the names of the ships into a book. "
@@ -218,7 +221,20 @@ def test_a_folder_of_everything_is_one_corpus(tmp_path: Path, setup: Setup) -> N
     assert len(ids) == len(set(ids)) == 15 and "docs/faq#0" in ids and "docs/tickets [old]*#7" in ids
     assert [row.source for row in rows if isinstance(row, Dropped)] == ["docs/figures.csv"]
     alone = call("init", place / "faq.csv", "--out", tmp_path / "faq")
-    assert "the column question holds questions with known answers" in alone
+    assert "holds questions with known answers, which can be the queries: write title: null in " in alone
+    # As it says: its questions are the queries, and each row's answer is known to be relevant.
+    (tmp_path / "faq.csv").write_text(
+        "id,question,answer\n" + "".join(f'{n},Why {n}?,"{ENGLISH} {n} {n * 7}"\n' for n in range(6))
+    )
+    out = tmp_path / "own faq"
+    call("init", tmp_path / "faq.csv", "--out", out)
+    corpus = out / "corpus.yaml"
+    corpus.write_text(corpus.read_text("utf-8").replace("title: question", "title: null"), "utf-8")
+    settings = LabelFile(file="faq.csv")
+    found = {(one.query, one.document, one.level) for one in read_labels(settings, tmp_path / "faq.csv", "en")}
+    assert found == {(f"Why {n}?", str(n), 3) for n in range(6)}
+    read = list(open_reader(load_corpus_settings(corpus)).read())
+    assert {(row.id, row.title) for row in read if isinstance(row, Document)} == {(str(n), "") for n in range(6)}
 
 
 def test_tables_are_named_where_one_is_left_out(tmp_path: Path) -> None:

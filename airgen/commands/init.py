@@ -100,7 +100,7 @@ def init(
         *found.lines(out / "corpus.yaml"),
         f"machine: {machine.words}",
         f"wrote {', '.join(started.files)}: read them, they say why each setting is there",
-        *_questions(found.reader),
+        *_questions(found.reader, place, out),
         *_relevance(found.example, relevance),
         "\nGo on with:",
         *(f"  {one}" for one in started.next),
@@ -119,15 +119,19 @@ def _fetched(address: str, out: Path, pages: int) -> Path:
     return folder
 
 
-def _questions(reader: dict[str, Any]) -> list[str]:
-    """A hint where a table holds questions beside its texts, as a FAQ does."""
-    titles = [one.get("fields", {}).get("title", "") for one in reader.get("readers", [reader])]
-    return [
-        f"the column {name} holds questions with known answers: they can be the queries, with nothing generated (see "
-        "docs/05-your-own-queries.md)"
-        for name in titles
-        if "question" in str(name).casefold()
-    ][:1]
+def _questions(reader: dict[str, Any], place: Path, out: Path) -> list[str]:
+    """What to do where a table holds questions beside its texts, as a FAQ does."""
+    for one in reader.get("readers", [reader]):
+        name = str(one.get("fields", {}).get("title"))
+        if "question" not in name.casefold():
+            continue
+        known = f"the column {name} holds questions with known answers, which can be the queries: "
+        if not place.is_file():
+            return [f"{known}airgen init {place / str(one.get('only', ['FAQ.csv'])[0])} says how"]
+        corpus = out / "corpus.yaml"
+        run = f"airgen run {out / 'pipeline.yaml'} --queries {place} --labels {place} --corpus {corpus}"
+        return [f"{known}write title: null in {corpus}, then", f"  {run}"]
+    return []
 
 
 def _relevance(example: str, relevance: str) -> list[str]:

@@ -41,7 +41,7 @@ from airgen.text.language_check import wrong_language
 from airgen.text.near_duplicates import NearDuplicateIndex, folded_words
 
 RELEVANT = 3  # the level of a relevant label where the settings map no levels: above any relevant_from
-_QUERIES = ("query", "querytext", "querystring", "queryid", "qid")
+_QUERIES = ("query", "querytext", "querystring", "question", "queryid", "qid")
 _DOCUMENTS = ("docid", "documentid", "doc", "document", "corpusid", "id")
 _RATINGS = ("rating", "judgment", "judgement", "score", "grade", "relevance", "label")
 
@@ -87,16 +87,18 @@ def _level(settings: LabelFile, label: float, where: str) -> int:
 
 
 def _ratings(path: Path, language: str) -> Iterator[_Row]:
-    """Quepid's CSV: query, docid, rating; a document without a rating was not judged."""
+    """Quepid's CSV: query, docid, rating; a document without a rating was not judged. In a table without ratings, such
+    as a FAQ, each row is a query and the document that answers it."""
     rows = list(table_rows(path, language))
-    columns = [
-        find_column(rows, "", usual, str(path), what, needed=True)
-        for usual, what in ((_QUERIES, "the query"), (_DOCUMENTS, "the document's id"), (_RATINGS, "the rating"))
-    ]
+    query, document = (
+        str(find_column(rows, "", usual, str(path), what, needed=True))
+        for usual, what in ((_QUERIES, "the query"), (_DOCUMENTS, "the document's id"))
+    )
+    rating = find_column(rows, "", _RATINGS, str(path), "the rating")
     for number, row in rows:
-        query, document, rating = (str(row.get(column) or "").strip() for column in columns)  # type: ignore[arg-type]
-        where = f"{path}:{number}"
-        yield where, query, document, _number(rating, where) if rating else None
+        where, given = f"{path}:{number}", "1" if rating is None else str(row.get(rating) or "").strip()
+        label = _number(given, where) if given else None
+        yield where, str(row.get(query) or "").strip(), str(row.get(document) or "").strip(), label
 
 
 def _opensearch(path: Path, language: str) -> Iterator[_Row]:
