@@ -20,7 +20,7 @@ from encode_once import encode_once
 
 __all__ = ["browse", "browser", "encode_once"]
 
-# `make fuzz` draws many examples for a given time (tests/fuzz bounds the CPU time of each), `make mutate` draws few.
+# `make fuzz` and `make nightly` draw many examples (tests/fuzz bounds the CPU time of each), `make mutate` draws few.
 _SLOW = list(hypothesis.HealthCheck)
 hypothesis.settings.register_profile(
     "fuzz",
@@ -33,7 +33,9 @@ hypothesis.settings.register_profile(
     "mutate", max_examples=30, deadline=None, derandomize=True, database=None, suppress_health_check=_SLOW
 )
 # A busy machine makes any example slow, and a deadline would call that a fault.
-hypothesis.settings.register_profile("land", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.register_profile(
+    "land", max_examples=50, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
 hypothesis.settings.load_profile("fuzz" if os.environ.get("AIRGEN_FUZZ") else "land")
 
 # A shell lets what runs in the background (`make test &`) ignore SIGINT, and commands that tests interrupt would, too.

@@ -45,9 +45,14 @@ class Child:
         os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """SIGKILL, if it still runs, and its end."""
+        """SIGKILL, if it still runs, and its end; what it wrote is gone."""
         self._process.kill()
         self.wait()
+        self._close()
+
+    def _close(self) -> None:
+        self.stdout.close()
+        self.stderr.close()
 
     def wait(self, seconds: float = 300) -> int:
         """Its exit code."""
@@ -62,8 +67,7 @@ class Child:
         if sys.exc_info()[0] is not None:
             self._process.kill()
         self.wait()
-        self.stdout.close()
-        self.stderr.close()
+        self._close()
 
 
 AIRGEN = "import sys\nfrom airgen.cli import main\nmain(sys.argv[1:])"

@@ -185,14 +185,23 @@ main(sys.argv[1:])
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
+def model_says(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Request], Reply | None]], None]:
+    """Let a function answer for the scripted model; where it gives None, the model answers as always."""
+
+    def replace(answer: Callable[[Request], Reply | None]) -> None:
+        send = ScriptedBackend.send
+
+        async def sending(self: ScriptedBackend, request: Request) -> Reply:
+            return answer(request) or await send(self, request)
+
+        monkeypatch.setattr(ScriptedBackend, "send", sending)
+
+    return replace
+
+
+@pytest.fixture
+def asked(model_says: Callable[..., None]) -> list[Request]:
     """What the model is asked, while it answers as always."""
     requests: list[Request] = []
-    send = ScriptedBackend.send
-
-    async def kept(self: ScriptedBackend, request: Request) -> Reply:
-        requests.append(request)
-        return await send(self, request)
-
-    monkeypatch.setattr(ScriptedBackend, "send", kept)
+    model_says(requests.append)  # which gives None
     return requests

@@ -20,7 +20,6 @@ from airgen.errors import CorpusError, LlmError, ModelError
 from airgen.llms.base import Refused, Reply, Request
 from airgen.llms.health import Health
 from airgen.llms.probe import ModelProfile, save_profile
-from airgen.llms.scripted import ScriptedBackend
 from airgen.pipeline import Job
 from airgen.pipeline.ask import ask_about
 from airgen.pipeline.generate import accepted_so_far
@@ -96,27 +95,20 @@ def test_answers_that_fail_every_check_stop_the_run(run: Run, asked: list[Reques
         run(changes=changes)
 
 
-def test_the_servers_words_are_in_the_message(run: Run, asked: list[Request], monkeypatch: pytest.MonkeyPatch) -> None:
-    async def refuses(self: ScriptedBackend, request: Request) -> Reply:
+def test_the_servers_words_are_in_the_message(run: Run, model_says: Callable[..., None]) -> None:
+    def refuses(request: Request) -> Reply:
         raise Refused("http_400", "this model takes no schema")
 
-    monkeypatch.setattr(ScriptedBackend, "send", refuses)
+    model_says(refuses)
     with pytest.raises(LlmError, match=r"the first 4 calls \(http_400: this model takes no schema\)"):
         run(changes={"concurrency: 8": "concurrency: 1"})
 
 
-def test_a_judge_that_cannot_be_read_stops_the_run(
-    run: Run, asked: list[Request], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_judge_that_cannot_be_read_stops_the_run(run: Run, model_says: Callable[..., None]) -> None:
     """It answers for the queries' own documents, and breaks when quality control begins."""
     run(until="hard_negative")
-    send = ScriptedBackend.send
-
-    async def broken(self: ScriptedBackend, request: Request) -> Reply:
-        reply = await send(self, request)
-        return Reply("who knows?", prompt_tokens=9, completion_tokens=3) if request.stage == "judgment" else reply
-
-    monkeypatch.setattr(ScriptedBackend, "send", broken)
+    broken = Reply("who knows?", prompt_tokens=9, completion_tokens=3)
+    model_says(lambda request: broken if request.stage == "judgment" else None)
     with pytest.raises(LlmError, match=r"judgment: .* were rejected \(\d+ malformed"):
         run()
 
@@ -248,17 +240,14 @@ def test_a_job_that_goes_on_does_not_read_the_corpus_again_for_what_is_scored(
 
 
 def test_a_judge_that_cannot_read_long_documents_skips_them_and_says_so(
-    run: Run, monkeypatch: pytest.MonkeyPatch
+    run: Run, model_says: Callable[..., None]
 ) -> None:
-    send = ScriptedBackend.send
-
-    async def short_sighted(self: ScriptedBackend, request: Request) -> Reply:
+    def short_sighted(request: Request) -> None:
         # A document of the second half of the corpus is too long for this judge.
         if request.stage == "judgment" and "Specimen 3" in request.messages[-1].content:
             raise Refused("context_length", "9000 tokens, the context holds 8192")
-        return await send(self, request)
 
-    monkeypatch.setattr(ScriptedBackend, "send", short_sighted)
+    model_says(short_sighted)
     result = run()
     assert result.manifest is not None
     (step,) = [step for step in result.manifest.funnel if step.stage == "judgment of the own document"]

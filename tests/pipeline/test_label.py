@@ -18,8 +18,6 @@ from airgen.dataset.beir import BeirDataset
 from airgen.dataset.verify import verify
 from airgen.errors import AirgenError, CorpusError, DatasetError, SettingsError, UsageError
 from airgen.evaluation.dataset_split import DatasetSplit
-from airgen.llms.base import Reply, Request
-from airgen.llms.scripted import ScriptedBackend
 from airgen.pipeline import Job
 from airgen.pipeline.label_pipeline import label_pipeline
 from airgen.pipeline.own_queries import read_labels
@@ -72,16 +70,10 @@ def go(home: Path) -> Go:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def asked(model_says: Callable[..., None]) -> list[str]:
     """The prompts that the model is asked, while it answers as always."""
     prompts: list[str] = []
-    send = ScriptedBackend.send
-
-    async def kept(self: ScriptedBackend, request: Request) -> Reply:
-        prompts.append(request.messages[-1].content)
-        return await send(self, request)
-
-    monkeypatch.setattr(ScriptedBackend, "send", kept)
+    model_says(lambda request: prompts.append(request.messages[-1].content))
     return prompts
 
 

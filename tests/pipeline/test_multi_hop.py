@@ -1,6 +1,7 @@
 """Kinds of queries and negatives: two passages, several drafts, queries without an answer, mined negatives."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +16,6 @@ from airgen.dataset.beir import BeirDataset
 from airgen.dataset.verify import verify
 from airgen.errors import SettingsError, UsageError
 from airgen.llms.base import Reply, Request
-from airgen.llms.scripted import ScriptedBackend
 from airgen.pipeline import Job
 from airgen.pipeline.assemble import export_dataset
 from airgen.pipeline.estimate import estimate
@@ -168,19 +168,19 @@ def test_a_stopped_job_asks_nothing_twice_and_more_drafts_ask_only_for_the_new_o
 
 
 def test_where_every_draft_is_refused_the_model_is_told_why(
-    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, folder: Path, model_says: Callable[..., None]
 ) -> None:
-    send, told = ScriptedBackend.send, []
+    told = list[str]()
 
-    async def vague(self: ScriptedBackend, request: Request) -> Reply:
+    def vague(request: Request) -> Reply | None:
         if request.stage != "query":
-            return await send(self, request)
+            return None
         if any("cannot be used" in message.content for message in request.messages):
             told.append(request.key)
-            return await send(self, request)
+            return None
         return Reply(json.dumps({"query": "what does the document say"}), prompt_tokens=1, completion_tokens=1)
 
-    monkeypatch.setattr(ScriptedBackend, "send", vague)
+    model_says(vague)
     run(changes=FIVE)
     drafts, queries = kept(folder)
     assert told and queries

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,7 @@ from rich.console import Console
 
 from airgen.cli import main
 from airgen.errors import ModelError, PromptError, SettingsError
-from airgen.llms.base import Refused, Reply, Request
-from airgen.llms.scripted import ScriptedBackend
+from airgen.llms.base import Refused, Request
 from airgen.paths import data_dir
 from airgen.pipeline.run import run_pipeline
 
@@ -209,14 +209,14 @@ def test_two_versions_on_n_documents(pipeline: Path) -> None:
     assert "2 of 2" in text and "0 of 2" in text and "(wrong length" in text
 
 
-def test_answers_are_kept(pipeline: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_are_kept(pipeline: Path, model_says: Callable[..., None]) -> None:
     runs = pipeline.parent / "runs"
     first = call(pipeline, "character", "--runs", runs).stdout
 
-    async def refuse(self: ScriptedBackend, request: Request) -> Reply:
+    def refuse(request: Request) -> None:
         raise Refused("content_filter")
 
-    monkeypatch.setattr(ScriptedBackend, "send", refuse)
+    model_says(refuse)
     assert call(pipeline, "character", "--runs", runs).stdout == first
     assert "content_filter" in call(pipeline, "scenario", "--runs", runs).stdout
 

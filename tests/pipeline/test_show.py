@@ -22,8 +22,7 @@ from airgen.errors import AirgenError, DatasetError, LlmError, Stopped, UsageErr
 from airgen.evaluation import load_systems, run_from_dict, write_run
 from airgen.evaluation.dataset_split import DatasetSplit
 from airgen.evaluation.experiment import trained_on
-from airgen.llms.base import Refused, Reply, Request
-from airgen.llms.scripted import ScriptedBackend
+from airgen.llms.base import Refused, Request
 from airgen.pipeline import Job, RunResult, progress
 from airgen.pipeline.progress import Display, read_status
 from airgen.pipeline.run import run_pipeline
@@ -104,20 +103,19 @@ FAULTY = {"{backend: scripted,": "{backend: scripted, faults: {empty: 0.1},"}
 
 
 @pytest.fixture
-def seen(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+def seen(folder: Path, model_says: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """The status file at each call of the model, which refuses the third query."""
     found: list[dict[str, Any]] = []
-    send, queries = ScriptedBackend.send, [0]
+    queries = [0]
 
-    async def read(self: ScriptedBackend, request: Request) -> Reply:
+    def read(request: Request) -> None:
         queries[0] += request.stage == "query"
         if request.stage == "query" and queries[0] == 3:
             raise Refused("too long", "the server's words")
         if (status := read_status(folder / "runs" / "job" / "status.json")) is not None:
             found.append(status)
-        return await send(self, request)
 
-    monkeypatch.setattr(ScriptedBackend, "send", read)
+    model_says(read)
     monkeypatch.setattr(progress, "STATUS_SECONDS", 0.0)
     return found
 

@@ -14,7 +14,6 @@ from job_maker import PIPELINE, Run
 from pydantic import ValidationError
 
 from airgen.llms.base import Reply, Request
-from airgen.llms.scripted import ScriptedBackend
 from airgen.pipeline import Job
 from airgen.pipeline.control.judge import Verdict, judge_name, judge_pair, judge_parts, vote, with_need
 from airgen.pipeline.estimate import estimate
@@ -229,15 +228,10 @@ def test_own_queries_have_a_need_without_anybody_who_asks(run: Run, folder: Path
 
 
 def test_a_need_that_nobody_gives_leaves_the_query_alone(
-    run: Run, asked: list[Request], monkeypatch: pytest.MonkeyPatch
+    run: Run, model_says: Callable[..., None], asked: list[Request]
 ) -> None:
-    send = ScriptedBackend.send
-
-    async def no_need(self: ScriptedBackend, request: Request) -> Reply:
-        reply = await send(self, request)
-        return Reply("I cannot say", prompt_tokens=1, completion_tokens=1) if request.stage == "need" else reply
-
-    monkeypatch.setattr(ScriptedBackend, "send", no_need)
+    none = Reply("I cannot say", prompt_tokens=1, completion_tokens=1)
+    model_says(lambda request: none if request.stage == "need" else None)
     result = run(changes=NEED)
     assert result.manifest is not None and result.manifest.statistics.splits
     assert not any("What is sought" in request.messages[0].content for request in asked if request.stage == "judgment")

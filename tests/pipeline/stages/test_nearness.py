@@ -15,7 +15,6 @@ from stage_world import World
 
 from airgen.errors import SettingsError
 from airgen.llms.base import Reply, Request
-from airgen.llms.scripted import ScriptedBackend
 from airgen.pipeline import Job
 from airgen.pipeline.stage import Lineage
 from airgen.pipeline.stages import CANDIDATES, Flow
@@ -218,18 +217,18 @@ def test_a_job_writes_as_the_examples_do(run: Run, folder: Path, asked: list[Req
     assert Job(folder / "job.yaml", folder / "runs").fingerprints["query"] != before
 
 
-def test_an_example_that_comes_back_is_refused(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_example_that_comes_back_is_refused(run: Run, folder: Path, model_says: Callable[..., None]) -> None:
     (folder / "examples.txt").write_text("\n".join(EXAMPLES), encoding="utf-8")
-    send, told = ScriptedBackend.send, []
+    told = list[str]()
 
-    async def parrot(self: ScriptedBackend, request: Request) -> Reply:
+    def parrot(request: Request) -> Reply | None:
         if request.stage != "query" or len(request.messages) > 2:
             told.extend(message.content for message in request.messages if "cannot be used" in message.content)
-            return await send(self, request)
+            return None
         first = request.messages[-1].content.partition("<examples>\n")[2].partition("\n")[0]
         return Reply(json.dumps({"query": first}), prompt_tokens=1, completion_tokens=1)
 
-    monkeypatch.setattr(ScriptedBackend, "send", parrot)
+    model_says(parrot)
     result = run(changes=CHANGES)
     lines = (result.directory / "dataset" / "queries.jsonl").read_text().splitlines()
     texts = [json.loads(line)["text"] for line in lines]
