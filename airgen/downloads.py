@@ -35,6 +35,7 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from airgen.errors import AirgenError, FetchError
+from airgen.paths import locked
 from airgen.registry import load_extra
 
 MAX_BYTES = 8 << 30  # of a download or an unpacked archive; stops one without end
@@ -58,38 +59,52 @@ def _nobody(done: int) -> None: ...
 def from_address(address: str, target: Path, *, size: int | None = None, tick: Tick = _nobody) -> None:
     """Write what an address sends (https, http, file) into `target`, after what an earlier try has left there.
 
-    size: its bytes, where they are known; else there may be MAX_BYTES. The caller checks the hash. Raises FetchError.
+    size: its bytes, where they are known; else there may be MAX_BYTES. The caller checks the hash. Raises FetchError,
+    ModelError where another process is writing the same file.
     """
     import httpx  # a tenth of a second
 
-    have = target.stat().st_size if target.is_file() else 0
-    if have == size:
-        return
-    wanted = {"Range": f"bytes={have}-"} if 0 < have < (size or MAX_BYTES) else {}
     try:
-        if address.startswith("file://"):
-            shutil.copyfile(url2pathname(urlsplit(address).path), target)
-            return
-        headers = {"Accept-Encoding": "identity", **wanted}
-        with httpx.stream("GET", address, headers=headers, timeout=WAIT, follow_redirects=True) as answer:
-            if answer.status_code == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE and wanted:
-                target.unlink()  # it is whole, or another one: it is fetched again
-                from_address(address, target, size=size, tick=tick)
-                return
-            answer.raise_for_status()
-            goes_on = answer.status_code == httpx.codes.PARTIAL_CONTENT
-            done = have if goes_on else 0
-            with target.open("ab" if goes_on else "wb") as out:
-                for piece in answer.iter_raw():
-                    done += len(piece)
-                    if done > (size or MAX_BYTES):
-                        target.unlink()
-                        raise FetchError(f"{address}: sends more than {_amount(size or MAX_BYTES)}; refused")
-                    out.write(piece)
-                    tick(done)
+        with locked(target) as out:
+            try:
+                if address.startswith("file://"):
+                    shutil.copyfile(url2pathname(urlsplit(address).path), target)
+                else:
+                    _go_on(address, out, size, tick)
+            finally:
+                out.flush()
+                if not target.stat().st_size:
+                    target.unlink()
     except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
         kept = "; what has arrived is kept: run the same command to go on" if target.is_file() else ""
         raise FetchError(f"{address}: {_line(error)}{kept}") from error
+
+
+def _go_on(address: str, out: IO[bytes], size: int | None, tick: Tick) -> None:
+    """Append what is missing; from the beginning, if the server does not go on in the middle."""
+    import httpx
+
+    most, done = size or MAX_BYTES, out.seek(0, os.SEEK_END)
+    if done == size:
+        return
+    if done >= most:
+        done = out.truncate(0)
+    headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={done}-"} if done else {})
+    with httpx.stream("GET", address, headers=headers, timeout=WAIT, follow_redirects=True) as answer:
+        if answer.status_code == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE and done:
+            out.truncate(0)  # it is whole, or another one: it is fetched again
+            _go_on(address, out, size, tick)
+            return
+        answer.raise_for_status()
+        if answer.status_code != httpx.codes.PARTIAL_CONTENT:
+            done = out.truncate(0)
+        for piece in answer.iter_raw():
+            done += len(piece)
+            if done > most:
+                out.truncate(0)
+                raise FetchError(f"{address}: sends more than {_amount(most)}; refused")
+            out.write(piece)
+            tick(done)
     if size is not None and done < size:
         raise FetchError(f"{address}: ended after {done:,} of {size:,} bytes: run the same command to go on")
 

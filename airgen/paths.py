@@ -1,8 +1,13 @@
-"""Where files are: those that airgen ships, and the cache of fetched models, corpora and embeddings."""
+"""Where files are: those that airgen ships, and the cache of fetched models, corpora and embeddings; locks."""
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
+
+from airgen.errors import ModelError
 
 RUNS = Path("runs")
 """The folder of the work directories of jobs, where nobody names another; it starts at `beside`."""
@@ -37,3 +42,22 @@ def cache_dir(part: str = "") -> Path:
     else:
         root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "airgen"
     return root / part if part else root
+
+
+@contextmanager
+def locked(path: Path, *, wait: bool = False) -> Iterator[IO[bytes]]:
+    """Hold a lock file. Where another process holds it, wait, or raise ModelError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab") as file:
+        try:
+            import fcntl
+        except ModuleNotFoundError:  # Windows has no such locks
+            yield file
+            return
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except OSError:
+            raise ModelError(
+                f"another process is writing {path.parent}, as its lock {path.name} shows: wait for it"
+            ) from None
+        yield file

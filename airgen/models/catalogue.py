@@ -1,15 +1,14 @@
-"""All models that airgen can fetch, with size and SHA-256 of every file: `catalogue.yaml`; a lock for one writer."""
+"""All models that airgen can fetch, with size and SHA-256 of every file: `catalogue.yaml`."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from airgen.errors import ModelError
 from airgen.keys import file_sha256
@@ -133,25 +132,6 @@ def identity(name: str) -> Mapping[str, object]:
     if known is None:
         return {}
     return {"sha256": {file.name: file.sha256 for file in known.files}, "parameters": known.parameters}
-
-
-@contextlib.contextmanager
-def locked(path: Path, *, wait: bool = False) -> Iterator[IO[bytes]]:
-    """Hold a lock file. Where another process holds it, wait, or raise ModelError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab") as file:
-        try:
-            import fcntl
-        except ModuleNotFoundError:  # Windows has no such locks
-            yield file
-            return
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except OSError:
-            raise ModelError(
-                f"another process is writing {path.parent}, as its lock {path.name} shows: wait for it"
-            ) from None
-        yield file
 
 
 def weights_hash(place: str) -> str:

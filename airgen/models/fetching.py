@@ -25,8 +25,8 @@ from typing import Any
 from airgen.downloads import from_registry, unpack
 from airgen.errors import FetchError, ModelError
 from airgen.keys import file_sha256
-from airgen.models.catalogue import ModelEntry, ModelFile, RegistrySource, catalogue, entry, locked
-from airgen.paths import cache_dir
+from airgen.models.catalogue import ModelEntry, ModelFile, RegistrySource, catalogue, entry
+from airgen.paths import cache_dir, locked
 
 WAIT = 8.0  # seconds to wait for an answer
 

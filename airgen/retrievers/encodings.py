@@ -48,7 +48,7 @@ from numpy.typing import NDArray
 from airgen.compute import Work, current
 from airgen.errors import ModelError
 from airgen.keys import canonical_json, content_key, text_key
-from airgen.models.catalogue import locked
+from airgen.paths import locked
 from airgen.registry import resolve
 from airgen.retrievers.base import Component, IndexProgress, Reranker, TextKind
 from airgen.retrievers.dense.onnx_encoder import EmbeddedModel

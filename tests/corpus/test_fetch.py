@@ -18,7 +18,8 @@ from airgen.corpus import prepare
 from airgen.corpus.fetch import fetch, fetched, folder_of, is_fetched
 from airgen.corpus.needs import source_digest
 from airgen.downloads import unpack
-from airgen.errors import CorpusError, FetchError
+from airgen.errors import CorpusError, FetchError, ModelError
+from airgen.paths import locked
 
 
 @pytest.fixture(autouse=True)
@@ -251,6 +252,13 @@ def test_a_stopped_download_goes_on(tmp_path: Path, cache: Path, monkeypatch: py
         fetch(settings, force=True)
     assert Cut.asked == [None, f"bytes={half}-", f"bytes={len(DATA)}-", None]
     assert list((cache / "corpora").iterdir()) == [folder_of(settings)]
+
+
+def test_two_processes_do_not_write_one_file(tmp_path: Path) -> None:
+    target = tmp_path / "file"
+    with locked(target), pytest.raises(ModelError, match="another process is writing"):
+        downloads.from_address("http://127.0.0.1:9/file", target)
+    assert target.is_file()  # the other one writes to it
 
 
 def test_a_zip_whose_names_are_no_text_or_that_has_too_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -166,7 +166,7 @@ def test_a_full_disk_is_known_before_the_download(index: Path) -> None:
 
 
 def test_two_fetches_of_one_model_do_not_meet(index: Path, tmp_path: Path) -> None:
-    from airgen.models.catalogue import locked
+    from airgen.paths import locked
 
     with (
         locked(tmp_path / "cache" / "models" / ".tiny.lock"),

@@ -23,7 +23,7 @@ from pydantic import Field
 from airgen.errors import ModelError, UsageError
 from airgen.exact import inner_products
 from airgen.keys import content_key, text_key
-from airgen.models.catalogue import locked
+from airgen.paths import locked
 from airgen.registry import load_extra
 from airgen.retrievers.base import (
     Component,
