@@ -61,13 +61,13 @@ class RunResult:
     """
 
     directory: Path
-    manifest: Manifest | None = None
+    manifest: Manifest | None = field(default=None, repr=False)
     already_done: bool = False
-    scores: list[dict[str, Any]] = field(default_factory=list)
-    ranking: str = ""
+    scores: list[dict[str, Any]] = field(default_factory=list, repr=False)
+    ranking: str = field(default="", repr=False)
     verdict: str = ""
     failed: list[str] = field(default_factory=list)
-    usage: dict[str, Any] = field(default_factory=dict)
+    usage: dict[str, Any] = field(default_factory=dict, repr=False)
     note: str = ""
     seconds: float = 0.0
     memory_mb: float | None = None

@@ -103,7 +103,8 @@ def parts(dataset: Path, work: Path, withhold: Sequence[str], permission: str) -
     problems = [p for p in found if p.severity == "error" or (withhold and p.kind == "mark")]
     if problems:
         more = f" (and {len(problems) - 1} more: airgen publish verify names them)" if len(problems) > 1 else ""
-        raise DatasetError(f"{dataset} is not published: {problems[0]}{more}")
+        remedy = ": write export.ids: opaque in the pipeline and run it again" if problems[0].kind == "mark" else ""
+        raise DatasetError(f"{dataset} is not published: {problems[0]}{remedy}{more}")
     check_redistribution(manifest.info.source_licence, permission=permission)
     labels = work / "labels" if withhold else None
     if labels is not None:
