@@ -18,8 +18,7 @@ from few_labels import judges, read
 
 from airgen.evaluation.rank_correlation import spearman
 from airgen.evaluation.systems import load_systems
-from airgen.quality.audit.decision import corrected, favours
-from airgen.quality.audit.difference import Pairs, draw_order, estimate
+from airgen.quality.audit.difference import Pairs, corrected, draw_order, estimate, favours
 from airgen.text.display import markdown_table
 
 SAMPLES, ANSWERS = 12, (50, 100, 200)

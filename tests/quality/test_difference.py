@@ -9,13 +9,15 @@ from hypothesis import strategies as st
 
 from airgen.errors import UsageError
 from airgen.quality.audit import difference
-from airgen.quality.audit.decision import corrected, decide, favours
 from airgen.quality.audit.difference import (
     ContrastEstimate,
     Pairs,
+    corrected,
     critical_values,
+    decide,
     draw_order,
     estimate,
+    favours,
     information,
     looks,
     rank_weights,

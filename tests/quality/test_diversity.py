@@ -16,9 +16,14 @@ from hypothesis import strategies as st
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError
 from airgen.evaluation.charts import save_svg
-from airgen.quality.diversity.measure import NO_SPLIT, profile_dataset, profile_datasets
-from airgen.quality.diversity.report import growth_chart, shares_chart, write_diversity
-from airgen.quality.diversity.vocabulary import Growth, Vocabulary, jaccard_matrix, weighted_jaccard
+from airgen.quality.diversity.measure import NO_SPLIT, Growth, Vocabulary, profile_dataset, profile_datasets
+from airgen.quality.diversity.report import (
+    growth_chart,
+    jaccard_matrix,
+    shares_chart,
+    weighted_jaccard,
+    write_diversity,
+)
 
 CORPUS = [
     {"_id": "d1", "title": "Bees", "text": "Bees make honey from the nectar of flowers."},

@@ -24,8 +24,20 @@ from airgen.evaluation.result import Paths
 from airgen.evaluation.run import read_run
 from airgen.kept import DAMAGE, FORMAT, read_json, read_kept, write_json
 from airgen.keys import content_key
-from airgen.quality.audit.decision import CorrectedSystem, Favour, PairDecision, corrected, decide, favours
-from airgen.quality.audit.difference import BATCH, Pairs, draw_order, estimate, looks, rank_weights
+from airgen.quality.audit.difference import (
+    BATCH,
+    CorrectedSystem,
+    Favour,
+    PairDecision,
+    Pairs,
+    corrected,
+    decide,
+    draw_order,
+    estimate,
+    favours,
+    looks,
+    rank_weights,
+)
 from airgen.quality.audit.page import question_page
 from airgen.quality.audit.sample import AuditItem, read_answers
 from airgen.quality.judge.figures import kappa

@@ -6,6 +6,7 @@ Shares of query types and styles are listed by dataset and split, as in AIR-Benc
 corpora is shown as in BEIR's Figure 2 and AIR-Bench's Figure 4.
 """
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
@@ -19,8 +20,7 @@ from numpy.typing import NDArray
 
 from airgen.evaluation.charts import AnyChart, chart_names, label, lines_chart, titled
 from airgen.kept import plain, write_json
-from airgen.quality.diversity.measure import Profile
-from airgen.quality.diversity.vocabulary import Growth, jaccard_matrix
+from airgen.quality.diversity.measure import Growth, Profile, Vocabulary
 from airgen.settings import LENGTHS
 from airgen.study import Column, Study, Table, columns, write_lines
 from airgen.text.display import csv_text
@@ -57,6 +57,27 @@ def growth_chart(names: Sequence[str], growths: Sequence[Growth], *, title: str)
     x = alt.X("tokens:Q", scale=scale, axis=alt.Axis(title="words (tokens)", format="~s", tickCount=6))
     y = alt.Y("types:Q", scale=scale, axis=alt.Axis(title="different words (types)", format="~s", tickCount=6))
     return lines_chart(rows, shown, x, y, title=title, size=(520, 340))
+
+
+def weighted_jaccard(left: Vocabulary, right: Vocabulary) -> float:
+    """Of each word's two shares, the sum of the smaller over the sum of the larger (BEIR, appendix F), 0 to 1."""
+    one, other = left.shares(), right.shares()
+    if len(other) < len(one):
+        one, other = other, one
+    if not one:
+        return 0.0
+    # The shares of each side sum to 1, so the two sums add up to 2.
+    smaller = min(math.fsum(min(share, other[word]) for word, share in one.items() if word in other), 1.0)
+    return smaller / (2.0 - smaller)
+
+
+def jaccard_matrix(vocabularies: Sequence[Vocabulary]) -> NDArray[np.float64]:
+    """Weighted Jaccard similarity of each pair, float64 (n, n), 1 on the diagonal."""
+    found = np.eye(len(vocabularies))
+    for row in range(len(vocabularies)):
+        for column in range(row):
+            found[row, column] = found[column, row] = weighted_jaccard(vocabularies[row], vocabularies[column])
+    return found
 
 
 _NAME = Column("dataset", lambda profile: profile.name)
