@@ -110,12 +110,22 @@ def judge(others: Sequence[Collected], voters: Sequence[str]) -> NDArray[np.floa
         features += [x for _, _, x in pairs]
         relevant += [one.labels[q].get(id_, 0) > 0 for q, id_, _ in pairs]
         weights += [1000 / len(pairs)] * len(pairs)
-    rows, labels, each = np.hstack([features, np.ones((len(features), 1))]), np.array(relevant), np.array(weights)
+    return fit(np.array(features), np.array(relevant), np.array(weights))
+
+
+def fit(features: NDArray[np.float64], labels: NDArray[np.bool_], each: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The coefficients of a logistic regression and its intercept: least weighted log-loss, with a ridge."""
+    rows, sign = np.hstack([features, np.ones((len(features), 1))]), np.where(labels, -1, 1)
 
     def loss(found: NDArray[np.float64]) -> float:
-        return float(each @ np.logaddexp(0, np.where(labels, -1, 1) * (rows @ found)) + found[:-1] @ found[:-1] / 2)
+        return float(each @ np.logaddexp(0, sign * (rows @ found)) + found[:-1] @ found[:-1] / 2)
 
     return minimize(loss, np.zeros(rows.shape[1])).x  # type: ignore[no-any-return]
+
+
+def predict(found: NDArray[np.float64], features: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Probabilities, (n,)."""
+    return expit(features @ found[:-1] + found[-1])  # type: ignore[no-any-return]
 
 
 def one_positive(one: Collected, seed: int) -> dict[str, dict[str, float]]:
@@ -131,9 +141,7 @@ def ways(one: Collected, weights: NDArray[np.float64], seed: int, voters: Sequen
     """The labels of each way, by name."""
     source, pool, majority = one_positive(one, seed), one.pool(voters), one.pool(MAJORITY)
     gains = {
-        q: dict(zip(of, expit(np.array(list(of.values())) @ weights[:-1] + weights[-1]).tolist(), strict=True))
-        if of
-        else {}
+        q: dict(zip(of, predict(weights, np.array(list(of.values()))).tolist(), strict=True)) if of else {}
         for q, of in pool.items()
     }
     return {

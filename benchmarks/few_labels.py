@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from agreement import fit, predict
 from numpy.typing import NDArray
 
 from airgen.dataset.beir import BeirDataset
@@ -40,7 +41,6 @@ from airgen.quality.audit.difference import (
     rank_weights,
     spent,
 )
-from airgen.quality.judge.figures import fit, predict
 from airgen.text.display import markdown_table
 
 DEPTH, COUPLES, SAMPLES, ANSWERS = 10, 40, 3, (50, 100, 200)
@@ -92,7 +92,7 @@ def judges(world: World, others: Sequence[World], random: np.random.Generator) -
         features = np.concatenate([other.ranks[:, columns] for other in others])
         labels = np.concatenate([other.labels for other in others]) > 0
         each = np.concatenate([np.full(len(other.labels), 1000 / len(other.labels)) for other in others])
-        found[name] = predict(fit(features, labels, weights=each), world.ranks[:, columns])
+        found[name] = predict(fit(features, labels, each), world.ranks[:, columns])
     share = world.labels.mean()
     for area, apart in ((0.75, 0.9539), (0.90, 1.8124)):  # sqrt(2) times the normal quantile of the AUC
         score = random.normal(size=len(world.labels)) + apart * world.labels
