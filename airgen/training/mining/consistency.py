@@ -30,7 +30,6 @@ from airgen.errors import DatasetError
 from airgen.exact import inner_products
 from airgen.keys import rng
 from airgen.retrievers.base import Embedder, TextKind
-from airgen.retrievers.dense.exact_search import search
 from airgen.retrievers.encodings import encoded
 from airgen.sequences import batched
 from airgen.training.columns import DatasetColumns, key_of
@@ -38,6 +37,7 @@ from airgen.training.mining.sources import HEAD, PAIRS
 
 _CHUNK = 4096  # pairs embedded and ranked at once
 _BATCH = 256  # texts for a worker at once
+_BLOCK = 16_384  # pool vectors compared at once
 
 
 @dataclass(frozen=True)
@@ -71,21 +71,27 @@ class PassagePool:
         return [int(place) for place in self._order[int(first) : int(last)]]
 
 
-def within(
-    k: int, queries: NDArray[np.float32], passages: NDArray[np.float32], pool: PassagePool, excluded: list[set[int]]
-) -> NDArray[np.bool_]:
-    """Whether fewer than k passages of the pool score higher for a query than its own passage, (n,).
+def ranks(
+    queries: NDArray[np.float32], passages: NDArray[np.float32], pool: PassagePool, excluded: list[set[int]]
+) -> NDArray[np.int64]:
+    """The rank of each passage for its query among the pool, (n,): 1 + the number of passages that score higher.
 
     `queries` and `passages` are (n, dim); passages are rounded to fp16 as in the pool. `excluded[i]` are the keys of
     texts that do not compete with passage i.
     """
-    scores = inner_products(queries, passages.astype(np.float16)).astype(np.float32)
-    others = [[place for key in keys for place in pool.places(key)] for keys in excluded]
-    hits = search(pool.vectors, queries, k + max(map(len, others), default=0))
-    higher = hits.scores > scores[:, None]
-    for row, places in enumerate(others):
-        higher[row] &= ~np.isin(hits.positions[row], places)
-    return np.asarray(higher.sum(axis=1) < k)
+    rounded = passages.astype(np.float16).astype(np.float32)
+    scores = inner_products(queries, rounded).astype(np.float32)
+    # A product of matrices adds in an order of its own, so scores that differ by rounding count as equal.
+    limit = scores + 1e-5 * np.maximum(1, np.abs(scores))
+    higher = np.zeros(len(queries), np.int64)
+    for first in range(0, len(pool.keys), _BLOCK):
+        block = np.asarray(pool.vectors[first : first + _BLOCK], np.float32)
+        higher += np.count_nonzero(queries @ block.T > limit[:, None], axis=1)
+    for row, keys in enumerate(excluded):
+        places = [place for key in sorted(keys) for place in pool.places(key)]
+        found = np.asarray(pool.vectors[places], np.float32) @ queries[row]
+        higher[row] = max(0, higher[row] - np.count_nonzero(found > limit[row]))
+    return higher + 1
 
 
 def filter_pairs(
@@ -207,7 +213,7 @@ def _ranked(pairs: _Pairs, embedder: Embedder, pool: PassagePool, k: int) -> Ite
             pairs.relevant[query] | {key, key_of(text)}
             for query, key, text in zip(chunk[0].tolist(), keys, asked, strict=True)
         ]
-        yield chunk, within(k, _encoded(embedder, asked, "query"), vectors, pool, excluded).tolist()
+        yield chunk, (ranks(_encoded(embedder, asked, "query"), vectors, pool, excluded) <= k).tolist()
 
 
 def _copy_rest(dataset: BeirDataset, folder: Path, split: str, queries: set[str]) -> None:
