@@ -11,8 +11,6 @@ and processes of this machine; `ray` carries items to a cluster. Rows in DuckDB 
 alone writes them.
 """
 
-from __future__ import annotations
-
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator

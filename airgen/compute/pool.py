@@ -5,8 +5,6 @@ nothing beside it, so that the second loss names the item that is to blame. An e
 is: another try would give the same.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import pickle

@@ -5,8 +5,6 @@ Ray tries a task again whose worker or node dies, or that needs too much memory;
 the object store stays small.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import platform

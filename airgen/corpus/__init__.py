@@ -1,7 +1,5 @@
 """Corpora: readers, cleaners, chunking, and `prepare`, which runs them in order."""
 
-from __future__ import annotations
-
 from airgen.corpus.preparation import prepare
 from airgen.corpus.settings import CorpusSettings, load_corpus_settings
 

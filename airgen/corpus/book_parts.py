@@ -5,8 +5,6 @@ as useless. A part is removed only if both its heading and its form show what it
 "References" stays. The removed parts are returned, and are listed among what was dropped.
 """
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence

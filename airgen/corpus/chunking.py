@@ -18,8 +18,6 @@ headings: a section with its subsections where they fit, else its parts. Text of
 first one has fewer than 20 tokens. Sentences are repeated only inside a section that is cut.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

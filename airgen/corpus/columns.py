@@ -6,8 +6,6 @@ guess_fields([{"headline": "Storm", "body": {"text": "A storm came ..."}}])
 # {"id": None, "title": "headline", "text": "body.text"}
 """
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io

@@ -4,8 +4,6 @@ A corpus is complete or absent: it is unpacked into a temporary folder, which is
 of a URL goes on where it stopped, if the server can do that.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

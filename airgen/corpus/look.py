@@ -5,8 +5,6 @@ stats.passages, stats.tokens.mean, stats.funnel     # [("length", "too short", 3
 checks_of("pl")["stemmer"] == "snowball:polish"
 """
 
-from __future__ import annotations
-
 import importlib.util
 import math
 from collections import Counter

@@ -5,8 +5,6 @@
 `airgen check` prints the list. Without it, each cleaner raises its own missing package when it is made.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib.metadata
 import importlib.util

@@ -14,8 +14,6 @@ An entry of the cache has a checksum in its name: what a crash left is no entry,
 key covers the fingerprint of settings and files, airgen's code, and the packages that clean.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import heapq

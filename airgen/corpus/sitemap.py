@@ -5,8 +5,6 @@
 Only pages of the sitemap's own host are fetched, one after another. Every answer is bounded in bytes.
 """
 
-from __future__ import annotations
-
 import html
 import http.client
 import re

@@ -6,8 +6,6 @@ found.reader            # or {"kind": "files", "readers": [...]}, where files of
 found.languages         # Counter({"en": 296, "de": 4})
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Local models by name: `path` finds one, `fetch` downloads it, `verify` checks it, `catalogue` lists all."""
 
-from __future__ import annotations
-
 from airgen.models.catalogue import GROUPS, ModelEntry, ModelFile, catalogue, entry, expand, identity
 from airgen.models.fetching import FetchProgress, OnHub, fetch, fetched, on_hub, path, verify
 from airgen.paths import cache_dir

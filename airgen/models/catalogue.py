@@ -1,7 +1,5 @@
 """All models that airgen can fetch, with size and SHA-256 of every file: `catalogue.yaml`."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field

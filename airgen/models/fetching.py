@@ -9,8 +9,6 @@ installed. A model is in `<cache>/models/<name>/`. It is fetched into a staging 
 a model is there whole or not at all. A stopped fetch keeps the parts that have arrived, and the next one continues.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import importlib

@@ -1,3 +1,1 @@
 """The report that people browse: one folder of static files, or one HTML file, about jobs, datasets and results."""
-
-from __future__ import annotations

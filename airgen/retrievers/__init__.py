@@ -1,7 +1,5 @@
 """Retrievers, embedders and re-rankers. Each family is a module of its own, which is imported at its first use."""
 
-from __future__ import annotations
-
 from airgen.retrievers.base import (
     Component,
     Corpus,

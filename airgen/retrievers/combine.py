@@ -5,8 +5,6 @@ hybrid.index(corpus)
 hits = hybrid.search(queries, k=100)
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 

@@ -27,8 +27,6 @@ A component travels as its class and its settings, and the worker makes it there
 settings are all that it is (`travels`). Any other component works here.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import struct

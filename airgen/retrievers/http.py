@@ -5,8 +5,6 @@ ModelError. The `openai` package is not used here: its client would replace one 
 and its checks would still need all the rest.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any

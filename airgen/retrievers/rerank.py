@@ -3,8 +3,6 @@
 A re-ranker scores (query, passage) pairs; only the order within one query has a meaning (paper 2.4, step 2).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property

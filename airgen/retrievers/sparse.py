@@ -16,8 +16,6 @@ looked up, not encoded. A passage can be found by terms that it does not hold. `
 each passage (SPARTA: 2,000 of 30,000).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property

@@ -10,8 +10,6 @@
 Names, titles and documents come from files of other people, so every place that shows them calls one of these.
 """
 
-from __future__ import annotations
-
 import csv
 import html
 import io

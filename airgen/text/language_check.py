@@ -6,8 +6,6 @@ does not have, only the script is checked. A false alarm costs a paid call, so a
 docs/notes/generation.md has the measured error rates.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 

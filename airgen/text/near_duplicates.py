@@ -11,8 +11,6 @@ m - ceil(t m) + 1 words of the other have a word in common. Documents use MinHas
 whose estimate is too rough for queries.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from functools import lru_cache

@@ -10,8 +10,6 @@ heard meanwhile. No script puts more than a few marks on a letter, so marks afte
 Stream-Safe Text Format (UAX #15, section 13).
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import unicodedata

@@ -4,8 +4,6 @@ BEIR's cross-encoder learned from an ensemble of three re-rankers (its section 4
 from one (section 4.2).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

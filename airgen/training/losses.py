@@ -4,8 +4,6 @@ A large batch is encoded in parts by sentence-transformers, which caches the gra
 2021). E5 needs that for 32,768 pairs.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from typing import Any

@@ -12,8 +12,6 @@ ends in the same weights as an uninterrupted run on the same machine. OUT appear
 Processes of torch's launcher train one model: each takes its part of every batch. The first one evaluates and saves.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -12,8 +12,6 @@ documents at once; here the first passages are known before the last document is
 needs one document, and may be done anywhere; `compare` needs what was seen of all documents in their order.
 """
 
-from __future__ import annotations
-
 import hashlib
 import sqlite3
 import struct

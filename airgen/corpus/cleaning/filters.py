@@ -16,8 +16,6 @@ boilerplate   Menus, lists of links, tables of numbers, cookie notices, repetiti
               scripts without case and without spaces.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import unicodedata

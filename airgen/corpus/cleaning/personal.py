@@ -10,8 +10,6 @@ title (`Mrs Ada Lovelace`, `Herr Meyer`), or by spaCy with `names: ner`. docs/no
 Telephone numbers stay with a pattern: the package phonenumbers finds no national number unless the country is known.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import re
 from collections import Counter

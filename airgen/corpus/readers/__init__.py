@@ -1,3 +1,1 @@
 """Readers, one module for each source format; `airgen.registry.REGISTRY["reader"]` lists them."""
-
-from __future__ import annotations

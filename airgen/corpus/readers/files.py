@@ -4,8 +4,6 @@ A name is the path as the YAML writes it: `path: docs` and `path: ../docs` both 
 YAML is. So two files of one name in two folders are two documents.
 """
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import os

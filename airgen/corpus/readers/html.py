@@ -1,7 +1,5 @@
 """Folders of HTML: `reader: {kind: html, path: html, content: "div.body", remove: [.toc], split: sections}`."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -6,8 +6,6 @@
 Every word of the rendered page stays. The markup goes: HTML tags, too, but not a placeholder that only looks like one.
 """
 
-from __future__ import annotations
-
 import html
 import re
 from collections.abc import Iterator

@@ -7,8 +7,6 @@ mammoth makes HTML of a document with its headings, lists, tables, footnotes and
 comments and deleted text; the HTML is read as any other.
 """
 
-from __future__ import annotations
-
 import io
 import posixpath
 import zipfile

@@ -8,8 +8,6 @@ Standard input: for each file a line `BYTES CHARACTERS SECONDS`, then its bytes.
 pages are left out. A process that ends without an `end` had too little memory or time, or was ended by a fault.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

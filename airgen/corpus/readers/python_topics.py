@@ -4,8 +4,6 @@ Each topic is a text that Sphinx printed; it is split at its headings and defini
 different texts, so they are different corpora.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import re

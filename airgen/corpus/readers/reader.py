@@ -8,8 +8,6 @@ A reader streams: it holds one document at a time, and what its format needs to 
 for a file that cannot be used, and yields Dropped for a part of a file that cannot be used.
 """
 
-from __future__ import annotations
-
 import codecs
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

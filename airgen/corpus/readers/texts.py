@@ -8,8 +8,6 @@ A passage must be understandable alone. So its title is the path of headings abo
 colon stays together with the next one.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Embedders of sentence-transformers, by Hub name, folder or catalogue name."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property

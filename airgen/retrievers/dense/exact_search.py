@@ -15,8 +15,6 @@ the file) row numbers travel. A worker that cannot see the file leaves its shard
 and without a cache.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

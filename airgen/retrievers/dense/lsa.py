@@ -12,8 +12,6 @@ of a fixed order, because the factors of LAPACK and BLAS have other last bits on
 and near ties of singular values turn these into other vectors.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 

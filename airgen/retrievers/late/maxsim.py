@@ -6,8 +6,6 @@ The retriever keeps every token vector of the corpus and compares all of them, w
 in a few bits on disk (`index: compressed`). The re-ranker encodes only the passages that it is given.
 """
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 import weakref

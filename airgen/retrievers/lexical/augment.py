@@ -14,8 +14,6 @@ weight of the tokens before it. An added term that is not in the query has the w
 the folder, and the model runs here by ONNX Runtime, without torch.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -12,8 +12,6 @@ passage's queries that would contain the word. The passage becomes a pseudo-docu
 round(scale * weight) times, and BM25 indexes that. Queries are not encoded.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property

@@ -10,8 +10,6 @@ A lexical retriever says only how a posting is weighted. Fields are ranges of on
 f * vocabulary + t), so a search over title and text is the same loop as a search over one text.
 """
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

@@ -11,8 +11,6 @@ of one call of `count_postings` with all terms. A passage of 100 different terms
 to 64 MB, then in files without a name, whose pages the system writes out when memory is short.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping

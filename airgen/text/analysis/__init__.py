@@ -1,7 +1,5 @@
 """Text to index terms: `analyser("en")("Cats sat")` is ["cat", "sat"]."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 

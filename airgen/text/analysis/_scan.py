@@ -4,8 +4,6 @@ It has the rules of `boundaries.tokens` as a state machine over `boundaries.clas
 one array of code points (the arena). So only a new token needs a Python object.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

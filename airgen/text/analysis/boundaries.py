@@ -7,8 +7,6 @@ With bigrams (Lucene's CJKBigramFilter) each run of Han, kana and Hangul becomes
 京都. A single character remains one token.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from itertools import pairwise
 

@@ -10,8 +10,6 @@ such as numbers, negations, and verbs other than the copula. BM25 gives other fu
 unchanged), which Snowball's `porter` has not. Each step takes the longest matching suffix, then checks its condition.
 """
 
-from __future__ import annotations
-
 import importlib
 import unicodedata
 from collections.abc import Callable

@@ -17,8 +17,6 @@ The engine must take the terms as they are (a whitespace analyser; Pyserini's `-
 would give other terms. The paper (arXiv 2305.14087) stores nothing but BM25's index: the weights are in the query.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -7,8 +7,6 @@ Columns are the terms of the training corpus, in the order of their first appear
 `airgen.retrievers.lexical.augment` uses the saved folder with numpy.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Mapping, Sequence

@@ -12,8 +12,6 @@ and without one it is InfoNCE alone. Pre-training is the same with another recip
 folder loads with sentence-transformers, and as `kind: dense`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, cast

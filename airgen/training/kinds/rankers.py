@@ -19,8 +19,6 @@ InfoNCE over the MaxSim scores of the batch's passages and the hard negatives; w
 the teacher's scores. BEIR trains ColBERT without a teacher, with passages of 300 tokens (its section 4).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -19,8 +19,6 @@ SPARTA (Zhao and others, 2021): score(q, d) = sum over tokens t of q of log(1 + 
 passages and hard negatives; other passages that are labelled relevant to a query are not among its negatives.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -4,8 +4,6 @@
 The trainer is always that of `trainer.py`, so checkpoints, resuming, dev figures and cards are the same for every kind.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

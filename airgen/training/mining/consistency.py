@@ -11,8 +11,6 @@ Pairs are read, embedded and ranked in chunks, and the vectors of the pool are k
 numbers, one chunk and one block of the pool, for any number of pairs.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import tempfile

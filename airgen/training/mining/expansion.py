@@ -7,8 +7,6 @@ Each passage is sampled with a seed of its own, so the result does not depend on
 stopped goes on when it is called again. The retriever is `airgen.retrievers.lexical.expanded`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property

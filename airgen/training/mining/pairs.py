@@ -18,8 +18,6 @@ refused are counted with the reason. What was met is known by hashes in temporar
 citation may need; memory holds about 100 bytes for each heading of a corpus that can be cited.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator

@@ -13,8 +13,6 @@ A source is the name of a corpus, a corpus YAML, a directory in BEIR format, or 
     manifest.json      name and language; counts of kept and refused pairs, by kind and reason; written last
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

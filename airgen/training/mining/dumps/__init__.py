@@ -19,8 +19,6 @@ file (`TextTable`). A line or record that is damaged is a `RefusedRow`. It raise
 opened or unpacked.
 """
 
-from __future__ import annotations
-
 import html
 import json
 from collections.abc import Iterator, Sequence

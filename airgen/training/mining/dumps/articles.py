@@ -19,8 +19,6 @@ entails, and hard_neg, which contradicts it. The pair is (sent0, sent1); hard_ne
 Sentences may be short.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Iterable, Iterator

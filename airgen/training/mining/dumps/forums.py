@@ -12,8 +12,6 @@ is parsed by itself, so a damaged one costs itself alone. A line that begins wit
 none can be expanded. Type 1 is a question, with a Title, and type 2 an answer. Answers of a score below 1 are left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any

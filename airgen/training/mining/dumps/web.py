@@ -12,8 +12,6 @@ links, repeated lines, page furniture, repetition), and fastText's language. Suc
 that reads badly passes.
 """
 
-from __future__ import annotations
-
 import codecs
 import io
 import zlib
