@@ -116,7 +116,8 @@ def _source(what: Place, out: Place | None, runs: Path | None) -> tuple[Job | No
     """The job, None for a dataset without its job, and the folder of its sample."""
     from airgen.dataset.beir import BeirDataset
     from airgen.evaluation.experiment import results_folder
-    from airgen.pipeline.show import STATUS, find_job
+    from airgen.pipeline.progress import STATUS
+    from airgen.pipeline.show import find_job
 
     path = Path(what)
     if path.is_dir() and not (path / STATUS).is_file():

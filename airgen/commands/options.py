@@ -48,7 +48,8 @@ def dataset_of(given: Place) -> Path:
     Raises UsageError for a job that has no dataset yet.
     """
     from airgen.pipeline.job import Job
-    from airgen.pipeline.show import STATUS, find_place
+    from airgen.pipeline.progress import STATUS
+    from airgen.pipeline.show import find_place
 
     path = Path(given)
     if path.is_dir() and not (path / STATUS).is_file():

@@ -78,7 +78,7 @@ def study_agree(
     Example: airgen study agree scifact --pipeline pipelines/agree.yaml --systems pipelines/systems-agree.yaml
     """
     from airgen.evaluation.systems import load_systems
-    from airgen.pipeline.progress import Display
+    from airgen.pipeline.progress import STATUS, Display
     from airgen.pipeline.show import find_place
     from airgen.quality.agreement.study import AgreementStudy, agree_job
     from airgen.settings.base import find_yaml
@@ -93,7 +93,7 @@ def study_agree(
         job, home, found, path.resolve().parent, split=split, sources=sources, measure=measure, beside=paths(beside),
         leave_one_out=leave_one_out, budget_usd=budget, draws=draws, drawn=drawn,
     )  # fmt: skip
-    report = study.report(Display(job.directory / "status.json"))
+    report = study.report(Display(job.directory / STATUS))
     folder = job.directory / "agreement"
     report.write(folder)
     files = f"{folder / 'agreement.md'}, agreement.json, ranks.svg, scores.svg, resamplings.svg"
@@ -297,7 +297,7 @@ def study_judge(
 
     Example: airgen study judge votes datasets/scifact datasets/nfcorpus --pairs 200
     """
-    from airgen.pipeline.progress import Display
+    from airgen.pipeline.progress import STATUS, Display
     from airgen.pipeline.show import job_file
     from airgen.prompts import PromptSet
     from airgen.quality.judge.calibrate import JudgeTrial, Selection, calibrate, default_pipeline
@@ -316,7 +316,7 @@ def study_judge(
     base = None if pipeline is None else job_file(pipeline)
     models = load_pipeline(base) if base else default_pipeline()
     trial = JudgeTrial(models, PromptSet.beside(base.parent) if base else PromptSet(), Path(out), words, budget)
-    result = calibrate(judge, chosen, trial, Display(Path(out) / "status.json"))
+    result = calibrate(judge, chosen, trial, Display(Path(out) / STATUS))
     return Outcome(result, result.as_markdown())
 
 

@@ -11,6 +11,7 @@ runs/NAME/
 """
 
 import hashlib
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from airgen.corpus import load_corpus_settings
 from airgen.corpus.needs import source_digest
 from airgen.corpus.preparation import prepared
 from airgen.corpus.settings import CorpusSettings
-from airgen.dataset.files import write_text
+from airgen.dataset.files import is_alive, write_text
 from airgen.dataset.manifest import MANIFEST, load_manifest
 from airgen.dataset.secret import SECRET_FILE, Secret, load_secret, new_secret, secret_of, write_secret
 from airgen.dataset.verify import damaged_file
@@ -31,7 +32,7 @@ from airgen.pipeline.control.judgments import OWN
 from airgen.pipeline.export_rules import PublicIds
 from airgen.pipeline.generate import Accepted, accepted_so_far, sample_fingerprint
 from airgen.pipeline.own_queries import own_accepted, own_fingerprint
-from airgen.pipeline.progress import Display, read_status
+from airgen.pipeline.progress import STATUS, Display, read_status
 from airgen.pipeline.stage import Plan
 from airgen.pipeline.stages import JUDGMENT, Flow
 from airgen.prompts import PromptSet
@@ -43,6 +44,7 @@ from airgen.store import Store
 
 BATCH = 2000  # rows a transaction: large enough for DuckDB, small enough for memory and progress
 NAME_FILE = "secret.name"
+_SILENT = 600.0  # seconds without a sign of life after which a job does not run any more
 
 
 class JobSecret:
@@ -193,9 +195,17 @@ class Job:
         settings = fingerprint(stage="control settings", control=control, negatives=negatives, frame=self._frame)
         return {"control settings": settings}
 
+    @property
+    def running(self) -> bool:
+        """Whether another process works at it now, by its status file."""
+        status = read_status(self.directory / STATUS)
+        if status is None or status.get("ended") or status["pid"] is None:
+            return False
+        return is_alive(status["pid"]) and time.time() - status["updated"] < _SILENT and not self.finished()
+
     def finished(self) -> bool:
         """Whether the work directory holds the dataset of exactly this job, with every file as it was written."""
-        status = read_status(self.directory / "status.json") or {}
+        status = read_status(self.directory / STATUS) or {}
         return status.get("finished") == self.identity and damaged_file(self.dataset) is None
 
     def open_store(self, *, read_only: bool = False) -> Store:

@@ -32,7 +32,7 @@ from airgen.pipeline.ask import make_engine, unpriced
 from airgen.pipeline.control.judge import YesNo, judge_kind
 from airgen.pipeline.generate import PARTNERS
 from airgen.pipeline.job import Job
-from airgen.pipeline.progress import Display, read_status
+from airgen.pipeline.progress import STATUS, Display, read_status
 from airgen.pipeline.starter import MULTILINGUAL
 from airgen.registry import installed, names
 from airgen.retrievers import Component, Corpus, load_embedder, load_reranker, load_retriever
@@ -215,7 +215,7 @@ def _folder_problems(directory: Path) -> list[str]:
 
 def _owner_problems(job: Job) -> list[str]:
     """Whether the work directory is that of another pipeline's file of the same name, which is still there."""
-    owner = (read_status(job.directory / "status.json") or {}).get("pipeline")
+    owner = (read_status(job.directory / STATUS) or {}).get("pipeline")
     if not isinstance(owner, str) or Path(owner) == job.path.resolve() or not Path(owner).is_file():
         return []
     return [

@@ -16,6 +16,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from airgen.errors import Stopped, disk_error
 from airgen.text.display import one_line, terminal_text
 
+STATUS = "status.json"
+"""The name of the status file in a work directory."""
+
 STATUS_SECONDS = 1.0
 BEAT_SECONDS = 30.0  # between two lines of a stage where there is no terminal
 HEART_SECONDS = 5.0  # between two status files of a stage while nothing gets done

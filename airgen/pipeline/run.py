@@ -38,7 +38,7 @@ from airgen.pipeline.generate import Accepted, generate
 from airgen.pipeline.job import Job, load_corpus
 from airgen.pipeline.own_queries import store_queries
 from airgen.pipeline.preflight import ensure_ready, probe_models, rehearse
-from airgen.pipeline.progress import BEAT_SECONDS, Display
+from airgen.pipeline.progress import BEAT_SECONDS, STATUS, Display
 from airgen.pipeline.refresh import REFRESHED, change_lines
 from airgen.pipeline.round_trip import RoundTrip
 from airgen.pipeline.stage import Tools
@@ -98,7 +98,7 @@ def run_pipeline(
     began = time.monotonic()
     job = Job(path, runs, target=target)
     settings = job.pipeline.compute if compute is None else compute_settings(compute, job.pipeline.compute)
-    display = Display(job.directory / "status.json", console, every=every)
+    display = Display(job.directory / STATUS, console, every=every)
     done = until is None and job.finished()
     if not done:
         ensure_ready(job, until=until, evaluate=evaluate, budget_usd=budget_usd)

@@ -6,13 +6,11 @@ unless another process has it open, from its work database.
 """
 
 import math
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from airgen.dataset.files import is_alive
 from airgen.errors import SettingsError, StoreError, UsageError
 from airgen.paths import RUNS, beside
 from airgen.pipeline.ask import money
@@ -22,7 +20,7 @@ from airgen.pipeline.control.table2 import votes
 from airgen.pipeline.export_rules import PublicIds
 from airgen.pipeline.generate import Accepted
 from airgen.pipeline.job import Job
-from airgen.pipeline.progress import number, read_status
+from airgen.pipeline.progress import STATUS, number, read_status
 from airgen.pipeline.stage import Lineage, Plan
 from airgen.records import Decision, HardNegative, Judgment, OwnQuery, Passage, Prelabel, Recall, Row
 from airgen.settings.base import find_yaml
@@ -31,7 +29,7 @@ from airgen.text.display import dollars, terminal_lines, terminal_table
 
 R = TypeVar("R", bound=Row)
 
-STATUS = "status.json"
+
 _AT_ONCE = 256  # queries whose rows of quality control are in memory together
 
 
@@ -315,10 +313,9 @@ WHERE fingerprint IN (SELECT unnest(?)) GROUP BY stage, reason ORDER BY 3 DESC, 
 def read_report(job: Job) -> dict[str, Any]:
     """Plain values for `airgen show`. Raises StoreError where the job was never run or its database is damaged."""
     path = job.directory / "work.duckdb"
-    status = read_status(job.directory / "status.json") or {}
+    status = read_status(job.directory / STATUS) or {}
     if not path.exists():
         raise StoreError(f"{job.directory}: this pipeline has not been run yet: run `airgen run {job.path}`")
-    running = status.get("pid") is not None and is_alive(status["pid"]) and time.time() - status["updated"] < 600
     report: dict[str, Any] = {
         "directory": str(job.directory),
         "finished": job.finished(),
@@ -333,7 +330,7 @@ def read_report(job: Job) -> dict[str, Any]:
             report["failures"] = [list(row) for row in store.query(_FAILURES)]
             report["skips"] = [list(row) for row in store.query(_SKIPS, [list(job.plan(store).values())])]
     except StoreError:
-        if not running:
+        if not job.running:
             raise
         report["running"] = True  # its process has the database open, so the status file must do
     return report

@@ -24,7 +24,7 @@ from airgen.pipeline.control.recall import prelabel_stages, prelabels_of
 from airgen.pipeline.control.set_stage import SetWork, add_rows
 from airgen.pipeline.control.table2 import pairs_to_judge
 from airgen.pipeline.estimate import Estimate, estimate_judgments
-from airgen.pipeline.progress import Display
+from airgen.pipeline.progress import STATUS, Display
 from airgen.prompts import PromptSet
 from airgen.publishing.scores import Labels as PrivateLabels
 from airgen.publishing.scores import load_labels, reasons_to_refuse
@@ -198,7 +198,7 @@ def judge_submissions(
     }
     if settings is not None and pipeline is not None:
         out.mkdir(parents=True, exist_ok=True)
-        display = Display(out / "status.json")
+        display = Display(out / STATUS)
         chosen = voted(task, unjudged, settings.control, pipeline.resolve().parent, out, display)
 
     def agreed(left: list[Pair]) -> bool:

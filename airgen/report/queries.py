@@ -18,7 +18,7 @@ from airgen.evaluation.result import read_scores
 from airgen.pipeline.job import Job
 from airgen.pipeline.show import lives
 from airgen.report.pack import Pack
-from airgen.report.source import ReportSource, SystemRanks, is_running
+from airgen.report.source import ReportSource, SystemRanks
 from airgen.store import Store
 
 LONGEST = 4000
@@ -114,7 +114,7 @@ def _lives(source: ReportSource, texts: TextFile, systems: Systems) -> Iterator[
                 yield from _complete(source, every, texts, systems, store)
             return
         except StoreError as error:
-            if source.dataset is None and not is_running(source.job):
+            if source.dataset is None and not source.job.running:
                 raise
             source.notes.append(f"{error}; so the steps before the dataset are not shown")
     yield from _complete(source, list(_of_dataset(source)), texts, systems)

@@ -10,7 +10,6 @@ neither do the job, the lineage and scores by query of these splits, so no part 
 
 import shutil
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -21,25 +20,14 @@ from typing import Any
 import numpy as np
 
 from airgen.dataset.beir import BeirDataset, BeirQuery
-from airgen.dataset.files import is_alive
 from airgen.dataset.manifest import MANIFEST, Manifest, load_manifest
 from airgen.errors import AirgenError, DatasetError, StoreError
 from airgen.evaluation.result import Result
 from airgen.evaluation.run import read_run
 from airgen.pipeline.job import Job
-from airgen.pipeline.progress import read_status
 from airgen.store import Store
 
-_SILENT = 600.0  # seconds without a sign of life after which a job does not run any more
 _COPIES = 5
-
-
-def is_running(job: Job) -> bool:
-    """Whether another process works at the job now, by its status file."""
-    status = read_status(job.directory / "status.json")
-    if status is None or status.get("ended") or status["pid"] is None:
-        return False
-    return is_alive(status["pid"]) and time.time() - status["updated"] < _SILENT and not job.finished()
 
 
 @contextmanager
@@ -51,7 +39,7 @@ def open_store(job: Job) -> Iterator[Store]:
     try:
         store = job.open_store(read_only=True)
     except StoreError:
-        if not is_running(job):
+        if not job.running:
             raise
     else:
         with store:
@@ -175,7 +163,7 @@ class ReportSource:
         """`finished`, `running` or `stopped` of a job; else `dataset` or `results`."""
         if self.job is None:
             return "results" if self.dataset is None else "dataset"
-        return "running" if is_running(self.job) else "finished" if self.job.finished() else "stopped"
+        return "running" if self.job.running else "finished" if self.job.finished() else "stopped"
 
     @cached_property
     def withheld(self) -> frozenset[str]:

@@ -14,12 +14,13 @@ from airgen.dataset.manifest import MANIFEST
 from airgen.errors import DatasetError, SettingsError, StoreError, UsageError
 from airgen.evaluation.result import Paths, Result, load_result
 from airgen.pipeline.job import Job
+from airgen.pipeline.progress import STATUS
 from airgen.pipeline.show import find_job, job_of_directory
 from airgen.publishing.suites import dataset_folders
-from airgen.report.source import ReportSource, is_running
+from airgen.report.source import ReportSource
 
 DEV = "dev"
-_INSIDE = ("status.json", MANIFEST, "corpus.jsonl", "corpus.jsonl.gz")
+_INSIDE = (STATUS, MANIFEST, "corpus.jsonl", "corpus.jsonl.gz")
 _RESULTS = ("evaluation", "agreement/generated")  # below a job: of its pipeline's systems, and of `airgen study agree`
 _NO_RESULTS = ("comparison", "mteb")
 
@@ -49,7 +50,7 @@ def find_sources(
         path = Path(word)
         if not path.is_dir():
             found.append(_of_job(_job(path, runs)))
-        elif (path / "status.json").is_file() or (path / "work.duckdb").is_file():
+        elif (path / STATUS).is_file() or (path / "work.duckdb").is_file():
             found.append(_of_directory(path, notes))
         elif _results_below(path):
             folders.append(path)
@@ -92,7 +93,7 @@ def _job(path: Path, runs: Path | None) -> Job:
 
 def _of_job(job: Job) -> ReportSource:
     known = (job.directory / "work.duckdb").is_file() or (job.dataset / MANIFEST).is_file()
-    if not known and not is_running(job):
+    if not known and not job.running:
         raise StoreError(f"{job.directory}: this pipeline has not been run yet: run `airgen run {job.path}`")
     source = ReportSource("", job.pipeline.name, job=job, home=job.directory)
     if (job.dataset / MANIFEST).is_file():

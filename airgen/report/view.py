@@ -16,7 +16,7 @@ from typing import Any
 
 from airgen.dataset.files import is_alive
 from airgen.errors import AirgenError
-from airgen.pipeline.progress import number, read_status
+from airgen.pipeline.progress import STATUS, number, read_status
 from airgen.quality.audit.page import ANSWERS, add_answer, saved_answers
 from airgen.report.pack import report_folder
 from airgen.report.report import audit_folder, audit_sample, title_of, write_data
@@ -39,7 +39,7 @@ def follow(
     `ended` (as far as it was asked to go); `stopped` (by the user or the budget); `failed`; `died` (its process is gone
     and did not say why); `unknown` (no status file). Money is the job's, calls are those of its last process.
     """
-    status = read_status(directory / "status.json")
+    status = read_status(directory / STATUS)
     if status is None:
         return {"state": "unknown", "why": "there is no status file: the job has not begun", "now": clock()}
     state, why = _state(status, clock())
