@@ -229,7 +229,7 @@ def test_the_command_line_refuses_a_negative_budget(capsys: pytest.CaptureFixtur
 
 
 def test_status_says_what_stands_behind_no_answer() -> None:
-    spent = {"spent_usd": 5.0, "without_answer_usd": 0.5, "lost_usd": 4.0, "lost_calls": 2}
+    spent = {"spent_usd": 5.0, "without_answer_usd": 0.5, "lost_usd": 4.0, "lost_calls": 2, "counted_here": 0}
     lines = render_report({"directory": "runs/p", "running": False, "finished": False, "stages": {}, "money": spent})
     assert "spent $5.00" in lines and "$0.50 for attempts whose answer was not kept" in lines
     assert "$4.00, the most that 2 calls in flight at a kill or a crash can have cost" in lines

@@ -82,7 +82,7 @@ def test_labels_queries_and_negatives_of_a_dataset_by_hand() -> None:
 
     def made(*without: str) -> tuple[list[str], list[str], dict[str, list[str]]]:
         labels = assemble._labels(pipeline, every, judged, without)
-        queries, _ = assemble._queries(None, pipeline, {}, every, labels, without)  # type: ignore[arg-type]
+        queries = assemble._queries(pipeline, every, labels, without)
         actions = {key: [row.action for row in of] for key, of in labels.items()}
         return [one.final.key for one in queries], sorted(assemble._negatives(every, queries, labels)), actions
 
@@ -92,4 +92,4 @@ def test_labels_queries_and_negatives_of_a_dataset_by_hand() -> None:
     # Without control, candidates that were judged bad are there, too, if they come before the last accepted one.
     assert made("control")[0] == ["qa", "qb"]
     last = replace(every, lineages=[replace(second, sample=replace(second.sample, ordinal=9))])
-    assert [one.final.key for one in assemble._queries(None, pipeline, {}, last, {}, ["control"])[0]][1:] == ["qc"]  # type: ignore[arg-type]
+    assert [one.final.key for one in assemble._queries(pipeline, last, {}, ["control"])][1:] == ["qc"]
