@@ -171,9 +171,12 @@ class DatasetSplit:
 
     @cached_property
     def generated(self) -> frozenset[str]:
-        """The generated hard negatives; empty where the dataset came without private/. Raises DatasetError."""
+        """The generated hard negatives of the corpus; empty where the dataset came without private/. Quality control
+        drops some, which the lineage still names. Raises DatasetError."""
         rows = typed_rows(self.dataset.path / LINEAGE, {"query": str})
-        return frozenset(str(key) for _, row in rows for key in row.get("negatives") or ())
+        return frozenset(str(key) for _, row in rows for key in row.get("negatives") or ()).intersection(
+            self.corpus.ids
+        )
 
     @cached_property
     def ids(self) -> IdLookup:

@@ -113,7 +113,7 @@ def test_generated_negatives_that_a_service_lacks_are_left_out_for_all(server, d
     with pytest.raises(UsageError, match="without hard negatives there are none to leave out"):
         evaluate(dataset, systems, tmp_path / "out", Options(without_negatives=True))
     (dataset / "private").mkdir()
-    (dataset / "private" / "lineage.jsonl").write_text('{"query": "q1", "negatives": ["p3"]}\n')
+    (dataset / "private" / "lineage.jsonl").write_text('{"query": "q1", "negatives": ["p3", "dropped"]}\n')
     service, bm25 = evaluate(dataset, systems, tmp_path / "out")
     assert (service.notes["generated_negatives_never_found"], bm25.notes) == (1, {})
     assert "service: none of the 1 generated hard negatives was found" in note_lines([service, bm25])
