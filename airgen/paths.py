@@ -12,6 +12,9 @@ from airgen.errors import ModelError
 RUNS = Path("runs")
 """The folder of the work directories of jobs, where nobody names another; it starts at `beside`."""
 
+EVALUATION = "evaluation"
+"""The folder in a work directory, beside the dataset, with the results of the systems that a pipeline names."""
+
 
 def data_dir(name: str) -> Path:
     """The folder `prompts`, `corpora`, `pipelines` or `docs`: inside the wheel, or beside the package in a checkout."""

@@ -24,6 +24,7 @@ from airgen.commands.options import (
 )
 from airgen.errors import UsageError
 from airgen.kept import plain
+from airgen.paths import EVALUATION
 from airgen.text.display import terminal_table
 
 if TYPE_CHECKING:
@@ -116,11 +117,10 @@ def _source(what: Place, out: Place | None, runs: Path | None) -> tuple[Job | No
     """The job, None for a dataset without its job, and the folder of its sample."""
     from airgen.dataset.beir import BeirDataset
     from airgen.evaluation.experiment import results_folder
-    from airgen.pipeline.progress import STATUS
-    from airgen.pipeline.show import find_job
+    from airgen.pipeline.show import find_job, is_job
 
     path = Path(what)
-    if path.is_dir() and not (path / STATUS).is_file():
+    if path.is_dir() and not is_job(path):
         return None, Path(out) if out else results_folder("audit", BeirDataset.open(path).name, "")
     job = find_job(path, runs)
     return job, Path(out) if out else job.directory / "audit"
@@ -162,7 +162,7 @@ def audit_systems(
     )
 
     dataset, probabilities = Path(dataset), None if judge is None else Path(judge)
-    own, name = dataset.parent / "evaluation", BeirDataset.open(dataset).name
+    own, name = dataset.parent / EVALUATION, BeirDataset.open(dataset).name
     folder_of = Path(results) if results else own if own.is_dir() else Path("results")
     there = sorted(one.parent.name for one in results_folder(folder_of, name, "").glob("*/*.run.gz"))
     split_of = split or ("test" if "test" in there or not there else there[0])

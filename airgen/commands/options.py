@@ -48,11 +48,10 @@ def dataset_of(given: Place) -> Path:
     Raises UsageError for a job that has no dataset yet.
     """
     from airgen.pipeline.job import Job
-    from airgen.pipeline.progress import STATUS
-    from airgen.pipeline.show import find_place
+    from airgen.pipeline.show import find_place, is_job
 
     path = Path(given)
-    if path.is_dir() and not (path / STATUS).is_file():
+    if path.is_dir() and not is_job(path):
         return path
     try:
         job = Job(*find_place(path))

@@ -91,7 +91,9 @@ def show_settings(
     from airgen.pipeline.settings_reference import json_schema, reference
 
     if schema is not None:
-        return Outcome(text := json_text(json_schema(schema), indent=1), text, json=json_schema(schema))
+        shape = json_schema(schema)
+        text = json_text(shape, indent=1)
+        return Outcome(text, text, json=shape)
     text = reference()
     if find:
         heading, found = "", []

@@ -28,7 +28,7 @@ from airgen.evaluation.result import peak_bytes
 from airgen.evaluation.significance import Comparison
 from airgen.interruptible import exit_soon
 from airgen.llms.engine import Engine
-from airgen.paths import RUNS
+from airgen.paths import EVALUATION, RUNS
 from airgen.pipeline.ask import health_of, make_engine, run_to_end, saw_answer, workers_of
 from airgen.pipeline.assemble import export_dataset
 from airgen.pipeline.control.judgments import control_quality
@@ -268,7 +268,7 @@ def evaluate_systems(job: Job, display: Display, result: RunResult) -> RunResult
     failed: list[str] = []
     with display.stage("evaluation", len(systems)) as bar:
         results = evaluate(
-            job.dataset, systems, job.directory / "evaluation",
+            job.dataset, systems, job.directory / EVALUATION,
             EvaluationOptions(settings.split, measures, folder=path.parent),
             progress=lambda line: bar.advance(note=line),
             started=lambda line: bar.advance(0, line),
@@ -340,7 +340,7 @@ def result_lines(result: RunResult, reasons: int = 4) -> list[str]:
         )
     for name, what in (
         ("dataset", "the benchmark (BEIR layout, card: README.md)"),
-        ("evaluation", "run files, scores, tables"),
+        (EVALUATION, "run files, scores, tables"),
         ("work.duckdb", "every step of every query: airgen show"),
     ):
         if (result.directory / name).exists():

@@ -226,13 +226,13 @@ def find_place(name: str | Path, runs: Path | None = None) -> tuple[Path, Path]:
     Raises SettingsError for a name that is none of these, UsageError for a work directory whose pipeline is not there.
     """
     directory = Path(name)
-    if not _is_job(directory):
+    if not is_job(directory):
         try:
             path = find_yaml("pipelines", name)
             return path, beside(path) / RUNS if runs is None else runs
         except SettingsError:
             directory = (runs or RUNS) / name
-            if not _is_job(directory):
+            if not is_job(directory):
                 raise
     found = job_of_directory(directory)
     if isinstance(found, str):
@@ -240,7 +240,8 @@ def find_place(name: str | Path, runs: Path | None = None) -> tuple[Path, Path]:
     return found.path, directory.parent
 
 
-def _is_job(directory: Path) -> bool:
+def is_job(directory: Path) -> bool:
+    """Whether it is the work directory of a job."""
     return (directory / STATUS).is_file()
 
 

@@ -13,6 +13,7 @@ from airgen.dataset.beir import BeirDataset
 from airgen.dataset.manifest import MANIFEST
 from airgen.errors import DatasetError, SettingsError, StoreError, UsageError
 from airgen.evaluation.result import Paths, Result, load_result
+from airgen.paths import EVALUATION
 from airgen.pipeline.job import Job
 from airgen.pipeline.progress import STATUS
 from airgen.pipeline.show import find_job, job_of_directory
@@ -21,7 +22,7 @@ from airgen.report.source import ReportSource
 
 DEV = "dev"
 _INSIDE = (STATUS, MANIFEST, "corpus.jsonl", "corpus.jsonl.gz")
-_RESULTS = ("evaluation", "agreement/generated")  # below a job: of its pipeline's systems, and of `airgen study agree`
+_RESULTS = (EVALUATION, "agreement/generated")  # below a job: of its pipeline's systems, and of `airgen study agree`
 _NO_RESULTS = ("comparison", "mteb")
 
 

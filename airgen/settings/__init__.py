@@ -22,7 +22,15 @@ from airgen.settings.control import (
     Thresholds,
     about_the_subject,
 )
-from airgen.settings.generation import INFORMATION, LENGTHS, STYLES, TYPES, GenerationSettings, MeaningSettings
+from airgen.settings.generation import (
+    INFORMATION,
+    LENGTHS,
+    MINED_RANKS,
+    STYLES,
+    TYPES,
+    GenerationSettings,
+    MeaningSettings,
+)
 from airgen.settings.llm import LlmSettings, answer_parts, by_model, secret
 from airgen.settings.suite import is_suite, pipeline_values
 
@@ -214,8 +222,9 @@ class Pipeline(Settings):
              "generation.types.problem: the Long-Doc task has questions and claims only (A.2.1)"),
             (long and generation.generated_negatives[1] > 0,
              "generation.hard_negatives: the Long-Doc task has none (A.2.2), or mined ones"),
-            (mines and control.recall.top_k < 10,
-             "generation.negatives are mined from rank 10 of the recall on: control.recall.top_k is smaller"),
+            (mines and control.recall.top_k < MINED_RANKS[0],
+             f"generation.negatives are mined from rank {MINED_RANKS[0]} of the recall on: control.recall.top_k is "
+             "smaller: raise it"),
         )  # fmt: skip
         return self
 

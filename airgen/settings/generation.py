@@ -19,6 +19,9 @@ _EXAMPLES_BYTES = 4 << 20
 
 _KNOWN = {"lengths": LENGTHS, "types": TYPES, "information": INFORMATION, "styles": STYLES}
 
+MINED_RANKS = (10, 100)
+"""Ranks of the recall from which unjudged passages are mined, both included."""
+
 Ratio = Annotated[float, Field(ge=0)]
 
 

@@ -26,6 +26,7 @@ from airgen.pipeline.control.votes import NOT_FOUND, PEOPLES, first, least_share
 from airgen.pipeline.stage import Plan, Problem, skip
 from airgen.records import Decision, HardNegative, Judgment, Prelabel, Recall, Skip
 from airgen.settings import Thresholds
+from airgen.settings.generation import MINED_RANKS
 from airgen.store import Store
 
 OWN = "own_query"
@@ -223,8 +224,6 @@ DECISIONS = SetStage("decision", Decision, "decisions", _fingerprint, _work, alw
 
 
 MINED_NAME = "mined_negative"
-MINED_RANKS = (10, 100)
-"""Ranks of the recall from which unjudged passages are mined, both included."""
 
 
 def mined_by_query(store: Store, plan: Plan, queries: Collection[str] | None = None) -> dict[str, list[HardNegative]]:
