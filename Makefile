@@ -1,6 +1,7 @@
 # make demo     a first benchmark in minutes, without a key, a GPU or torch
 # make test     everything that a landing must pass
 # make nightly  that, and the tests that are too long for each landing
+# make servers  against search engines, stores and a Hub that nobody here wrote, on loopback
 # make lint     style and types only
 # make fuzz     hostile inputs for FUZZ_MINUTES, from outside to every reader
 # make mutate   change the code that must not fail, and see whether a test notices
@@ -20,7 +21,7 @@ PIP := $(BIN)/python -m pip install --quiet
 PYTEST = temporary=$$(mktemp -d) && trap 'rm -rf "$$temporary"' EXIT INT TERM && \
 	TMPDIR=$$temporary $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
-.PHONY: demo demo-long-doc test nightly lint fuzz mutate kill clean
+.PHONY: demo demo-long-doc test nightly servers lint fuzz mutate kill clean
 
 demo: $(VENV)/.demo
 	$(BIN)/airgen init --demo --target $(TARGET) --runs $(RUNS)
@@ -35,6 +36,11 @@ test: $(VENV)/.test lint
 nightly: $(VENV)/.test lint
 	$(BIN)/airgen fetch tests
 	export AIRGEN_FUZZ=1 AIRGEN_FUZZ_EXAMPLES=200 && $(PYTEST) -m ""
+
+servers: $(VENV)/.test
+	$(BIN)/airgen fetch tests
+	$(BIN)/python tests/makers/real_servers.py
+	$(PYTEST) -m servers tests/servers
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
