@@ -14,6 +14,7 @@ Keys are sent in headers, and are removed from every message. An answer is bound
 import asyncio
 import functools
 import importlib
+import io
 import json
 import os
 import re
@@ -35,6 +36,7 @@ CONNECT_SECONDS = 15.0
 _SECRET = 8  # characters: a shorter "key", such as "EMPTY" for a server of one's own, is no secret, and may be a word
 _LONGEST_WAIT = 60.0  # seconds between two tries of `JsonClient`, whatever the server asks for
 _LARGEST_ANSWER = 1 << 28  # bytes of an answer to `JsonClient`
+_WHOLE = 1 << 20  # bytes of a body that are sent at once; more would hold up all other requests
 _CODINGS = ("gzip", "x-gzip", "deflate")
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 
@@ -83,6 +85,8 @@ class HttpClient:
         query: Mapping[str, Any] | None = None,
     ) -> Received:
         """Send one request once. Raises TransportError."""
+        if isinstance(data, bytes) and len(data) > _WHOLE:
+            data = io.BytesIO(data)
         try:
             async with self._request(method, url, data=data, headers=headers, params=query) as response:
                 body = _Body(response, self._largest, _CODINGS)
@@ -267,9 +271,15 @@ class JsonClient:
         self._stopped = False
         weakref.finalize(self, _close, self._client)
 
-    def ask(self, url: str, body: object = None, parameters: Mapping[str, Any] | None = None) -> Any:
-        """The JSON answer to a POST of `body`, or to a GET where there is none. Raises HttpFailure."""
-        asked = asyncio.run_coroutine_threadsafe(self._ask(url, body, parameters), _loop())
+    def ask(
+        self, url: str, body: object = None, parameters: Mapping[str, Any] | None = None, *, method: str = ""
+    ) -> Any:
+        """The JSON answer to a POST of `body`, or to a GET where there is none; `method` names another one.
+
+        A body of bytes is sent as it is, and answered by lines of JSON. Raises HttpFailure.
+        """
+        method = method or ("GET" if body is None else "POST")
+        asked = asyncio.run_coroutine_threadsafe(self._ask(method, url, body, parameters), _loop())
         self._asked.add(asked)
         if self._stopped:
             asked.cancel()
@@ -296,10 +306,10 @@ class JsonClient:
             pool.shutdown(cancel_futures=True)
             self._stopped = False
 
-    async def _ask(self, url: str, body: object, parameters: Mapping[str, Any] | None) -> Any:
+    async def _ask(self, method: str, url: str, body: object, parameters: Mapping[str, Any] | None) -> Any:
         for attempt in range(self._retries + 1):
             try:
-                return await self._once(url, body, parameters)
+                return await self._once(method, url, body, parameters)
             except HttpFailure as failure:
                 if failure.may_pass and attempt < self._retries:
                     await asyncio.sleep(min(max(2.0**attempt, failure.after), _LONGEST_WAIT))
@@ -308,7 +318,8 @@ class JsonClient:
                 raise HttpFailure(self._client.scrub(str(failure)) + tries, failure.status) from None
         raise AssertionError("unreachable")
 
-    async def _once(self, url: str, body: object, parameters: Mapping[str, Any] | None) -> Any:
+    async def _once(self, method: str, url: str, body: object, parameters: Mapping[str, Any] | None) -> Any:
+        lines = isinstance(body, bytes)
         try:
             async with asyncio.timeout(self._timeout):
                 if body is None:
@@ -316,10 +327,11 @@ class JsonClient:
                         name: value if isinstance(value, list) else str(value)
                         for name, value in (parameters or {}).items()
                     }
-                    status, headers, raw = await self._client.send("GET", url, query=query)
+                    status, headers, raw = await self._client.send(method, url, query=query)
                 else:
-                    kind = {"Content-Type": "application/json"}
-                    status, headers, raw = await self._client.send("POST", url, as_json(body), headers=kind)
+                    kind = {"Content-Type": "application/x-ndjson" if lines else "application/json"}
+                    data = body if lines else as_json(body)
+                    status, headers, raw = await self._client.send(method, url, data, headers=kind)
         except TimeoutError:
             raise HttpFailure(
                 f"gave no answer within {self._timeout:g} s: is it too busy, or the time-out too short?", may_pass=True
@@ -334,7 +346,7 @@ class JsonClient:
             passing = status == 429 or status >= 500
             raise HttpFailure(f"answered {status}: {_beginning(raw, 300)}", status, retry_after(headers), passing)
         try:
-            return json.loads(raw)
+            return [json.loads(line) for line in raw.splitlines()] if lines else json.loads(raw)
         except (ValueError, RecursionError):
             raise HttpFailure(f"gave an answer that is not JSON: {_beginning(raw, 120)!r}") from None
 

@@ -29,8 +29,7 @@ from airgen.http import HttpFailure, JsonClient
 from airgen.registry import resolve
 from airgen.retrievers.base import Embedder, build
 from airgen.settings.base import KEY, SPEED
-from airgen.settings.http import Headers, ServiceAccess
-from airgen.settings.llm import hidden
+from airgen.settings.http import Address, Headers, ServiceAccess
 from airgen.settings.parts import Part
 
 Results = dict[str, dict[str, float]]
@@ -104,7 +103,7 @@ class HttpSystem(ServiceAccess):
     is in it ends in an error; `error`: the first such hit does.
     """
 
-    url: str = Field(pattern=r"^https?://")
+    url: Address
     method: Literal["GET", "POST"] = "POST"
     body: dict[str, Any] = Field(default={})
     query_field: str = "query"
@@ -120,13 +119,6 @@ class HttpSystem(ServiceAccess):
     timeout_seconds: Annotated[float, SPEED] = Field(default=30.0, gt=0)
     retries: Annotated[int, SPEED] = Field(default=3, ge=0, le=100)
     concurrency: Annotated[int, SPEED] = Field(default=4, ge=1, le=256)
-
-    @field_validator("url")
-    @classmethod
-    def _no_password(cls, url: str) -> str:
-        if "@" in urllib.parse.urlsplit(url).netloc:
-            raise hidden("must not hold a user or a password: set user and password_env")
-        return url
 
     @field_validator("id_pattern")
     @classmethod

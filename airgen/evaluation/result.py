@@ -36,7 +36,8 @@ class Costs:
     latency: milliseconds of queries that were searched one by one (median, 95th percentile, number of queries).
     batch_ms: milliseconds for each query when all are searched at once; queries_per_second is its inverse.
     memory_bytes: growth of resident memory while indexing and searching. `includes`: systems that ran before, whose
-    times are part of these.
+    times are part of these. ann_recall: the share of the 10 nearest passages by exact search that an approximate index
+    has among its first 10 hits.
     """
 
     index_seconds: float | None = None
@@ -51,6 +52,7 @@ class Costs:
     device: str | None = None
     threads: int | None = None
     includes: tuple[str, ...] = ()
+    ann_recall: float | None = None
 
 
 def resident_bytes() -> int:

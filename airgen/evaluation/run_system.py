@@ -203,6 +203,7 @@ def _searched(
         device=facts.device,
         threads=facts.threads,
         includes=tuple(after),
+        ann_recall=retriever.ann_recall(texts, hits) if isinstance(retriever, Component) else None,
     )
     return FinishedRun(run_from_hits(ids, context.corpus.ids, hits), dict(retriever.describe()), costs)
 

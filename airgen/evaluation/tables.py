@@ -77,6 +77,7 @@ COSTS = (
     Column("memory MB", lambda result: result.costs.memory_bytes and result.costs.memory_bytes / 1e6, ".0f"),
     Column("parameters M", lambda result: result.costs.parameters and result.costs.parameters / 1e6, ".1f"),
     Column("device", lambda result: result.costs.device),
+    Column("ANN recall", lambda result: result.costs.ann_recall, ".3f"),
 )
 """What each system costs, as in BEIR's Table 3."""
 
@@ -255,6 +256,7 @@ def dataset_study(results: Sequence[Result], comparison: Comparison) -> Study:
          *(means.get((one.name, group.attribute, group.value)) for one in results)]
         for group in first.groups
     ]  # fmt: skip
+    costs = COSTS if any(one.costs.ann_recall is not None for one in results) else COSTS[:-1]
     known = [result for result in results if result.answers]
     accuracies = [
         Column(name, partial(lambda name, one: "{:.3f} ({:.3f}–{:.3f})".format(*one.answers[name]), name))
@@ -275,7 +277,7 @@ def dataset_study(results: Sequence[Result], comparison: Comparison) -> Study:
             "Passages are chunks. Here each document has the best score and the highest label of its chunks."
             if parents else "",
             Table(parents, [SYSTEM, *of_document]),
-            "## Costs", Table(results, COSTS),
+            "## Costs", Table(results, costs),
             "## Pairs", Table(comparison.pairs, PAIRS),
             "## By kind of query",
             Table(kinds, columns("attribute", "value", "queries", *(one.name for one in results), form=".4f")),

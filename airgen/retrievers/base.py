@@ -385,6 +385,10 @@ class Component:
         known = [part.facts for part in self.components() if isinstance(part, Component)]
         return reduce(add, known) if known else ModelFacts()
 
+    def ann_recall(self, queries: Sequence[str], hits: Hits) -> float | None:
+        """The share of the nearest passages by exact search that these hits have; None where the search is exact."""
+        return None
+
     @property
     def index_bytes(self) -> int | None:
         """Bytes of the index, None where there is none; by default those of its parts together."""

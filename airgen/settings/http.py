@@ -10,6 +10,7 @@ A secret is named by its environment variable. It never stands in a settings fil
 
 import base64
 import re
+import urllib.parse
 from collections.abc import Mapping
 from datetime import date
 from typing import Annotated, Self
@@ -48,6 +49,16 @@ def _hold_no_secret(what: str, name: str, value: str) -> None:
         raise hidden(f"{what} holds a secret: write ${{NAME}}, where NAME is an environment variable")
     if looks_like_a_key(value):
         raise hidden(f"the value of {what} looks like a key: write ${{NAME}}, an environment variable")
+
+
+def _without_password(url: str) -> str:
+    if "@" in urllib.parse.urlsplit(url).netloc:
+        raise hidden("must not hold a user or a password: set user and password_env")
+    return url
+
+
+Address = Annotated[str, Field(pattern=r"^https?://"), AfterValidator(_without_password)]
+"""Of a service."""
 
 
 def _as_text(values: object) -> object:

@@ -85,6 +85,8 @@ def other(model: type, name: str, value: Any) -> Any:
         return {"stem": False}
     if kind is bool:
         return not value
+    if isinstance(value, dict):
+        return {"key": 1}
     return (value or 5) - 1 if kind is int else (value or 0.5) / 2 if kind is float else "else"
 
 

@@ -398,6 +398,12 @@ class Dense(Component):
             )
         return finite(vectors, self.embedder.name)
 
+    def rows(self, places: Sequence[int]) -> NDArray[np.float32]:
+        """The vectors of these passages of the index, (n, dim)."""
+        assert self._matrix is not None
+        where = np.asarray(places) if self._rows is None else self._rows[places]
+        return np.asarray(self._matrix[where], np.float32)
+
     def search(self, queries: Sequence[str], k: int) -> Hits:
         """The k passages with the greatest inner product, exactly. Raises UsageError before `index`."""
         if self._matrix is None:

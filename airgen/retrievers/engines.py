@@ -1,0 +1,354 @@
+"""Search engines that index a dataset and search it: Qdrant and Chroma by vectors, Meilisearch and Typesense by words.
+
+    - {name: qdrant, kind: qdrant, url: "http://localhost:6333", embedder: bge-small-en-int8}
+    - {name: meilisearch, kind: meilisearch, url: "http://localhost:7700", api_key_env: MEILI_KEY}
+
+An index is named after what it holds: engine, passages, language, embedder, `index_settings`. So it is made once, and
+found again by the next run; one that was cut off goes on; after any change there is another. airgen deletes none. The
+ids that it sends are places in the corpus: the index knows no id of the dataset.
+
+Vectors are airgen's own, so a vector engine differs from `kind: dense` with the same embedder only by what its index
+does not find. That share is measured (`ann_recall`).
+"""
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from airgen.errors import ModelError, UsageError
+from airgen.http import HttpFailure, JsonClient, as_json
+from airgen.keys import content_key
+from airgen.retrievers.base import Component, Corpus, Embedder, Hits, ModelFacts, non_empty
+from airgen.retrievers.dense.exact_search import Dense
+from airgen.settings.base import SPEED
+from airgen.settings.http import Address, ServiceAccess
+
+_BATCH = 250  # passages of a request
+_WINDOW = 1000  # passages that are all there before the next ones are sent: what an index has lost ends at a window
+_POLL = 0.1  # seconds between two looks at what a server still has to do
+_PAGE = 250  # hits of one page of Typesense at most
+_NEAREST = 10  # passages of a query that `ann_recall` looks for
+_GONE = ": if its index is gone, run again, and the passages are indexed again"
+
+Found = list[tuple[int, float]]
+
+
+class SearchEngine(Component):
+    """What the engines share. A subclass says how its server is asked, by `_call`, and what its requests hold."""
+
+    class Settings(Component.Settings, ServiceAccess):
+        """`index_settings` and `search_settings` go into the engine's own request that makes the index, or searches."""
+
+        url: Annotated[Address, SPEED]
+        index_settings: dict[str, Any] = Field(default={})
+        search_settings: dict[str, Any] = Field(default={})
+        timeout: Annotated[float, SPEED] = Field(default=60.0, gt=0)
+        retries: Annotated[int, SPEED] = Field(default=5, ge=0, le=100)
+        concurrency: Annotated[int, SPEED] = Field(default=4, ge=1, le=256)
+
+    settings: Settings
+    engine: ClassVar[str]
+    _dense: Dense | None = None
+    _index = ""
+    _running: str | None = None  # the version of the server, once it was asked
+
+    def set_up(self) -> None:
+        self.name = self.engine
+        self._url = self.settings.url.rstrip("/")
+        self._size = 0
+
+    @cached_property
+    def _client(self) -> JsonClient:
+        chosen = self.settings
+        return JsonClient(chosen.access, timeout=chosen.timeout, retries=chosen.retries, connections=chosen.concurrency)
+
+    def _call(self, method: str, path: str, body: Any = None, *, missing: Any = None) -> Any:
+        """The answer. `missing` stands for an answer of 404, where that is no failure. Raises ModelError."""
+        try:
+            return self._client.ask(self._url + path, body, method=method)
+        except HttpFailure as failure:
+            if failure.status == 404 and missing is not None:
+                return missing
+            raise ModelError(f"{self.engine}: {self._url}{path} {failure}{_GONE * (failure.status == 404)}") from None
+
+    @contextlib.contextmanager
+    def _understood(self) -> Iterator[None]:
+        """Raises ModelError for an answer in which something is missing or of another type."""
+        try:
+            yield
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            words = f"{type(error).__name__} {str(error)[:100]}"
+            raise ModelError(
+                f"{self.engine}: {self._url} answered in a form that is not known ({words}): is it {self.engine}, and "
+                "not much older or newer?"
+            ) from error
+
+    def index(self, corpus: Corpus) -> None:
+        """Make the server's index, unless it is there and whole. Raises ModelError for a server that refuses."""
+        size = self._size = len(non_empty(corpus))
+        if self._dense:
+            self._dense.progress = self.progress
+            self._dense.index(corpus)
+        what = [self.engine, corpus.language, self._model(), self.settings.index_settings]
+        self._index = "airgen-" + content_key([what, list(corpus.titles), list(corpus.texts)])[:24]
+        with self._understood():
+            self._running = self._version()
+            held = self._prepared(corpus)
+            for start in range(held // _WINDOW * _WINDOW if held < size else size, size, _WINDOW):
+                end = min(start + _WINDOW, size)
+                parts = [range(place, min(place + _BATCH, end)) for place in range(start, end, _BATCH)]
+                self._client.ask_all(lambda part: self._add(corpus, part), parts)
+                self._settle()
+                if self.progress:
+                    self.progress(end, size)
+            if (held := self._prepared(corpus)) != size:
+                raise ModelError(
+                    f"{self.engine}: {self._url} holds {held:,} of {size:,} passages in {self._index}: delete this "
+                    "index there, and run again"
+                )
+
+    def search(self, queries: Sequence[str], k: int) -> Hits:
+        """The engine's hits. Raises ModelError for a failure, or an index that is gone; UsageError before `index`."""
+        if not self._index:
+            raise UsageError(f"{type(self).__name__}.search before index: the corpus comes first")
+        asked: list[Any] = list(queries)
+        if self._dense:
+            asked = self._dense.embedder.encode(asked, "query").tolist()
+        hits = Hits.none(len(asked), k)
+        with self._understood():
+            for row, found in enumerate(self._client.ask_all(lambda one: self._ask(one, k), asked)):
+                best = dict(found[:k])
+                odd = [place for place in best if not 0 <= place < self._size]
+                if len(best) < len(found[:k]) or odd:
+                    raise ValueError(f"passage {odd[0]} of {self._size}" if odd else "a passage twice")
+                hits.positions[row, : len(best)], hits.scores[row, : len(best)] = list(best), list(best.values())
+        return hits
+
+    def ann_recall(self, queries: Sequence[str], hits: Hits) -> float | None:
+        """The share of the 10 nearest passages by exact search that are among the first 10 hits."""
+        if self._dense is None or not queries:
+            return None
+        exact = self._dense.search(queries, min(_NEAREST, self._size)).positions
+        found = hits.positions[:, :_NEAREST]
+        return float(np.mean([np.isin(near, row).mean() for near, row in zip(exact, found, strict=True)]))
+
+    def describe(self) -> Mapping[str, object]:
+        """Engine, its version, the embedder, and the settings of index and search."""
+        own = {"version": self._running, **self._model()}
+        return self.described(self.engine, "index_settings", "search_settings") | own
+
+    def _model(self) -> dict[str, Any]:
+        return {"embedder": dict(self._dense.embedder.describe())} if self._dense else {}
+
+    @property
+    def facts(self) -> ModelFacts:
+        """Of the embedder; the engine runs elsewhere."""
+        return self._dense.facts if self._dense else ModelFacts(device=None)
+
+    # What a server is told, in its own words. `_understood` stands around these.
+
+    def _version(self) -> str:
+        raise NotImplementedError
+
+    def _prepared(self, corpus: Corpus) -> int:
+        """Make the index, unless it is there; the number of passages that it holds, once it has done its work."""
+        raise NotImplementedError
+
+    def _add(self, corpus: Corpus, places: range) -> None:
+        raise NotImplementedError
+
+    def _settle(self) -> None:
+        """Wait until the server has done what it was told."""
+
+    def _ask(self, query: Any, k: int) -> Found:
+        """The hits of a text, or of a vector, best first."""
+        raise NotImplementedError
+
+
+class _VectorEngine(SearchEngine):
+    class Settings(SearchEngine.Settings, Dense.Settings):
+        """`embedder` makes the vectors; `cache` keeps them."""
+
+    settings: Settings
+    embedder: Embedder
+
+    def set_up(self) -> None:
+        super().set_up()
+        self.name = f"{self.engine} {self.embedder.name}"
+        self._dense = Dense(embedder=self.embedder, cache=self.settings.cache, folder=self.folder)
+
+    def _rows(self, places: range) -> list[list[float]]:
+        assert self._dense is not None
+        rows: list[list[float]] = self._dense.rows(places).tolist()
+        return rows
+
+
+class Qdrant(_VectorEngine):
+    """A collection of Qdrant (1.10 or newer). Below 10 MB of vectors it searches exactly, unless it is told otherwise.
+
+    index_settings: {optimizers_config: {indexing_threshold: 100}} makes it build its graph; search_settings:
+    {params: {hnsw_ef: 256}}.
+    """
+
+    engine = "qdrant"
+
+    def _version(self) -> str:
+        return str(self._call("GET", "/")["version"])
+
+    def _prepared(self, corpus: Corpus) -> int:
+        path = f"/collections/{self._index}"
+        if not self._call("GET", path, missing={}):
+            vectors = {"size": self.embedder.dim, "distance": "Dot"}
+            self._call("PUT", path, {"vectors": vectors, **self.settings.index_settings})
+        self._settle()
+        return int(self._call("POST", f"{path}/points/count", {"exact": True})["result"]["count"])
+
+    def _add(self, corpus: Corpus, places: range) -> None:
+        points = [{"id": place, "vector": row} for place, row in zip(places, self._rows(places), strict=True)]
+        self._call("PUT", f"/collections/{self._index}/points?wait=true", {"points": points})
+
+    def _settle(self) -> None:
+        while self._call("GET", f"/collections/{self._index}")["result"]["status"] == "yellow":  # it builds its graph
+            time.sleep(_POLL)
+
+    def _ask(self, query: Any, k: int) -> Found:
+        body = {"query": query, "limit": k, **self.settings.search_settings}
+        answer = self._call("POST", f"/collections/{self._index}/points/query", body)
+        return [(int(point["id"]), float(point["score"])) for point in answer["result"]["points"]]
+
+
+class Chroma(_VectorEngine):
+    """A collection of Chroma (1.0 or newer). index_settings: {hnsw: {ef_search: 200}}."""
+
+    class Settings(_VectorEngine.Settings):
+        """`tenant` and `database` are where the collection is made."""
+
+        tenant: Annotated[str, SPEED] = Field(default="default_tenant", pattern=r"^[\w-]+$")
+        database: Annotated[str, SPEED] = Field(default="default_database", pattern=r"^[\w-]+$")
+
+    settings: Settings
+
+    engine = "chroma"
+    _path = ""  # of the collection
+
+    def _version(self) -> str:
+        return str(self._call("GET", "/api/v2/version"))
+
+    def _prepared(self, corpus: Corpus) -> int:
+        own = dict(self.settings.index_settings)
+        hnsw = {"space": "ip", **own.pop("hnsw", {})}
+        body = {"name": self._index, "get_or_create": True, "configuration": {"hnsw": hnsw, **own}}
+        base = f"/api/v2/tenants/{self.settings.tenant}/databases/{self.settings.database}/collections"
+        self._path = f"{base}/{self._call('POST', base, body)['id']}"
+        return int(self._call("GET", f"{self._path}/count"))
+
+    def _add(self, corpus: Corpus, places: range) -> None:
+        body = {"ids": [str(place) for place in places], "embeddings": self._rows(places)}
+        self._call("POST", f"{self._path}/upsert", body)
+
+    def _ask(self, query: Any, k: int) -> Found:
+        body = {"query_embeddings": [query], "n_results": k, "include": ["distances"], **self.settings.search_settings}
+        answer = self._call("POST", f"{self._path}/query", body)
+        return [(int(id_), -float(far)) for id_, far in zip(answer["ids"][0], answer["distances"][0], strict=True)]
+
+
+class Meilisearch(SearchEngine):
+    """An index of Meilisearch (1.3 or newer). It reads the first ten words of a query.
+
+    index_settings: {rankingRules: [...]}; search_settings: {matchingStrategy: frequency} (as shipped, it asks for all
+    words, and drops the last ones of a query while it finds too little).
+    """
+
+    engine = "meilisearch"
+
+    def _version(self) -> str:
+        return str(self._call("GET", "/version")["pkgVersion"])
+
+    def _prepared(self, corpus: Corpus) -> int:
+        path = f"/indexes/{self._index}"
+        if not self._call("GET", path, missing={}):
+            self._call("POST", "/indexes", {"uid": self._index, "primaryKey": "id"})
+            own = {"searchableAttributes": ["title", "text"], "pagination": {"maxTotalHits": 100_000}}
+            self._call("PATCH", f"{path}/settings", own | self.settings.index_settings)
+        self._settle()
+        return int(self._call("GET", f"{path}/stats")["numberOfDocuments"])
+
+    def _add(self, corpus: Corpus, places: range) -> None:
+        rows = [{"id": place, **_fields(corpus, place)} for place in places]
+        self._call("POST", f"/indexes/{self._index}/documents", rows)
+
+    def _settle(self) -> None:
+        # The tasks of an index are done in their order, so the last one tells of all.
+        while found := self._call("GET", f"/tasks?indexUids={self._index}&limit=1")["results"]:
+            last = found[0]
+            if last["status"] in ("failed", "canceled"):
+                reason = (last["error"] or {}).get("message", last["status"])
+                raise ModelError(f"{self.engine}: {self._url}: the index {self._index}: {reason}")
+            if last["status"] == "succeeded":
+                return
+            time.sleep(_POLL)
+
+    def _ask(self, query: Any, k: int) -> Found:
+        body = {"q": query, "limit": k, "attributesToRetrieve": ["id"], "showRankingScore": True}
+        answer = self._call("POST", f"/indexes/{self._index}/search", body | self.settings.search_settings)
+        return [(int(hit["id"]), float(hit["_rankingScore"])) for hit in answer["hits"]]
+
+
+class Typesense(SearchEngine):
+    """A collection of Typesense (0.24 or newer). Its key is a header: {X-TYPESENSE-API-KEY: "${NAME}"}.
+
+    search_settings: {drop_tokens_threshold: 100, query_by_weights: "2,1"}. Its scores are large integers: the places of
+    the hits are the scores here.
+    """
+
+    engine = "typesense"
+
+    def _version(self) -> str:
+        return str(self._call("GET", "/debug")["version"])
+
+    def _prepared(self, corpus: Corpus) -> int:
+        path = f"/collections/{self._index}"
+        found = self._call("GET", path, missing={})
+        if not found:
+            locale = {} if corpus.language == "en" else {"locale": corpus.language}
+            fields = [{"name": name, "type": "string", **locale} for name in ("title", "text")]
+            found = self._call(
+                "POST", "/collections", {"name": self._index, "fields": fields, **self.settings.index_settings}
+            )
+        return int(found["num_documents"])
+
+    def _add(self, corpus: Corpus, places: range) -> None:
+        lines = b"".join(as_json({"id": str(place), **_fields(corpus, place)}) + b"\n" for place in places)
+        for answer in self._call("POST", f"/collections/{self._index}/documents/import?action=upsert", lines):
+            if not answer["success"]:
+                raise ModelError(f"{self.engine}: {self._url}: the index {self._index}: {str(answer['error'])[:300]}")
+
+    def _ask(self, query: Any, k: int) -> Found:
+        shared = {
+            "collection": self._index,
+            "q": query,
+            "query_by": "title,text",
+            "include_fields": "id",
+            "prefix": False,
+        }
+        size = min(k, _PAGE)
+        pages = [
+            {**shared, "per_page": size, "page": page, **self.settings.search_settings}
+            for page in range(1, -(-k // size) + 1)
+        ]
+        found: Found = []
+        for page in self._call("POST", "/multi_search", {"searches": pages})["results"]:
+            if "error" in page:
+                gone = _GONE * (page.get("code") == 404)
+                raise ModelError(f"{self.engine}: {self._url}: {self._index}: {str(page['error'])[:300]}{gone}")
+            found += [(int(hit["document"]["id"]), -float(len(found) + at)) for at, hit in enumerate(page["hits"])]
+        return found
+
+
+def _fields(corpus: Corpus, place: int) -> dict[str, str]:
+    return {"title": corpus.titles[place] if corpus.titles else "", "text": corpus.texts[place]}
