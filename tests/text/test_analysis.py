@@ -20,7 +20,7 @@ ENGLISH = [
     ("THE cat’s AND the dog＇S", ["cat", "dog"]),
     ("İstanbul ΣΟΦΟΣ Straße", ["istanbul", "σοφοσ", "straße"]),  # Java lowers one character at a time
     ("人々 カタカナ ひら 한국어 ไทย", ["人", "々", "カタカナ", "ひ", "ら", "한국어", "ไทย"]),
-    ("👍🏽 👨‍👩‍👧 🇩🇪 ❤️ ©", ["👍🏽", "👨‍👩‍👧", "🇩🇪", "❤️"]),
+    ("👍🏽 👨‍👩‍👧 🇩🇪 ❤️ Gateway® ™", ["👍🏽", "👨‍👩‍👧", "🇩🇪", "❤️", "gatewai", "®", "™"]),
     ("___ -- ... '", []),
     ("not no a such their", []),
 ]

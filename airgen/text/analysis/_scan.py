@@ -13,8 +13,7 @@ from airgen.text.analysis.boundaries import CLASSES, MAX_TOKEN
 LETTER, DIGIT, KATAKANA, JOINER = (CLASSES[name] for name in ("letter", "digit", "katakana", "joiner"))
 MID_LETTER, MID_DIGIT, MID_BOTH = (CLASSES[name] for name in ("mid_letter", "mid_digit", "mid_both"))
 MARK, ZWJ, SINGLE, SOUTH_EAST = (CLASSES[name] for name in ("mark", "zwj", "single", "south_east_asian"))
-EMOJI, PICTOGRAPH, FLAG, CJK = (CLASSES[name] for name in ("emoji", "pictograph", "flag", "cjk"))
-_VARIATION = 0xFE0F  # selects the coloured form of a pictograph
+PICTOGRAPH, FLAG, CJK = (CLASSES[name] for name in ("pictograph", "flag", "cjk"))
 
 State = tuple[NDArray[np.uint64], NDArray[np.uint32], int, int]
 """The hash table, the arena, the used length of the arena, and the number of tokens.
@@ -98,12 +97,8 @@ def _next(
             while after < stop and table[text[after]] == SOUTH_EAST:
                 after = _past_marks(text, table, after + 1, stop)
             return place, after, after
-        elif kind == EMOJI or (kind == PICTOGRAPH and place + 1 < stop and text[place + 1] == _VARIATION):
-            while (
-                after < stop
-                and table[text[after - 1]] == ZWJ
-                and (table[text[after]] == EMOJI or table[text[after]] == PICTOGRAPH)
-            ):
+        elif kind == PICTOGRAPH:
+            while after < stop and table[text[after - 1]] == ZWJ and table[text[after]] == PICTOGRAPH:
                 after = _past_marks(text, table, after + 1, stop)
             return place, after, after
         elif kind == FLAG and after < stop and table[text[after]] == FLAG:

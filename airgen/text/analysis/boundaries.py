@@ -33,10 +33,9 @@ CLASSES: dict[str, int] = {
     "zwj": 9,
     "single": 10,
     "south_east_asian": 11,
-    "emoji": 12,
-    "pictograph": 13,
-    "flag": 14,
-    "cjk": 15,
+    "pictograph": 12,
+    "flag": 13,
+    "cjk": 14,
 }
 
 # The first matching property wins. ZWJ is a mark as well, but only it can join two emoji.
@@ -53,20 +52,15 @@ _PROPERTIES: tuple[tuple[str, str], ...] = (
     ("single", r"[\p{Script=Han}\p{Script=Hiragana}]"),
     ("south_east_asian", r"\p{LB=SA}"),
     ("flag", r"\p{WB=Regional_Indicator}"),
-    ("emoji", r"\p{Emoji_Presentation}"),
-    ("pictograph", r"\p{Extended_Pictographic}"),
+    ("pictograph", r"[\p{Emoji_Presentation}\p{Extended_Pictographic}]"),  # so a lone ® is a token, too
 )
 _CJK = r"(?!\p{WB=Extend})[\p{Script=Han}\p{Script=Hiragana}\p{WB=Katakana}\p{Script=Hangul}]"
 
 _MARKS = r"[\p{WB=Extend}\p{WB=Format}\p{WB=ZWJ}]*+"
 _FLAG = r"\p{WB=Regional_Indicator}"
 _NO_LETTER = "".join(f"(?!{pattern})" for name, pattern in _PROPERTIES[:12])
-_EMOJI = rf"{_NO_LETTER}\p{{Emoji_Presentation}}"
-_PICTOGRAPH = rf"{_NO_LETTER}[\p{{Extended_Pictographic}}\p{{Emoji_Presentation}}]"
-_TOKEN = regex.compile(
-    rf"{WORD.pattern}|(?:{_EMOJI}|{_PICTOGRAPH}(?=\uFE0F)){_MARKS}(?:(?<=\u200D){_PICTOGRAPH}{_MARKS})*+"
-    rf"|(?:{_FLAG}{_MARKS}){{2}}"
-)
+_PICTOGRAPH = rf"{_NO_LETTER}[\p{{Extended_Pictographic}}\p{{Emoji_Presentation}}]{_MARKS}"
+_TOKEN = regex.compile(rf"{WORD.pattern}|{_PICTOGRAPH}(?:(?<=\u200D){_PICTOGRAPH})*+|(?:{_FLAG}{_MARKS}){{2}}")
 _UNIT = regex.compile(rf"{_CJK}{_MARKS}")
 _RUN = regex.compile(rf"(?:{_CJK}{_MARKS})++")
 
