@@ -6,6 +6,7 @@
 # make fuzz     hostile inputs for FUZZ_MINUTES, from outside to every reader
 # make mutate   change the code that must not fail, and see whether a test notices
 # make kill     SIGKILL in every phase, KILLS times
+# make release  from a tag: wheel, sdist, SBOM and hashes in dist/, each extra (or EXTRAS) tried alone; publishes nothing
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
@@ -21,7 +22,7 @@ PIP := $(BIN)/python -m pip install --quiet
 PYTEST = temporary=$$(mktemp -d) && trap 'rm -rf "$$temporary"' EXIT INT TERM && \
 	TMPDIR=$$temporary $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
-.PHONY: demo demo-long-doc test nightly servers lint fuzz mutate kill clean
+.PHONY: demo demo-long-doc test nightly servers lint fuzz mutate kill release clean
 
 demo: $(VENV)/.demo
 	$(BIN)/airgen init --demo --target $(TARGET) --runs $(RUNS)
@@ -59,6 +60,9 @@ kill: $(VENV)/.test
 	$(BIN)/airgen fetch tests
 	$(BIN)/python benchmarks/kill.py --kills $(KILLS) --json kills.json
 
+release: $(VENV)/.release
+	$(BIN)/python tests/makers/release.py $(EXTRAS)
+
 clean:
 	rm -rf $(VENV) build dist
 
@@ -78,4 +82,8 @@ $(VENV)/.test: $(VENV)/.demo
 	$(PIP) torch==2.13.0
 	$(PIP) --editable '.[embedded,long-doc,corpus,languages,models,hub,fast,ray,dumps,dev]'
 	$(PIP) --no-deps beir air-benchmark chromadb
+	touch $@
+
+$(VENV)/.release: $(VENV)/bin/python
+	$(PIP) build twine cyclonedx-bom
 	touch $@
