@@ -243,3 +243,10 @@ def test_the_schema_for_editors_takes_what_airgen_takes() -> None:
     corpus = yaml.safe_load((data_dir("corpora") / "python-reference.yaml").read_text("utf-8"))
     assert list(jsonschema.Draft202012Validator(json_schema("corpus")).iter_errors(corpus)) == []
     jsonschema.Draft202012Validator.check_schema(json.loads(call("show", "settings", "--schema", "suite")))
+
+
+def test_an_editor_says_of_a_key_what_the_reference_says() -> None:
+    schema = json_schema("pipeline")
+    parts = {"": schema, **schema["$defs"]}
+    for part, key in (("", "target"), ("GenerationSettings", "styles"), ("LlmSettings", "budget_usd")):
+        assert f"| {parts[part]['properties'][key]['description']} |" in reference()

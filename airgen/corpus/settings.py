@@ -38,17 +38,16 @@ class FetchSettings(Settings):
 
     pip, apt and npm name a package of a registry, url names a file, hub names a data set of the Hugging Face Hub,
     which the `datasets` reader streams itself. file is a file that you get yourself, from the page `url`: its checksum
-    is not known here, or nobody may copy it for you. storage is S3 or another store that fsspec knows: `url` is
-    s3://BUCKET/NAME, and may hold * for many objects; keys come from the environment, as the store's own tools read
-    them. `sha256` is that of the archive. It can be left out for apt,
-    because Debian replaces a package's file with every security update and apt verifies the signature.
+    is not known here, or nobody may copy it for you. storage is S3 or another store that fsspec knows; keys come from
+    the environment, as the store's own tools read them. `sha256` can be left out for apt, because Debian replaces a
+    package's file with every security update and apt verifies the signature.
     """
 
     kind: Literal["pip", "apt", "npm", "url", "storage", "hub", "file"]
-    package: str = ""
-    version: str = ""
-    url: str = ""
-    sha256: Sha256 | None = None
+    package: str = ""  # its name in the registry; of a data set on the Hub
+    version: str = ""  # of the package
+    url: str = ""  # of a file; of storage s3://BUCKET/NAME, where * is any part of a name
+    sha256: Sha256 | None = None  # of the archive, which is refused if it has another one
     members: list[str] = Field(default_factory=list, description="globs of the members to keep; empty: all")
 
     @model_validator(mode="after")
@@ -71,36 +70,27 @@ class FetchSettings(Settings):
 class NearDuplicateSettings(Settings):
     """MinHash with banding. A passage is dropped if it is this similar to an earlier one that was kept.
 
-    threshold: estimated Jaccard similarity of the sets of word n-grams, 0 to 1.
-    bands x rows: permutations; a pair of similarity s is compared with probability 1 - (1 - s^rows)^bands.
+    A pair of similarity s is compared with probability 1 - (1 - s^rows)^bands.
     """
 
-    threshold: float = Field(default=0.8, gt=0, le=1)
-    ngram: int = Field(default=5, ge=1, le=50)
-    bands: int = Field(default=14, ge=1, le=256)
+    threshold: float = Field(default=0.8, gt=0, le=1)  # estimated Jaccard similarity of the sets of word n-grams
+    ngram: int = Field(default=5, ge=1, le=50)  # words
+    bands: int = Field(default=14, ge=1, le=256)  # bands x rows: permutations
     rows: int = Field(default=8, ge=1, le=64)
 
 
 class CleanSettings(Settings):
-    """The cleaning steps, in this order (paper, appendix A.1). `null` or `off` turns a step off.
+    """The cleaning steps, in this order (paper, appendix A.1). `null` or `off` turns a step off."""
 
-    min_tokens, max_tokens: inclusive limits on the length of a QA document, in tokens of the corpus's tokenizer.
-    language: drop documents that are probably not in the corpus's language.
-    personal_data: mask it (as <EMAIL>, <PHONE>, ...), drop the document, or off.
-    names: also treat names as personal data, found by `titles` (a courtesy title before a capitalised name) or by
-    `ner` (spaCy's model of the language).
-    offensive_share: drop documents with at least this share of offensive words.
-    """
-
-    min_tokens: int = Field(default=20, ge=0)
-    max_tokens: int | None = Field(default=8192, ge=1)
-    language: Literal["drop", "off"] = "drop"
-    language_confidence: float = Field(default=0.5, ge=0, le=1)
-    boilerplate: Literal["drop", "off"] = "drop"
-    personal_data: Literal["mask", "drop", "off"] = "mask"
-    names: Literal["titles", "ner", "off"] = "off"
-    offensive_share: float | None = Field(default=0.02, gt=0, le=1)
-    exact_duplicates: Literal["drop", "off"] = "drop"
+    min_tokens: int = Field(default=20, ge=0)  # shorter QA documents are dropped, in tokens of the corpus's tokenizer
+    max_tokens: int | None = Field(default=8192, ge=1)  # longer ones, too
+    language: Literal["drop", "off"] = "drop"  # documents that are probably not in the corpus's language
+    language_confidence: float = Field(default=0.5, ge=0, le=1)  # how sure that must be
+    boilerplate: Literal["drop", "off"] = "drop"  # menus, cookie notices, pages of links
+    personal_data: Literal["mask", "drop", "off"] = "mask"  # mask: <EMAIL>, <PHONE>, ...; drop: the document
+    names: Literal["titles", "ner", "off"] = "off"  # as personal data: after Mr, Dr, ..., or found by spaCy
+    offensive_share: float | None = Field(default=0.02, gt=0, le=1)  # of the words, from which a document is dropped
+    exact_duplicates: Literal["drop", "off"] = "drop"  # documents that are there already
     near_duplicates: NearDuplicateSettings | None = NearDuplicateSettings()
 
     @field_validator("language", "boilerplate", "personal_data", "names", "exact_duplicates", mode="before")
@@ -121,15 +111,11 @@ class CleanSettings(Settings):
 
 
 class ChunkSettings(Settings):
-    """QA on chunks: a passage is a chunk of at most `size` tokens; see `airgen.corpus.chunking`.
+    """QA on chunks: a passage is a part of a document; see `airgen.corpus.chunking`."""
 
-    overlap: tokens of a chunk that the next one repeats.
-    by: where a document is cut: between tokens, sentences, or sections (a section that is too long: between sentences).
-    """
-
-    size: int = Field(default=200, ge=8)
-    overlap: int = Field(default=50, ge=0)
-    by: Literal["headings", "sentences", "tokens"] = "sentences"
+    size: int = Field(default=200, ge=8)  # tokens at most
+    overlap: int = Field(default=50, ge=0)  # tokens of a chunk that the next one repeats
+    by: Literal["headings", "sentences", "tokens"] = "sentences"  # where it is cut; a long section: between sentences
 
     @model_validator(mode="after")
     def _smaller(self) -> ChunkSettings:
@@ -139,23 +125,18 @@ class ChunkSettings(Settings):
 
 
 class LongDocSettings(Settings):
-    """How one long document becomes chunks (appendix A.1: chunk_size 200, chunk_overlap 50).
+    """How one long document becomes chunks (appendix A.1: chunk_size 200, chunk_overlap 50)."""
 
-    document: the id of the document to take, if there are several and `merge` is off.
-    merge: join all documents in order into one, each under its title.
-    remove: parts that are removed before chunking.
-    """
-
-    document: str = ""
-    merge: bool = False
-    remove: tuple[Literal["front-matter", "contents", "references", "index"], ...] = (
+    document: str = ""  # the id of the one to take, if there are several and `merge` is off
+    merge: bool = False  # join all documents in order into one, each under its title
+    remove: tuple[Literal["front-matter", "contents", "references", "index"], ...] = (  # parts, before chunking
         "front-matter",
         "contents",
         "references",
         "index",
     )
-    chunk_size: int = Field(default=200, ge=8)
-    chunk_overlap: int = Field(default=50, ge=0)
+    chunk_size: int = Field(default=200, ge=8)  # tokens at most
+    chunk_overlap: int = Field(default=50, ge=0)  # tokens of a chunk that the next one repeats
 
     @model_validator(mode="after")
     def _smaller(self) -> LongDocSettings:
@@ -167,26 +148,23 @@ class LongDocSettings(Settings):
 class CorpusSettings(Settings):
     """A corpus: what it is, where it comes from, how it is read and cleaned.
 
-    `reader` holds the `kind` of a reader and its settings, which are validated by its `Settings` model.
-    `base` is the folder of the YAML file: local paths are relative to it.
-    limit: take this many documents, a sample by the hashes of their ids, before they are cleaned; a larger limit only
-    adds to a smaller one. `limit_seed`: another number takes another sample. For Long-Doc, `limit: 1` draws the
-    document, and `limit: 5` with `long_doc.merge` draws five.
+    Local paths are relative to the folder of the YAML file. For Long-Doc, `limit: 1` draws the document, and `limit: 5`
+    with `long_doc.merge` draws five.
     """
 
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,99}$")
-    title: str = ""
-    task: Task = "qa"
-    language: str = Field(pattern=r"^[a-z]{2,3}$")
-    domain: str = Field(min_length=1)
-    licence: str = Field(min_length=1, validation_alias=AliasChoices("licence", "license"))
-    source: str = Field(min_length=1)
-    notes: str = ""
-    tokenizer: Literal["cl100k_base", "o200k_base", "words"] = "cl100k_base"
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,99}$")  # as the file's, in a folder `corpora`
+    title: str = ""  # for people
+    task: Task = "qa"  # what it is for; a pipeline decides
+    language: str = Field(pattern=r"^[a-z]{2,3}$")  # of the documents, as ISO 639 has it: en, de, ...
+    domain: str = Field(min_length=1)  # a word about the documents
+    licence: str = Field(min_length=1, validation_alias=AliasChoices("licence", "license"))  # of the documents
+    source: str = Field(min_length=1)  # where they come from, for the dataset's card
+    notes: str = ""  # for people
+    tokenizer: Literal["cl100k_base", "o200k_base", "words"] = "cl100k_base"  # what counts tokens of documents
     fetch: FetchSettings | None = None
-    reader: Annotated[dict[str, Any], Part("reader")]
-    limit: int | None = Field(default=None, ge=1)
-    limit_seed: int = 0
+    reader: Annotated[dict[str, Any], Part("reader")]  # kind: jsonl, html, pdf, ..., and the settings of that kind
+    limit: int | None = Field(default=None, ge=1)  # take so many documents, by the hashes of their ids, then clean them
+    limit_seed: int = 0  # another number takes another sample
     clean: CleanSettings = CleanSettings()
     chunk: ChunkSettings | None = None
     long_doc: LongDocSettings = LongDocSettings()

@@ -14,7 +14,9 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
+from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticUndefined
+from pydantic_core.core_schema import ModelSchema
 
 from airgen.corpus.settings import CorpusSettings
 from airgen.evaluation.outside_systems import HttpSystem
@@ -65,12 +67,22 @@ FILES: dict[str, type[BaseModel]] = {"pipeline": Pipeline, "corpus": CorpusSetti
 """The YAML files of which an editor can check and complete the keys."""
 
 
+class _Described(GenerateJsonSchema):
+    """The description of a key is what `reference` says of it."""
+
+    def model_schema(self, schema: ModelSchema) -> dict[str, Any]:
+        shape = super().model_schema(schema)
+        for name, what in _words(schema["cls"]).items():
+            shape["properties"][name]["description"] = what
+        return shape
+
+
 def json_schema(file: str) -> dict[str, Any]:
     """The JSON schema of one of `FILES`. What depends on a kind beside it is checked by airgen alone."""
-    schema = FILES[file].model_json_schema()
+    schema = FILES[file].model_json_schema(schema_generator=_Described)
     every = schema.get("$defs", {})
     for name in REGISTRY["backend"] if "LlmSettings" in every else ():
-        backend = resolve("backend", name).Settings.model_json_schema()
+        backend = resolve("backend", name).Settings.model_json_schema(schema_generator=_Described)
         every |= {key: one for key, one in backend.get("$defs", {}).items() if key not in every}
         every["LlmSettings"]["properties"] |= backend["properties"]
     return schema
@@ -89,17 +101,15 @@ def _model(
     """A table of the model's keys, and a section for each model below it."""
     words = [about, _about(model)] if about else [_about(model)]
     yield "\n\n".join(dict.fromkeys(filter(None, words))) + "\n"
-    comments, speed = _comments(model), {name for name, _ in marked(model, "speed")}
+    said = _words(model)
     rows, below = [], []
     for name, field in model.model_fields.items():
         if name in skip or name == "kind":
             continue
         key = field.alias or name
         inner = _inner(field.annotation)
-        what = field.description or comments.get(name, "")
-        what = "; ".join(filter(None, ["speed" if name in speed else "", what]))
         shown = f"see `{place}{key}` below" if inner and nested else _type(field)
-        rows.append(f"| `{key}` | {shown} | {_default(field)} | {_cell(what)} |")
+        rows.append(f"| `{key}` | {shown} | {_default(field)} | {_cell(said.get(key, ''))} |")
         if inner is not None:
             below.append((f"{place}{key}", inner))
     if rows:
@@ -118,14 +128,19 @@ def _about(model: Any) -> str:
     return "" if text in ("No settings.", "") else re.sub(r"\n(?!\n)(?<!\n\n)", " ", text).replace("\n ", "\n\n")
 
 
-def _comments(model: type[BaseModel]) -> dict[str, str]:
-    """The comments beside fields, of the model and of those that it is made from."""
+def _words(model: type[BaseModel]) -> dict[str, str]:
+    """What is said of each key: its description, or the comment beside it, also of a model that this one extends."""
     found: dict[str, str] = {}
     for one in reversed(model.__mro__):
         if issubclass(one, BaseModel) and one is not BaseModel:
             for match in _COMMENT.finditer(inspect.getsource(one)):
                 found[match[1]] = match[2].strip()
-    return found
+    speed = {name for name, _ in marked(model, "speed")}
+    said = {
+        field.alias or name: "; ".join(filter(None, ["speed" * (name in speed), field.description or found.get(name)]))
+        for name, field in model.model_fields.items()
+    }
+    return {key: what for key, what in said.items() if what}
 
 
 def _inner(annotation: Any) -> type[BaseModel] | None:

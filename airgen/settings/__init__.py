@@ -50,10 +50,8 @@ class LabelFile(Settings):
     """
 
     file: Annotated[str, FILE]
-    relevant_from: float = 1.0
-    levels: dict[
-        float, int
-    ] = {}  # label -> level of 0 to 3, of which control.judge.relevant_from and more are relevant
+    relevant_from: float = 1.0  # the lowest label of what is relevant
+    levels: dict[float, int] = {}  # label -> level of 0 to 3
     unknown: Literal["error", "skip"] = "error"  # labels of passages or queries that are not there
 
     @field_validator("levels")
@@ -71,30 +69,26 @@ class LabelFile(Settings):
 
 
 class QueriesSettings(Settings):
-    """Queries that are there already, in place of `generation`.
+    """Queries that are there already, in place of `generation`. Columns that are not named are found by usual names."""
 
-    `file` is a text with a query a line, a CSV, TSV or JSON Lines file, or a folder in BEIR format. Columns without a
-    name here are found by usual names.
-    """
-
-    file: Annotated[str, FILE]
+    file: Annotated[str, FILE]  # a text with a query a line, CSV, TSV, JSON Lines, or a folder in BEIR format
     column: str = ""  # the query's text
     id_column: str = ""
     count_column: str = ""  # how often the query was asked
     duplicates: Literal["near", "exact", "keep"] = "near"  # which repetitions become one query; their counts add up
-    other_language: Literal["skip", "keep"] = "skip"
+    other_language: Literal["skip", "keep"] = "skip"  # what is done with queries that are not in `language`
     draw_by: Literal["count", "equal"] = "count"  # `target` queries are drawn by how often they were asked, or equally
     max_length: int = Field(default=2000, ge=1, le=100_000)  # characters; longer ones are left out
-    labels: list[LabelFile] = []
+    labels: list[LabelFile] = []  # labels that exist already: nobody is asked for them again
 
 
 class ExportSettings(Settings):
     """The finished dataset (appendix A.4, B.2)."""
 
-    splits: dict[str, int] = {"dev": 1, "test": 4}
-    licence: str = "CC-BY-NC-SA-4.0"
+    splits: dict[str, int] = {"dev": 1, "test": 4}  # in which ratio the queries are split
+    licence: str = "CC-BY-NC-SA-4.0"  # of the queries and labels
     ids: Literal["opaque", "original"] = "opaque"  # opaque ids do not tell generated negatives from passages
-    version: str = "0.1"
+    version: str = "0.1"  # of the dataset, which its manifest and card name
     secret: bool = True  # ids, splits and order depend on a secret; false: anyone can compute them from the pipeline
 
     @field_validator("splits")
@@ -108,8 +102,8 @@ class ExportSettings(Settings):
 class EvaluateSettings(Settings):
     """Systems to evaluate at the end of a run: a systems YAML, or none."""
 
-    systems: str | None = None
-    split: str = "test"
+    systems: str | None = None  # a systems YAML, by path or name
+    split: str = "test"  # the queries that are asked; all: every one
 
 
 RELEVANCE = {
@@ -124,21 +118,17 @@ ALL_QUERIES = 1_000_000_000  # the `target` of a pipeline whose queries are ther
 class Pipeline(Settings):
     """One benchmark to build: `pipelines/NAME.yaml`."""
 
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,99}$")
-    task: Literal["qa", "long-doc"]
-    corpus: str
-    language: str = "en"
-    domain: str = "web"
-    target: int = Field(ge=1)
-    seed: int | Literal["secret"] = (
-        42  # with export.secret, what is drawn depends on the secret, too; secret: on it alone
-    )
-    # A passage is relevant if it answers the query, or if it is about the query's subject. That decides what is asked,
-    # what the judge calls relevant, and how near to the source the votes must put a passage.
-    relevance: Literal["answer", "subject"] = "answer"
-    llm: SerializeAsAny[LlmSettings]
-    # The user's own queries, which are labelled in place of generated ones; `target` then is how many are drawn.
-    queries: QueriesSettings | None = None
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,99}$")  # of the dataset, and of its folder below runs/
+    task: Literal["qa", "long-doc"]  # passages are documents, or the chunks of one long document
+    corpus: str  # a corpus YAML, by path or name
+    language: str = "en"  # of the corpus, in two letters
+    domain: str = "web"  # a word about the documents, for the dataset's card
+    target: int = Field(ge=1)  # how many accepted queries are wanted; a larger one keeps those that are there
+    seed: int | Literal["secret"] = 42  # of all that is drawn, with the secret of export.secret; secret: of that alone
+    # That decides what is asked, what the judge calls relevant, and how near to the source votes must put a passage.
+    relevance: Literal["answer", "subject"] = "answer"  # what answers the query, or all that is about its subject
+    llm: SerializeAsAny[LlmSettings]  # who generates, and judges where the judge names no other
+    queries: QueriesSettings | None = None  # your own, which are labelled; none are generated, and `target` are drawn
     generation: GenerationSettings = GenerationSettings()
     control: ControlSettings = Field(default_factory=ControlSettings)
     export: ExportSettings = ExportSettings()

@@ -39,15 +39,15 @@ class RecallSettings(Settings):
     """Recall with an embedding model (paper 2.4, step 1)."""
 
     model: Annotated[Spec, Part("embedder")] = "BAAI/bge-m3"
-    top_k: int = Field(default=1000, ge=1)
+    top_k: int = Field(default=1000, ge=1)  # passages of each retriever for each query
     pools_only: bool = False  # recall with `control.pools` alone, without the model, so that the model can be tested
 
 
 class Thresholds(Settings):
     """Ranks within which a re-ranker votes positive (appendix A.3)."""
 
-    hard_negative: int = Field(default=20, ge=1)
-    other: int = Field(default=10, ge=1)
+    hard_negative: int = Field(default=20, ge=1)  # of generated hard negatives
+    other: int = Field(default=10, ge=1)  # of the passages of the corpus
 
 
 class OneJudge(Settings):
@@ -57,10 +57,10 @@ class OneJudge(Settings):
     models. `rubric`: a reason, then the number. A kind from outside airgen is named `module:Class`.
     """
 
-    kind: str = "levels"
+    kind: str = "levels"  # levels, yes-no, rubric or module:Class; of the whole judge also votes
     prompt: str = ""  # the kind's own prompt, where none is named
     threshold: float = Field(default=0.5, gt=0, lt=1)  # yes-no: probability from which a pair is relevant
-    temperature: float = Field(default=0.0, ge=0, le=2)
+    temperature: float = Field(default=0.0, ge=0, le=2)  # of the judge
     llm: SerializeAsAny[LlmSettings] | None = None  # another model than the generator
 
     @model_validator(mode="before")
@@ -83,8 +83,8 @@ class JudgeSettings(OneJudge):
     (`airgen.pipeline.control.votes`).
     """
 
-    relevant_from: int = Field(default=2, ge=1, le=3)
-    panel: list[OneJudge] = []
+    relevant_from: int = Field(default=2, ge=1, le=3)  # the lowest level of what is relevant
+    panel: list[OneJudge] = []  # several judges, whose majority decides
     need: bool = False  # judges see what is sought, which the generator's LLM writes for each query
 
     @property
@@ -113,16 +113,14 @@ class ControlSettings(Settings):
     """Quality control (paper 2.4)."""
 
     recall: RecallSettings = RecallSettings()
-    # Retrievers whose top `recall.top_k` join those of the recall model: bm25, rm3, lsa, ...
-    pools: list[Annotated[Spec, Part("retriever")]] = []
-    rerankers: list[Annotated[Spec, Part("reranker")]] = [
+    pools: list[Annotated[Spec, Part("retriever")]] = []  # bm25, rm3, ...: their hits join those of the recall model
+    rerankers: list[Annotated[Spec, Part("reranker")]] = [  # who votes on which passages are relevant
         "BAAI/bge-reranker-large",
         "maidalun1020/bce-reranker-base_v1",
         "nreimers/mmarco-mMiniLMv2-L12-H384-v1",
     ]
     thresholds: Thresholds = Thresholds()
-    # A systems YAML: what these systems find (search services, run files, ...) joins the recall, too.
-    systems: str | None = None
+    systems: str | None = None  # a systems YAML: what these find (search services, run files, ...) joins the recall
     judge: JudgeSettings = Field(default_factory=JudgeSettings)
 
     @model_validator(mode="after")

@@ -29,36 +29,36 @@ class MeaningSettings(Settings):
     """The embedding model that checks that a rewrite keeps the meaning of the original query."""
 
     model: Annotated[Spec, Part("embedder")]
-    min_cosine: float = Field(default=0.6, ge=-1, le=1)
+    min_cosine: float = Field(default=0.6, ge=-1, le=1)  # a rewrite below it is dropped
 
 
 class GenerationSettings(Settings):
     """Candidate generation (paper 2.3 and appendix A.2)."""
 
-    lengths: dict[str, Ratio] = {"lt5": 1, "lt10": 4, "10to20": 2, "ge20": 1}
-    types: dict[str, Ratio] = {"question": 3, "problem": 1, "claim": 1}
-    information: dict[str, Ratio] = {"overall": 1, "partial": 1}
-    styles: dict[str, Ratio] = {
+    lengths: dict[str, Ratio] = {"lt5": 1, "lt10": 4, "10to20": 2, "ge20": 1}  # ratios of lengths in words
+    types: dict[str, Ratio] = {"question": 3, "problem": 1, "claim": 1}  # ratios
+    information: dict[str, Ratio] = {"overall": 1, "partial": 1}  # ratios: about the whole document, or a part of it
+    styles: dict[str, Ratio] = {  # ratios
         "concise": 5, "casual": 3, "informal": 3, "formal": 1, "professional": 1, "complicated": 1, "academic": 1,
     }  # fmt: skip
-    characters: int = Field(default=3, ge=1, le=10)
-    scenarios: int = Field(default=3, ge=1, le=10)
-    rewrites: int = Field(default=2, ge=0, le=5)
-    hard_negatives: tuple[int, int] = (3, 7)
+    characters: int = Field(default=3, ge=1, le=10)  # that an answer lists, of which one is drawn
+    scenarios: int = Field(default=3, ge=1, le=10)  # as well
+    rewrites: int = Field(default=2, ge=0, le=5)  # rounds of rewriting, each away from the document's words
+    hard_negatives: tuple[int, int] = (3, 7)  # from and to how many for each query
     negatives: Literal["generated", "mined", "both"] = "generated"  # both: generated ones, and as many mined ones
     max_copied_words: int = Field(default=6, ge=2)  # longest run of words a query may share with its document
     max_overlap: float | None = Field(default=None, gt=0, le=1)  # share of the query's stems that its document holds
     max_title_overlap: float | None = Field(default=None, gt=0, le=1)  # share of the title's stems in the query
     query_from: Literal["document", "need"] = "document"  # need: its prompt shows the scenario alone
     meaning: MeaningSettings | None = None  # without it, only the judge checks the meaning of a rewrite
-    prompts: Literal["default", "small"] = "default"
-    # The language of the instructions to the LLM. auto: the pipeline's own with the small prompts, where that was
-    # measured to be better. own: the pipeline's own, wherever there is such a prompt.
-    prompt_language: Literal["auto", "english", "own"] = "auto"
+    prompts: Literal["default", "small"] = "default"  # small: shorter ones for models of a few billion parameters
+    # auto: the pipeline's own with the small prompts, where that was measured to be better.
+    prompt_language: Literal["auto", "english", "own"] = (
+        "auto"  # of the instructions; own: as `language`, if there is one
+    )
     variants: dict[str, str] = {}  # other prompts than the family's: {hard_negative: mine/negatives}
-    queries_per_passage: int = Field(default=1, ge=1, le=20)
-    # Drafts of each query. The one is kept that recall and re-rankers find its document with best.
-    candidates: int = Field(default=1, ge=1, le=20)
+    queries_per_passage: int = Field(default=1, ge=1, le=20)  # at most
+    candidates: int = Field(default=1, ge=1, le=20)  # drafts of a query; the one that finds its document best is kept
     answers: bool = False  # a short reference answer to each accepted query, too
     multi_hop: Annotated[float, Field(ge=0, le=1)] = 0.0  # share of queries that need two passages
     examples: Annotated[str | None, FILE] = None  # 10 or more real queries, a line each: their style, not content

@@ -37,7 +37,7 @@ class LlmSettings(Settings):
     """
 
     backend: str = "openai"  # a name of the registry, or `module:Class`
-    model: str
+    model: str  # as its server names it
     endpoint: str = "default"  # tells apart two providers of one model: it is part of an answer's key
     temperature: float = Field(default=1.0, ge=0, le=2)  # secondary source on the paper's generation
     max_tokens: int = Field(default=1024, ge=1)  # of the answer alone: a model's thinking gets room of its own

@@ -35,12 +35,11 @@ class Member(Settings):
 class PublishedSizes(Settings):
     """What is published of a dataset that is built again; `airgen check` prices by it what is not on this machine.
 
-    passages: with the generated ones. tokens: the mean of a passage. dev, test: queries, their mean tokens, positives,
-    hard negatives.
+    dev, test: queries, their mean tokens, positives, hard negatives.
     """
 
-    passages: int = Field(ge=1)
-    tokens: int = Field(ge=1)
+    passages: int = Field(ge=1)  # with the generated ones
+    tokens: int = Field(ge=1)  # the mean of a passage
     dev: Figures | None = None
     test: Figures | None = None
 
@@ -51,34 +50,28 @@ class PublishedSizes(Settings):
 
 
 class SuiteDataset(Settings):
-    """One dataset of a suite without a file of its own; its values replace those of the suite's `common`.
-
-    `target` is the number of published queries where it is not given. `pipeline` holds further settings of a pipeline.
-    """
+    """One dataset of a suite without a file of its own; its values replace those of the suite's `common`."""
 
     task: str | None = None
     domain: str | None = None
     language: str | None = None
     corpus: str | None = None
-    target: int | None = Field(default=None, ge=1)
-    pipeline: dict[str, Any] = Field(default_factory=dict)
+    target: int | None = Field(default=None, ge=1)  # by default the number of published queries
+    pipeline: dict[str, Any] = Field(default_factory=dict)  # further settings of a pipeline
     split: str | None = Field(default=None, pattern=r"^[a-z][a-z0-9_]*$")
     max_passages: int | None = Field(default=None, ge=1)
     published: PublishedSizes | None = None
 
 
 class Suite(Settings):
-    """SUITE.yaml. `max_passages` trims larger corpora; `budget_usd` is for all pipelines together.
-
-    pipelines: files. datasets: pipelines without a file, NAME -> what is its own; `common` is what these share.
-    """
+    """SUITE.yaml: pipelines in files (`pipelines`), and without (`datasets`: NAME -> what is its own)."""
 
     name: str = Field(pattern=f"^{NAME}$")
     version: str = Field(pattern=r"^\d{1,4}(\.\d{1,4}){0,3}$")
     description: str = ""
-    max_passages: int | None = Field(default=None, ge=1)
-    budget_usd: float | None = Field(default=None, ge=0)
-    common: dict[str, Any] = Field(default_factory=dict)
+    max_passages: int | None = Field(default=None, ge=1)  # larger corpora are trimmed to it
+    budget_usd: float | None = Field(default=None, ge=0)  # for all pipelines together
+    common: dict[str, Any] = Field(default_factory=dict)  # settings of a pipeline that all `datasets` share
     datasets: dict[Annotated[str, Field(pattern=_KEY)], SuiteDataset] = Field(default_factory=dict)
     pipelines: list[Member] = Field(default_factory=list, validate_default=True)
 
