@@ -82,7 +82,8 @@ def check_job(job: Job, *, budget: float | None = None, probe: bool = False) -> 
     from airgen.pipeline.preflight import advice, downloads, preflight, probe_models, unprobed
     from airgen.settings.suite import published_sizes
 
-    problems, warnings = preflight(job, budget_usd=budget), [*advice(job), *downloads(job)]
+    problems = preflight(job, budget_usd=budget)
+    warnings = [*advice(job), *downloads(job, problems)]
     probed: list[str] = []
     if probe and not problems:
         try:

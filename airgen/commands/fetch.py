@@ -42,6 +42,7 @@ def fetch(
     """
     from airgen import models
     from airgen.corpus.fetch import fetch as fetch_corpus
+    from airgen.corpus.fetch import still_to_fetch
     from airgen.corpus.settings import CorpusSettings
     from airgen.evaluation.collections import CollectionList
 
@@ -55,6 +56,8 @@ def fetch(
     corpora = [one for one in found if isinstance(one, CorpusSettings)]
     if given is not None and (len(found) > 1 or not corpora):
         raise UsageError("--from FILE: name one corpus")
+    if size := still_to_fetch((name for one in found if isinstance(one, list) for name in one), corpora):
+        say(size.partition(": ")[0])
     rows, lines = Rows[dict[str, Any]](), list[str]()
 
     def add(name: str, kind: str, place: Path) -> None:

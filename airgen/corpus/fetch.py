@@ -8,7 +8,7 @@ import hashlib
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
@@ -18,6 +18,8 @@ from airgen.dataset.files import building
 from airgen.downloads import Tick, from_address, from_registry, from_store, unpack
 from airgen.errors import CorpusError
 from airgen.keys import content_key, file_sha256
+from airgen.models.catalogue import entry
+from airgen.models.fetching import fetched as model_is_here
 from airgen.paths import cache_dir
 
 _MARK = ".airgen-corpus.json"  # written last: a folder without it is not complete
@@ -48,6 +50,19 @@ def _how(settings: CorpusSettings) -> str:
     if source is None or source.kind != "file":
         return f"airgen fetch {settings.name}"
     return f"get the file from {source.url}, then: airgen fetch {settings.name} --from FILE"
+
+
+def still_to_fetch(models: Iterable[str], corpora: Iterable[CorpusSettings]) -> str:
+    """What `airgen fetch` would download of these, in words; empty if all are here, or nobody can fetch them."""
+    sizes = {name: entry(name).download or entry(name).bytes for name in models if not model_is_here(name)}
+    sizes |= {
+        one.name: one.fetch.bytes or 0
+        for one in corpora
+        if one.fetch is not None and one.fetch.kind not in ("hub", "file") and not is_fetched(one)
+    }
+    unknown = ", ".join(name for name, size in sizes.items() if not size)
+    known = f"{sum(sizes.values()) / 1e6:,.0f} MB to download" + f", and {unknown} of unknown size" * bool(unknown)
+    return f"{known}: airgen fetch {' '.join(sizes)}" if sizes else ""
 
 
 def record(settings: CorpusSettings) -> dict[str, str]:

@@ -48,6 +48,7 @@ class FetchSettings(Settings):
     version: str = ""  # of the package
     url: str = ""  # of a file; of storage s3://BUCKET/NAME, where * is any part of a name
     sha256: Sha256 | None = None  # of the archive, which is refused if it has another one
+    bytes: int | None = Field(default=None, ge=1, exclude=True)  # of the archive: how much to fetch is said before
     members: list[str] = Field(default_factory=list, description="globs of the members to keep; empty: all")
 
     @model_validator(mode="after")

@@ -10,6 +10,8 @@ runs/NAME/
     evaluation/     runs, scores and tables
 """
 
+import contextlib
+import functools
 import hashlib
 import time
 from collections.abc import Sequence
@@ -139,9 +141,12 @@ class Job:
         self.prompts = PromptSet.beside(path.parent)
         self.directory = runs / self.pipeline.name
         self.secret = JobSecret(self.directory)
-        self.fingerprints = self._fingerprints()
+        with contextlib.suppress(CorpusError):  # of a corpus that is not here, which `airgen check` tells with all else
+            _ = self.fingerprints
 
-    def _fingerprints(self) -> dict[str, str]:
+    @functools.cached_property
+    def fingerprints(self) -> dict[str, str]:
+        """The fingerprint of each stage. Raises CorpusError if the corpus must be fetched first."""
         pipeline = self.pipeline
         found = {
             "corpus": corpus_fingerprint(self.corpus, pipeline),
@@ -205,8 +210,8 @@ class Job:
 
     def finished(self) -> bool:
         """Whether the work directory holds the dataset of exactly this job, with every file as it was written."""
-        status = read_status(self.directory / STATUS) or {}
-        return status.get("finished") == self.identity and damaged_file(self.dataset) is None
+        found = (read_status(self.directory / STATUS) or {}).get("finished")
+        return bool(found) and found == self.identity and damaged_file(self.dataset) is None
 
     def open_store(self, *, read_only: bool = False) -> Store:
         """The work database."""

@@ -13,7 +13,7 @@ import asyncio
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from airgen import models
+from airgen.corpus.fetch import still_to_fetch
 from airgen.corpus.needs import missing
 from airgen.errors import AirgenError, ModelError, SettingsError
 from airgen.evaluation.systems import labelling_models, load_systems, made_labels, missing_needs
@@ -64,6 +65,7 @@ def preflight(
 
     pipeline, control = job.pipeline, job.pipeline.control
     problems += missing(job.corpus, pipeline.task)
+    attempt(lambda: job.fingerprints)
     if until != "corpus":
         if pipeline.generation.multi_hop and pipeline.task == "qa" and job.corpus.chunk is None:
             problems.append(f"generation.multi_hop: each document of this corpus is one passage: {PARTNERS}")
@@ -107,11 +109,14 @@ def _away(place: str, settings: BaseModel, folder: Path) -> list[str]:
     return [f"{place}: the model {name}: {problem}" for name, problem in found.items() if problem]
 
 
-def downloads(job: Job) -> list[str]:
-    """A line for each Hub model that a run will fetch first, with its size."""
+def downloads(job: Job, problems: Iterable[str] = ()) -> list[str]:
+    """A line for each Hub model that a run will fetch first, with its size; one for what `problems` say to fetch."""
     names = [name for _, _, settings in walk(job.pipeline, job.folder) for name in _hub_models(settings, job.folder)]
     found = {name: models.on_hub(name).bytes for name in dict.fromkeys(names)}
-    return [f"{name}: {size / 1e9:.1f} GB will be fetched from the Hub first" for name, size in found.items() if size]
+    lines = [f"{name}: {size / 1e9:.1f} GB will be fetched from the Hub first" for name, size in found.items() if size]
+    named = dict.fromkeys(re.findall(r"airgen fetch (\S+)$", "\n".join(problems), re.MULTILINE))
+    ours = still_to_fetch((name for name in named if name in models.catalogue()), [job.corpus])
+    return [*lines, ours] if ours else lines
 
 
 def advice(job: Job) -> list[str]:

@@ -6,13 +6,16 @@ from pathlib import Path
 
 import pytest
 from corpus_maker import prose
+from rich.console import Console
 
 from airgen.commands.check import check_job
 from airgen.corpus.settings import load_corpus_settings
 from airgen.errors import MissingExtra, SettingsError
+from airgen.models.catalogue import entry
 from airgen.pipeline.estimate import estimate
 from airgen.pipeline.job import Job
 from airgen.pipeline.preflight import advice, preflight
+from airgen.pipeline.run import run_pipeline
 from airgen.settings import ControlSettings, Pipeline
 
 WORDS: dict[str, object] = {"recall": {"pools_only": True}, "pools": ["bm25"], "rerankers": ["bm25"]}
@@ -49,6 +52,26 @@ def test_models_of_pools_and_rerankers(
     assert [line.partition(": ")[2] for line in found] == [
         f"the model {one} is not here: airgen fetch {one}" for one in missing
     ]
+
+
+def test_a_corpus_that_is_not_here_is_said_with_all_else_and_the_bytes_of_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRGEN_CACHE", str(tmp_path / "nothing"))
+    recall = {"recall": {"model": "all-minilm-l6-v2-int8"}, "rerankers": ["bm25"]}
+    values = {"name": "job", "task": "qa", "corpus": "postgresql-manual", "target": 2, "control": recall}
+    (tmp_path / "job.yaml").write_text(json.dumps({**values, "llm": {"backend": "scripted", "model": "scripted"}}))
+    found = check_job(Job(tmp_path / "job.yaml", tmp_path / "runs")).value
+    assert found.problems == [
+        "corpus 'postgresql-manual' is not on this machine: airgen fetch postgresql-manual",
+        "control.recall.model: the model all-minilm-l6-v2-int8 is not here: airgen fetch all-minilm-l6-v2-int8",
+    ]
+    size = load_corpus_settings("postgresql-manual").fetch.bytes + entry("all-minilm-l6-v2-int8").download
+    names = "all-minilm-l6-v2-int8 postgresql-manual"
+    assert f"{size / 1e6:,.0f} MB to download: airgen fetch {names}" in found.advice
+    with pytest.raises(SettingsError) as said:
+        run_pipeline(tmp_path / "job.yaml", runs=tmp_path / "runs", console=Console(quiet=True))
+    assert str(said.value).splitlines() == found.problems
 
 
 def test_a_cluster_needs_its_package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
