@@ -30,11 +30,12 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from typing import IO, cast
+from typing import IO, Any, cast
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from airgen.errors import AirgenError, FetchError
+from airgen.keys import content_key
 from airgen.paths import locked
 from airgen.registry import load_extra
 
@@ -43,6 +44,7 @@ MAX_MEMBERS = 1_000_000  # of an archive
 MOST_OBJECTS = 100_000  # of a store
 WAIT = 60.0  # seconds without a byte until a download counts as stopped
 _PIECE = 64 << 20  # bytes read at once; a header of a tar archive is smaller
+_AT_ONCE = 1 << 20  # bytes of a copy; a store gives them by one request
 _POLL = 0.2  # seconds between two measurements of the bytes that have arrived
 _DAMAGE = (
     tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error, gzip.BadGzipFile, EOFError, RuntimeError,
@@ -118,38 +120,65 @@ def _line(error: BaseException) -> str:
 
 
 def from_store(url: str, folder: Path, *, tick: Tick = _nobody) -> dict[str, Path]:
-    """Copy the objects that `url` names into `folder`; {place: file} in the order of the places.
+    """Copy the objects that `url` names to below `folder`; {place: file} in the order of the places.
 
     `url` is of S3 or another store that fsspec knows. A place is an object's path below the part of it that holds no *.
-    Raises FetchError where there is none, too many or too large ones, or where the store refuses; MissingExtra without
-    fsspec.
+    An object that an earlier try has left there, and that is the same in the store, is not copied again. Raises
+    FetchError where there is none, too many or too large ones, or where the store refuses; MissingExtra without fsspec;
+    ModelError where another process is writing to the same folder.
     """
     fsspec = load_extra("fsspec", f"the corpus at {url[:200]}")
     found: dict[str, Path] = {}
     done = 0
     try:
-        store, path = fsspec.core.url_to_fs(url)
-        names = sorted(filter(store.isfile, store.glob(path))) if "*" in path else [path] * bool(store.isfile(path))
+        # Without what an earlier call in this process kept of the store: listings, sizes, keys.
+        store, path = fsspec.core.url_to_fs(url, skip_instance_cache=True)
+        try:
+            about = store.glob(path, detail=True) if "*" in path else {path: store.info(path)}
+        except FileNotFoundError:
+            about = {}
+        names = sorted(name for name, one in about.items() if one["type"] == "file")
         if not names:
             raise FetchError(
                 f"{url}: there is no such object: check the bucket, the name and the keys in the environment"
             )
         if len(names) > MOST_OBJECTS:
             raise FetchError(f"{path}: {len(names):,} objects match, more than {MOST_OBJECTS:,}: name fewer")
-        for name in names:
-            place = name.removeprefix(path.partition("*")[0].rpartition("/")[0]).lstrip("/")
-            found[place] = _inside(folder, place, f"{url}: the object {name!r} would leave the folder; it is refused")
-            found[place].parent.mkdir(parents=True, exist_ok=True)
-            with store.open(name, "rb") as source, found[place].open("wb") as out:
-                done += MAX_BYTES - _all_of(source, out, MAX_BYTES, f"{url}: {name} has more than")
-            tick(done)
+        with locked(folder / ".lock"):
+            for name in names:
+                place = name.removeprefix(path.partition("*")[0].rpartition("/")[0]).lstrip("/")
+                odd = f"{url}: the object {name!r} would leave the folder; it is refused"
+                place = _inside(folder, place, odd).relative_to(folder).as_posix()
+                if place in found:
+                    raise FetchError(f"{url}: {name!r} and another object would be one file here: rename one")
+                found[place] = folder / content_key([place, str(about[name])]) / PurePosixPath(place).name
+                if not found[place].exists():
+                    found[place].parent.mkdir(exist_ok=True)
+                    one_request = about[name]["size"] in range(_AT_ONCE)
+                    before = "" if one_request else _state(store, name)
+                    with store.open(name, "rb") as source, (folder / ".partial").open("wb") as out:
+                        _all_of(source, out, MAX_BYTES, f"{url}: {name} has more than")
+                    if not one_request and _state(store, name) != before:
+                        raise FetchError(f"{url}: {name} was replaced while it was read: run the same command again")
+                    (folder / ".partial").replace(found[place])
+                tick(done := done + found[place].stat().st_size)
     except ImportError as error:  # fsspec names the package of a store
         raise FetchError(f"{url}: {_line(error)}: pip install it, or 'airgen-bench[storage]' for s3://") from error
     except AirgenError:
         raise
     except Exception as error:  # stores have no common base class for their errors
-        raise FetchError(f"{url}: {_line(error)}") from error
+        # s3fs stumbles over a timeout, and hides it behind an IndexError.
+        slow = isinstance(error, TimeoutError) or isinstance(error.__context__, TimeoutError)
+        advice = ": check the keys in the environment" if isinstance(error, PermissionError) and not error.errno else ""
+        kept = "; what has arrived is kept: run the same command to go on" if done else ""
+        raise FetchError(f"{url}: {'the store does not answer' if slow else _line(error)}{advice}{kept}") from error
     return found
+
+
+def _state(store: Any, name: str) -> str:
+    """What the store says of an object now. Not every store refuses to go on in the middle of another version."""
+    store.invalidate_cache(name)
+    return str(store.info(name))
 
 
 def from_registry(kind: str, wanted: str, folder: Path, *, options: Sequence[str] = (), tick: Tick = _nobody) -> Path:
@@ -247,8 +276,9 @@ def _inside(folder: Path, name: str, refused: str) -> Path:
     """The path of a name below the folder. Raises FetchError for one that is not there."""
     parts = PurePosixPath(name).parts
     target = folder.joinpath(*parts)
-    odd = name.startswith("/") or ".." in parts or "\\" in name or "\0" in name or not parts or ":" in parts[0]
-    if odd or not target.resolve().is_relative_to(folder.resolve()):
+    odd = name.startswith("/") or ".." in parts or "\\" in name or "\0" in name or not parts
+    drive = not odd and ":" in (parts[0] if sys.platform == "win32" else parts[0][:2])
+    if odd or drive or not target.resolve().is_relative_to(folder.resolve()):
         raise FetchError(refused)
     return target
 
@@ -256,7 +286,7 @@ def _inside(folder: Path, name: str, refused: str) -> Path:
 def _all_of(source: IO[bytes], target: IO[bytes], most: int, what: str) -> int:
     """Copy a stream; returns how much of `most` bytes is left. Raises FetchError for more."""
     left = most
-    while piece := source.read(1 << 20):
+    while piece := source.read(_AT_ONCE):
         left -= len(piece)
         if left < 0:
             raise FetchError(f"{what} {_amount(most)}; refused")

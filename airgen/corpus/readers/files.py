@@ -32,6 +32,7 @@ _PACKINGS = {
     "zstd": re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"),
 }
 _CHECK = "; check reader.path, or run `airgen fetch`"
+_ADDRESS = "; an address belongs into `fetch`, and reader.path names the files that it brings"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +137,8 @@ def files(
     if left and not wanted:
         raise CorpusError(f"{start}: reader.skip ({', '.join(skip)}) leaves out all of it; make it shorter")
     if not any(path.exists() for path in wanted):
-        hint = _unread(start, suffixes) if start.is_dir() else f"no such file{elsewhere(written, place.root) or _CHECK}"
-        raise CorpusError(f"{start}: {hint}")
+        advice = elsewhere(written, place.root) or (_ADDRESS if "://" in written else _CHECK)
+        raise CorpusError(f"{start}: {_unread(start, suffixes) if start.is_dir() else f'no such file{advice}'}")
     for path in left:
         yield drop("left out by reader.skip", source=path.relative_to(root).as_posix())
     for path in wanted:

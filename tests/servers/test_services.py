@@ -24,7 +24,7 @@ from airgen.evaluation.systems import SystemSettings
 from airgen.retrievers.base import build
 
 MODEL = "all-minilm-l6-v2-int8"
-pytestmark = pytest.mark.nightly
+pytestmark = pytest.mark.servers
 
 
 def system(url, **settings):
