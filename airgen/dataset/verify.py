@@ -121,18 +121,26 @@ def secrets_in(text: str) -> list[str]:
     return sorted({match.group(0)[:6] + "..." for pattern in _SECRETS for match in pattern.finditer(text)})
 
 
+def _of_the_hub(name: str) -> bool:
+    """Whether the Hub, or its client in a folder that it downloads into, has put the file there."""
+    return name == ".gitattributes" or name.startswith(".cache/huggingface/")
+
+
 def _check_files(directory: Path, manifest: Manifest, found: _Found) -> None:
+    cached = directory.resolve().parent.name == "snapshots"
+    advice = ", as in the Hub's cache: download it into a folder (local_dir)" if cached else ""
     for name, entry in manifest.files.items():
         path = directory / name
         if not Path(os.path.realpath(path)).is_relative_to(directory.resolve()):  # `resolve` fails for a loop of links
-            found.add("path", name, "is a link to a place outside the dataset")
+            found.add("path", name, f"is a link to a place outside the dataset{advice}")
         elif not path.is_file():
             found.add("missing", name, "is in the manifest but not in the directory")
         elif not _as_written(path, entry):
             found.add("hash", name, "its size or SHA-256 differs from the manifest: it was changed after the export")
     present = {path.relative_to(directory).as_posix() for path in directory.rglob("*") if not path.is_dir()}
     for name in sorted(present - set(manifest.files) - {MANIFEST}):
-        found.add("extra", name, "is not in the manifest")
+        if not _of_the_hub(name):
+            found.add("extra", name, "is not in the manifest")
     for name in ("corpus.jsonl", "queries.jsonl"):
         if name not in manifest.files and manifest.part != "labels":
             found.add("missing", name, "is not in the manifest")

@@ -301,6 +301,19 @@ def test_a_file_that_is_missing_is_not_an_unreadable_one(dataset: Path, name: st
     assert said(dataset)[0] == f"error: {name}: is in the manifest but not in the directory [missing]"
 
 
+def test_what_a_download_from_the_hub_brings_is_no_error(dataset: Path, tmp_path: Path) -> None:
+    (dataset / ".gitattributes").write_text("*.bin filter=lfs\n")
+    (dataset / ".cache" / "huggingface").mkdir(parents=True)
+    (dataset / ".cache" / "huggingface" / "CACHEDIR.TAG").touch()
+    assert said(dataset) == []
+    cached = tmp_path / "snapshots" / "0123"
+    cached.mkdir(parents=True)
+    for path in [path for path in dataset.rglob("*") if path.is_file()]:
+        (cached / path.relative_to(dataset)).parent.mkdir(parents=True, exist_ok=True)
+        (cached / path.relative_to(dataset)).symlink_to(path)
+    assert "outside the dataset, as in the Hub's cache: download it into a folder (local_dir)" in said(cached)[0]
+
+
 def test_links_inside_the_dataset_are_allowed_and_loops_are_missing_files(dataset: Path) -> None:
     (dataset / "corpus.jsonl").rename(dataset / "notes.txt")
     (dataset / "corpus.jsonl").symlink_to("notes.txt")

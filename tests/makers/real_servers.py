@@ -13,6 +13,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 import venv
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -97,7 +98,7 @@ PARTS = {
     "olah": Part(
         (("pip", "olah==0.5.4", "", ""),),
         ("{bin}/olah-cli", "--config={folder}/olah.toml", "--host=127.0.0.1", "--port={port}", "--repos-path={folder}",
-         "--log-path={folder}/logs"),
+         "--log-path={folder}/logs"), "/openapi.json",
     ),
 }  # fmt: skip
 
@@ -170,12 +171,13 @@ def started(name: str, folder: Path, port: int = 0, more: Sequence[str] = ()) ->
         )  # fmt: skip
     try:
         with httpx.Client(base_url=address, transport=httpx.HTTPTransport(retries=9)) as client:
+            deadline = time.monotonic() + 120
             while True:
                 with contextlib.suppress(httpx.TransportError):
                     if client.get(part.ready).status_code < 500:
                         break
-                if process.poll() is not None:
-                    pytest.fail(f"{name} ended: {(folder / 'log').read_text(errors='replace')[-2000:]}")
+                if process.poll() is not None or time.monotonic() > deadline:
+                    pytest.fail(f"{name} did not start: {(folder / 'log').read_text(errors='replace')[-2000:]}")
         yield address
     finally:
         process.terminate()
