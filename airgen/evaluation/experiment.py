@@ -172,7 +172,8 @@ class _Experiment:
         task = DatasetSplit(opened, options.split, options.language or str(opened.info.get("language") or "en"))
         self.task, self.options, self.target = task, options, results_folder(out, opened.name, options.split)
         self.progress, self.started = progress or (lambda line: None), started or (lambda line: None)
-        self.indexes, self.encoding, self.systems = indexes, encoding, in_order(systems)
+        self.indexes, self.encoding = indexes, encoding
+        self.systems = in_order([system.on(opened.name) for system in systems])
         if missing := missing_needs(self.systems, options.base):
             raise SettingsError(missing)
         self.target.mkdir(parents=True, exist_ok=True)

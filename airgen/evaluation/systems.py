@@ -30,7 +30,7 @@ from airgen.evaluation.outside_systems import HttpSystem
 from airgen.registry import closest, names, resolve
 from airgen.retrievers.combine import FusionSettings, RerankingSettings
 from airgen.settings import ControlSettings
-from airgen.settings.base import FILE, Settings, Spec, load_yaml, marked
+from airgen.settings.base import FILE, Settings, Spec, load_yaml, marked, merged
 from airgen.settings.parts import Part, component_settings, is_spec, located, model_of, needs, problems, read_part, walk
 
 Failed = Callable[[str, AirgenError], None]
@@ -68,15 +68,17 @@ _OWN: dict[str, type[Settings]] = {"run": RunSystem, "rerank": RerankSystem, "fu
 class SystemSettings(Settings):
     """One system: a name, a kind, and the kind's own settings beside them.
 
-    `family` groups systems in reports (the kind, if not given); `weakened` marks one that is bad on purpose.
+    `datasets: {quora: {embedder: {passage_prefix: "query: "}}}`: on Quora it has these settings besides its own, as E5
+    takes other prefixes there, and other models other instructions.
     """
 
     model_config = ConfigDict(extra="allow")
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,99}$")
-    kind: str
-    family: str = ""
-    weakened: bool = False
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,99}$")  # in tables, and of its files
+    kind: str  # a retriever, rerank, fuse, run, http, or module:Class
+    family: str = ""  # groups systems in reports; by default the kind
+    weakened: bool = False  # bad on purpose
+    datasets: dict[str, dict[str, Any]] = Field(default={})  # settings of one dataset only, by its name
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -91,6 +93,11 @@ class SystemSettings(Settings):
         else:
             model = _OWN.get(self.kind) or component_settings("retriever", self.kind, folder)
         return model.model_validate(self.settings, context={"folder": folder})
+
+    def on(self, dataset: str) -> "SystemSettings":
+        """The system as it is on one dataset. Raises ValueError where settings of its own there are wrong."""
+        own = self.datasets.get(dataset)
+        return self if own is None else self.model_copy(update=merged(self.settings, own) | {"datasets": {}})
 
     @property
     def uses(self) -> list[str]:
@@ -112,7 +119,8 @@ class SystemSettings(Settings):
         if self.kind not in kinds and ":" not in self.kind:
             raise ValueError(f"unknown kind {self.kind!r}{closest(self.kind, kinds)}")
         try:
-            self.options((info.context or {}).get("folder"))
+            for one in (self, *map(self.on, self.datasets)):
+                one.options((info.context or {}).get("folder"))
         except UsageError as error:
             raise ValueError(str(error)) from error
         return self

@@ -102,6 +102,7 @@ def test_other_measures_search_nothing_and_other_settings_do(dataset, tmp_path):
     assert said(BM25, measures="RR@3") == "scored again"
     assert said(BM25, measures="RR@3", ignore_identical_ids=True) == "scored again"
     assert said(BM25 | {"k1": 1.2}) == "ran"
+    assert said(BM25 | {"datasets": {"little": {"k1": 1.2}, "another": {"k1": 7}}}) == "kept"  # the same on this one
     assert said(BM25 | {"k1": 1.2}, top=2) == "ran"
     queries = dataset / "queries.jsonl"
     queries.write_text(queries.read_text().replace("cats eat", "cats drink"))
@@ -497,6 +498,7 @@ class Nearest""",
         ("systems: [{name: a, kind: http, url: 'ftp://x'}]", "url"),
         ("systems: [{name: a, kind: fuse, systems: [b, c], weights: [1]}]", "1 weights for 2 systems"),
         ("system: []", "unknown key"),
+        ("systems: [{name: a, kind: bm25, datasets: {quora: {k2: 1}}}]", "systems.0.k2: unknown key"),
     ],
 )
 def test_a_wrong_systems_file_says_what_is_wrong(tmp_path, text, message):
