@@ -32,7 +32,15 @@ from airgen.commands.publish import (
 )
 from airgen.commands.report import report
 from airgen.commands.run import run
-from airgen.commands.show import show, show_collections, show_corpus, show_models, show_prompts, show_settings
+from airgen.commands.show import (
+    show,
+    show_collections,
+    show_corpus,
+    show_guide,
+    show_models,
+    show_prompts,
+    show_settings,
+)
 from airgen.commands.study import (
     study_agree,
     study_compare,
@@ -63,7 +71,7 @@ __all__ = [
     "check_prompts", "evaluate", "evaluate_compare", "evaluate_measures", "evaluate_tune", "export", "export_labels",
     "export_layout", "fetch", "init", "open_dataset", "publish", "publish_diff", "publish_leaderboard",
     "publish_score", "publish_submit", "publish_verify", "report", "run", "show", "show_collections", "show_corpus",
-    "show_models", "show_prompts", "show_settings", "study_agree", "study_compare", "study_contamination",
+    "show_guide", "show_models", "show_prompts", "show_settings", "study_agree", "study_compare", "study_contamination",
     "study_correlate", "study_diversity", "study_gain", "study_inspect", "study_judge", "study_stats", "train",
     "train_expand", "train_explain", "train_export", "train_filter", "train_genq", "train_pairs", "train_recipe",
 ]  # fmt: skip

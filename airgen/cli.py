@@ -30,7 +30,7 @@ ABOUT = """Usage: airgen COMMAND [OPTIONS]
 
   Start with:   airgen init FOLDER     look at your documents, and write the YAML files for them
                 airgen init --demo     a small benchmark with a model on this machine, in minutes
-  Help:         airgen COMMAND --help        Version: airgen --version
+  Help:         airgen COMMAND --help        The guide: airgen help, airgen help WORD
   Exit codes:   0 done, 1 failed, 2 wrong usage, 3 stopped and resumable
 """
 
@@ -79,7 +79,7 @@ def find_app(words: list[str]) -> tuple[typer.Typer, str, list[str]]:
     from airgen.errors import UsageError
     from airgen.registry import closest
 
-    name, *rest = words
+    name, *rest = ["show", "guide", *words[1:]] if words[0] == "help" else words
     if name not in COMMANDS:
         raise UsageError(f"unknown command {name!r}{closest(name, list(COMMANDS))}; see airgen --help")
     found = words_of(name)

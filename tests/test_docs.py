@@ -3,6 +3,7 @@
 docs/papers.md has a row for every table and figure, with a command.
 """
 
+import json
 import re
 import shlex
 from collections import Counter
@@ -19,7 +20,7 @@ from job_maker import CORPUS, PIPELINE, make_corpus
 import airgen
 from airgen import cli, models
 from airgen.commands import COMMANDS
-from airgen.errors import AirgenError
+from airgen.errors import AirgenError, UsageError
 from airgen.settings.base import find_yaml
 
 ROOT = Path(airgen.__file__).parents[1]
@@ -151,6 +152,17 @@ def test_a_wrong_command_is_found() -> None:
     assert part == ["airgen audit", "airgen evaluate --fresh", "airgen evaluate compare --so"]
     assert all(map(cannot_be_called, whole))
     assert [bool(cannot_be_called(text, whole=False)) for text in part] == [False, False, True]
+
+
+def test_help_prints_a_page_or_where_a_word_is() -> None:
+    for words, page in {"": "README", "3": "03-queries", "own queries": "05-your-own-queries", "queries": "03-queries",
+                        "corpus": "02-your-corpus", "glossary": "glossary"}.items():  # fmt: skip
+        assert call("help", *words.split()) == (DOCS / f"{page}.md").read_text("utf-8"), words
+    found = call("help", "Ollama")
+    assert "11-at-scale: Which LLM\n    | `openai` | any endpoint" in found and "11-at-scale: Ollama" not in found
+    assert json.loads(call("show", "guide", "ollama", "--json")) == found.rstrip("\n")
+    with pytest.raises(UsageError, match="no page of the guide mentions 'xyzzy'"):
+        call("help", "xyzzy")
 
 
 # -- docs/papers.md ---------------------------------------------------------------------------------------------------

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from airgen.commands.command import Outcome, Rows, command, echo, progress_bar
 from airgen.commands.options import PassageLimit, Place, Runs, Seed, arg, opt, path_or_none
 from airgen.errors import CorpusError, SettingsError, UsageError
-from airgen.paths import RUNS
-from airgen.text.display import json_text, terminal_table
+from airgen.paths import RUNS, data_dir
+from airgen.text.display import json_text, one_line, terminal_table
 
 if TYPE_CHECKING:
     from airgen.pipeline.job import Job
@@ -104,6 +106,33 @@ def show_settings(
                 found += [heading, line] if heading else [line]
                 heading = ""
         text = "\n".join(found) if found else f"no setting mentions {find!r}"
+    return Outcome(text, text)
+
+
+@command
+def show_guide(
+    words: Annotated[Sequence[str], arg("WORD", "A page (3, queries, glossary), or words. Default: the list.")] = (),
+) -> Outcome[str]:
+    """Print a page of the guide, or where it mentions these words. `airgen help WORD` does the same.
+
+    Example: airgen show guide own queries        airgen help ollama
+    """
+    pages = {path.stem: path.read_text(encoding="utf-8") for path in sorted(data_dir("docs").glob("*.md"))}
+    name, wanted = "-".join(words).lower() or "README", " ".join(words)
+    for stem, text in pages.items():
+        if f"-{stem}".endswith(f"-{name}") or stem.startswith(f"{name:0>2}-"):
+            return Outcome(text, text)
+    found: dict[str, str] = {}
+    for stem, text in pages.items():
+        heading, code = "", False
+        for line in text.splitlines():
+            code ^= line.startswith("```")
+            heading = line.strip("# ") if line.startswith("#") and not code else heading
+            if re.search(rf"\b{re.escape(wanted)}", line, re.IGNORECASE) and stem != "settings":
+                found.setdefault(f"{stem}: {heading}", f"    {one_line(line, 160)}")
+    if not found:
+        raise UsageError(f"no page of the guide mentions {wanted!r}: airgen help lists its pages")
+    text = "\n".join(line for place in found.items() for line in place)
     return Outcome(text, text)
 
 

@@ -37,8 +37,9 @@ llm: {backend: scripted}
 control: {recall: {pools_only: true, top_k: 100}, pools: [bm25], rerankers: [bm25], judge: {kind: votes}}
 evaluate: {systems: lexical.yaml, split: all}
 """
+# Not pipeline.yaml, which init may give models of a Hub that is not reached here.
 STEPS = (
-    "--help", "show settings", "show prompts query", "init notes", "check pipeline.yaml", "run job.yaml",
+    "--help", "show settings", "show prompts query", "init notes", "check job.yaml", "run job.yaml",
     "publish verify runs/job/dataset",
 )  # fmt: skip
 
