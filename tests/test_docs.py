@@ -3,6 +3,7 @@
 docs/papers.md has a row for every table and figure, with a command.
 """
 
+import inspect
 import json
 import re
 import shlex
@@ -141,6 +142,38 @@ def test_every_command_can_be_called(name: str) -> None:
         assert len(whole) > 30
     said = [*(cannot_be_called(text) for text in whole), *(cannot_be_called(text, whole=False) for text in part)]
     assert [one for one in said if one] == []
+
+
+def examples() -> Iterator[str]:
+    """Every command after `Example:` in the help of a command."""
+    for function in (one for name in COMMANDS for one in cli.words_of(name).values()):
+        for text in re.findall(r"(?s)Example: (.*?)(?=\n *\n|\nExample:|\Z)", inspect.cleandoc(function.__doc__ or "")):
+            yield from re.split(r"\s{3,}|\n(?=airgen )", text)
+
+
+def test_every_example_of_a_help_can_be_called() -> None:
+    found = [one.partition(" > ")[0] for one in examples()]
+    assert len(found) > 50 and [line for one in found if (line := cannot_be_called(one))] == []
+
+
+NEED_NOTHING = (
+    "show settings",
+    "show guide",
+    "help",
+    "show prompts",
+    "show models",
+    "show collections",
+    "show corpus p",
+)
+
+
+@pytest.mark.parametrize(
+    "text", [one for one in examples() if one.startswith(tuple(f"airgen {n}" for n in NEED_NOTHING))]
+)
+def test_an_example_prints_clean_text_and_json(text: str) -> None:
+    said = call(*shlex.split(text)[1:])
+    assert said.strip() and re.findall(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", said) == []
+    assert json.loads(call(*shlex.split(text)[1:], "--json"))
 
 
 def test_a_wrong_command_is_found() -> None:

@@ -4,6 +4,7 @@ Names, types, limits and defaults are read from the settings models, description
 comments. So the text cannot differ from what airgen does.
 """
 
+import functools
 import inspect
 import re
 import types
@@ -128,12 +129,17 @@ def _about(model: Any) -> str:
     return "" if text in ("No settings.", "") else re.sub(r"\n(?!\n)(?<!\n\n)", " ", text).replace("\n ", "\n\n")
 
 
+@functools.cache  # Python looks for a class by parsing its whole module
+def _source(model: type[BaseModel]) -> str:
+    return inspect.getsource(model)
+
+
 def _words(model: type[BaseModel]) -> dict[str, str]:
     """What is said of each key: its description, or the comment beside it, also of a model that this one extends."""
     found: dict[str, str] = {}
     for one in reversed(model.__mro__):
         if issubclass(one, BaseModel) and one is not BaseModel:
-            for match in _COMMENT.finditer(inspect.getsource(one)):
+            for match in _COMMENT.finditer(_source(one)):
                 found[match[1]] = match[2].strip()
     speed = {name for name, _ in marked(model, "speed")}
     said = {
