@@ -144,6 +144,10 @@ def test_every_command_can_be_called(name: str) -> None:
     assert [one for one in said if one] == []
 
 
+def is_clean(said: str) -> None:
+    assert said.strip() and re.findall(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", said) == []
+
+
 def examples() -> Iterator[str]:
     """Every command after `Example:` in the help of a command."""
     for function in (one for name in COMMANDS for one in cli.words_of(name).values()):
@@ -171,8 +175,7 @@ NEED_NOTHING = (
     "text", [one for one in examples() if one.startswith(tuple(f"airgen {n}" for n in NEED_NOTHING))]
 )
 def test_an_example_prints_clean_text_and_json(text: str) -> None:
-    said = call(*shlex.split(text)[1:])
-    assert said.strip() and re.findall(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", said) == []
+    is_clean(call(*shlex.split(text)[1:]))
     assert json.loads(call(*shlex.split(text)[1:], "--json"))
 
 
@@ -274,6 +277,29 @@ SMALLEST = {
 }  # fmt: skip
 
 
+# On what these leave, the other commands that need no server, no person and no training: as text and as JSON.
+THEN = """
+check full
+check prompts full query -n 2
+run full
+show full
+report full
+evaluate scifact --systems systems-offline --out results
+evaluate compare {run} results/scifact/test/ql.run.gz --qrels scifact/qrels/test.tsv
+evaluate measures {run} scifact/qrels/test.tsv
+audit sample full 4
+study contamination {full} --against scifact
+study correlate results --by dataset
+study stats {full}
+export full --without control --out {out}
+export labels {full} --to opensearch --variant graded --out {out}.json
+export layout {full} trec --out {out}-trec
+publish verify {full}
+train recipe augment
+fetch --list
+"""
+
+
 @pytest.mark.nightly
 def test_the_commands_of_the_papers_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each at its smallest size: collections of forty passages, lexical systems, the scripted model."""
@@ -293,4 +319,9 @@ def test_the_commands_of_the_papers_run(tmp_path: Path, monkeypatch: pytest.Monk
         (tmp_path / f"{name}.yaml").write_text(f"systems: [{kinds}]\n", encoding="utf-8")
     for said, smallest in SMALLEST.items():
         assert f"`airgen {said}`" in PAPERS or f"airgen {said}\n" in PAPERS, said
-        assert call(*shlex.split(smallest)), smallest
+        is_clean(call(*shlex.split(smallest)))
+    for text in THEN.strip().splitlines():
+        named = {"run": "results/scifact/test/bm25.run.gz", "full": "runs/full/dataset"}
+        print(text)
+        is_clean(call(*shlex.split(text.format(**named, out="a"))))
+        assert json.loads(call(*shlex.split(text.format(**named, out="b")), "--json")), text
