@@ -73,6 +73,12 @@ PARTS = {
         ("{bin}/python", "-c", "import sys, chromadb_rust_bindings as chroma; chroma.cli(['chroma', 'run', '--host', "
          "'127.0.0.1', '--port', sys.argv[1], '--path', sys.argv[2]])", "{port}", "{folder}"), "/api/v2/heartbeat",
     ),
+    "litellm": Part(
+        (("pip", "litellm[proxy]==1.108.7", "", ""),),
+        ("{bin}/litellm", "--config", "{folder}/config.yaml", "--host", "127.0.0.1", "--port", "{port}"),
+        "/health/liveliness",
+        (("LITELLM_LOCAL_MODEL_COST_MAP", "True"), ("LITELLM_MASTER_KEY", "sk-a-master-key-of-the-tests")),
+    ),
     "anserini": Part(
         (("pip", "pyserini==0.40.0", "pyserini/resources/jars/anserini-0.38.0-fatjar.jar",
          "fbda53e84dbded1b120055a900976c37d6a53cc841d518f40e2a8b00e454377f"),)
