@@ -115,7 +115,7 @@ def command(function: Callable[P, Outcome[T]]) -> Callable[P, T]:
 def _refuse_addresses(name: str, values: Sequence[str | Path | None]) -> None:
     """Raises UsageError for an address: a path makes a folder `s3:` of it. It may hold a key, and is not shown."""
     for value in values:
-        if found := re.match(r"[a-z][a-z0-9+.-]+:/", str(value)):
+        if found := re.match(r"[a-z][a-z0-9+.-]{1,20}:/", str(value)):
             raise UsageError(
                 f"{name}: a file or folder of this machine is needed, not an address ({found[0]}/...): copy it with "
                 "the store's own tools; only a corpus is read from a store (`fetch: {kind: storage}`)"
