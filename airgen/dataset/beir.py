@@ -109,7 +109,7 @@ class BeirDataset:
 
     @classmethod
     def open(cls, path: str | Path) -> "BeirDataset":
-        """Check that the directory holds the files of a dataset. Raises DatasetError where one is missing."""
+        """Check that the directory holds the files of a dataset. Raises DatasetError where one is missing or cut."""
         path = Path(path)
         if not path.is_dir():
             raise DatasetError(f"{path}: not a directory; a dataset has corpus.jsonl, queries.jsonl and qrels/")
@@ -120,9 +120,21 @@ class BeirDataset:
         dataset = cls(path)
         for name in ("corpus", "queries"):
             dataset.file(name)
+        dataset._refuse_half_a_copy()
         if not dataset.splits and not dataset.withheld:
             raise DatasetError(f"{path}: there is no qrels/*.tsv or qrels/*.jsonl, so it cannot be evaluated")
         return dataset
+
+    def _refuse_half_a_copy(self) -> None:
+        """Raise DatasetError for a file that is smaller than the manifest says: a copy that stopped looks whole."""
+        files = self.manifest.get("files")
+        for name, about in files.items() if isinstance(files, dict) else ():
+            path, size = self.path / name, about.get("bytes") if isinstance(about, dict) else None
+            if isinstance(size, int) and path.is_file() and (found := path.stat().st_size) < size:
+                raise DatasetError(
+                    f"{path}: has {found:,} of the {size:,} bytes that manifest.json says: copy it again, or delete "
+                    "manifest.json if you shortened it"
+                )
 
     def file(self, name: str) -> Path:
         """The path of `name`.jsonl, gzipped or not. Raises DatasetError where there is neither."""

@@ -229,3 +229,16 @@ def test_layouts_are_whole_or_not_there(dataset: Path, tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match="not JSON"):
         export_layouts({"": dataset}, "trec", tmp_path / "x")
     assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize("name", ["corpus.jsonl", "queries.jsonl", "qrels/test.tsv"])
+def test_a_copy_that_stopped_at_the_end_of_a_line_is_not_read(dataset: Path, name: str) -> None:
+    """It would look whole: fewer passages, queries or labels, and other scores."""
+    lines = (dataset / name).read_bytes().splitlines(keepends=True)
+    (dataset / name).write_bytes(b"".join(lines[:-1]))
+    with pytest.raises(
+        DatasetError, match=rf"{name}: has [\d,]+ of the [\d,]+ bytes that manifest\.json says: copy it"
+    ):
+        BeirDataset.open(dataset)
+    (dataset / "manifest.json").unlink()
+    assert BeirDataset.open(dataset)

@@ -100,7 +100,8 @@ def test_a_run_file_that_is_gone_is_said(dataset: Path, tmp_path: Path) -> None:
     [
         (lambda folder: (folder / "corpus.jsonl").unlink(), "corpus.jsonl (or corpus.jsonl.gz) is missing"),
         (lambda folder: (folder / "queries.jsonl").unlink(), "queries.jsonl (or queries.jsonl.gz) is missing"),
-        (lambda folder: (folder / "queries.jsonl").write_text("{"), "queries.jsonl:1: not JSON"),
+        (lambda folder: (folder / "queries.jsonl").write_text("{" * 9999), "queries.jsonl:1: not JSON"),
+        (lambda folder: (folder / "queries.jsonl").write_text("{"), "queries.jsonl: has 1 of the 970 bytes"),
     ],
 )
 def test_a_missing_or_damaged_file_is_a_clear_error(dataset: Path, tmp_path: Path, break_it, words) -> None:  # type: ignore[no-untyped-def]

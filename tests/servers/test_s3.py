@@ -15,13 +15,17 @@ from typing import Any
 import pytest
 import yaml
 from command_line import call
+from dataset_maker import make_content
 from job_maker import CORPUS, PIPELINE, make_corpus
 from real_servers import S3_KEY, started
 
 from airgen import downloads, models
 from airgen.corpus.fetch import fetch, is_fetched
 from airgen.corpus.settings import CorpusSettings
-from airgen.errors import FetchError
+from airgen.dataset.beir import BeirDataset
+from airgen.dataset.verify import verify
+from airgen.dataset.write import write_dataset
+from airgen.errors import DatasetError, FetchError
 from airgen.paths import cache_dir
 
 fsspec = pytest.importorskip("fsspec")
@@ -247,3 +251,16 @@ def test_one_line(store: Store, url: str, wrong: dict[str, str], words: str, mon
     for name, value in wrong.items():
         monkeypatch.setenv(name, value) if value else monkeypatch.delenv(name)
     one_line(corpus(url.replace("corpora", wrong.get("bucket", "corpora"))), words)
+
+
+def test_a_dataset_that_was_half_copied(store: Store, tmp_path: Path) -> None:
+    """airgen writes a dataset to a folder, whole or not at all. A copy through a store that stopped is not read."""
+    write_dataset(tmp_path / "d", make_content())
+    store.client.put(f"{tmp_path}/d/", "corpora/d/", recursive=True)
+    for name, most in (("whole", None), ("half", 500)):
+        store.client.get("corpora/d/", f"{tmp_path}/{name}/", recursive=True)
+        data = (tmp_path / name / "corpus.jsonl").read_bytes()[:most]
+        (tmp_path / name / "corpus.jsonl").write_bytes(data[: data.rfind(b"\n") + 1])
+    assert verify(tmp_path / "whole") == [] and BeirDataset.open(tmp_path / "whole")
+    with pytest.raises(DatasetError, match=r"corpus\.jsonl: has [\d,]+ of the [\d,]+ bytes that manifest\.json says"):
+        BeirDataset.open(tmp_path / "half")
