@@ -16,6 +16,7 @@ of the functions here, which use IEEE's elementary operations in a fixed order:
 """
 
 import importlib.util
+import sys
 from collections.abc import Callable, Set
 from functools import partial
 from typing import Any, TypeVar, overload
@@ -29,6 +30,17 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 def numba_is_installed() -> bool:
     """Whether the package numba (extra `fast`) can be imported."""
     return importlib.util.find_spec("numba") is not None
+
+
+LARGE = 20_000_000  # scores, products: some ten milliseconds of a compiled loop, and numpy needs a second
+
+
+def worth_compiling(work: int, least: int = LARGE) -> bool:
+    """Whether a compiled loop is to do so much work: numba is installed, and it is loaded already or worth its loading.
+
+    Below `least`, loading takes longer than it saves. The bits of a result do not depend on it.
+    """
+    return (work >= least or "numba" in sys.modules) and numba_is_installed()
 
 
 @overload

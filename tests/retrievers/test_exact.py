@@ -63,8 +63,9 @@ def test_the_compiled_way_gives_the_same(monkeypatch: pytest.MonkeyPatch, dim: i
     pytest.importorskip("numba")
     rows, queries = vectors(6000, dim), vectors(9, dim, seed=4)
     rows[3000:3100] = rows[:100]
+    monkeypatch.setattr(exact, "worth_compiling", lambda work: False)
     plain = search(rows, queries, 100)
-    monkeypatch.setattr(exact, "_COMPILE_FROM", 0)
+    monkeypatch.setattr(exact, "worth_compiling", lambda work: True)
     compiled = search(rows, queries, 100)
     assert_same(plain, compiled)
 
@@ -76,7 +77,7 @@ def test_a_running_selection_is_that_of_all_at_once(
 ) -> None:
     if compiled:
         pytest.importorskip("numba")
-        monkeypatch.setattr(exact, "_COMPILE_FROM", 0)
+    monkeypatch.setattr(exact, "worth_compiling", lambda work: compiled)
     monkeypatch.setattr(exact, "_CHUNK", 617)  # 1,038 are kept, so buffers fill and are cleared
     scores = np.random.default_rng(5).integers(-50, 50, 5000).astype(np.float32) / 8  # many ties
     if order == "ascending":

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from airgen.compute import Work, current
 from airgen.errors import ModelError, UsageError
-from airgen.exact import inner_products, numba_is_installed
+from airgen.exact import inner_products, worth_compiling
 from airgen.retrievers.base import Component, Corpus, Embedder, Hits, finite, half, non_empty, pack, unpack
 from airgen.retrievers.encodings import EncodingStore, encoded, keys_of, root_of, took_over
 from airgen.settings.base import FILE, SPEED
@@ -34,7 +34,6 @@ from airgen.settings.parts import Part, located
 
 _CHUNK = 1024  # rows converted and multiplied at once: 1.5 MB of fp32 at 384 dimensions
 _BLOCK = 1024  # queries multiplied at once: a block of products (4 MB) stays in the cache while it is scanned
-_COMPILE_FROM = 20_000_000  # products, or terms of exact ones; below, loading numba takes longer than it saves
 _SAMPLE = 4096  # rows that the first threshold is guessed from
 _SAMPLE_BLOCK = 256  # queries that meet the sample at once
 _GUESS_FROM = 8 * _SAMPLE  # rows; below, guessing costs more than it saves
@@ -68,7 +67,7 @@ def search(
     queries = np.ascontiguousarray(queries, np.float32)
     width = min(k, max(n, 1))
     chunk, batch = _plan(queries.shape[1], width, len(queries), memory_bytes)
-    compiled = max(n * len(queries), queries.size * min(n, width)) >= _COMPILE_FROM and numba_is_installed()
+    compiled = worth_compiling(max(n * len(queries), queries.size * min(n, width)))  # products, or terms of exact ones
     roomy = memory_bytes >= 4 * _SAMPLE * (queries.shape[1] + _SAMPLE_BLOCK) * 4  # the sample, its products, their copy
     guessing = roomy and n >= _GUESS_FROM and width <= n // 20
     hits = Hits.none(len(queries), k)

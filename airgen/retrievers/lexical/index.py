@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from pydantic import WrapValidator
 
 from airgen.errors import UsageError
-from airgen.exact import numba_is_installed
+from airgen.exact import LARGE, worth_compiling
 from airgen.interruptible import interruptible
 from airgen.retrievers.base import Component, Corpus, Hits, ModelFacts, non_empty
 from airgen.retrievers.lexical.postings import (
@@ -34,8 +34,6 @@ from airgen.retrievers.lexical.postings import (
 )
 from airgen.text.analysis import Analyser, AnalyserSettings, Encoder
 from airgen.text.analysis import analyser as make_analyser
-
-_COMPILE_FROM = 20_000_000  # scores; below, loading numba takes longer than it saves
 
 
 @dataclass(frozen=True)
@@ -79,7 +77,7 @@ class InvertedIndex:
         positions = np.full((len(queries), k), -1, np.int32)
         scores = np.full((len(queries), k), -np.inf, np.float32)
         if compiled is None:
-            compiled = self.size * len(queries) >= _COMPILE_FROM and numba_is_installed()
+            compiled = worth_compiling(self.size * len(queries))
         run = search_postings
         if compiled:
             from airgen.retrievers.lexical import _postings_compiled
@@ -94,8 +92,10 @@ class InvertedIndex:
 
         workers = max(1, min(threads or os.cpu_count() or 1, len(queries) // 8))
         edges = np.linspace(0, len(queries), workers + 1).astype(int).tolist()
-        if workers == 1:
-            interruptible(lambda: part(0, len(queries))) if compiled else part(0, len(queries))
+        if self.size * len(queries) < LARGE or (workers == 1 and not compiled):  # a thread would take longer to start
+            part(0, len(queries))
+        elif workers == 1:
+            interruptible(lambda: part(0, len(queries)))
         else:  # the compiled loop holds no interpreter lock
             with ThreadPoolExecutor(workers) as pool:
                 list(pool.map(part, edges[:-1], edges[1:]))

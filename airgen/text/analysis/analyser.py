@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from airgen import models
 from airgen.errors import ModelError
-from airgen.exact import numba_is_installed
+from airgen.exact import worth_compiling
 from airgen.keys import file_sha256
 from airgen.registry import load_extra
 from airgen.sequences import batched
@@ -160,8 +160,8 @@ class Encoder:
     def batches(self, texts: Sequence[str]) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int64]]]:
         """The same for some texts at a time, which need not all be in memory."""
         if self.compiled is not False:  # decided once, since the two ways have different token ids
-            enough = self.compiled or any(total >= _COMPILE_FROM for total in accumulate(map(len, texts)))
-            self.compiled = enough and self.analyser.scannable and numba_is_installed()
+            enough = self.compiled or any(worth_compiling(size, _COMPILE_FROM) for size in accumulate(map(len, texts)))
+            self.compiled = enough and self.analyser.scannable
         for batch in batched(map(self.analyser.prepare, texts), _BATCH, len):
             yield self._scan(batch) if self.compiled else self._match(batch)
 
