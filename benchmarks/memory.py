@@ -100,6 +100,7 @@ from rich.console import Console
 from airgen.compute import computing
 from airgen.settings.compute import compute_settings
 from airgen.pipeline import Job
+from airgen.pipeline.run import run_job
 from airgen.pipeline.progress import Display
 
 class Said(Display):
