@@ -12,6 +12,7 @@ does not find. That share is measured (`ann_recall`).
 """
 
 import contextlib
+import hashlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -94,8 +95,11 @@ class SearchEngine(Component):
         if self._dense:
             self._dense.progress = self.progress
             self._dense.index(corpus)
-        what = [self.engine, corpus.language, self._model(), self.settings.index_settings]
-        self._index = "airgen-" + content_key([what, list(corpus.titles), list(corpus.texts)])[:24]
+        what = content_key([self.engine, corpus.language, self._model(), self.settings.index_settings])
+        digest = hashlib.sha256(what.encode())
+        for place in range(size):
+            digest.update(as_json(_fields(corpus, place)))
+        self._index = f"airgen-{digest.hexdigest()[:24]}"
         with self._understood():
             self._running = self._version()
             held = self._prepared(corpus)
@@ -273,6 +277,8 @@ class Meilisearch(SearchEngine):
         path = f"/indexes/{self._index}"
         if not self._call("GET", path, missing={}):
             self._call("POST", "/indexes", {"uid": self._index, "primaryKey": "id"})
+        # A stop may lie between these two.
+        if not self._call("GET", f"{path}/stats", missing={}).get("numberOfDocuments"):
             own = {"searchableAttributes": ["title", "text"], "pagination": {"maxTotalHits": 100_000}}
             self._call("PATCH", f"{path}/settings", own | self.settings.index_settings)
         self._settle()
