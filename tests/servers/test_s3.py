@@ -5,10 +5,11 @@ airgen reads corpora from stores and writes nothing there (tests/test_api.py: an
 
 import contextlib
 import gzip
+import math
 import random
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -73,10 +74,10 @@ def corpus(url: str, **reader: str) -> CorpusSettings:
 
 
 class Cutting:
-    """A proxy that ends connection `number` (from 1) after `limit(number)` bytes of answers; None: never."""
+    """A proxy that ends a connection after so many bytes of answers, `most` times in all."""
 
-    def __init__(self, port: int, limit: Callable[[int], int | None]) -> None:
-        self.port, self.limit, self.cut = port, limit, 0
+    def __init__(self, port: int, limit: int, most: float = math.inf) -> None:
+        self.port, self.limit, self.most, self.cut = port, limit, most, 0
 
     def __enter__(self) -> "Cutting":
         self.listening = socket.create_server(("127.0.0.1", 0))
@@ -88,18 +89,17 @@ class Cutting:
         self.listening.close()
 
     def _accept(self) -> None:
-        number = 0
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self.listening.accept()
-                server, number = socket.create_connection(("127.0.0.1", self.port)), number + 1
-                for words in ((client, server, None), (server, client, self.limit(number))):
+                server = socket.create_connection(("127.0.0.1", self.port))
+                for words in ((client, server, None), (server, client, self.limit)):
                     threading.Thread(target=self._pass_on, args=words, daemon=True).start()
 
     def _pass_on(self, source: socket.socket, target: socket.socket, left: int | None) -> None:
         with contextlib.suppress(OSError):
             while piece := source.recv(1 << 16):
-                if left is not None and (left := left - len(piece)) < 0:
+                if left is not None and (left := left - len(piece)) < 0 and self.cut < self.most:
                     self.cut += 1
                     break
                 target.sendall(piece)
@@ -185,12 +185,12 @@ def test_a_lost_connection(store: Store, monkeypatch: pytest.MonkeyPatch) -> Non
     """One that comes back is not noticed; one that does not leaves nothing that a reader sees, and the rest goes on."""
     store.client.pipe({"corpora/a.bin": b"small", "corpora/b.bin": LARGE})
     settings = corpus("s3://corpora/*.bin")
-    with Cutting(store.port, lambda number: 700_000) as proxy:
+    with Cutting(store.port, 700_000) as proxy:
         monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
         one_line(settings, r"^s3://corpora/\*\.bin: .*; what has arrived is kept: run the same command to go on$")
         assert proxy.cut >= 2
     opened: list[str] = []
-    with monkeypatch.context() as patch, Cutting(store.port, lambda number: 700_000 if number < 4 else None) as proxy:
+    with monkeypatch.context() as patch, Cutting(store.port, 700_000, most=2) as proxy:
         patch.setenv("AWS_ENDPOINT_URL", proxy.url)
         real = s3fs.S3FileSystem.open
         patch.setattr(
