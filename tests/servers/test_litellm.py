@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from real_servers import started
+from real_servers import KEYS, started
 
 from airgen.errors import AirgenError, Stopped
 from airgen.llms import call_queue
@@ -15,7 +15,6 @@ from airgen.llms.openai import OpenAIBackend
 from airgen.store import Store
 
 pytestmark = pytest.mark.servers
-KEY = "sk-a-master-key-of-the-tests"
 CONFIG = """
 model_list:
 - {model_name: good, litellm_params: {model: openai/x, mock_response: "cats eat fish"}}
@@ -37,7 +36,7 @@ def proxy(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     monkeypatch.setattr(call_queue, "PATIENCE", 2.0)  # seconds that limits may hold up all calls; else an hour
-    monkeypatch.setenv("PROXY_KEY", KEY)
+    monkeypatch.setenv("PROXY_KEY", KEYS["litellm"])
 
 
 def ask(url, model, folder, count=1, price=FREE, budget=None):

