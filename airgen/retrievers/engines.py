@@ -19,6 +19,7 @@ from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from airgen.errors import ModelError, UsageError
@@ -55,6 +56,7 @@ class SearchEngine(Component):
     settings: Settings
     engine: ClassVar[str]
     _dense: Dense | None = None
+    _vectors: NDArray[np.float32] | None = None  # of the queries that were searched last
     _index = ""
     _running: str | None = None  # the version of the server, once it was asked
 
@@ -122,7 +124,8 @@ class SearchEngine(Component):
             raise UsageError(f"{type(self).__name__}.search before index: the corpus comes first")
         asked: list[Any] = list(queries)
         if self._dense:
-            asked = self._dense.embedder.encode(asked, "query").tolist()
+            self._vectors = self._dense.embedder.encode(asked, "query")
+            asked = self._vectors.tolist()
         hits = Hits.none(len(asked), k)
         with self._understood():
             for row, found in enumerate(self._client.ask_all(lambda one: self._ask(one, k), asked)):
@@ -137,7 +140,10 @@ class SearchEngine(Component):
         """The share of the 10 nearest passages by exact search that are among the first 10 hits."""
         if self._dense is None or not queries:
             return None
-        exact = self._dense.search(queries, min(_NEAREST, self._size)).positions
+        vectors = self._vectors  # of the search that gave the hits: an embedder of a service is paid once
+        if vectors is None or len(vectors) != len(hits.positions):
+            raise UsageError("ann_recall is of the hits of the search before")
+        exact = self._dense.nearest(vectors, min(_NEAREST, self._size)).positions
         found = hits.positions[:, :_NEAREST]
         return float(np.mean([np.isin(near, row).mean() for near, row in zip(exact, found, strict=True)]))
 

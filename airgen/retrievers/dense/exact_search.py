@@ -410,6 +410,11 @@ class Dense(Component):
         vectors = np.zeros((0, self.embedder.dim), np.float32)
         if queries:
             vectors = self._checked(self.embedder.encode(list(queries), "query"), len(queries))
+        return self.nearest(vectors, k)
+
+    def nearest(self, vectors: NDArray[np.float32], k: int) -> Hits:
+        """As `search`, by the vectors of the queries, (m, dim)."""
+        assert self._matrix is not None
         if self._file is None:
             return search(self._matrix, vectors, k)
         path, first = self._file
