@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from airgen.quality.audit.sample import AuditResult
     from airgen.quality.audit.system_audit import SystemAudit
     from airgen.quality.holes import JudgedHoles
-    from airgen.quality.pooling import Pooling
 
 Folder = Annotated[Place | None, opt("Folder of the sample. Default: RUNS/NAME/audit, for a dataset audit/NAME.")]
 JobOrDataset = Annotated[Place, arg("JOB|DATASET", "A job, or a dataset directory, such as a released one.")]
@@ -242,9 +241,9 @@ def audit_holes(
     split: Split = "test",
     out: Annotated[Place, opt("Folder where judgments are kept, so that no pair is judged twice.")] = Path("holes"),
     next_version: Annotated[str | None, opt("With --submissions: write OUT/dataset.", metavar="VERSION")] = None,
-    estimate: Annotated[bool, opt("With --submissions: say what it would cost, and ask nothing.")] = False,
+    estimate: Annotated[bool, opt("With --pipeline: say what it would cost, and ask nothing.")] = False,
     budget: Budget = None,
-) -> Outcome[JudgedHoles | Pooling]:
+) -> Outcome[JudgedHoles]:
     """Judge the unjudged top hits of runs or submissions, without showing the judge which system found them.
 
     Scores before and after are compared. Without --judge and --pipeline the command only counts these hits and writes
@@ -252,27 +251,24 @@ def audit_holes(
 
     Example: airgen audit holes scifact --run bm25.run --run dense.run --pipeline pipelines/quickstart.yaml
     """
+    from airgen.evaluation.run import read_run
     from airgen.pipeline.show import job_file
-    from airgen.quality.holes import judge_function, judge_holes, moves_table
-    from airgen.quality.pooling import judge_submissions
+    from airgen.publishing.scores import load_labels
+    from airgen.quality.holes import judge_holes, read_submissions
+    from airgen.registry import resolve
 
     if judge and pipeline:
         raise UsageError("--judge or --pipeline, not both")
+    if judge and ":" not in judge:
+        raise UsageError(f"--judge {judge}: give module:function")
     if bool(run) == bool(submissions):
         raise UsageError("give --run or --submissions, and not both")
-    if (next_version or estimate) and not submissions:
-        raise UsageError("--next-version and --estimate need --submissions")
+    if next_version and not submissions:
+        raise UsageError("--next-version needs --submissions")
     if estimate and not pipeline:
         raise UsageError("--estimate needs --pipeline, whose judge would be asked")
     if estimate and next_version:
         raise UsageError("--estimate asks nothing, so there is no --next-version to write")
-    home, folder, ask = Path(dataset), Path(out), judge_function(judge) if judge else None
-    base = None if pipeline is None else job_file(pipeline)
-    if run:
-        found = judge_holes(home, paths(run), folder, split=split, depth=depth, measure=metric, ask=ask, pipeline=base,
-                            budget_usd=budget)  # fmt: skip
-        counts = f"{found.holes} holes, {found.judged} judged, {found.not_in_the_dataset} not in the dataset"
-        return Outcome(found, [moves_table(found.systems, metric), f"{counts}; to label: {folder / 'holes.jsonl'}"])
 
     def before_asking(cost: Estimate) -> bool:
         calls = sum(stage.calls for stage in cost.stages)
@@ -281,10 +277,19 @@ def audit_holes(
         say("\n".join([f"{calls:,} judgments, about {tokens:,} tokens, {usd}", *(f"! {one}" for one in cost.warnings)]))
         return not estimate
 
-    pooled = judge_submissions(
-        home, paths(submissions), folder, pipeline=base, judge=ask, split=split, depth=depth, measure=metric,
-        version=next_version, budget_usd=budget, before_asking=before_asking,
+    home, folder, refused = Path(dataset), Path(out), dict[str, list[str]]()
+    labels, runs = None, {str(path): read_run(path) for path in paths(run)}
+    if submissions:
+        (labels,) = load_labels([home], split)
+        runs, refused = read_submissions(paths(submissions), labels)
+    found = judge_holes(
+        home, runs, folder, split=split, depth=depth, measure=metric, judge=resolve("judge", judge) if judge else None,
+        pipeline=None if pipeline is None else job_file(pipeline), submitted=labels, version=next_version,
+        budget_usd=budget, before_asking=before_asking,
     )  # fmt: skip
-    for file, reasons in pooled.refused.items():
+    for file, reasons in refused.items():
         echo(f"left out: {file}: {'; '.join(reasons)}", err=True)
-    return Outcome(pooled, pooled.lines(metric, next_version))
+    then = f"to label: {folder / 'holes.jsonl'}"
+    if found.dataset:
+        then = f"{found.dataset}: version {next_version}; score the submissions again with `airgen publish score`"
+    return Outcome(replace(found, refused=refused), [*found.lines(), then])

@@ -1,44 +1,57 @@
 """Holes: passages that systems rank high and that have no label. Judge them, blind to the system, and score again.
 
-    holes = find_holes(runs, qrels, depth=10)            # (query id, passage id): the system is not named
-    filled = fill(qrels, judge_all(holes))               # existing labels are never changed
-    moves(runs, qrels, filled, "nDCG@10", 10)            # scores and ranks before and after, with intervals
+    judged = judge_holes(Path("scifact"), {"bm25": run}, Path("holes"), pipeline=Path("notes.yaml"))
+    judged.systems                     # scores and ranks before and after, with intervals
 
 BEIR's section 6: a pool collected with lexical systems has few holes for BM25 and many for dense retrievers, and
-those gain most when the holes are judged.
+those gain most when the holes are judged. Of submissions the judgments can become the labels of the next version: there
+the re-rankers of the pipeline vote on the hits without a label, and its LLM judges what more than half of them rank
+high. Answers and votes are kept in the folder: a second call asks nothing, and a stopped one goes on.
 """
 
-import importlib
 import json
 import math
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from airgen.dataset.beir import BeirDataset
+from airgen.dataset.content import ModelUse, QrelRow
+from airgen.dataset.derive import check_next_version, with_more_labels
 from airgen.errors import DatasetError, UsageError
+from airgen.evaluation.dataset_split import DatasetSplit
 from airgen.evaluation.measures import parse_measure, score
-from airgen.evaluation.run import Run, read_run
-from airgen.evaluation.significance import rank_bounds, resampled_means
-from airgen.keys import text_key
+from airgen.evaluation.run import Run, run_from_dict
+from airgen.evaluation.significance import Interval, rank_bounds, resampled_means
+from airgen.kept import DAMAGE
+from airgen.keys import content_key, fingerprint, row_key, text_key
 from airgen.llms.base import Llm
 from airgen.pipeline.ask import ask_about
 from airgen.pipeline.control.judge import judge_pair
+from airgen.pipeline.control.recall import prelabel_stages, prelabels_of
+from airgen.pipeline.control.set_stage import SetWork, add_rows
+from airgen.pipeline.control.table2 import pairs_to_judge
+from airgen.pipeline.estimate import Estimate, estimate_judgments
+from airgen.pipeline.progress import STATUS, Display
 from airgen.pipeline.stage import Problem, Tools
 from airgen.pipeline.stages import Flow
 from airgen.prompts import PromptSet
-from airgen.records import prompt_text
-from airgen.settings import load_pipeline
+from airgen.publishing.scores import Labels as PrivateLabels
+from airgen.publishing.scores import reasons_to_refuse
+from airgen.publishing.submission import Results, Submission, reasons_of
+from airgen.publishing.withhold import pair_of
+from airgen.records import Recall, prompt_text
+from airgen.settings import ControlSettings, load_pipeline
+from airgen.store import Store
 from airgen.study import Column, Table
 from airgen.text.display import json_text
 
 Labels = Mapping[str, Mapping[str, float]]
-Pair = tuple[str, str]
+Pair = tuple[str, str]  # query id, passage id
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,38 +63,15 @@ class Move:
     """
 
     system: str
-    before: float
-    after: float
-    before_interval: tuple[float, float]
-    after_interval: tuple[float, float]
-    change: float
-    change_interval: tuple[float, float]
+    before: Interval
+    after: Interval
+    change: Interval
     rank_before: int
     rank_after: int
     ranks_before: tuple[int, int]
     ranks_after: tuple[int, int]
     holes_before: float
     holes_after: float
-
-
-def moves_table(systems: Sequence[Move], measure: str) -> str:
-    """For a terminal: every system before and after."""
-    shown = [
-        Column("system", lambda one: one.system),
-        Column(f"{measure} before", lambda one: one.before, ".3f"),
-        Column("95 %", lambda one: one.before_interval, ".3f"),
-        Column("after", lambda one: one.after, ".3f"),
-        Column("95 %", lambda one: one.after_interval, ".3f"),
-        Column("change", lambda one: one.change, "+.3f"),
-        Column("95 %", lambda one: one.change_interval, "+.3f"),
-        Column("rank", lambda one: one.rank_before),
-        Column("95 %", lambda one: one.ranks_before),
-        Column("after", lambda one: one.rank_after),
-        Column("95 %", lambda one: one.ranks_after),
-        Column("holes before", lambda one: one.holes_before, ".3f"),
-        Column("after", lambda one: one.holes_after, ".3f"),
-    ]
-    return Table(systems, shown).text()
 
 
 def find_holes(runs: Iterable[Run], qrels: Labels, depth: int) -> list[Pair]:
@@ -111,22 +101,32 @@ def moves(runs: Mapping[str, Run], before: Labels, after: Labels, measure: str, 
     scores = np.stack([score(runs[name], labels, [wanted]).values[0] for labels in (before, after) for name in names])
     means, drawn = np.split(scores.mean(axis=1), 2), np.split(resampled_means(scores), 2, axis=1)
     ranks = [(1 + (of[None] > of[:, None]).sum(axis=1)).tolist() for of in means]
-    spans = [rank_bounds(*each).tolist() for each in zip(means, drawn, strict=True)]
-    change, changes = means[1] - means[0], drawn[1] - drawn[0]
-
-    def span(of: NDArray[np.float64], at: int) -> tuple[float, float]:
-        low, high = np.quantile(of[:, at], [0.025, 0.975]).tolist()
-        return low, high
-
+    spans = [[(low, high) for low, high in rank_bounds(*each).tolist()] for each in zip(means, drawn, strict=True)]
+    figures = [*zip(means, drawn, strict=True), (means[1] - means[0], drawn[1] - drawn[0])]
     found = [
         Move(
-            name, float(means[0][at]), float(means[1][at]), span(drawn[0], at), span(drawn[1], at),
-            float(change[at]), span(changes, at), ranks[0][at], ranks[1][at], tuple(spans[0][at]), tuple(spans[1][at]),
-            hole_share(runs[name], before, depth), hole_share(runs[name], after, depth),
+            name, *(Interval.of(float(values[at]), draws[:, at]) for values, draws in figures),
+            *(of[at] for of in ranks), *(of[at] for of in spans),
+            *(_hole_share(runs[name], labels, depth) for labels in (before, after)),
         )
         for at, name in enumerate(names)
     ]  # fmt: skip
     return sorted(found, key=lambda one: (one.rank_after, one.system))
+
+
+def _hole_share(run: Run, qrels: Labels, depth: int) -> float:
+    """The mean share of the top `depth` without a label for the query; a missing query has no holes."""
+    hits = dict(run.ranked().items())
+    counts = [sum(passage not in of for passage, _ in hits.get(query, [])[:depth]) for query, of in qrels.items()]
+    return float(np.mean(counts)) / depth if counts else 0.0
+
+
+class HoleLabel(NamedTuple):
+    """A label, and the level and probability of the judge, if it gives them."""
+
+    label: float
+    level: int | None = None
+    probability: float | None = None
 
 
 class Ledger:
@@ -137,8 +137,7 @@ class Ledger:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.judged: dict[Pair, float] = {}
-        self.verdicts: dict[Pair, tuple[int | None, float | None]] = {}
+        self.judged: dict[Pair, HoleLabel] = {}
         if not path.exists():
             return
         text = path.read_bytes()
@@ -146,156 +145,237 @@ class Ledger:
         for number, line in enumerate(whole.splitlines(), 1):
             try:
                 row = json.loads(line)
-                pair = str(row["query-id"]), str(row["corpus-id"])
-                self.judged[pair] = float(row["score"])
                 level, probability = row.get("level"), row.get("probability")
-                self.verdicts[pair] = (
-                    None if level is None else int(level), None if probability is None else float(probability)
-                )  # fmt: skip
-            except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+                self.judged[str(row["query-id"]), str(row["corpus-id"])] = HoleLabel(
+                    float(row["score"]),
+                    None if level is None else int(level),
+                    None if probability is None else float(probability),
+                )
+            except DAMAGE as error:
                 raise DatasetError(f"{path}:{number}: not a judgment ({error})") from error
         if torn:
             path.write_bytes(text[: len(text) - len(torn)])
 
-    def add(self, pair: Pair, label: float, level: int | None = None, probability: float | None = None) -> None:
-        """Keep one judgment, with the level and probability of the judge, if it gives them.
-
-        Raises UsageError for a label that is not a finite number.
-        """
+    def add(self, pair: Pair, judgment: HoleLabel) -> None:
+        """Keep one judgment. Raises UsageError for a label that is not a finite number."""
+        label, level, probability = judgment
         if not math.isfinite(label):
             raise UsageError(
                 f"the judge gave {label} for query {pair[0]!r} and passage {pair[1]!r}: it must give a finite number"
             )
-        self.judged[pair], self.verdicts[pair] = label, (level, probability)
+        self.judged[pair] = judgment
         row = {"query-id": pair[0], "corpus-id": pair[1], "score": label}
         row |= {} if level is None else {"level": level, "probability": probability}
         with self.path.open("a", encoding="utf-8") as stream:
             stream.write(json_text(row) + "\n")
 
 
-def judged_in(
-    out: Path,
-    pairs: Sequence[Pair],
-    queries: Mapping[str, str],
-    texts: Mapping[str, str],
-    *,
-    ask: Callable[[str, str], float] | None = None,
-    pipeline: Path | None = None,
-    budget_usd: float | None = None,
-    before_asking: Callable[[list[Pair]], bool] = lambda left: True,
-) -> Ledger:
-    """The judgments in OUT/judgments.jsonl, after a function of two texts or a pipeline's judge made those that lack.
-
-    The pairs without one are written to OUT/holes.jsonl with their texts, so that people can label them. Nobody is
-    asked if `before_asking` gives False for them.
-    """
-    out.mkdir(parents=True, exist_ok=True)
-    ledger = Ledger(out / "judgments.jsonl")
-    left = [pair for pair in pairs if pair not in ledger.judged]
-    rows = ({"query-id": q, "corpus-id": p, "query": queries[q], "text": texts[p]} for q, p in left)
-    lines = "".join(json_text(row) + "\n" for row in rows)
-    (out / "holes.jsonl").write_text(lines, encoding="utf-8", errors="surrogatepass")
-    if not before_asking(left):
-        return ledger
-    if ask is not None:
-        for query, passage in left:
-            ledger.add((query, passage), float(ask(queries[query], texts[passage])))
-    elif pipeline is not None:
-        judge_with(pipeline, out, left, queries, texts, ledger, budget_usd=budget_usd)
-    return ledger
-
-
-def hole_share(run: Run, qrels: Labels, depth: int) -> float:
-    """The mean share of the top `depth` without a label for the query; a missing query has no holes."""
-    hits = dict(run.ranked().items())
-    counts = [
-        sum(passage not in labels for passage, _ in hits.get(query, [])[:depth]) for query, labels in qrels.items()
-    ]
-    return float(np.mean(counts)) / depth if counts else 0.0
-
-
-def judge_with(
-    pipeline: Path,
-    out: Path,
-    pairs: Sequence[Pair],
-    queries: Mapping[str, str],
-    texts: Mapping[str, str],
-    ledger: Ledger,
-    *,
-    budget_usd: float | None = None,
-) -> None:
-    """Ask a pipeline's judge, with the prompts beside it; a pair that it refuses stays a hole.
-
-    A level below the pipeline's cut becomes 0. The answers are kept in OUT/answers.duckdb. Raises UsageError for a
-    pipeline whose judge asks no LLM.
-    """
-    settings, prompts = load_pipeline(pipeline), PromptSet.beside(pipeline.parent)
-    judge = settings.control.judge
-    if not judge.members:
-        raise UsageError(f"{pipeline}: its judge is the re-rankers, which rank what was recalled: holes need an LLM")
-
-    async def one(engine: Llm, pair: Pair) -> None:
-        found = await judge_pair(Tools(settings, prompts, {}, engine), queries[pair[0]], texts[pair[1]])
-        if not isinstance(found, Problem):
-            ledger.add(pair, float(found.level >= judge.relevant_from), found.level, found.probability)
-
-    rules = Flow().scripted
-    ask_about(pairs, one, settings, out / "answers.duckdb", budget_usd=budget_usd, rules=rules)
-
-
 @dataclass(frozen=True)
 class JudgedHoles:
-    """What became of the holes of some runs: their number, how many are judged, and how many are not in the dataset."""
+    """What became of the holes of some runs. Numbers are of (query, passage) pairs.
 
-    holes: int
-    judged: int
-    not_in_the_dataset: int
+    holes: in a top `depth`, without a label. voted: how many of these the re-rankers let through. judged, relevant: how
+    many have a judgment now. refused: reasons by file. dataset: the next version, if it was made.
+    """
+
     systems: list[Move]
+    measure: str
+    holes: int
+    not_in_the_dataset: int
+    voted: int
+    judged: int
+    relevant: int
+    estimate: Estimate | None = None
+    dataset: Path | None = None
+    refused: Mapping[str, list[str]] = field(default_factory=dict)
+
+    def lines(self) -> list[str]:
+        """For a terminal: who moved, and what was judged."""
+        moved = [one for one in self.systems if one.rank_before != one.rank_after]
+        sure = [one for one in moved if not one.ranks_after[0] <= one.rank_before <= one.ranks_after[1]]
+        voted = self.holes - self.not_in_the_dataset != self.voted
+        return [
+            Table(self.systems, [Column("system", lambda one: one.system),
+                                 Column(f"{self.measure} before", lambda one: one.before, ".3f"), *_MOVES]).text(),
+            f"{len(moved)} of {len(self.systems)} systems have another rank, {len(sure)} of them beyond its interval",
+            f"{self.holes} hits without a label, {f'{self.voted} chosen by the re-rankers, ' * voted}{self.judged} "
+            f"judged, {self.relevant} relevant; {self.not_in_the_dataset} are not in the dataset",
+        ]  # fmt: skip
+
+
+_MOVES = (
+    Column("after", lambda one: one.after, ".3f"),
+    Column("change", lambda one: one.change, "+.3f"),
+    Column("rank", lambda one: one.rank_before),
+    Column("95 %", lambda one: one.ranks_before),
+    Column("after", lambda one: one.rank_after),
+    Column("95 %", lambda one: one.ranks_after),
+    Column("holes before", lambda one: one.holes_before, ".3f"),
+    Column("after", lambda one: one.holes_after, ".3f"),
+)
 
 
 def judge_holes(
     home: Path,
-    runs: Sequence[Path],
+    runs: Mapping[str, Run],
     out: Path,
     *,
-    split: str,
-    depth: int,
-    measure: str,
-    ask: Callable[[str, str], float] | None = None,
+    split: str = "test",
+    depth: int = 10,
+    measure: str = "nDCG@10",
+    judge: Callable[[str, str], float] | None = None,
     pipeline: Path | None = None,
+    submitted: PrivateLabels | None = None,
+    version: str | None = None,
     budget_usd: float | None = None,
+    before_asking: Callable[[Estimate], bool] = lambda estimate: True,
 ) -> JudgedHoles:
-    """Judge the holes of run files with a function of two texts, or with a pipeline's judge, and score them again.
+    """Judge the holes of runs with a function of two texts, or with a pipeline's judge, and score them again.
 
-    Without either they are only counted and written to OUT/holes.jsonl. Raises DatasetError for runs of another
-    dataset.
+    Without either OUT/judgments.jsonl counts as it is. The pairs without a judgment are written to OUT/holes.jsonl with
+    their texts, so that people can label them. `submitted`: the labels that the runs were submitted for; the re-rankers
+    vote first then, labels are 1 or 0, and OUT/dataset is written if the next `version` is named. `before_asking` gets
+    the estimate; if it gives False, nothing is asked. Raises DatasetError for runs of another dataset and a version
+    that cannot be the next, UsageError for a pipeline whose judge asks no LLM, and Stopped (resumable).
     """
+    if submitted is not None and version is not None:
+        check_next_version(home, submitted.manifest, version, split)
+    settings = None if pipeline is None else load_pipeline(pipeline)
+    if settings is not None and not settings.control.judge.members:
+        raise UsageError(f"{pipeline}: its judge is the re-rankers, not an LLM, which judging holes needs")
     dataset = BeirDataset.open(home)
-    labels = dataset.qrels(split).labels
-    found = {str(path): read_run(path) for path in runs}
-    pairs = find_holes(found.values(), labels, depth)
-    wanted = {passage for _, passage in pairs}
+    task = DatasetSplit(dataset, split, str(dataset.info.get("language") or "en"))
+    before = task.qrels.labels
+    holes = find_holes(runs.values(), before, depth)
+    wanted = {passage for _, passage in holes}
     texts = {one.id: prompt_text(one.title, one.text) for one in dataset.passages() if one.id in wanted}
-    queries = {key: query.text for key, query in dataset.queries().items()}
-    known = [(query, passage) for query, passage in pairs if query in queries and passage in texts]
-    if pairs and not known:
+    known = [(query, passage) for query, passage in holes if query in task.queries and passage in texts]
+    if holes and not known:
         raise DatasetError(f"none of the unjudged hits is in {home}: check that the runs belong to this dataset")
-    ledger = judged_in(out, known, queries, texts, ask=ask, pipeline=pipeline, budget_usd=budget_usd)
-    judged = {pair: ledger.judged[pair] for pair in pairs if pair in ledger.judged}
-    changes = moves(found, labels, fill(labels, judged), measure, depth)
-    return JudgedHoles(len(pairs), len(judged), len(pairs) - len(known), changes)
+    queries = {query: task.queries[query].text for query, _ in known}
+    out.mkdir(parents=True, exist_ok=True)
+    chosen, estimate = known, None
+    if settings is not None and pipeline is not None and submitted is not None:
+        chosen = _voted(task, known, settings.control, pipeline.resolve().parent, out)
+    ledger = Ledger(out / "judgments.jsonl")
+    left = [pair for pair in chosen if pair not in ledger.judged]
+    rows = ({"query-id": q, "corpus-id": p, "query": queries[q], "text": texts[p]} for q, p in left)
+    lines = "".join(json_text(row) + "\n" for row in rows)
+    (out / "holes.jsonl").write_text(lines, encoding="utf-8", errors="surrogatepass")
+    if judge is not None:
+        for query, passage in left:
+            ledger.add((query, passage), HoleLabel(float(judge(queries[query], texts[passage]))))
+    elif settings is not None and pipeline is not None:
+        prompts, least = PromptSet.beside(pipeline.parent), settings.control.judge.relevant_from
+        estimate = estimate_judgments(settings, prompts, [(queries[query], texts[passage]) for query, passage in left])
+
+        async def one(engine: Llm, pair: Pair) -> None:  # a pair that the judge refuses stays a hole
+            found = await judge_pair(Tools(settings, prompts, {}, engine), queries[pair[0]], texts[pair[1]])
+            if not isinstance(found, Problem):
+                ledger.add(pair, HoleLabel(float(found.level >= least), found.level, found.probability))
+
+        if before_asking(estimate):
+            ask_about(
+                left, one, settings, out / "answers.duckdb", budget_usd=budget_usd, rules=Flow().scripted
+            )  # fmt: skip
+    judged = {pair: ledger.judged[pair] for pair in known if pair in ledger.judged}
+    written = None
+    if submitted is not None and version is not None:
+        written = out / "dataset"
+        more = [QrelRow(*pair, int(label > 0), level, p) for pair, (label, level, p) in judged.items()]
+        judges = [] if settings is None else [(one.llm or settings.llm, one) for one in settings.control.judge.members]
+        role = "judge of what submissions found"
+        uses = [ModelUse(role, llm.model, one.prompt) for llm, one in judges]
+        uses, pair = uses or [ModelUse(role, "people or a function")], pair_of(home, submitted.manifest)
+        with_more_labels(home, written, more, version=version, split=split, pair=pair, provenance=uses)
+    after = {pair: one.label if submitted is None else float(one.label > 0) for pair, one in judged.items()}
+    return JudgedHoles(
+        moves(runs, before, fill(before, after), measure, depth), measure, len(holes), len(holes) - len(known),
+        len(chosen), len(judged), sum(label > 0 for label in after.values()), estimate, written,
+    )  # fmt: skip
 
 
-def judge_function(target: str) -> Callable[[str, str], Any]:
-    """The function at `module:function`, from the working directory too. Raises UsageError."""
-    module, _, name = target.replace(":", ".").rpartition(".")
-    sys.path.insert(0, str(Path.cwd()))
+def read_submissions(places: Sequence[Path], labels: PrivateLabels) -> tuple[dict[str, Run], dict[str, list[str]]]:
+    """(the runs of all submissions on this split by the system's name, the reasons of those that are refused, by file).
+
+    A place is a zip, or a folder of zips. Results of other datasets are passed over. Raises DatasetError for a folder
+    without zips, for two submissions of one name, and where every submission is refused.
+    """
+    found: dict[str, tuple[Path, Run]] = {}
+    refused: dict[str, list[str]] = {}
+    zips: list[Path] = []
+    for place in places:
+        zips += (inside := sorted(place.glob("*.zip")) if place.is_dir() else [place])
+        if not inside:
+            raise DatasetError(f"{place}: holds no submissions (*.zip)")
+    for path in zips:
+        mine, reasons = _results(path, labels)
+        if reasons:
+            refused[str(path)] = reasons
+            continue
+        for one in mine:
+            name = f"{one.model} + {one.reranker}"
+            if name in found:
+                raise DatasetError(
+                    f"{found[name][0]} and {path} are both submissions of {name}: move away the one that does not "
+                    "count, or let it be submitted under another --model name"
+                )
+            found[name] = path, run_from_dict(one.hits)
+    if not found:
+        listed = "".join(f"\n- {file}: {reason}" for file, why in refused.items() for reason in why[:3])
+        raise DatasetError(f"no submission has results for {labels.key[0]} {labels.split}{listed}")
+    return {name: run for name, (_, run) in found.items()}, refused
+
+
+def _results(path: Path, labels: PrivateLabels) -> tuple[list[Results], list[str]]:
+    """What a zip has for the dataset and split of the labels, and why it is refused."""
+    mine: list[Results] = []
+    reasons: list[str] = []
     try:
-        found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UsageError(f"--judge {target}: {error}") from error
-    finally:
-        sys.path.remove(str(Path.cwd()))
-    if not callable(found):
-        raise UsageError(f"--judge {target}: is not a function")
-    return found  # type: ignore[no-any-return]
+        for one in Submission(path).read():
+            if isinstance(one, DatasetError):
+                reasons += reasons_of(one)
+            elif (one.key, one.split) == labels.key:
+                mine.append(one)
+                reasons += reasons_to_refuse(one, labels)
+    except DatasetError as error:
+        reasons += reasons_of(error)
+    return mine, reasons
+
+
+def _voted(task: DatasetSplit, unjudged: list[Pair], control: ControlSettings, folder: Path, out: Path) -> list[Pair]:
+    """The unjudged pairs that more than half of the re-rankers rank within their thresholds (paper, A.3).
+
+    A query's unjudged and labelled passages are ranked together. Passages that are labelled as not relevant have the
+    threshold of hard negatives. Scores are kept in OUT/votes.duckdb. All pairs if there is no re-ranker.
+    """
+    if not control.rerankers or not unjudged:
+        return unjudged
+    labels, corpus = task.qrels.labels, task.corpus
+    places = {id_: place for place, id_ in enumerate(corpus.ids)}
+    queries = {query: task.queries[query].text for query, _ in unjudged}
+    pools = {query: places.keys() & labels[query].keys() for query in queries}
+    for query, passage in unjudged:
+        pools[query].add(passage)
+    ids = {query: sorted(pool, key=partial(_place, query)) for query, pool in pools.items()}
+    pool_fp = fingerprint(stage="pool", version=1, dataset=task.digest, pools=content_key(ids))
+    with Store.open(out / "votes.duckdb") as store:
+        store.put(
+            Recall(row_key("pool", query, pool_fp), query, pool_fp, 0, "submissions", list(of), [0.0] * len(of))
+            for query, of in ids.items()
+        )
+        work = SetWork(
+            store, control, corpus, task.digest, places, queries, Display(out / STATUS), out / "embeddings",
+            plan={"recall": pool_fp}, scope=task.digest, folder=folder,
+        )  # fmt: skip
+        for stage in prelabel_stages(work):
+            work = add_rows(stage, work)
+        chosen: set[Pair] = set()
+        for query, rows in prelabels_of(work).items():
+            negatives = [id_ for id_, label in labels[query].items() if label <= 0]
+            chosen |= {(query, pair.id) for pair in pairs_to_judge(query, "", negatives, rows, control.thresholds)}
+    return [pair for pair in unjudged if pair in chosen]
+
+
+def _place(query: str, passage: str) -> str:
+    return text_key(f"{query}\x1f{passage}")
