@@ -108,8 +108,8 @@ def airgen(step: str, path: Path, folder: Path) -> int:
             if step in judge:
                 kept += sum(map(judge[step], batch))
             else:
-                seen = zip(batch, wide[step].look(batch), strict=True)
-                kept += sum(wide[step].compare(item.document.id, one, earlier).keep for item, one in seen)
+                own = wide[step]
+                kept += sum(own.compare(item.document.id, own.look(item), earlier).keep for item in batch)
     return kept
 
 

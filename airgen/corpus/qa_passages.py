@@ -178,37 +178,26 @@ class _Looking:
         columns: dict[Path, SeenColumns] = {}
         if isinstance(self._reader, JsonLinesReader):
             columns, self._reader.seen = self._reader.seen, {}
-        entries = [_bounded(row) for row in rows]
-        found = self._cleaned(self._lines[0], entries)
-        if len(self._lines) > 1:
-            pieces = [
-                list(self._chunks(entry.document)) if isinstance(seen.row, Passage) and isinstance(entry, Item) else []
-                for seen, entry in zip(found, entries, strict=True)
-            ]
-            chunks = iter(self._cleaned(self._lines[1], [*chain.from_iterable(pieces)]))
-            for seen, some in zip(found, pieces, strict=True):
-                if some:
-                    seen.chunks = list(islice(chunks, len(some)))
-        return _Looked(found, len(rows), columns)
+        return _Looked([self._seen(_bounded(row)) for row in rows], len(rows), columns)
 
-    def _cleaned(self, line: Sequence[Step | CorpusWide], entries: Sequence[Item | Dropped]) -> list[Seen]:
-        """The entries after these steps, in order. Corpus-wide steps refuse nothing yet."""
-        rows: list[Dropped | None] = [entry if isinstance(entry, Dropped) else None for entry in entries]
-        notes: list[list[bytes]] = [[] for _ in entries]
+    def _seen(self, entry: Item | Dropped) -> Seen:
+        """A document after the steps, and its chunks where there are any."""
+        seen = self._cleaned(self._lines[0], entry)
+        if len(self._lines) > 1 and isinstance(seen.row, Passage) and isinstance(entry, Item):
+            seen.chunks = [self._cleaned(self._lines[1], chunk) for chunk in self._chunks(entry.document)]
+        return seen
+
+    def _cleaned(self, line: Sequence[Step | CorpusWide], entry: Item | Dropped) -> Seen:
+        """The entry after these steps. Corpus-wide steps refuse nothing yet."""
+        if isinstance(entry, Dropped):
+            return Seen(entry)
+        seen: list[bytes] = []
         for step in line:
-            alive = [(at, item) for at, item in enumerate(entries) if rows[at] is None and isinstance(item, Item)]
-            if isinstance(step, Step):
-                for at, item in alive:
-                    found = step.judge(item)
-                    if not found.keep:
-                        rows[at] = _dropped(item.document, step.name, found.reason, found.detail)
-            else:
-                for (at, _), seen in zip(alive, step.look([item for _, item in alive]), strict=True):
-                    notes[at].append(seen)
-        return [
-            Seen(row or _passage(self._settings, entry), note)  # type: ignore[arg-type]  # an entry without a row lives
-            for row, entry, note in zip(rows, entries, notes, strict=True)
-        ]
+            if not isinstance(step, Step):
+                seen.append(step.look(entry))
+            elif not (found := step.judge(entry)).keep:
+                return Seen(_dropped(entry.document, step.name, found.reason, found.detail), seen)
+        return Seen(_passage(self._settings, entry), seen)
 
     def _chunks(self, document: Document) -> Iterator[Item | Dropped]:
         """A document as its chunks. The id of a chunk is that of its document with a number from 1."""

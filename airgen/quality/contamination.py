@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.corpus.cleaning.duplicates import band_keys, shingles, signatures
+from airgen.corpus.cleaning.duplicates import band_keys, grams, signature
 from airgen.corpus.settings import NearDuplicateSettings
 from airgen.dataset.air_bench import air_bench_files
 from airgen.dataset.beir import BeirDataset
@@ -211,12 +211,12 @@ class _PassageIndex:
 
 
 def _keys(texts: Sequence[str]) -> NDArray[np.uint64]:
-    rows = signatures(shingles(texts, _SETTINGS.ngram), _SETTINGS.bands * _SETTINGS.rows)
-    return band_keys(rows, _SETTINGS.bands)
+    rows = (signature(text, _SETTINGS.ngram, _SETTINGS.bands * _SETTINGS.rows) for text in texts)
+    return np.stack([band_keys(row, _SETTINGS.bands) for row in rows])
 
 
 def _grams(text: str) -> NDArray[np.uint32]:
-    return np.unique(shingles([text], _SETTINGS.ngram).hashes)
+    return np.unique(grams(text, _SETTINGS.ngram))
 
 
 def contamination_text(found: Sequence[Contamination]) -> str:

@@ -1,4 +1,4 @@
-"""Duplicates: against brute force, whatever the batches; MinHash against Jaccard."""
+"""Duplicates: against brute force; MinHash against Jaccard."""
 
 import random
 import re
@@ -16,8 +16,7 @@ from airgen.corpus.cleaning.duplicates import (
     duplicate_ids,
     earlier_documents,
     exact_duplicates,
-    shingles,
-    signatures,
+    signature,
 )
 from airgen.corpus.cleaning.filters import CleanResult, Item
 from airgen.corpus.settings import NearDuplicateSettings
@@ -28,14 +27,13 @@ def items(texts: list[str]) -> list[Item]:
     return [Item(Document(f"d{number}", text)) for number, text in enumerate(texts)]
 
 
-def judged(step: CorpusWide, rows: list[Item], size: int = 1000) -> list[CleanResult]:
+def judged(step: CorpusWide, rows: list[Item]) -> list[CleanResult]:
     with earlier_documents() as earlier:
-        seen = [one for at in range(0, len(rows), size) for one in step.look(rows[at : at + size])]
-        return [step.compare(row.document.id, one, earlier) for row, one in zip(rows, seen, strict=True)]
+        return [step.compare(row.document.id, step.look(row), earlier) for row in rows]
 
 
-def judge(step: CorpusWide, texts: list[str], size: int = 1000) -> list[bool]:
-    return [verdict.keep for verdict in judged(step, items(texts), size)]
+def judge(step: CorpusWide, texts: list[str]) -> list[bool]:
+    return [verdict.keep for verdict in judged(step, items(texts))]
 
 
 def jaccard(first: str, second: str, n: int) -> float:
@@ -48,15 +46,16 @@ def jaccard(first: str, second: str, n: int) -> float:
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 3)), max_size=60), st.integers(1, 20))
-def test_decisions_are_those_of_a_list_of_all_documents(rows: list[tuple[int, int]], size: int) -> None:
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 3)), max_size=60))
+def test_decisions_are_those_of_a_list_of_all_documents(rows: list[tuple[int, int]]) -> None:
     """Texts that nearly repeat each other: compared are the first four that were kept of each band."""
     own, kept = NearDuplicateSettings(rows=2), dict[int, tuple[str, np.ndarray]]()
     held: dict[int, list[int]] = {}
     texts = [" ".join([*prose(number % 6, 12).split(), *["more"] * change, str(number % 2)]) for number, change in rows]
     wanted = []
-    for place, row in enumerate(signatures(shingles(texts, own.ngram), 2 * own.bands) if texts else []):
-        keys = band_keys(row[None], own.bands)[0].tolist()
+    for place, text in enumerate(texts):
+        row = signature(text, own.ngram, 2 * own.bands)
+        keys = band_keys(row, own.bands).tolist()
         rivals = sorted({other for key in keys for other in held.get(key, ())[:4]})
         shares = [((row % 256 == kept[other][1] % 256).mean() - 1 / 256) / (1 - 1 / 256) for other in rivals]
         if rivals and max(shares) >= own.threshold:
@@ -67,7 +66,7 @@ def test_decisions_are_those_of_a_list_of_all_documents(rows: list[tuple[int, in
             kept[place] = (f"d{place}", row)
             for key in keys:
                 held.setdefault(key, []).append(place)
-    assert [verdict.detail for verdict in judged(NearDuplicates(own), items(texts), size)] == wanted
+    assert [verdict.detail for verdict in judged(NearDuplicates(own), items(texts))] == wanted
 
 
 def test_signatures_estimate_jaccard_without_bias() -> None:
@@ -79,19 +78,12 @@ def test_signatures_estimate_jaccard_without_bias() -> None:
         for _ in range(draw.randrange(1, 12)):
             other[draw.randrange(len(other))] = f"new{draw.random()}"
         first, second = " ".join(words), " ".join(other)
-        rows = signatures(shingles([first, second], 5), 112)
+        rows = [signature(text, 5, 112) for text in (first, second)]
         true = jaccard(first, second, 5)
         errors.append(float((rows[0] == rows[1]).mean()) - true)
         variances.append(true * (1 - true) / 112)
     assert abs(np.mean(errors)) < 4 * np.sqrt(np.mean(variances) / 400)
     assert 0.85 < np.std(errors) / np.sqrt(np.mean(variances)) < 1.15
-
-
-@given(st.lists(st.text(max_size=60), min_size=1, max_size=12))
-def test_a_signature_depends_on_its_text_alone(texts: list[str]) -> None:
-    together = signatures(shingles(texts, 3), 16)
-    alone = np.concatenate([signatures(shingles([text], 3), 16) for text in texts])
-    assert (together == alone).all()
 
 
 @pytest.mark.parametrize(
@@ -105,14 +97,27 @@ def test_a_signature_depends_on_its_text_alone(texts: list[str]) -> None:
     ],
 )
 def test_what_counts_as_the_same_words(one: str, two: str, same: bool) -> None:
-    rows = signatures(shingles([one, two], 3), 64)
-    assert bool((rows[0] == rows[1]).all()) is same
-    keys = band_keys(rows, 8)
-    assert bool((keys[0] == keys[1]).all()) is same
+    rows = [signature(text, 3, 64) for text in (one, two)]
+    assert np.array_equal(*rows) is same
+    assert np.array_equal(*(band_keys(row, 8) for row in rows)) is same
 
 
-@pytest.mark.parametrize("size", [1, 7, 1000])
-def test_near_duplicates_go_and_the_first_one_stays_whatever_the_batches(size: int) -> None:
+def test_signatures_of_a_corpus_that_was_prepared_before_are_the_same() -> None:
+    """Another hash would keep other documents."""
+    text = "The cat, sat on the mat! 今天天气 \ud800 İs"
+    assert signature(text, 5, 3).tolist() == [743862532, 498865185, 213896152]
+    assert signature("", 5, 2).tolist() == [
+        120766021,
+        1480511517,
+    ]
+    assert band_keys(signature(text, 5, 6), 3).tolist() == [
+        12209194573869253237,
+        11437353440876089781,
+        7206773757844606358,
+    ]
+
+
+def test_near_duplicates_go_and_the_first_one_stays() -> None:
     draw = random.Random(11)
     texts, expected = [], []
     for number in range(120):
@@ -126,7 +131,7 @@ def test_near_duplicates_go_and_the_first_one_stays_whatever_the_batches(size: i
         if number % 5 == 0:  # every fifth word changed: similarity near 0
             texts.append(" ".join(word if place % 5 else f"n{number}x{place}" for place, word in enumerate(words)))
             expected.append(True)
-    assert judge(NearDuplicates(NearDuplicateSettings()), texts, size) == expected
+    assert judge(NearDuplicates(NearDuplicateSettings()), texts) == expected
 
 
 def test_a_near_duplicate_names_what_it_repeats() -> None:
@@ -154,9 +159,9 @@ def test_recall_and_precision_of_near_duplicates_at_the_threshold() -> None:
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.lists(st.sampled_from("abcdefgh"), max_size=60), st.integers(1, 20))
-def test_the_first_of_equal_texts_stays(texts: list[str], size: int) -> None:
-    assert judge(exact_duplicates(), texts, size) == [text not in texts[:place] for place, text in enumerate(texts)]
+@given(st.lists(st.sampled_from("abcdefgh"), max_size=60))
+def test_the_first_of_equal_texts_stays(texts: list[str]) -> None:
+    assert judge(exact_duplicates(), texts) == [text not in texts[:place] for place, text in enumerate(texts)]
 
 
 def test_a_repeated_id_is_named() -> None:

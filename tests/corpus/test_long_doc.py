@@ -2,16 +2,15 @@
 
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 from corpus_maker import corpus, prose
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airgen.corpus import chunking, prepare
+from airgen.corpus import prepare
 from airgen.corpus.book_parts import find_apparatus, remove_apparatus
-from airgen.corpus.chunking import align, chunks, sentence_pieces
+from airgen.corpus.chunking import chunks, sentence_pieces
 from airgen.corpus.cleaning.filters import normalise
 from airgen.errors import CorpusError
 from airgen.records import Document, Dropped, Passage
@@ -68,11 +67,12 @@ def test_each_script_breaks_at_its_own_sentence_ends(language: str) -> None:
     assert all(load_tokenizer("cl100k_base").count([text[b.start : a.end]])[0] <= 51 for a, b in pairwise(found))
 
 
-def test_the_splitter_is_llama_indexs() -> None:
+@pytest.mark.parametrize("text", ["\n\n".join(f"{prose(n, 30)} {prose(n + 99, 30)}" for n in range(12)), "a b " * 900])
+def test_the_splitter_is_llama_indexs(text: str) -> None:
+    """Also where a chunk stands at many places of the text."""
     from llama_index.core.node_parser import SentenceSplitter, SimpleNodeParser
 
     assert SimpleNodeParser is SentenceSplitter
-    text = "\n\n".join(f"{prose(number, 30)} {prose(number + 99, 30)}" for number in range(12))
     encode = load_tokenizer("cl100k_base")._encoding.encode_ordinary  # type: ignore[attr-defined]
     theirs = SentenceSplitter(chunk_size=200, chunk_overlap=50, tokenizer=encode).split_text(text)
     assert [text[chunk.start : chunk.end] for chunk in chunks(text)] == theirs
@@ -81,16 +81,6 @@ def test_the_splitter_is_llama_indexs() -> None:
 @given(st.lists(piece, max_size=12).map("".join), st.sampled_from(sorted(SCRIPTS)))
 def test_sentences_with_their_spaces_are_the_text(text: str, language: str) -> None:
     assert "".join(sentence_pieces(text, language)) == text
-
-
-def test_aligning_repetition_takes_the_places_that_cover_all() -> None:
-    # The first place of "a b" after the first piece ends too early; the second reaches the end.
-    assert align("a b a b a b", ["a b a b", "a b"]) == [(0, 7), (8, 11)]
-    places = align("la la la la la", ["la la", "la la", "la la"])
-    assert places[0][0] == 0 and places[-1][1] == 14
-    with pytest.raises(CorpusError, match="changed the text"):
-        align("abc", ["ab", "d"])
-    assert align("", []) == []
 
 
 BOOK = "\n\n".join(
@@ -210,23 +200,6 @@ def test_merged_documents_keep_titles_and_say_where_a_chunk_begins(tmp_path: Pat
         assert passage.end - passage.start == len(passage.text)
     assert {passage.position for passage in passages} <= {f"Article {n}" for n in range(5)}
     assert [row.reason for row in found if isinstance(row, Dropped)] in ([], ["references"])
-
-
-def test_a_text_that_repeats_itself_is_given_up_after_a_bounded_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    tried = 0
-
-    def counted(*given: Any, places: Any = chunking._places) -> Any:
-        nonlocal tried
-        found = places(*given)
-        tried += len(found) + 1
-        return found
-
-    monkeypatch.setattr(chunking, "_places", counted)
-    text, pieces = "a" * 3_000 + "b", ["a" * 60] * 60  # no choice covers the last letter
-    with pytest.raises(CorpusError, match="repeats itself so much"):
-        chunking.align(text, pieces)
-    assert tried < chunking.STEPS * (len(pieces) + 10_000) + 100
-    assert chunking.align("a" * 3_600, pieces, lambda _: False) == [(at, at + 60) for at in range(0, 3_600, 60)]
 
 
 def test_a_document_that_is_too_long_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import pytest
 from beir_folder import write_beir
 from command_line import call
 
-from airgen.corpus.cleaning.duplicates import shingles
+from airgen.corpus.cleaning.duplicates import grams
 from airgen.errors import DatasetError
 from airgen.keys import rng
 from airgen.quality.contamination import contamination
@@ -52,8 +52,8 @@ def test_planted_copies_are_found_and_nothing_else(ours: Path, tmp_path: Path) -
     )
     (found,) = contamination(ours, [theirs])
     assert [(m.id, m.other, m.exact) for m in found.passages.matches] == [("d1", "a", True), ("d2", "b", False)]
-    grams = [set(shingles([text], 5).hashes.tolist()) for text in (passage(2), passage(2, changed=4))]
-    similarity = len(grams[0] & grams[1]) / len(grams[0] | grams[1])
+    one, other = (set(grams(text, 5).tolist()) for text in (passage(2), passage(2, changed=4)))
+    similarity = len(one & other) / len(one | other)
     assert found.passages.matches[1].similarity == pytest.approx(similarity)
     assert similarity > 0.8
     assert [(m.id, m.other, m.exact) for m in found.queries.matches] == [("q1", "x1", True), ("q2", "x2", False)]
@@ -64,10 +64,10 @@ def test_planted_copies_are_found_and_nothing_else(ours: Path, tmp_path: Path) -
 def test_it_finds_what_a_comparison_of_all_pairs_finds(ours: Path, tmp_path: Path) -> None:
     others = {f"o{n}": passage(n, changed=n // 2) for n in range(40)}
     (found,) = contamination(ours, [folder(tmp_path / "theirs", others, {"x": "nothing"})])
-    sets = {key: set(shingles([text], 5).hashes.tolist()) for key, text in others.items()}
+    sets = {key: set(grams(text, 5).tolist()) for key, text in others.items()}
     wanted = set()
     for n, (key, other) in itertools.product(range(40), sets.items()):
-        own = set(shingles([passage(n)], 5).hashes.tolist())
+        own = set(grams(passage(n), 5).tolist())
         if len(own & other) / len(own | other) >= 0.8:
             wanted.add((f"d{n}", key))
     assert {(m.id, m.other) for m in found.passages.matches} == wanted

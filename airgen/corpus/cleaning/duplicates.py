@@ -1,7 +1,6 @@
 """Exact and near duplicates in the whole corpus, found while it is streamed, in bounded memory.
 
-    shingles(["the cat sat on the mat", ...], n=5) -> Shingles(hashes, starts)      in numpy, without a loop over words
-    signatures(found, permutations)                -> uint32 (texts, permutations)
+    signature("the cat sat on the mat", n=5, permutations=112)     -> uint32 (permutations,)
 
 A document is dropped if an earlier one that was kept has the same id, the same text, or nearly the same words: the
 share of equal places in two MinHash signatures estimates the Jaccard similarity of their sets of word n-grams (Broder
@@ -17,10 +16,10 @@ import sqlite3
 import struct
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import cache
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,17 +29,7 @@ from airgen.corpus.settings import NearDuplicateSettings
 from airgen.database import on_disk
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
-_GROUP = 1 << 17  # characters hashed at once
-
-
-class Shingles(NamedTuple):
-    """Hashes of all texts' n-grams, one text after the other; `starts[i]` is the first of text i.
-
-    hashes: uint32 (total,); starts: int64 (texts,). Every text has at least one n-gram, even an empty one.
-    """
-
-    hashes: NDArray[np.uint32]
-    starts: NDArray[np.int64]
+_BLOCK = 1024  # n-grams under all permutations at once
 
 
 @cache
@@ -71,108 +60,59 @@ def _letters() -> NDArray[np.uint64]:
 
 
 @cache
-def _powers(size: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """_MIX to the power of 0, 1, 2, ... and the inverses, modulo 2^64."""
-    inverse = np.uint64(pow(int(_MIX), -1, 2**64))
-    ones = np.ones(size, np.uint64)
-    found = []
-    for base in (_MIX, inverse):
-        row = ones * base
-        row[0] = 1
-        found.append(np.multiply.accumulate(row))
-    return found[0], found[1]
+def _powers(size: int) -> NDArray[np.uint64]:
+    """_MIX to the power of 0, 1, 2, ... modulo 2^64."""
+    row = np.full(size, _MIX)
+    row[0] = 1
+    return np.multiply.accumulate(row)
 
 
-def shingles(texts: Sequence[str], n: int) -> Shingles:
-    """The word n-grams of each text; a text with fewer than n words has one n-gram of all its words."""
-    groups: list[Shingles] = []
-    begin = size = total = 0
-    for number, text in enumerate(texts):
-        if size and size + len(text) > _GROUP:  # so that the arrays fit into the CPU cache
-            groups.append(_group(texts[begin:number], n))
-            begin, size = number, 0
-        size += len(text) + 1
-    groups.append(_group(texts[begin:], n))
-    starts = []
-    for group in groups:
-        starts.append(group.starts + total)
-        total += len(group.hashes)
-    return Shingles(np.concatenate([group.hashes for group in groups]), np.concatenate(starts))
-
-
-def _group(texts: Sequence[str], n: int) -> Shingles:
-    lowered = [text.lower() for text in texts]
-    codes = np.frombuffer("\n".join([*lowered, ""]).encode("utf-32-le", "surrogatepass"), np.uint32)
-    ends = np.cumsum([len(text) + 1 for text in lowered])
+def grams(text: str, n: int) -> NDArray[np.uint32]:
+    """Hashes of the runs of n words; of a text with fewer words, one hash of all of them. Never empty."""
+    codes = np.frombuffer(f"{text.lower()}\n".encode("utf-32-le", "surrogatepass"), np.uint32)
     kind = _classes()[codes]
-    opens = kind == 2
-    opens[0] |= kind[0] == 1
-    opens[1:] |= (kind[1:] == 1) & (kind[:-1] != 1)
-    begins = np.flatnonzero(opens)
-    owner = np.searchsorted(ends, begins, side="right")
-    # A text without words needs one n-gram as well: its line break counts as a word.
-    empty = np.flatnonzero(np.bincount(owner, minlength=len(texts)) == 0)
-    if len(empty):
-        begins = np.sort(np.concatenate([begins, ends[empty] - 1]))
-        owner = np.searchsorted(ends, begins, side="right")
-    # The hash of a word is a polynomial of its characters' hashes: the difference of two prefix sums of the group.
-    size = 1 << max((len(codes) - 1).bit_length(), 17)
-    powers, inverses = _powers(size)
-    sums = _letters()[codes]
-    sums *= powers[: len(codes)]
-    np.cumsum(sums, out=sums)
-    last = sums[np.append(begins[1:], len(codes)) - 1]
-    before = np.where(begins > 0, sums[begins - 1], np.uint64(0))
-    words = (last - before) * inverses[begins]
+    inside, opens = kind == 1, kind == 2
+    opens[0] |= inside[0]
+    opens[1:] |= inside[1:] > inside[:-1]
+    # Without any word, the line break at the end is one.
+    begins = np.flatnonzero(opens) if opens.any() else np.array([len(codes) - 1])
+    # The hash of a word is a polynomial of its characters' hashes.
+    place = np.arange(len(codes)) - begins[np.cumsum(opens) - 1]
+    words = np.add.reduceat(_letters()[codes] * _powers(1 << len(codes).bit_length())[place], begins)
     words ^= words >> np.uint64(32)
-    return _ngrams(words, owner, n)
-
-
-def _ngrams(words: NDArray[np.uint64], owner: NDArray[np.int64], n: int) -> Shingles:
-    """Hashes of all runs of n words within a text; of a shorter text, the hash of all its words."""
-    weights = _weights(n, 2)
-    padded = np.concatenate([words, np.zeros(n, np.uint64)])
-    owners = np.concatenate([owner, np.full(n, -1)])
-    total = words * weights[0]
-    for step in range(1, n):
-        total += padded[step : step + len(words)] * weights[step]
-    whole = owners[n - 1 : n - 1 + len(words)] == owner
-    first = np.ones(len(words), bool)
-    first[1:] = owner[1:] != owner[:-1]
-    for at in np.flatnonzero(first & ~whole).tolist():  # short texts, without the words of the next text
-        own = int(np.searchsorted(owner, owner[at], side="right")) - at
-        total[at] = (words[at : at + own] * weights[:own]).sum(dtype=np.uint64)
-    keep = whole | first
+    total = np.zeros(max(len(words) - n + 1, 1), np.uint64)
+    for step, weight in enumerate(_weights(n, 2)[: len(words)]):
+        total += words[step : step + len(total)] * weight
     total ^= total >> np.uint64(31)
     total *= _MIX
-    hashes = (total[keep] >> np.uint64(32)).astype(np.uint32)
-    return Shingles(hashes, np.flatnonzero(first[keep]).astype(np.int64))
+    return (total >> np.uint64(32)).astype(np.uint32)
 
 
-def signatures(found: Shingles, permutations: int, seed: int = 3) -> NDArray[np.uint32]:
-    """The smallest hash of each text under each permutation: uint32 (texts, permutations).
+@cache
+def _permutations(count: int) -> NDArray[np.uint32]:
+    """(2, count, 1): a and b of each permutation."""
+    factors, flips = (_weights(2 * count, 3) >> np.uint64(32)).astype(np.uint32).reshape(2, count, 1)
+    return np.stack([factors | np.uint32(1), flips])
+
+
+def signature(text: str, n: int, permutations: int) -> NDArray[np.uint32]:
+    """The smallest hash of the text's n-grams under each permutation: uint32 (permutations,).
 
     The permutations are x -> (x ^ b) * a modulo 2^32, a odd: exact bijections, fast, and close enough to
     min-wise independence on hashed input (the tests compare with exact Jaccard similarity).
     """
-    weights = _weights(2 * permutations, seed)
-    multiply, flip = (
-        (part >> np.uint64(32)).astype(np.uint32) for part in (weights[:permutations], weights[permutations:])
-    )
-    out = np.empty((permutations, len(found.starts)), np.uint32)
-    buffer = np.empty_like(found.hashes)
-    for row, (factor, mask) in enumerate(zip(multiply | np.uint32(1), flip, strict=True)):
-        np.bitwise_xor(found.hashes, mask, out=buffer)
-        np.multiply(buffer, factor, out=buffer)
-        np.minimum.reduceat(buffer, found.starts, out=out[row])
-    return np.ascontiguousarray(out.T)
+    hashes = grams(text, n)
+    factors, flips = _permutations(permutations)
+    blocks = (hashes[at : at + _BLOCK] for at in range(0, len(hashes), _BLOCK))
+    found: NDArray[np.uint32] = np.minimum.reduce([((block ^ flips) * factors).min(axis=1) for block in blocks])
+    return found
 
 
-def band_keys(rows: NDArray[np.uint32], bands: int) -> NDArray[np.uint64]:
-    """One 64-bit key for each text and band: uint64 (texts, bands). Equal keys mean equal bands."""
-    width = rows.shape[1] // bands
-    parts = rows[:, : bands * width].reshape(len(rows), bands, width).astype(np.uint64)
-    keys = (parts * _weights(width, 4)).sum(axis=2, dtype=np.uint64) + _weights(bands, 5)
+def band_keys(row: NDArray[np.uint32], bands: int) -> NDArray[np.uint64]:
+    """One 64-bit key for each band of a signature: uint64 (bands,). Equal keys mean equal bands."""
+    width = len(row) // bands
+    parts = row[: bands * width].reshape(bands, width).astype(np.uint64)
+    keys = (parts * _weights(width, 4)).sum(axis=1, dtype=np.uint64) + _weights(bands, 5)
     keys ^= keys >> np.uint64(32)
     keys *= _MIX
     keys ^= keys >> np.uint64(29)
@@ -194,23 +134,6 @@ def earlier_documents() -> AbstractContextManager[sqlite3.Connection]:
     return on_disk(_SCHEMA, "the search for duplicates")
 
 
-class CorpusWide(Protocol):
-    """A cleaner whose result depends on earlier documents, too."""
-
-    @property
-    def name(self) -> str:
-        """For the funnel."""
-        ...
-
-    def look(self, items: Sequence[Item]) -> list[bytes]:
-        """What it has to know of each item; it needs no other item, and may be done anywhere."""
-        ...
-
-    def compare(self, identity: str, seen: bytes, earlier: sqlite3.Connection) -> CleanResult:
-        """The result for a document, of which `look` saw this, after those before it in the corpus."""
-        ...
-
-
 class Repeats(NamedTuple):
     """Drops a document where an earlier one has the same text, id, or what else `of` gives; `table` tells two apart."""
 
@@ -220,13 +143,12 @@ class Repeats(NamedTuple):
     detail: str
     table: str
 
-    def look(self, items: Sequence[Item]) -> list[bytes]:
-        """A hash of each item's."""
-        texts = (self.of(item).encode("utf-8", "surrogatepass") for item in items)
-        return [hashlib.blake2b(text, digest_size=8).digest() for text in texts]
+    def look(self, item: Item) -> bytes:
+        """What it has to know of an item: a hash."""
+        return hashlib.blake2b(self.of(item).encode("utf-8", "surrogatepass"), digest_size=8).digest()
 
     def compare(self, identity: str, seen: bytes, earlier: sqlite3.Connection) -> CleanResult:
-        """See `CorpusWide`."""
+        """The result for a document, of which `look` saw this, after those before it in the corpus."""
         values = (self.table, seen, repr(identity))
         if earlier.execute("INSERT OR IGNORE INTO first VALUES (?, ?, ?)", values).rowcount:
             return KEEP
@@ -254,17 +176,13 @@ class NearDuplicates:
         marks = ", ".join("?" * settings.bands)
         self._find = f"SELECT key, place FROM band WHERE key IN ({marks})"
 
-    def look(self, items: Sequence[Item]) -> list[bytes]:
+    def look(self, item: Item) -> bytes:
         """The key of each band of an item's signature, 8 bytes a key, then the signature, 8 bits a place."""
-        if not items:
-            return []
-        found = shingles([item.document.text for item in items], self._settings.ngram)
-        rows = signatures(found, self._settings.bands * self._settings.rows)
-        keys = band_keys(rows, self._settings.bands)
-        return [row.tobytes() for row in np.concatenate([keys.view(np.uint8), rows.astype(np.uint8)], axis=1)]
+        row = signature(item.document.text, self._settings.ngram, self._settings.bands * self._settings.rows)
+        return band_keys(row, self._settings.bands).tobytes() + row.astype(np.uint8).tobytes()
 
     def compare(self, identity: str, seen: bytes, earlier: sqlite3.Connection) -> CleanResult:
-        """See `CorpusWide`. The detail names the most similar earlier document that was kept, of equals the first."""
+        """See `Repeats`. The detail names the most similar earlier document that was kept, of equals the first."""
         *keys, signature = struct.unpack(f"={self._settings.bands}q{len(seen) - 8 * self._settings.bands}s", seen)
         held = earlier.execute(self._find, keys).fetchall()
         if held:
@@ -284,3 +202,7 @@ class NearDuplicates:
         new = [(key, place) for key in keys if times[key] < _MOST]
         earlier.executemany("INSERT OR IGNORE INTO band VALUES (?, ?)", new)
         return KEEP
+
+
+CorpusWide = Repeats | NearDuplicates
+"""A cleaner whose result depends on earlier documents, too."""
