@@ -23,15 +23,14 @@ from airgen.commands.options import (
     paths,
 )
 from airgen.errors import UsageError
-from airgen.kept import plain
 from airgen.paths import EVALUATION
 from airgen.text.display import terminal_table
 
 if TYPE_CHECKING:
     from airgen.pipeline.estimate import Estimate
     from airgen.pipeline.job import Job
+    from airgen.quality.audit.answers import AuditResult
     from airgen.quality.audit.label_audit import RelevanceAudit
-    from airgen.quality.audit.sample import AuditResult
     from airgen.quality.audit.system_audit import SystemAudit
     from airgen.quality.holes import JudgedHoles
 
@@ -92,24 +91,18 @@ def audit_score(
 
     Example: airgen audit score pipelines/quickstart.yaml audit-answers.json
     """
-    from airgen.quality.audit.label_audit import audited_items, score_labels
-    from airgen.quality.audit.page import chosen_pairs, read_chosen
-    from airgen.quality.audit.sample import load_sample
+    from airgen.quality.audit.label_audit import score_labels
 
     (job, folder), files = _source(what, out, path_or_none(runs)), paths(answers)
     result = score_labels(job or Path(what), files, folder, split)
     place = folder / "result.json" if job is None else job.dataset / "README.md"
     lines = [terminal_table([["", "people say"], *([name, str(value)] for name, value in result.as_card().items())])]
-    shown = plain(result)
-    if chosen := [one for path in files for one in read_chosen(path)]:
-        items = audited_items(job or Path(what), split)
-        by_hand = chosen_pairs(items, chosen, load_sample(folder / "sample.json").relevant_from)
-        shown["chosen_by_hand"] = by_hand
+    if by_hand := result.chosen_by_hand["pairs"]:
         lines.append(
-            f"in no estimate: {by_hand['pairs']} answers to pairs that people chose themselves or whose label they had "
-            f"seen; {by_hand['confirmed']} confirm the label"
+            f"in no estimate: {by_hand} answers to pairs that people chose themselves or whose label they had seen; "
+            f"{result.chosen_by_hand['confirmed']} confirm the label"
         )
-    return Outcome(result, [*lines, f"written into {place}"], json=shown)
+    return Outcome(result, [*lines, f"written into {place}"])
 
 
 def _source(what: Place, out: Place | None, runs: Path | None) -> tuple[Job | None, Path]:
@@ -151,14 +144,7 @@ def audit_systems(
     """
     from airgen.dataset.beir import BeirDataset
     from airgen.evaluation.experiment import results_folder
-    from airgen.quality.audit.system_audit import (
-        audit_text,
-        draw_systems,
-        families_of,
-        find_runs,
-        score_systems,
-        share_models,
-    )
+    from airgen.quality.audit.system_audit import audit_text, draw_systems, find_runs, groups_of, score_systems
 
     dataset, probabilities = Path(dataset), None if judge is None else Path(judge)
     own, name = dataset.parent / EVALUATION, BeirDataset.open(dataset).name
@@ -169,16 +155,15 @@ def audit_systems(
     runs = find_runs(home, systems)
     folder = Path(out) if out else home / ("audit" if not systems else "audit-" + "-".join(runs))
     if answers:
-        models = {"systems that share its models": share_models(home, runs)}
-        found = score_systems(folder, paths(answers), margin=margin, models=models)
+        found = score_systems(folder, paths(answers), margin=margin)
         return Outcome(found, [audit_text(found), f"written into {folder / 'result.json'}"])
-    families = families_of(home, runs)
-    sample = draw_systems(dataset, split_of, runs, count, folder, families=families, judge=probabilities, seed=seed)
+    groups = groups_of(home, runs)
+    sample = draw_systems(dataset, split_of, runs, count, folder, groups=groups, judge=probabilities, seed=seed)
     extra = [f"--results {results}"] * bool(results) + [f"--split {split}"] * bool(split)
     extra += [f"--out {out}"] if out else []
-    drawn = f"{len(sample.items)} of {len(sample.pairs)} pairs that the systems rank differently"
+    drawn = f"{sample.shown} of {len(sample.pairs)} pairs that the systems rank differently"
     again = " ".join(["airgen audit systems", str(dataset), *systems, *extra, "--answers audit-answers.json"])
-    value = Drawn(folder, len(sample.items), {"key": sample.key, "differ": len(sample.pairs)})
+    value = Drawn(folder, sample.shown, {"key": sample.key, "differ": len(sample.pairs)})
     return Outcome(value, [f"{drawn}: open {folder / 'audit.html'}", f"then: {again}"])
 
 

@@ -16,8 +16,9 @@ from typing import Any
 
 from airgen.dataset.files import is_alive
 from airgen.errors import AirgenError
+from airgen.kept import plain
 from airgen.pipeline.progress import STATUS, number, read_status
-from airgen.quality.audit.page import ANSWERS, add_answer, saved_answers
+from airgen.quality.audit.answers import ANSWERS, add_answer, saved_answers
 from airgen.report.pack import report_folder
 from airgen.report.report import audit_folder, audit_sample, title_of, write_data
 from airgen.report.source import ReportSource
@@ -150,7 +151,7 @@ class View:
         `audit/d0`: what people have answered so far.
         """
         if (source := self._audited(name)) is not None:
-            return saved_answers(audit_folder(source) / ANSWERS, audit_sample(source))
+            return dict(plain(saved_answers(audit_folder(source) / ANSWERS, audit_sample(source))))
         if name != "live.json":
             return None
         return {
@@ -164,7 +165,7 @@ class View:
         """`rebuild`: make the report anew, of what there is now, in the background. `audit/d0`: take an answer."""
         if (source := self._audited(name)) is not None:
             with self._answering:
-                return add_answer(audit_folder(source) / ANSWERS, audit_sample(source), value)
+                return dict(plain(add_answer(audit_folder(source) / ANSWERS, audit_sample(source), value)))
         if name != "rebuild":
             return None
         threading.Thread(target=self.rebuild, daemon=True).start()

@@ -17,7 +17,8 @@ from airgen.llms.answers import parse_json
 from airgen.llms.base import Reply
 from airgen.llms.chat import chat_reply
 from airgen.publishing.scores import load_scores
-from airgen.quality.audit.sample import AuditItem, AuditSample, load_sample, read_answers
+from airgen.quality.audit.answers import read_answers
+from airgen.quality.audit.sample import load_sample
 from airgen.quality.holes import Ledger
 
 SCHEMA = {
@@ -175,10 +176,9 @@ def test_a_hub_whose_word_for_private_is_unknown(liar: Any) -> None:
     ],
 )
 def test_answers_to_an_audit(name: str, text: str, tmp_path: Path) -> None:
-    sample = AuditSample("d", 2, (AuditItem("q", "p", "stratum", 1, True),), {})
-    (tmp_path / name).write_text(text.replace('"k"', f'"{sample.key}"'), encoding="utf-8")
+    (tmp_path / name).write_text(text, encoding="utf-8")
     with pytest.raises(AirgenError) as refused:
-        read_answers(tmp_path / name, sample)
+        read_answers(tmp_path / name, "k", 1)
     assert len(str(refused.value)) < 1_000
 
 

@@ -22,7 +22,7 @@ from airgen.pipeline import Job
 from airgen.pipeline.label_pipeline import label_pipeline
 from airgen.pipeline.own_queries import read_labels
 from airgen.pipeline.own_tables import Line, read_queries
-from airgen.quality.audit.label_audit import decided_items
+from airgen.quality.audit.label_audit import audited_items
 from airgen.settings import LabelFile, QueriesSettings, load_pipeline
 
 LOG = """query,count
@@ -198,7 +198,7 @@ def test_a_log_becomes_a_dataset(go: Go) -> None:
     assert key not in labels and set(labels) == {key for key, facts in queries.values() if facts["answered"]}
     assert {score for of in labels.values() for score in of.values()} == {0, 1}  # what was judged not relevant, too
     assert set(DatasetSplit(dataset, "test", "en").queries) == set(labels)  # no average counts the rest
-    items = decided_items(job)
+    items = audited_items(job)
     assert len(items) == sum(facts["judged"] for _, facts in queries.values())  # people can check all of them
     assert {item.relevant for item in items} == {True, False}
     assert "Its queries were not generated" in (job.dataset / "README.md").read_text()

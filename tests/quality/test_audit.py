@@ -1,4 +1,4 @@
-"""The human audit: what is drawn, what the page shows and saves, and what is made of the answers."""
+"""The human audit: what is drawn, what the page shows and saves, what is made of the answers, and the way of a job."""
 
 import csv
 import io
@@ -9,23 +9,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from beir_folder import label_rows
+from command_line import call
 from hypothesis import given
 from hypothesis import strategies as st
+from job_maker import Run
 
-from airgen.errors import DatasetError
-from airgen.quality.audit.page import question_page
-from airgen.quality.audit.sample import (
-    KINDS,
-    AuditItem,
-    AuditSample,
-    draw,
-    load_sample,
+from airgen.dataset.verify import verify
+from airgen.errors import AirgenError, DatasetError, StoreError
+from airgen.pipeline import Job
+from airgen.quality.audit.answers import (
+    Chosen,
+    Proportion,
+    add_answer,
+    chosen_pairs,
     read_answers,
-    sample_csv,
-    sample_json,
+    saved_answers,
     score,
-    wilson,
 )
+from airgen.quality.audit.label_audit import audited_items, score_labels
+from airgen.quality.audit.sample import KINDS, AuditItem, AuditSample, draw, load_sample, question_page, write_sample
 
 EVIL = '</script><script>window.hacked = 1</script><img src=x onerror="window.hacked = 2"> {{ 7 * 7 }} \u2028 & "q"'
 
@@ -51,14 +54,10 @@ def test_every_stratum_is_drawn_from_and_small_ones_are_taken_whole() -> None:
     )
     sample = drawn(everything, 30)
     assert Counter(item.stratum for item in sample.items) == {
-        "generated negative, not judged": 3,
-        "positive, level 3": 9,
-        "added positive, level 2": 9,
-        "other, level 1": 9,
-    }
+        "generated negative, not judged": 3, "positive, level 3": 9, "added positive, level 2": 9, "other, level 1": 9
+    }  # fmt: skip
     assert sample.populations["positive, level 3"] == 100
-    again = drawn(list(reversed(everything)), 30)
-    assert again == sample  # not by the order of rows
+    assert drawn(list(reversed(everything)), 30) == sample  # not by the order of rows
     assert drawn(everything, 30, seed=1).items != sample.items
     strata = [item.stratum for item in sample.items]
     assert strata != sorted(strata)  # the order tells nothing
@@ -71,8 +70,7 @@ def test_every_stratum_is_drawn_from_and_small_ones_are_taken_whole() -> None:
 def test_the_sample_is_as_large_as_it_can_be(groups: list[tuple[str, int | None, int]], count: int) -> None:
     everything = items(*groups)
     sample = drawn(everything, count)
-    assert len(sample.items) == min(count, len(everything))
-    assert len({(item.query, item.document) for item in sample.items}) == len(sample.items)
+    assert len(sample.items) == len({(one.query, one.document) for one in sample.items}) == min(count, len(everything))
     sizes = Counter(item.stratum for item in sample.items)
     if count >= len(groups):
         # No stratum gets more than one above another that has more to give.
@@ -80,56 +78,94 @@ def test_the_sample_is_as_large_as_it_can_be(groups: list[tuple[str, int | None,
             assert sizes[one] <= sizes[other] + 1 or sizes[other] == sample.populations[other]
 
 
-def test_nothing_that_people_see_tells_the_verdict() -> None:
-    sample = drawn(items(("positive", 3, 2), ("generated negative", 0, 2)), 4)
-    data = json.loads(re.findall(r'id="data">(.*?)</script>', question_page("toy", sample.key, sample.items))[0])
-    assert [set(item) for item in data["items"]] == [{"query", "title", "text"}] * 4
-    table = list(csv.DictReader(io.StringIO(sample_csv(sample))))
-    assert [row["level"] for row in table] == [""] * 4
+def test_files_of_a_sample_show_people_no_verdict_and_are_read_back(tmp_path: Path) -> None:
+    sample = drawn(items(("positive", 3, 3), ("generated negative", 0, 3)), 6)
+    write_sample(sample, tmp_path)
+    page = (tmp_path / "audit.html").read_text(encoding="utf-8")
+    data = json.loads(re.findall(r'id="data">(.*?)</script>', page)[0])
+    assert [set(item) for item in data["items"]] == [{"query", "title", "text"}] * 6
+    table = list(csv.DictReader(io.StringIO((tmp_path / "audit.csv").read_text(encoding="utf-8"))))
+    assert [(row["number"], row["level"]) for row in table] == [(str(n), "") for n in range(1, 7)]
     assert set(table[0]) == {"number", "query", "title", "text", "level"}
-    hidden = json.loads(sample_json(sample))
-    assert hidden["items"][0]["kind"] in KINDS
-    assert "text" not in hidden["items"][0]
-
-
-def test_samples_and_answers_are_read_back(tmp_path: Path) -> None:
-    sample = drawn(items(("positive", 3, 3), ("other", 0, 3)), 6)
-    (tmp_path / "sample.json").write_text(sample_json(sample), encoding="utf-8")
+    assert "a title" not in (tmp_path / "sample.json").read_text(encoding="utf-8")
     known = load_sample(tmp_path / "sample.json")
     assert known.key == sample.key
     assert [item.stratum for item in known.items] == [item.stratum for item in sample.items]
-    table = list(csv.DictReader(io.StringIO(sample_csv(sample))))
-    assert [row["number"] for row in table] == ["1", "2", "3", "4", "5", "6"]
     filled = tmp_path / "people.csv"
     filled.write_text("number,query,title,text,level\n1,a,b,c,3\n2,a,b,c,\n5,a,b,c,0\n", encoding="utf-8")
-    assert read_answers(filled, known) == {1: 3, 5: 0}
-    saved = tmp_path / "people.json"
-    saved.write_text(json.dumps({"key": sample.key, "answers": {"1": 2, "3": None}}), encoding="utf-8")
-    assert read_answers(saved, known) == {1: 2, 3: None}
+    assert read_answers(filled, known.key, 6).answers == {1: 3, 5: 0}
+    with pytest.raises(DatasetError, match="no sample"):
+        load_sample(tmp_path / "none.json")
+
+
+ITEMS = tuple(AuditItem(f"q{n}", f"d{n}", "positive", 3, True) for n in range(1, 5))
+SAMPLE = AuditSample("toy", 2, ITEMS[:3], {"positive, level 3": 30})
+
+
+def test_answers_one_by_one_are_those_to_the_sample_and_others_are_kept_apart(tmp_path: Path) -> None:
+    path = tmp_path / "audit" / "audit-answers.json"
+    add_answer(path, None, {"query": "q4", "document": "d4", "level": 0, "seen": False})  # before a sample is drawn
+    assert saved_answers(path, SAMPLE).key == SAMPLE.key
+    for number, level in ((1, 3), (2, None), (3, 0), (3, 2)):  # changed
+        add_answer(path, SAMPLE, {"number": number, "level": level})
+    for level in (0, 3):
+        found = add_answer(path, SAMPLE, {"query": "q2", "document": "d2", "level": level, "seen": True})
+    assert found == saved_answers(path, SAMPLE) == read_answers(path, SAMPLE.key, 3)
+    assert (found.dataset, found.answers) == ("toy", {1: 3, 2: None, 3: 2})
+    assert found.others == (Chosen("q4", "d4", 0, False), Chosen("q2", "d2", 3, True))
+    others = [*found.others, Chosen("q9", "d9", 3, True), Chosen("q1", "d1", None, True)]
+    assert chosen_pairs(ITEMS, others, 2) == {"pairs": 4, "confirmed": 1, "unknown": 1, "cannot say": 1}
+    # An answer can be taken back.
+    add_answer(path, SAMPLE, {"number": 1})
+    found = add_answer(path, SAMPLE, {"query": "q4", "document": "d4"})
+    assert found.answers == {2: None, 3: 2} and [one.query for one in found.others] == ["q2"]
+    assert [one.name for one in path.parent.iterdir()] == ["audit-answers.json"]
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [({"number": 0, "level": 1}, "items 1 to 3"), ({"number": 4, "level": 1}, "items 1 to 3"),
+     ({"number": 1, "level": 4}, "answers.1"), ({"number": 1, "level": True}, "answers.1"),
+     ({"number": 1, "level": "3"}, "answers.1"), ({"number": [], "level": 1}, "not an answer"),
+     ({"level": 1}, "query: Field required"), ({"query": "q", "document": 3, "level": 1}, "document"),
+     ({"query": "q" * 2000, "document": "d", "level": 1}, "query")],
+)  # fmt: skip
+def test_an_answer_that_is_refused(tmp_path: Path, value: dict[str, Any], words: str) -> None:
+    with pytest.raises(DatasetError, match=words):
+        add_answer(tmp_path / "a.json", SAMPLE, value)
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "audit").write_text("a file stands where the folder should be")
+    with pytest.raises(AirgenError, match="audit"):
+        add_answer(tmp_path / "audit" / "audit-answers.json", SAMPLE, {"number": 1, "level": 3})
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [('{"key": "other", "answers": {"1": 1}}', "another sample"), ("[]", "not answers"), ("{", "not answers"),
-     ('{"key": "KEY", "answers": {}}', "no answer"), ('{"key": "KEY", "answers": {"7": 1}}', "item '7'"),
-     ('{"key": "KEY", "answers": {"0": 1}}', "item '0'"), ('{"key": "KEY", "answers": {"1": 4}}', "level '4'"),
-     ('{"key": "KEY", "answers": {"1": "yes"}}', "level 'yes'"), ('{"key": "KEY", "answers": [1]}', "not answers")],
+     ('{"key": "KEY", "answers": {"1": 4}}', "not answers"), ('{"key": "KEY", "answers": {"1": "yes"}}', "not answers"),
+     ('{"key": "KEY", "answers": [1]}', "not answers"), ('{"key": "KEY", "others": [3]}', "not answers"),
+     ('{"key": "KEY", "answers": {}}', "no answer"), ('{"key": "KEY", "answers": {"7": 1}}', "item 7"),
+     ('{"key": "KEY", "answers": {"0": 1}}', "item 0")],
 )  # fmt: skip
-def test_answers_that_cannot_be_used(tmp_path: Path, text: str, words: str) -> None:
-    sample = drawn(items(("positive", 3, 6)), 6)
-    (tmp_path / "a.json").write_text(text.replace("KEY", sample.key), encoding="utf-8")
+def test_a_file_of_answers_that_cannot_be_used_is_left_alone(tmp_path: Path, text: str, words: str) -> None:
+    path, text = tmp_path / "a.json", text.replace("KEY", SAMPLE.key)
+    path.write_text(text)
     with pytest.raises(DatasetError, match=words):
-        read_answers(tmp_path / "a.json", sample)
-    with pytest.raises(DatasetError, match="no sample"):
-        load_sample(tmp_path / "none.json")
+        read_answers(path, SAMPLE.key, 3)
+    if words in ("another sample", "not answers"):
+        with pytest.raises(DatasetError, match=f"{words}.*move the file away"):
+            add_answer(path, SAMPLE, {"number": 1, "level": 3})
+    assert path.read_text() == text
 
 
 def test_wilsons_interval() -> None:
     # Wilson's score interval for 9 of 10: (.9 + z²/20 ± z sqrt(.09/10 + z²/400)) / (1 + z²/10), z = 1.96.
-    found = wilson(9, 10)
-    assert (found.share, round(found.low, 4), round(found.high, 4)) == (0.9, 0.5958, 0.9821)
-    assert (round(wilson(10, 10).high, 9), round(wilson(10, 10).low, 4)) == (1.0, 0.7225)
-    assert wilson(0, 10).low == 0.0
+    found = Proportion.of([(number > 0, 2.0) for number in range(10)])
+    assert (found.agreed, found.count, found.share) == (9, 10, 0.9)
+    assert (round(found.low, 4), round(found.high, 4), f"{found:.2f}") == (0.5958, 0.9821, "0.90 (0.60–0.98)")
+    whole = Proportion.of([(True, 1.0)] * 10)
+    assert (round(whole.high, 9), round(whole.low, 4)) == (1.0, 0.7225)
+    assert Proportion.of([(False, 1.0)] * 10).low == 0.0
 
 
 def test_agreement_by_hand() -> None:
@@ -141,35 +177,28 @@ def test_agreement_by_hand() -> None:
     # Of the positives one is confirmed, of the others both: .9 * .5 + .1 * 1.
     assert result.overall.share == pytest.approx(0.55)
     assert (result.overall.agreed, result.overall.count) == (3, 4)
-    assert {kind: (one.agreed, one.count) for kind, one in result.by_kind.items()} == {
-        "positive": (1, 2),
-        "other": (2, 2),
-    }
-    assert {name: (one.agreed, one.count) for name, one in result.by_level.items()} == {
-        "level 1": (2, 2),
-        "level 3": (1, 2),
-    }
+    groups = {name: (one.agreed, one.count) for name, one in {**result.by_kind, **result.by_level}.items()}
+    assert groups == {"positive": (1, 2), "other": (2, 2), "level 1": (2, 2), "level 3": (1, 2)}
     assert (result.same_level.agreed, result.same_level.count) == (2, 4)
     assert (result.people, result.agree, result.unanswered) == (1, None, 0)
     # Kish: 1 / (.9² / 2 + .1² / 2) = 2.439 pairs of equal weight: the interval is wider than that of 4.
-    assert result.overall.high - result.overall.low > wilson(2, 4).high - wilson(2, 4).low
+    four = Proportion.of([(number % 2 == 0, 1.0) for number in range(4)])
+    assert result.overall.high - result.overall.low > four.high - four.low
 
 
 def test_two_people_and_unanswered_pairs() -> None:
-    sample = AuditSample("toy", 2, tuple(items(("positive", 3, 3))), {"positive, level 3": 3})
-    result = score(sample, [{1: 3, 2: 2, 3: None}, {1: 3, 2: 1}])
+    result = score(SAMPLE, [{1: 3, 2: 2, 3: None}, {1: 3, 2: 1}])
     assert result.agree is not None
     assert (result.agree.agreed, result.agree.count) == (1, 2)
     # Pair 2 was seen as 2 and 1: the lower median says 1, so it is not confirmed.
     assert (result.overall.agreed, result.overall.count, result.unanswered) == (1, 2, 1)
     assert "people agree with each other" in result.as_card()
     with pytest.raises(DatasetError, match="no answer"):
-        score(sample, [{1: None}])
+        score(SAMPLE, [{1: None}])
 
 
 def test_the_page_holds_its_texts_as_data() -> None:
-    evil = AuditItem("q", "d", "positive", 3, True, EVIL, EVIL, EVIL)
-    page = question_page(f"toy {EVIL}", "key", [evil])
+    page = question_page(f"toy {EVIL}", "key", [AuditItem("q", "d", "positive", 3, True, EVIL, EVIL, EVIL)])
     blocks = re.findall(r"<script[^>]*>(.*?)</script>", page, re.DOTALL)
     assert len(blocks) == 2
     assert json.loads(blocks[0])["items"][0]["text"] == EVIL
@@ -194,7 +223,7 @@ def test_the_page_works_in_a_real_browser(browse: Any, tmp_path: Path) -> None:
     with page.expect_download() as saved:
         page.keyboard.press("s")
     saved.value.save_as(tmp_path / "answers.json")
-    assert read_answers(tmp_path / "answers.json", sample) == {1: 3, 2: 0}
+    assert read_answers(tmp_path / "answers.json", sample.key, 3).answers == {1: 3, 2: 0}
     # A reload goes on where it was, at the first pair without an answer.
     page.reload()
     assert page.text_content("#progress") == "3 of 3, 2 answered"
@@ -207,3 +236,35 @@ def test_the_page_works_in_a_real_browser(browse: Any, tmp_path: Path) -> None:
     other.set_input_files("#open", tmp_path / "answers.json")
     other.get_by_text("1 of 3, 2 answered").wait_for()
     assert other.get_by_role("button", name="3 relevant", exact=True).get_attribute("aria-pressed") == "true"
+
+
+def test_a_job_from_the_sample_to_the_card(run: Run, done: Run, folder: Path) -> None:
+    path, runs = folder / "job.yaml", folder / "runs"
+    with pytest.raises(StoreError, match="airgen run"):
+        audited_items(Job(path, runs))
+    dataset, audit = done().directory / "dataset", runs / "job" / "audit"
+    said = json.loads(call("audit", "sample", path, 20, "--runs", runs, "--json"))
+    assert said["folder"] == str(audit) and said["pairs"] == 20
+    sample = load_sample(audit / "sample.json")
+    # Items name documents and queries as the dataset does.
+    labels = {(row["query-id"], row["corpus-id"]): row["score"] for row in label_rows(dataset)}
+    for item in sample.items:
+        if item.kind in ("positive", "added positive", "generated negative"):
+            assert labels[item.query, item.document] == int(item.relevant)
+        else:
+            assert (item.query, item.document) not in labels
+    assert sum(count for name, count in sample.populations.items() if name.startswith("positive")) == 12
+    given = {str(number): 3 if item.relevant else 0 for number, item in enumerate(sample.items, 1)}
+    answers = folder / "answers.json"
+    answers.write_text(json.dumps({"key": sample.key, "answers": given}), encoding="utf-8")
+    before = {one.name: one.read_bytes() for one in dataset.glob("*.jsonl")}
+    result = json.loads(call("audit", "score", path, answers, "--runs", runs, "--json"))
+    assert result["overall"]["share"] == pytest.approx(1.0)
+    assert verify(dataset) == []
+    card = (dataset / "README.md").read_text(encoding="utf-8")
+    assert "## Audit by people" in card and "No person has checked" not in card
+    assert {one.name: one.read_bytes() for one in dataset.glob("*.jsonl")} == before
+    assert "labels that people confirm" in call("audit", "score", path, answers, "--runs", runs)
+    run("runs", {"top_k: 30}": "top_k: 30}\n  judge: {relevant_from: 1}"})
+    with pytest.raises(DatasetError, match="decided otherwise since the sample was drawn"):
+        score_labels(Job(path, runs), [answers], audit)

@@ -4,19 +4,21 @@ import gzip
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from beir_folder import write_beir, write_rows
 from command_line import call
 
 from airgen.errors import DatasetError, UsageError
 from airgen.quality.audit.system_audit import (
+    SystemSample,
     audit_text,
     draw_systems,
-    families_of,
     find_runs,
+    groups_of,
     load_system_sample,
     score_systems,
-    share_models,
 )
 
 QUERIES, DOCUMENTS = 30, 12
@@ -25,16 +27,12 @@ QUERIES, DOCUMENTS = 30, 12
 
 @pytest.fixture
 def world(tmp_path: Path) -> Path:
-    home = tmp_path / "little"
-    (home / "qrels").mkdir(parents=True)
-    rows = [{"_id": f"q{q}d{d}", "title": "", "text": f"text {d} of {q} <b>"} for q in range(QUERIES)
-            for d in range(DOCUMENTS)]  # fmt: skip
-    (home / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    corpus = [{"_id": f"q{q}d{d}", "title": "", "text": f"text {d} of {q} <b>"} for q in range(QUERIES)
+              for d in range(DOCUMENTS)]  # fmt: skip
     queries = [{"_id": f"q{q}", "text": f"query {q}"} for q in range(QUERIES)]
-    (home / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in queries))
     # The judge is right about two of the four, and says nothing of the rest.
-    lines = [f"q{q}\tq{q}d{d}\t{int(d < 2)}\n" for q in range(QUERIES) for d in (0, 1, 6)]
-    (home / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(lines))
+    labels = [(f"q{q}", f"q{q}d{d}", int(d < 2)) for q in range(QUERIES) for d in (0, 1, 6)]
+    write_beir(tmp_path / "little", corpus, queries, {"test": labels})
     results = tmp_path / "results" / "little" / "test"
     results.mkdir(parents=True)
     for name, order in {"good": range(DOCUMENTS), "bad": reversed(range(DOCUMENTS)), "same": range(DOCUMENTS)}.items():
@@ -54,6 +52,12 @@ def runs(world: Path, *names: str) -> dict[str, Path]:
     return find_runs(world / "results" / "little" / "test", names)
 
 
+def drawn(world: Path, count: int, *names: str, **options: Any) -> SystemSample:
+    """The sample of a comparison, by default of `good` and `bad`, in the folder `audit`."""
+    names = names or ("good", "bad")
+    return draw_systems(world / "little", "test", runs(world, *names), count, world / "audit", **options)
+
+
 def person(folder: Path, count: int, *, change: dict[int, int | None] | None = None, name: str = "answers") -> Path:
     """The answers of a person who knows which documents are relevant."""
     sample = json.loads((folder / "sample.json").read_text())
@@ -68,9 +72,8 @@ def person(folder: Path, count: int, *, change: dict[int, int | None] | None = N
 
 
 def test_the_page_says_what_is_compared_but_not_who_found_the_document(world: Path) -> None:
-    out = world / "audit"
-    sample = draw_systems(world / "little", "test", runs(world, "good", "bad"), 40, out)
-    page = (out / "audit.html").read_text()
+    sample = drawn(world, 40)
+    page = (world / "audit" / "audit.html").read_text()
     data = json.loads(re.findall(r'id="data">(.*?)</script>', page)[0])
     assert [set(item) for item in data["items"]] == [{"query", "title", "text"}] * 40
     assert data["batch"] == 25 and "good, bad" in page and "0.85" not in page
@@ -79,17 +82,14 @@ def test_the_page_says_what_is_compared_but_not_who_found_the_document(world: Pa
     first = [sample.pairs[at][3] for at in range(25)]
     assert {ranks[0] < ranks[1] for ranks in first} == {True, False}
     assert all(one != other for _, _, _, (one, other) in sample.pairs)
-    assert load_system_sample(out / "sample.json") == sample
+    assert load_system_sample(world / "audit" / "sample.json") == sample
 
 
 def test_a_clear_difference_is_decided_and_all_labels_give_it_exactly(world: Path) -> None:
-    out = world / "audit"
-    total = len(draw_systems(world / "little", "test", runs(world, "good", "bad"), 10**6, out).pairs)
-    found = score_systems(out, [person(out, 50)])
-    (decision,) = found.decisions.values()
+    out, total = world / "audit", len(drawn(world, 10**6).pairs)
+    (decision,) = score_systems(out, [person(out, 50)]).decisions.values()
     assert decision.verdict == "first" and decision.decided_at in (25, 50) and decision.answers == 50
-    found = score_systems(out, [person(out, total)])
-    (decision,) = found.decisions.values()
+    (decision,) = score_systems(out, [person(out, total)]).decisions.values()
     # Ranks 1 to 4 against 9 and 10; the two at ranks 11 and 12 are below the top ten.
     gains = [1.0, 0.6309297535714575, 0.5, 0.43067655807339306, 0.30102999566398114, 0.2890648263178879]
     assert decision.value == pytest.approx(sum(gains[:4]) - sum(gains[4:]), abs=1e-9)
@@ -100,26 +100,22 @@ def test_a_clear_difference_is_decided_and_all_labels_give_it_exactly(world: Pat
 
 def test_more_pairs_go_on_with_the_same_order(world: Path) -> None:
     out = world / "audit"
-    draw_systems(world / "little", "test", runs(world, "good", "bad"), 30, out)
-    answers = person(out, 25)
-    page = (out / "audit.html").read_text()
-    draw_systems(world / "little", "test", runs(world, "good", "bad"), 60, out)
-    longer = (out / "audit.html").read_text()
-    assert len(longer) > len(page)
+    drawn(world, 30)
+    answers, page = person(out, 25), (out / "audit.html").read_text()
+    drawn(world, 60)
+    assert len((out / "audit.html").read_text()) > len(page)
     assert score_systems(out, [answers]).answers == 25
-    draw_systems(world / "little", "test", runs(world, "good", "bad"), 60, out, seed=1)
+    drawn(world, 60, seed=1)
     with pytest.raises(DatasetError, match="another sample"):
         score_systems(out, [answers])
 
 
 def test_answers_after_a_gap_do_not_count_and_two_people_are_combined(world: Path) -> None:
-    out = world / "audit"
-    draw_systems(world / "little", "test", runs(world, "good", "bad"), 60, out)
+    out, sample = world / "audit", drawn(world, 60)
     one = person(out, 60, change={31: -1, 5: None}, name="one")
     found = score_systems(out, [one])
     assert (found.answers, found.later, found.unclear, found.people) == (30, 29, 1, 1)
     # The second person answers some again, fills the gap, and disagrees about the first two.
-    sample = load_system_sample(out / "sample.json")
     wrong = {n: 0 if int(sample.pairs[n - 1][1].split("d")[1]) < 4 else 3 for n in (1, 2)}
     other = person(out, 10, change={31: 0, **wrong}, name="other")
     found = score_systems(out, [one, other])
@@ -129,15 +125,16 @@ def test_answers_after_a_gap_do_not_count_and_two_people_are_combined(world: Pat
 
 
 def test_a_table_of_systems_is_corrected_and_a_favoured_family_is_named(world: Path) -> None:
-    out, home = world / "audit", world / "results" / "little" / "test"
-    names = runs(world)
-    assert list(names) == ["bad", "good", "same"]
-    assert families_of(home, names) == {"bad": "lexical", "good": "dense", "same": "hybrid"}
+    names = [*runs(world)]
+    groups = groups_of(world / "results" / "little" / "test", [*names, "a run file"])
+    assert groups == {
+        "lexical": ("bad",), "dense": ("good",), "hybrid": ("same",), "systems that share its models": ("good", "same")
+    }  # fmt: skip
     judge = world / "judge.tsv"  # a judge that finds everything at the end relevant, which `bad` ranks first
     judge.write_text("".join(f"q{q}\tq{q}d{d}\t{0.9 if d > 7 else 0.1}\n" for q in range(QUERIES)
                              for d in range(DOCUMENTS)))  # fmt: skip
-    draw_systems(world / "little", "test", names, 100, out, families=families_of(home, names), judge=judge)
-    found = score_systems(out, [person(out, 100)], models={"shares its models": ["bad"]})
+    drawn(world, 100, *names, groups=groups, judge=judge)
+    found = score_systems(world / "audit", [person(world / "audit", 100)])
     assert found.decisions["bad", "good"].verdict == "second" and found.decisions["bad", "good"].judge > 1
     assert found.decisions["good", "same"].verdict == "equal"
     assert "good and same do not differ" in audit_text(found)
@@ -151,44 +148,34 @@ def test_soft_labels_are_the_judge(world: Path) -> None:
     soft = world / "little" / "qrels-soft"
     soft.mkdir()
     rows = [{"query-id": "q0", "corpus-id": f"q0d{d}", "score": 0.25} for d in range(DOCUMENTS)]
-    (soft / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    sample = draw_systems(world / "little", "test", runs(world, "good", "bad"), 25, world / "audit")
+    write_rows(soft / "test.jsonl", rows)
+    sample = drawn(world, 25)
     assert sample.queries == 1 and {p for _, _, p, _ in sample.pairs} == {0.25}
-    (soft / "test.jsonl").write_text(json.dumps({**rows[0], "score": 2}) + "\n")
+    write_rows(soft / "test.jsonl", [{**rows[0], "score": 2}])
     with pytest.raises(DatasetError, match="no probability"):
-        draw_systems(world / "little", "test", runs(world, "good", "bad"), 25, world / "audit")
+        drawn(world, 25)
 
 
 def test_what_cannot_be_compared(world: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"'god' is neither.*did you mean 'good'"):
-        runs(world, "god", "bad")
+    for names, error, words in (
+        (("god", "bad"), UsageError, r"'god' is neither.*did you mean 'good'"),
+        (("good", "same"), DatasetError, "same top ten"),
+        (("good",), UsageError, "one system"),
+    ):
+        with pytest.raises(error, match=words):
+            drawn(world, 25, *names)
     with pytest.raises(UsageError, match="0 systems"):
         find_runs(tmp_path, [])
-    with pytest.raises(DatasetError, match="same top ten"):
-        draw_systems(world / "little", "test", runs(world, "good", "same"), 25, world / "audit")
-    with pytest.raises(UsageError, match="one system"):
-        draw_systems(world / "little", "test", runs(world, "good"), 25, world / "audit")
     with pytest.raises(DatasetError, match="no sample"):
         score_systems(world / "nowhere", [])
-
-
-@pytest.mark.parametrize("damage", ['{"format": 1}', "[]", "{", '{"format": 7, "key": "x"}', "PAIRS"])
-def test_a_damaged_sample_is_one_line(world: Path, damage: str) -> None:
-    out = world / "audit"
-    draw_systems(world / "little", "test", runs(world, "good", "bad"), 25, out)
-    path = out / "sample.json"
+    drawn(world, 25)
+    path = world / "audit" / "sample.json"
     value = json.loads(path.read_text())
     value["pairs"][0][3] = [99, 1]
-    path.write_text(json.dumps(value) if damage == "PAIRS" else damage)
-    with pytest.raises(DatasetError, match=r"sample.json: not a sample"):
-        load_system_sample(path)
-
-
-def test_systems_that_share_a_model_with_the_labels(world: Path) -> None:
-    assert share_models(world / "results" / "little" / "test", ["good", "bad", "same", "a run file"]) == [
-        "good",
-        "same",
-    ]
+    for damage in (json.dumps(value), '{"format": 1}', "[]", "{", '{"format": 7, "key": "x"}'):
+        path.write_text(damage)
+        with pytest.raises(DatasetError, match=r"sample.json: not a sample"):
+            load_system_sample(path)
 
 
 def test_the_command(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,8 @@ import pytest
 from command_line import call
 
 from airgen.pipeline import RunResult
-from airgen.quality.audit.sample import load_sample, read_answers
+from airgen.quality.audit.answers import read_answers
+from airgen.quality.audit.sample import load_sample
 from airgen.report.report import audit_folder, audit_part, make_report
 from airgen.report.server import serving
 from airgen.report.sources import find_sources
@@ -51,7 +52,7 @@ def test_answers_from_pages_are_scored(done: Run, folder: Path, tmp_path: Path, 
     with page.expect_download() as saved:
         page.get_by_role("button", name="Save answers").click()
     saved.value.save_as(tmp_path / "answers.json")
-    assert read_answers(tmp_path / "answers.json", sample) == {1: 0, 2: None}
+    assert read_answers(tmp_path / "answers.json", sample.key, 20).answers == {1: 0, 2: None}
 
     # Under `airgen report --live` each answer is in the folder at once.
     answers = runs / "job" / "audit" / "audit-answers.json"

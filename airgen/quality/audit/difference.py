@@ -32,7 +32,6 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.errors import UsageError
 from airgen.evaluation.significance import holm, rank_bounds
 from airgen.exact import log2
 
@@ -50,25 +49,19 @@ _COINS = 8  # pseudo-answers as uncertain as a coin: few answers can miss what a
 
 @dataclass(frozen=True)
 class Pairs:
-    """All pairs whose label matters: weights float64 (contrasts, pairs), probability float64 (pairs,) in [0, 1]."""
+    """All pairs whose label matters: weights float64 (contrasts, pairs), probability float64 (pairs,) in [0, 1].
+
+    No pair has the weight 0 in every contrast.
+    """
 
     weights: Floats
     probability: Floats
-
-    def __post_init__(self) -> None:
-        weights, probability = self.weights, self.probability
-        if weights.ndim != 2 or weights.shape[1:] != probability.shape or not probability.size:
-            raise UsageError(f"weights of shape {weights.shape} for {probability.shape} probabilities")
-        if not (np.isfinite(weights).all() and (probability >= 0).all() and (probability <= 1).all()):
-            raise UsageError("weights have to be finite and probabilities in [0, 1]")
 
     @cached_property
     def sizes(self) -> Floats:
         """What the chance of a pair is proportional to, float64 (pairs,), all above 0."""
         p = np.clip(self.probability, _FLOOR, 1 - _FLOOR)
         root = np.sqrt((self.weights**2).mean(axis=0))
-        if not (root > 0).all():
-            raise UsageError("a pair with weight 0 in every contrast: leave it out")
         return np.asarray(root * np.sqrt(p * (1 - p)), np.float64)
 
     @cached_property
@@ -155,17 +148,13 @@ def information(pairs: Pairs, count: int) -> Floats:
 def estimate(pairs: Pairs, order: Places, labels: Floats, contrast: Floats | None = None) -> ContrastEstimate:
     """The contrasts from the labels, in [0, 1], of the first pairs of the order. All pairs labelled: no error is left.
 
-    contrast: float64 (contrasts of the pairs,), to estimate this linear combination of them only.
-    Raises UsageError for no label or one label (unless that is all), and for labels outside [0, 1].
+    Two labels are needed at least. contrast: float64 (contrasts of the pairs,), to estimate this linear combination of
+    them only.
     """
     weights, probability, sizes = pairs.weights, pairs.probability, pairs.sizes
     if contrast is not None:
         weights = contrast[None] @ weights
     count, total = len(labels), len(probability)
-    if not 1 < count <= total and count != total:
-        raise UsageError(f"{count} labels for {total} pairs: two labels are needed at least")
-    if not ((labels >= 0) & (labels <= 1)).all():
-        raise UsageError("labels have to be between 0 and 1")
     judge = weights @ probability
     drawn = order[:count]
     if count == total:

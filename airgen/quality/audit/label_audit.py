@@ -32,42 +32,14 @@ from airgen.pipeline.control.set_stage import Pool
 from airgen.pipeline.control.votes import WAY, first, least_share, voted
 from airgen.pipeline.job import Job
 from airgen.pipeline.stage import Lineage
-from airgen.quality.audit.page import write_sample
-from airgen.quality.audit.sample import (
-    LABELLED,
-    Answers,
-    AuditItem,
-    AuditResult,
-    AuditSample,
-    Proportion,
-    draw,
-    load_sample,
-    middle_levels,
-    read_answers,
-    score,
-    weighted_share,
-)
+from airgen.quality.audit import answers as given
+from airgen.quality.audit.answers import AuditResult, Levels, Proportion
+from airgen.quality.audit.sample import LABELLED, AuditItem, AuditSample, draw, load_sample, write_sample
 from airgen.records import Decision, Prelabel
 from airgen.settings import RELEVANCE, Pipeline
 from airgen.settings.base import parse_yaml
 from airgen.store import Store
 from airgen.study import Table, columns
-from airgen.text.display import figure
-
-
-def labelled_items(dataset: BeirDataset, split: str) -> list[AuditItem]:
-    """Every label of a split with its texts. Raises DatasetError if the split has no labels here."""
-    labels = dataset.qrels(split).labels
-    queries = dataset.queries(split)
-    wanted = {passage for of_query in labels.values() for passage in of_query}
-    texts = {row.id: (row.title, row.text) for row in dataset.passages() if row.id in wanted}
-    return [
-        AuditItem(query, passage, LABELLED[label <= 0], None, label > 0, queries[query].text, *texts[passage])
-        for query, of_query in labels.items()
-        for passage, label in of_query.items()
-        if query in queries and passage in texts
-    ]
-
 
 _KINDS = {  # decision -> kind of document, and whether it is relevant in the dataset
     "keep_query": ("positive", True),
@@ -79,7 +51,7 @@ _KINDS = {  # decision -> kind of document, and whether it is relevant in the da
 }
 
 
-def decided_items(job: Job) -> list[AuditItem]:
+def _decided_items(job: Job) -> list[AuditItem]:
     """Every decision of a finished job with its texts. Raises StoreError if the job was never run."""
     with job.open_store(read_only=True) as store:
         accepted = job.accepted(store)
@@ -101,8 +73,25 @@ def decided_items(job: Job) -> list[AuditItem]:
 
 
 def audited_items(what: Job | Path, split: str = "test") -> list[AuditItem]:
-    """All that can be drawn: the decisions of a job, or the labels of a split of a dataset without its job."""
-    return decided_items(what) if isinstance(what, Job) else labelled_items(BeirDataset.open(what), split)
+    """All that can be drawn: the decisions of a job, or the labels of a split of a dataset without its job.
+
+    Raises DatasetError if the split has no labels here.
+    """
+    if isinstance(what, Job):
+        return _decided_items(what)
+    dataset = BeirDataset.open(what)
+    labels, queries = dataset.qrels(split).labels, dataset.queries(split)
+    wanted = {passage for of_query in labels.values() for passage in of_query}
+    texts = {row.id: (row.title, row.text) for row in dataset.passages() if row.id in wanted}
+    found = [
+        AuditItem(query, passage, LABELLED[label <= 0], None, label > 0, queries[query].text, *texts[passage])
+        for query, of_query in labels.items()
+        for passage, label in of_query.items()
+        if query in queries and passage in texts
+    ]
+    if not found:
+        raise DatasetError(f"{what}: no label of {split} has both its texts here: the labels are of another dataset")
+    return found
 
 
 def draw_labels(what: Job | Path, count: int, out: Path, seed: int = 0, split: str = "test") -> AuditSample:
@@ -110,17 +99,12 @@ def draw_labels(what: Job | Path, count: int, out: Path, seed: int = 0, split: s
 
     Raises DatasetError where there is nothing to draw.
     """
-    items = audited_items(what, split)
     if isinstance(what, Job):
         name, cut = what.pipeline.name, what.pipeline.control.judge.relevant_from
     else:
         dataset = BeirDataset.open(what)
         name, cut = f"{dataset.name} {split}", int(str(dataset.info.get("relevant_from") or 2))
-        if not items:
-            raise DatasetError(
-                f"{what}: no label of {split} has both its texts here: the labels are of another dataset"
-            )
-    sample = draw(items, count, dataset=name, relevant_from=cut, seed=seed)
+    sample = draw(audited_items(what, split), count, dataset=name, relevant_from=cut, seed=seed)
     write_sample(sample, out)
     return sample
 
@@ -131,10 +115,14 @@ def score_labels(what: Job | Path, answers: Sequence[Path], folder: Path, split:
     Without a job it is in the folder's `result.json`. Raises DatasetError if labels changed since the sample was drawn.
     """
     sample = load_sample(folder / "sample.json")
-    result = score(sample, [read_answers(path, sample) for path in answers])
-    now = {(one.query, one.document): (one.kind, one.level, one.relevant) for one in audited_items(what, split)}
-    changed = sum(now.get((one.query, one.document)) != (one.kind, one.level, one.relevant) for one in sample.items)
-    if changed:
+    people, items = _people(answers, sample), audited_items(what, split)
+    others = [one for person in people for one in person.others]
+    result = given.score(sample, [person.answers for person in people])
+    result = dataclasses.replace(result, chosen_by_hand=given.chosen_pairs(items, others, sample.relevant_from))
+    now = {(one.query, one.document): (one.kind, one.level, one.relevant) for one in items}
+    if changed := sum(
+        now.get((one.query, one.document)) != (one.kind, one.level, one.relevant) for one in sample.items
+    ):
         why = (
             "pairs were decided otherwise since the sample was drawn: draw another sample"
             if isinstance(what, Job)
@@ -148,6 +136,10 @@ def score_labels(what: Job | Path, answers: Sequence[Path], folder: Path, split:
     else:
         write_json(folder / "result.json", result)
     return result
+
+
+def _people(answers: Sequence[Path], sample: AuditSample) -> list[given.PersonsAnswers]:
+    return [given.read_answers(path, sample.key, len(sample.items)) for path in answers]
 
 
 QUERIES, PASSAGES = 10, 5
@@ -190,7 +182,7 @@ class RelevanceAudit:
     def as_text(self) -> str:
         """For a terminal."""
         names = ("precision", "recall", "agreement")
-        rows = [[name, *(_shown(of[name]) for of in self.figures.values())] for name in names]
+        rows = [[name, *(f"{of[name]:.2f}" for of in self.figures.values())] for name in names]
         verdict = {
             "answer": f"`answer` fits: less than {self.cut:.2f}",
             "subject": f"`subject` fits: more than {self.cut:.2f}",
@@ -199,7 +191,7 @@ class RelevanceAudit:
         return (
             f"{self.queries} queries; {self.unanswered} passages without an answer count nowhere\n"
             f"{Table(rows, columns('besides the source', *self.figures)).text()}\n"
-            f"of the passages that only `subject` calls relevant people confirm {_shown(self.differ)} (90 %), by "
+            f"of the passages that only `subject` calls relevant people confirm {self.differ:.2f} (90 %), by "
             f"{self.differ.count} answers\n{verdict}; the pipeline says {self.now}"
         )
 
@@ -263,7 +255,7 @@ def score_relevance(job: Job, answers: Sequence[Path], folder: Path) -> Relevanc
     Raises DatasetError for answers to another sample, or where the votes are others since it was drawn.
     """
     sample = load_sample(folder / "sample.json", "airgen audit relevance")
-    people, ids = [read_answers(path, sample) for path in answers], job.ids
+    people, ids = [person.answers for person in _people(answers, sample)], job.ids
     with job.open_store(read_only=True) as store:
         voted_now = _voted(job, store, among={item.query for item in sample.items})
         now = {(ids.query(one), ids.document(id_)): kind for (one, of), _ in voted_now for id_, kind in of.items()}
@@ -278,12 +270,12 @@ def score_relevance(job: Job, answers: Sequence[Path], folder: Path) -> Relevanc
     return result
 
 
-def say(sample: AuditSample, people: Sequence[Answers], now: str = "answer") -> RelevanceAudit:
+def say(sample: AuditSample, people: Sequence[Levels], now: str = "answer") -> RelevanceAudit:
     """What the answers say of both words. A passage with several answers gets the lower median of their levels.
 
     Intervals are Wilson's for Kish's effective number of passages. Raises DatasetError if nobody answered.
     """
-    levels = {sample.items[number - 1]: level for number, level in middle_levels(people).items()}
+    levels = {sample.items[number - 1]: level for number, level in given.middle_levels(people).items()}
     asked = Counter(population(one.query, one.kind) for one in levels)
     rows = []  # kind, whether people find it relevant, weight
     for one, level in levels.items():
@@ -291,13 +283,13 @@ def say(sample: AuditSample, people: Sequence[Answers], now: str = "answer") -> 
         rows.append((one.kind, level >= sample.relevant_from, sample.populations.get(name, 0) / asked[name]))
     figures = {
         word: {
-            "precision": weighted_share([(good, weight) for kind, good, weight in rows if kind in labelled]),
-            "recall": weighted_share([(kind in labelled, weight) for kind, good, weight in rows if good]),
-            "agreement": weighted_share([(good == (kind in labelled), weight) for kind, good, weight in rows]),
+            "precision": Proportion.of((good, weight) for kind, good, weight in rows if kind in labelled),
+            "recall": Proportion.of((kind in labelled, weight) for kind, good, weight in rows if good),
+            "agreement": Proportion.of((good == (kind in labelled), weight) for kind, good, weight in rows),
         }
         for word, labelled in _LABELLED.items()
     }
-    differ = weighted_share([(good, weight) for kind, good, weight in rows if kind == WIDER], _ONE_SIDED)
+    differ = Proportion.of(((good, weight) for kind, good, weight in rows if kind == WIDER), _ONE_SIDED)
     queries = len({one.query for one in levels})  # as many sources, which are relevant by both words
     labelled = queries + math.fsum(weight for kind, _, weight in rows if kind == BOTH)
     right = queries + math.fsum(weight for kind, good, weight in rows if kind == BOTH and good)
@@ -305,10 +297,6 @@ def say(sample: AuditSample, people: Sequence[Answers], now: str = "answer") -> 
     cut = right / (labelled + right + wider)  # half of the F1 of `answer`: what is more probable raises it
     word = "subject" if differ.low > cut else "answer" if differ.high < cut else None
     return RelevanceAudit(word, now, differ, cut, figures, queries, len(people), len(sample.items) - len(levels))
-
-
-def _shown(one: Proportion) -> str:
-    return f"{figure(one.share, '.2f')} ({one.low:.2f}–{one.high:.2f})"
 
 
 def set_relevance(path: Path, word: str) -> None:

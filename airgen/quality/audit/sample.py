@@ -1,27 +1,23 @@
-"""Human audit: a stratified sample of a dataset's labels, checked by people, and how far they agree.
+"""What people are asked: a stratified sample of labels, its files, and a page that works without a server.
 
-    sample = draw(items, 100, seed=42)                 # every kind of document and every level, in random order
-    result = score(sample, [answers])                  # agreement by kind and level, with Wilson intervals
+    sample = draw(items, 100, dataset="notes", relevant_from=2, seed=42)     # every kind and level, in random order
+    write_sample(sample, Path("runs/notes/audit"))                           # audit.html, audit.csv, sample.json
 
-People give the same levels 0 to 3 as the judge, without seeing its answer. A label is confirmed if the person's level
-means the same relevance, with the cut between levels that was used for the judge.
+Texts reach the page as text nodes only, and a content security policy allows its own script and nothing from outside.
 """
 
-import csv
-import io
 import json
 import math
-import re
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
 
+from airgen.dataset.files import write_text
 from airgen.errors import DatasetError
-from airgen.kept import DAMAGE, plain, read_kept
+from airgen.kept import plain, read_kept, write_json
 from airgen.keys import content_key, text_key
-from airgen.text.display import csv_text, json_text
+from airgen.study import html_page
+from airgen.text.display import csv_text, html_text, plain_text
 
 LABELLED = ("relevant", "not relevant")
 """The kinds where only the labels are known, as in a released dataset."""
@@ -30,7 +26,8 @@ KINDS = ("positive", "added positive", "generated negative", "dropped negative",
 """The kinds of documents of a query: the document that it was written from; one that quality control added; a
 generated one; a generated one that control removed; one judged not relevant; and `LABELLED`."""
 
-Answers = Mapping[int, int | None]  # number of the item -> level, None for "cannot say"
+LEVELS = ("not relevant", "superficially relevant, but actually not", "somewhat relevant", "relevant")
+QUESTION = "Does the document answer the query?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,54 +67,6 @@ class AuditSample:
         return content_key([self.dataset, [[item.query, item.document] for item in self.items]])[:16]
 
 
-@dataclass(frozen=True, slots=True)
-class Proportion:
-    """The share of `count` pairs on which two labels agree, with its 95 % interval from `low` to `high`."""
-
-    agreed: int
-    count: int
-    share: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True, slots=True)
-class AuditResult:
-    """How far people agree with the labels.
-
-    overall: the share of all labels that people would confirm; each stratum is weighted by its size in the dataset.
-    same_level: the share of pairs with equal levels. people: how many people answered. agree: how often people who saw
-    the same pair gave the same relevance; None if no pair was seen twice. unanswered: pairs without an answer, which
-    count nowhere.
-    """
-
-    overall: Proportion
-    by_kind: Mapping[str, Proportion]
-    by_level: Mapping[str, Proportion]
-    same_level: Proportion
-    people: int
-    agree: Proportion | None
-    unanswered: int
-
-    def as_card(self) -> dict[str, Any]:
-        """Figures for the dataset's card."""
-        found = {
-            "labels that people confirm, weighted by stratum": _shown(self.overall),
-            "equal levels": _shown(self.same_level),
-            "people": self.people,
-            "pairs without an answer": self.unanswered,
-        }
-        found |= {f"confirmed, {kind}": _shown(value) for kind, value in self.by_kind.items()}
-        found |= {f"confirmed, {level}": _shown(value) for level, value in self.by_level.items()}
-        if self.agree is not None:
-            found["people agree with each other"] = _shown(self.agree)
-        return found
-
-
-def _shown(value: Proportion) -> str:
-    return f"{value.share:.3f} ({value.low:.3f}–{value.high:.3f}), {value.agreed} of {value.count}"
-
-
 def draw(items: Sequence[AuditItem], count: int, *, dataset: str, relevant_from: int, seed: int = 0) -> AuditSample:
     """At most `count` items: strata by kind and level share them equally, small ones are taken whole.
 
@@ -142,124 +91,64 @@ def draw(items: Sequence[AuditItem], count: int, *, dataset: str, relevant_from:
     return AuditSample(dataset, relevant_from, ordered, {name: len(strata[name]) for name in sorted(strata)})
 
 
-def sample_json(sample: AuditSample) -> str:
-    """The file that `load_sample` reads. It has the decisions and no texts."""
-    value = plain(sample)
-    for item in value["items"]:
-        del item["query_text"], item["title"], item["text"]
-    return json_text({"key": sample.key, **value}, indent=1) + "\n"
-
-
 def load_sample(path: Path, draw: str = "airgen audit sample") -> AuditSample:
     """The sample that the command `draw` drew. Raises DatasetError if the file is missing or is not a sample."""
     return read_kept(AuditSample, path, "sample of airgen audit", f"draw one with `{draw}`")
 
 
-def sample_csv(sample: AuditSample) -> str:
-    """The same pairs for a spreadsheet, with an empty column `level` to fill in, and without the judge's answers."""
+def write_sample(sample: AuditSample, out: Path, *, note: str = "", question: str = QUESTION) -> None:
+    """Write the page, the table and the sample itself to the folder `out`. An older sample there is replaced.
+
+    The table is for a spreadsheet, with an empty column `level` to fill in. The sample has the decisions and no texts.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    page = question_page(sample.dataset, sample.key, sample.items, note=note, question=question)
+    write_text(out / "audit.html", page)
     rows = [[at, item.query_text, item.title, item.text, ""] for at, item in enumerate(sample.items, 1)]
-    return csv_text(["number", "query", "title", "text", "level"], rows)
+    write_text(out / "audit.csv", csv_text(["number", "query", "title", "text", "level"], rows))
+    value = {"key": sample.key, **plain(sample)}
+    for item in value["items"]:
+        del item["query_text"], item["title"], item["text"]
+    write_json(out / "sample.json", value)
 
 
-class Asked(Protocol):
-    """What answers belong to: the id of a sample, and what people were shown, in this order."""
+def question_page(
+    title: str, key: str, items: Sequence[AuditItem], *, note: str = "", batch: int = 0, question: str = QUESTION
+) -> str:
+    """A page that asks about each item in turn.
 
-    @property
-    def key(self) -> str: ...
-
-    @property
-    def items(self) -> Sequence[object]: ...
-
-
-def read_answers(path: Path, sample: Asked) -> dict[int, int | None]:
-    """One person's levels by item number, from the page's JSON or the filled-in CSV.
-
-    Raises DatasetError for another sample's answers, a number that is not in the sample, or a level not in 0 to 3.
+    note: a line for people. question: what is asked about each item. batch: after how many answers the page says that
+    they can be saved and scored.
     """
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-        if path.suffix == ".csv":
-            rows = [(row["number"], row["level"]) for row in csv.DictReader(io.StringIO(text)) if row["level"].strip()]
-        else:
-            value = json.loads(text)
-            if value["key"] != sample.key:
-                raise DatasetError(f"{path}: answers to another sample ({value['key']}; this sample is {sample.key})")
-            rows = list(value["answers"].items())
-    except (*DAMAGE, csv.Error) as error:
-        raise DatasetError(f"{path}: not answers to an audit ({error})") from error
-    found: dict[int, int | None] = {}
-    for number, level in rows:
-        known = re.fullmatch("[0-9]{1,9}", str(number)) is not None and 1 <= int(number) <= len(sample.items)
-        if not known or (level is not None and str(level) not in ("0", "1", "2", "3")):
-            raise DatasetError(
-                f"{path}: item {str(number)[:40]!r} with level {str(level)[:40]!r}: items are 1 to "
-                f"{len(sample.items)}, levels 0 to 3"
-            )
-        found[int(number)] = None if level is None else int(level)
-    if not found:
-        raise DatasetError(f"{path}: the file has no answer")
-    return found
-
-
-def wilson(agreed: int, count: int) -> Proportion:
-    """A share with Wilson's 95 % score interval, which is right for few pairs and for shares near 1 (Wilson, 1927)."""
-    return weighted_wilson(agreed, count, agreed / count if count else math.nan, count)
-
-
-def weighted_wilson(agreed: int, count: int, share: float, effective: float, z: float = 1.959964) -> Proportion:
-    """The same for a weighted share: as many pairs count as an unweighted sample of the same precision would have."""
-    if not count:
-        return Proportion(0, 0, math.nan, 0.0, 1.0)
-    middle = (share + z * z / (2 * effective)) / (1 + z * z / effective)
-    reach = z / (1 + z * z / effective) * math.sqrt(share * (1 - share) / effective + z * z / (4 * effective**2))
-    return Proportion(agreed, count, share, max(0.0, middle - reach), min(1.0, middle + reach))
-
-
-def weighted_share(rows: Sequence[tuple[bool, float]], z: float = 1.959964) -> Proportion:
-    """The share of what is true, with weights, and Wilson's interval for Kish's effective number of pairs."""
-    total = math.fsum(weight for _, weight in rows)
-    share = math.fsum(weight for good, weight in rows if good) / total if rows else math.nan
-    effective = total**2 / math.fsum(weight**2 for _, weight in rows) if rows else 0.0
-    return weighted_wilson(sum(good for good, _ in rows), len(rows), share, effective, z)
-
-
-def score(sample: AuditSample, people: Sequence[Answers]) -> AuditResult:
-    """Compare the dataset's labels with people's. A pair with several answers gets the lower median of their levels.
-
-    Raises DatasetError if there is no answer at all.
-    """
-    given, levels, cut = _given(people), middle_levels(people), sample.relevant_from
-    items = {number: sample.items[number - 1] for number in levels}
-    right = [(item, (levels[n] >= cut) == item.relevant, levels[n] == item.level) for n, item in items.items()]
-    twice = [{level >= cut for level in of} for of in given.values() if len(of) > 1]
-    judged = [same for item, _, same in right if item.level is not None]
-    answered = Counter(item.stratum for item, _, _ in right)
-
-    def grouped(names: Sequence[str], name_of: Callable[[AuditItem], str]) -> dict[str, Proportion]:
-        found = {name: [good for item, good, _ in right if name_of(item) == name] for name in names}
-        return {name: wilson(sum(of), len(of)) for name, of in found.items() if of}
-
-    return AuditResult(
-        weighted_share([(good, sample.populations.get(item.stratum, 0) / answered[item.stratum])
-                        for item, good, _ in right]),
-        grouped(KINDS, lambda item: item.kind),
-        grouped([f"level {n}" for n in range(4)], lambda item: f"level {item.level}"),
-        wilson(sum(judged), len(judged)), len(people),
-        wilson(sum(len(one) == 1 for one in twice), len(twice)) if twice else None, len(sample.items) - len(levels),
-    )  # fmt: skip
-
-
-def middle_levels(people: Sequence[Answers]) -> dict[int, int]:
-    """The lower median of the levels of each pair that has one, by number. Raises DatasetError if there is none."""
-    return {number: sorted(of)[(len(of) - 1) // 2] for number, of in sorted(_given(people).items())}
-
-
-def _given(people: Sequence[Answers]) -> dict[int, list[int]]:
-    levels: dict[int, list[int]] = {}
-    for answers in people:
-        for number, level in answers.items():
-            if level is not None:
-                levels.setdefault(number, []).append(level)
-    if not levels:
-        raise DatasetError("nobody answered: the audit has no answer")
-    return levels
+    shown = [
+        {name: plain_text(text) for name, text in (("query", one.query_text), ("title", one.title), ("text", one.text))}
+        for one in items
+    ]
+    value = {"key": key, "dataset": plain_text(title), "batch": batch, "items": shown}
+    data = json.dumps(value, ensure_ascii=True).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    levels = "\n".join(
+        f'<button type="button" class="level" data-level="{level}"><kbd>{level}</kbd> {html_text(text)}</button>'
+        for level, text in (*enumerate(LEVELS), ("x", "I cannot say"))
+    )
+    title = f"Audit of {html_text(title)}"
+    body = f"""<main class="asking">
+<h1>{title}</h1>
+{f"<p>{html_text(note)}</p>" if note else ""}
+<p>{html_text(question)} Press <kbd>0</kbd> to <kbd>3</kbd>, <kbd>x</kbd> if you cannot say,
+<kbd>←</kbd> and <kbd>→</kbd> to move, <kbd>s</kbd> to save.</p>
+<p id="progress" role="status" aria-live="polite"></p>
+<section aria-label="query"><h2>Query</h2><p id="query" class="foreign"></p></section>
+<section aria-label="your answer" id="levels">
+{levels}
+</section>
+<section aria-label="document"><h2>Document</h2><h3 id="title" class="foreign"></h3><p id="text" class="foreign"></p>
+</section>
+<p class="controls">
+<button type="button" id="back">← Back</button>
+<button type="button" id="next">Next →</button>
+<button type="button" id="save">Save answers</button>
+<label>Go on from a saved file <input type="file" id="open" accept="application/json"></label>
+</p>
+</main>
+<script type="application/json" id="data">{data}</script>"""
+    return html_page(title, body, Path(__file__).with_name("page.js").read_text(encoding="utf-8"))

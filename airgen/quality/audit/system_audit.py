@@ -24,22 +24,10 @@ from airgen.evaluation.result import Paths
 from airgen.evaluation.run import read_run
 from airgen.kept import DAMAGE, FORMAT, read_json, read_kept, write_json
 from airgen.keys import content_key
-from airgen.quality.audit.difference import (
-    BATCH,
-    CorrectedSystem,
-    Favour,
-    PairDecision,
-    Pairs,
-    corrected,
-    decide,
-    draw_order,
-    estimate,
-    favours,
-    looks,
-    rank_weights,
-)
-from airgen.quality.audit.page import question_page
-from airgen.quality.audit.sample import AuditItem, read_answers
+from airgen.quality.audit import difference
+from airgen.quality.audit.answers import Levels, read_answers
+from airgen.quality.audit.difference import BATCH, CorrectedSystem, Favour, PairDecision, Pairs, rank_weights
+from airgen.quality.audit.sample import AuditItem, question_page
 from airgen.quality.judge.figures import kappa
 from airgen.registry import REGISTRY, closest
 from airgen.study import Column, P, Table
@@ -57,14 +45,15 @@ Floats = NDArray[np.float64]
 class SystemSample:
     """Every pair that the systems rank differently within the top ten, in drawn order; people see the first `shown`.
 
-    pairs: (query, document, probability, the ranks that the systems give, 0 if below the top ten). queries: how many
-    queries the means are over. judge: each system's mean DCG@10 by the judge.
+    groups: systems that the judge might favour, by name of the group. queries: how many the means are over. judge: each
+    system's mean DCG@10 by the judge. pairs: (query, document, probability, the ranks that the systems give, 0 if below
+    the top ten).
     """
 
     dataset: str
     split: str
     systems: tuple[str, ...]
-    families: Mapping[str, str]
+    groups: Mapping[str, tuple[str, ...]]
     queries: int
     relevant_from: int
     judge: tuple[float, ...]
@@ -74,13 +63,7 @@ class SystemSample:
     @cached_property
     def key(self) -> str:
         """An id, so that answers to another sample are refused. It stays where more of the same pairs are shown."""
-        content = [self.dataset, self.split, list(self.systems), self.relevant_from]
-        return content_key([*content, [[query, document] for query, document, _, _ in self.pairs]])[:16]
-
-    @property
-    def items(self) -> Sequence[tuple[str, str]]:
-        """(query, document) of the pairs that people see."""
-        return [(query, document) for query, document, _, _ in self.pairs[: self.shown]]
+        return content_key([value for name, value in asdict(self).items() if name != "shown"])[:16]
 
     @cached_property
     def frame(self) -> Pairs:
@@ -126,14 +109,15 @@ def draw_systems(
     count: int,
     out: Path,
     *,
-    families: Mapping[str, str] | None = None,
+    groups: Mapping[str, Collection[str]] | None = None,
     judge: Path | None = None,
     seed: int = 0,
 ) -> SystemSample:
     """Draw the pairs, and write page and sample to `out`. An older sample there is replaced.
 
-    runs: {system: run file}, two or more. judge: a file of (query, document, probability); else the dataset's soft
-    labels, else its labels. Raises UsageError for fewer than two systems, DatasetError if they do not differ.
+    runs: {system: run file}, two or more. groups: see `groups_of`. judge: a file of (query, document, probability);
+    else the dataset's soft labels, else its labels. Raises UsageError for fewer than two systems, DatasetError if they
+    do not differ.
     """
     if len(runs) < 2:
         raise UsageError("one system cannot be compared: name two, or none for all systems of the results")
@@ -162,12 +146,12 @@ def draw_systems(
         raise DatasetError(f"{home}: the systems have the same top ten for every query of {split}: nothing to compare")
     relevant_from = int(str(dataset.info.get("relevant_from") or 2))
     sample = SystemSample(
-        dataset.name, split, tuple(runs), dict(families or {}), len(asked), relevant_from, tuple(scores.tolist()),
-        tuple(pairs), min(count, len(pairs)),
+        dataset.name, split, tuple(runs), {name: tuple(of) for name, of in (groups or {}).items()}, len(asked),
+        relevant_from, tuple(scores.tolist()), tuple(pairs), min(count, len(pairs)),
     )  # fmt: skip
-    order = draw_order(sample.frame, seed=seed)
+    order = difference.draw_order(sample.frame, seed=seed)
     sample = replace(sample, pairs=tuple(pairs[at] for at in order.tolist()))
-    items = [AuditItem(q, d, "", None, False, queries[q].text, *texts[d]) for q, d in sample.items]
+    items = [AuditItem(q, d, "", None, False, queries[q].text, *texts[d]) for q, d, _, _ in sample.pairs[:count]]
     note = (
         f"{len(sample.systems)} systems are compared ({', '.join(sample.systems)}). You see documents that they rank "
         f"differently, without being told who found them. Please answer in this order; you may stop after any "
@@ -196,36 +180,22 @@ def _probabilities(dataset: BeirDataset, split: str, judge: Path | None) -> dict
 
 
 def load_system_sample(path: Path) -> SystemSample:
-    """The sample that was drawn. Raises DatasetError if the file is missing or is not a sample of systems."""
+    """The sample that was drawn. Raises DatasetError if the file is missing, or is not a sample of systems."""
     advice = "draw one with `airgen audit systems` without --answers"
     sample = read_kept(SystemSample, path, "sample of airgen audit systems", advice)
-    try:
-        if read_json(path).get("key") != sample.key or any(
-            len(ranks) != len(sample.systems) or not 0 <= min(ranks) <= max(ranks) <= DEPTH
-            for _, _, _, ranks in sample.pairs
-        ):
-            raise UsageError("it was changed")
-        sample.frame  # noqa: B018 - probabilities are checked here
-    except (UsageError, ValueError) as error:
-        raise DatasetError(f"{path}: not a sample of airgen audit systems ({error}): {advice}") from error
+    if read_json(path).get("key") != sample.key:
+        raise DatasetError(f"{path}: not a sample of airgen audit systems (it was changed): {advice}")
     return sample
 
 
-def score_systems(
-    folder: Path,
-    answers: Sequence[Path],
-    *,
-    margin: float | None = None,
-    models: Mapping[str, Sequence[str]] | None = None,
-) -> SystemAudit:
+def score_systems(folder: Path, answers: Sequence[Path], *, margin: float | None = None) -> SystemAudit:
     """Score the answers to the sample in `folder`; the result is also in its `result.json`.
 
     margin: a difference in mean DCG@10 that is too small to matter; a twentieth of the best system's by the judge if
-    not given. models: more groups of systems that the judge might favour, such as those that share its models.
-    Raises DatasetError for answers to another sample.
+    not given. Raises DatasetError for answers to another sample.
     """
     sample = load_system_sample(folder / "sample.json")
-    people = [read_answers(path, sample) for path in answers]
+    people = [read_answers(path, sample.key, sample.shown).answers for path in answers]
     labels, later = _labels(sample, people)
     frame, order, names = sample.frame, np.arange(len(sample.pairs)), sample.systems
     judge = np.array(sample.judge)
@@ -234,42 +204,37 @@ def score_systems(
     contrasts = np.zeros((len(couples), len(names)))
     for row, (one, other) in enumerate(couples):
         contrasts[row, [one, other]] = 1, -1
-    decided = decide(frame, order, labels, contrasts, margin=smallest)
+    decided = difference.decide(frame, order, labels, contrasts, margin=smallest)
     decisions = {(names[one], names[other]): each for (one, other), each in zip(couples, decided, strict=True)}
-    steps = looks(len(labels), len(sample.pairs))
+    steps = difference.looks(len(labels), len(sample.pairs))
     ranking: list[CorrectedSystem] = []
     favoured: list[Favour] = []
     if steps:
         counted = labels[: steps[-1]]
-        unclear = np.isnan(counted)
-        found = estimate(frame, order, np.where(unclear, frame.probability[: len(counted)], counted))
-        ranking = corrected(names, found, judge)
-        families = dict.fromkeys(filter(None, map(sample.families.get, names)))
-        groups = {family: [name for name in names if sample.families.get(name) == family] for family in families}
-        favoured = favours(names, {**groups, **(models or {})}, found)
+        known = np.where(np.isnan(counted), frame.probability[: len(counted)], counted)
+        found = difference.estimate(frame, order, known)
+        ranking = difference.corrected(names, found, judge)
+        favoured = difference.favours(names, sample.groups, found)
     same = [
-        (one[at] >= sample.relevant_from, other[at] >= sample.relevant_from)
-        for one, other in itertools.combinations([_known(each) for each in people], 2)
-        for at in sorted(one.keys() & other.keys())
+        (first >= sample.relevant_from, second >= sample.relevant_from)
+        for one, other in itertools.combinations(people, 2)
+        for at, first in sorted(one.items())
+        if first is not None and (second := other.get(at)) is not None
     ]
-    twice = [np.array(side, dtype=bool) for side in zip(*same, strict=True)] if same else None
+    twice = np.array(same, dtype=bool).reshape(-1, 2).T
     result = SystemAudit(
         sample.dataset, sample.split, sample.queries, len(people), len(labels), later, int(np.isnan(labels).sum()),
-        len(same), float(kappa(twice[0], twice[1])) if twice else math.nan, decisions, ranking, favoured,
+        len(same), kappa(*twice) if same else math.nan, decisions, ranking, favoured,
     )  # fmt: skip
     write_json(folder / "result.json", result)
     return result
 
 
-def _known(answers: Mapping[int, int | None]) -> dict[int, int]:
-    return {number: level for number, level in answers.items() if level is not None}
-
-
-def _labels(sample: SystemSample, people: Sequence[Mapping[int, int | None]]) -> tuple[Floats, int]:
+def _labels(sample: SystemSample, people: Sequence[Levels]) -> tuple[Floats, int]:
     """The labels of the first pairs up to one that nobody answered, NaN for unclear ones; how many come after it."""
     labels: list[float] = []
     answered = set().union(*people)
-    for number in range(1, len(sample.items) + 1):
+    for number in range(1, sample.shown + 1):
         if number not in answered:
             break
         levels = [level for one in people if (level := one.get(number)) is not None]
@@ -302,41 +267,37 @@ def find_runs(results: Path, wanted: Sequence[str]) -> dict[str, Path]:
     return found
 
 
-def families_of(results: Path, names: Collection[str]) -> dict[str, str]:
-    """{system: family}: lexical, dense, sparse, late, or hybrid for a system that builds on others.
+def groups_of(results: Path, names: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """The systems that a judge might favour, by group, from their results; a run file is in no group.
 
-    A system that has no result here, such as a run file, has no family.
+    Groups are families (lexical, dense, sparse, late, or hybrid for a system that builds on others), and the systems
+    that share a model, or a kind such as bm25, with those that made the dataset's labels.
     """
-    found = {}
+    found: dict[str, tuple[str, ...]] = {}
+    sharing: tuple[str, ...] = ()
     for name in names:
-        kind = str(_result(results, name).get("kind") or "")
+        try:
+            result = read_json(Paths.of(results, name).json)
+        except DAMAGE:
+            continue
+        kind = str(result.get("kind") or "")
         module = REGISTRY["retriever"].get(kind, "").partition("airgen.retrievers.")[2]
         family = "hybrid" if kind in ("fuse", "rerank") else module.split(".")[0]
         if family and family != "http":
-            found[name] = family
-    return found
-
-
-def share_models(results: Path, names: Collection[str]) -> list[str]:
-    """The systems that share a model, or a kind such as bm25, with those that made the dataset's labels."""
-    return [name for name in names if _result(results, name).get("made_labels")]
-
-
-def _result(results: Path, name: str) -> dict[str, Any]:
-    try:
-        return read_json(Paths.of(results, name).json)
-    except DAMAGE:
-        return {}
+            found[family] = (*found.get(family, ()), name)
+        sharing += (name,) if result.get("made_labels") else ()
+    return {**found, "systems that share its models": sharing} if sharing else found
 
 
 _LONGEST = 20  # decisions that are printed one by one
 _RANKING = (
-    Column("system", lambda row: row.name, left=True),
-    Column("DCG@10", lambda row: row.score, ".3f"),
-    Column("rank", lambda row: (row.low, row.high)),
-    Column("by the judge", lambda row: row.judge, ".3f"),
-    Column("by people", lambda row: row.people, ".3f"),
-    Column("±", lambda row: 1.96 * row.error, ".3f"),
+    Column("#", lambda row: row[0]),
+    Column("system", lambda row: row[1].name, left=True),
+    Column("DCG@10", lambda row: row[1].score, ".3f"),
+    Column("rank", lambda row: (row[1].low, row[1].high)),
+    Column("by the judge", lambda row: row[1].judge, ".3f"),
+    Column("by people", lambda row: row[1].people, ".3f"),
+    Column("±", lambda row: 1.96 * row[1].error, ".3f"),
 )
 _FAVOURS = (
     Column("does the judge favour", lambda row: row.group),
@@ -370,8 +331,12 @@ def audit_text(found: SystemAudit) -> str:
             "says what other queries would change)"
         )
     if len(found.ranking) > 2:
-        lines += ["", "corrected by people, as far as their answers can be told from chance:"]
-        lines.append(Table(found.ranking, [Column("#", lambda row: found.ranking.index(row) + 1), *_RANKING]).text())
+        rows = list(enumerate(found.ranking, 1))
+        lines += [
+            "",
+            "corrected by people, as far as their answers can be told from chance:",
+            Table(rows, _RANKING).text(),
+        ]
     if found.favours:
         lines += ["", Table(found.favours, _FAVOURS).text()]
     return "\n".join(lines)
@@ -381,10 +346,9 @@ def decision_text(first: str, second: str, one: PairDecision) -> str:
     """One comparison in one line."""
     if not one.answers:
         return f"{first}, {second}: no batch is complete: {one.more} answers more are needed first"
-    interval = f"{one.low:+.3f} to {one.high:+.3f}"
-    judge = f"the judge alone says {one.judge:+.3f}"
     if one.low == one.high == 0:
         return f"{first} and {second} do not differ: people's answers change nothing"
+    interval, judge = f"{one.low:+.3f} to {one.high:+.3f}", f"the judge alone says {one.judge:+.3f}"
     if one.verdict == "equal":
         return (
             f"{first} and {second} differ by less than {one.bound:.3f} ({interval}; margin {one.margin:.3f}; {judge})"
