@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
 
 from airgen.compute import Compute, Here, Work
 from airgen.corpus.chunking import cut
@@ -39,7 +38,7 @@ from airgen.corpus.cleaning.filters import (
 from airgen.corpus.needs import package_versions
 from airgen.corpus.readers.files import PathReader, Raw
 from airgen.corpus.readers.reader import Reader
-from airgen.corpus.readers.records import BeirReader, JsonLinesReader
+from airgen.corpus.readers.records import JsonLinesReader
 from airgen.corpus.readers.tabular import SeenColumns
 from airgen.corpus.settings import CorpusSettings
 from airgen.errors import CorpusError
@@ -111,9 +110,7 @@ def qa_passages(
     """
     files: PathReader | None = None
     if documents is None and ":" not in str(settings.reader.get("kind")):  # a class of one's own is perhaps only here
-        source: Any = reader
-        source = source.lines() if isinstance(source, BeirReader) else source
-        files = source if isinstance(source, PathReader) else None
+        files = reader if isinstance(reader, PathReader) else None
     rows = files.raw() if files is not None else reader.read() if documents is None else documents
     weigh = lambda row: max(row.size if isinstance(row, Raw) else len(row.text), PART // _MOST)  # noqa: E731
     parts: Iterator[Part] = batched(rows, PART, weigh)

@@ -12,7 +12,7 @@ import posixpath
 import zipfile
 import zlib
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import ClassVar
 from urllib.parse import unquote
 from xml.etree import ElementTree
 from xml.parsers.expat import ExpatError
@@ -109,14 +109,11 @@ class EpubReader(FileReader):
         pages = [(part, found) for part, found in pages if found[1]]
         if not pages:
             raise Unusable("no text in the book")
-        identity = self.identity(name)
         if self.settings.split == "chapters":
             for number, (_, (heading, blocks)) in enumerate(pages, 1):
                 text = "\n\n".join(block.text for block in blocks)
-                where: dict[str, Any] = {"source": name, "position": f"chapter {number}"}
                 heading = f"{title} > {heading}" if heading else title
-                rights: dict[str, Any] = {"licence": self.place.licence, "language": self.place.language}
-                yield Document(f"{identity}#{number}", text, heading, **where, **rights)
+                yield self.document(name, text, heading, f"#{number}", position=f"chapter {number}")
             return
         blocks = [block for _, (_, found) in pages for block in found]
         yield from self.documents(blocks, title, name)

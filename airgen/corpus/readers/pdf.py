@@ -12,10 +12,9 @@ import weakref
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import IO, Any, ClassVar
+from typing import IO, ClassVar
 
 from airgen.corpus.readers import pdf_child
-from airgen.corpus.readers.pdf_child import MOST_BROKEN, TOO_LARGE, TOO_MANY_BROKEN
 from airgen.corpus.readers.reader import Place, Unusable, drop
 from airgen.corpus.readers.texts import FileReader, SectionSettings
 from airgen.errors import CorpusError
@@ -49,37 +48,29 @@ class PdfReader(FileReader):
         load_extra("pypdfium2", "reader 'pdf'")
         if self._child is None or not self._child.lives:
             self._child = _Child()
-        identity, most = self.identity(name), self.settings.max_bytes
+        identity = self.identity(name)
         title, pages, broken = "", list[str](), set[int]()
-        for message in self._child.ask(raw, most):
-            number = len(pages) + 1
-            if "refused" in message:
-                raise Unusable("password needed" if message["locked"] else "damaged PDF", message["refused"])
-            if "damaged" in message:
+        for kind, words, *detail in self._child.ask(raw, self.settings.max_bytes):
+            if kind == "title":
+                title = words
+            elif kind == "page":
+                pages.append(words)
+            elif kind == "damaged":
                 pages.append("")
-                broken.add(number)
+                broken.add(number := len(pages))
                 where = {"identity": f"{identity}#page={number}", "source": name, "position": f"page {number}"}
-                yield drop("damaged page", detail=message["damaged"], **where)
-            elif "text" in message:
-                pages.append(message["text"])
-            elif "title" in message:
-                title = message["title"]
-            elif "died" in message:
-                raise _why_it_died(message["died"], number)
-            elif message["end"] == TOO_LARGE:
-                raise Unusable("too large", f"its pages have more than {most} characters")
-            elif message["end"] == TOO_MANY_BROKEN:
-                raise Unusable("damaged PDF", f"more than {MOST_BROKEN} damaged pages")
+                yield drop("damaged page", detail=words[:200], **where)
+            elif words:
+                raise Unusable(words, *detail)
         if not any(page.strip() for page in pages):
             raise Unusable("no text in the PDF", f"{len(pages)} pages, scanned?")
-        common: dict[str, Any] = {"source": name, "licence": self.place.licence, "language": self.place.language}
         cleaned = join_pages(pages)
         if self.settings.split == "file":
-            yield Document(identity, "\n".join(cleaned), title, **common)
+            yield self.document(name, "\n".join(cleaned), title)
             return
         for number, text in enumerate(cleaned, 1):
             if number not in broken:
-                yield Document(f"{identity}#page={number}", text, title, position=f"page {number}", **common)
+                yield self.document(name, text, title, f"#page={number}", position=f"page {number}")
 
 
 class _Child:
@@ -98,27 +89,25 @@ class _Child:
         """Whether it can be asked."""
         return self._end.alive and self._process.poll() is None
 
-    def ask(self, raw: bytes, most: int) -> Iterator[dict[str, Any]]:
-        """The child's messages about one file, without its `end` where all is said; {"died": exit code} at the end of
-        the process. Who does not read all of them ends the process."""
-        whole = began = False
+    def ask(self, raw: bytes, most: int) -> Iterator[list[str]]:
+        """The messages about one file; at last why it cannot be used, or "". Who does not read all of them ends the
+        process."""
+        ended, pages = False, 0
         try:
             interruptible(lambda: self._send(b"%d %d %d\n" % (len(raw), most, pdf_child.SECONDS) + raw), self._end)
             while (message := interruptible(lambda: _answer(self._process), self._end)) is not None:
-                began, whole = True, "end" in message
-                if whole and not message["end"]:
-                    return
+                ended, pages = message[0] == "end", pages + 1
                 yield message
-                if whole:
+                if ended:
                     return
             code = self._process.wait()
-            if code > 0 and not began:
+            if code > 0 and not pages:
                 self._said.seek(0)
                 lines = self._said.read()[-2000:].decode("utf-8", "replace").strip().splitlines()
                 raise CorpusError(f"the process that reads PDF files failed: {lines[-1] if lines else f'code {code}'}")
-            yield {"died": code}
+            yield ["end", *_why_it_died(code, max(pages, 1))]  # the title was said before the first page
         finally:
-            if not whole:
+            if not ended:
                 self._end()
 
     def _send(self, data: bytes) -> None:
@@ -137,21 +126,21 @@ def _end(process: subprocess.Popen[bytes], said: IO[bytes]) -> None:
                 stream.close()
 
 
-def _answer(process: subprocess.Popen[bytes]) -> dict[str, Any] | None:
+def _answer(process: subprocess.Popen[bytes]) -> list[str] | None:
     """The next message; None at the end of the process."""
     assert process.stdout is not None
     line = process.stdout.readline()
-    message: dict[str, Any] | None = json.loads(line) if line.endswith(b"\n") else None
+    message: list[str] | None = json.loads(line) if line.endswith(b"\n") else None
     return message
 
 
-def _why_it_died(code: int, page: int) -> Unusable:
-    """What is wrong with a file over which the process ended by a signal."""
+def _why_it_died(code: int, page: int) -> tuple[str, str]:
+    """What is wrong with a file over which the process ended by a signal: reason and detail."""
     if code < 0 and -code in (signal.SIGABRT, getattr(signal, "SIGKILL", 9)):  # PDFium aborts where it gets no memory
-        return Unusable("too large", f"page {page} needs more than {pdf_child.MEMORY >> 20:,} MB of memory")
+        return "too large", f"page {page} needs more than {pdf_child.MEMORY >> 20:,} MB of memory"
     if -code == getattr(signal, "SIGXCPU", 24):
-        return Unusable("takes too long", f"page {page} is not read after {pdf_child.SECONDS} s of processor time")
-    return Unusable("damaged PDF", f"PDFium ended its process (code {code}) at page {page}")
+        return "takes too long", f"page {page} is not read after {pdf_child.SECONDS} s of processor time"
+    return "damaged PDF", f"PDFium ended its process (code {code}) at page {page}"
 
 
 def join_pages(pages: list[str]) -> list[str]:

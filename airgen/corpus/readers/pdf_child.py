@@ -4,8 +4,9 @@ PDFium bounds neither memory nor time: a page of a file of 11 kB can take gigaby
 memory, it ends its process; where a file has used up its processor time, the system does.
 
 Standard input: for each file a line `BYTES CHARACTERS SECONDS`, then its bytes. Standard output, one JSON a line:
-`{"title"}` or `{"refused", "locked"}`, then for each page `{"text"}` or `{"damaged"}`, then `{"end"}`: empty, or why
-pages are left out. A process that ends without an `end` had too little memory or time, or was ended by a fault.
+`["title", TEXT]`, for each page `["page", TEXT]` or `["damaged", ERROR]`, at last `["end", REASON, DETAIL]`, where the
+reason says why the file cannot be used, or is empty. A process that says no `end` had too little memory or time, or was
+ended by a fault.
 """
 
 import json
@@ -20,8 +21,7 @@ from airgen.registry import load_extra
 
 MEMORY = 1 << 30  # bytes of address space, besides the file itself
 SECONDS = 300  # of processor time for one file
-TOO_LARGE, TOO_MANY_BROKEN = "too large", "too many damaged pages"
-MOST_BROKEN = 100  # damaged pages after which the file is one damaged PDF
+_MOST_BROKEN = 100  # damaged pages after which the file is one damaged PDF
 _MOST_FILE = 256 * 1024 * 1024
 
 
@@ -51,29 +51,32 @@ def _limit_time(seconds: int) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))
 
 
-def _messages(pdfium: Any, raw: bytes, most: int) -> Iterator[dict[str, Any]]:
+def _messages(pdfium: Any, raw: bytes, most: int) -> Iterator[tuple[str, ...]]:
     """What is said of one file."""
     try:
         book = pdfium.PdfDocument(raw)
     except pdfium.PdfiumError as error:
-        yield {"refused": str(error)[:200], "locked": getattr(error, "err_code", 0) == pdfium.raw.FPDF_ERR_PASSWORD}
-        yield {"end": ""}
+        locked = getattr(error, "err_code", 0) == pdfium.raw.FPDF_ERR_PASSWORD
+        yield "end", "password needed" if locked else "damaged PDF", str(error)
         return
     with closing(book):
-        yield {"title": str(book.get_metadata_value("Title") or "")}
+        yield "title", str(book.get_metadata_value("Title") or "")
         left, broken = most, 0
         for index in range(len(book)):
             try:
                 text = _page_text(book, index, left)
                 left -= len(text)
-                yield {"text": text}
+                yield "page", text
             except pdfium.PdfiumError as error:
                 broken += 1
-                yield {"damaged": str(error)[:200]}
-            if left < 0 or broken > MOST_BROKEN:
-                yield {"end": TOO_LARGE if left < 0 else TOO_MANY_BROKEN}
+                yield "damaged", str(error)
+            if left < 0:
+                yield "end", "too large", f"its pages have more than {most} characters"
                 return
-    yield {"end": ""}
+            if broken > _MOST_BROKEN:
+                yield "end", "damaged PDF", f"more than {_MOST_BROKEN} damaged pages"
+                return
+    yield "end", "", ""
 
 
 def _page_text(book: Any, index: int, most: int) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -17,15 +16,7 @@ from pydantic import Field, model_validator
 
 from airgen.corpus.readers.files import PathReader, Raw, files, lines, opened
 from airgen.corpus.readers.reader import Place, drop
-from airgen.corpus.readers.tabular import (
-    ChosenRows,
-    Fields,
-    RowSettings,
-    SeenColumns,
-    column,
-    to_document,
-    to_documents,
-)
+from airgen.corpus.readers.tabular import ChosenRows, Fields, SeenColumns, column
 from airgen.errors import CorpusError
 from airgen.records import Document, Dropped
 from airgen.registry import load_extra
@@ -82,13 +73,7 @@ class JsonLinesReader(PathReader):
                 text = line[:200].decode("utf-8", "replace")
                 yield drop("not JSON", detail=str(error)[:200], text=text, **where)
                 continue
-            if not isinstance(row, dict):
-                yield drop("not a JSON object", detail=type(row).__name__, text=line[:200].decode(), **where)
-                continue
-            seen.add(row)
-            if self.settings.chooses(row):
-                found = to_documents(row, self.settings.fields, self.place, **where)
-                yield from filter(self.settings.fits, found)
+            yield from self.settings.documents(row, seen, self.place, **where)
 
 
 class JsonReader(PathReader):
@@ -97,7 +82,7 @@ class JsonReader(PathReader):
     The file is read whole and can have at most 512 MB; larger data belongs in JSON Lines.
     """
 
-    class Settings(RowSettings):
+    class Settings(ChosenRows):
         """`rows`: the dotted path of the list in the file. The members of an object are rows with a column `key`."""
 
         path: Annotated[str, FILE]
@@ -109,12 +94,7 @@ class JsonReader(PathReader):
     def read_file(self, path: Path) -> Iterator[Document | Dropped]:
         seen = SeenColumns(self.settings.fields)
         for number, row in enumerate(self._rows(path)):
-            where = {"source": path.name, "position": f"row {number}"}
-            if isinstance(row, dict):
-                seen.add(row)
-                yield to_document(row, self.settings.fields, self.place, **where)
-            else:
-                yield drop("not a JSON object", detail=type(row).__name__, text=str(row)[:200], **where)
+            yield from self.settings.documents(row, seen, self.place, path.name, f"row {number}")
         seen.check(path)
 
     def _rows(self, path: Path) -> list[Any]:
@@ -143,33 +123,25 @@ class JsonReader(PathReader):
 _NAMES = ("corpus.jsonl", "corpus.jsonl.gz")
 
 
-class BeirReader:
+class BeirReader(JsonLinesReader):
     """`corpus.jsonl` or `corpus.jsonl.gz` with `_id`, `title` and `text`."""
 
-    class Settings(RowSettings):
+    class Settings(JsonLinesReader.Settings):
         """`path`: the folder that holds the corpus file."""
 
         path: Annotated[str, FILE] = "."
 
-    def __init__(self, settings: Settings, place: Place) -> None:
-        self.settings, self.place = settings, place
+    suffixes = ()
 
-    def read(self) -> Iterator[Document | Dropped]:
-        yield from self.lines().read()
-
-    def lines(self) -> JsonLinesReader:
-        """The reader of its one file. Raises CorpusError where there is another number of them."""
-        found = files(self.place, self.settings.path, _NAMES, self.settings.skip)
-        wanted = [path for path in found if not isinstance(path, Dropped) and path.name in _NAMES]
+    def found(self) -> list[Path | Dropped]:
+        """Its one file. Raises CorpusError where there is another number of them."""
+        every = files(self.place, self.settings.path, _NAMES, self.settings.skip)
+        wanted = [path for path in every if isinstance(path, Path) and path.name in _NAMES]
         if len(wanted) != 1:
             raise CorpusError(
                 f"{self.place.root / self.settings.path}: {len(wanted)} files named corpus.jsonl, but one is needed"
             )
-        exact = replace(self.place, root=wanted[0].parent)
-        inner = JsonLinesReader.Settings(
-            path=wanted[0].name, fields=self.settings.fields, max_bytes=self.settings.max_bytes
-        )
-        return JsonLinesReader(inner, exact)
+        return [*wanted]
 
 
 class DatasetsReader:
@@ -202,16 +174,10 @@ class DatasetsReader:
     def read(self) -> Iterator[Document | Dropped]:
         source, seen = self.settings.path, SeenColumns(self.settings.fields)
         for number, row in enumerate(self._rows()):
-            if not isinstance(row, dict):
-                yield drop("not a row of columns", source=source, position=f"row {number}")
-                continue
-            seen.add(row)
-            if not self.settings.chooses(row):
-                continue
-            for found in to_documents(row, self.settings.fields, self.place, source, f"row {number}"):
+            for found in self.settings.documents(row, seen, self.place, source, f"row {number}"):
                 if isinstance(found, Document) and len(found.text) > self.settings.max_bytes:
                     yield drop("too large", identity=found.id, source=source, position=found.position, text=found.text)
-                elif self.settings.fits(found):
+                else:
                     yield found
         seen.check(f"data set {source!r}")
 

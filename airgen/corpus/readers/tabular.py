@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import codecs
 import io
+import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -71,20 +72,24 @@ class ChosenRows(RowSettings):
     where: dict[str, Scalar | list[Scalar]] = Field(default_factory=dict)
     characters: tuple[int, int] | None = None
 
-    def chooses(self, row: Mapping[str, Any]) -> bool:
-        """Whether the row has the values that are wanted."""
-        for name, wanted in self.where.items():
-            found = column(row, name)
-            values = wanted if isinstance(wanted, list) else [wanted]
-            if not any(item in values for item in (found if isinstance(found, list) else [found])):
-                return False
-        return True
+    def documents(
+        self, row: object, seen: SeenColumns, place: Place, source: str, position: str
+    ) -> Iterator[Document | Dropped]:
+        """The documents of a row that is wanted; its columns are noted in `seen`."""
+        if not isinstance(row, dict):
+            kind, text = type(row).__name__, str(row)[:200]
+            yield drop("not a JSON object", detail=kind, source=source, position=position, text=text)
+            return
+        seen.add(row)
+        if all(self._has(column(row, name), wanted) for name, wanted in self.where.items()):
+            least, most = self.characters or (0, sys.maxsize)
+            for found in to_documents(row, self.fields, place, source, position):
+                if isinstance(found, Dropped) or least <= len(found.text) <= most:
+                    yield found
 
-    def fits(self, found: Document | Dropped) -> bool:
-        """Whether the document has a length that is wanted."""
-        if self.characters is None or isinstance(found, Dropped):
-            return True
-        return self.characters[0] <= len(found.text) <= self.characters[1]
+    def _has(self, found: Any, wanted: Scalar | list[Scalar]) -> bool:
+        values = wanted if isinstance(wanted, list) else [wanted]
+        return any(item in values for item in (found if isinstance(found, list) else [found]))
 
 
 def check_columns(fields: Fields, known: Collection[str], where: object) -> None:

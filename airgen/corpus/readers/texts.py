@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import field_validator
 
@@ -176,16 +176,14 @@ class FileReader(PathReader):
 
     def documents(self, blocks: Iterable[Block], title: str, name: str) -> Iterator[Document]:
         """The blocks of one file as one document, or one for each section, with its anchor in the id."""
-        identity, language = self.identity(name), self.place.language
-        common: dict[str, Any] = {"source": name, "licence": self.place.licence, "language": language}
         if self.settings.split == "file":
             held = [block for block in blocks if block.text]
             outline = tuple((block.level, block.text) for block in held if block.level)
-            yield Document(identity, "\n\n".join(block.text for block in held), title, outline=outline, **common)
+            yield self.document(name, "\n\n".join(block.text for block in held), title, outline=outline)
             return
         least, most = self.settings.min_words, self.settings.max_words
-        for part in sections(blocks, title, language=language, min_words=least, max_words=most):
-            yield Document(f"{identity}#{part.anchor}", part.text, part.title, position=part.anchor, **common)
+        for part in sections(blocks, title, language=self.place.language, min_words=least, max_words=most):
+            yield self.document(name, part.text, part.title, f"#{part.anchor}", position=part.anchor)
 
     def decode(self, raw: bytes) -> str:
         """The file's text, in its encoding. Raises Unusable where none fits."""
