@@ -18,7 +18,7 @@ LIMIT = 1000  # texts, of 0.1 MB each or less
 
 
 class Kept:
-    """What was loaded, by the identity of its file; and the states of the first texts, by model and tokens."""
+    """What was loaded, by the identity of its file; and the states of the latest texts, by model and tokens."""
 
     on = True
     loaded: dict[tuple[Any, ...], Any] = {}  # noqa: RUF012
@@ -47,12 +47,14 @@ def encode_once() -> Iterator[None]:
         def run(ids: NDArray[np.int64], types: NDArray[np.int64]) -> NDArray[np.float32]:
             key = (*file, ids.tobytes(), types.tobytes())
             if key in Kept.states:
+                Kept.states[key] = Kept.states.pop(key)  # the latest ones are kept
                 return Kept.states[key].copy()
             if file not in Kept.loaded:
                 Kept.loaded[file] = plain_run(encoder)
             states = Kept.loaded[file](ids, types)
-            if len(Kept.states) < LIMIT:
-                Kept.states[key] = states.copy()
+            if len(Kept.states) == LIMIT:
+                del Kept.states[next(iter(Kept.states))]
+            Kept.states[key] = states.copy()
             return states
 
         return run
