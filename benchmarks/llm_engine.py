@@ -68,13 +68,14 @@ async def run_airgen(base_url: str, calls: int, concurrency: int, folder: Path, 
     from airgen.llms.call_queue import Connection
     from airgen.llms.engine import Engine
     from airgen.llms.money import FREE, Budget, Price
-    from airgen.llms.openai import OpenAIBackend
+    from airgen.llms.openai import OpenAIBackend, OpenAISettings
     from airgen.store import Store
 
     price, budget = (Price(0.15, 0.075, 0.6), Budget(1_000.0)) if paid else (FREE, None)
     with Store.open(folder / "work.duckdb") as store:
-        connection = Connection(OpenAIBackend(base_url), CallLimits(concurrency), price)
-        async with Engine(store, connection, budget=budget) as engine:
+        backend = OpenAIBackend(OpenAISettings(model="m", base_url=base_url))
+        llms = {("default", "m"): Connection(backend, CallLimits(concurrency), price)}
+        async with Engine(store, llms, budget=budget) as engine:
             requests = [
                 Request("m", (Message("user", PROMPT.format(i)),), {"max_tokens": 64}, stage="query")
                 for i in range(calls)

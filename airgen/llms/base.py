@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from airgen.errors import AirgenError
 from airgen.keys import content_key
@@ -87,7 +87,7 @@ class Reply:
     cached_tokens: int = 0
     completion_tokens: int = 0
     logprobs: Sequence[Sequence[tuple[str, float]]] = ()
-    limits: "ServerLimits | None" = None
+    limits: "tuple[Allowance, Allowance] | None" = None
     estimated: bool = False
     thinking_tokens: int = 0
 
@@ -99,42 +99,40 @@ class Reply:
         return Usage(self.prompt_tokens, self.cached_tokens, self.completion_tokens, self.thinking_tokens)
 
 
-@dataclass(frozen=True, slots=True)
-class ServerLimits:
-    """The limits in a server's headers: for requests and tokens the limit, what is left, seconds until the reset."""
+class Allowance(NamedTuple):
+    """What a server's headers allow, of requests or of tokens: the limit, what is left, seconds until the reset."""
 
-    requests: int | None = None
-    requests_left: int | None = None
-    requests_reset: float | None = None
-    tokens: int | None = None
-    tokens_left: int | None = None
-    tokens_reset: float | None = None
+    limit: int | None = None
+    left: int | None = None
+    reset: float | None = None
 
 
-class Retry(AirgenError):
-    """A failure that may pass: HTTP 429 or 5xx, a dropped connection, a time-out.
+class CallFailed(AirgenError):
+    """A call without an answer.
 
-    `reason` is a short name: `rate_limit`, `http_503`, `timeout`, `connection`, `bad_body`; `thinking` where the
-    model thought until its room was used up, and gets more from now on. `after` is how many seconds the server asks
-    to wait. `detail` is the message of the server or the operating system. `usage` is what
-    the server bills for the attempt, None where it bills nothing.
-    """
-
-    def __init__(self, reason: str, after: float | None = None, detail: str = "", usage: Usage | None = None) -> None:
-        self.reason, self.after, self.detail, self.usage = reason, after, detail, usage
-        super().__init__(f"{reason}: {detail}" if detail else reason)
-
-
-class Refused(AirgenError):
-    """A failure of this request alone, such as a content filter or a prompt that is too long.
-
-    It is kept as a row, and asked again only on request. `reason` is a short name, by which failures are counted;
-    `detail` is the server's message. `usage` is what the server bills, None where it bills nothing.
+    `reason` is a short name, by which failures are counted; `detail` is the message of the server or the operating
+    system; `usage` is what the server bills, None where it bills nothing.
     """
 
     def __init__(self, reason: str, detail: str = "", usage: Usage | None = None) -> None:
         self.reason, self.detail, self.usage = reason, detail, usage
         super().__init__(f"{reason}: {detail}" if detail else reason)
+
+
+class Refused(CallFailed):
+    """A failure of this request alone, such as a content filter: kept as a row, and asked again only on request."""
+
+
+class Retry(CallFailed):
+    """A failure that may pass: `rate_limit`, `http_503`, `timeout`, `connection`, `bad_body`, ...
+
+    `thinking`: the model thought until its room was used up, and gets more from now on. `after` is how many seconds the
+    server asks to wait.
+    """
+
+    def __init__(self, reason: str, after: float | None = None, detail: str = "", usage: Usage | None = None) -> None:
+        super().__init__(reason, detail, usage)
+        self.after = after
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,9 +217,9 @@ class Backend:
         """Release connections and processes."""
 
 
-def answer_key(settings: Mapping[str, Any]) -> Callable[[Request], str]:
-    """The identity of the answer to a request, where a backend has settings of its own that change an answer."""
-    return lambda request: content_key({"request": request.key, **settings}) if settings else request.key
+def answer_key(request: Request, settings: Mapping[str, Any]) -> str:
+    """The identity of the answer to a request; `settings` are those of the backend itself that change an answer."""
+    return content_key({"request": request.key, **settings}) if settings else request.key
 
 
 def backend_class(llm: LlmSettings) -> type[Backend]:

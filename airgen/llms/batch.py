@@ -1,6 +1,6 @@
 """The Batch API: half the price, an answer within a day, and no second submission whenever the process dies.
 
-    backend = BatchBackend(Endpoint(api_key_env="OPENAI_API_KEY"), Path("runs/python-reference/batches"))
+    backend = BatchBackend(endpoint, Path("runs/python-reference/batches"))
 
 Requests are collected until none has come for a moment, written to a file, uploaded and submitted. Each step is on
 the disk before the next begins, and a batch carries its local name as metadata: a process killed between submitting
@@ -17,10 +17,10 @@ from typing import Any, ClassVar
 
 from airgen.errors import AirgenError, LlmError
 from airgen.http import as_json
-from airgen.llms.base import Backend, Refused, Reply, Request, Retry
+from airgen.llms.base import CallFailed, Refused, Reply, Request, Retry
 from airgen.llms.batch_file import BatchFile
 from airgen.llms.chat import load_json, with_usage
-from airgen.llms.dialect import Dialect
+from airgen.llms.dialect import Dialect, LearningBackend
 from airgen.llms.http import LARGEST_ANSWER, Endpoint, error_in, failure
 from airgen.llms.money import Usage
 
@@ -28,16 +28,17 @@ ENDED = {"completed", "expired", "failed", "cancelled"}
 POLL_SECONDS = 30.0  # between two requests for a batch's status, and the first pause after a failed step
 GATHER_SECONDS = 2.0  # without a new request, before a batch is submitted
 TRIES = 8  # of one step, before the run stops
+BATCH_REQUESTS, MAX_BYTES = 50_000, 190_000_000  # OpenAI's limits of one file
 _LARGEST_FILE = 2 << 30  # bytes of the results of one batch
 _BEGINNING = 1 << 16  # bytes of a line that is too large, in which its key stands
 
 
-class BatchBackend(Backend):
+class BatchBackend(LearningBackend):
     """Sends requests through `{base_url}/files` and `{base_url}/batches`.
 
     folder: where the state of each batch of this LLM is kept, and of no other; only one process at a time may use it.
-    answer_key: under which the engine keeps the answer to a request (`Connection.key`). max_requests, max_bytes:
-    OpenAI's limits of one file.
+    answer_key: under which the engine keeps the answer to a request (`Connection.key`). dialect: what live calls have
+    learnt: refusals in a batch come too late to learn from them.
     """
 
     RECOVERS: ClassVar[bool] = True
@@ -49,12 +50,9 @@ class BatchBackend(Backend):
         *,
         answer_key: Callable[[Request], str] = lambda request: request.key,
         dialect: Dialect | None = None,
-        max_requests: int = 50_000,
-        max_bytes: int = 190_000_000,
     ) -> None:
-        self._endpoint, self._dialect = endpoint, dialect or Dialect()
-        self._folder, self._key = folder, answer_key
-        self._max_requests, self._max_bytes = max_requests, max_bytes
+        super().__init__(dialect)
+        self._endpoint, self._folder, self._key = endpoint, folder, answer_key
         self._asked: dict[str, tuple[Request, asyncio.Future[Reply]]] = {}
         self._unsent: dict[str, bytes] = {}
         self._unsent_bytes = 0
@@ -64,20 +62,6 @@ class BatchBackend(Backend):
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._recovered = False
-
-    def known(self) -> dict[str, Any]:
-        """What was learnt of the model."""
-        return {"": self._dialect.known()}
-
-    def remember(self, known: Mapping[str, Any]) -> None:
-        """Take over what live calls have learnt: refusals in a batch come too late to learn from them."""
-        for learnt in known.values():
-            if isinstance(learnt, dict):
-                self._dialect.remember(learnt)
-
-    def room(self, request: Request) -> int:
-        """Tokens for thinking, for a model that was seen to think."""
-        return self._dialect.room
 
     async def send(self, request: Request) -> Reply:
         """The answer, once the batch that holds the request has ended. Raises Retry, Refused, LlmError."""
@@ -126,15 +110,15 @@ class BatchBackend(Backend):
 
     def _collect(self, key: str, request: Request) -> None:
         """Submit when no request has come for a moment, or when a file is full."""
-        line = {"custom_id": key, "method": "POST", "url": "/v1/chat/completions", "body": self._dialect.body(request)}
+        line = {"custom_id": key, "method": "POST", "url": "/v1/chat/completions", "body": self.dialect.body(request)}
         data = json.dumps(line, separators=(",", ":")).encode() + b"\n"
         if self._timer is not None:
             self._timer.cancel()
-        if self._unsent_bytes + len(data) > self._max_bytes:
+        if self._unsent_bytes + len(data) > MAX_BYTES:
             self._submit()
         self._unsent[key] = data
         self._unsent_bytes += len(data)
-        if len(self._unsent) >= self._max_requests:
+        if len(self._unsent) >= BATCH_REQUESTS:
             self._submit()
         else:
             self._timer = asyncio.get_running_loop().call_later(GATHER_SECONDS, self._submit)
@@ -208,7 +192,7 @@ class BatchBackend(Backend):
             for _, left in self._undelivered.values():
                 left.discard(key)
             reply = with_usage(request, outcome)
-            if self._dialect.cut_off(request, reply):
+            if self.dialect.cut_off(request, reply):
                 future.set_exception(Retry("thinking", detail="its tokens were used up by thinking", usage=reply.usage))
             else:
                 future.set_result(reply)
@@ -325,7 +309,7 @@ class BatchBackend(Backend):
             item = load_json(line)
             key = str(item["custom_id"])
             return key, self._result(item.get("response"), item.get("error"))
-        except (Retry, Refused) as problem:
+        except CallFailed as problem:
             return key, problem
         except Exception as error:  # noqa: BLE001  # the line is text from outside: it can be anything
             return key, Retry("bad_body", detail=f"not a result ({type(error).__name__})", usage=Usage())

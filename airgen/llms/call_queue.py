@@ -15,7 +15,7 @@ from typing import Any
 
 from airgen.errors import AirgenError, Stopped
 from airgen.keys import rng
-from airgen.llms.base import Backend, CallLimits, Refused, Reply, Request, Retry, answer_key
+from airgen.llms.base import Backend, CallFailed, CallLimits, Refused, Reply, Request, Retry, answer_key
 from airgen.llms.chat import most_prompt_tokens
 from airgen.llms.dialect import most_output
 from airgen.llms.health import DOWN, Health
@@ -48,7 +48,7 @@ class Connection:
 
     def key(self, request: Request) -> str:
         """The identity of the answer to a request."""
-        return answer_key(self.settings)(request)
+        return answer_key(request, self.settings)
 
 
 @dataclass(slots=True)
@@ -202,7 +202,7 @@ class CallQueue:
             self.rate.settle(call.tokens, outcome.prompt_tokens + outcome.completion_tokens)
             self.concurrency.succeeded(call.request.stage, sent, now, bool(self._queued))
             if outcome.limits:
-                self.rate.apply(outcome.limits, call.number, now)
+                self.rate.apply(*outcome.limits, call.number, now)
         elif isinstance(outcome, Retry) and outcome.reason == THINKING and call.attempts <= ROOMS:
             self._health.failing = 0
             self._shared.usage[call.request.stage].retries[THINKING] += 1
@@ -225,7 +225,7 @@ class CallQueue:
 
     def _pay(self, call: Call, key: str, outcome: Reply | AirgenError) -> None:
         """Settle the reservation of an attempt by what the server bills for it."""
-        usage = outcome.usage if isinstance(outcome, Reply | Retry | Refused) else None
+        usage = outcome.usage if isinstance(outcome, Reply | CallFailed) else None
         if usage is None and isinstance(outcome, Retry) and outcome.reason in PERHAPS_PAID:
             usage = Usage()
         paid = cost(self._price, usage, call.reserved)
@@ -349,7 +349,7 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
-def _failure(call: Call, error: Retry | Refused, now: float) -> Answer:
+def _failure(call: Call, error: CallFailed, now: float) -> Answer:
     """The row of a failed call: the reason, and the server's message as its text."""
     request = call.request
     text, reason, seconds = storable(error.detail[:500]), storable(error.reason), now - call.began

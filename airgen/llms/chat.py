@@ -1,6 +1,5 @@
 """The format of chat completions, which OpenAI, vLLM, Ollama, llama.cpp and most others share; and its tokens.
 
-body = chat_body(request)                 # a dict for POST /chat/completions
 reply = chat_reply(body_of_the_answer)    # Reply; raises Refused, Retry
 """
 
@@ -11,18 +10,12 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from airgen.llms.base import Message, Refused, Reply, Request, Retry
+from airgen.llms.base import CallFailed, Message, Refused, Reply, Request, Retry
 from airgen.llms.money import Usage
 from airgen.text.tokens import count_tokens
 
-DEFAULT_OUTPUT = 4096
-"""The most tokens of an answer whose request names no maximum."""
-
 MOST_TOKENS = 2**31 - 1  # a larger count is no count
 _THINKING = ("reasoning_content", "reasoning", "thinking")  # where servers put it: fields of a message, types of parts
-
-FORMATS = ("json_schema", "json_object", "none")
-"""The ways to ask for JSON, the strictest first. A server that refuses one gets the next."""
 
 _DECODER = json.JSONDecoder(parse_int=lambda digits: int(digits) if len(digits) <= 18 else math.inf)
 _PER_MESSAGE = 4  # tokens of the role and the delimiters in OpenAI's chat format
@@ -32,28 +25,6 @@ _OPEN = re.compile(r"(?<!\s)\s*(?:<(think|thinking|thought)>|\[(THINK)\])", re.I
 _CLOSED = {tag: re.compile(rf"</{tag}>|\[/{tag}\]", re.IGNORECASE) for tag in ("think", "thinking", "thought")}
 _ANY_CLOSED = re.compile(r"</(?:think|thinking|thought)>|\[/THINK\]", re.IGNORECASE)
 _ANSWERS = ("{", "[", '"', "```")  # an answer that begins so may quote a closing tag; thinking does not begin so
-
-
-def chat_body(request: Request, *, form: str = "json_schema", max_tokens: str = "max_tokens") -> dict[str, Any]:
-    """The request as JSON for the endpoint. `max_tokens` is the model's name for that limit."""
-    body: dict[str, Any] = {
-        "model": request.model,
-        "messages": [{"role": message.role, "content": message.content} for message in request.messages],
-        **request.params,
-    }
-    if "max_completion_tokens" not in body:
-        body.setdefault("max_tokens", DEFAULT_OUTPUT)  # without a maximum, nothing bounds what the answer costs
-    if "max_tokens" in body and max_tokens != "max_tokens":
-        body[max_tokens] = body.pop("max_tokens")
-    if request.schema is not None and form == "json_schema":
-        schema = closed(request.schema)
-        body["response_format"] = {
-            "type": "json_schema",
-            "json_schema": {"name": request.stage or "answer", "schema": schema, "strict": _is_strict(schema)},
-        }
-    elif request.schema is not None and form == "json_object":
-        body["response_format"] = {"type": "json_object"}
-    return body
 
 
 def closed(schema: Any) -> Any:
@@ -76,18 +47,18 @@ def closed(schema: Any) -> Any:
     return inner
 
 
-def _is_strict(schema: Any) -> bool:
+def is_strict(schema: Any) -> bool:
     """Whether OpenAI's strict mode accepts the schema: each object is closed and requires all of its properties."""
     if isinstance(schema, list | tuple):
-        return all(_is_strict(item) for item in schema)
+        return all(is_strict(item) for item in schema)
     if not isinstance(schema, Mapping):
         return True
     if schema.get("type") == "object":
         properties = schema.get("properties", {})
         if schema.get("additionalProperties") is not False or set(schema.get("required", ())) != set(properties):
             return False
-        return all(_is_strict(item) for item in properties.values())
-    return all(_is_strict(value) for value in schema.values())
+        return all(is_strict(item) for item in properties.values())
+    return all(is_strict(value) for value in schema.values())
 
 
 def chat_reply(payload: Any) -> Reply:
@@ -99,7 +70,7 @@ def chat_reply(payload: Any) -> Reply:
     try:
         usage = _usage(payload)
         return _reply(payload, usage)
-    except (Retry, Refused) as problem:
+    except CallFailed as problem:
         problem.usage = usage
         raise
     except Exception as error:  # noqa: BLE001  # the payload is text from outside: it can be anything
@@ -231,15 +202,12 @@ def count_messages(messages: Iterable[Message]) -> int:
     return sum(count_tokens(message.content) + _PER_MESSAGE for message in messages)
 
 
-def upper_bound(messages: Iterable[Message]) -> int:
-    """The most prompt tokens that a byte-level tokenizer can give: one a byte. A budget reserves so many."""
-    return sum(len(message.content.encode("utf-8", "replace")) + 8 for message in messages)
-
-
 def most_prompt_tokens(request: Request) -> int:
-    """The most prompt tokens that a server can count: those of the messages, of the schema, and of its own frame."""
+    """The most prompt tokens that a server can count, which a budget reserves: one a byte of the messages and the
+    schema (no byte-level tokenizer gives more), and the server's own frame."""
     schema = "" if request.schema is None else json.dumps(request.schema)
-    return upper_bound(request.messages) + len(schema) + _SERVERS_FRAME
+    content = sum(len(message.content.encode("utf-8", "replace")) + 8 for message in request.messages)
+    return content + len(schema) + _SERVERS_FRAME
 
 
 def split_thinking(text: str) -> tuple[str, str]:

@@ -13,14 +13,21 @@ one, a system message goes into the first user message. Everything else stays an
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
-from airgen.llms.base import Reply, Request
-from airgen.llms.chat import DEFAULT_OUTPUT, FORMATS, chat_body
+from pydantic import Field
+
+from airgen.kept import kept_of
+from airgen.llms.base import Backend, Reply, Request
+from airgen.llms.chat import closed, is_strict
+
+FORMATS = ("json_schema", "json_object", "none")
+"""The ways to ask for JSON, the strictest first. A server that refuses one gets the next."""
 
 FIRST_ROOM = 4096  # tokens for thinking, once a model is seen to think; doubled when they are used up
+MOST_ROOM = 32_768
 
-_LIMITS = ("max_tokens", "max_completion_tokens")
+_DEFAULT_OUTPUT = 4096  # tokens of an answer whose request names no maximum; without one, nothing bounds its cost
 _OPTIONAL = (
     "temperature",
     "top_p",
@@ -52,7 +59,7 @@ _MOST_ALTERNATIVES = re.compile(r"(?:max|most|than|below|to|<=?)\D{0,20}(\d{1,3}
 
 def most_output(request: Request) -> int:
     """The most tokens that the answer itself may have."""
-    return int(request.params.get("max_completion_tokens") or request.params.get("max_tokens") or DEFAULT_OUTPUT)
+    return int(request.params.get("max_tokens") or _DEFAULT_OUTPUT)
 
 
 @dataclass
@@ -61,45 +68,47 @@ class Dialect:
 
     form: place in `FORMATS` of the strictest format that is accepted. limit: the name of the maximum of tokens.
     dropped: parameters that are left out. system: whether there are system messages. alternatives: the most
-    log-probabilities a token. room: tokens for thinking beyond a request's maximum, up to `most_room`; 0 for a model
-    that was never seen to think. extra: members of the body that the user set; they replace others.
+    log-probabilities a token. room: tokens for thinking beyond a request's maximum; 0 for a model that was never seen
+    to think. extra: members of the body that the user set; they replace others.
     """
 
-    form: int = 0
+    form: Annotated[int, Field(ge=0, lt=len(FORMATS))] = 0
     limit: str = "max_tokens"
     dropped: list[str] = field(default_factory=list)
     system: bool = True
     alternatives: int | None = None
-    room: int = 0
-    most_room: int = 32_768
+    room: Annotated[int, Field(ge=0, le=MOST_ROOM)] = 0
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def known(self) -> dict[str, Any]:
         """What was learnt, as JSON values."""
-        return {name: value for name, value in asdict(self).items() if name not in ("most_room", "extra")}
+        return {name: value for name, value in asdict(self).items() if name != "extra"}
 
     def remember(self, known: Mapping[str, Any]) -> None:
-        """Take over what another process has learnt; what is not from `known` of this version is left out."""
-        types = {"form": int, "limit": str, "dropped": list, "system": bool, "room": int}
-        for name, kind in types.items():
-            if isinstance(value := known.get(name), kind):
-                setattr(self, name, value)
-        if isinstance(most := known.get("alternatives"), int):
-            self.alternatives = most
-        self.room, self.form = min(self.room, self.most_room), min(max(self.form, 0), len(FORMATS) - 1)
+        """Take over what another process has learnt, unless it is damaged."""
+        try:
+            found = kept_of(Dialect, known)
+        except ValueError:
+            return
+        for name in self.known().keys() & known.keys():
+            setattr(self, name, getattr(found, name))
 
     def body(self, request: Request, room: int | None = None) -> dict[str, Any]:
         """The request as this model takes it, with `room` tokens for thinking (as many as were reserved)."""
-        body = chat_body(request, form=FORMATS[self.form], max_tokens=self.limit)
-        name = next(name for name in _LIMITS if name in body)
-        body[name] += request.room if room is None else room
-        for dropped in self.dropped:
-            body.pop(dropped, None)
-        if self.alternatives is not None and "top_logprobs" in body:
-            body["top_logprobs"] = min(self.alternatives, body["top_logprobs"])
-        if not self.system:
-            body["messages"] = _without_system(body["messages"])
-        return {**body, **self.extra}
+        messages = [{"role": message.role, "content": message.content} for message in request.messages]
+        given = {name: value for name, value in request.params.items() if name not in self.dropped}
+        given.pop("max_tokens", None)
+        given[self.limit] = most_output(request) + (request.room if room is None else room)
+        if self.alternatives is not None and "top_logprobs" in given:
+            given["top_logprobs"] = min(self.alternatives, given["top_logprobs"])
+        if request.schema is not None and (form := FORMATS[self.form]) != "none":
+            given["response_format"] = {"type": form}
+            if form == "json_schema":
+                schema = closed(request.schema)
+                named = {"name": request.stage or "answer", "schema": schema, "strict": is_strict(schema)}
+                given["response_format"]["json_schema"] = named
+        messages = messages if self.system else _without_system(messages)
+        return {"model": request.model, "messages": messages, **given, **self.extra}
 
     def learn(self, sent: Mapping[str, Any], message: str) -> str | None:
         """What the server's refusal of `sent` teaches, as a line for the user; "" where it was known by now.
@@ -149,10 +158,10 @@ class Dialect:
         if not (reply.thinking_tokens or hidden):
             return False
         thought = 2 * reply.thinking_tokens if reply.completion_tokens > asked + request.room else 0
-        self.room = max(self.room, min(max(FIRST_ROOM, thought), self.most_room))
+        self.room = max(self.room, min(max(FIRST_ROOM, thought), MOST_ROOM))
         if not ended or (reply.text and reply.completion_tokens - reply.thinking_tokens >= asked):
             return False
-        self.room = max(self.room, min(2 * request.room, self.most_room))
+        self.room = max(self.room, min(2 * request.room, MOST_ROOM))
         return self.room > request.room
 
     def _set(self, name: str, value: Any, words: str) -> str:
@@ -160,6 +169,25 @@ class Dialect:
             return ""
         setattr(self, name, value)
         return words
+
+
+class LearningBackend(Backend):
+    """A backend that learns what its model takes."""
+
+    def __init__(self, dialect: Dialect | None = None) -> None:
+        self.dialect = dialect or Dialect()
+
+    def known(self) -> dict[str, Any]:
+        """See `Backend`."""
+        return self.dialect.known()
+
+    def remember(self, known: Mapping[str, Any]) -> None:
+        """See `Backend`."""
+        self.dialect.remember(known)
+
+    def room(self, request: Request) -> int:
+        """See `Backend`."""
+        return self.dialect.room
 
 
 def too_much(message: str, room: int) -> bool:

@@ -266,7 +266,7 @@ def _parameters(request: Request) -> dict[str, Any]:
     """The request's parameters under llama.cpp's names for text completions."""
     given = request.params
     body: dict[str, Any] = {name: given[name] for name in _SAME_NAME if name in given}
-    body["max_tokens"] = int(given.get("max_completion_tokens") or given.get("max_tokens") or MAX_TOKENS)
+    body["max_tokens"] = int(given.get("max_tokens") or MAX_TOKENS)
     # Sampling is seeded by the request, so that the same request gets the same answer.
     body.setdefault("seed", int(request.key[:8], 16) % (2**31 - 1))
     if given.get("logprobs"):

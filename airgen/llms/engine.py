@@ -1,6 +1,6 @@
 """The engine: it looks answers up on disk, then asks the LLM within budget and limits, and saves each new answer.
 
-    async with Engine(store, Connection(backend, CallLimits(concurrency=64)), budget=Budget(5.0)) as llm:
+    async with Engine(store, {("default", "m"): Connection(backend)}, budget=Budget(5.0)) as llm:
         answers = await asyncio.gather(*(llm.ask(request) for request in requests))
 
 Calls start in the order in which they were asked, so calls that share a document stay together, and prefix caches
@@ -32,22 +32,22 @@ LOOKUP_CALLS = 256  # in one query at most: with many thousands, the first are s
 class Engine:
     """See the module. All methods belong to one event loop.
 
-    llms: (endpoint, model) -> Connection; or one Connection for all. Each endpoint and model has its own queue.
-    budget: what all calls together may cost, and what earlier processes of the job have spent. retry_failed: ask
-    again what is on the disk as a failure. say: shows the user a line, such as why nothing is sent for a while.
+    llms: (endpoint, model) -> Connection; each has its own queue. budget: what all calls together may cost, and what
+    earlier processes of the job have spent. retry_failed: ask again what is on the disk as a failure. say: shows the
+    user a line, such as why nothing is sent for a while.
     """
 
     def __init__(
         self,
         store: Store,
-        llms: Connection | Mapping[tuple[str, str], Connection],
+        llms: Mapping[tuple[str, str], Connection],
         *,
         budget: Budget | None = None,
         retry_failed: bool = False,
         say: Callable[[str], None] = _LOG.warning,
     ) -> None:
         self._store, self._llms, self._retry_failed = store, llms, retry_failed
-        for connection in self._connections:
+        for connection in llms.values():
             connection.backend.say = say
         self._usage: defaultdict[str, StageUsage] = defaultdict(StageUsage)
         self._shared = Shared(
@@ -91,13 +91,9 @@ class Engine:
         """The live counters by stage; a stage appears with its first call."""
         return self._usage
 
-    @property
-    def _connections(self) -> list[Connection]:
-        return [self._llms] if isinstance(self._llms, Connection) else list(self._llms.values())
-
     def backend(self, where: tuple[str, str]) -> Backend:
         """The backend of an endpoint and model."""
-        return self._llms.backend if isinstance(self._llms, Connection) else self._llms[where].backend
+        return self._llms[where].backend
 
     @property
     def spent_usd(self) -> float:
@@ -130,7 +126,7 @@ class Engine:
         self._halt(Stopped("the engine is closed"))
         while self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
-        for connection in self._connections:
+        for connection in self._llms.values():
             await connection.backend.close()
 
     async def __aenter__(self) -> "Engine":
@@ -181,8 +177,6 @@ class Engine:
     # -- the queues --------------------------------------------------------------------------------------------
 
     def _connection(self, request: Request) -> Connection:
-        if isinstance(self._llms, Connection):
-            return self._llms
         try:
             return self._llms[request.endpoint, request.model]
         except KeyError:

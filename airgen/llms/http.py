@@ -1,31 +1,23 @@
-"""One LLM endpoint: its address, its key, and the meaning of what its server answers.
+"""One LLM endpoint: its address, and the meaning of what its server answers.
 
-    endpoint = Endpoint("https://api.openai.com/v1", "OPENAI_API_KEY")
+    endpoint = Endpoint("https://api.openai.com/v1", *settings.access())
     status, headers, content = await endpoint.post("/chat/completions", body)
     raise endpoint.failure(status, headers, content, "gpt-4o-mini")
 
-The key is read from the environment and sent in one header. It is removed from all text that a server sends back,
-answers included.
+The key is removed from all text that a server sends back, answers included.
 """
 
 import json
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from pydantic_core import PydanticCustomError
-
-from airgen.errors import AirgenError, LlmError, SettingsError
+from airgen.errors import AirgenError, LlmError
 from airgen.http import HttpClient, Received, TransportError, as_json, retry_after
-from airgen.llms.base import Refused, Reply, Retry, ServerLimits
+from airgen.llms.base import Allowance, CallFailed, Refused, Reply, Retry
 from airgen.llms.chat import chat_reply, load_json, masked
 from airgen.llms.money import Usage
-from airgen.settings import secret
-from airgen.settings.http import filled_headers
-from airgen.settings.llm import address
-
-OPENAI_URL = "https://api.openai.com/v1"
 
 LARGEST_ANSWER = 1 << 24  # bytes of one answer after inflation: 20 alternatives for each of 4,096 tokens are 8 MB
 _LONGEST_ERROR = 10_000  # characters of a body that are searched for an error message
@@ -35,35 +27,20 @@ _FATAL_CODES |= {"invalid_api_key", "model_not_found"}
 
 
 class Endpoint:
-    """A base URL, its key and its connections.
-
-    api_key_env names the environment variable with the key; None for a server without a key. headers, query: more
-    headers, and parameters behind the address, with ${NAME} for what the environment holds.
-    Raises SettingsError for a base URL that is not http(s), or a variable that is not set.
-    """
+    """A base URL and its connections. headers, query: what is sent with each request; `secrets` are in them."""
 
     def __init__(
         self,
-        base_url: str = OPENAI_URL,
-        api_key_env: str | None = None,
+        base_url: str,
         headers: Mapping[str, str] | None = None,
-        *,
+        secrets: Sequence[str] = (),
         query: Mapping[str, str] | None = None,
     ) -> None:
-        try:
-            parts = urlsplit(address(base_url))
-        except PydanticCustomError as error:
-            raise SettingsError([f"llm.base_url: {error.message()}"]) from None
+        parts = urlsplit(base_url)
         self.base_url = base_url.rstrip("/")
         self.where = f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
-        key = secret(api_key_env) or ""
-        if api_key_env and not key:
-            raise SettingsError([f"llm.api_key_env: the environment variable {api_key_env} is not set: export it"])
-        given, in_headers = filled_headers(headers or {})
-        self._query, in_query = filled_headers(query or {})
-        if key:
-            given["Authorization"] = f"Bearer {key}"
-        self.client = HttpClient(given, [key, *in_headers, *in_query], largest=LARGEST_ANSWER)
+        self._query = query or None
+        self.client = HttpClient(headers, secrets, largest=LARGEST_ANSWER)
 
     async def post(self, path: str, body: Any) -> Received:
         """Send `body` as JSON. Raises what `send` raises."""
@@ -78,16 +55,14 @@ class Endpoint:
         not an address.
         """
         try:
-            return await self.client.send(
-                method, self.base_url + path, data, headers=headers, query=self._query or None
-            )
+            return await self.client.send(method, self.base_url + path, data, headers=headers, query=self._query)
         except TransportError as error:
             raise self.trouble(error) from None
 
     async def pieces(self, path: str, largest: int) -> AsyncIterator[Any]:
         """GET: first (status, headers), then the content in pieces. Raises what `send` raises."""
         try:
-            async for piece in self.client.pieces(self.base_url + path, query=self._query or None, largest=largest):
+            async for piece in self.client.pieces(self.base_url + path, query=self._query, largest=largest):
                 yield piece
         except TransportError as error:
             raise self.trouble(error) from None
@@ -115,7 +90,7 @@ class Endpoint:
         try:
             reply = chat_reply(payload)
             return masked(reply, self.client.mask) if self.client.secrets else reply
-        except (Retry, Refused) as problem:
+        except CallFailed as problem:
             raise type(problem)(problem.reason, detail=self.scrub(problem.detail), usage=problem.usage) from None
 
     def failure(self, status: int, headers: Mapping[str, str], content: bytes, what: str = "") -> AirgenError:
@@ -183,19 +158,19 @@ def status_in(payload: Mapping[str, Any]) -> int:
     return int(code) if re.fullmatch("[45][0-9][0-9]", code) else 500
 
 
-def server_limits(headers: Mapping[str, str]) -> ServerLimits | None:
-    """The `x-ratelimit-*` headers, or None where there are none."""
-    requests, tokens = headers.get("x-ratelimit-limit-requests"), headers.get("x-ratelimit-limit-tokens")
-    if not requests and not tokens:
+def server_limits(headers: Mapping[str, str]) -> tuple[Allowance, Allowance] | None:
+    """The `x-ratelimit-*` headers, of requests and of tokens; None where there are none."""
+    if not headers.get("x-ratelimit-limit-requests") and not headers.get("x-ratelimit-limit-tokens"):
         return None
-    return ServerLimits(
-        requests=_whole(requests),
-        requests_left=_whole(headers.get("x-ratelimit-remaining-requests")),
-        requests_reset=_duration(headers.get("x-ratelimit-reset-requests")),
-        tokens=_whole(tokens),
-        tokens_left=_whole(headers.get("x-ratelimit-remaining-tokens")),
-        tokens_reset=_duration(headers.get("x-ratelimit-reset-tokens")),
+    requests, tokens = (
+        Allowance(
+            _whole(headers.get(f"x-ratelimit-limit-{unit}")),
+            _whole(headers.get(f"x-ratelimit-remaining-{unit}")),
+            _duration(headers.get(f"x-ratelimit-reset-{unit}")),
+        )
+        for unit in ("requests", "tokens")
     )
+    return requests, tokens
 
 
 def _whole(value: str | None) -> int | None:

@@ -8,7 +8,7 @@ Both are arithmetic over a clock that the caller passes in, so tests can simulat
 
 import math
 
-from airgen.llms.base import ServerLimits
+from airgen.llms.base import Allowance
 
 
 class TokenBucket:
@@ -121,27 +121,21 @@ class RateLimit:
         self._cut_at = now
         self._mark, self._mark_at, self._refused = number, sent, 0
 
-    def apply(self, limits: ServerLimits, number: int, now: float) -> None:
+    def apply(self, requests: Allowance, tokens: Allowance, number: int, now: float) -> None:
         """Adopt the limits in the headers of the answer to call `number`, unless the pipeline's own are tighter."""
         later = self._sent - number  # calls that the server may not have counted when it wrote the headers
-        requests = (limits.requests, limits.requests_left, limits.requests_reset)
         self._requests = _adopted(self._requests, self._own_requests, requests, later, now)
-        tokens = (limits.tokens, limits.tokens_left, limits.tokens_reset)
         self._tokens = _adopted(self._tokens, self._own_tokens, tokens, 0, now)
 
 
 def _adopted(
-    bucket: TokenBucket | None,
-    own: float | None,
-    header: tuple[int | None, int | None, float | None],
-    later: int,
-    now: float,
+    bucket: TokenBucket | None, own: float | None, allowed: Allowance, later: int, now: float
 ) -> TokenBucket | None:
     """The bucket of a server's limit, which is for a minute, or for a longer period where its reset takes longer.
 
-    `header` is the limit, what is left of it, and the seconds until its reset; `later` is what was used since.
+    `later` is what was used since the server wrote it.
     """
-    limit, left, reset = header
+    limit, left, reset = allowed
     if not limit or limit <= 0 or left is None:
         return bucket
     rate = limit / 60

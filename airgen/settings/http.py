@@ -18,8 +18,8 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from airgen.errors import SettingsError
-from airgen.settings.base import KEY, SPEED, Settings
-from airgen.settings.llm import hidden, looks_like_a_key, secret
+from airgen.settings.base import KEY, SPEED, Settings, marked
+from airgen.settings.llm import hidden, looks_like_a_key, secret, variable_name
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]{0,99})\}")
 _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
@@ -27,11 +27,15 @@ _SECRET_NAME = re.compile(r"key|token|auth|secret|cookie|password", re.IGNORECAS
 _OURS = {"content-length", "content-type", "host", "transfer-encoding", "connection"}
 
 
-def variables_of(value: object) -> list[str]:
-    """The environment variables that a value names: itself, or those in `${...}` in the values of a mapping."""
-    if isinstance(value, Mapping):
-        return [name for text in value.values() for name in _VARIABLE.findall(str(text))]
-    return [value] if isinstance(value, str) and value else []
+def unset_variables(settings: Settings) -> list[str]:
+    """One line for each environment variable that is named in a field marked KEY and is not set."""
+    found = []
+    for name, _ in marked(type(settings), "key"):
+        value = getattr(settings, name)
+        texts = value.values() if isinstance(value, Mapping) else [f"${{{value}}}"] if value else []
+        variables = [variable for text in texts for variable in _VARIABLE.findall(text)]
+        found += [f"{name}: the environment variable {one} is not set" for one in variables if not secret(one)]
+    return found
 
 
 def _checked(headers: dict[str, str]) -> dict[str, str]:
@@ -81,32 +85,41 @@ Parameters = Annotated[dict[str, str], BeforeValidator(_as_text), AfterValidator
 """Parameters of an address, behind its question mark."""
 
 Headers = Annotated[dict[str, str], BeforeValidator(_as_text), AfterValidator(_checked)]
+Variable = Annotated[str, AfterValidator(variable_name)]
+"""The name of an environment variable that holds a key."""
 
 
-def filled_headers(headers: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """The headers with the environment's values, and those values, which no message may show.
+class KeyAccess(Settings):
+    """The key of a server, and what else is sent with each request. Nothing here changes what a model answers."""
 
-    Raises SettingsError for a variable that is not set, or whose value is not one line of ASCII.
-    """
-    secrets: list[str] = []
+    headers: Annotated[Headers, SPEED, KEY] = Field(default={})  # more headers; secrets as ${NAME} of the environment
+    api_key_env: Annotated[Variable | None, SPEED, KEY] = None
 
-    def value_of(found: re.Match[str]) -> str:
-        value = secret(found[1])
-        if value is None:
-            raise SettingsError([f"headers: the environment variable {found[1]} is not set"])
-        secrets.append(value)
-        return value
+    def access(self) -> tuple[dict[str, str], list[str]]:
+        """All headers as they are sent, and the secrets in them, which no message may show.
 
-    return {name: _VARIABLE.sub(value_of, value) for name, value in headers.items()}, secrets
+        Raises SettingsError for a variable that is not set, or whose value is not one line of ASCII.
+        """
+        if problems := unset_variables(self):
+            raise SettingsError(problems)
+        headers, secrets = filled(self.headers)
+        if key := secret(self.api_key_env):
+            headers["Authorization"] = f"Bearer {key}"
+            secrets.append(key)
+        return headers, secrets
 
 
-class ServiceAccess(Settings):
-    """How a service is reached. Nothing here changes what a model answers."""
+def filled(values: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """The values with what the environment holds in place of ${NAME}, and that."""
+    secrets = [secret(name) or "" for text in values.values() for name in _VARIABLE.findall(text)]
+    return {name: _VARIABLE.sub(lambda one: secret(one[1]) or "", text) for name, text in values.items()}, secrets
 
-    headers: Annotated[Headers, SPEED, KEY] = Field(default={})
-    api_key_env: Annotated[str | None, SPEED, KEY] = None
+
+class ServiceAccess(KeyAccess):
+    """How a service is reached."""
+
     user: Annotated[str | None, SPEED] = Field(default=None, pattern=r"^[\x20-\x39\x3b-\x7e]+$")
-    password_env: Annotated[str | None, SPEED, KEY] = None
+    password_env: Annotated[Variable | None, SPEED, KEY] = None
 
     @model_validator(mode="after")
     def _one_authorization(self) -> Self:
@@ -119,15 +132,10 @@ class ServiceAccess(Settings):
         return self
 
     def access(self) -> tuple[dict[str, str], list[str]]:
-        """All headers as they are sent, and the secrets in them. Raises SettingsError as `filled_headers` does."""
-        headers, secrets = filled_headers(self.headers)
-        if key := secret(self.api_key_env):
-            headers["Authorization"] = f"Bearer {key}"
-            secrets.append(key)
+        """See `KeyAccess.access`."""
+        headers, secrets = super().access()
         if self.user is not None:
-            password = secret(self.password_env)
-            if password is None:
-                raise SettingsError([f"password_env: the environment variable {self.password_env} is not set"])
+            password = secret(self.password_env) or ""
             pair = base64.b64encode(f"{self.user}:{password}".encode()).decode()
             headers["Authorization"] = f"Basic {pair}"
             secrets += [password, pair]

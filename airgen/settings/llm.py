@@ -142,28 +142,20 @@ def variable_name(value: str) -> str:
     return value
 
 
-def address(url: str) -> str:
-    """An http(s) address without secrets. Raises an error that does not show what may hold a key."""
-    if problem := secret_in(url):
-        raise hidden(problem)
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise hidden(f"{url[:100]!r} is not an http(s) address: it begins with http:// or https://")
-    return url
-
-
-def secret_in(url: str) -> str:
-    """What is wrong with an address that can hold a key, or nothing. The words do not show the address."""
+def check_address(url: str) -> None:
+    """Raises an error, which does not show what may hold a key, for what is no http(s) address without secrets."""
     try:
         parts = urlsplit(url)
-        if parts.username is None and parts.password is None and not (parts.query or parts.fragment):
-            return ""
+        holds_more = parts.username is not None or parts.password is not None or parts.query or parts.fragment
     except ValueError:
-        return "is not an address"
-    return (
-        "must not hold a user, a password, a key or other parameters: name the key's variable in llm.api_key_env, and "
-        "put parameters into llm.query"
-    )
+        raise hidden("is not an address") from None
+    if holds_more:
+        raise hidden(
+            "must not hold a user, a password, a key or other parameters: name the key's variable in llm.api_key_env, "
+            "and put parameters into llm.query"
+        )
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise hidden(f"{url[:100]!r} is not an http(s) address: it begins with http:// or https://")
 
 
 def secret(name: str | None) -> str | None:

@@ -26,8 +26,7 @@ from airgen import models
 from airgen.errors import AirgenError, MissingExtra
 from airgen.registry import EXTRAS, REGISTRY, names, resolve
 from airgen.settings.base import Mark, Settings, Spec, answer_settings, marked, message
-from airgen.settings.http import variables_of
-from airgen.settings.llm import secret
+from airgen.settings.http import unset_variables
 
 # The kind that runs a model of the Hub, or of a folder, where the catalogue does not know better.
 _USUAL_KIND = {
@@ -218,10 +217,7 @@ def needs(settings: Settings, folder: Path | None = None) -> list[str]:
                 missing.append(f"the model {value} is not here: airgen fetch {value}")
         elif "{" not in value and not place.exists() and (not is_model or value[:1] in "./~"):
             missing.append(f"{name}: {place}: no such file or folder{elsewhere(value, folder)}")
-    for name, _ in marked(type(settings), "key"):
-        unset = (variable for variable in variables_of(getattr(settings, name)) if not secret(variable))
-        missing += [f"{name}: the environment variable {variable} is not set" for variable in unset]
-    return missing
+    return missing + unset_variables(settings)
 
 
 def _what(settings: Settings) -> str:

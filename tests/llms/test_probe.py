@@ -105,7 +105,7 @@ def test_what_was_learnt_is_remembered_and_the_probe_is_paid_once(loopback: Call
         (paid,) = store.query("SELECT sum(usd) FROM payment")[0]
     assert 0 < paid < 0.05
     profile = next(iter(read_profiles(job.directory, job.pipeline.llms.values()).values()))
-    assert profile.known["m"]["dropped"] == ["temperature"] and profile.known["m"]["room"] >= FIRST_ROOM
+    assert profile.known["dropped"] == ["temperature"] and profile.known["room"] >= FIRST_ROOM
     probed(path)
     assert server.stats()["requests"] == asked
     found = estimate(job)
@@ -120,7 +120,6 @@ def test_what_was_learnt_is_remembered_and_the_probe_is_paid_once(loopback: Call
 
 
 def test_a_job_of_batches_is_probed_live(loopback: Callable[..., Any], tmp_path: Path) -> None:
-    pytest.importorskip("openai")
     server = loopback(scripted=True, thinks=200)
     probed(write(tmp_path, server.base_url, more=", mode: batch"))
     assert server.stats()["batch_lines"] == 0 and server.stats()["requests"] >= 6

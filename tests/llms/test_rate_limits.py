@@ -1,12 +1,13 @@
 """RateLimit and concurrency against simulated servers."""
 
 import asyncio
+from typing import Any
 
 import pytest
 from simulation import MemoryStore, Simulated, engine_of, now, requests, simulate, simulated
 
 from airgen.errors import Stopped
-from airgen.llms.base import Reply, Request, Retry, ServerLimits
+from airgen.llms.base import Allowance, Reply, Request, Retry
 from airgen.llms.rate_limits import ConcurrencyLimit, RateLimit, TokenBucket
 
 
@@ -94,7 +95,7 @@ async def test_headers_set_the_pace() -> None:
         async def send(self, request: Request) -> Reply:
             left = max(0, 300 - len(self.sent) - 1)
             reply = await super().send(request)
-            return Reply(reply.text, limits=ServerLimits(requests=300, requests_left=left, requests_reset=30.0))
+            return Reply(reply.text, limits=(Allowance(300, left, 30.0), Allowance()))
 
     backend = Telling(latency=0.01)
     async with engine_of(backend, MemoryStore(), concurrency=64) as engine:
@@ -146,17 +147,21 @@ def test_a_gate_cuts_once_for_what_was_in_flight_together() -> None:
 
 
 @pytest.mark.parametrize(
-    "limits",
+    ("requests_left", "tokens_left"),
     [
-        ServerLimits(tokens=1, tokens_left=0),
-        ServerLimits(tokens=1, tokens_left=0, tokens_reset=1e12),
-        ServerLimits(requests=100, requests_left=0, requests_reset=1e12),
-        ServerLimits(requests=10**15, requests_left=1, requests_reset=1e300),
-        ServerLimits(requests=1, requests_left=10**15, requests_reset=0.0),
+        ((), (1, 0)),
+        ((), (1, 0, 1e12)),
+        ((100, 0, 1e12), ()),
+        ((10**15, 1, 1e300), ()),
+        ((1, 10**15, 0.0), ()),
     ],
 )
 @simulated
-async def test_absurd_headers_are_said_and_end_in_a_stop_within_an_hour(limits: ServerLimits) -> None:
+async def test_absurd_headers_are_said_and_end_in_a_stop_within_an_hour(
+    requests_left: tuple[Any, ...], tokens_left: tuple[Any, ...]
+) -> None:
+    limits = (Allowance(*requests_left), Allowance(*tokens_left))
+
     class Absurd(Simulated):
         async def send(self, request: Request) -> Reply:
             return Reply((await super().send(request)).text, prompt_tokens=900, completion_tokens=9, limits=limits)

@@ -8,6 +8,7 @@ import functools
 import selectors
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Executor, Future
+from pathlib import Path
 from typing import Any, TypeVar
 
 from airgen.errors import AirgenError
@@ -15,7 +16,9 @@ from airgen.llms.base import Backend, CallLimits, Message, Reply, Request, Retry
 from airgen.llms.call_queue import Connection
 from airgen.llms.engine import Engine
 from airgen.llms.money import FREE, Budget, Price
+from airgen.llms.openai import OpenAIBackend, OpenAISettings
 from airgen.records import Answer, Payment, Reservation
+from airgen.store import Store
 
 T = TypeVar("T")
 
@@ -98,9 +101,40 @@ def engine_of(
     say: Callable[[str], None] = lambda text: None,
     **limits: Any,
 ) -> Engine:
-    """An engine with one backend for every model; `limits` are those of `airgen.llms.base.CallLimits`."""
-    connection = Connection(backend, CallLimits(**limits), price)
-    return Engine(store, connection, budget=Budget(budget_usd, spent_usd), retry_failed=retry_failed, say=say)
+    """An engine for the model m; `limits` are those of `airgen.llms.base.CallLimits`."""
+    llms = {("default", "m"): Connection(backend, CallLimits(**limits), price)}
+    return Engine(store, llms, budget=Budget(budget_usd, spent_usd), retry_failed=retry_failed, say=say)
+
+
+def openai(url: str | list[str], key: str | None = None, **settings: Any) -> OpenAIBackend:
+    """The backend for the model m at an address; `key` is the name of a variable."""
+    return OpenAIBackend(OpenAISettings(model="m", base_url=url, api_key_env=key, **settings))
+
+
+def ask_all(
+    backend: Backend | str, path: Path, wanted: Sequence[Request], **options: Any
+) -> tuple[list[Answer], Engine]:
+    """Ask through an engine with the real store, quickly again after a failure; a backend or a server's address."""
+
+    async def main() -> tuple[list[Answer], Engine]:
+        reached = openai(backend) if isinstance(backend, str) else backend
+        with Store.open(path) as store:
+            async with engine_of(reached, store, **{"backoff": 0.01, **options}) as engine:
+                return await asyncio.gather(*(engine.ask(one) for one in wanted)), engine
+
+    return asyncio.run(main())
+
+
+def send(backend: Backend, request: Request) -> Reply:
+    """One attempt."""
+
+    async def main() -> Reply:
+        try:
+            return await backend.send(request)
+        finally:
+            await backend.close()
+
+    return asyncio.run(main())
 
 
 class MemoryStore:

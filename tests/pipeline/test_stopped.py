@@ -14,11 +14,10 @@ import pytest
 from beir_folder import data_files
 from child import finish
 from job_maker import Run
-from simulation import engine_of, simulate
+from simulation import engine_of, openai, simulate
 
 from airgen.errors import Stopped
 from airgen.llms.base import Message, Request
-from airgen.llms.openai import OpenAIBackend
 from airgen.pipeline import RunResult
 from airgen.records import Answer
 from airgen.store import Store
@@ -77,7 +76,7 @@ def test_a_name_that_no_server_has(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with Store.open(tmp_path / "w.duckdb") as store:
 
         async def main() -> None:
-            backend = OpenAIBackend("http://llm.example.invalid:8000/v1", None)
+            backend = openai("http://llm.example.invalid:8000/v1")
             async with engine_of(backend, store, retries=2) as engine:
                 await engine.ask(REQUEST)
 
@@ -110,7 +109,7 @@ def test_an_answer_without_an_end(chunk: bytes, error: str, tmp_path: Path) -> N
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         with Store.open(tmp_path / "w.duckdb") as store:
-            backend = OpenAIBackend(f"http://127.0.0.1:{port}/v1", None)
+            backend = openai(f"http://127.0.0.1:{port}/v1")
             async with engine_of(backend, store, retries=0, timeout=0.5 if error == "timeout" else 60) as engine:
                 await engine.ask(REQUEST)
             (row,) = store.rows(Answer)

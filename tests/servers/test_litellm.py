@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 from real_servers import KEYS, started
+from simulation import openai
 
 from airgen.errors import AirgenError, Stopped
 from airgen.llms import call_queue
@@ -11,7 +12,6 @@ from airgen.llms.base import CallLimits, Message, Request
 from airgen.llms.call_queue import Connection
 from airgen.llms.engine import Engine
 from airgen.llms.money import FREE, Budget, Price
-from airgen.llms.openai import OpenAIBackend
 from airgen.store import Store
 
 pytestmark = pytest.mark.servers
@@ -45,8 +45,8 @@ def ask(url, model, folder, count=1, price=FREE, budget=None):
     async def all_calls():
         limits = CallLimits(concurrency=4, retries=1, backoff=0.05)
         with Store.open(folder / "work.duckdb") as store:
-            backend = OpenAIBackend(f"{url}/v1", "PROXY_KEY")
-            async with Engine(store, Connection(backend, limits, price), budget=budget) as engine:
+            backend = openai(f"{url}/v1", "PROXY_KEY")
+            async with Engine(store, {("default", model): Connection(backend, limits, price)}, budget=budget) as engine:
                 requests = [
                     Request(model, (Message("user", f"number {at}"),), {"max_tokens": 20}, stage="query")
                     for at in range(count)
