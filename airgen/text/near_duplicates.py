@@ -23,7 +23,12 @@ THRESHOLD = 0.8  # smallest Jaccard similarity of near duplicates
 
 def folded_words(text: str, language: str) -> list[str]:
     """The words of a text in order, case-folded and in NFKC."""
-    return [word.casefold() for word in words(normal_form("NFKC", text), language)]
+    return list(_folded_words(text, language))
+
+
+@lru_cache(maxsize=32)  # one document is compared with each query, rewrite and negative of its own
+def _folded_words(text: str, language: str) -> tuple[str, ...]:
+    return tuple(word.casefold() for word in words(normal_form("NFKC", text), language))
 
 
 def alike(left: frozenset[str], right: frozenset[str], threshold: float = THRESHOLD) -> bool:
