@@ -218,6 +218,25 @@ class Simulated(Backend):
         self.closed = True
 
 
+def failing(error: AirgenError, when: Callable[[int, int], bool] = lambda number, attempt: True) -> Any:
+    """A behaviour of `Simulated` that fails `when` the number of the request and of the attempt say so."""
+
+    def behave(request: Request, attempt: int) -> None:
+        if when(int(request.messages[0].content.split()[1]), attempt):
+            raise error
+
+    return behave
+
+
+async def outcomes_of(
+    backend: Backend, wanted: int | Sequence[Request], store: MemoryStore | None = None, **options: Any
+) -> tuple[list[Any], Engine]:
+    """What came of requests, answers and errors; and the engine, which is closed."""
+    async with engine_of(backend, store or MemoryStore(), **options) as engine:
+        asked = requests(wanted) if isinstance(wanted, int) else wanted
+        return await asyncio.gather(*(engine.ask(one) for one in asked), return_exceptions=True), engine
+
+
 def requests(n: int, stage: str = "query", **params: Any) -> list[Request]:
     """n different requests."""
     return [
