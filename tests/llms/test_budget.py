@@ -1,6 +1,5 @@
 """The budget of a job, also over processes that were killed."""
 
-import asyncio
 import math
 import sys
 import time
@@ -10,13 +9,10 @@ from typing import Any
 
 import pytest
 from child import start
+from simulation import ask_all, requests
 
 from airgen.errors import BudgetSpent, UsageError
-from airgen.llms.base import CallLimits, Message, Request
-from airgen.llms.call_queue import Connection
-from airgen.llms.engine import Engine
 from airgen.llms.money import Budget, Price, Usage, cost
-from airgen.llms.openai import OpenAIBackend
 from airgen.records import Reservation
 from airgen.store import Store
 
@@ -36,17 +32,14 @@ def test_without_a_limit_everything_fits_and_is_summed() -> None:
 
 
 def test_the_limit_itself_may_be_reached_and_not_be_passed() -> None:
-    assert Budget(10.0, 8.0).reserve(2.0, "a") == []
+    for budget, call in ((Budget(0.5), 0.5), (Budget(10.0, 8.0), 2.0), (Budget(math.inf), 1e300)):
+        assert budget.reserve(call, "a") == []
     with pytest.raises(BudgetSpent) as stopped:
         Budget(10.0, 8.0).reserve(2.0001, "a")
     assert str(stopped.value) == (
         "budget: $8.00 of $10.00 is spent and the next call could cost $2.00: "
         "raise the budget and run the same command to go on"
     )
-
-
-def test_nothing_is_spent_at_the_start() -> None:
-    assert Budget(0.5).reserve(0.5, "a") == []
 
 
 def test_a_budget_of_nothing_pays_for_what_is_free() -> None:
@@ -132,10 +125,6 @@ def test_a_limit_that_is_no_amount(limit: float) -> None:
         Budget(limit)
 
 
-def test_an_endless_limit_is_one() -> None:
-    assert Budget(math.inf).reserve(1e300, "a") == []
-
-
 @pytest.mark.parametrize(
     ("usage", "usd"),
     [
@@ -169,18 +158,9 @@ def test_fresh_cached_and_generated_tokens_have_their_prices() -> None:
 CONCURRENCY = 32
 
 
-def requests(n: int) -> list[Request]:
-    return [Request("m", (Message("user", f"number {i}"),), {"max_tokens": 64}, stage="query") for i in range(n)]
-
-
 def job(base_url: str, path: str, n: int) -> list[str]:
-    async def main() -> list[str]:
-        with Store.open(Path(path)) as store:
-            async with Engine(store, Connection(OpenAIBackend(base_url), CallLimits(CONCURRENCY))) as engine:
-                answers = await asyncio.gather(*(engine.ask(request) for request in requests(n)))
-                return [answer.text for answer in answers]
-
-    return asyncio.run(main())
+    answers, _ = ask_all(base_url, Path(path), requests(n), concurrency=CONCURRENCY)
+    return [answer.text for answer in answers]
 
 
 CALLS = 200

@@ -1,106 +1,75 @@
 """RateLimit and concurrency against simulated servers."""
 
-import asyncio
 from typing import Any
 
 import pytest
-from simulation import MemoryStore, Simulated, engine_of, now, requests, simulate, simulated
+from simulation import Simulated, failing, now, outcomes_of, requests, simulated
 
 from airgen.errors import Stopped
 from airgen.llms.base import Allowance, Reply, Request, Retry
 from airgen.llms.rate_limits import ConcurrencyLimit, RateLimit, TokenBucket
 
 
-def run(
-    n: int, concurrency: int, backend_class: type[Simulated] = Simulated, **server: object
-) -> tuple[float, Simulated]:
-    """Seconds for n calls, and the server after them."""
+class Few(Simulated):
+    """Refuses more than 16 calls at a time."""
 
-    async def main() -> tuple[float, Simulated]:
-        backend = backend_class(**server)  # type: ignore[arg-type]
-        async with engine_of(backend, MemoryStore(), concurrency=concurrency) as engine:
-            answers = await asyncio.gather(*(engine.ask(request) for request in requests(n)))
-            assert not any(answer.error for answer in answers)
-            return now(), backend
-
-    return simulate(main)
+    async def send(self, request: Request) -> Reply:
+        if self.in_flight >= 16:
+            self.refused += 1
+            raise Retry("rate_limit")
+        return await super().send(request)
 
 
-@pytest.mark.parametrize("concurrency", [64, 256])
-def test_the_line_is_full_where_nothing_limits(concurrency: int) -> None:
-    seconds, server = run(2000, concurrency, latency=0.05)
-    assert server.most == concurrency
-    assert seconds < 2000 / concurrency * 0.05 + 0.3  # the ramp, and a commit group
+class Telling(Simulated):
+    """Has `limits` in its headers; without any, 300 requests, then five a second."""
+
+    limits: tuple[Allowance, Allowance] | None = None
+
+    async def send(self, request: Request) -> Reply:
+        left = max(0, 300 - len(self.sent) - 1)
+        text = (await super().send(request)).text
+        limits = self.limits or (Allowance(300, left, 30.0), Allowance())
+        return Reply(text, prompt_tokens=900, completion_tokens=9, limits=limits)
 
 
-@pytest.mark.parametrize("retry_after", [None, 0.2, 1.0])
-def test_a_bucket_of_100_a_second_is_used_to_85_percent_with_a_tenth_wasted(retry_after: float | None) -> None:
-    """The issue's figure: 1,000 calls; the ideal is 9 s, for the bucket begins full."""
-    seconds, server = run(1000, 64, rate=100, burst=100, retry_after=retry_after)
-    assert seconds < 9 * 1.15
-    assert server.refused <= 100
+BUCKET = {"rate": 100, "burst": 100}
 
 
-def test_a_slow_bucket_and_slow_answers() -> None:
-    seconds, server = run(1000, 256, rate=20, burst=20, latency=2.0)
-    assert seconds < (980 / 20 + 2) * 1.15 and server.refused <= 100
-
-
-def test_a_limit_on_calls_at_once() -> None:
-    class Few(Simulated):
-        async def send(self, request: Request) -> Reply:
-            if self.in_flight >= 16:
-                self.refused += 1
-                raise Retry("rate_limit")
-            return await super().send(request)
-
-    seconds, server = run(1000, 64, Few, latency=1.0)
-    assert seconds < 1000 / 16 * 1.15 and server.refused <= 100
+@pytest.mark.parametrize(
+    ("calls", "at_once", "server", "limits", "least", "most"),
+    [
+        # nothing limits: the line is full but for the ramp, and a commit group
+        (2000, 64, lambda: Simulated(latency=0.05), {}, 0, 2000 / 64 * 0.05 + 0.3),
+        (2000, 256, lambda: Simulated(latency=0.05), {}, 0, 2000 / 256 * 0.05 + 0.3),
+        # 85 % of what a bucket of 100 a second allows; the ideal is 9 s, for it begins full
+        *((1000, 64, lambda after=after: Simulated(**BUCKET, retry_after=after), {}, 0, 9 * 1.15)
+          for after in (None, 0.2, 1.0)),
+        (1000, 256, lambda: Simulated(rate=20, burst=20, latency=2.0), {}, 0, (980 / 20 + 2) * 1.15),
+        (1000, 64, lambda: Few(latency=1.0), {}, 0, 1000 / 16 * 1.15),
+        # the pipeline's own limits: ten at once, then ten a second; by the 110 tokens that a call really uses
+        (100, 64, lambda: Simulated(latency=0.01), {"requests_per_minute": 600}, 9.0, 9.5),
+        (200, 64, lambda: Simulated(latency=0.01), {"tokens_per_minute": 60 * 1100}, 17, 22),
+        (400, 64, lambda: Telling(latency=0.01), {}, 15, 30),
+    ],
+)  # fmt: skip
+@simulated
+async def test_the_line_is_as_full_as_the_limits_allow_with_a_tenth_wasted(
+    calls: int, at_once: int, server: Any, limits: dict[str, int], least: float, most: float
+) -> None:
+    backend = server()
+    answers, _ = await outcomes_of(backend, calls, concurrency=at_once, **limits)
+    assert {answer.error for answer in answers} == {""}
+    assert least <= now() < most and backend.refused <= 100
+    assert backend.rate or limits or isinstance(backend, Few | Telling) or backend.most == at_once
 
 
 @pytest.mark.parametrize("slots", [8, 32])
-def test_a_server_that_queues_in_silence_is_not_overrun(slots: int) -> None:
+@simulated
+async def test_a_server_that_queues_in_silence_is_not_overrun(slots: int) -> None:
     """One second a call: what stands in the server's queue in the end is a few times what it serves at once."""
-
-    async def main() -> tuple[float, float]:
-        backend = Simulated(latency=1.0, slots=slots)
-        async with engine_of(backend, MemoryStore(), concurrency=512) as engine:
-            await asyncio.gather(*(engine.ask(request) for request in requests(slots * 60)))
-            return now(), engine.limits()["default m"]["concurrency"] or 0
-
-    seconds, limit = simulate(main)
-    assert seconds < 60 * 1.1
-    assert slots <= limit <= 5 * slots
-
-
-@simulated
-async def test_the_pipelines_own_limits_are_kept() -> None:
-    backend = Simulated(latency=0.01)
-    async with engine_of(backend, MemoryStore(), concurrency=64, requests_per_minute=600) as engine:
-        await asyncio.gather(*(engine.ask(request) for request in requests(100)))
-    assert 9.0 <= now() < 9.5  # ten at once, then ten a second
-
-
-@simulated
-async def test_tokens_a_minute_are_kept_by_what_calls_really_use() -> None:
-    backend = Simulated(latency=0.01)  # 110 tokens a call
-    async with engine_of(backend, MemoryStore(), concurrency=64, tokens_per_minute=60 * 1100) as engine:
-        await asyncio.gather(*(engine.ask(request) for request in requests(200)))
-    assert 17 < now() < 22  # ten calls a second
-
-
-@simulated
-async def test_headers_set_the_pace() -> None:
-    class Telling(Simulated):
-        async def send(self, request: Request) -> Reply:
-            left = max(0, 300 - len(self.sent) - 1)
-            reply = await super().send(request)
-            return Reply(reply.text, limits=(Allowance(300, left, 30.0), Allowance()))
-
-    backend = Telling(latency=0.01)
-    async with engine_of(backend, MemoryStore(), concurrency=64) as engine:
-        await asyncio.gather(*(engine.ask(request) for request in requests(400)))
-    assert 15 < now() < 30  # the 300 that are left at once, then five a second
+    _, engine = await outcomes_of(Simulated(latency=1.0, slots=slots), slots * 60, concurrency=512)
+    limit = engine.limits()["default m"]["concurrency"]
+    assert now() < 60 * 1.1 and limit is not None and slots <= limit <= 5 * slots
 
 
 def test_a_bucket_by_hand() -> None:
@@ -147,7 +116,7 @@ def test_a_gate_cuts_once_for_what_was_in_flight_together() -> None:
 
 
 @pytest.mark.parametrize(
-    ("requests_left", "tokens_left"),
+    ("of_requests", "of_tokens"),
     [
         ((), (1, 0)),
         ((), (1, 0, 1e12)),
@@ -157,20 +126,11 @@ def test_a_gate_cuts_once_for_what_was_in_flight_together() -> None:
     ],
 )
 @simulated
-async def test_absurd_headers_are_said_and_end_in_a_stop_within_an_hour(
-    requests_left: tuple[Any, ...], tokens_left: tuple[Any, ...]
-) -> None:
-    limits = (Allowance(*requests_left), Allowance(*tokens_left))
-
-    class Absurd(Simulated):
-        async def send(self, request: Request) -> Reply:
-            return Reply((await super().send(request)).text, prompt_tokens=900, completion_tokens=9, limits=limits)
-
+async def test_absurd_headers_are_said_and_end_in_a_stop_within_an_hour(of_requests: Any, of_tokens: Any) -> None:
     said: list[str] = []
-
-    engine = engine_of(Absurd(), MemoryStore(), concurrency=1, say=said.append)
-    async with engine:
-        found = await asyncio.gather(*(engine.ask(one) for one in requests(12)), return_exceptions=True)
+    backend = Telling()
+    backend.limits = Allowance(*of_requests), Allowance(*of_tokens)
+    found, _ = await outcomes_of(backend, 12, concurrency=1, say=said.append)
     stops = [one for one in found if isinstance(one, Stopped)]
     assert now() < 2 * 3600 + 600
     assert all("wait" in str(one) and "run the same command" in str(one) for one in stops)
@@ -181,15 +141,9 @@ async def test_absurd_headers_are_said_and_end_in_a_stop_within_an_hour(
 @simulated
 async def test_a_wait_is_said_with_its_reason_and_bounded() -> None:
     said: list[str] = []
-
-    def hour(request: Request, attempt: int) -> str | None:
-        if attempt == 1:
-            raise Retry("rate_limit", 3000.0, "tokens of the day are used up")
-        return None
-
-    async with engine_of(Simulated(behave=hour), MemoryStore(), concurrency=1, say=said.append) as engine:
-        assert (await engine.ask(requests(1)[0])).text
-    assert 3000 <= now() < 3100
+    hour = failing(Retry("rate_limit", 3000.0, "tokens of the day are used up"), lambda number, attempt: attempt == 1)
+    (answer,), _ = await outcomes_of(Simulated(behave=hour), requests(1), concurrency=1, say=said.append)
+    assert answer.text and 3000 <= now() < 3100
     assert len(said) == 1 and "50 min (HTTP 429: tokens of the day are used up)" in said[0]
 
 
@@ -197,12 +151,8 @@ async def test_a_wait_is_said_with_its_reason_and_bounded() -> None:
 @simulated
 async def test_a_server_that_only_refuses_is_said_and_left_within_two_hours(after: float | None) -> None:
     said: list[str] = []
-
-    def never(request: Request, attempt: int) -> str | None:
-        raise Retry("rate_limit", after, "slow down")
-
-    async with engine_of(Simulated(behave=never), MemoryStore(), concurrency=4, say=said.append) as engine:
-        found = await asyncio.gather(*(engine.ask(one) for one in requests(20)), return_exceptions=True)
+    never = Simulated(behave=failing(Retry("rate_limit", after, "slow down")))
+    found, _ = await outcomes_of(never, 20, concurrency=4, say=said.append)
     assert all(isinstance(one, Stopped) and "slow down" in str(one) for one in found)
     assert now() < 2 * 3600
     assert said and "slow down" in said[0] and len(said) < 130
