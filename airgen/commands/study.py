@@ -227,7 +227,7 @@ def study_diversity(
         value["likeness"] = write_likeness(folder, alike)["datasets"]
         lines += ["", likeness_table(alike).text()]
         more = f", {folder / 'likeness.md'}"
-    return Outcome(value, [*lines, f"report: {folder / 'diversity.md'}, with .json, .csv and charts{more}"])
+    return Outcome(value, [*lines, f"report: {folder / 'diversity.md'}, with .json and charts{more}"])
 
 
 @command

@@ -101,16 +101,16 @@ def moves(runs: Mapping[str, Run], before: Labels, after: Labels, measure: str, 
     scores = np.stack([score(runs[name], labels, [wanted]).values[0] for labels in (before, after) for name in names])
     means, drawn = np.split(scores.mean(axis=1), 2), np.split(resampled_means(scores), 2, axis=1)
     ranks = [(1 + (of[None] > of[:, None]).sum(axis=1)).tolist() for of in means]
-    spans = [[(low, high) for low, high in rank_bounds(*each).tolist()] for each in zip(means, drawn, strict=True)]
-    figures = [*zip(means, drawn, strict=True), (means[1] - means[0], drawn[1] - drawn[0])]
-    found = [
-        Move(
-            name, *(Interval.of(float(values[at]), draws[:, at]) for values, draws in figures),
-            *(of[at] for of in ranks), *(of[at] for of in spans),
-            *(_hole_share(runs[name], labels, depth) for labels in (before, after)),
-        )
-        for at, name in enumerate(names)
-    ]  # fmt: skip
+    spans = [rank_bounds(*each).tolist() for each in zip(means, drawn, strict=True)]
+    found = []
+    for at, name in enumerate(names):
+        (old, new), (old_drawn, new_drawn) = [float(of[at]) for of in means], [of[:, at] for of in drawn]
+        holes = [_hole_share(runs[name], labels, depth) for labels in (before, after)]
+        found.append(
+            Move(name, Interval.of(old, old_drawn), Interval.of(new, new_drawn),
+                 Interval.of(new - old, new_drawn - old_drawn), ranks[0][at], ranks[1][at],
+                 tuple(spans[0][at]), tuple(spans[1][at]), holes[0], holes[1])
+        )  # fmt: skip
     return sorted(found, key=lambda one: (one.rank_after, one.system))
 
 

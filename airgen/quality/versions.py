@@ -8,7 +8,6 @@ version on their own. A pair of systems has turned if its order differs; it is t
 difference is significant in both versions (Fisher's randomisation test, Holm's correction).
 """
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from functools import cached_property
@@ -21,15 +20,15 @@ from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.dataset_split import DatasetSplit
 from airgen.evaluation.experiment import EvaluationOptions, evaluate
-from airgen.evaluation.rank_correlation import LEAST_SYSTEMS, average_ranks, kendall, spearman
+from airgen.evaluation.rank_correlation import LEAST_SYSTEMS, average_ranks
 from airgen.evaluation.result import read_scores
-from airgen.evaluation.significance import Interval, compare, resampled_means
+from airgen.evaluation.significance import Interval, resampled_means
 from airgen.evaluation.systems import SystemSettings, load_systems
 from airgen.kept import write_json
 from airgen.keys import file_sha256, text_key
 from airgen.pipeline.job import Job
 from airgen.publishing.suites import dataset_folders
-from airgen.quality.agreement.rankings import Side, best_third
+from airgen.quality.agreement.rankings import Side, SystemsPair, best_third, correlate, pairs_of
 from airgen.records import flat_text
 from airgen.study import Column, Table, columns
 from airgen.text.display import p_value
@@ -68,22 +67,6 @@ class CarriedOver:
     changed: int
     added: int
     gone: int
-
-
-@dataclass(frozen=True, slots=True)
-class SystemsPair:
-    """Two systems whose order turned. `first` was better in the old version. Differences are of means, p after Holm."""
-
-    first: str
-    second: str
-    old_difference: float
-    old_p: float
-    new_difference: float
-    new_p: float
-
-    def significant(self, alpha: float = 0.05) -> str:
-        """In which versions the difference is significant: both, old, new or neither."""
-        return {(1, 1): "both", (1, 0): "old", (0, 1): "new"}.get((self.old_p <= alpha, self.new_p <= alpha), "neither")
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,21 +278,16 @@ def _ranking(
 ) -> Ranking:
     sides = [_weighted([one.side for one in version.values()]) for version in (old, new)]
     resampled = [np.mean([draws[key][at] for key in version], axis=0) for at, version in enumerate((old, new))]
-    means = [side.means for side in sides]
-    rho, tau = (float(measure(means[0], means[1])) for measure in (spearman, kendall))
-    best = [sides[0].names.index(one) for one in best_third(sides[0])]
-    top = None
-    if best:
-        value = float(spearman(means[0][best], means[1][best]))
-        top = Interval.of(value, spearman(resampled[0][:, best], resampled[1][:, best]))
+    names, best = sides[0].names, best_third(sides[0])
+    whole = correlate(sides[0], sides[1], drawn=resampled)
+    places = [names.index(one) for one in best]
+    top = correlate(*(side.of(best) for side in sides), drawn=[of[:, places] for of in resampled]) if best else None
+    pairs = pairs_of(sides[0], sides[1])
     return Ranking(
-        name, next(iter(old.values())).measure, sides[0].queries, sides[1].queries, sides[0].names,
-        tuple(means[0].tolist()), tuple(means[1].tolist()),
-        Interval.of(rho, spearman(resampled[0], resampled[1])),
-        Interval.of(tau, kendall(resampled[0], resampled[1])),
-        top,
-        math.comb(len(sides[0].names), 2),
-        tuple(_turned(sides[0], sides[1])),
+        name, next(iter(old.values())).measure, sides[0].queries, sides[1].queries, names,
+        tuple(sides[0].means.tolist()), tuple(sides[1].means.tolist()), whole.spearman, whole.kendall,
+        top.spearman if top else None, len(pairs),
+        tuple(pair for pair in pairs if pair.old_difference > 0 > pair.new_difference),
     )  # fmt: skip
 
 
@@ -318,20 +296,6 @@ def _weighted(sides: Sequence[Side]) -> Side:
     total = sum(side.queries for side in sides)
     parts = [side.of(sides[0].names).scores * (total / (len(sides) * side.queries)) for side in sides]
     return Side(sides[0].names, np.concatenate(parts, axis=1))
-
-
-def _turned(old: Side, new: Side) -> list[SystemsPair]:
-    later = {
-        frozenset((pair.first, pair.second)): (pair.first, pair.difference, pair.fisher_holm)
-        for pair in compare(new.names, new.scores).pairs
-    }
-    found = []
-    for pair in compare(old.names, old.scores).pairs:
-        first, difference, p = later[frozenset((pair.first, pair.second))]
-        difference = difference if first == pair.first else -difference
-        if round(pair.difference, 12) > 0 > round(difference, 12):
-            found.append(SystemsPair(pair.first, pair.second, pair.difference, pair.fisher_holm, difference, p))
-    return found
 
 
 _CARRIED = columns("dataset", "", "old", "new", "same", "other id", "changed", "added", "gone", form=",")

@@ -193,7 +193,7 @@ def _diversity(source: ReportSource) -> dict[str, Any] | None:
         profile = profile_dataset(source.dataset, language=source.language)
     except AirgenError as error:
         return {"note": str(error)}
-    parts = ("query_words", "passage_words", "overlap", "duplicates", "length_classes", "query_growth")
+    parts = ("query_words", "passage_words", "overlap", "duplicates", "length_classes", "query_vocabulary")
     return {name: plain(getattr(profile, name)) for name in parts}
 
 

@@ -1,27 +1,37 @@
-"""Statistics of two rankings: worked by hand, and against scipy."""
+"""Two rankings compared, worked by hand and against scipy; and the report, which nothing from outside breaks."""
 
+import json
 import math
+import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from scipy import stats
 
 from airgen.errors import UsageError
+from airgen.evaluation.charts import save_svg
 from airgen.evaluation.rank_correlation import average_ranks, kendall, spearman, spearman_p
+from airgen.evaluation.systems import SystemSettings, in_order, label_makers, made_labels, model_name, models_of
 from airgen.quality.agreement.rankings import (
+    Resamplings,
     Side,
     agree,
     best_third,
+    circularity,
     correlate,
+    family_gains,
     ordered_pairs,
+    rank_gains,
     resamplings,
     same_size_ceiling,
     split_half,
 )
-
-stats = pytest.importorskip("scipy.stats")
+from airgen.quality.agreement.report import AgreementReport, LeaveOneOut, Variant, ranks_chart, resamplings_chart
+from airgen.quality.agreement.study import breadth_note
 
 NAMES = ("a", "b", "c", "d", "e")
 
@@ -39,18 +49,13 @@ values = arrays.arrays(np.float64, 8, elements=st.integers(0, 5).map(lambda numb
 
 @given(values, values)
 @settings(max_examples=150, deadline=None)
-def test_both_coefficients_are_scipys_also_with_ties(left, right) -> None:
+def test_ranks_and_both_coefficients_are_scipys_also_with_ties(left, right) -> None:
+    assert average_ranks(left).tolist() == stats.rankdata(left).tolist()
     if len(set(left)) == 1 or len(set(right)) == 1:
         assert math.isnan(spearman(left, right)) and math.isnan(kendall(left, right))
         return
     assert spearman(left, right) == pytest.approx(stats.spearmanr(left, right).statistic, abs=1e-12)
     assert kendall(left, right) == pytest.approx(stats.kendalltau(left, right).statistic, abs=1e-12)
-
-
-@given(values)
-@settings(max_examples=50, deadline=None)
-def test_ranks_are_scipys(found) -> None:
-    assert average_ranks(found).tolist() == stats.rankdata(found).tolist()
 
 
 def test_the_papers_table_5() -> None:
@@ -59,27 +64,21 @@ def test_the_papers_table_5() -> None:
     generated = [59.625, 55.26, 54.431, 52.581, 55.513, 59.015, 51.456, 51.438, 51.528, 54.292, 47.989, 48.102, 51.112,
                  54.404, 47.127, 42.107, 34.155]  # fmt: skip
     names = tuple(f"s{place}" for place in range(17))
-    found = correlate(
-        Side(names, np.array(human)[:, None]), Side(names, np.array(generated)[:, None]), samples=10
-    )  # one query each: the means themselves
+    found = correlate(*(Side(names, np.array(means)[:, None]) for means in (human, generated)), samples=10)
     assert found.spearman.value == pytest.approx(0.8211, abs=5e-5)
     assert found.p == pytest.approx(5e-5, abs=1e-5)
     assert (found.systems, found.spearman.low, found.spearman.high) == (17, found.spearman.value, found.spearman.value)
 
 
-def test_a_correlation_worked_by_hand() -> None:
+def test_a_correlation_by_hand_and_its_interval() -> None:
     # Ranks 1 2 3 4 5 against 2 1 3 4 5: rho = 1 - 6 * 2 / (5 * 24) = 0.9, tau = (9 - 1) / 10 = 0.8.
-    found = correlate(side([0.1, 0.2, 0.3, 0.4, 0.5]), side([0.2, 0.1, 0.3, 0.4, 0.5]), samples=50)
-    assert found.spearman.value == pytest.approx(0.9)
-    assert found.kendall.value == pytest.approx(0.8)
+    means = [0.1, 0.2, 0.3, 0.4, 0.5]
+    found = correlate(side(means), side([0.2, 0.1, 0.3, 0.4, 0.5]), samples=50)
+    assert (found.spearman.value, found.kendall.value) == pytest.approx((0.9, 0.8))
     assert found.p == pytest.approx(10 / 120)  # both orders, and the four neighbours of each
     assert (found.spearman.low, found.spearman.high) == pytest.approx((0.9, 0.9))  # no noise, so nothing moves
-
-
-def test_an_interval_widens_with_noise_and_is_the_same_every_time() -> None:
-    human, few = side([0.1, 0.2, 0.3, 0.4, 0.5], noise=0.05), side([0.1, 0.2, 0.3, 0.4, 0.5], 8, noise=0.8, seed=1)
-    many = side([0.1, 0.2, 0.3, 0.4, 0.5], 4000, noise=0.8, seed=1)
-    wide, narrow = correlate(human, few).spearman, correlate(human, many).spearman
+    human, few = side(means, noise=0.05), side(means, 8, noise=0.8, seed=1)
+    wide, narrow = correlate(human, few).spearman, correlate(human, side(means, 4000, noise=0.8, seed=1)).spearman
     assert wide.high - wide.low > narrow.high - narrow.low
     assert correlate(human, few).spearman == wide
 
@@ -93,38 +92,25 @@ def test_pairs_that_people_separate() -> None:
     generated = Side(NAMES, np.array([0.3, 0.1, 0.5, 0.7, 0.7])[:, None] + noise)
     found = ordered_pairs(human, generated)
     assert (found.pairs, found.separated, found.same, found.contradicted) == (10, 9, 8, 1)
-    assert found.share == pytest.approx(8 / 9)
-
-
-def test_no_pair_is_separated_where_all_scores_are_one() -> None:
     constant = side([0.5, 0.5, 0.5])
-    found = ordered_pairs(constant, constant)
-    assert (found.separated, found.same) == (0, 0)
-    assert math.isnan(found.share)
+    assert ordered_pairs(constant, constant).separated == 0
 
 
-def test_split_half_of_a_clear_ranking_is_one_and_of_noise_about_zero() -> None:
+OPPOSITE = Side(NAMES[:3], np.array([[0.1, 0.3], [0.2, 0.2], [0.3, 0.1]]))
+"""Two queries that rank three systems in opposite orders."""
+
+
+def test_halves_of_the_queries() -> None:
     assert split_half(side([0.1, 0.2, 0.3, 0.4, 0.5])) == 1.0
-    names = tuple(map(str, range(30)))
-    noise = Side(names, np.random.default_rng(3).standard_normal((30, 50)))
+    noise = Side(tuple(map(str, range(30))), np.random.default_rng(3).standard_normal((30, 50)))
     assert abs(split_half(noise)) < 0.3
     assert math.isnan(split_half(side([0.1, 0.2, 0.3], queries=1)))
-
-
-def test_split_half_by_hand() -> None:
-    # Two queries: halves of one query each, which rank three systems in opposite orders.
-    scores = np.array([[0.1, 0.3], [0.2, 0.2], [0.3, 0.1]])
-    assert split_half(Side(NAMES[:3], scores)) == pytest.approx(-1.0)
-
-
-def test_the_same_size_ceiling_never_compares_a_query_with_itself() -> None:
-    # Two groups of queries with opposite orders: a draw that held both sides' queries would agree with itself.
-    scores = np.array([[0.1, 0.3], [0.2, 0.2], [0.3, 0.1]])
-    found = same_size_ceiling(Side(NAMES[:3], scores), 60)
-    assert found.queries == 1
-    assert set(found.values) == {-1.0}
-    assert same_size_ceiling(side([0.1, 0.2, 0.3], 40), 15).queries == 15
-    assert same_size_ceiling(side([0.1, 0.2, 0.3], 40), 25).queries == 20
+    assert split_half(OPPOSITE) == pytest.approx(-1.0)
+    # A draw that held queries of both sides would agree with itself.
+    found = same_size_ceiling(OPPOSITE, 60)
+    assert (found.queries, set(found.values)) == (1, {-1.0})
+    sizes = [same_size_ceiling(side([0.1, 0.2, 0.3], 40), queries).queries for queries in (15, 25)]
+    assert sizes == [15, 20]
 
 
 def test_thirty_resamplings_take_the_papers_share_without_replacement() -> None:
@@ -139,20 +125,14 @@ def test_thirty_resamplings_take_the_papers_share_without_replacement() -> None:
     assert set(all_of_them.values) == {float(spearman(human.means, whole.means))}
 
 
-def test_agree_leaves_the_weakened_out_and_takes_systems_in_any_order() -> None:
-    human = side([0.1, 0.3, 0.2, 0.4, 0.5])
-    generated = side([0.05, 0.2, 0.3, 0.4, 0.5])
-    shuffled = Side(NAMES[::-1], generated.scores[::-1])
-    found = agree(human, shuffled, {"a"}, samples=20)
+def test_agreement_without_the_weakened_and_among_the_best_third() -> None:
+    human, generated = side([0.1, 0.3, 0.2, 0.4, 0.5]), side([0.05, 0.2, 0.3, 0.4, 0.5])
+    found = agree(human, Side(NAMES[::-1], generated.scores[::-1]), {"a"}, samples=20)  # systems in any order
     assert found.all.spearman.value == pytest.approx(0.9)
-    assert found.strong is not None
-    assert found.strong.systems == 4
+    assert found.strong is not None and found.strong.systems == 4
     assert found.strong.spearman.value == pytest.approx(0.8)  # 1 - 6 * 2 / (4 * 15)
-    assert agree(human, generated, set(), samples=20).strong is None
-    assert agree(human, generated, {"a", "b", "c"}, samples=20).strong is None
-
-
-def test_agreement_among_the_best_third() -> None:
+    for weakened in (set[str](), {"a", "b", "c"}):
+        assert agree(human, generated, weakened, samples=20).strong is None
     names = tuple("abcdefghi")
     human = Side(names, np.tile(np.arange(9.0)[:, None], (1, 4)))
     # The generated side turns the best three round and has the rest right.
@@ -161,21 +141,163 @@ def test_agreement_among_the_best_third() -> None:
     assert best_third(human) == ("g", "h", "i")
     assert found.top is not None and found.top.systems == 3
     assert found.top.spearman.value == pytest.approx(-1.0) and found.all.spearman.value > 0.9
-    assert agree(side([0.1, 0.2, 0.3]), side([0.1, 0.2, 0.3]), samples=20).top is None  # one system is no ranking
+    constant = agree(side([0.1, 0.2, 0.3]), side([0.5, 0.5, 0.5]), samples=20)
+    assert constant.top is None  # one system is no ranking
+    assert math.isnan(constant.all.spearman.value) and math.isnan(constant.all.p)
 
 
-def test_constant_scores_are_undefined_not_zero() -> None:
-    found = agree(side([0.1, 0.2, 0.3]), side([0.5, 0.5, 0.5]), samples=20)
-    assert math.isnan(found.all.spearman.value) and math.isnan(found.all.p)
+@pytest.mark.parametrize(("count", "words"), [(1, "1 system.*at least 3"), (2, "2 system.*at least 3"),
+                                              (4, "no scores of the system 'd'")])  # fmt: skip
+def test_sides_that_cannot_be_compared(count: int, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        agree(side([0.1, 0.2, 0.3, 0.4][:count]), side([0.1, 0.2, 0.3][:count]))
 
 
-@pytest.mark.parametrize("count", [1, 2])
-def test_too_few_systems(count: int) -> None:
-    few = side([0.1, 0.2][:count])
-    with pytest.raises(UsageError, match=f"{count} system.*at least 3"):
-        correlate(few, few)
+HUMAN = Side(("bm25", "lsa", "minilm"), np.array([[0.2], [0.6], [0.4]]))
+GENERATED = Side(("minilm", "bm25", "lsa"), np.array([[0.5], [0.9], [0.1]]))
 
 
-def test_sides_must_hold_the_same_systems() -> None:
-    with pytest.raises(UsageError, match="no scores of the system 'd'"):
-        agree(side([0.1, 0.2, 0.3, 0.4]), side([0.1, 0.2, 0.3]))
+def test_rank_gains_are_human_rank_minus_generated_rank() -> None:
+    found = rank_gains(HUMAN, GENERATED, {"bm25": "lexical", "lsa": "latent"})
+    assert [(one.system, one.family, one.human, one.generated, one.gain) for one in found] == [
+        ("lsa", "latent", 1, 3, -2),
+        ("minilm", "", 2, 2, 0),
+        ("bm25", "lexical", 3, 1, 2),
+    ]
+    tied = Side(("x", "y", "z"), np.array([[0.5], [0.5], [0.1]]))
+    assert [one.human for one in rank_gains(tied, tied, {})] == [1.5, 1.5, 3]
+    gains = rank_gains(HUMAN, GENERATED, {"bm25": "lexical", "lsa": "other", "minilm": "other"})
+    assert family_gains(gains) == {"lexical": (1, 2.0), "other": (2, -1.0)}
+
+
+def test_circularity_compares_the_involved_with_the_others() -> None:
+    names = ("a", "b", "c", "d")
+    human, generated = (Side(names, np.array(means)[:, None]) for means in ([1.0, 2, 3, 4], [4.0, 3, 2, 1]))
+    found = circularity(rank_gains(human, generated, {}), {"a": ("m",), "b": ("m", "n")}, samples=20_000)
+    assert (found.gain, found.others) == (2.0, -2.0)  # a +3, b +1, c -1, d -3
+    assert found.p == pytest.approx(1 / 6, abs=0.01)  # one of the six groups of two gains as much
+    gains = rank_gains(HUMAN, GENERATED, {})
+    nobody, everybody = circularity(gains, {}), circularity(gains, dict.fromkeys(HUMAN.names, ("m",)))
+    assert math.isnan(nobody.gain) and math.isnan(nobody.p)
+    assert math.isnan(everybody.others) and math.isnan(everybody.p)
+
+
+def test_systems_are_made_of_what_their_parts_are_made_of_and_some_made_the_labels() -> None:
+    made = [
+        {"name": "bm25", "kind": "bm25"},
+        {"name": "minilm", "kind": "dense"},
+        {"name": "e5", "kind": "dense", "embedder": "e5-small"},
+        {"name": "tokens", "kind": "late", "model": "all-minilm-l6-v2-int8"},
+        {"name": "hybrid", "kind": "fuse", "systems": ["bm25", "e5"]},
+        {"name": "reranked", "kind": "rerank", "first": "bm25", "reranker": "splade"},
+    ]
+    systems, minilm = in_order([SystemSettings.model_validate(one) for one in made]), "all-minilm-l6-v2-int8"
+    assert models_of(systems) == {
+        "bm25": {"bm25"}, "minilm": {minilm}, "e5": {"e5-small"}, "tokens": {minilm}, "hybrid": {"bm25", "e5-small"},
+        "reranked": {"bm25", "splade-bert-tiny"},
+    }  # fmt: skip
+    provenance = [
+        {"role": "query", "model": "e5-small"},  # it wrote queries, and no label
+        {"role": "recall", "model": "lsa"},
+        {"role": "re-ranker (pre-label)", "model": f"maxsim {minilm}"},
+        {"role": "re-ranker (pre-label)", "model": "splade-bert-tiny"},
+    ]
+    expected = {"minilm": (minilm,), "tokens": (minilm,), "reranked": ("splade-bert-tiny",)}
+    assert made_labels(systems, label_makers(provenance)) == expected
+    assert made_labels(systems, label_makers([])) == {}
+
+
+@pytest.mark.parametrize(
+    ("part", "spec", "name"),
+    [("reranker", "maxsim", "all-minilm-l6-v2-int8"), ("reranker", "bm25", "bm25"),
+     ("retriever", {"kind": "lsa", "dim": 100}, "lsa"), ("embedder", {"kind": "http", "model": "x/y"}, "x/y"),
+     ("retriever", {"kind": "dense"}, "all-minilm-l6-v2-int8"),
+     ("retriever", {"kind": "dense", "embedder": {"kind": "onnx", "model": "m"}}, "m")],
+)  # fmt: skip
+def test_model_names(part: str, spec: str | dict[str, object], name: str) -> None:
+    assert model_name(part, spec) == name
+
+
+def report(generated: np.ndarray | None = None) -> AgreementReport:
+    names = ("bm25", "weak", "lsa", "mini|lm <b>")
+    random = np.random.default_rng(0)
+    human = Side(names, np.array([0.3, 0.1, 0.5, 0.4])[:, None] + 0.05 * random.random((4, 12)))
+    scores = np.array([0.6, 0.1, 0.3, 0.5])[:, None] if generated is None else generated
+    made = Side(names, scores * np.ones(7))
+    gains = rank_gains(human, made, {"bm25": "lexical", "weak": "lexical"})
+    return AgreementReport(
+        collection="med`line", pipeline="agree-medline", sources="positives", measure="nDCG@10", human=human,
+        generated=made, weakened=["weak"], families={"bm25": "lexical", "weak": "lexical"},
+        variants=[Variant("complete", agree(human, made, {"weak"}, samples=20), 1.5)],
+        reliability={"human": split_half(human), "generated": split_half(made)},
+        ceiling=same_size_ceiling(human, 7), resamplings=resamplings(human, made),
+        competitors={"cranfield": correlate(human, human, samples=20)}, gains=gains,
+        circularity=circularity(gains, {"bm25": ("bm25",)}, samples=100),
+        leave_one_out=[LeaveOneOut("bm25", ("bm25",), 3, 1, 2)],
+        notes=["7 generated queries: a ranking by so few is mostly noise."],
+    )  # fmt: skip
+
+
+def svg_texts(path: Path) -> list[str]:
+    return [element.text or "" for element in ET.parse(path).iter() if element.tag.endswith("}text")]
+
+
+def test_the_figures_are_in_the_text() -> None:
+    text = report().markdown()
+    # Human ranks: lsa, mini|lm, bm25, weak; generated: bm25, mini|lm, lsa, weak. rho = 1 - 6 * 8 / 60.
+    assert "| complete | 7 | 1.50 | 0.20 [" in text
+    assert "| bm25 | lexical | 0." in text and "| 3 | 1 | +2 |" in text
+    assert "| weak (weakened) |" in text
+    assert "another collection's human ranking: cranfield (4 systems) | 1.00" in text
+    assert "| bm25 | bm25 | 3 | 1 | 2 |" in text  # left out
+    assert "> 7 generated queries" in text
+    flat = report(np.full((4, 1), 0.5))
+    value = flat.as_dict()
+    json.dumps(value, allow_nan=False)
+    assert value["variants"][0]["agreement"]["all"]["spearman"] == {"value": None, "low": None, "high": None}
+    assert "| complete | 7 | 1.50 | undefined | undefined | undefined | undefined |" in flat.markdown()
+
+
+def test_a_report_is_written_whole_the_same_twice_and_names_from_outside_break_nothing(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        report().write(tmp_path / name)
+    files = {path.name: path.read_bytes() for path in (tmp_path / "one").iterdir()}
+    assert sorted(files) == ["agreement.json", "agreement.md", "ranks.svg", "resamplings.svg", "scores.svg"]
+    assert files == {path.name: path.read_bytes() for path in (tmp_path / "two").iterdir()}
+    text = files["agreement.md"].decode()
+    assert "<b>" not in text
+    for block in text.split("\n\n"):
+        rows = [line for line in block.splitlines() if line.startswith("|")]
+        assert len({line.replace("\\|", "").count("|") for line in rows}) <= 1
+    assert all("mini|lm <b>" in svg_texts(tmp_path / "one" / name) for name in ("ranks.svg", "scores.svg"))
+
+
+@pytest.mark.parametrize(("count", "step"), [(1, 1.0), (3, 1.0), (30, 1.0), (3, 0.0)])
+def test_ranks_have_two_labels_and_a_row_for_each_system_also_with_ties(
+    count: int, step: float, tmp_path: Path
+) -> None:
+    one = Side(tuple(f"s{place}" for place in range(count)), step * np.arange(count, dtype=float)[:, None])
+    chart = ranks_chart(rank_gains(one, one, {}), title="t")
+    save_svg(chart, tmp_path / "ranks.svg")
+    assert svg_texts(tmp_path / "ranks.svg").count("s0") >= 2
+    rows = next(rows for rows in chart.to_dict()["datasets"].values() if "left" in rows[0])
+    assert sorted(row["left"] for row in rows) == sorted(row["right"] for row in rows) == list(range(count))
+    assert step or {row["human"] for row in rows} == {"2"}
+
+
+def test_draws_that_rank_nothing_are_left_out_of_the_chart(tmp_path: Path) -> None:
+    nothing = Resamplings(5, (math.nan, math.nan))
+    save_svg(resamplings_chart(nothing, nothing, math.nan, title="t"), tmp_path / "none.svg")
+    assert "nothing to show" in svg_texts(tmp_path / "none.svg")
+    some = resamplings_chart(Resamplings(5, (0.5, math.nan, -0.2)), nothing, 0.4, title="t").to_dict()["datasets"]
+    assert sorted(row["rho"] for rows in some.values() for row in rows) == [-0.2, 0.4, 0.5]
+
+
+def test_sides_of_another_breadth_are_named() -> None:
+    one = {"q1": {"a": 1.0, "b": 0.0}, "q2": {"c": 2.0, "d": 1.0}, "q3": {"e": 0.0}}  # 1.5 where there are any
+    assert breadth_note(one, 1.5) == breadth_note(one, 3.0) == breadth_note(one, 0.0) == breadth_note({}, 1.5) == []
+    (wide,) = breadth_note(one, 4.0)
+    assert "Human queries have 1.5 relevant passages each, generated ones 4.0: a stricter cut" in wide
+    assert "its document alone" not in wide  # at 1.5 a query
+    assert "its document alone ranks best" in breadth_note({"q": {"a": 1.0, "b": 0.0}}, 4.0)[0]
+    assert "a lower cut" in breadth_note({"q1": dict.fromkeys("abcd", 1.0)}, 1.5)[0]

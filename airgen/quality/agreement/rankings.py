@@ -6,7 +6,7 @@
 
 Intervals resample the queries of both sides, each on its own. Noise only lowers a rank correlation, so an interval need
 not be centred on its value. If all systems score alike on a side, the figure is NaN. The rest says why two rankings
-differ: over-rated systems, saturation, words copied into queries, and circularity.
+differ: over-rated systems, and circularity.
 """
 
 import math
@@ -16,12 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.dataset.beir import BeirQuery
 from airgen.errors import UsageError
 from airgen.evaluation.rank_correlation import LEAST_SYSTEMS, average_ranks, kendall, refuse_few, spearman, spearman_p
 from airgen.evaluation.significance import Interval, compare, resampled_means
-from airgen.retrievers.base import Corpus
-from airgen.text.near_duplicates import borrowed
 
 Matrix = NDArray[np.float64]
 PAPER_SHARE = 2000 / 6319  # the paper draws 2,000 of its 6,319 queries at a time (section 4.1)
@@ -69,6 +66,36 @@ class Correlation:
 
 
 @dataclass(frozen=True, slots=True)
+class SystemsPair:
+    """Two systems on two sides; `first` is better on the old one. Differences are of means, p after Holm (Fisher)."""
+
+    first: str
+    second: str
+    old_difference: float
+    old_p: float
+    new_difference: float
+    new_p: float
+
+    def significant(self, alpha: float = 0.05) -> str:
+        """On which sides the difference is significant: both, old, new or neither."""
+        return {(1, 1): "both", (1, 0): "old", (0, 1): "new"}.get((self.old_p <= alpha, self.new_p <= alpha), "neither")
+
+
+def pairs_of(old: Side, new: Side) -> list[SystemsPair]:
+    """Every pair of the same systems on both sides. Differences are rounded: equal means must stay equal."""
+    later = {frozenset((pair.first, pair.second)): pair for pair in compare(new.names, new.scores).pairs}
+    found = []
+    for one in compare(old.names, old.scores).pairs:
+        other = later[frozenset((one.first, one.second))]
+        turn = 1 if other.first == one.first else -1
+        differences = [round(one.difference, 12), round(turn * other.difference, 12)]
+        found.append(
+            SystemsPair(one.first, one.second, differences[0], one.fisher_holm, differences[1], other.fisher_holm)
+        )
+    return found
+
+
+@dataclass(frozen=True, slots=True)
 class OrderedPairs:
     """Counts of pairs of systems.
 
@@ -81,11 +108,6 @@ class OrderedPairs:
     separated: int
     same: int
     contradicted: int
-
-    @property
-    def share(self) -> float:
-        """The share of separated pairs in the same order; NaN if no pair is separated."""
-        return self.same / self.separated if self.separated else math.nan
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,35 +143,32 @@ class RankAgreement:
     pairs: OrderedPairs
 
 
-def correlate(human: Side, generated: Side, *, samples: int = 2000) -> Correlation:
-    """Rank correlation of the systems' means, with intervals over the queries of both sides.
+def correlate(
+    human: Side, generated: Side, *, samples: int = 2000, drawn: Sequence[Matrix] | None = None
+) -> Correlation:
+    """Rank correlation of the same systems' means, with intervals over the queries of both sides.
 
-    Raises UsageError for fewer than three systems, or if the sides have different systems.
+    drawn: resampled means of both sides, float64 (samples, systems), if they are not drawn each on its own. Raises
+    UsageError for fewer than three systems.
     """
-    _comparable(human, generated)
-    left = resampled_means(human.scores, samples=samples)
-    right = resampled_means(generated.scores, samples=samples, seed=1)
+    refuse_few(len(human.names))
+    if drawn is None:
+        drawn = [resampled_means(side.scores, samples=samples, seed=at) for at, side in enumerate((human, generated))]
     rho, tau = spearman(human.means, generated.means), kendall(human.means, generated.means)
     return Correlation(
         len(human.names),
-        Interval.of(float(rho), spearman(left, right)),
-        Interval.of(float(tau), kendall(left, right)),
+        Interval.of(float(rho), spearman(drawn[0], drawn[1])),
+        Interval.of(float(tau), kendall(drawn[0], drawn[1])),
         spearman_p(human.means, generated.means),
     )
 
 
-def ordered_pairs(human: Side, generated: Side, alpha: float = 0.05) -> OrderedPairs:
+def ordered_pairs(human: Side, generated: Side) -> OrderedPairs:
     """How the generated side orders the pairs whose difference is significant on the human side."""
-    _comparable(human, generated)
-    pairs = compare(human.names, human.scores, alpha=alpha).pairs
-    separated = [(pair.first, pair.second) for pair in pairs if pair.fisher_holm <= alpha]
-    significant = {
-        frozenset((pair.first, pair.second)): pair.fisher_holm <= alpha
-        for pair in compare(generated.names, generated.scores, alpha=alpha).pairs
-    }
-    mean = {name: round(score, 12) for name, score in generated.by_name.items()}
-    same = sum(mean[better] > mean[worse] for better, worse in separated)
-    against = sum(mean[better] < mean[worse] and significant[frozenset((better, worse))] for better, worse in separated)
+    pairs = pairs_of(human, generated)
+    separated = [pair for pair in pairs if pair.significant() in ("both", "old")]
+    same = sum(pair.new_difference > 0 for pair in separated)
+    against = sum(pair.new_difference < 0 and pair.significant() == "both" for pair in separated)
     return OrderedPairs(len(pairs), len(separated), same, against)
 
 
@@ -197,7 +216,6 @@ def resamplings(human: Side, generated: Side, *, queries: int | None = None, rou
 
     `queries`: how many are drawn at a time, without replacement; the paper's share (2,000 of 6,319) if not given.
     """
-    _comparable(human, generated)
     size = queries or max(1, round(generated.queries * PAPER_SHARE))
     size = min(size, generated.queries)
     means = _means(generated, _orders(generated.queries, rounds), slice(size))
@@ -219,12 +237,6 @@ def agree(human: Side, generated: Side, weakened: Collection[str] = (), *, sampl
     return RankAgreement(generated.queries, over(human.names), strong, over(best) if best else None, pairs)
 
 
-def _comparable(human: Side, generated: Side) -> None:
-    if human.names != generated.names:
-        raise UsageError("the two sides have different systems: evaluate the same systems on both")
-    refuse_few(len(human.names))
-
-
 def _orders(total: int, rounds: int) -> list[NDArray[np.int64]]:
     """Random orders of the queries, the same on any machine."""
     random = np.random.default_rng(0)
@@ -234,9 +246,6 @@ def _orders(total: int, rounds: int) -> list[NDArray[np.int64]]:
 def _means(side: Side, orders: Sequence[NDArray[np.int64]], part: slice) -> Matrix:
     """The systems' means over that part of each order of the queries, float64 (orders, systems)."""
     return np.array([side.scores[:, order[part]].mean(axis=1) for order in orders])
-
-
-PERFECT = 1 - 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,32 +261,6 @@ class RankGain:
     def gain(self) -> float:
         """Positive: the generated side ranks the system higher than people do."""
         return self.human - self.generated
-
-
-@dataclass(frozen=True, slots=True)
-class Saturation:
-    """How little room for improvement is left.
-
-    median: mean score of the median system. solved: share of queries on which more than half of the systems have the
-    perfect score. failed: share of queries on which every system scores 0.
-    """
-
-    median: float
-    solved: float
-    failed: float
-
-
-@dataclass(frozen=True, slots=True)
-class LexicalOverlap:
-    """How many of the queries' words their positives contain.
-
-    queries: how many have a stem and a positive with text. mean: mean share of a query's stems that a positive
-    contains. whole: share of queries that have all stems in one positive.
-    """
-
-    queries: int
-    mean: float
-    whole: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,32 +294,6 @@ def family_gains(gains: Iterable[RankGain]) -> dict[str, tuple[int, float]]:
         members.setdefault(gain.family, []).append(gain.gain)
     found = {family: (len(values), float(np.mean(values))) for family, values in members.items()}
     return dict(sorted(found.items(), key=lambda item: (-item[1][1], item[0])))
-
-
-def saturation(side: Side) -> Saturation:
-    """How little room for improvement the scores of one side leave."""
-    perfect = (side.scores >= PERFECT).mean(axis=0)
-    return Saturation(
-        float(np.median(side.means)), float((perfect > 0.5).mean()), float((side.scores <= 0).all(axis=0).mean())
-    )
-
-
-def lexical_overlap(
-    queries: Mapping[str, BeirQuery], labels: Mapping[str, Mapping[str, float]], corpus: Corpus
-) -> LexicalOverlap:
-    """The overlap of the labelled queries; for a query with several positives, `mean` takes the mean over them."""
-    places = {id_: place for place, id_ in enumerate(corpus.ids)}
-    shares, whole = [], []
-    for key, judged in labels.items():
-        positives = [places[id_] for id_, label in judged.items() if label > 0 and id_ in places]
-        if key not in queries or not positives:
-            continue
-        found = [borrowed(queries[key].text, corpus.full_text(place), corpus.language)[0] for place in positives]
-        shares.append(float(np.mean(found)))
-        whole.append(max(found) >= PERFECT)
-    if not shares:
-        return LexicalOverlap(0, math.nan, math.nan)
-    return LexicalOverlap(len(shares), float(np.mean(shares)), float(np.mean(whole)))
 
 
 def circularity(

@@ -14,11 +14,9 @@ from airgen.kept import plain, write_json
 from airgen.quality.agreement.rankings import (
     Circularity,
     Correlation,
-    LexicalOverlap,
     RankAgreement,
     RankGain,
     Resamplings,
-    Saturation,
     Side,
     family_gains,
 )
@@ -36,13 +34,16 @@ def ranks_chart(
     if not gains:
         return charts.nothing_chart(title)
     shown = dict(zip([gain.system for gain in gains], charts.chart_names([gain.system for gain in gains]), strict=True))
-    left, right = _places(gains, "human"), _places(gains, "generated")
+    places = {}
+    for side in ("human", "generated"):  # rows from 0, without ties
+        order = sorted(gains, key=lambda gain: (getattr(gain, side), gain.system))
+        places[side] = {gain.system: place for place, gain in enumerate(order)}
     rows = [
         {
             "system": shown[gain.system],
             "family": charts.label(gain.family) or "other",
-            "left": left[gain.system],
-            "right": right[gain.system],
+            "left": places["human"][gain.system],
+            "right": places["generated"][gain.system],
             "human": f"{gain.human:g}",
             "generated": f"{gain.generated:g}",
             "width": 1 + min(abs(gain.gain), 8) / 4,
@@ -112,12 +113,6 @@ def resamplings_chart(draws: Resamplings, ceiling: Resamplings, whole: float, *,
     return charts.titled(layers.properties(width=560, height=240), title)
 
 
-def _places(gains: Sequence[RankGain], side: str) -> dict[str, int]:
-    """Rows of the chart from 0, without ties."""
-    order = sorted(gains, key=lambda gain: (getattr(gain, side), gain.system))
-    return {gain.system: place for place, gain in enumerate(order)}
-
-
 @dataclass(frozen=True)
 class Variant:
     """One way of making the generated side: its agreement, and its mean positives (or sum of gains) a query."""
@@ -125,14 +120,6 @@ class Variant:
     name: str
     agreement: RankAgreement
     positives: float
-
-
-@dataclass(frozen=True, slots=True)
-class Competitor:
-    """The human ranking by another collection instead of the generated one, over the systems that both have."""
-
-    name: str
-    correlation: Correlation
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +135,10 @@ class LeaveOneOut:
 
 @dataclass(frozen=True)
 class AgreementReport:
-    """Everything that `airgen study agree` found on one collection. `variants` begins with the complete dataset."""
+    """Everything that `airgen study agree` found on one collection. `variants` begins with the complete dataset.
+
+    competitors: the human ranking by other collections instead of the generated one, over the systems that both have.
+    """
 
     collection: str
     pipeline: str
@@ -162,10 +152,8 @@ class AgreementReport:
     reliability: Mapping[str, float]
     ceiling: Resamplings
     resamplings: Resamplings
-    competitors: Sequence[Competitor]
+    competitors: Mapping[str, Correlation]
     gains: Sequence[RankGain]
-    saturation: Mapping[str, Saturation]
-    overlap: Mapping[str, LexicalOverlap]
     circularity: Circularity
     leave_one_out: Sequence[LeaveOneOut] = ()
     notes: Sequence[str] = ()
@@ -173,7 +161,7 @@ class AgreementReport:
     def as_dict(self) -> dict[str, Any]:
         """Plain values; NaN is None."""
         names = ("collection", "pipeline", "sources", "measure", "weakened", "families", "variants", "competitors",
-                 "saturation", "circularity", "leave_one_out", "notes")  # fmt: skip
+                 "circularity", "leave_one_out", "notes")  # fmt: skip
         found = {name: getattr(self, name) for name in names} | {
             "queries": {"human": self.human.queries, "generated": self.generated.queries},
             "scores": {"human": self.human.by_name, "generated": self.generated.of(self.human.names).by_name},
@@ -182,7 +170,6 @@ class AgreementReport:
             "resamplings": {**asdict(self.resamplings), "mean": self.resamplings.mean},
             "rank_gains": [{**asdict(one), "gain": one.gain} for one in self.gains],
             "family_gains": {name: gain for name, (_, gain) in family_gains(self.gains).items()},
-            "lexical_overlap": self.overlap,
         }
         values: dict[str, Any] = plain(found)
         return values
@@ -209,7 +196,11 @@ class AgreementReport:
     def markdown(self) -> str:
         """The report for people."""
         families = [(name, *found) for name, found in family_gains(self.gains).items()]
-        sides = [(side, one, self.overlap.get(side)) for side, one in self.saturation.items()]
+        human, made = self.human.by_name, self.generated.by_name
+        scores = [
+            (one.system + " (weakened)" * (one.system in self.weakened), one, human[one.system], made[one.system])
+            for one in self.gains
+        ]
         return Study(
             f"{self.collection}: does {self.pipeline} rank systems as people do?",
             [
@@ -227,12 +218,9 @@ class AgreementReport:
                 "## For comparison",
                 Table(self._comparisons(), columns("Spearman of", "value", "")),
                 "## Scores (the paper's Table 5)",
-                Table(self._scores(), columns("system", "family", "human", "generated", "human rank", "generated rank",
-                                              "gain", left=[1])),
+                Table(scores, _SCORES),
                 "## Over-rated families",
                 Table(families, columns("family", "systems", "mean rank gain", form="+.1f")),
-                "## Difficulty and copied words",
-                Table(sides, _SIDES),
                 "## Circularity",
                 *self._circularity(),
                 "Charts: [ranks](ranks.svg), [scores](scores.svg), [draws of queries](resamplings.svg).",
@@ -240,29 +228,18 @@ class AgreementReport:
         ).markdown()  # fmt: skip
 
     def _comparisons(self) -> list[tuple[str, str, str]]:
-        found = [
-            (f"split halves of the {name} queries", _figure(value), "") for name, value in self.reliability.items()
-        ]
-        found.append((f"{self.ceiling.queries} human queries against the others", _figure(self.ceiling.mean), ""))
-        known = [value for value in self.resamplings.values if not math.isnan(value)] or [math.nan]
-        reach = f"{_figure(min(known))} to {_figure(max(known))}, mean p {p_value(self.resamplings.mean_p)}"
-        drawn = f"{len(self.resamplings.values)} draws of {self.resamplings.queries} generated queries (Figure 3)"
-        found.append((drawn, _figure(self.resamplings.mean), reach))
-        for one in self.competitors:
-            name = f"another collection's human ranking: {one.name} ({one.correlation.systems} systems)"
-            value, _, bounds = shown(one.correlation.spearman, ".2f").partition(" ")
-            found.append((name, value, bounds))
-        return found
-
-    def _scores(self) -> list[list[str]]:
-        human, generated = self.human.by_name, self.generated.by_name
+        draws, known = self.resamplings, [value for value in self.resamplings.values if not math.isnan(value)]
+        reach = f"{_figure(min(known, default=math.nan))} to {_figure(max(known, default=math.nan))}"
+        drawn = f"{len(draws.values)} draws of {draws.queries} generated queries (Figure 3)"
         return [
-            [
-                gain.system + (" (weakened)" if gain.system in self.weakened else ""), gain.family,
-                f"{human[gain.system]:.4f}", f"{generated[gain.system]:.4f}", f"{gain.human:g}", f"{gain.generated:g}",
-                f"{gain.gain:+g}",
-            ]
-            for gain in self.gains
+            *((f"split halves of the {name} queries", _figure(value), "") for name, value in self.reliability.items()),
+            (f"{self.ceiling.queries} human queries against the others", _figure(self.ceiling.mean), ""),
+            (drawn, _figure(draws.mean), f"{reach}, mean p {p_value(draws.mean_p)}"),
+            *(
+                (f"another collection's human ranking: {name} ({one.systems} systems)",
+                 *shown(one.spearman, ".2f").partition(" ")[::2])
+                for name, one in self.competitors.items()
+            ),
         ]  # fmt: skip
 
     def _circularity(self) -> list[str | Table]:
@@ -301,11 +278,12 @@ _VARIANTS = (
     Column("separated pairs in order", lambda one: f"{one.agreement.pairs.same} of {one.agreement.pairs.separated}"),
     Column("contradicted", lambda one: one.agreement.pairs.contradicted),
 )
-_SIDES = (
-    Column("queries", lambda row: row[0]),
-    Column("median system", lambda row: row[1].median, ".3f"),
-    Column("solved by most systems", lambda row: row[1].solved, ".0%"),
-    Column("solved by none", lambda row: row[1].failed, ".0%"),
-    Column("stems in the positive", lambda row: row[2] and row[2].mean, ".0%"),
-    Column("all stems in the positive", lambda row: row[2] and row[2].whole, ".0%"),
+_SCORES = (
+    Column("system", lambda row: row[0]),
+    Column("family", lambda row: row[1].family, left=True),
+    Column("human", lambda row: row[2], ".4f"),
+    Column("generated", lambda row: row[3], ".4f"),
+    Column("human rank", lambda row: row[1].human, "g"),
+    Column("generated rank", lambda row: row[1].generated, "g"),
+    Column("gain", lambda row: row[1].gain, "+g"),
 )

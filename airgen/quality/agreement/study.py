@@ -11,7 +11,7 @@ on each set of queries; labels that are only different (graded, soft, without co
 import math
 import re
 from collections.abc import Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -35,9 +35,8 @@ from airgen.pipeline.progress import Display
 from airgen.pipeline.run import run_job
 from airgen.quality.agreement import rankings
 from airgen.quality.agreement.rankings import Side
-from airgen.quality.agreement.report import AgreementReport, Competitor, LeaveOneOut, Variant
+from airgen.quality.agreement.report import AgreementReport, LeaveOneOut, Variant
 from airgen.retrievers import Retriever
-from airgen.retrievers.base import Corpus
 from airgen.retrievers.encodings import shared_encodings
 from airgen.settings import ControlSettings, load_pipeline
 from airgen.settings.base import find_yaml
@@ -56,21 +55,6 @@ _KEEP_ALL = CleanSettings(
     min_tokens=0, max_tokens=None, language="off", boilerplate="off", personal_data="off", offensive_share=None,
     exact_duplicates="off", near_duplicates=None,
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class GeneratedSide:
-    """One set of labels on the generated queries, and the scores of every system by them."""
-
-    name: str
-    side: Side
-    labels: Labels = field(repr=False)
-
-    @property
-    def positives(self) -> float:
-        """Mean number of positives a query; for soft labels, the mean sum of gains."""
-        every = [label for labels in self.labels.values() for label in labels.values() if label > 0]
-        return (sum(every) if self.name == GAINS["soft"] else len(every)) / max(1, len(self.labels))
 
 
 def collection_corpus(dataset: BeirDataset, language: str, domain: str) -> CorpusSettings:
@@ -186,42 +170,33 @@ class AgreementStudy:
         job = self.job
         self._check(display)
         human, labels = self._human_side(self.collection, display)
-        others = [(BeirDataset.open(path).name, self._human_side(path, display)[0]) for path in self.beside]
-        result = run_job(job, display, budget_usd=self.budget_usd)
-        assert result.manifest is not None
-        sides = self._generated_sides(display)
-        complete = sides[0]
+        others = {BeirDataset.open(path).name: self._human_side(path, display)[0] for path in self.beside}
+        run_job(job, display, budget_usd=self.budget_usd)
+        every = self._generated_sides(display)
         weakened = [system.name for system in self.systems if system.weakened]
+        complete, generated = every[COMPLETE]
+        made = complete.of(human.names)
         families = {system.name: system.family or system.kind for system in self.systems}
-        gains = rankings.rank_gains(human, complete.side, families)
+        gains = rankings.rank_gains(human, made, families)
         makers = labelling_models(job.pipeline.control, job.folder)
         circular = rankings.circularity(gains, made_labels(self.systems, makers, self.folder))
-        alone = self._left_out(human, complete, circular.involved, display) if self.leave_one_out else []
-        datasets = {"human": BeirDataset.open(self.collection), "generated": BeirDataset.open(job.dataset)}
-        language = job.pipeline.language
-        corpora = {name: Corpus.from_passages(one.passages(), language) for name, one in datasets.items()}
-        label_sets = {"human": labels, "generated": complete.labels}
-        both = {"human": human, "generated": complete.side}
+        both = {"human": human, "generated": made}
+        variants = [
+            Variant(name, rankings.agree(human, side, weakened), _positives(labels_of, name == GAINS["soft"]))
+            for name, (side, labels_of) in every.items()
+        ]
         return AgreementReport(
-            collection=datasets["human"].name, pipeline=job.pipeline.name, sources=self.sources, measure=self.measure,
-            human=human, generated=complete.side, weakened=weakened, families=families,
-            variants=[Variant(one.name, rankings.agree(human, one.side, weakened), one.positives) for one in sides],
+            collection=BeirDataset.open(self.collection).name, pipeline=job.pipeline.name, sources=self.sources,
+            measure=self.measure, human=human, generated=made, weakened=weakened, families=families, variants=variants,
             reliability={name: rankings.split_half(side) for name, side in both.items()},
-            ceiling=rankings.same_size_ceiling(human, complete.side.queries),
-            resamplings=rankings.resamplings(
-                human, complete.side.of(human.names), queries=self.drawn, rounds=self.draws
-            ),
-            competitors=[Competitor(name, rankings.correlate(human, other)) for name, other in others],
-            gains=gains,
-            saturation={name: rankings.saturation(side) for name, side in both.items()},
-            overlap={
-                name: rankings.lexical_overlap(dataset.queries(), label_sets[name], corpora[name])
-                for name, dataset in datasets.items()
-            },
-            circularity=circular, leave_one_out=alone,
+            ceiling=rankings.same_size_ceiling(human, made.queries),
+            resamplings=rankings.resamplings(human, made, queries=self.drawn, rounds=self.draws),
+            competitors={name: rankings.correlate(human, other) for name, other in others.items()},
+            gains=gains, circularity=circular,
+            leave_one_out=self._left_out(human, made, circular.involved, display) if self.leave_one_out else [],
             notes=[
-                *_notes(job.pipeline.target, both, bool(circular.involved), corpora),
-                *breadth_note(labels, complete.positives),
+                *_notes(job.pipeline.target, both, bool(circular.involved), self.collection, job.dataset),
+                *breadth_note(labels, _positives(generated)),
             ],
         )  # fmt: skip
 
@@ -267,8 +242,8 @@ class AgreementStudy:
         results = self._run(path, self.job.directory.parent / "collections" / dataset.name, self.split, display)
         return scored(results, labels, self.measure), labels
 
-    def _generated_sides(self, display: Display) -> list[GeneratedSide]:
-        """The finished job's dataset, its other labels and its ablations, each with the scores of all systems.
+    def _generated_sides(self, display: Display) -> dict[str, tuple[Side, Labels]]:
+        """The finished job's dataset, its other labels and its ablations by name: scores of all systems, and labels.
 
         Systems are run again only if the corpus or the queries of an ablation differ from the complete dataset's.
         """
@@ -277,10 +252,10 @@ class AgreementStudy:
         texts = [files[name].sha256 for name in ("corpus.jsonl", "queries.jsonl")]
         indexes: dict[str, Retriever] = {}  # most ablations change the queries but not the corpus
         results = self._run(job.dataset, out / "generated", "all", display, indexes=indexes)
-        every: list[tuple[str, Labels | None, list[Result]]] = [
-            (COMPLETE, BeirDataset.open(job.dataset).qrels("all").labels, results),
-            *((name, variant_labels(job.dataset, kind), results) for kind, name in GAINS.items()),
-        ]
+        found: dict[str, tuple[Labels, list[Result]]] = {
+            COMPLETE: (BeirDataset.open(job.dataset).qrels("all").labels, results),
+            **{name: (variant_labels(job.dataset, kind) or {}, results) for kind, name in GAINS.items()},
+        }
         absent = {"negatives": not generation.hard_negatives[1], "rewrite": not generation.rewrites}
         for left_out, name in ABLATIONS.items():
             if absent.get(left_out):
@@ -292,18 +267,16 @@ class AgreementStudy:
             if [manifest.files[file].sha256 for file in ("corpus.jsonl", "queries.jsonl")] != texts:
                 # The figures of an ablation stand in the report of the study.
                 own = self._run(directory, out / directory.name, "all", display, indexes=indexes, report=False)
-            every.append((name, BeirDataset.open(directory).qrels("all").labels, own))
-        return [
-            GeneratedSide(name, scored(runs, labels, self.measure), labels) for name, labels, runs in every if labels
-        ]
+            found[name] = BeirDataset.open(directory).qrels("all").labels, own
+        return {name: (scored(runs, labels, self.measure), labels) for name, (labels, runs) in found.items() if labels}
 
     def _left_out(
-        self, human: Side, complete: GeneratedSide, involved: Mapping[str, tuple[str, ...]], display: Display
+        self, human: Side, made: Side, involved: Mapping[str, tuple[str, ...]], display: Display
     ) -> list[LeaveOneOut]:
         """Each involved system's rank on labels that were made without its models; equal sets of models run once."""
         job = self.job
         results = self._run(job.dataset, job.directory / "agreement" / "generated", "all", display, report=False)
-        ranks = [dict(zip(one.names, average_ranks(-one.means), strict=True)) for one in (human, complete.side)]
+        ranks = [dict(zip(one.names, average_ranks(-one.means), strict=True)) for one in (human, made)]
         alone: dict[tuple[str, ...], dict[str, float] | None] = {}
         for shared in dict.fromkeys(involved.values()):
             labels = _labels_without(job, frozenset(shared), display)
@@ -314,6 +287,12 @@ class AgreementStudy:
             for name in (system.name for system in self.systems if system.name in involved)
             if (of := alone[shared := involved[name]]) is not None
         ]
+
+
+def _positives(labels: Labels, soft: bool = False) -> float:
+    """Mean number of positives a query; for soft labels, the mean sum of gains."""
+    every = [label for of in labels.values() for label in of.values() if label > 0]
+    return (sum(every) if soft else len(every)) / max(1, len(labels))
 
 
 def control_without(control: ControlSettings, models: frozenset[str]) -> ControlSettings | None:
@@ -344,7 +323,7 @@ def _labels_without(job: Job, models: frozenset[str], display: Display) -> Label
     return BeirDataset.open(directory).qrels("all").labels
 
 
-def _notes(target: int, both: Mapping[str, Side], involved: bool, corpora: Mapping[str, Corpus]) -> list[str]:
+def _notes(target: int, both: Mapping[str, Side], involved: bool, collection: Path, dataset: Path) -> list[str]:
     """What a reader must know before believing a figure."""
     notes = []
     if involved:
@@ -360,8 +339,8 @@ def _notes(target: int, both: Mapping[str, Side], involved: bool, corpora: Mappi
     count = both["generated"].queries
     if count < target:
         notes.append(f"{count} of {target} queries were generated; the other documents were used up or dropped.")
-    missing = len(set(corpora["human"].ids) - set(corpora["generated"].ids))
-    if missing:
+    ids = [{row.id for row in BeirDataset.open(path).passages()} for path in (collection, dataset)]
+    if missing := len(ids[0] - ids[1]):
         notes.append(f"{missing} documents of the collection have no text that a passage could be made of.")
     if any(math.isnan(rankings.split_half(side)) for side in both.values()):
         notes.append("A split-half reliability needs at least two queries a side whose rankings are not constant.")

@@ -12,7 +12,7 @@ The kind of a query comes from its metadata, or from an LLM that labels it (`air
 import heapq
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,9 +31,10 @@ from airgen.pipeline.ask import ask_about, ask_until, parsed, show_and_correct
 from airgen.pipeline.stage import Problem
 from airgen.prompts import PromptSet
 from airgen.records import flat_text
+from airgen.retrievers.base import Corpus
 from airgen.sequences import batched
 from airgen.settings import load_pipeline
-from airgen.text.analysis import Analyser, Encoder, analyser
+from airgen.text.analysis import Encoder, analyser
 from airgen.text.display import distinct_names, json_text
 from airgen.text.near_duplicates import NearDuplicateIndex, folded_words
 from airgen.text.words import count_words
@@ -101,21 +102,12 @@ _BATCH = 5000  # passages read at a time
 Shares = dict[str, dict[str, dict[str, int]]]
 
 
-_FIT_FROM = 100  # tokens; among fewer, nearly every word is new in any text
-
-
 @dataclass(frozen=True, slots=True)
-class Growth:
-    """The number of types (different words) after a number of tokens, in the order of the texts (Heaps 1978).
+class VocabularySize:
+    """How many words (tokens), and how many different ones (types)."""
 
-    `factor` and `exponent` are K and b of types = K tokens^b, fitted by least squares to the logarithms of the
-    points from 100 tokens on; None if there are fewer than three points.
-    """
-
-    tokens: tuple[int, ...]
-    types: tuple[int, ...]
-    factor: float | None
-    exponent: float | None
+    tokens: int
+    types: int
 
 
 class Vocabulary:
@@ -128,50 +120,23 @@ class Vocabulary:
         chain = analyser(language, stem=False, stopwords=False, segment=language in ("zh", "ja", "ko"))
         self._encoder = Encoder(chain)
         self._counts = np.zeros(0, np.int64)
-        self._curve: list[tuple[int, int]] = []
-        self.tokens = 0
 
     def add(self, texts: Sequence[str]) -> NDArray[np.int64]:
         """Count the words of more texts; returns how many each text has, int64 (texts,)."""
         terms, lengths = self._encoder.encode(texts)
-        self._grow(terms)
         counts = np.bincount(terms, minlength=len(self._encoder.vocabulary))
         counts[: len(self._counts)] += self._counts
         self._counts = counts
-        self.tokens += len(terms)
         return lengths
 
-    def _grow(self, terms: NDArray[np.int32]) -> None:
-        """Add the points of the curve that fall within these terms: at 1, 2, 5, 10, 20, 50, ... tokens."""
-        if not len(terms):
-            return
-        # Ids are given in the order of first appearance, so the largest id so far gives the number of types.
-        highest = np.maximum.accumulate(terms)
-        last = self.tokens + len(terms)
-        for mark in (step * 10**power for power in range(len(str(last))) for step in (1, 2, 5)):
-            if self.tokens < mark <= last:
-                self._curve.append((mark, int(max(len(self._counts), highest[mark - self.tokens - 1] + 1))))
-
     @property
-    def types(self) -> int:
-        """How many different words there are."""
-        return len(self._counts)
-
-    def growth(self) -> Growth:
-        """The curve so far; its last point is all texts."""
-        points = [*self._curve]
-        if self.tokens and (not points or points[-1][0] != self.tokens):
-            points.append((self.tokens, self.types))
-        fitted = np.log(np.array([point for point in points if point[0] >= _FIT_FROM], float).reshape(-1, 2))
-        factor = exponent = None
-        if len(fitted) >= 3:
-            exponent, intercept = (float(value) for value in np.polyfit(fitted[:, 0], fitted[:, 1], 1))
-            factor = float(np.exp(intercept))
-        return Growth(tuple(at for at, _ in points), tuple(types for _, types in points), factor, exponent)
+    def size(self) -> VocabularySize:
+        """How many words there are so far."""
+        return VocabularySize(int(self._counts.sum()), len(self._counts))
 
     def shares(self) -> dict[str, float]:
         """Each word's frequency over the sum of all words' frequencies."""
-        total = max(1, self.tokens)
+        total = max(1, self.size.tokens)
         return {word: int(self._counts[place]) / total for word, place in self._encoder.vocabulary.items()}
 
 
@@ -234,8 +199,8 @@ class Profile:
     length_classes: Mapping[str, int]
     overlap: Overlap
     duplicates: Duplicates
-    query_growth: Growth
-    corpus_growth: Growth
+    query_vocabulary: VocabularySize
+    corpus_vocabulary: VocabularySize
     analysis: Mapping[str, object]
     vocabulary: Vocabulary = field(repr=False, compare=False)
 
@@ -332,14 +297,14 @@ def profile_dataset(
         query_words=_lengths(counts),
         passage_words=_lengths(lengths),
         length_classes=dict(sorted(Counter(map(length_class, counts)).items())),
-        overlap=_overlap(queries, positives, lineage, terms, stems),
+        overlap=_overlap(queries, positives, lineage, terms, language),
         duplicates=Duplicates(
             (len(queries) - len(folded)) / len(queries),
             near / len(queries),
             (len(lengths) - len(different)) / len(lengths),
         ),
-        query_growth=asked.growth(),
-        corpus_growth=vocabulary.growth(),
+        query_vocabulary=asked.size,
+        corpus_vocabulary=vocabulary.size,
         analysis=stems.describe(),
         vocabulary=vocabulary,
     )
@@ -366,42 +331,56 @@ def _lengths(counts: Sequence[int]) -> WordCounts:
     return WordCounts(float(np.mean(counts)), median, low, high)
 
 
+def stems_of(corpus: Corpus, wanted: Iterable[Iterable[str]]) -> dict[str, frozenset[str]]:
+    """The different stems, without stop words, of the wanted passages of a corpus, by id."""
+    stems, ids = analyser(corpus.language), {id_ for of in wanted for id_ in of}
+    return {id_: frozenset(stems(corpus.full_text(at))) for at, id_ in enumerate(corpus.ids) if id_ in ids}
+
+
+def shared_stems(
+    queries: Mapping[str, BeirQuery],
+    positives: Mapping[str, Sequence[str]],
+    passages: Mapping[str, frozenset[str]],
+    language: str,
+) -> dict[str, list[float]]:
+    """{query: which share of its different stems each of its passages has, 0 to 1}.
+
+    Without queries that have no stem, and those of whose passages none is in `passages`.
+    """
+    stems, found = analyser(language), {}
+    for key, ids in positives.items():
+        asked = frozenset(stems(queries[key].text)) if key in queries else frozenset[str]()
+        known = [passages[id_] for id_ in ids if id_ in passages]
+        if asked and known:
+            found[key] = [len(asked & there) / len(asked) for there in known]
+    return found
+
+
 def _overlap(
     queries: Mapping[str, BeirQuery],
     positives: Mapping[str, Sequence[str]],
     lineage: Mapping[str, Mapping[str, Any]],
     terms: Mapping[str, frozenset[str]],
-    stems: Analyser,
+    language: str,
 ) -> Overlap:
-    own: list[float] = []
-    others: list[float] = []
+    own = shared_stems(queries, positives, terms, language)
     # The order of an exported dataset is random, so the next query's passage represents any other query's.
-    known = [(key, [id_ for id_ in ids if id_ in terms]) for key, ids in positives.items()]
-    known = [(key, ids) for key, ids in known if ids]
-    for place, (key, ids) in enumerate(known):
-        asked = frozenset(stems(queries[key].text))
-        if not asked:
-            continue
-        own.append(float(np.mean([_share(asked, terms[id_]) for id_ in ids])))
-        other = next(
-            (id_ for step in range(1, len(known)) for id_ in known[(place + step) % len(known)][1] if id_ not in ids),
-            None,
-        )
-        if other is not None:
-            others.append(_share(asked, terms[other]))
-    pairs = []
-    for key, row in lineage.items():
-        if key in queries and row["positive"] in terms and row.get("rewrites"):
-            before, after = frozenset(stems(row["original"])), frozenset(stems(queries[key].text))
-            if before and after:
-                pairs.append([_share(words, terms[row["positive"]]) for words in (before, after)])
-    original, rewritten = (float(value) for value in np.mean(pairs, axis=0)) if pairs else (None, None)
-    return Overlap(len(own), _mean(own), _mean(others), len(pairs), original, rewritten)
+    keys = list(own)
+    others = {}
+    for place, key in enumerate(keys):
+        later = (id_ for step in range(1, len(keys)) for id_ in positives[keys[(place + step) % len(keys)]])
+        others[key] = [id_ for id_ in later if id_ in terms and id_ not in positives[key]][:1]
+    written = {key: row for key, row in lineage.items() if key in queries and row.get("rewrites")}
+    before = {key: BeirQuery(key, row["original"]) for key, row in written.items()}
+    source = {key: [row["positive"]] for key, row in written.items()}
+    original, rewritten = (shared_stems(texts, source, terms, language) for texts in (before, queries))
+    pairs = original.keys() & rewritten.keys()
+    return Overlap(
+        len(own), _mean(own.values()), _mean(shared_stems(queries, others, terms, language).values()), len(pairs),
+        *(_mean(found[key] for key in pairs) if pairs else None for found in (original, rewritten)),
+    )  # fmt: skip
 
 
-def _share(asked: frozenset[str], there: frozenset[str]) -> float:
-    return len(asked & there) / len(asked)
-
-
-def _mean(values: Sequence[float]) -> float:
-    return float(np.mean(values)) if values else 0.0
+def _mean(shares: Iterable[Sequence[float]]) -> float:
+    means = [float(np.mean(of)) for of in shares]
+    return float(np.mean(means)) if means else 0.0

@@ -1,4 +1,4 @@
-"""The diversity report of one or more datasets: `diversity.md`, `.json`, `.csv` and charts.
+"""The diversity report of one or more datasets: `diversity.md`, `.json` and charts.
 
     write_diversity(Path("diversity"), [profile_dataset(BeirDataset.open(path)) for path in paths])
 
@@ -9,7 +9,7 @@ corpora is shown as in BEIR's Figure 2 and AIR-Bench's Figure 4.
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,11 @@ import altair as alt
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.evaluation.charts import AnyChart, chart_names, label, lines_chart, titled
+from airgen.evaluation.charts import AnyChart, chart_names, heat_map, label, save_svg, titled
 from airgen.kept import plain, write_json
-from airgen.quality.diversity.measure import Growth, Profile, Vocabulary
+from airgen.quality.diversity.measure import Profile, Vocabulary
 from airgen.settings import LENGTHS
-from airgen.study import Column, Study, Table, columns, write_lines
-from airgen.text.display import csv_text
+from airgen.study import Column, Study, Table, columns
 
 
 def shares_chart(columns: Mapping[str, Mapping[str, int]], values: Sequence[str], *, title: str) -> AnyChart:
@@ -43,20 +42,6 @@ def shares_chart(columns: Mapping[str, Mapping[str, int]], values: Sequence[str]
         heading = alt.TitleParams(label(name), fontSize=12, anchor="start", frame="group", offset=6)
         panels.append(alt.layer(bars, texts).properties(width=200, height=18 * len(values), title=heading))
     return titled(alt.concat(*panels, columns=4, spacing=36).resolve_scale(x="shared"), title)
-
-
-def growth_chart(names: Sequence[str], growths: Sequence[Growth], *, title: str) -> AnyChart:
-    """The number of different words after so many words, a line for each dataset, on logarithmic axes."""
-    shown = chart_names(names)
-    rows = [
-        {"name": name, "tokens": tokens, "types": types}
-        for name, growth in zip(shown, growths, strict=True)
-        for tokens, types in zip(growth.tokens, growth.types, strict=True)
-    ]
-    scale = alt.Scale(type="log", nice=True)
-    x = alt.X("tokens:Q", scale=scale, axis=alt.Axis(title="words (tokens)", format="~s", tickCount=6))
-    y = alt.Y("types:Q", scale=scale, axis=alt.Axis(title="different words (types)", format="~s", tickCount=6))
-    return lines_chart(rows, shown, x, y, title=title, size=(520, 340))
 
 
 def weighted_jaccard(left: Vocabulary, right: Vocabulary) -> float:
@@ -90,28 +75,23 @@ _SUMMARY = (
     Column("original", lambda profile: profile.overlap.original, ".3f"),
     Column("rewritten", lambda profile: profile.overlap.rewritten, ".3f"),
     Column("near duplicates", lambda profile: profile.duplicates.near, ".1%"),
-    Column("Heaps b", lambda profile: profile.query_growth.exponent, ".3f"),
 )
-_GROWTH = tuple(
-    column
-    for part, growth in (("query ", "query_growth"), ("corpus ", "corpus_growth"))
-    for column in (
-        Column(f"{part}tokens", partial(lambda growth, one: (0, *getattr(one, growth).tokens)[-1], growth), ","),
-        Column("types", partial(lambda growth, one: (0, *getattr(one, growth).types)[-1], growth), ","),
-        Column("K", partial(lambda growth, one: getattr(one, growth).factor, growth), ".1f"),
-        Column("b", partial(lambda growth, one: getattr(one, growth).exponent, growth), ".3f"),
-    )
+_VOCABULARY = (
+    _NAME,
+    Column("query tokens", lambda profile: profile.query_vocabulary.tokens, ","),
+    Column("types", lambda profile: profile.query_vocabulary.types, ","),
+    Column("corpus tokens", lambda profile: profile.corpus_vocabulary.tokens, ","),
+    Column("types", lambda profile: profile.corpus_vocabulary.types, ","),
 )
 
 
 def write_diversity(out: Path, profiles: Sequence[Profile]) -> dict[str, Any]:
     """Write the report into `out`; returns the content of `diversity.json`. Equal datasets give equal bytes."""
-    from airgen.evaluation.charts import heat_map, save_svg
-
     similarity = jaccard_matrix([profile.vocabulary for profile in profiles]) if len(profiles) > 1 else None
-    value = as_dict(profiles, similarity)
-    write_json(out / "diversity.json", value)
-    write_lines(out / "diversity.csv", csv_text(["dataset", "split", "measure", "name", "value"], _long(profiles)))
+    shown = [field.name for field in fields(Profile) if field.name != "vocabulary"]
+    value: dict[str, Any] = {
+        "datasets": [{name: plain(getattr(profile, name)) for name in shown} for profile in profiles]
+    }
     names = [profile.name for profile in profiles]
     drawings = {}
     for attribute in _attributes(profiles):
@@ -119,30 +99,13 @@ def write_diversity(out: Path, profiles: Sequence[Profile]) -> dict[str, Any]:
         values = sorted({value for counts in shares.values() for value in counts}, key=_size)
         title = f"share of queries by {attribute}"
         drawings[f"{attribute.replace(' ', '-')}.svg"] = shares_chart(shares, values, title=title)
-    for part in ("query", "corpus"):
-        title = f"vocabulary growth, {'queries' if part == 'query' else 'corpus'}"
-        growths = [getattr(profile, f"{part}_growth") for profile in profiles]
-        drawings[f"growth-{part}.svg"] = growth_chart(names, growths, title=title)
     if similarity is not None:
+        value["weighted_jaccard"] = {"datasets": names, "matrix": np.round(similarity, 6).tolist()}
         drawings["jaccard.svg"] = heat_map(names, similarity, title="weighted Jaccard similarity of the corpora")
-        rows = [[name, *row] for name, row in zip(names, similarity.tolist(), strict=True)]
-        write_lines(out / "jaccard.csv", Table(rows, columns("dataset", *names, form=".6f")).csv())
+    write_json(out / "diversity.json", value)
     for name, chart in drawings.items():
         save_svg(chart, out / name)
     _study(profiles, similarity, list(drawings)).write(out / "diversity.md")
-    return value
-
-
-def as_dict(profiles: Sequence[Profile], similarity: NDArray[np.float64] | None = None) -> dict[str, Any]:
-    """Plain values of everything."""
-    shown = [field.name for field in fields(Profile) if field.name != "vocabulary"]
-    found = [{name: plain(getattr(profile, name)) for name in shown} for profile in profiles]
-    value: dict[str, Any] = {"datasets": found}
-    if similarity is not None:
-        value["weighted_jaccard"] = {
-            "datasets": [one.name for one in profiles],
-            "matrix": np.round(similarity, 6).tolist(),
-        }
     return value
 
 
@@ -187,26 +150,6 @@ def _size(value: str) -> tuple[int, str]:
     return (LENGTHS.index(value) if value in LENGTHS else len(LENGTHS), value)
 
 
-def _long(profiles: Sequence[Profile]) -> list[list[object]]:
-    """One row a figure: dataset, split (empty: all), measure, name, value."""
-    rows: list[list[object]] = []
-    for profile in profiles:
-        name = profile.name
-        for attribute, splits in profile.shares.items():
-            for split, counts in splits.items():
-                rows += [[name, split, attribute, value, count] for value, count in counts.items()]
-        rows += [[name, "", "length class", value, count] for value, count in profile.length_classes.items()]
-        for measure in ("query_words", "passage_words", "overlap", "duplicates"):
-            for part, value in asdict(getattr(profile, measure)).items():
-                shown = "" if value is None else f"{value:.6f}" if isinstance(value, float) else value
-                rows.append([name, "", measure.replace("_", " "), part, shown])
-        for part in ("query", "corpus"):
-            growth = getattr(profile, f"{part}_growth")
-            rows += [[name, "", f"types of the {part} text after tokens", at, types]
-                     for at, types in zip(growth.tokens, growth.types, strict=True)]  # fmt: skip
-    return rows
-
-
 def _study(profiles: Sequence[Profile], similarity: NDArray[np.float64] | None, drawings: Sequence[str]) -> Study:
     shares: list[str | Table] = []
     for name in _attributes(profiles):
@@ -216,14 +159,12 @@ def _study(profiles: Sequence[Profile], similarity: NDArray[np.float64] | None, 
         "Overlap: mean share of a query's stemmed words, without stop words, that its relevant passage contains. By "
         "chance: the share that another query's relevant passage contains. Original and rewritten: the overlap of "
         "rewritten queries with the passage that they were written from, before and after rewriting. Near duplicates: "
-        "queries whose words have a Jaccard similarity of 0.8 or more with those of an earlier query. Heaps b: the "
-        "exponent of the growth of the queries' vocabulary.",
+        "queries whose words have a Jaccard similarity of 0.8 or more with those of an earlier query.",
         *shares,
         "## Lengths in words",
         Table(profiles, _lengths(profiles)),
         "## Vocabulary",
-        Table(profiles, [_NAME, *_GROWTH]),
-        "types = K tokens^b (Heaps' law), fitted from 100 tokens on, with the texts in file order.",
+        Table(profiles, _VOCABULARY),
     ]
     if similarity is not None:
         names = [profile.name for profile in profiles]

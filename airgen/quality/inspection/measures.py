@@ -20,10 +20,10 @@ from airgen.evaluation.significance import bootstrap_interval, compare, resample
 from airgen.exact import log2
 from airgen.quality.agreement.rankings import Side, split_half
 from airgen.quality.contamination import match_queries, words_key
+from airgen.quality.diversity.measure import shared_stems, stems_of
 from airgen.quality.inspection.finding import Finding, finding, not_measured, share
 from airgen.registry import installed
 from airgen.retrievers.base import Corpus
-from airgen.text.analysis import analyser
 from airgen.text.language_check import wrong_language
 from airgen.text.near_duplicates import NearDuplicateIndex, folded_words
 
@@ -224,32 +224,26 @@ def _joined(words: Sequence[str]) -> str:
 def _copied_words(
     queries: Mapping[str, BeirQuery], positives: Mapping[str, Sequence[str]], places: Mapping[str, int], corpus: Corpus
 ) -> list[Finding]:
-    stems = analyser(corpus.language)
-    of_passage: dict[int, frozenset[str]] = {}
-    hit, shares = [], []
-    for key, query in queries.items():
-        found = [places[one] for one in positives[key] if one in places]
-        if not found:
-            continue
-        if any(
-            copied(query.text, corpus.titles[at] if corpus.titles else "", corpus.texts[at], corpus.language)
-            for at in found
-        ):
-            hit.append(key)
-        asked = frozenset(stems(query.text))
-        for at in found:
-            if at not in of_passage:
-                of_passage[at] = frozenset(stems(corpus.full_text(at)))
-        if asked:
-            shares.append(max(len(asked & of_passage[at]) / len(asked) for at in found))
+    shares = shared_stems(queries, positives, stems_of(corpus, positives.values()), corpus.language)
     if not shares:
         why = "no query has a relevant passage with a text"
         return [not_measured("copied words", why), not_measured("overlap", why)]
-    whole = sum(share == 1 for share in shares)
+    titles = corpus.titles or [""] * len(corpus)
+    hit = [
+        key
+        for key, query in queries.items()
+        if any(
+            copied(query.text, titles[at], corpus.texts[at], corpus.language)
+            for one in positives[key]
+            if (at := places.get(one)) is not None
+        )
+    ]
+    whole = sum(max(of) == 1 for of in shares.values())
     return [
         share("copied words", hit, len(queries)),
-        finding("overlap", fmean(shares), f"{whole:,} of {len(shares):,} queries have all their words there"),
-    ]
+        finding("overlap", fmean(map(max, shares.values())), f"{whole:,} of {len(shares):,} queries have all their "
+                "words there"),
+    ]  # fmt: skip
 
 
 def languages_of(texts: Sequence[str]) -> dict[str, float]:

@@ -209,7 +209,7 @@ function asked(dataset, row) {
       ["words a passage", score(read.mean, 1), `median ${read.median}`],
       ["of a query's words in its positives", percent(overlap.positives), `${percent(overlap.others)} in those of another query`],
       overlap.pairs ? ["before and after rewriting", `${percent(overlap.original)} → ${percent(overlap.rewritten)}`] : ["", null],
-      ["queries nearly like an earlier one", percent(duplicates.near, 1)], ["different words of all queries", count(found.query_growth.types.at(-1))]]),
+      ["queries nearly like an earlier one", percent(duplicates.near, 1)], ["different words of all queries", count(found.query_vocabulary.types)]]),
     el("div", { class: "coverage" }, el("div", { class: "covered" }, el("h3", {}, "Words a query"), el("ul", {}, Object.entries(classes).map(([name, number]) => el("li", {}, name, figures.bar(number / total), el("span", { class: "numbers" }, count(number), el("small", {}, ` ${percent(number / total)}`)))))))];
   }
 
