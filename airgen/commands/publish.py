@@ -46,9 +46,9 @@ def publish(
     Example: airgen publish runs/python-reference/dataset --repo my-org/python-reference --private-qrels test --yes
     """
     from airgen.publishing.hub import Hub
-    from airgen.publishing.publish import plan, plan_suite
+    from airgen.publishing.publish import plan
     from airgen.publishing.publish import publish as carry_out
-    from airgen.publishing.suites import dataset_folders, is_dataset
+    from airgen.publishing.suites import dataset_folders
     from airgen.publishing.withhold import secrecy_problems
     from airgen.report.report import make_report
 
@@ -58,12 +58,7 @@ def publish(
         for problem in secrecy_problems(folder):
             tell(f"{folder}: {problem}" if len(folders) > 1 else str(problem))
     with tempfile.TemporaryDirectory(prefix="airgen-publish-") as work:
-        if layout == "airgen" and is_dataset(home):
-            uploads = plan(home, repo, Path(work), private_qrels=private_qrels, permission=permission)
-        else:
-            uploads = plan_suite(
-                home, repo, Path(work), layout=layout, private_qrels=private_qrels, permission=permission
-            )
+        uploads = plan(home, repo, Path(work), layout=layout, private_qrels=private_qrels, permission=permission)
         if report is not None:
             parts = sorted(path.parent for path in Path(work).rglob("public/manifest.json"))  # of every layout
             made = make_report(parts, Path(report), public=True, private=())

@@ -3,8 +3,10 @@
 This wraps `huggingface_hub.HfApi`, which takes endpoint and token from HF_ENDPOINT and HF_TOKEN.
 """
 
+import random
 import sys
 import tempfile
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
@@ -45,7 +47,7 @@ class Hub:
         *,
         endpoint: str | None = None,
         token: str | None = None,
-        sleep: Callable[[float], None] | None = None,
+        sleep: Callable[[float], None] = time.sleep,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._library = load_extra("huggingface_hub", "publishing")
@@ -128,78 +130,51 @@ class Hub:
         This is tried once. After a dropped connection it is unknown whether the commit was made, so the caller has to
         look at the repository first.
         """
-        operations: list[Any] = [
-            self._library.CommitOperationAdd(path_in_repo=name, path_or_fileobj=str(path)) for name, path in add.items()
-        ]
-        operations += [self._library.CommitOperationDelete(path_in_repo=name) for name in delete]
-
-        def send() -> Any:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # the Hub's warnings about the card's metadata
-                return self._api.create_commit(
-                    repo, operations, commit_message=message, repo_type="dataset", parent_commit=parent
-                )
-
-        self._call(repo, send, attempts=1)
+        new, gone = self._library.CommitOperationAdd, self._library.CommitOperationDelete
+        operations = [new(path_in_repo=name, path_or_fileobj=str(path)) for name, path in add.items()]
+        operations += [gone(path_in_repo=name) for name in delete]
+        named = {"commit_message": message, "repo_type": "dataset", "parent_commit": parent}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the Hub's warnings about the card's metadata
+            self._call(repo, lambda: self._api.create_commit(repo, operations, **named), attempts=1)
 
     def tag(self, repo: str, name: str, revision: str) -> None:
         """Tag a commit; an existing tag is not changed."""
-        self._call(
-            repo, lambda: self._api.create_tag(repo, tag=name, revision=revision, repo_type="dataset", exist_ok=True)
-        )
+        named = {"tag": name, "revision": revision, "repo_type": "dataset", "exist_ok": True}
+        self._call(repo, lambda: self._api.create_tag(repo, **named))
 
     def pause(self, attempt: int) -> None:
         """Wait before trying a commit again."""
-        from tenacity.nap import sleep
-
-        (self._sleep or sleep)(float(2**attempt))
+        self._sleep(float(2**attempt))
 
     def _info(self, repo: str) -> Any:
         return self._call(repo, lambda: self._api.repo_info(repo, repo_type="dataset"))
 
     def _call(self, repo: str, action: Callable[[], _T], attempts: int = _ATTEMPTS) -> _T:
         """Run a request. Temporary failures are tried again after growing pauses, others become DatasetError."""
-        from tenacity import RetryCallState, Retrying, retry_if_exception, wait_exponential_jitter
-        from tenacity.nap import sleep as default_sleep
-
-        growing = wait_exponential_jitter(initial=1, max=60)
-
-        def pause(state: RetryCallState) -> float:
-            error = state.outcome.exception() if state.outcome else None
-            return max(growing(state), _asked_pause(error))
-
-        def enough(state: RetryCallState) -> bool:
-            error = state.outcome.exception() if state.outcome else None
-            self._answered = self._answered or (error is not None and _status(error) is not None)
-            return state.attempt_number >= (attempts if self._answered else min(attempts, _FIRST_ATTEMPTS))
-
-        def announce(state: RetryCallState) -> None:
-            error = state.outcome.exception() if state.outcome else None
-            status = _status(error) if error else None
-            what = f"HTTP {status}" if status else "no connection"
-            wait = state.next_action.sleep if state.next_action else 0.0
-            self._say(f"{repo}: {what} from {self.endpoint}, trying again in {wait:.0f} s")
-
-        retrying = Retrying(
-            retry=retry_if_exception(self.is_temporary),
-            stop=enough,
-            wait=pause,
-            before_sleep=announce,
-            sleep=self._sleep or default_sleep,
-            reraise=True,
-        )
-        try:
-            found = retrying(action)
-            self._answered = True
-            return found
-        except (self._http_error, *_transport_errors()) as error:
-            raise self._explained(repo, error) from error
-        except ValueError as error:  # raised by the library for a wrong name or for wrong metadata
-            raise DatasetError(f"{repo}: huggingface_hub refuses: {_first_line(error)}") from error
-        except (KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
-            raise DatasetError(
-                f"{repo}: {self.endpoint} gave an answer of another form than the Hub's: is HF_ENDPOINT a Hub?"
-            ) from error
+        for attempt in range(1, attempts + 1):
+            try:
+                found = action()
+            except (self._http_error, *_transport_errors()) as error:
+                status = _status(error)
+                self._answered = self._answered or status is not None
+                most = attempts if self._answered else min(attempts, _FIRST_ATTEMPTS)
+                if attempt >= most or not self.is_temporary(error):
+                    raise self._explained(repo, error) from error
+                wait = max(2 ** (attempt - 1) + random.random(), _asked_pause(error))
+                what = f"HTTP {status}" if status else "no connection"
+                self._say(f"{repo}: {what} from {self.endpoint}, trying again in {wait:.0f} s")
+                self._sleep(wait)
+            except ValueError as error:  # raised by the library for a wrong name or for wrong metadata
+                raise DatasetError(f"{repo}: huggingface_hub refuses: {_first_line(error)}") from error
+            except (KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
+                raise DatasetError(
+                    f"{repo}: {self.endpoint} gave an answer of another form than the Hub's: is HF_ENDPOINT a Hub?"
+                ) from error
+            else:
+                self._answered = True
+                return found
+        raise AssertionError
 
     def is_temporary(self, error: BaseException) -> bool:
         """Whether a failed request can succeed later. A failed commit of this kind may also have been made."""
@@ -237,7 +212,7 @@ def _status(error: BaseException) -> int | None:
     return status if isinstance(status, int) else None
 
 
-def _asked_pause(error: BaseException | None) -> float:
+def _asked_pause(error: BaseException) -> float:
     """Seconds that the Hub asks us to wait (Retry-After), at most five minutes."""
     headers = getattr(getattr(error, "response", None), "headers", None) or {}
     text = str(headers.get("Retry-After", ""))
@@ -246,8 +221,7 @@ def _asked_pause(error: BaseException | None) -> float:
 
 def _transport_errors() -> tuple[type[Exception], ...]:
     """The errors of broken connections in the HTTP library that this version of huggingface_hub uses."""
-    names = (("httpx2", "TransportError"), ("httpx", "TransportError"), ("requests", "ConnectionError"))
-    found = [getattr(sys.modules[module], name) for module, name in names if module in sys.modules]
+    found = [sys.modules[name].TransportError for name in ("httpx2", "httpx") if name in sys.modules]
     return (*found, ConnectionError, TimeoutError)
 
 

@@ -13,7 +13,7 @@ ORG/NAME is the page of a suite, with suite.json. It is sent last.
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -39,7 +39,7 @@ _CARD = "README.md"
 _LONGEST = 96  # characters of a repository's name on the Hub
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass
 class Upload:
     """The files for one repository: {path: SHA-256}. `withheld` are splits whose labels must not be in it.
 
@@ -51,10 +51,15 @@ class Upload:
     private: bool
     directory: Path
     version: str
-    files: dict[str, str]
-    bytes: int
-    withheld: tuple[str, ...] = ()
+    files: dict[str, str] = field(init=False)
+    bytes: int = field(init=False)
+    withheld: Sequence[str] = ()
     folders: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        paths = sorted(path for path in self.directory.rglob("*") if path.is_file())
+        self.files = {path.relative_to(self.directory).as_posix(): file_sha256(path) for path in paths}
+        self.bytes = sum(path.stat().st_size for path in paths)
 
     def extra(self, remote: Iterable[str]) -> list[str]:
         """The files of the repository that this upload replaces by nothing."""
@@ -74,17 +79,67 @@ class Published:
     files: dict[str, str]
 
 
-def plan(
-    dataset: Path, repo: str, work: Path, *, private_qrels: Sequence[str] = (), permission: str = ""
-) -> list[Upload]:
-    """The uploads, private labels first. Writes their files to `work` and sends nothing.
+Layout = Literal["airgen", "air-bench"]
 
-    Raises DatasetError for a repository name that is not ORG/NAME, a dataset in which `verify` finds an error (with
-    private labels also one whose negatives can be recognised by their ids or titles, or whose secret is lost), a
-    licence that forbids redistribution, and a leak of private labels.
+
+def plan(
+    home: Path,
+    repo: str,
+    work: Path,
+    *,
+    layout: Layout = "airgen",
+    private_qrels: Sequence[str] = (),
+    permission: str = "",
+) -> list[Upload]:
+    """The uploads of one dataset, or of a finished version: private labels first, the page of a suite last.
+
+    Writes their files to `work` and sends nothing. A split of `private_qrels` that a Long-Doc dataset does not have is
+    not missed in it. Raises DatasetError for a repository name that is not ORG/NAME, a split that no dataset has, a
+    version that was changed, two datasets that would have one place; and with the problems of all datasets, for one in
+    which `verify` finds an error (with private labels also for one whose negatives can be recognised by their ids or
+    titles, or whose secret is lost), a licence that forbids redistribution, and a leak of private labels.
     """
     check_repository(repo)
-    return _uploads(*parts(dataset, work, private_qrels, permission), repo)
+    alone = is_dataset(home)
+    manifests = {key_of(one): one for one in [load_manifest(home)]} if alone else datasets_of(home)
+    folders = {key: home if alone else home / key for key in manifests}
+    known = {split for manifest in manifests.values() for split in manifest.statistics.splits}
+    for split in private_qrels:
+        if split not in known:
+            names = ", ".join(sorted(known))
+            raise DatasetError(f"{home} has no split {split!r} whose labels could be private (it has: {names})")
+    divided: dict[str, tuple[Path | None, Path]] = {}
+    problems = []
+    for key, manifest in manifests.items():
+        withhold = [split for split in private_qrels if split in manifest.statistics.splits]
+        try:
+            divided[key] = parts(folders[key], work / key, withhold, permission)
+        except DatasetError as error:
+            problems.append(str(error))
+    if problems:
+        raise DatasetError("\n".join([*["nothing is published:"] * (not alone), *problems]))
+    if layout == "airgen" and alone:
+        return _uploads(*next(iter(divided.values())), repo)
+    public = {key: load_manifest(path) for key, (_, path) in divided.items()}
+    owner, _, page = repo.partition("/")
+    if layout == "airgen":
+        places = {key: f"{repo}-{key.replace('/', '-')}" for key in divided}
+        for key, place in places.items():
+            if (other := next(one for one in places if places[one] == place)) != key:
+                raise DatasetError(f"{other} and {key} would both be {place}: name one of the datasets differently")
+        uploads = [one for key, both in divided.items() for one in _uploads(*both, places[key])]
+    else:
+        uploads = _air_bench_layout(folders, manifests, public, owner, work / "AIR-Bench", permission)
+        places = {key: f"{owner}/{air_bench_group(manifest)}" for key, manifest in manifests.items()}
+    for one in uploads:
+        check_repository(one.repo)
+    if repo in {one.repo for one in uploads}:
+        raise DatasetError(f"{repo} would be the page of the suite and hold a dataset: choose another --repo")
+    name = page if alone else str(read_json(home / SUITE).get("name", home.name))
+    version = next(iter(manifests.values())).info.version
+    _write_page(work / "page", name, version, public, places)
+    uploads.sort(key=lambda one: (not one.private, one.repo))
+    return [*uploads, Upload(repo, False, work / "page", version, tuple(private_qrels))]
 
 
 def check_repository(repo: str) -> None:
@@ -117,8 +172,8 @@ def _uploads(labels: Path | None, public: Path, repo: str) -> list[Upload]:
     """The uploads of a dataset in airgen's layout."""
     (owner, _, name), manifest = repo.partition("/"), load_manifest(public)
     version = manifest.info.version
-    private = [Upload(f"{owner}/qrels-{name}", True, labels, version, *_files(labels))] if labels else []
-    return [*private, Upload(repo, False, public, version, *_files(public), manifest.withheld)]
+    private = [Upload(f"{owner}/qrels-{name}", True, labels, version)] if labels else []
+    return [*private, Upload(repo, False, public, version, manifest.withheld)]
 
 
 def publish(uploads: Sequence[Upload], hub: Hub, *, say: Callable[[str], None] = lambda _: None) -> list[Published]:
@@ -147,7 +202,7 @@ def _send(upload: Upload, hub: Hub, say: Callable[[str], None]) -> Published:
         if upload.folders and _CARD in remote:
             merged = merged_card(hub.read(upload.repo, _CARD, head), card, upload.repo.partition("/")[2])
             (upload.directory / _CARD).write_text(merged, encoding="utf-8", newline="")
-            upload = replace(upload, files={**upload.files, _CARD: file_sha256(upload.directory / _CARD)})
+            upload.files[_CARD] = file_sha256(upload.directory / _CARD)
         changed = _different(upload, hub, remote)
         extra = upload.extra(remote)
         _check_remote(upload, remote)
@@ -205,64 +260,6 @@ def _check_remote(upload: Upload, remote: Iterable[str]) -> None:
         )
 
 
-Layout = Literal["airgen", "air-bench"]
-
-
-def plan_suite(
-    home: Path,
-    repo: str,
-    work: Path,
-    *,
-    layout: Layout = "airgen",
-    private_qrels: Sequence[str] = (),
-    permission: str = "",
-) -> list[Upload]:
-    """The uploads of a finished version, or of one dataset: private labels first, the suite's page last.
-
-    Writes their files to `work` and sends nothing. A split of `private_qrels` that a Long-Doc dataset does not have is
-    not missed in it. Raises DatasetError with the problems of all datasets that cannot be published, for a version
-    that was changed, a split that no dataset has, and two datasets that would have one place.
-    """
-    check_repository(repo)
-    manifests = {key_of(one): one for one in [load_manifest(home)]} if is_dataset(home) else datasets_of(home)
-    folders = {key: home if is_dataset(home) else home / key for key in manifests}
-    known = {split for manifest in manifests.values() for split in manifest.statistics.splits}
-    names = ", ".join(sorted(known))
-    for split in private_qrels:
-        if split not in known:
-            raise DatasetError(f"{home} has no split {split!r} whose labels could be private (it has: {names})")
-    divided: dict[str, tuple[Path | None, Path]] = {}
-    problems = []
-    for key, manifest in manifests.items():
-        withhold = [split for split in private_qrels if split in manifest.statistics.splits]
-        try:
-            divided[key] = parts(folders[key], work / key, withhold, permission)
-        except DatasetError as error:
-            problems.append(str(error))
-    if problems:
-        raise DatasetError("nothing is published:\n" + "\n".join(problems))
-    public = {key: load_manifest(path) for key, (_, path) in divided.items()}
-    version = next(iter(manifests.values())).info.version
-    if layout == "airgen":
-        places = {key: f"{repo}-{key.replace('/', '-')}" for key in divided}
-        for key, place in places.items():
-            if (other := next(one for one in places if places[one] == place)) != key:
-                raise DatasetError(f"{other} and {key} would both be {place}: name one of the datasets differently")
-        uploads = [one for key, (labels, part) in divided.items() for one in _uploads(labels, part, places[key])]
-    else:
-        owner = repo.partition("/")[0]
-        uploads = _air_bench_layout(folders, manifests, public, owner, work / "AIR-Bench", permission)
-        places = {key: f"{owner}/{air_bench_group(manifest)}" for key, manifest in manifests.items()}
-    for one in uploads:
-        check_repository(one.repo)
-    if repo in {one.repo for one in uploads}:
-        raise DatasetError(f"{repo} would be the page of the suite and hold a dataset: choose another --repo")
-    name = repo.partition("/")[2] if is_dataset(home) else str(read_json(home / SUITE).get("name", home.name))
-    _write_page(work / "page", name, version, public, places)
-    uploads.sort(key=lambda one: (not one.private, one.repo))
-    return [*uploads, Upload(repo, False, work / "page", version, *_files(work / "page"), tuple(private_qrels))]
-
-
 def _air_bench_layout(
     folders: Mapping[str, Path],
     manifests: Mapping[str, Manifest],
@@ -281,19 +278,17 @@ def _air_bench_layout(
         owned.setdefault(group, []).append(f"{folder}/")
         for split in manifest.labelled_splits:
             place = labels_repository(group, split)
-            withheld = split in public[key].withheld
-            private |= {place} if withheld else set()
-            write_air_bench_labels(folders[key] if withheld else part, split, out / place / folder)
+            hidden = split in public[key].withheld
+            private |= {place} if hidden else set()
+            write_air_bench_labels(folders[key] if hidden else part, split, out / place / folder)
             owned.setdefault(place, []).append(f"{folder}/")
     for repo, text in air_bench_cards(manifests.values(), permission).items():
         write_text(out / repo / "README.md", text)
+    withheld = tuple(sorted({split for one in public.values() for split in one.withheld}))
     version = next(iter(manifests.values())).info.version
-    withheld_splits = tuple(sorted({split for one in public.values() for split in one.withheld}))
     return [
-        Upload(
-            f"{owner}/{repo}", repo in private, out / repo, version, *_files(out / repo),
-            () if repo in private else withheld_splits, tuple(dict.fromkeys(own)),
-        )
+        Upload(f"{owner}/{repo}", repo in private, out / repo, version, () if repo in private else withheld,
+               tuple(dict.fromkeys(own)))
         for repo, own in sorted(owned.items())
     ]  # fmt: skip
 
@@ -311,10 +306,3 @@ def _write_page(out: Path, name: str, version: str, public: Mapping[str, Manifes
     write_text(out / "README.md", f"---\nviewer: false\n---\n\n{text}")
     write_text(out / "statistics.csv", statistics_csv(rows))
     write_json(out / SUITE, value)
-
-
-def _files(directory: Path) -> tuple[dict[str, str], int]:
-    """{path: SHA-256} of every file, and their size in bytes."""
-    paths = sorted(path for path in directory.rglob("*") if path.is_file())
-    names = {path.relative_to(directory).as_posix(): file_sha256(path) for path in paths}
-    return names, sum(path.stat().st_size for path in paths)

@@ -92,7 +92,6 @@ class SystemScore:
     version: str
     datasets: tuple[DatasetScore, ...]
     absent: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
 
     @property
     def system_class(self) -> str:

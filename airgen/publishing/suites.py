@@ -254,9 +254,6 @@ def datasets_of(home: Path) -> dict[str, Manifest]:
     return manifests
 
 
-_LICENCES = ("source_licence", "labels_licence")
-
-
 @dataclass(frozen=True, slots=True)
 class DatasetChange:
     """The change of one dataset: `kind` is added, removed, changed or same; `details` are lines of text."""
@@ -271,14 +268,14 @@ def diff(old: Path, new: Path) -> list[DatasetChange]:
     before, after = datasets_of(old), datasets_of(new)
     changes = []
     for key in sorted(before.keys() | after.keys()):
-        if key not in before:
-            changes.append(DatasetChange(key, "added", (_size(after[key]),)))
-        elif key not in after:
-            changes.append(DatasetChange(key, "removed", (_size(before[key]),)))
-        elif before[key].digest == after[key].digest:
-            changes.append(DatasetChange(key, "same"))
+        if key in before and key in after:
+            same = before[key].digest == after[key].digest
+            details = () if same else _details(key, old, new, before[key], after[key])
+            changes.append(DatasetChange(key, "same" if same else "changed", tuple(details)))
         else:
-            changes.append(DatasetChange(key, "changed", tuple(_details(key, old, new, before[key], after[key]))))
+            kind, statistics = ("added", after[key].statistics) if key in after else ("removed", before[key].statistics)
+            queries = sum(part.queries for part in statistics.splits.values())
+            changes.append(DatasetChange(key, kind, (f"{statistics.passages:,} passages, {queries:,} queries",)))
     return changes
 
 
@@ -287,16 +284,8 @@ def diff_text(changes: list[DatasetChange]) -> str:
     lines = []
     for change in changes:
         if change.kind != "same":
-            lines.append(f"{change.kind}: {change.dataset}")
-            lines += [f"  {detail}" for detail in change.details]
-    lines.append(f"{sum(change.kind == 'same' for change in changes)} unchanged")
-    return "\n".join(lines)
-
-
-def _size(manifest: Manifest) -> str:
-    statistics = manifest.statistics
-    queries = sum(part.queries for part in statistics.splits.values())
-    return f"{statistics.passages:,} passages, {queries:,} queries"
+            lines += [f"{change.kind}: {change.dataset}", *(f"  {detail}" for detail in change.details)]
+    return "\n".join([*lines, f"{sum(change.kind == 'same' for change in changes)} unchanged"])
 
 
 def _details(key: str, old: Path, new: Path, before: Manifest, after: Manifest) -> list[str]:
@@ -305,7 +294,9 @@ def _details(key: str, old: Path, new: Path, before: Manifest, after: Manifest) 
     if a != b:
         trimmed = " (trimmed)" if "passages before trimming" in after.notes and b < a else ""
         lines.append(f"passages: {a:,} -> {b:,}{trimmed}")
-    was, now = _split_changes(old / key), _split_changes(new / key)
+    was, now = (
+        {row["_id"]: row["metadata"]["split"] for row in read_rows(home / key / "queries.jsonl")} for home in (old, new)
+    )
     added, gone = now.keys() - was.keys(), was.keys() - now.keys()
     if added or gone:
         lines.append(f"queries: {len(added):,} added, {len(gone):,} removed")
@@ -315,10 +306,7 @@ def _details(key: str, old: Path, new: Path, before: Manifest, after: Manifest) 
     positives = [sum(part.positives or 0 for part in m.statistics.splits.values()) for m in (before, after)]
     if positives[0] != positives[1]:
         lines.append(f"positives: {positives[0]:,} -> {positives[1]:,}")
-    licences = [(what, getattr(before.info, what), getattr(after.info, what)) for what in _LICENCES]
-    lines += [f"{what}: {first!r} -> {second!r}" for what, first, second in licences if first != second]
+    for what in ("source_licence", "labels_licence"):
+        first, second = getattr(before.info, what), getattr(after.info, what)
+        lines += [f"{what}: {first!r} -> {second!r}"] if first != second else []
     return lines or ["texts or labels differ"]
-
-
-def _split_changes(dataset: Path) -> Mapping[str, str]:
-    return {row["_id"]: row["metadata"]["split"] for row in read_rows(dataset / "queries.jsonl")}

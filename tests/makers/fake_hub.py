@@ -12,12 +12,16 @@ import base64
 import hashlib
 import json
 import re
+import shutil
 import threading
 from collections import Counter
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
+
+from http_double import Quiet
 
 GOOD_TOKEN = "hf_" + "g" * 34
 READ_TOKEN = "hf_" + "r" * 34
@@ -92,6 +96,17 @@ class FakeHub:
         self.repositories[repo] = Repository(private)
         self.repositories[repo].add({".gitattributes": b"", **(files or {})})
 
+    def download(self, repo: str, out: Path, token: str = READ_TOKEN) -> Path:
+        """What a user of the repository gets."""
+        from huggingface_hub import snapshot_download
+
+        snapshot_download(
+            repo, repo_type="dataset", endpoint=self.url, token=token, local_dir=out, cache_dir=out.parent / "cache",
+            ignore_patterns=[".gitattributes"],
+        )  # fmt: skip
+        shutil.rmtree(out / ".cache", ignore_errors=True)
+        return out
+
     def public_bytes(self) -> bytes:
         """Everything that ever arrived for a public repository."""
         return b"\n".join(body for repo in self.repositories.values() if not repo.private for body in repo.arrived)
@@ -99,15 +114,6 @@ class FakeHub:
 
 def blob_id(data: bytes) -> str:
     return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
-
-
-@dataclass
-class _File:
-    """A file that is downloaded."""
-
-    data: bytes
-    etag: str
-    commit: str
 
 
 class _Answer(Exception):
@@ -134,14 +140,11 @@ ROUTES = [
 ]
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Quiet):
     hub: FakeHub
     protocol_version = "HTTP/1.1"
     head_only = False
     wbufsize = -1  # one packet an answer
-
-    def log_message(self, *_: object) -> None:
-        pass
 
     def do_GET(self) -> None:
         self._serve()
@@ -175,9 +178,7 @@ class _Handler(BaseHTTPRequestHandler):
                 return self._send(answer.status, answer.value, answer.headers)
             if fault and fault.drop == "after":
                 return self._drop()
-            if isinstance(value, _File):
-                return self._send_file(value)
-            return self._send(200, value)
+            return self._send(200, *value) if name == "resolve" else self._send(200, value)
 
     def _fault(self, name: str) -> Fault | None:
         for fault in self.hub.faults:
@@ -193,31 +194,23 @@ class _Handler(BaseHTTPRequestHandler):
         self.connection.shutdown(2)
 
     def _send(self, status: int, value: Any, headers: dict[str, str] | None = None) -> None:
-        data = json.dumps(value).encode()
+        data = value if isinstance(value, bytes) else json.dumps(value).encode()
         self.send_response(status)
         fixed = {"Content-Length": str(len(data)), "Content-Type": "application/json"}
         for key, text in ((headers or {}) | fixed).items():
             self.send_header(key, text)
         self.end_headers()
-        self.wfile.write(data)
-        self.wfile.flush()
-
-    def _send_file(self, file: _File) -> None:
-        self.send_response(200)
-        headers = {"ETag": f'"{file.etag}"', "X-Repo-Commit": file.commit, "Content-Length": str(len(file.data))}
-        for key, text in headers.items():
-            self.send_header(key, text)
-        self.end_headers()
         if not self.head_only:
-            self.wfile.write(file.data)
+            self.wfile.write(data)
         self.head_only = False
         self.wfile.flush()
 
-    def _resolve(self, body: bytes, repo: str, revision: str, path: str) -> Any:
+    def _resolve(self, body: bytes, repo: str, revision: str, path: str) -> tuple[bytes, dict[str, str]]:
         commit = self._repository(repo).at(revision)
         if path not in commit.files:
             raise _Answer(404, "Entry not found", {"X-Error-Code": "EntryNotFound"})
-        return _File(commit.files[path], blob_id(commit.files[path]), commit.oid)
+        data = commit.files[path]
+        return data, {"ETag": f'"{blob_id(data)}"', "X-Repo-Commit": commit.oid}
 
     def _authorise(self, name: str) -> None:
         if name in ("validate", "large"):

@@ -136,7 +136,9 @@ def areas(lines: list[str], generated: set[str]) -> list[float]:
     return found
 
 
-@pytest.mark.parametrize("house", HOUSES)
+@pytest.mark.parametrize(
+    "house", ["plain", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("typographic", "untitled"))]
+)
 def test_a_classifier_over_all_marks_stays_at_chance(house: str, tmp_path: Path) -> None:
     lines, generated = published(house, tmp_path / "mended")
     assert len(lines) == 2 * EACH == 2 * len(generated)

@@ -2,8 +2,10 @@
 
 import dataclasses
 import json
+import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,34 +14,33 @@ from child import AIRGEN, finish
 from dataset_maker import INFO, SECRET, make_content
 from fake_hub import GOOD_TOKEN, LARGE, READ_TOKEN, FakeHub, Fault
 
+from airgen.dataset.beir import BeirDataset
 from airgen.dataset.content import CorpusRow, QrelRow
+from airgen.dataset.derive import derive
+from airgen.dataset.manifest import load_manifest
 from airgen.dataset.verify import verify
 from airgen.dataset.write import write_dataset
 from airgen.errors import DatasetError
 from airgen.publishing.publish import Published, plan, publish
+from airgen.publishing.suites import SUITE, key_of
 
 constants = pytest.importorskip("huggingface_hub.constants")
 from airgen.publishing.hub import Hub  # noqa: E402
 
-REPO = "my-org/weather-notes"
-LABELS = "my-org/qrels-weather-notes"
+REPO, LABELS, PAGE = "my-org/weather-notes", "my-org/qrels-weather-notes", "my-org/notes"
+WHERE = {"alpha": ("qa", "law", ""), "be-ta": ("qa", "law", ""), "book": ("long-doc", "law", "dev")}
+QA = ("qa_law_en/alpha", "qa_law_en/be-ta")
 
 
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
-    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
-    monkeypatch.setattr("time.sleep", lambda _: None)  # the library's own pauses between attempts
-    with FakeHub() as running:
-        yield running
+def hub(server: FakeHub, token: str = GOOD_TOKEN, **options: Any) -> Hub:
+    return Hub(endpoint=server.url, token=token, **{"sleep": lambda _: None, **options})
 
 
-def hub(server: FakeHub, token: str = GOOD_TOKEN) -> Hub:
-    return Hub(endpoint=server.url, token=token, sleep=lambda _: None)
-
-
-def send(server: FakeHub, dataset: Path, work: Path, token: str = GOOD_TOKEN, **options: Any) -> list[Published]:
-    options = {"private_qrels": ["test"], **options}
-    return publish(plan(dataset, REPO, work, **options), hub(server, token))
+def send(
+    server: FakeHub, home: Path, work: Path, repo: str = REPO, token: str = GOOD_TOKEN, **options: Any
+) -> list[Published]:
+    shutil.rmtree(work, ignore_errors=True)
+    return publish(plan(home, repo, work, **{"private_qrels": ["test"], **options}), hub(server, token))
 
 
 def local_files(directory: Path) -> dict[str, bytes]:
@@ -50,128 +51,141 @@ def remote_files(server: FakeHub, repo: str) -> dict[str, bytes]:
     return {name: data for name, data in server.repositories[repo].files.items() if name != ".gitattributes"}
 
 
-def assert_nothing_private_arrived(server: FakeHub, dataset: Path) -> None:
+def state(server: FakeHub) -> dict[str, Any]:
+    return {repo: (one.private, one.files, sorted(one.tags)) for repo, one in server.repositories.items()}
+
+
+def make_suite(home: Path, version: str = "26.11", documents: int = 12, names: tuple[str, ...] = tuple(WHERE)) -> Path:
+    """A finished version of a suite; ids of documents and queries are of one dataset only."""
+    out = home / "suites" / "notes" / version
+    digests = {}
+    for name in names:
+        task, domain, split = WHERE.get(name, ("qa", "law", ""))
+        content = make_content(documents, info=dataclasses.replace(INFO, name=name, task=task, domain=domain))
+        mark = {"corpus": {"id"}, "queries": {"id"}, "qrels": {"query", "document"}}
+        changed: dict[str, Any] = {
+            field: [dataclasses.replace(row, **{key: f"{name}-{getattr(row, key)}" for key in keys}) for row in rows]
+            for field, keys in mark.items()
+            for rows in [list(getattr(content, field))]
+        }
+        write_dataset(home / "jobs" / version / name, dataclasses.replace(content, **changed))
+        key = key_of(load_manifest(home / "jobs" / version / name))
+        manifest = derive(home / "jobs" / version / name, out / key, split=split or None, version=version)
+        digests[key] = manifest.digest
+    (out / SUITE).write_text(json.dumps({"name": "notes", "version": version, "datasets": digests}))
+    return out
+
+
+def assert_nothing_private_arrived(server: FakeHub, *datasets: Path) -> None:
     """Search every byte that arrived for a public repository."""
     arrived = server.public_bytes()
-    assert b"doc000" in arrived  # the corpus did arrive: the search can find something
-    assert b"q-02\tdoc002\t1" in arrived  # and labels of dev
-    for line in (dataset / "qrels" / "test.tsv").read_bytes().splitlines()[1:]:
-        assert line not in arrived
-    for line in (dataset / "qrels" / "test.jsonl").read_bytes().splitlines():
-        assert line not in arrived
-    for path in dataset.glob("qrels*/test.*"):
-        assert path.read_bytes() not in arrived
-    assert SECRET.encode() not in arrived
-    assert GOOD_TOKEN.encode() not in arrived
     lines = [line for line in arrived.split(b"\n") if len(line) < 400]
-    for row in make_content().qrels:  # no line ties a test query to any of its documents
-        if int(row.query[2:]) % 3 != 2:
-            assert not any(row.query.encode() in line and row.document.encode() in line for line in lines)
+    for dataset in datasets:
+        for path in dataset.glob("qrels*/test.*"):
+            assert path.read_bytes() not in arrived
+            assert not any(line in arrived for line in path.read_bytes().splitlines()[path.suffix == ".tsv" :])
+        tied = {
+            split: [
+                any(query.encode() in line and document.encode() in line for line in lines)
+                for query, documents in BeirDataset.open(dataset).qrels(split).labels.items()
+                for document in documents
+            ]
+            for split in ("dev", "test")
+        }
+        assert tied == {"dev": [True] * 6, "test": [False] * 12}  # labels of dev did arrive: the search finds something
+        assert load_manifest(dataset).digest.encode() not in arrived
+        assert (dataset / "private/secret.key").read_bytes().strip() not in arrived
+    assert SECRET.encode() not in arrived and GOOD_TOKEN.encode() not in arrived
 
 
-def test_public_and_private_parts_arrive_and_nothing_leaks(server: FakeHub, dataset: Path, tmp_path: Path) -> None:
+# -- one dataset ------------------------------------------------------------------------------------------------------
+
+
+def test_the_life_of_a_dataset_on_the_hub(server: FakeHub, dataset: Path, tmp_path: Path) -> None:
     private, public = send(server, dataset, tmp_path / "work")
     assert (private.repo, private.private, public.repo, public.private) == (LABELS, True, REPO, False)
-    assert server.repositories[LABELS].private
-    assert not server.repositories[REPO].private
-    assert remote_files(server, REPO) == local_files(tmp_path / "work" / "public")
-    assert remote_files(server, LABELS) == local_files(tmp_path / "work" / "labels")
+    assert server.repositories[LABELS].private and not server.repositories[REPO].private
+    (work,) = (tmp_path / "work").glob("*/*")
+    assert remote_files(server, REPO) == local_files(work / "public")
+    assert remote_files(server, LABELS) == local_files(work / "labels")
     assert set(remote_files(server, LABELS)) == {
-        "README.md",
-        "manifest.json",
-        "private/lineage.jsonl",
-        "private/secret.key",
+        "README.md", "manifest.json", "private/lineage.jsonl", "private/secret.key",
         *(f"qrels{kind}/test.{end}" for kind in ("", "-positives", "-graded", "-soft") for end in ("tsv", "jsonl")),
-    }
+    }  # fmt: skip
     assert len(server.repositories[REPO].commits) == 2  # the Hub's own and ours
     assert public.revision == server.repositories[REPO].commits[-1].oid == server.repositories[REPO].tags["26.11"]
     assert_nothing_private_arrived(server, dataset)
-    assert verify(tmp_path / "work" / "public") == []
-    assert verify(tmp_path / "work" / "labels") == []
+    assert verify(work / "public") == verify(work / "labels") == []
     card = remote_files(server, REPO)["README.md"].decode()
-    assert "qrels/test.jsonl" not in card
-    assert "The labels of `test` are private" in card
+    assert "qrels/test.jsonl" not in card and "The labels of `test` are private" in card
+    # A newer version replaces the files; the tag of the older one stays.
+    old = server.repositories[REPO].tags["26.11"]
+    bare = [QrelRow(row.query, row.document, row.score) for row in make_content().qrels]
+    newer = make_content(n_documents=13, info=dataclasses.replace(INFO, version="26.12"), qrels=bare)
+    write_dataset(tmp_path / "new", newer)
+    send(server, tmp_path / "new", tmp_path / "work2")
+    (work,) = (tmp_path / "work2").glob("*/*")
+    assert remote_files(server, REPO) == local_files(work / "public")
+    assert "qrels-graded/dev.tsv" not in remote_files(server, REPO)
+    tags = server.repositories[REPO].tags
+    assert tags["26.11"] == old and set(tags) == {"26.11", "26.12"}
 
 
-def test_large_files_go_the_large_way(server: FakeHub, tmp_path: Path) -> None:
+def test_everything_is_public_without_private_labels_and_large_files_go_the_large_way(
+    server: FakeHub, tmp_path: Path
+) -> None:
     write_dataset(tmp_path / "d", make_content(n_documents=200))
-    send(server, tmp_path / "d", tmp_path / "work")
+    (public,) = send(server, tmp_path / "d", tmp_path / "work", private_qrels=[])
+    assert "qrels/test.tsv" in public.files and SECRET.encode() not in server.public_bytes()
+    assert not any(name.startswith("private/") for name in remote_files(server, REPO))
     corpus = (tmp_path / "d" / "corpus.jsonl").read_bytes()
-    assert len(corpus) > LARGE
-    assert corpus in server.repositories[REPO].large.values()
+    assert len(corpus) > LARGE and corpus in server.repositories[REPO].large.values()
     assert remote_files(server, REPO)["corpus.jsonl"] == corpus
 
 
-def test_everything_public_without_private_qrels(server: FakeHub, dataset: Path, tmp_path: Path) -> None:
-    (public,) = send(server, dataset, tmp_path / "work", private_qrels=[])
-    assert "qrels/test.tsv" in public.files
-    assert SECRET.encode() not in server.public_bytes()
-    assert not any(name.startswith("private/") for name in remote_files(server, REPO))
-
-
-def test_publishing_again_sends_nothing(server: FakeHub, dataset: Path, tmp_path: Path) -> None:
-    first = send(server, dataset, tmp_path / "work")
-    commits = server.requests["commit"]
-    second = send(server, dataset, tmp_path / "work2")
-    assert server.requests["commit"] == commits
-    assert [(p.revision, p.sent) for p in second] == [(p.revision, ()) for p in first]
-
-
-@pytest.mark.parametrize("where", ["create", "info", "refs", "tree", "preupload", "commit", "tag"])
-@pytest.mark.parametrize("fault", [{"status": 503}, {"status": 429}, {"drop": "before"}, {"drop": "after"}])
-def test_passing_faults_end_in_one_commit(
-    server: FakeHub, dataset: Path, tmp_path: Path, where: str, fault: dict[str, Any]
-) -> None:
-    server.faults.append(Fault(where, times=1, **fault))
-    send(server, dataset, tmp_path / "work")
-    for repo, part in ((REPO, "public"), (LABELS, "labels")):
-        assert remote_files(server, repo) == local_files(tmp_path / "work" / part)
-        assert len(server.repositories[repo].commits) == 2
-        assert set(server.repositories[repo].tags) == {"26.11"}
-    assert_nothing_private_arrived(server, dataset)
-
-
-def test_a_hub_that_stays_broken_is_resumed_later(server: FakeHub, dataset: Path, tmp_path: Path) -> None:
-    server.faults.append(Fault("commit", status=500, times=99, skip=1))  # the labels arrive, the public part does not
-    with pytest.raises(DatasetError, match="publish again later to go on"):
-        send(server, dataset, tmp_path / "work")
-    assert len(server.repositories[LABELS].commits) == 2
-    assert len(server.repositories[REPO].commits) == 1
-    server.faults.clear()
-    private, public = send(server, dataset, tmp_path / "work2")
-    assert private.sent == ()
-    assert len(public.sent) == len(public.files)
-    assert [len(server.repositories[repo].commits) for repo in (LABELS, REPO)] == [2, 2]
-
-
-def test_somebody_else_committed_meanwhile(server: FakeHub, dataset: Path, tmp_path: Path) -> None:
-    server.faults.append(Fault("commit", status=412, times=1))
-    server.faults.append(Fault("commit", status=409, times=1))
-    send(server, dataset, tmp_path / "work")
-    assert len(server.repositories[REPO].commits) == 2
+PLACES = ("create", "info", "refs", "tree", "preupload", "commit", "tag")
 
 
 @pytest.mark.parametrize(
-    ("token", "words"), [("hf_" + "x" * 34, "HTTP 401 .*set HF_TOKEN"), (READ_TOKEN, "HTTP 403 .*may not write")]
+    "faults",
+    [
+        *([Fault(place, **fault) for place in PLACES] for fault in (
+            {"status": 503}, {"status": 429}, {"drop": "before"}, {"drop": "after"})),
+        [Fault("commit", status=412), Fault("commit", status=409)],  # somebody else committed meanwhile
+    ],
+)  # fmt: skip
+def test_passing_faults_end_in_one_commit(server: FakeHub, dataset: Path, tmp_path: Path, faults: list[Fault]) -> None:
+    server.create(REPO)  # what is there is asked for its tags; the other is made
+    server.faults += [dataclasses.replace(fault) for fault in faults]
+    send(server, dataset, tmp_path / "work")
+    (work,) = (tmp_path / "work").glob("*/*")
+    for repo, part in ((REPO, "public"), (LABELS, "labels")):
+        assert remote_files(server, repo) == local_files(work / part)
+        assert len(server.repositories[repo].commits) == 2 and set(server.repositories[repo].tags) == {"26.11"}
+    assert not any(fault.times for fault in server.faults)
+    assert_nothing_private_arrived(server, dataset)
+
+
+@pytest.mark.parametrize(
+    ("token", "words", "refused"),
+    [("hf_" + "x" * 34, "HTTP 401 .*set HF_TOKEN", "info"), (READ_TOKEN, "HTTP 403 .*may not write", "create")],
 )
 def test_refusals_say_what_to_do_and_never_the_token(
-    server: FakeHub, dataset: Path, tmp_path: Path, token: str, words: str
+    server: FakeHub, dataset: Path, tmp_path: Path, token: str, words: str, refused: str
 ) -> None:
     with pytest.raises(DatasetError, match=words) as caught:
         send(server, dataset, tmp_path / "work", token=token)
     assert token not in str(caught.value)
-    refused = "create" if token == READ_TOKEN else "info"
-    assert server.requests[refused] == 1  # what cannot pass is not tried again
-    assert server.repositories == {}
+    assert server.requests[refused] == 1 and server.repositories == {}  # what cannot pass is not tried again
 
 
-def test_the_hubs_own_pause_is_kept(server: FakeHub, dataset: Path, tmp_path: Path) -> None:
-    pauses: list[float] = []
+def test_the_hubs_own_pause_is_kept_and_said(server: FakeHub, dataset: Path, tmp_path: Path) -> None:
+    pauses, said = list[float](), list[str]()
     server.create(REPO)
     server.faults.append(Fault("refs", status=429, times=2, retry_after=120))
-    uploads = plan(dataset, REPO, tmp_path / "work")
-    publish(uploads, Hub(endpoint=server.url, token=GOOD_TOKEN, sleep=pauses.append))
-    assert [pause for pause in pauses if pause >= 120] == [120.0, 120.0]
+    publish(plan(dataset, REPO, tmp_path / "work"), hub(server, sleep=pauses.append, say=said.append))
+    assert pauses == [120.0, 120.0]
+    assert said == [f"{REPO}: HTTP 429 from {server.url}, trying again in 120 s"] * 2
 
 
 def test_a_hub_that_is_nowhere_ends_after_one_pause_that_is_said(dataset: Path, tmp_path: Path) -> None:
@@ -186,63 +200,158 @@ def test_a_hub_that_is_nowhere_ends_after_one_pause_that_is_said(dataset: Path, 
     assert len(said) == 1 and f"no connection from {nowhere}, trying again in " in said[0]
 
 
-def test_every_pause_is_said(server: FakeHub, dataset: Path, tmp_path: Path) -> None:
-    said = list[str]()
-    server.create(REPO)
-    server.faults.append(Fault("refs", status=503, times=2))
-    hub = Hub(endpoint=server.url, token=GOOD_TOKEN, sleep=lambda _: None, say=said.append)
-    publish(plan(dataset, REPO, tmp_path / "work"), hub)
-    assert len([line for line in said if "HTTP 503 from" in line and "trying again in" in line]) == 2
-
-
 def test_offline_says_so_at_once(
     server: FakeHub, dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    hub_library = pytest.importorskip("huggingface_hub")
-    hub_library.close_session()  # sessions made before do not look at it
-    pauses: list[float] = []
+    library = pytest.importorskip("huggingface_hub")
+    library.close_session()  # sessions made before do not look at it
+    pauses = list[float]()
     try:
         with pytest.raises(DatasetError, match="HF_HUB_OFFLINE is set"):
-            publish(
-                plan(dataset, REPO, tmp_path / "work"), Hub(endpoint=server.url, token=GOOD_TOKEN, sleep=pauses.append)
-            )
+            publish(plan(dataset, REPO, tmp_path / "work"), hub(server, sleep=pauses.append))
     finally:
-        hub_library.close_session()
+        library.close_session()
     assert pauses == []
 
 
-def test_labels_never_go_into_a_public_repository(server: FakeHub, dataset: Path, tmp_path: Path) -> None:
-    server.create(LABELS, private=False)
-    with pytest.raises(DatasetError, match="exists and is public"):
-        send(server, dataset, tmp_path / "work")
-    assert server.requests["commit"] == server.requests["preupload"] == 0
+def test_the_command_uses_the_environment_and_starts_dry(server: FakeHub, dataset: Path, tmp_path: Path) -> None:
+    environment = {"HF_ENDPOINT": server.url, "HF_TOKEN": GOOD_TOKEN, "HF_HUB_DISABLE_XET": "1"}
+    environment |= {"HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "0"}
+    words = ("publish", dataset, "--repo", REPO, "--private-qrels", "test")
+    dry = finish(AIRGEN, *words, **environment)
+    assert dry.stdout.endswith("Nothing was sent. Add --yes to publish.\n") and server.arrived == []
+    assert f"{LABELS} (private), version 26.11" in dry.stdout
+    wet = finish(AIRGEN, *words, "--yes", "--json", **environment)
+    assert [row["repo"] for row in json.loads(wet.stdout)] == [LABELS, REPO]
+    assert "it/s]" not in wet.stderr and "%|" not in wet.stderr  # no bars on a pipe: their threads hang if it closes
+    assert GOOD_TOKEN not in wet.stdout + wet.stderr + dry.stdout
+    assert_nothing_private_arrived(server, dataset)
 
 
-def test_a_public_repository_that_holds_labels_is_refused(server: FakeHub, dataset: Path, tmp_path: Path) -> None:
-    server.create(REPO, files={"qrels/test.tsv": b"published by mistake"})
-    with pytest.raises(DatasetError, match=r"already holds qrels/test\.tsv"):
-        send(server, dataset, tmp_path / "work")
+# -- a suite ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_new_version_replaces_files_and_keeps_the_old_tag(server: FakeHub, dataset: Path, tmp_path: Path) -> None:
-    send(server, dataset, tmp_path / "work")
-    old = server.repositories[REPO].tags["26.11"]
-    bare = [QrelRow(row.query, row.document, row.score) for row in make_content().qrels]
-    newer = make_content(n_documents=13, info=dataclasses.replace(INFO, version="26.12"), qrels=bare)
-    write_dataset(tmp_path / "new", newer)
-    send(server, tmp_path / "new", tmp_path / "work2")
-    assert remote_files(server, REPO) == local_files(tmp_path / "work2" / "public")
-    assert "qrels-graded/dev.tsv" not in remote_files(server, REPO)
-    assert server.repositories[REPO].tags["26.11"] == old
-    assert set(server.repositories[REPO].tags) == {"26.11", "26.12"}
+def test_a_suite_in_its_own_layout(server: FakeHub, tmp_path: Path) -> None:
+    home = make_suite(tmp_path)
+    sent = send(server, home, tmp_path / "work", PAGE)
+    assert [(one.repo, one.private) for one in sent] == [
+        ("my-org/qrels-notes-qa_law_en-alpha", True),
+        ("my-org/qrels-notes-qa_law_en-be-ta", True),
+        ("my-org/notes-long-doc_law_en-book", False),
+        ("my-org/notes-qa_law_en-alpha", False),
+        ("my-org/notes-qa_law_en-be-ta", False),
+        (PAGE, False),
+    ]
+    assert all(repo.tags.keys() == {"26.11"} for repo in server.repositories.values())
+    assert_nothing_private_arrived(server, *(home / key for key in QA))
+    found = server.download("my-org/notes-qa_law_en-alpha", tmp_path / "data")
+    assert verify(found) == [] and BeirDataset.open(found).withheld == ["test"]
+    assert BeirDataset.open(server.download("my-org/notes-long-doc_law_en-book", tmp_path / "book")).splits == ["dev"]
+    page = json.loads(server.repositories[PAGE].files["suite.json"])
+    assert page["datasets"]["qa_law_en/alpha"] == {
+        "repository": "my-org/notes-qa_law_en-alpha", "digest": load_manifest(found).digest,
+    }  # fmt: skip
+    assert b"/datasets/my-org/notes-qa_law_en-be-ta" in server.repositories[PAGE].files["README.md"]
+    before = state(server)
+    again = send(server, home, tmp_path / "work", PAGE)
+    assert [one.sent for one in again] == [()] * 6 and state(server) == before
 
 
-def test_a_published_version_does_not_change(server: FakeHub, dataset: Path, tmp_path: Path) -> None:
-    send(server, dataset, tmp_path / "work")
-    write_dataset(tmp_path / "other", make_content(n_documents=13))
-    with pytest.raises(DatasetError, match="published versions do not change, raise the version"):
-        send(server, tmp_path / "other", tmp_path / "work2")
+def test_air_benchs_layout_is_read_by_its_loader_in_both_versions(
+    server: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    utils = pytest.importorskip("air_benchmark.evaluation_utils")
+    old, new = make_suite(tmp_path), make_suite(tmp_path, "26.12", documents=14)
+    for home in (old, new, old):  # the first one again: it is still whole, and stays
+        sent = send(server, home, tmp_path / "work", PAGE, layout="air-bench")
+    assert [one.sent for one in sent[:-1]] == [()] * 5
+    assert all(len(one.commits) == 3 for repo, one in server.repositories.items() if repo != PAGE)
+    assert {repo: one.private for repo, one in server.repositories.items()} == {
+        "my-org/long-doc_law_en": False,
+        "my-org/qrels-long-doc_law_en-dev": False,
+        "my-org/qa_law_en": False,
+        "my-org/qrels-qa_law_en-dev": False,
+        "my-org/qrels-qa_law_en": True,
+        PAGE: False,
+    }
+    assert_nothing_private_arrived(server, *(home / key for home in (old, new) for key in QA))
+    for repo in server.repositories.keys() - {PAGE}:
+        server.download(repo, tmp_path / "AIR-Bench" / repo.partition("/")[2], GOOD_TOKEN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    for home, version in ((old, "26.11"), (new, "26.12")):
+        loader = utils.DataLoader(version, cache_dir=str(tmp_path / f"cache-{version}"))
+        group = {"task_type": "qa", "domain": "law", "language": "en", "dataset_name": "be-ta"}
+        ours = BeirDataset.open(home / "qa_law_en/be-ta")
+        assert set(loader.load_corpus(**group)) == {row.id for row in ours.passages()}
+        for split in ("dev", "test"):
+            assert loader.load_qrels(**group, split=split) == ours.qrels(split).labels
+            assert set(loader.load_queries(**group, split=split)) == set(ours.qrels(split).labels)
+        mine = BeirDataset.open(tmp_path / "AIR-Bench/qa_law_en" / version / "be-ta")
+        assert mine.qrels("test").labels == ours.qrels("test").labels
+
+
+def test_two_datasets_of_one_repository_one_after_the_other(server: FakeHub, tmp_path: Path) -> None:
+    home = make_suite(tmp_path)
+    send(server, home / QA[0], tmp_path / "work", PAGE, layout="air-bench")
+    send(server, home / QA[1], tmp_path / "work", "my-org/other", layout="air-bench", private_qrels=[])
+    files = server.repositories["my-org/qa_law_en"].files
+    assert all(f"corpus_{name}" in files["README.md"].decode() for name in ("alpha", "be_ta"))
+    assert "26.11/alpha/corpus.jsonl" in files
+
+
+@pytest.mark.parametrize("layout", ["airgen", "air-bench"])
+def test_stopped_anywhere_it_goes_on(server: FakeHub, tmp_path: Path, layout: str) -> None:
+    home = make_suite(tmp_path)
+    with FakeHub() as whole:
+        send(whole, home, tmp_path / "work", PAGE, layout=layout)
+        wanted = state(whole)
+
+    class Killed(BaseException):
+        pass
+
+    stops, real = 0, Hub._call
+    for left in range(3, 200, 14):
+        calls = iter([None] * left)
+
+        def call(*arguments: Any, calls: Any = calls, **options: Any) -> Any:
+            if next(calls, calls) is calls:
+                raise Killed
+            return real(*arguments, **options)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Hub, "_call", call)
+            try:
+                send(server, home, tmp_path / "work", PAGE, layout=layout)
+            except Killed:
+                stops += 1
+                tagged = [repo for repo, one in server.repositories.items() if one.tags]
+                written = [repo for repo, one in server.repositories.items() if len(one.commits) > 1]
+                assert not tagged or len(written) == 6  # no tag before every file is there
+                continue
+            break
+    assert stops > 3
+    assert state(server) == wanted
+    assert_nothing_private_arrived(server, *(home / key for key in QA))
+
+
+@pytest.mark.parametrize("fault", [{"status": 503, "times": 99}, {"drop": "after", "times": 1}])
+def test_a_hub_that_breaks_in_the_middle(server: FakeHub, tmp_path: Path, fault: dict[str, Any]) -> None:
+    home = make_suite(tmp_path)
+    server.faults.append(Fault("commit", skip=3, **fault))
+    if "status" in fault:
+        with pytest.raises(DatasetError, match="publish again later to go on"):
+            send(server, home, tmp_path / "work", PAGE)
+        assert not any(one.tags for one in server.repositories.values())
+        server.faults.clear()
+        assert [one.sent == () for one in send(server, home, tmp_path / "work", PAGE)] == [True] * 3 + [False] * 3
+    send(server, home, tmp_path / "work", PAGE)
+    assert all(one.tags.keys() == {"26.11"} for one in server.repositories.values())
+    assert all(len(one.commits) == 2 for one in server.repositories.values())
+
+
+# -- what is refused, before anything is sent -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("repo", ["weather", "a/b/c", "../x", "org/..", "org/na me", "org/a..b", "-x/y"])
@@ -251,14 +360,86 @@ def test_repository_names(dataset: Path, tmp_path: Path, repo: str) -> None:
         plan(dataset, repo, tmp_path / "work")
 
 
-def test_a_damaged_dataset_is_not_published(dataset: Path, tmp_path: Path) -> None:
-    with (dataset / "corpus.jsonl").open("a") as file:
-        file.write('{"_id": "new", "title": "", "text": "added by hand"}\n')
-    with pytest.raises(DatasetError, match=r"is not published: .*SHA-256 differs"):
-        plan(dataset, REPO, tmp_path / "work")
-    (dataset / "manifest.json").unlink()
-    with pytest.raises(DatasetError, match="not a finished dataset"):
-        plan(dataset, REPO, tmp_path / "work")
+def edited(server: FakeHub, home: Path) -> Path:
+    """Two datasets of a suite that were edited by hand."""
+    for key, file in zip(QA, ("corpus.jsonl", "queries.jsonl"), strict=True):
+        with (home / key / file).open("a") as out:
+            out.write("{}\n")
+    return home
+
+
+def unfinished(server: FakeHub, home: Path) -> Path:
+    (home / SUITE).unlink()
+    return home
+
+
+def told_by_their_ids(server: FakeHub, home: Path) -> Path:
+    """A dataset whose negatives have ids of another kind."""
+    extra = [CorpusRow(f"negative-{i}", "", "made up") for i in range(5)]
+    content = make_content()
+    labels = [QrelRow("q-00", row.id, 0) for row in extra]
+    write_dataset(home / "told", make_content(corpus=[*content.corpus, *extra], qrels=[*content.qrels, *labels]))
+    return home / "told"
+
+
+def of_one_name(server: FakeHub, home: Path) -> Path:
+    """A suite that names a dataset in the place of another."""
+    shutil.copytree(home / QA[1], home / "qa_law_en/copy")
+    value = json.loads((home / SUITE).read_text())
+    value["datasets"]["qa_law_en/copy"] = value["datasets"][QA[1]]
+    (home / SUITE).write_text(json.dumps(value))
+    return home
+
+
+def similar_names(server: FakeHub, home: Path) -> Path:
+    return make_suite(home, names=("be-ta", "be_ta"))
+
+
+def holding(repo: str, files: dict[str, bytes]) -> Callable[[FakeHub, Path], Path]:
+    def create(server: FakeHub, home: Path) -> Path:
+        server.create(repo, files=files)
+        return home
+
+    return create
+
+
+def published_before(server: FakeHub, home: Path, layout: str) -> Path:
+    """The same version of a suite with other data."""
+    send(server, make_suite(home / "other", documents=13), home / "work", PAGE, layout=layout)
+    return home
+
+
+@pytest.mark.parametrize(
+    ("arrange", "layout", "words"),
+    [
+        (edited, "airgen", r"^nothing is published:\n.*alpha is not published: .*SHA-256 differs.*\n.*be-ta is not "),
+        (unfinished, "airgen", "not a finished version of a suite"),
+        (told_by_their_ids, "airgen", r"this reveals their label \[mark\]: write export.ids: opaque"),
+        (of_one_name, "airgen", r"holds the dataset qa_law_en/be-ta, but suite\.json names another there"),
+        (similar_names, "air-bench", "are both the split corpus_be_ta of its card"),
+        (holding("my-org/qrels-qa_law_en", {}), "air-bench", "is public, but private labels must not go there"),
+        (holding("my-org/notes-qa_law_en-alpha", {"qrels/test.tsv": b"by mistake"}), "airgen",
+         r"already holds qrels/test\.tsv"),
+        (holding("my-org/qa_law_en", {"README.md": b"---\nconfigs: [1, {a: b}]\n---\n"}), "air-bench",
+         "qa_law_en: the configs of its README.md cannot be read: mend or delete"),
+        (partial(published_before, layout="airgen"), "airgen", "published versions do not change, raise the version"),
+        (partial(published_before, layout="air-bench"), "air-bench", r"version 26\.11 is published with another"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(
+    server: FakeHub, tmp_path: Path, arrange: Callable[[FakeHub, Path], Path], layout: str, words: str
+) -> None:
+    home = arrange(server, make_suite(tmp_path))
+    before, commits = state(server), server.requests["commit"]
+    with pytest.raises(DatasetError, match=words):
+        send(server, home, tmp_path / "work", PAGE, layout=layout)
+    if "README" not in words:  # the card of a repository is merged when its turn comes
+        assert (state(server), server.requests["commit"]) == (before, commits)
+
+
+def test_a_split_that_no_dataset_has(server: FakeHub, tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match=r"has no split 'tset' whose labels could be private \(it has: dev, test\)"):
+        send(server, make_suite(tmp_path), tmp_path / "work", PAGE, private_qrels=["tset"])
 
 
 def test_a_licence_that_forbids_it(tmp_path: Path) -> None:
@@ -266,49 +447,11 @@ def test_a_licence_that_forbids_it(tmp_path: Path) -> None:
     write_dataset(tmp_path / "d", make_content(info=info))
     with pytest.raises(DatasetError, match="'All rights reserved, Example Press': it keeps all rights"):
         plan(tmp_path / "d", REPO, tmp_path / "work")
-    uploads = plan(tmp_path / "d", REPO, tmp_path / "work", permission="Jane Doe, Example Press: yes")
-    assert "Jane Doe, Example Press: yes" in (uploads[0].directory / "README.md").read_text()
+    (upload,) = plan(tmp_path / "d", REPO, tmp_path / "work", permission="Jane Doe, Example Press: yes")
+    assert "Jane Doe, Example Press: yes" in (upload.directory / "README.md").read_text()
 
 
-def test_what_ties_a_withheld_query_to_a_document_stops_it(tmp_path: Path) -> None:
-    queries = [
-        dataclasses.replace(row, metadata={"seed": f"doc{int(row.id[2:]):03d}"}) for row in make_content().queries
-    ]
-    write_dataset(tmp_path / "a", make_content(queries=queries))
-    with pytest.raises(DatasetError, match="metadata of query 'q-00' names the document 'doc000'"):
-        plan(tmp_path / "a", REPO, tmp_path / "work", private_qrels=["test"])
-    plan(tmp_path / "a", REPO, tmp_path / "work", private_qrels=[])
-    write_dataset(tmp_path / "b", make_content(audit={"disagreed": "q-01: doc004"}))
-    with pytest.raises(DatasetError, match="mentions the query 'q-01'"):
-        plan(tmp_path / "b", REPO, tmp_path / "work2", private_qrels=["test"])
-
-
-def test_negatives_that_can_be_told_stop_private_labels(tmp_path: Path) -> None:
-    extra = [CorpusRow(f"negative-{i}", "", "made up") for i in range(5)]
-    content = make_content()
-    labels = [QrelRow("q-00", row.id, 0) for row in extra]
-    write_dataset(tmp_path / "d", make_content(corpus=[*content.corpus, *extra], qrels=[*content.qrels, *labels]))
-    with pytest.raises(DatasetError, match=r"this reveals their label \[mark\]: write export.ids: opaque"):
-        plan(tmp_path / "d", REPO, tmp_path / "work", private_qrels=["test"])
-
-
-def test_command_uses_the_environment_and_starts_dry(server: FakeHub, dataset: Path, tmp_path: Path) -> None:
-    environment = {"HF_ENDPOINT": server.url, "HF_TOKEN": GOOD_TOKEN, "HF_HUB_DISABLE_XET": "1"}
-    environment |= {"HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "0"}
-    words = ("publish", dataset, "--repo", REPO, "--private-qrels", "test")
-    dry = finish(AIRGEN, *words, **environment)
-    assert "Nothing was sent" in dry.stdout
-    assert server.arrived == []
-    wet = finish(AIRGEN, *words, "--yes", "--json", **environment)
-    assert [row["repo"] for row in json.loads(wet.stdout)] == [LABELS, REPO]
-    assert "it/s]" not in wet.stderr and "%|" not in wet.stderr  # no bars on a pipe: their threads hang if it closes
-    assert GOOD_TOKEN not in wet.stdout + wet.stderr + dry.stdout
-    assert_nothing_private_arrived(server, dataset)
-
-
-def test_a_card_that_is_too_large_is_not_read(
-    server: FakeHub, dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_card_that_is_too_large_is_not_read(server: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("airgen.publishing.hub._MOST_TEXT", 1000)
     server.create("org/name", files={"README.md": b"x" * 1001})
     with pytest.raises(DatasetError, match=r"README\.md has 1,001 bytes, more than any card"):

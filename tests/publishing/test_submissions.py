@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import invoke
 from dataset_maker import INFO, make_content
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -20,7 +19,7 @@ from airgen.dataset.write import write_dataset
 from airgen.errors import DatasetError
 from airgen.publishing.leaderboard import leaderboard, write_leaderboard
 from airgen.publishing.scores import DatasetScore, SystemScore, load_labels, load_scores, save_score, score_results
-from airgen.publishing.submission import NO_RERANKER, Results, Submission, pack, read_results_tree
+from airgen.publishing.submission import NO_RERANKER, Results, Submission, pack
 from airgen.publishing.withhold import labels_part
 
 BASE = Results(
@@ -63,34 +62,6 @@ def test_packed_and_read_again(tmp_path: Path) -> None:
     assert read_submission(tmp_path / "a.zip") == [other, BASE]
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_air_benchmarks_own_files_are_accepted(dataset: Path, tmp_path: Path) -> None:
-    evaluator = pytest.importorskip("air_benchmark.evaluation_utils.evaluator").Evaluator
-    hits = {"q-00": {"doc000": 2.0, "doc005": 1.0}, "q-01": {"doc001": 1.0}}
-    home = tmp_path / "found" / "my-model" / "NoReranker"
-    for split in ("dev", "test"):
-        evaluator.save_search_results(
-            model_name="my-model",
-            reranker_name="NoReranker",
-            search_results=hits,
-            output_path=str(home / "qa" / "science" / f"en_weather-notes_{split}.json"),
-            task_type="qa",
-            domain="science",
-            language="en",
-            dataset_name="weather-notes",
-            split=split,
-            benchmark_version="26.11",
-        )
-    # As its zip_results.py does: everything below {retriever}/{reranker}, but dev.
-    names = [path for path in sorted(home.rglob("*.json")) if not path.name.endswith("dev.json")]
-    path = zip_of(tmp_path / "z.zip", *((str(name.relative_to(home)), name.read_bytes()) for name in names))
-    (read,) = read_submission(path)
-    assert read == results(hits=hits)
-    assert read_results_tree(home) == [read]
-    scored = score_results([read], load_labels([dataset]))
-    assert scored.datasets[0].missing == ("q-03", "q-04")
-
-
 def test_scores_are_trec_evals_with_missing_queries_as_zero(dataset: Path) -> None:
     pytrec_eval = pytest.importorskip("pytrec_eval")
     labels = load_labels([dataset])
@@ -106,16 +77,15 @@ def test_scores_are_trec_evals_with_missing_queries_as_zero(dataset: Path) -> No
     )
     theirs = judge.evaluate(hits)
     assert sorted(theirs) == ["q-00", "q-01", "q-03"]
-    for ours, name in (
-        ("nDCG@10", "ndcg_cut_10"),
-        ("Recall@10", "recall_10"),
-        ("AP@100", "map_cut_100"),
-        ("RR@10", "recip_rank"),
-    ):
+    names = {"nDCG@10": "ndcg_cut_10", "Recall@10": "recall_10", "AP@100": "map_cut_100", "RR@10": "recip_rank"}
+    for ours, name in names.items():
         total = sum(row[name] for row in theirs.values()) / 4  # q-04 has no results and counts as zero
         assert scored.measures[ours] == pytest.approx(total, abs=1e-6)
     assert (scored.queries, scored.missing, scored.missing_count, scored.unknown_queries) == (4, ("q-04",), 1, 1)
     assert scored.unknown_documents == 0
+    (nothing,) = score_results([results(hits={"q-77": {"doc000": 1.0}})], labels).datasets
+    assert set(nothing.measures.values()) == {0.0}
+    assert (nothing.missing_count, nothing.unknown_queries) == (4, 1)
 
 
 def test_labels_part_is_enough_and_documents_are_checked_where_they_are(dataset: Path, tmp_path: Path) -> None:
@@ -129,16 +99,8 @@ def test_labels_part_is_enough_and_documents_are_checked_where_they_are(dataset:
         load_labels([tmp_path / "private"], "dev")
     with pytest.raises(DatasetError, match="are there twice"):
         load_labels([dataset, tmp_path / "private"])
-
-
-def test_other_versions_and_datasets_are_refused_and_absent_ones_named(dataset: Path, tmp_path: Path) -> None:
     write_dataset(tmp_path / "law", make_content(info=dataclasses.replace(INFO, domain="law")))
-    labels = load_labels([dataset, tmp_path / "law"])
-    assert score_results([BASE], labels).absent == ("qa_law_en/weather-notes test",)
-    with pytest.raises(DatasetError, match=r"results are of version '24\.05', the labels of '26\.11'"):
-        score_results([results(version="24.05")], labels)
-    with pytest.raises(DatasetError, match="no labels for qa_web_en/weather-notes test"):
-        score_results([results(domain="web")], labels)
+    assert score_results([BASE], load_labels([dataset, tmp_path / "law"])).absent == ("qa_law_en/weather-notes test",)
 
 
 def test_reranking_only_is_of_bm25s_top_100(tmp_path: Path) -> None:
@@ -146,17 +108,19 @@ def test_reranking_only_is_of_bm25s_top_100(tmp_path: Path) -> None:
     labels = load_labels([tmp_path / "d"])
     first = results(model="BM25", hits={"q-00": {f"doc{i:03d}": 1000.0 - i for i in range(200)}})
     bm25 = Submission(pack([first], tmp_path / "bm25.zip"))
-    fine = results(model="BM25", reranker="r", hits={"q-00": {f"doc{i:03d}": float(i) for i in range(100)}})
-    assert score_results([fine], labels, bm25=bm25).system_class == "Reranking Only"
-    outside = results(model="BM25", reranker="r", hits={"q-00": {"doc100": 1.0}})
-    with pytest.raises(DatasetError, match="'doc100' of query 'q-00' is not in BM25's top 100"):
-        score_results([outside], labels, bm25=bm25)
-    many = results(model="BM25", reranker="r", hits={"q-00": {f"doc{i:03d}": float(i) for i in range(101)}})
-    with pytest.raises(DatasetError, match="has 101 hits"):
-        score_results([many], labels)
-    assert score_results([results(model="dense", reranker="r", hits=many.hits)], labels).system_class == (
-        "Retrieval + Reranking"
-    )
+    most = {"q-00": {f"doc{i:03d}": float(i) for i in range(101)}}
+    for model, hits, outcome in (
+        ("BM25", {"q-00": dict(list(most["q-00"].items())[:100])}, "Reranking Only"),
+        ("dense", most, "Retrieval + Reranking"),
+        ("BM25", most, "has 101 hits"),
+        ("BM25", {"q-00": {"doc100": 1.0}}, "'doc100' of query 'q-00' is not in BM25's top 100"),
+    ):
+        one = results(model=model, reranker="r", hits=hits)
+        if "R" in outcome[:1]:
+            assert score_results([one], labels, bm25=bm25).system_class == outcome
+        else:
+            with pytest.raises(DatasetError, match=outcome):
+                score_results([one], labels, bm25=bm25)
 
 
 HUGE = as_json().replace('"doc000"', '"doc000' + "0" * 30_000_000 + '"')
@@ -200,46 +164,34 @@ def test_zips_of_strangers(tmp_path: Path, entries: str | bytes | list[tuple[str
         read_submission(zip_of(tmp_path / "z.zip", *entries))
 
 
-def test_a_bomb_whose_headers_lie(tmp_path: Path) -> None:
-    """The directory says 10 bytes; the stream unpacks to 64 MB. Reading stops early."""
-    path = zip_of(tmp_path / "z.zip", (ENTRY, b"0" * 64_000_000))
-    data = bytearray(path.read_bytes())
+def test_zips_whose_directory_lies(tmp_path: Path) -> None:
+    """The directory says 10 bytes, and the stream unpacks to 64 MB; an entry is encrypted; there is no zip."""
+    lies = zip_of(tmp_path / "z.zip", (ENTRY, b"0" * 64_000_000)).read_bytes()
+    data, coded = bytearray(lies), bytearray(lies)
     for mark, offset in ((b"PK\x01\x02", 24), (b"PK\x03\x04", 22)):
         place = data.index(mark) + offset
         data[place : place + 4] = struct.pack("<I", 10)
-    path.write_bytes(bytes(data))
-    with pytest.raises(DatasetError):
-        read_submission(path)
-
-
-def test_encrypted_broken_and_absent_zips(tmp_path: Path) -> None:
-    path = zip_of(tmp_path / "z.zip", (ENTRY, "{}"))
-    data = bytearray(path.read_bytes())
-    data[data.index(b"PK\x01\x02") + 8] |= 1
-    path.write_bytes(bytes(data))
-    with pytest.raises(DatasetError, match="is encrypted"):
-        read_submission(path)
-    (tmp_path / "no.zip").write_bytes(b"hello")
-    for name in ("no.zip", "absent.zip"):
-        with pytest.raises(DatasetError, match="cannot be read as a zip"):
-            read_submission(tmp_path / name)
+    coded[coded.index(b"PK\x01\x02") + 8] |= 1
+    for content, words in ((data, "bad.zip"), (coded, "is encrypted"), (b"hello", "cannot be read as a zip")):
+        (tmp_path / "bad.zip").write_bytes(content)
+        with pytest.raises(DatasetError, match=words):
+            read_submission(tmp_path / "bad.zip")
+    with pytest.raises(DatasetError, match="cannot be read as a zip"):
+        read_submission(tmp_path / "absent.zip")
 
 
 def test_a_bomb_is_given_up_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = zip_of(tmp_path / "z.zip", (ENTRY, b"0" * 64_000_000))
-    unpacked = 0
-    read = zipfile.ZipExtFile.read
+    path, unpacked, read = zip_of(tmp_path / "z.zip", (ENTRY, b"0" * 64_000_000)), list[int](), zipfile.ZipExtFile.read
 
     def counting(self: zipfile.ZipExtFile, n: int | None = -1) -> bytes:
-        nonlocal unpacked
         block = read(self, n)
-        unpacked += len(block)
+        unpacked.append(len(block))
         return block
 
     monkeypatch.setattr(zipfile.ZipExtFile, "read", counting)
     with pytest.raises(DatasetError, match="unpacks to more than 3,000,000 bytes"):
         read_submission(path, entry_bytes=3_000_000)
-    assert 3_000_000 < unpacked < 5_000_000
+    assert 3_000_000 < sum(unpacked) < 5_000_000
 
 
 def test_a_bomb_of_many_entries_stops_at_the_total(tmp_path: Path) -> None:
@@ -275,12 +227,6 @@ def test_a_repeated_key_is_found_in_linear_time(tmp_path: Path) -> None:
 
     # The least of three: a garbage collection of what earlier tests left may fall into one of them.
     assert min(cpu_seconds(10_000) for _ in range(3)) < 3 * min(cpu_seconds(5_000) for _ in range(3)) + 0.1
-
-
-def test_results_of_unknown_queries_alone_score_zero(dataset: Path) -> None:
-    (scored,) = score_results([results(hits={"q-77": {"doc000": 1.0}})], load_labels([dataset])).datasets
-    assert set(scored.measures.values()) == {0.0}
-    assert (scored.missing_count, scored.unknown_queries) == (4, 1)
 
 
 @given(st.data())
@@ -414,30 +360,3 @@ def test_saved_scores_edited_by_hand(tmp_path: Path) -> None:
             load_scores(tmp_path)
     with pytest.raises(DatasetError, match="no scores to show"):
         write_leaderboard([], tmp_path)
-
-
-def test_commands_from_run_to_page(dataset: Path, tmp_path: Path) -> None:
-    lines = [f"q-{i:02d} Q0 doc{i:03d} 1 2.0 x\nq-{i:02d} Q0 doc{i + 1:03d} 2 1.0 x\n" for i in range(5)]
-    (tmp_path / "a.run").write_text("".join(lines))
-    arguments = ["--dataset", str(dataset), "--run", str(tmp_path / "a.run"), "--model", "perfect"]
-    packed = invoke(*["publish", "submit", *arguments, "--out", str(tmp_path / "a.zip")])
-    assert packed.exit_code == 0, packed.output
-    assert f"{ENTRY}: 4 queries" in packed.stdout  # q-02 is of dev
-    labels_part(dataset, tmp_path / "private", ["test"])
-    scored = invoke(
-        *[
-            "publish",
-            "score",
-            str(tmp_path / "a.zip"),
-            "--qrels",
-            str(tmp_path / "private"),
-            "--save",
-            str(tmp_path / "scores"),
-        ]
-    )
-    assert scored.exit_code == 0, scored.output
-    assert "nDCG@10 1.00000" in scored.stdout
-    page = invoke(*["publish", "leaderboard", str(tmp_path / "scores"), "--json"])
-    assert json.loads(page.stdout)[0]["rows"][0]["mean"] == 1.0
-    text = (tmp_path / "scores" / "index.html").read_text()
-    assert "perfect" in text and "private" not in text  # the scores do not say whether the labels are public

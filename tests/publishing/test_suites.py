@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import call, invoke
+from command_line import call
 from dataset_maker import INFO, make_content
 
 from airgen.dataset.beir import BeirDataset
@@ -92,42 +92,36 @@ def test_build_collects_datasets_with_statistics(tmp_path: Path, runner: Runner)
 def test_long_doc_queries_and_labels_all_come_along(tmp_path: Path, runner: Runner) -> None:
     built = build(suite({"path": "book0", "split": "dev"}), tmp_path / "suites", runner)
     home = built.directory / "long-doc_book_en/book-0"
-    merged = dict(BeirDataset.open(home).qrels("dev").labels)
     source = BeirDataset.open(tmp_path / "runs" / "book0")
-    assert merged == {**source.qrels("dev").labels, **source.qrels("test").labels}
+    assert BeirDataset.open(home).qrels("dev").labels == {**source.qrels("dev").labels, **source.qrels("test").labels}
     assert not (home / "qrels/test.tsv").exists()
     statistics = load_manifest(home).statistics.splits["dev"]
     assert (statistics.queries, statistics.positives, statistics.hard_negatives) == (6, 12, 6)
 
 
-def test_a_finished_version_never_changes(tmp_path: Path, runner: Runner) -> None:
-    build(suite("a"), tmp_path / "suites", runner)
-    with pytest.raises(DatasetError, match="finished versions do not change: raise the version"):
-        build(suite("a", "b"), tmp_path / "suites", runner)
-    with pytest.raises(DatasetError, match=r"version 26\.9 would come after 26\.11"):
-        build(suite("a", version="26.9"), tmp_path / "suites", runner)
-    build(suite("a", "b", version="26.12"), tmp_path / "suites", runner)
-    assert versions(tmp_path / "suites", "notes") == ["26.11", "26.12"]
-
-
-def test_a_version_must_keep_what_the_one_before_had(tmp_path: Path, runner: Runner) -> None:
+def test_a_finished_version_never_changes_and_the_next_has_what_it_had(tmp_path: Path, runner: Runner) -> None:
     build(suite("a", "b"), tmp_path / "suites", runner)
-    with pytest.raises(DatasetError, match="lacks qa_law_en/beta"):
-        build(suite("a", version="26.12"), tmp_path / "suites", runner)
+    runner.contents["c"] = runner.contents["a"]
+    for members, version, words in (
+        ("a", "26.11", "finished versions do not change: raise the version"),
+        ("a", "26.9", r"version 26\.9 would come after 26\.11"),
+        ("a", "26.12", "lacks qa_law_en/beta"),
+        ("ac", "26.12", "a and c make the same dataset qa_science_en/alpha"),
+    ):
+        with pytest.raises(DatasetError, match=words):
+            build(suite(*members, version=version), tmp_path / "suites", runner)
 
-
-def test_stopped_in_the_middle_it_goes_on(tmp_path: Path, runner: Runner) -> None:
     def stop(name: str) -> None:
         if name == "b":
             raise BudgetSpent("stopped")
 
     runner.before = stop
     with pytest.raises(BudgetSpent):
-        build(suite("a", "b"), tmp_path / "suites", runner)
-    assert not (tmp_path / "suites" / "notes" / "26.11" / "suite.json").exists()
-    runner.before = lambda _: None
-    build(suite("a", "b"), tmp_path / "suites", runner)
+        build(suite("a", "b", version="26.12"), tmp_path / "suites", runner)
     assert versions(tmp_path / "suites", "notes") == ["26.11"]
+    runner.before = lambda _: None
+    build(suite("a", "b", version="26.12"), tmp_path / "suites", runner)  # it goes on
+    assert versions(tmp_path / "suites", "notes") == ["26.11", "26.12"]
 
 
 def test_one_budget_for_all(tmp_path: Path, runner: Runner) -> None:
@@ -146,12 +140,6 @@ def test_growth_moves_no_long_doc_dataset(tmp_path: Path, runner: Runner) -> Non
     moved = [{"path": name, "split": "test"} for name in ("book0", "book1")]
     with pytest.raises(DatasetError, match="never changes split"):
         build(suite(*moved, "book2", version="27.1"), tmp_path / "suites", runner)
-
-
-def test_the_same_dataset_twice(tmp_path: Path, runner: Runner) -> None:
-    runner.contents["c"] = runner.contents["a"]
-    with pytest.raises(DatasetError, match="a and c make the same dataset qa_science_en/alpha"):
-        build(suite("a", "c"), tmp_path / "suites", runner)
 
 
 def test_two_groups_can_have_a_dataset_of_one_name(tmp_path: Path, runner: Runner) -> None:
@@ -234,23 +222,17 @@ def test_settings_name_every_problem(tmp_path: Path) -> None:
 
 
 def test_commands(tmp_path: Path, runner: Runner) -> None:
-    first = build(suite("a"), tmp_path / "suites", runner)
-    second = build(suite("a", "b", version="26.12"), tmp_path / "suites", runner)
-    result = invoke(*["publish", "diff", str(first.directory), str(second.directory), "--json"])
-    assert [row["kind"] for row in json.loads(result.stdout)] == ["added", "same"]
-    result = invoke(*["study", "stats", str(second.directory)])
-    assert result.stdout.count("| qa |") == 4
-    result = invoke(*["study", "stats", str(second.directory / "qa_law_en/beta"), "--csv"])
-    assert result.stdout.splitlines()[1].startswith("qa,law,en,beta,Weather notes,CC-BY-4.0,30,")
+    first = build(suite("a"), tmp_path / "suites", runner).directory
+    second = build(suite("a", "b", version="26.12"), tmp_path / "suites", runner).directory
+    assert [row["kind"] for row in json.loads(call("publish", "diff", first, second, "--json"))] == ["added", "same"]
+    assert call("study", "stats", second).count("| qa |") == 4
+    line = call("study", "stats", second / "qa_law_en/beta", "--csv").splitlines()[1]
+    assert line.startswith("qa,law,en,beta,Weather notes,CC-BY-4.0,30,")
     out = tmp_path / "trec"
-    result = invoke(*["export", "layout", str(second.directory), "trec", "--out", str(out)])
-    assert "qa_law_en/beta/qrels.test.txt" in result.stdout.splitlines()
+    assert "qa_law_en/beta/qrels.test.txt" in call("export", "layout", second, "trec", "--out", out).splitlines()
     assert (out / "qa_science_en/alpha/docs.tsv").read_text().count("\n") == 30
-    result = invoke(*["publish", "verify", str(second.directory)])
-    assert (result.exit_code, result.stdout.count(": whole")) == (0, 2)
-    (second.directory / "qa_law_en/beta/corpus.jsonl").write_text("")
-    result = invoke(*["publish", "verify", str(second.directory)])
-    assert (result.exit_code, result.stdout.count(": whole")) == (1, 1)
-    (second.directory / "suite.json").write_text("{}")
-    result = invoke(*["publish", "verify", str(second.directory)])
-    assert (result.exit_code, "[suite]" in result.stdout) == (1, True)
+    assert call("publish", "verify", second).count(": whole") == 2
+    (second / "qa_law_en/beta/corpus.jsonl").write_text("")
+    assert call("publish", "verify", second, code=1).count(": whole") == 1
+    (second / "suite.json").write_text("{}")
+    assert "[suite]" in call("publish", "verify", second, code=1)

@@ -1,21 +1,33 @@
-"""What is public and what is private of a dataset: the files of each part, and what their manifests may tell."""
+"""What is public and what is private of a dataset: the files of each part, and what can be told from them."""
 
 import dataclasses
+import json
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from dataset_maker import INFO, make_content
 
-from airgen.dataset.content import FunnelStep
+from airgen.dataset.content import CorpusRow, FunnelStep
 from airgen.dataset.manifest import FileEntry, Manifest, SplitStatistics, data_digest, load_manifest, manifest_text
 from airgen.dataset.secret import Secret
 from airgen.dataset.verify import verify
 from airgen.dataset.write import write_dataset
 from airgen.errors import DatasetError
-from airgen.keys import file_sha256
-from airgen.publishing.withhold import PAIR, is_labels_of, labels_part, pair_of, public_part
+from airgen.keys import file_sha256, text_key
+from airgen.publishing.withhold import (
+    MARKS,
+    PAIR,
+    is_labels_of,
+    labels_part,
+    marks_of_generated,
+    pair_of,
+    public_part,
+    secrecy_problems,
+)
 
 VARIANTS = ("qrels", "qrels-graded", "qrels-positives", "qrels-soft")
 CARD = ("README.md", "croissant.json")
@@ -45,65 +57,79 @@ def with_file(directory: Path, name: str, text: str = "x") -> None:
     changed(directory, files=files, digest=data_digest(files))
 
 
-# -- the public part -----------------------------------------------------------------------------------------------
+def written(out: Path, **changes: Any) -> Path:
+    write_dataset(out, make_content(**changes))
+    return out
 
 
-def test_the_public_part_has_these_files_and_no_others(dataset: Path, tmp_path: Path) -> None:
-    before = contents(dataset)
-    sealed = public_part(dataset, tmp_path / "p", ["test"])
-    found = contents(tmp_path / "p")
-    assert set(found) == {*CARD, "manifest.json", "corpus.jsonl", "queries.jsonl", "pipeline.yaml", *labels_of("dev")}
-    assert all(found[name] == before[name] for name in found if name not in (*CARD, "manifest.json"))
-    assert contents(dataset) == before, "the dataset itself stays as it was"
-    assert verify(tmp_path / "p") == []
-    assert sealed == load_manifest(tmp_path / "p")
-    assert list(sealed.files) == sorted(set(found) - {"manifest.json"})
-    assert (sealed.part, sealed.withheld, sealed.labelled_splits) == ("public", ("test",), ("dev",))
+# -- the two parts -------------------------------------------------------------------------------------------------
 
 
-def test_several_splits_can_be_withheld(dataset: Path, tmp_path: Path) -> None:
-    sealed = public_part(dataset, tmp_path / "p", ["test", "dev"])
-    assert sealed.withheld == ("dev", "test")
-    assert not any("qrels" in name for name in contents(tmp_path / "p"))
+def test_each_part_has_these_files_and_no_others(dataset: Path, tmp_path: Path) -> None:
+    before, whole = contents(dataset), changed(dataset, notes={"made from": "0123", "passages before trimming": 40})
+    public = public_part(dataset, tmp_path / "p", ["test"], permission="Jane Doe: yes")
+    labels = labels_part(dataset, tmp_path / "l", ["test"])
+    private = {"private/lineage.jsonl", "private/secret.key", *labels_of("test")}
+    for home, sealed, own, described in (
+        ("p", public, {"corpus.jsonl", "queries.jsonl", "pipeline.yaml", *labels_of("dev")}, CARD),
+        ("l", labels, private, CARD[:1]),
+    ):
+        found = contents(tmp_path / home)
+        assert set(found) == {*own, *described, "manifest.json"}
+        assert all(found[name] == before[name] for name in own)
+        assert sealed == load_manifest(tmp_path / home)
+        assert list(sealed.files) == sorted(set(found) - {"manifest.json"})
+        assert verify(tmp_path / home) == []
+    assert (public.part, public.withheld, public.labelled_splits) == ("public", ("test",), ("dev",))
+    assert (labels.part, labels.withheld, labels.labelled_splits) == ("labels", ("dev",), ("test",))
+    assert contents(tmp_path / "l")["README.md"].decode() == (
+        "---\nviewer: false\n---\n\n# Private labels of weather-notes\n\nVersion 26.11, splits test. "
+        "Keep this repository private: who has seen labels cannot be measured by them.\n"
+    )
+    after = contents(dataset)
+    assert all(after[name] == before[name] for name in before if name != "manifest.json")  # it stays as it was
+    # The numbers of withheld labels are not told, nor what the dataset was made from; the permission is.
+    assert public.statistics.splits["dev"] == whole.statistics.splits["dev"] == SplitStatistics(2, 9.0, 4, 2)
+    assert public.statistics.splits["test"] == SplitStatistics(4, 9.0, None, None)
+    permission = "permission to publish the corpus"
+    assert set(public.notes) == {"passages before trimming", PAIR, permission}
+    assert public.notes[permission] == "Jane Doe: yes" and b"Jane Doe: yes" in contents(tmp_path / "p")["README.md"]
+    # Both hold a name that depends on the secret.
+    expected = Secret(bytes(range(32))).text("pair", whole.digest)[:32]
+    assert pair_of(dataset, whole) == pair_of(tmp_path / "p", public) == pair_of(tmp_path / "l", labels) == expected
+    assert public.notes[PAIR] == labels.notes[PAIR] == expected
+    other = written(tmp_path / "other", n_documents=13)
+    assert pair_of(other, load_manifest(other)) not in ("", expected)
 
 
-def test_splits_whose_names_contain_each_other(tmp_path: Path) -> None:
-    rows = make_content().queries
-    queries = [dataclasses.replace(row, split="test_b" if row.split == "dev" else row.split) for row in rows]
-    write_dataset(tmp_path / "d", make_content(queries=queries))
-    sealed = public_part(tmp_path / "d", tmp_path / "p", ["test"])
-    assert {name for name in sealed.files if "qrels" in name} == labels_of("test_b")
-    assert verify(tmp_path / "p") == []
-
-
-def test_with_nothing_withheld_all_labels_and_their_numbers_are_public(dataset: Path, tmp_path: Path) -> None:
+def test_the_splits_that_are_withheld(dataset: Path, tmp_path: Path) -> None:
+    both = public_part(dataset, tmp_path / "both", ["test", "dev"])
+    assert both.withheld == ("dev", "test") and not any("qrels" in name for name in contents(tmp_path / "both"))
+    rows = [
+        dataclasses.replace(row, split="test_b" if row.split == "dev" else row.split) for row in make_content().queries
+    ]
+    within = public_part(written(tmp_path / "d", queries=rows), tmp_path / "within", ["test"])  # a name in another
+    assert {name for name in within.files if "qrels" in name} == labels_of("test_b")
+    assert verify(tmp_path / "within") == []
     whole = changed(dataset, notes={"made from": "0123"})
-    sealed = public_part(dataset, tmp_path / "p", [])
-    assert labels_of("dev") | labels_of("test") <= set(sealed.files)
-    assert not any(name.startswith("private/") for name in contents(tmp_path / "p"))
-    assert sealed.statistics == whole.statistics and sealed.funnel == whole.funnel
-    assert sealed.notes == {"made from": "0123"}
-    assert (sealed.part, sealed.withheld) == ("public", ())
-    assert verify(tmp_path / "p") == []
-
-
-def test_the_numbers_of_withheld_labels_are_not_told(dataset: Path, tmp_path: Path) -> None:
-    whole = load_manifest(dataset)
-    sealed = public_part(dataset, tmp_path / "p", ["test"])
-    assert sealed.statistics.splits["dev"] == whole.statistics.splits["dev"] == SplitStatistics(2, 9.0, 4, 2)
-    assert sealed.statistics.splits["test"] == SplitStatistics(4, 9.0, None, None)
+    none = public_part(dataset, tmp_path / "none", [])
+    assert labels_of("dev") | labels_of("test") <= set(none.files)
+    assert not any(name.startswith("private/") for name in contents(tmp_path / "none"))
+    assert none.statistics == whole.statistics and none.funnel == whole.funnel
+    assert none.notes == {"made from": "0123"} and (none.part, none.withheld) == ("public", ())
+    assert verify(tmp_path / "none") == []
 
 
 def test_the_funnel_tells_no_counts_of_labels_and_no_rare_reasons(tmp_path: Path) -> None:
     funnel = [
         FunnelStep("query", 100, 80, {"too long": 11, "copies": 5, "odd": 4}),
         FunnelStep("hard negatives", 80, 70, {"too easy": 10}),
+        FunnelStep("queries with an answer", 70, 60),
         FunnelStep("decision", 80, 69, {"not relevant": 2, "no answer": 4, "other": 5}),
         FunnelStep("positives", 69, 69),
         FunnelStep("export", 69, 64, {"duplicate": 5}),
     ]
-    write_dataset(tmp_path / "d", make_content(funnel=funnel))
-    sealed = public_part(tmp_path / "d", tmp_path / "p", ["test"])
+    sealed = public_part(written(tmp_path / "d", funnel=funnel), tmp_path / "p", ["test"])
     assert sealed.funnel == (
         FunnelStep("query", 100, 80, {"too long": 11, "copies": 5, "rare reasons": 4}),
         FunnelStep("decision", 80, 69, {"other": 5, "rare reasons": 6}),
@@ -111,37 +137,31 @@ def test_the_funnel_tells_no_counts_of_labels_and_no_rare_reasons(tmp_path: Path
     )
 
 
-def test_notes_name_no_dataset_that_it_was_made_from(dataset: Path, tmp_path: Path) -> None:
-    changed(dataset, notes={"made from": "0123", "passages before trimming": 40})
-    sealed = public_part(dataset, tmp_path / "p", ["test"])
-    assert set(sealed.notes) == {"passages before trimming", PAIR}
-    assert sealed.notes["passages before trimming"] == 40
+def test_that_nothing_answers_a_query_is_a_label(tmp_path: Path) -> None:
+    content, nothing = make_content(), ("q-01", "q-02")
+    rows = [dataclasses.replace(row, metadata={"answered": row.id not in nothing}) for row in content.queries]
+    qrels = [row for row in content.qrels if row.query not in nothing]
+    home = written(tmp_path / "d", queries=rows, qrels=qrels)
+    for withheld, q01 in ((["test"], None), ([], False)):
+        public_part(home, out := tmp_path / f"p{len(withheld)}", withheld)
+        lines = [json.loads(line) for line in (out / "queries.jsonl").read_text().split("\n")[:-1]]
+        told = {row["_id"]: row["metadata"]["answered"] for row in lines}
+        assert (told["q-01"], told["q-02"], told["q-05"]) == (q01, False, True) and verify(out) == []
 
 
-def test_the_permission_to_publish_is_in_the_card(dataset: Path, tmp_path: Path) -> None:
-    sealed = public_part(dataset, tmp_path / "p", ["test"], permission="Jane Doe: yes")
-    assert sealed.notes["permission to publish the corpus"] == "Jane Doe: yes"
-    assert "Jane Doe: yes" in (tmp_path / "p" / "README.md").read_text()
-
-
-def test_files_in_folders_are_copied_and_files_that_may_hold_labels_are_refused(dataset: Path, tmp_path: Path) -> None:
-    with_file(dataset, "notes/by/ann.txt", "a note")
-    public_part(dataset, tmp_path / "p", ["test"])
-    assert (tmp_path / "p" / "notes/by/ann.txt").read_text() == "a note"
-    with_file(dataset, "extra/qrels_test.txt")
-    with pytest.raises(DatasetError, match=r"^not published: extra/qrels_test\.txt looks like labels that must stay"):
-        public_part(dataset, tmp_path / "q", ["test"])
-    assert not (tmp_path / "q").exists()
-    public_part(dataset, tmp_path / "q", ["dev"])
-
-
-def test_reference_answers_go_with_the_labels(dataset: Path, tmp_path: Path) -> None:
+def test_other_files_of_a_dataset(dataset: Path, tmp_path: Path) -> None:
+    with_file(dataset, "notes/by/ann.txt", "a note on q-02, faq-01 and q-011")  # q-02 is of dev, the others are words
     row = '{"query-id": "%s", "corpus-id": "%s", "start": 0, "end": 7, "quote": "Passage"}\n'
     with_file(dataset, "answers/test.jsonl", row % ("q-00", "doc000"))
     with_file(dataset, "answers/dev.jsonl", row % ("q-02", "doc002"))
     public, private = public_part(dataset, tmp_path / "p", ["test"]), labels_part(dataset, tmp_path / "l", ["test"])
+    assert (tmp_path / "p" / "notes/by/ann.txt").read_text().startswith("a note")
     assert "answers/dev.jsonl" in public.files and "answers/test.jsonl" not in public.files
     assert "answers/test.jsonl" in private.files and "answers/dev.jsonl" not in private.files
+    with_file(dataset, "extra/qrels_test.txt")
+    with pytest.raises(DatasetError, match=r"^not published: extra/qrels_test\.txt looks like labels that must stay"):
+        public_part(dataset, tmp_path / "q", ["test"])
+    assert not (tmp_path / "q").exists()
 
 
 def test_on_another_file_system_files_are_copied(dataset: Path) -> None:
@@ -199,10 +219,7 @@ def test_which_files_may_hold_labels(name: str, withheld: list[str], may: bool) 
 )
 def test_the_published_pipeline_has_no_seed(text: str, public: str | None, tmp_path: Path) -> None:
     info = dataclasses.replace(INFO, seed=42)
-    write_dataset(tmp_path / "d", make_content(pipeline_yaml=text, info=info))
-    before = contents(tmp_path / "d")
-    sealed = public_part(tmp_path / "d", tmp_path / "p", ["test"])
-    assert contents(tmp_path / "d") == before
+    sealed = public_part(written(tmp_path / "d", pipeline_yaml=text, info=info), tmp_path / "p", ["test"])
     expected = text if public is None else public
     assert (tmp_path / "p" / "pipeline.yaml").read_text() == sealed.pipeline_yaml == expected
     assert sealed.info == INFO, "the seed is not in the manifest, either"
@@ -212,18 +229,16 @@ def test_the_published_pipeline_has_no_seed(text: str, public: str | None, tmp_p
     assert verify(tmp_path / "p") == []
 
 
-def test_a_pipeline_that_is_not_yaml_is_not_published(tmp_path: Path) -> None:
-    write_dataset(tmp_path / "d", make_content(pipeline_yaml="{seed: 42"))
-    with pytest.raises(DatasetError, match=r"^the pipeline in the manifest.*its seed cannot be taken out, so nothing"):
-        public_part(tmp_path / "d", tmp_path / "p", ["test"])
-    assert not (tmp_path / "p").exists()
-
-
-def test_a_dataset_without_a_pipeline_is_published_without_one(tmp_path: Path) -> None:
-    write_dataset(tmp_path / "d", make_content(pipeline_yaml=""))
-    sealed = public_part(tmp_path / "d", tmp_path / "p", ["test"])
+def test_a_dataset_without_a_pipeline_and_one_that_is_not_yaml(tmp_path: Path) -> None:
+    sealed = public_part(written(tmp_path / "d", pipeline_yaml="", secret=None), tmp_path / "p", ["test"])
     assert "pipeline.yaml" not in sealed.files and not (tmp_path / "p" / "pipeline.yaml").exists()
     assert verify(tmp_path / "p") == []
+    # Without a secret the two parts have no common name, either.
+    assert PAIR not in sealed.notes
+    assert pair_of(tmp_path / "d", load_manifest(tmp_path / "d")) == pair_of(tmp_path / "p", sealed) == ""
+    with pytest.raises(DatasetError, match=r"^the pipeline in the manifest.*its seed cannot be taken out, so nothing"):
+        public_part(written(tmp_path / "bad", pipeline_yaml="{seed: 42"), tmp_path / "q", ["test"])
+    assert not (tmp_path / "q").exists()
 
 
 # -- what connects a query with a document -------------------------------------------------------------------------
@@ -237,9 +252,7 @@ def test_metadata_that_name_a_labelled_document_are_refused(tmp_path: Path) -> N
             dataclasses.replace(row, metadata={"type": "question", "hint": document if row.id == query else "none"})
             for row in make_content().queries
         ]
-        out = tmp_path / f"{query}-{document}"
-        write_dataset(out, make_content(queries=rows))
-        return out
+        return written(tmp_path / f"{query}-{document}", queries=rows)
 
     for document in ("doc003", "doc004", "doc005"):
         with pytest.raises(DatasetError) as stopped:
@@ -250,6 +263,8 @@ def test_metadata_that_name_a_labelled_document_are_refused(tmp_path: Path) -> N
     assert not (tmp_path / "p").exists()
     public_part(named("q-03", "doc006"), tmp_path / "p1", ["test"])
     public_part(named("q-02", "doc002"), tmp_path / "p2", ["test"])
+    corpus = [dataclasses.replace(row, text=f"{row.text} q-01") for row in make_content().corpus]
+    public_part(written(tmp_path / "d", corpus=corpus), tmp_path / "p3", ["test"])  # a document may hold any words
 
 
 @pytest.mark.parametrize("around", ["see q-01", '"q-01"', "(q-01)", "q-01,q-05", "doc004|q-01", "<q-01>", "a:q-01;"])
@@ -257,62 +272,6 @@ def test_a_file_that_names_a_withheld_query_is_refused(dataset: Path, tmp_path: 
     with_file(dataset, "notes.txt", around)
     with pytest.raises(DatasetError, match=r"^not published: notes\.txt mentions the query 'q-01', whose labels must"):
         public_part(dataset, tmp_path / "p", ["test"])
-
-
-def test_queries_of_public_splits_and_longer_words_may_be_named(dataset: Path, tmp_path: Path) -> None:
-    with_file(dataset, "notes.txt", "q-02 faq-01 q-011")
-    public_part(dataset, tmp_path / "p", ["test"])
-
-
-def test_a_document_may_hold_any_words(tmp_path: Path) -> None:
-    corpus = [dataclasses.replace(row, text=f"{row.text} q-01") for row in make_content().corpus]
-    write_dataset(tmp_path / "d", make_content(corpus=corpus))
-    public_part(tmp_path / "d", tmp_path / "p", ["test"])
-
-
-# -- the private part ----------------------------------------------------------------------------------------------
-
-
-def test_the_private_part_has_the_other_files_and_a_card_of_its_own(dataset: Path, tmp_path: Path) -> None:
-    before = contents(dataset)
-    labels = labels_part(dataset, tmp_path / "l", ["test"])
-    found = contents(tmp_path / "l")
-    private = {"private/lineage.jsonl", "private/secret.key", *labels_of("test")}
-    assert set(found) == {"README.md", "manifest.json", *private}
-    assert all(found[name] == before[name] for name in private)
-    assert contents(dataset) == before, "the dataset itself stays as it was"
-    assert labels == load_manifest(tmp_path / "l")
-    assert list(labels.files) == sorted({"README.md", *private})
-    assert (labels.part, labels.withheld, labels.labelled_splits) == ("labels", ("dev",), ("test",))
-    assert found["README.md"].decode() == (
-        "---\nviewer: false\n---\n\n# Private labels of weather-notes\n\nVersion 26.11, splits test. "
-        "Keep this repository private: who has seen labels cannot be measured by them.\n"
-    )
-    assert verify(tmp_path / "l") == []
-
-
-# -- the two parts recognise each other ----------------------------------------------------------------------------
-
-
-def test_both_parts_hold_a_name_that_depends_on_the_secret(dataset: Path, tmp_path: Path) -> None:
-    whole = changed(dataset, notes={"passages before trimming": 40})
-    public = public_part(dataset, tmp_path / "p", ["test"])
-    labels = labels_part(dataset, tmp_path / "l", ["test"])
-    expected = Secret(bytes(range(32))).text("pair", whole.digest)[:32]
-    assert pair_of(dataset, whole) == pair_of(tmp_path / "p", public) == pair_of(tmp_path / "l", labels) == expected
-    assert public.notes == labels.notes == {"passages before trimming": 40, PAIR: expected}
-    write_dataset(tmp_path / "other", make_content(n_documents=13))
-    assert pair_of(tmp_path / "other", load_manifest(tmp_path / "other")) not in ("", expected)
-
-
-def test_without_a_secret_there_is_no_such_name(tmp_path: Path) -> None:
-    write_dataset(tmp_path / "d", make_content(secret=None))
-    public = public_part(tmp_path / "d", tmp_path / "p", ["test"])
-    assert PAIR not in public.notes
-    assert pair_of(tmp_path / "d", load_manifest(tmp_path / "d")) == pair_of(tmp_path / "p", public) == ""
-
-
-# -- what cannot be divided ----------------------------------------------------------------------------------------
 
 
 def test_an_unknown_split_and_a_part_are_refused(dataset: Path, tmp_path: Path) -> None:
@@ -327,3 +286,136 @@ def test_an_unknown_split_and_a_part_are_refused(dataset: Path, tmp_path: Path) 
     for part, name in (("p", "public"), ("l", "labels")):
         with pytest.raises(DatasetError, match=f"is already the {name} part of a dataset: publish the whole dataset"):
             public_part(tmp_path / part, tmp_path / "x", ["dev"])
+
+
+# -- what can be told from the files -------------------------------------------------------------------------------
+
+PLAIN = {"_id": "d0a", "title": "A plain title", "text": "Plain words end here."}
+
+
+@pytest.mark.parametrize(
+    ("changes", "marks"),
+    [
+        ({}, ""),
+        ({"title": ""}, "have no title"),
+        ({"title": "A plain title."}, "have a title that ends in a sentence mark"),
+        ({"title": "A Plain Title"}, "have a title with capitals"),
+        ({"title": "Title"}, ""),
+        ({"title": "Plain words"}, "begin with their title"),
+        ({"text": "Plain words\nend here."}, "have line breaks"),
+        ({"text": "Plain words\n\nend here."}, "have line breaks, have blank lines"),
+        ({"text": "Plain words  end here."}, "have double spaces"),
+        ({"text": " Plain words end here."}, "have spaces at an end"),
+        ({"text": "Plain “words” end here."}, "have typographic double quotes"),
+        ({"text": 'Plain "words" end here.'}, "have plain double quotes"),
+        ({"text": "Plain word’s end here."}, "have typographic apostrophes"),
+        ({"text": "Plain word's end here."}, "have plain apostrophes"),
+        ({"text": "Plain words — end here."}, "have long dashes"),
+        ({"text": "Plain words… end here."}, "have an ellipsis as one character"),
+        ({"text": "Plain `words` end here."}, "have Markdown"),
+        ({"text": "Plain words\n- end here."}, "have line breaks, have bullets or numbers at the beginning of a line"),
+        ({"text": "12) Plain words end here."}, "have bullets or numbers at the beginning of a line"),
+        ({"text": "Plain\u00a0words end here."}, "have odd spaces or invisible characters"),
+        ({"text": "Plain words ended here"}, "end without a sentence mark"),
+        ({"text": "(Plain words end here.)"}, ""),
+        ({"text": "plain words end here."}, "begin with a small letter"),
+        ({"text": "Plain words end h...."}, ""),
+        ({"text": "Plain words end her."}, "have a length that 10 divides"),
+        ({"_id": "x-1"}, "have an id with other characters"),
+        ({"more": 1}, "have other fields"),
+    ],
+)  # fmt: skip
+def test_the_marks_of_a_passage(changes: dict[str, Any], marks: str) -> None:
+    assert ", ".join(name for name, has in MARKS.items() if has({**PLAIN, **changes})) == marks
+
+
+@pytest.mark.parametrize(
+    ("generated", "marked", "others", "told"),
+    [
+        (20, 16, 20, "16 of 20 have no title, 0 of 20 other"),  # .8 > 5 standard errors, .775
+        (20, 15, 20, ""),  # .75 < .766
+        (19, 19, 20, ""),
+        (20, 20, 19, ""),  # too few of a kind
+        (4000, 400, 4000, ""),  # certain, but not more than a tenth
+        (4000, 401, 4000, "401 of 4,000 have no title, 0 of 4,000 other"),
+    ],
+)
+def test_a_mark_is_told_beyond_chance(generated: int, marked: int, others: int, told: str) -> None:
+    rows = [{**PLAIN, "_id": f"d{place}", "title": PLAIN["title"] if place >= marked else ""}
+            for place in range(generated + others)]  # fmt: skip
+    found = list(map(str, marks_of_generated(rows, {f"d{place}" for place in range(generated)})))
+    assert found == [f"generated passages can be told apart: {told} passages do"] * bool(told)
+
+
+def lineage(**row: object) -> Callable[[Path], Path]:
+    return lambda out: written(out, lineage=[{"query": "q-00", **row}])
+
+
+def rewritten(name: str, change: Callable[[list[dict[str, Any]]], object]) -> Callable[[Path], Path]:
+    """A dataset of whose rows of a file some were changed by hand."""
+
+    def make(out: Path) -> Path:
+        rows = [json.loads(line) for line in (written(out) / name).read_text().split("\n")[:-1]]
+        change(rows)
+        (out / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return out
+
+    return make
+
+
+def with_text(name: str, text: str) -> Callable[[Path], Path]:
+    def make(out: Path) -> Path:
+        (written(out) / name).write_text(text)
+        return out
+
+    return make
+
+
+def without_secret(out: Path) -> Path:
+    (written(out) / "private" / "secret.key").unlink()
+    return out
+
+
+def habits(out: Path) -> Path:
+    rows = [CorpusRow(f"doc{i:03d}", "" if i < 20 else "A title", "Some words.") for i in range(40)]
+    return written(out, corpus=rows, lineage=[{"query": "q-00", "negatives": [row.id for row in rows[:20]]}])
+
+
+SECRET_HEX = bytes(range(32)).hex()
+
+
+@pytest.mark.parametrize(
+    ("make", "kind", "file", "severity", "words"),
+    [
+        (written, "", "", "", ""),
+        (lambda out: written(out, secret=None), "not-secret", "manifest.json", "warning", "with the corpus: export it"),
+        (without_secret, "lost-secret", "private/secret.key", "error", "is missing: put back secret.key of the job"),
+        (with_text("private/secret.key", "00" * 32 + "\n"), "lost-secret", "private/secret.key", "error",
+         "is not the secret that this"),
+        (with_text("README.md", f"# A\n{SECRET_HEX.upper()}\n"), "leak", "README.md", "error", "holds the secret"),
+        (lineage(source="a1", positive="a1"), "ids", "corpus.jsonl", "warning", "the id 'a1' follows from the"),
+        (lineage(source="a1", positive="d" + text_key("weather-notes\x1fa1")[:15]), "ids", "corpus.jsonl", "warning",
+         "follows from the original id 'a1': export with"),
+        (lineage(source="a1", positive="doc000"), "", "", "", ""),
+        (lineage(positive="a1"), "", "", "", ""),
+        (rewritten("corpus.jsonl", lambda rows: rows.reverse()), "order", "corpus.jsonl", "warning", "'doc010'"),
+        (rewritten("corpus.jsonl", lambda rows: rows[3].update(a=1)), "order", "corpus.jsonl", "warning", "'doc003'"),
+        (rewritten("queries.jsonl", lambda rows: rows[2]["metadata"].pop("type")), "order", "queries.jsonl", "warning",
+         "'q-02' is out of order or has other fields"),
+        (rewritten("corpus.jsonl", lambda rows: rows[3].pop("_id")), "unreadable", "manifest.json", "error", "Key"),
+        (habits, "habits", "corpus.jsonl", "warning", "20 of 20 have no title, 0 of 20 other passages do"),
+    ],
+)  # fmt: skip
+def test_what_makes_labels_no_secret(
+    make: Callable[[Path], Path], kind: str, file: str, severity: str, words: str, tmp_path: Path
+) -> None:
+    found = secrecy_problems(make(tmp_path / "d"))
+    assert [(one.kind, one.file, one.severity) for one in found] == [(kind, file, severity)] * bool(kind)
+    assert not kind or words in found[0].message
+
+
+def test_the_parts_are_as_secret_as_the_whole(dataset: Path, tmp_path: Path) -> None:
+    public_part(dataset, tmp_path / "p", ["test"])
+    labels_part(dataset, tmp_path / "l", ["test"])
+    assert secrecy_problems(tmp_path / "p") == secrecy_problems(tmp_path / "l") == []
+    assert SECRET_HEX not in repr(Secret(bytes(range(32))))
