@@ -40,12 +40,13 @@ def test_a_dataset_with_lineage_and_results(dataset: Path, tmp_path: Path) -> No
         for id_, rank in system["ranks"].items():
             assert system["top"][rank - 1] == id_
     assert each["q-02"]["split"] == "dev" and not each["q-02"]["ranked"]  # no results of that split
-
-
-def test_a_dataset_without_lineage_and_results(dataset: Path, tmp_path: Path) -> None:
+    # The results alone, without their dataset; the dataset alone, without its lineage.
+    data = read_report(make_report([out], tmp_path / "results-alone"))
+    (about,) = data["report"]["datasets"]
+    assert about["state"] == "results" and about["systems"] == {"test": ["bm25", "flat"]} and "d0/queries" not in data
+    assert "the dataset is not here" in about["notes"][0]
     shutil.rmtree(dataset / "private")
-    data = read_report(make_report([dataset], tmp_path / "report"))
-    one = lives(data)["q-00"]
+    one = lives(read_report(make_report([dataset], tmp_path / "alone")))["q-00"]
     assert one["scenario"] is None and one["original"] is None and len(one["labels"]) == 3
 
 
@@ -75,14 +76,6 @@ def test_results_of_another_version_are_said_and_not_mixed(dataset: Path, tmp_pa
     both = read_report(make_report([changed, dataset, out], tmp_path / "report"))  # the right one gets them
     assert [one["systems"] for one in both["report"]["datasets"]] == [{}, {"test": ["bm25", "flat"]}]
     assert both["report"]["notes"] == []
-
-
-def test_results_alone(dataset: Path, tmp_path: Path) -> None:
-    out = results(dataset, tmp_path / "results")
-    data = read_report(make_report([out], tmp_path / "report"))
-    (about,) = data["report"]["datasets"]
-    assert about["state"] == "results" and about["systems"] == {"test": ["bm25", "flat"]} and "d0/queries" not in data
-    assert "the dataset is not here" in about["notes"][0]
 
 
 def test_a_run_file_that_is_gone_is_said(dataset: Path, tmp_path: Path) -> None:
@@ -136,25 +129,18 @@ def test_other_files_are_never_replaced(dataset: Path, tmp_path: Path) -> None:
     make_report([dataset], report)  # an older report is
 
 
-def test_equal_data_give_equal_bytes(dataset: Path, tmp_path: Path) -> None:
-    first, second = (make_report([dataset], tmp_path / name).parent for name in ("a", "b"))
-    names = sorted(path.relative_to(first) for path in first.rglob("*") if path.is_file())
+def test_equal_data_give_equal_bytes_and_one_file_has_the_same_data(dataset: Path, tmp_path: Path) -> None:
+    said = call("report", dataset, "--out", tmp_path / "a")
+    assert said == f"{tmp_path / 'a' / 'index.html'}\n"
+    make_report([dataset], tmp_path / "b")
+    names = sorted(path.relative_to(tmp_path / "a") for path in (tmp_path / "a").rglob("*") if path.is_file())
     assert len(names) > 5
     for name in names:
-        assert (first / name).read_bytes() == (second / name).read_bytes(), name
-
-
-def test_one_file_has_the_same_data(dataset: Path, tmp_path: Path) -> None:
-    folder = read_report(make_report([dataset], tmp_path / "report"))
-    page = make_report([dataset], tmp_path / "report.html", single_file=True)
-    assert read_report(page) == folder
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
+    page = tmp_path / "one.html"
+    said = call("report", dataset, "--single-file", "--out", page, "--json")
+    assert json.loads(said) == {"page": str(page)}
+    assert read_report(page) == read_report(tmp_path / "a" / "index.html")
     text = page.read_text("utf-8")
-    assert "src=" not in text.partition("<body>")[2].replace(".src=", "") and 'rel="stylesheet"' not in text
-
-
-def test_the_command(dataset: Path, tmp_path: Path) -> None:
-    said = call("report", dataset, "--out", tmp_path / "report")
-    assert said == f"{tmp_path / 'report' / 'index.html'}\n"
-    assert BeirDataset.open(dataset).name in (tmp_path / "report" / "index.html").read_text("utf-8")
-    said = call("report", dataset, "--single-file", "--out", tmp_path / "one.html", "--json")
-    assert json.loads(said) == {"page": str(tmp_path / "one.html")}
+    assert BeirDataset.open(dataset).name in text and 'rel="stylesheet"' not in text
+    assert "src=" not in text.partition("<body>")[2].replace(".src=", "")

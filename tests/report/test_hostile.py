@@ -5,11 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dataset_maker import make_content
 from report_reader import lives, read_report
 
-from airgen.dataset.content import CorpusRow
-from airgen.dataset.write import write_dataset
 from airgen.evaluation import EvaluationOptions, evaluate
 from airgen.evaluation.systems import SystemSettings
 from airgen.report.pack import chunk, index_page, web_files
@@ -80,7 +77,7 @@ def test_the_policy_allows_only_what_has_the_nonce() -> None:
 
 def test_in_a_browser(evil: Path, tmp_path: Path, browse: Any) -> None:
     with browse.aside():
-        systems = [SystemSettings(name="bm25", kind="bm25")]
+        systems = [SystemSettings(name=kind, kind=kind) for kind in ("bm25", "query-likelihood")]
         evaluate(evil, systems, tmp_path / "results", EvaluationOptions("test"))
         pages = [
             make_report([evil, tmp_path / "results"], tmp_path / "r"),
@@ -99,11 +96,13 @@ def test_in_a_browser(evil: Path, tmp_path: Path, browse: Any) -> None:
         page.goto(page.url.partition("#")[0] + "#/d0/query/__proto__")
         page.get_by_role("heading", name="constructor").wait_for()
         assert page.evaluate("window.hurt") is None and page.locator("main img").count() == 0
-
-
-@pytest.mark.parametrize("field", ["title", "text"])
-def test_a_hostile_corpus_in_a_dataset_of_airgen(tmp_path: Path, field: str, no_flush: None) -> None:
-    rows = [CorpusRow(**{"id": f"doc{n:03}", "title": "", "text": f"{n}", field: f"{n} {EVIL}"}) for n in range(12)]
-    write_dataset(tmp_path / "evil", make_content(corpus=rows))
-    data = read_report(make_report([tmp_path / "evil"], tmp_path / "report"))
-    assert "<script>window.hurt" in lives(data)["q-00"]["docs"]["doc000"][field]
+        for route in ("/", "/d0/systems", "/d0/system/bm25", "/d0/compare/bm25/query-likelihood"):
+            page.goto(f"{page.url.partition('#')[0]}#{route}")
+            page.wait_for_function(
+                "place => airgen.at === place && !document.querySelector('main[aria-busy]')", arg=f"#{route}"
+            )
+            assert page.inner_text("main h1") != "This page cannot be shown"
+            assert page.evaluate("window.hurt") is None and page.locator("main img[onerror]").count() == 0
+        page.locator("main td.main a").first.click()
+        page.wait_for_selector(".beside")
+        assert "<img src=" in page.inner_text(".beside")

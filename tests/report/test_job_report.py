@@ -14,11 +14,15 @@ from job_maker import CORPUS, PIPELINE, make_corpus
 from report_reader import lives, read_report
 
 from airgen import models
+from airgen.dataset.beir import BeirDataset
+from airgen.dataset.manifest import load_manifest
 from airgen.errors import DatasetError, StoreError
 from airgen.pipeline import Job, RunResult
+from airgen.records import Judgment, Payment, Reservation
 from airgen.report.report import make_report
 from airgen.report.source import open_store
 from airgen.report.sources import find_sources
+from airgen.store import Store
 
 Run = Callable[..., RunResult]
 
@@ -86,6 +90,45 @@ def test_a_finished_job(made: tuple[Path, str], browse: Any) -> None:
     browse.until(seen, lambda: seen.get_by_label("Search").input_value() == wanted["id"])
 
 
+def test_the_first_page_of_a_finished_job(made: tuple[Path, str], browse: Any) -> None:
+    """What a job did, and what a browser shows of it."""
+    home = made[0] / "runs" / "job"
+    data = read_report(home / "report" / "index.html")
+    found = data["d0/overview"]
+    assert found["funnel"] == json.loads((home / "dataset" / "manifest.json").read_text())["funnel"]
+    assert "so_far" not in found and found["facts"]["target"] == 12 and found["notes"] == []
+    calls = {row["stage"]: row["calls"] for row in found["stages"]}
+    usage = json.loads((home / "status.json").read_text())["usage"]
+    assert calls == {stage: one["calls"] for stage, one in usage.items()}
+    for name in ("prompt_tokens", "completion_tokens"):
+        assert sum(row[name] for row in found["stages"]) == sum(one[name] for one in usage.values()) > 0
+    did = {one["role"]: one["did"] for one in found["models"]}
+    assert did["query"].startswith(f"{calls['query']} calls, ")
+    assert did["recall"] == "360 passages ranked for 12 queries"
+    with Store.open(home / "work.duckdb", read_only=True) as store:
+        levels = Counter(row.level for row in store.rows(Judgment))
+    assert dict(map(tuple, found["judged"])) == levels and found["relevant_from"] == 2
+    queries = BeirDataset.open(home / "dataset").queries()
+    (types,) = [one for one in found["coverage"] if one["attribute"] == "type"]
+    counts = Counter(str(query.metadata["type"]) for query in queries.values())
+    assert {row["value"]: row["queries"] for row in types["values"] if row["queries"]} == counts
+    assert {row["value"]: row["asked"] for row in types["values"]} == {"question": 0.6, "problem": 0.2, "claim": 0.2}
+    splits = load_manifest(home / "dataset").statistics.splits
+    assert found["facts"]["splits"]["test"]["positives"] == splits["test"].positives
+
+    page = browse(home / "report" / "index.html")
+    page.wait_for_selector("ol.funnel")
+    steps = page.locator("ol.funnel li").all_inner_texts()
+    assert len(steps) == len(found["funnel"])
+    for text, step in zip(steps, found["funnel"], strict=True):
+        assert step["stage"] in text and f"{step['entered']:,} → {step['left']:,}" in text
+    total = page.locator("section:has(#h-costs) tbody tr").last.inner_text().split("\t")
+    assert total[2] == f"{sum(calls.values()):,}"
+    page.get_by_role("link", name="question", exact=True).click()
+    page.wait_for_selector(".page-queries")
+    assert "question" in page.url
+
+
 def test_the_public_form_of_a_job(made: tuple[Path, str], tmp_path: Path) -> None:
     """Of a job's own rows nothing is public: neither how queries were made, nor what was dropped."""
     folder, _ = made
@@ -116,6 +159,10 @@ def test_a_job_that_was_stopped_and_one_that_runs(run: Run, folder: Path, monkey
     table = data["d0/queries"]
     assert data["report"]["datasets"][0]["state"] == "stopped"
     assert set(table["outcome"]) <= {"pending", "dropped"} and table["outcome"].count("pending") == 12
+    about = data["d0/overview"]
+    assert about["so_far"] and [step["stage"] for step in about["funnel"]][:2] == ["corpus", "character"]
+    assert about["funnel"][-1]["left"] == 12 and about["facts"].get("splits") is None
+    assert sum(row["queries"] for row in about["coverage"][0]["values"]) == 12
     life = next(life for life in lives(data).values() if life["outcome"] == "pending")
     assert life["character"] and life["docs"][life["sources"][0]]["text"]
     held = (
@@ -154,11 +201,6 @@ def test_a_work_directory_whose_pipeline_is_gone(made: tuple[Path, str], tmp_pat
         make_report([directory])
 
 
-def test_a_job_that_never_ran(folder: Path) -> None:
-    with pytest.raises(StoreError, match="has not been run yet"):
-        make_report([folder / "job.yaml"], runs=folder / "runs")
-
-
 def test_a_run_does_not_fail_for_its_report(made: tuple[Path, str], tmp_path: Path) -> None:
     folder, _ = made
     report = folder / "runs" / "job" / "report"
@@ -174,3 +216,45 @@ def test_a_run_does_not_fail_for_its_report(made: tuple[Path, str], tmp_path: Pa
     finally:
         shutil.rmtree(report, ignore_errors=True)
         kept.rename(report)
+
+
+def test_only_a_corpus(run: Run, folder: Path, tmp_path: Path, browse: Any) -> None:
+    with pytest.raises(StoreError, match="has not been run yet"):
+        make_report([folder / "job.yaml"], runs=folder / "runs")
+    with browse.aside():
+        run(until="corpus")
+    index = make_report([folder / "job.yaml"], tmp_path / "report", runs=folder / "runs")
+    found = read_report(index)["d0/overview"]
+    assert found["funnel"] == found["coverage"] == found["stages"] == []
+    page = browse(index)
+    page.wait_for_selector("main h1")
+    assert page.inner_text("main h1") == "job"
+
+
+def test_money_and_a_damaged_work_database(done: Run, folder: Path, tmp_path: Path) -> None:
+    """What was paid for attempts whose answer was not kept, and what a kill can have cost, is not left out."""
+    result = done()
+    with Store.open(result.directory / "work.duckdb") as store:
+        store.put([Payment("one", "query", 0.25), Reservation("two", "an answer", "query", "m", "e", 0.5)])
+    found = read_report(make_report([folder / "job.yaml"], tmp_path / "report", runs=folder / "runs"))["d0/overview"]
+    assert found["money"] == {"spent": 0.75, "without_answer": 0.25, "lost": 0.5}
+    (result.directory / "work.duckdb").write_bytes(b"no database")
+    data = read_report(make_report([folder / "job.yaml"], tmp_path / "report", runs=folder / "runs"))
+    assert "what the job did is not shown" in data["d0/overview"]["notes"][0]
+    assert data["d0/overview"]["funnel"] and data["d0/overview"]["models"]
+
+
+def test_the_systems_of_agree_are_shown(dataset: Path, tmp_path: Path) -> None:
+    """Its results are not in the job's `evaluation`; without them nothing would lead to the rankings."""
+    home = tmp_path / "job"
+    (home / "agreement").mkdir(parents=True)
+    (home / "status.json").write_text("{}")
+    dataset.rename(home / "dataset")
+    (tmp_path / "systems.yaml").write_text("systems: [{name: bm25, kind: bm25}, {name: ql, kind: query-likelihood}]\n")
+    out = home / "agreement" / "generated"
+    call("evaluate", home / "dataset", "--systems", tmp_path / "systems.yaml", "--out", out)
+    (about,) = read_report(make_report([home], tmp_path / "report"))["report"]["datasets"]
+    assert about["systems"] == {"test": ["bm25", "ql"]} and "systems" in about["has"]
+    for damaged in ("{", "[]", '{"rank_gains": 3}', '{"rank_gains": [], "variants": []}'):
+        (home / "agreement" / "agreement.json").write_text(damaged)
+        assert read_report(make_report([home], tmp_path / "report"))["d0/overview"]["agreement"] is None
