@@ -131,22 +131,12 @@ def test_a_corpus_of_chunks_keeps_parents_and_offsets(tmp_path: Path) -> None:
     assert all(row.text == whole[row.document][row.start : row.end] and row.tokens <= 100 for row in rows)
     assert rows[0].title == "Title a" and any(row.title == "Title a > Later" for row in rows)
     assert len({row.key for row in rows}) == len(rows)
-
-
-def test_a_document_that_is_too_long_for_a_passage_is_not_lost(tmp_path: Path) -> None:
-    lines = [f"Sentence {number} is about bees and their hives." for number in range(2000)]
-    (tmp_path / "a.txt").write_text(" ".join(lines))
-    kept = passages(tmp_path, {"kind": "text", "path": "."}, chunk={"size": 300, "overlap": 0})
+    with pytest.raises(ValueError, match="at most half of size"):
+        ChunkSettings(size=100, overlap=51)
+    (tmp_path / "c.txt").write_text(" ".join(f"Sentence {n} is about bees and their hives." for n in range(2000)))
+    kept = passages(tmp_path, {"kind": "text", "path": "."}, chunk={"size": 300, "overlap": 0})  # too long for one
     assert sum(row.text.count("Sentence") for row in kept) == 2000
-
-
-def test_two_documents_of_one_id_do_not_mix_their_chunks(tmp_path: Path) -> None:
     lines = [{"_id": "a", "text": "First words. " * 30}, {"_id": "a", "text": "Other words. " * 90}]
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, lines)))
     rows = passages(tmp_path, {"kind": "jsonl", "path": "a.jsonl"}, chunk={"size": 20, "overlap": 0})
-    assert not any("Other" in row.text for row in rows)
-
-
-def test_an_overlap_of_more_than_half_is_refused() -> None:
-    with pytest.raises(ValueError, match="at most half of size"):
-        ChunkSettings(size=100, overlap=51)
+    assert not any("Other" in row.text for row in rows)  # two documents of one id do not mix

@@ -2,15 +2,12 @@
 
 import json
 import math
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import small_training
 from small_training import train_quickly
 
 torch = pytest.importorskip("torch")
@@ -170,17 +167,27 @@ def test_switches(dataset: Path, bert: Path, tmp_path: Path) -> None:
     assert system.describe()["model"] and set(np.unique(system.postings.impacts)) == {1.0}
 
 
-@pytest.mark.parametrize("pooling", ["cls", "mean"])
-def test_a_start_from_terms_adds_so_many(dataset: Path, bert: Path, pooling: Any) -> None:
-    made = task(dataset, bert, start="terms", start_added=3, pooling=pooling)
-    made.model.eval()
-    _, added = weights_of(made)
-    assert float((added > 0).sum(-1).float().mean()) == pytest.approx(3, abs=0.4)
-    assert float(added.max()) <= 1.1
+def test_the_words_of_a_query_and_their_tokens(bert: Path) -> None:
+    read = QueryReader(bert, 8, "words", "en")
+    query = read(["The candles, of amber"])[0]  # t ##h ##e candle ##s o
+    assert (query.terms, query.rest) == ([None] * 4 + ["candl"] * 2 + [None] * 2, ["amber"]) and len(query.ids) == 8
+    assert [one.terms for one in read(["", "\ud800 amber"])] == [[None, None], [None, "amber", None]]
+    beyond = read(["amber " * 10_000])[0]
+    assert beyond.terms == [None, *["amber"] * 6, None] and len(beyond.rest) == 9_994
+    # W starts from the word that the corpus has most often of those with the term.
+    corpus = Corpus(["a", "b"], ["Lanterns and lanterns, a lantern", "the harbour"])
+    tokenizer = load_base(str(bert)).tokenizer
+    found = spelling(analyser("en"), corpus, ["lantern", "harbour"], tokenizer)
+    tokens = [" ".join(tokenizer.convert_ids_to_tokens(ids)) for ids in found]
+    assert tokens == ["[CLS] lantern ##s [SEP]", "[CLS] harbour [SEP]"]
 
 
 @pytest.mark.parametrize("terms", ["wordpiece", "words"])
 def test_a_start_from_terms_that_adds_none_is_bm25(dataset: Path, bert: Path, tmp_path: Path, terms: Any) -> None:
+    made = task(dataset, bert, start="terms", start_added=3, pooling="mean", terms=terms)
+    made.model.eval()
+    _, added = weights_of(made)
+    assert float((added > 0).sum(-1).float().mean()) == pytest.approx(3, abs=0.4) and float(added.max()) <= 1.1
     made = task(dataset, bert, start="terms", start_added=0, pooling="mean", terms=terms)
     made.model.eval()
     weighted, added = weights_of(made)
@@ -196,27 +203,6 @@ def test_a_start_from_terms_that_adds_none_is_bm25(dataset: Path, bert: Path, tm
     ours, theirs = system.search(texts, 10), plain.search(texts, 10)
     np.testing.assert_array_equal(ours.positions, theirs.positions)
     np.testing.assert_allclose(ours.scores, theirs.scores, rtol=1e-5)
-
-
-def test_words_are_spelt_as_the_corpus_spells_them_most_often(bert: Path) -> None:
-    words = analyser("en")
-    corpus = Corpus(["a", "b"], ["Lanterns and lanterns, a lantern", "the harbour"])
-    tokenizer = load_base(str(bert)).tokenizer
-    found = spelling(words, corpus, ["lantern", "harbour"], tokenizer)
-    tokens = [" ".join(tokenizer.convert_ids_to_tokens(ids)) for ids in found]
-    assert tokens == ["[CLS] lantern ##s [SEP]", "[CLS] harbour [SEP]"]
-
-
-def test_the_words_of_a_query_and_their_tokens(bert: Path) -> None:
-    read = QueryReader(bert, 8, "words", "en")
-    query = read(["The candles, of amber"])[0]  # t ##h ##e candle ##s o
-    assert query.terms == [None, None, None, None, "candl", "candl", None, None]
-    assert query.rest == ["amber"]
-    assert len(query.ids) == 8
-    assert read([""])[0].terms == [None, None]
-    assert read(["\ud800 amber"])[0].terms == [None, "amber", None]
-    beyond = read(["amber " * 10_000])[0]
-    assert beyond.terms == [None, *["amber"] * 6, None] and len(beyond.rest) == 9_994
 
 
 @pytest.mark.nightly
@@ -235,41 +221,6 @@ def test_it_learns_what_words_cannot_know(new_dataset: Callable[..., Path], bert
     assert words.score < 0.05
     assert learned.score > 0.5
     assert learned.description["family"] == "augment"
-
-
-KILLED = """
-import os, signal, sys
-sys.path.insert(0, sys.argv[1])
-from pathlib import Path
-from airgen.training.kinds import augment
-from small_training import train_quickly
-
-loss, calls = augment.AugmentTask.loss, []
-
-def killed(self, batch):
-    calls.append(batch)
-    if len(calls) == 5:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return loss(self, batch)
-
-augment.AugmentTask.loss = killed
-train_quickly("augment", *map(Path, sys.argv[2:]), "checkpoint_every=2")
-"""
-
-
-@pytest.mark.nightly
-def test_sigkill_and_resume_give_the_same_bytes(dataset: Path, bert: Path, tmp_path: Path) -> None:
-    arguments = [str(Path(small_training.__file__).parent), str(dataset), str(bert), str(tmp_path / "a")]
-    killed = subprocess.run([sys.executable, "-c", KILLED, *arguments], check=False, capture_output=True)
-    assert killed.returncode == -9, killed.stderr.decode()
-    train_quickly("augment", dataset, bert, tmp_path / "a", resume=True)
-    train_quickly("augment", dataset, bert, tmp_path / "b")
-    names = sorted(path.name for path in (tmp_path / "b").iterdir())
-    assert names == [
-        "README.md", "augment.json", "card.json", "config.json", "model.safetensors", "terms.json", "tokenizer.json"
-    ]  # fmt: skip
-    for name in set(names) - {"README.md", "card.json"}:  # these tell times
-        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
 
 
 def test_training_goes_on_from_a_trained_model(dataset: Path, bert: Path, tmp_path: Path) -> None:
@@ -339,21 +290,18 @@ def test_odd_queries(dataset: Path, bert: Path, tmp_path: Path, text: str, terms
     assert not {term.term for term in system.explain(text)} & {"[SEP]", "[CLS]", "[UNK]", "[PAD]"}
 
 
-def test_folders_that_are_not_models(dataset: Path, bert: Path, tmp_path: Path) -> None:
+def test_what_is_no_model_and_no_base(dataset: Path, bert: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="is not a model of `airgen train augment`"):
         load_retriever({"kind": "augment", "path": str(tmp_path)})
     task(dataset, bert).save(tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"\x08" + b"\0" * 20)
     with pytest.raises(ModelError, match="is damaged"):
         Augmented(tmp_path)
-
-
-def test_a_base_of_another_kind(dataset: Path, bert: Path, tmp_path: Path) -> None:
-    transformers.AutoTokenizer.from_pretrained(bert).save_pretrained(tmp_path)
+    transformers.AutoTokenizer.from_pretrained(bert).save_pretrained(tmp_path / "base")
     config = transformers.ElectraConfig(vocab_size=70, hidden_size=32, num_hidden_layers=1, num_attention_heads=2)
-    transformers.ElectraModel(config).save_pretrained(tmp_path)
+    transformers.ElectraModel(config).save_pretrained(tmp_path / "base")
     with pytest.raises(ModelError, match="needs a BERT or DistilBERT with gelu, the base is a electra"):
-        task(dataset, tmp_path)
+        task(dataset, tmp_path / "base")
 
 
 def test_the_command_line(dataset: Path, bert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -384,7 +332,10 @@ def test_the_command_line(dataset: Path, bert: Path, tmp_path: Path, capsys: pyt
 def test_an_engine_that_takes_boosts_ranks_the_same(dataset: Path, bert: Path, tmp_path: Path, terms: Any) -> None:
     """tantivy parses Lucene's syntax and has Lucene's BM25 (k1 1.2, b .75): it knows nothing of the model."""
     tantivy = pytest.importorskip("tantivy")
-    from airgen.training.kinds.augment import export_lucene
+    from airgen.training.kinds.augment import export_lucene, lucene_query
+
+    weights = {"and": 2.0, 'a"b': 1.0, "c\\d": 0.5, "##ing": 0.25, "tiny": 1e-9}
+    assert lucene_query(weights) == '"and"^1 "a\\"b"^0.5 "c\\\\d"^0.25 "##ing"^0.125' and not lucene_query({})
 
     (tmp_path / "model").mkdir()
     lively(task(dataset, bert, terms=terms, k1=1.2, b=0.75)).save(tmp_path / "model")
@@ -417,11 +368,3 @@ def test_an_engine_that_takes_boosts_ranks_the_same(dataset: Path, bert: Path, t
         scores = {corpus.ids[at]: one for at, one in zip(ours.positions[0], ours.scores[0], strict=True) if at >= 0}
         ratios = np.array([scores[name] / value for name, value in theirs.items()])
         assert len(theirs) >= 1 and np.ptp(ratios) < 0.01 * ratios.mean()  # boosts and lengths are rounded
-
-
-def test_no_term_of_an_exported_query_is_an_operator() -> None:
-    from airgen.training.kinds.augment import lucene_query
-
-    weights = {"and": 2.0, 'a"b': 1.0, "c\\d": 0.5, "##ing": 0.25, "tiny": 1e-9}
-    assert lucene_query(weights) == '"and"^1 "a\\"b"^0.5 "c\\\\d"^0.25 "##ing"^0.125'
-    assert lucene_query({}) == ""

@@ -10,17 +10,15 @@ from small_training import train_quickly
 
 torch = pytest.importorskip("torch")
 
-from airgen.errors import ModelError, SettingsError, TrainingError, UsageError  # noqa: E402
 from airgen.retrievers import load_embedder  # noqa: E402
 from airgen.training.data import load_training_set, with_negatives  # noqa: E402
 from airgen.training.kinds.encoder import (  # noqa: E402
     EncoderRecipe,
     EncoderTask,
-    PretrainRecipe,
     false_negatives,
 )
 from airgen.training.kinds.transformer import Batch, info_nce  # noqa: E402
-from airgen.training.losses import E5Loss, distillation  # noqa: E402
+from airgen.training.losses import distillation  # noqa: E402
 
 
 def task(dataset: Path, bert: Path, **changes: Any) -> EncoderTask:
@@ -105,25 +103,6 @@ def test_the_loss_of_a_batch_by_hand(new_dataset: Callable[..., Path], bert: Pat
     assert made.loss(batch)["loss"].item() == pytest.approx(total / len(queries), rel=1e-4)
 
 
-def test_the_librarys_loss_agrees(dataset: Path, bert: Path) -> None:
-    """Without hard negatives and false ones it is sentence-transformers' MultipleNegativesRankingLoss."""
-    from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
-
-    made = task(dataset, bert, hard_negatives=0, temperature=0.02)
-    made.model.eval()
-    chosen: list[int] = []
-    for number, example in enumerate(made.data.examples):
-        if all(example.positives != made.data.examples[other].positives for other in chosen):
-            chosen.append(number)
-    batch = Batch(0, 0, tuple(chosen[:6]))
-    drawn = made.sample(batch, 0)
-    columns = [[f"query: {text}" for text in drawn.queries],
-               [f"passage: {made.data.corpus.full_text(place)}" for place in drawn.places[:, 0]]]  # fmt: skip
-    features = [made.encoder.preprocess(texts) for texts in columns]
-    theirs = MultipleNegativesRankingLoss(made.encoder, scale=50.0)(features, None)
-    assert made.loss(batch)["loss"].item() == pytest.approx(theirs.item(), rel=1e-5)
-
-
 def test_random_passages_fill_up_missing_negatives(new_dataset: Callable[..., Path], bert: Path) -> None:
     made = task(new_dataset(passages=12), bert, negatives="dataset", hard_negatives=0)
     batch = made.batches(0)[0]
@@ -134,37 +113,27 @@ def test_random_passages_fill_up_missing_negatives(new_dataset: Callable[..., Pa
         assert row[0] in example.positives and not set(row[1:].tolist()) & set(example.positives)
 
 
-def test_a_queue_keeps_the_latest(bert: Path, dataset: Path) -> None:
-    made = task(dataset, bert, extra_negatives="pre-batch", queue_size=20, hard_negatives=0)
+@pytest.mark.parametrize("kind", ["pre-batch", "moco"])
+def test_a_queue_keeps_the_latest_which_enter_the_loss(dataset: Path, bert: Path, kind: str) -> None:
+    made = task(dataset, bert, extra_negatives=kind, queue_size=20, hard_negatives=0, momentum=0.9)
+    made.model.eval()
+    batches = made.batches(0)
+    empty = step(made, batches[2])["loss"]
     met: list[int] = []
-    for batch in made.batches(0):
-        drawn = made.sample(batch, 0)
-        step(made, batch)
-        met += made._text_ids[drawn.places[:, 0]].tolist()
+    for batch in batches:
+        loss = step(made, batch)["loss"]
+        met += made._text_ids[made.sample(batch, 0).places[:, 0]].tolist()
+    assert loss > empty  # more candidates, a greater loss
     assert sorted(made.model.queue_texts.tolist()) == sorted(met[:4] + met[8:])  # the first of the first batch
     assert "queue" in made.model.state_dict()  # so a checkpoint holds it
-
-
-def test_the_second_encoder_follows_slowly(bert: Path, dataset: Path) -> None:
-    made = task(dataset, bert, extra_negatives="moco", momentum=0.9, queue_size=4)
-    one, other = (next(iter(encoder.parameters())) for encoder in (made.encoder, made.model.twin))
-    before = other.clone()
-    with torch.no_grad():
-        one += 1
-    made.e5.follow()
-    assert isinstance(made.e5, E5Loss)
-    assert torch.allclose(other, before + 0.1) and not other.requires_grad
-
-
-@pytest.mark.parametrize("kind", ["pre-batch", "moco"])
-def test_extra_negatives_enter_the_loss(dataset: Path, bert: Path, kind: str) -> None:
-    made = task(dataset, bert, extra_negatives=kind, queue_size=64, hard_negatives=0)
-    made.model.eval()
-    first, second = made.batches(0)[:2]
-    empty = step(made, second)["loss"]
-    step(made, first)
-    assert step(made, second)["loss"] > empty  # more candidates, a greater loss
     assert all(weights.grad is None for name, weights in made.model.named_parameters() if name.startswith("twin"))
+    if kind == "moco":
+        one, other = (next(iter(encoder.parameters())) for encoder in (made.encoder, made.model.twin))
+        before = other.clone()
+        with torch.no_grad():
+            one += 1
+        made.e5.follow()
+        assert torch.allclose(other, before + 0.1) and not other.requires_grad
 
 
 def test_a_teacher_is_asked_once_a_pair(dataset: Path, bert: Path) -> None:
@@ -204,54 +173,6 @@ def test_an_encoder_learns_and_loads_in_the_library(
     assert system.describe()["query_prefix"] == "query: " and system.describe()["passage_prefix"] == "passage: "
     assert np.allclose(system.encode(["amber bridge"], "query"), vectors, atol=1e-5)
     assert np.allclose(system.encode(["amber"], "passage"), model.encode_document(["amber"]), atol=1e-5)
-
-
-def test_the_same_seed_gives_the_same_weights_and_resume_too(
-    dataset: Path, bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    changes = ("extra_negatives=pre-batch", "queue_size=16", "checkpoint_every=2", "keep=last")
-    train_quickly("encoder", dataset, bert, tmp_path / "whole", *changes)
-    inner, steps = EncoderTask.loss, 0
-
-    def stops(self: EncoderTask, batch: Any) -> Any:
-        nonlocal steps
-        steps += 1
-        if steps == 4:
-            raise KeyboardInterrupt
-        return inner(self, batch)
-
-    monkeypatch.setattr(EncoderTask, "loss", stops)
-    with pytest.raises(KeyboardInterrupt):
-        train_quickly("encoder", dataset, bert, tmp_path / "cut", *changes)
-    monkeypatch.setattr(EncoderTask, "loss", inner)
-    train_quickly("encoder", dataset, bert, tmp_path / "cut", *changes, resume=True)
-    whole, cut = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "cut")]
-    assert whole == cut
-
-
-def test_bad_input_ends_in_one_line(
-    dataset: Path, bert: Path, tmp_path: Path, new_dataset: Callable[..., Path]
-) -> None:
-    with pytest.raises(ModelError, match="cannot be loaded"):
-        train_quickly("encoder", dataset, tmp_path / "nothing", tmp_path / "out")
-    with pytest.raises(UsageError, match="is for testing"):
-        train_quickly("encoder", dataset, bert, tmp_path / "out", split="test")
-    with pytest.raises(SettingsError, match="temperature"):
-        train_quickly("encoder", dataset, bert, tmp_path / "out", "temperature=0")
-    with pytest.raises(TrainingError, match=r"loss (nan|inf)|gradient norm"):
-        train_quickly("encoder", dataset, bert, tmp_path / "out", "learning_rate=1e30", "clip_norm=1e30")
-    assert not (tmp_path / "out").exists()
-
-
-def test_pretraining_is_e5s() -> None:
-    recipe = PretrainRecipe()
-    assert (recipe.temperature, recipe.hard_negatives, recipe.max_length, recipe.query_prefix) == (
-        0.01,
-        0,
-        128,
-        "query: ",
-    )
-    assert (EncoderRecipe().hard_negatives, EncoderRecipe().alpha, EncoderRecipe().batch_size) == (7, 0.2, 256)
 
 
 def test_what_is_saved_does_not_depend_on_the_last_batch(dataset: Path, bert: Path, tmp_path: Path) -> None:

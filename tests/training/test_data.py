@@ -5,6 +5,7 @@ import pickle
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,7 +32,7 @@ from airgen.training.data import (
     with_negatives,
 )
 from airgen.training.kinds.augment import AugmentRecipe
-from airgen.training.kinds.encoder import PretrainRecipe
+from airgen.training.kinds.encoder import EncoderRecipe, PretrainRecipe
 from airgen.training.recipe import Fold, Recipe, TrainingRequest, commented_yaml
 
 TEXTS = {"q1": "cats eat fish", "q2": "dogs bark", "q3": "birds sing", "q4": "fish swim", "q5": "Cats  eat FISH"}
@@ -60,24 +61,23 @@ def test_queries_that_are_test_queries_by_wording_are_left_out_and_counted(tmp_p
     assert (data.about["training_queries"], data.about["split"], data.about["fold"]) == (2, "train", None)
 
 
-@pytest.mark.parametrize("split", ["test", "all"])
-def test_the_test_split_is_out_of_reach(tmp_path: Path, split: str) -> None:
-    with pytest.raises(UsageError, match=r"is for testing: train on train, or .* --fold 1/5"):
-        load_training_set(write(tmp_path, LABELS), split=split)
-
-
-def test_a_dataset_without_a_training_split(tmp_path: Path) -> None:
-    path = write(tmp_path, {"test": LABELS["test"]})
-    with pytest.raises(DatasetError, match=r"no split 'train' to train on \(it has test\): .*--split test --fold 1/5"):
-        load_training_set(path, split="train")
-    with pytest.raises(UsageError, match="this dataset has no other"):
-        load_training_set(path, split="test")
-
-
-def test_one_query_is_too_few(tmp_path: Path) -> None:
-    path = write(tmp_path, {"train": [("q2", "p2", 1), ("q3", "nowhere", 1)]})
-    with pytest.raises(DatasetError, match=r"1 training queries in train \(1 without a positive in the corpus\)"):
-        load_training_set(path, split="train")
+@pytest.mark.parametrize(
+    ("split", "labels", "error", "words"),
+    [
+        ("test", LABELS, UsageError, r"is for testing: train on train, or .* --fold 1/5"),
+        ("all", LABELS, UsageError, r"is for testing: train on train, or .* --fold 1/5"),
+        ("test", {"test": LABELS["test"]}, UsageError, "this dataset has no other"),
+        ("train", {"test": LABELS["test"]}, DatasetError,
+         r"no split 'train' to train on \(it has test\): .*--split test --fold 1/5"),
+        ("train", {"train": [("q2", "p2", 1), ("q3", "nowhere", 1)]}, DatasetError,
+         r"1 training queries in train \(1 without a positive in the corpus\)"),
+        ("train", {"train": [("q2", "p2", 1), ("q2", "p2", 2)]}, DatasetError,
+         r"train.tsv:3: query 'q2' and passage 'p2' have two labels, 1 and 2"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_trained_on(tmp_path: Path, split: str, labels: Any, error: Any, words: str) -> None:
+    with pytest.raises(error, match=words):
+        load_training_set(write(tmp_path, labels), split=split)
 
 
 def test_the_dev_split_is_dev(tmp_path: Path) -> None:
@@ -123,10 +123,7 @@ def test_negatives_of_the_dataset_and_mined_ones(tmp_path: Path) -> None:
     assert negatives(negatives="bm25") == [(1, 3), (), ()]
     assert negatives(negatives="dataset") == [(2,), (), ()]
     assert negatives(hard_negatives=0) == [(), (), ()]
-
-
-def test_no_negatives(tmp_path: Path) -> None:
-    data = load_training_set(write(tmp_path, {"train": [("q1", "p1", 1), ("q2", "p2", 1)]}), split="train", dev_share=0)
+    data = load_training_set(write(tmp_path, {"train": labels["train"][2:]}), split="train", dev_share=0)
     with pytest.raises(DatasetError, match=r"no training query has a passage judged 0.*negatives: bm25"):
         with_negatives(data, Recipe(negatives="dataset"))
 
@@ -148,6 +145,7 @@ def test_an_epoch_has_every_query_once(count: int, size: int, epoch: int) -> Non
     alone = count % size == 1 and count > size and size > 1
     assert len(flat) == len(set(flat)) == count - alone
     assert len(batches) == len(epoch_batches(count, size, 7, epoch + 1))
+    assert batches == epoch_batches(count, size, 7, epoch, [Share(count, 1.0)])
 
 
 def test_recipes_know_their_settings(tmp_path: Path) -> None:
@@ -156,6 +154,9 @@ def test_recipes_know_their_settings(tmp_path: Path) -> None:
     assert load_yaml(path, AugmentRecipe) == AugmentRecipe()
     assert all(field.description for field in AugmentRecipe.model_fields.values())
     shipped = load_yaml(data_dir("pipelines") / "train-augment.yaml", AugmentRecipe)
+    e5 = PretrainRecipe()
+    assert (e5.temperature, e5.hard_negatives, e5.max_length, e5.query_prefix) == (0.01, 0, 128, "query: ")
+    assert (EncoderRecipe().hard_negatives, EncoderRecipe().alpha, EncoderRecipe().batch_size) == (7, 0.2, 256)
     assert shipped.terms == "words" and shipped.hard_negatives == AugmentRecipe().hard_negatives
     path.write_text("l1: -1\nlerning_rate: 0.1\n")
     with pytest.raises(SettingsError) as caught:
@@ -194,6 +195,7 @@ def test_texts_are_those_of_the_list(texts: list[str]) -> None:
     for place in range(-len(texts), len(texts)):
         assert stored[place] == texts[place]
     assert [stored[place] for place in np.arange(len(texts))] == texts
+    assert pickle.loads(pickle.dumps(stored)) == texts  # another process gets a list
     stored.append("later")
     assert stored[-1] == "later" and stored[len(texts)] == "later"
     for wrong in (len(texts) + 1, -len(texts) - 2):
@@ -205,18 +207,7 @@ def test_sequences_are_joined() -> None:
     parts: list[Sequence[str]] = [["a", "b"], [], StoredTexts(["c"])]
     joined = Joined(parts, lambda number, text: f"{number}{text}")
     assert list(joined) == [joined[at] for at in range(3)] == ["0a", "0b", "2c"] == joined[:]
-    assert joined[-1] == "2c"
-    with pytest.raises(IndexError):
-        joined[3]
-
-
-def test_another_process_gets_a_list() -> None:
-    stored = StoredTexts(["a", "ü"])
-    assert pickle.loads(pickle.dumps(stored)) == ["a", "ü"]
-    assert pickle.loads(pickle.dumps(Joined([stored, ["b"]]))) == ["a", "ü", "b"]
-
-
-def test_keys_are_found_at_their_first_place() -> None:
+    assert joined[-1] == "2c" and pickle.loads(pickle.dumps(Joined(parts))) == ["a", "b", "c"]
     places = KeyPlaces([key_of(text) for text in "abcab"])
     assert places.find([key_of(text) for text in "cabz"]).tolist() == [2, 0, 1, -1]
     assert KeyPlaces([]).find([1]).tolist() == [-1]
@@ -251,14 +242,6 @@ def test_labels_are_grouped_in_the_order_of_their_queries(tmp_path: Path) -> Non
     assert columns.ordered([(0.0, 2), (0.0, 1), (-1.0, 2)]) == [2, 1, 2]
 
 
-def test_a_pair_with_two_labels_is_an_error_with_its_line(tmp_path: Path) -> None:
-    rows = [{"_id": "p", "title": "", "text": "a"}]
-    queries = [{"_id": "q", "text": "a"}]
-    path = write_beir(tmp_path / "d", rows, queries, {"train": [("q", "p", 1), ("q", "p", 2)]})
-    with pytest.raises(DatasetError, match=r"train.tsv:3: query 'q' and passage 'p' have two labels, 1 and 2"):
-        load_training_set(path, split="train")
-
-
 def test_the_key_of_the_data_is_that_of_the_whole_list(tmp_path: Path) -> None:
     rows = [{"_id": f"p{n}", "title": "", "text": f"ü {n}"} for n in range(9)]
     queries = [{"_id": f"q{n}", "text": f"query {n}"} for n in range(9)]
@@ -282,18 +265,9 @@ def test_an_epoch_has_each_dataset_as_it_weighs(datasets: list[tuple[int, float]
         first += count
     assert max(numbers, default=-1) < first
     assert np.array_equal(numbers, epoch_examples(shares, 7, epoch))
-
-
-def test_a_share_is_another_one_in_each_epoch() -> None:
-    shares = [Share(4, 1), Share(100, 0.3)]
-    drawn = [frozenset(epoch_examples(shares, 1, epoch).tolist()) for epoch in range(20)]
+    drawn = [frozenset(epoch_examples([Share(4, 1), Share(100, 0.3)], 1, epoch).tolist()) for epoch in range(20)]
     assert len(set(drawn)) == 20 and all(set(range(4)) <= one and len(one) == 34 for one in drawn)
     assert len(frozenset().union(*drawn)) == 104  # after twenty epochs each of them was there
-
-
-def test_batches_of_one_dataset_are_those_of_before() -> None:
-    assert epoch_batches(10, 4, 42, 3) == epoch_batches(10, 4, 42, 3, [Share(10, 1.0)])
-    assert sorted(n for batch in epoch_batches(10, 4, 42, 3) for n in batch) == list(range(10))
 
 
 def folder(
@@ -347,7 +321,7 @@ def request_of(bert: Path, new_dataset: Callable[..., Path], tmp_path: Path) -> 
     """A training of the encoder on two datasets."""
     datasets = ((new_dataset("one"), 1.0), (new_dataset("two", seed=2), 0.5))
     changes = ("batch_size=8", "epochs=2", "checkpoint_every=1", "max_length=16", "hard_negatives=1", "negatives=bm25",
-               "learning_rate=1e-3")  # fmt: skip
+               "learning_rate=1e-3", "extra_negatives=pre-batch", "queue_size=16", "keep=last")  # fmt: skip
 
     def make(out: str, *more: str, resume: bool = False) -> TrainingRequest:
         return TrainingRequest(
@@ -362,6 +336,8 @@ def test_a_mixed_training_goes_on_to_the_same_bytes(
 ) -> None:
     from airgen.training.kinds.encoder import EncoderTask
 
+    with pytest.raises(UsageError, match="deepct learns passages by themselves"):
+        train("deepct", TrainingRequest(request_of("x").on, "none", Path("x")))
     whole = train("encoder", request_of("whole"))
     assert whole.steps == 10  # 24 queries and half of 24 in batches of 8, twice
     step = EncoderTask.loss
@@ -385,8 +361,3 @@ def test_a_mixed_training_goes_on_to_the_same_bytes(
     ]  # fmt: skip
     words = (whole.out / "README.md").read_text("utf-8")
     assert f"- two, weight 0.5: {card['data']['datasets'][1]['training_queries']} training and 8 dev queries" in words
-
-
-def test_passages_by_themselves_have_no_weights(request_of: Callable[..., TrainingRequest]) -> None:
-    with pytest.raises(UsageError, match="deepct learns passages by themselves"):
-        train("deepct", TrainingRequest(request_of("x").on, "none", Path("x")))

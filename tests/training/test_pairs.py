@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airgen.dataset.beir import BeirDataset
-from airgen.errors import DatasetError, UsageError
+from airgen.errors import DatasetError
 from airgen.keys import text_key
 from airgen.retrievers.base import TextKind
 from airgen.training.data import load_training_set
@@ -44,6 +44,7 @@ def test_each_kind_of_pair() -> None:
         SourcePassage("b#1", f"{LONG} one, see Section 2.2 below", "Guide > 2.1. Loops", "b"),
         SourcePassage("b#2", f"{LONG} two", "Guide > 2.2. Breaks", "b"),
         SourcePassage("c", f"Whales\nand {LONG} three", "Whales"),
+        SourcePassage("s", f"whales of the sea . {LONG}", "Whales of the sea ."),
         SourcePassage("d", f"{LONG} four", "FAQ > Can whales fly?"),
         SourcePassage(
             "e", f"Q: What is a whale?\nA: A mammal that lives in the sea.\n\nQ: Is it a fish?\nA: {LONG}.", ""
@@ -52,7 +53,9 @@ def test_each_kind_of_pair() -> None:
     pairs, counts = mined(*units)
     by_kind = {kind: [pair for pair in pairs if pair.kind == kind] for kind in {pair.kind for pair in pairs}}
     assert [(p.query, p.passage_id) for p in by_kind["heading"]] == [("Guide: Loops", "b#1"), ("Guide: Breaks", "b#2")]
-    assert [(p.query, p.passage) for p in by_kind["title"]] == [("Whales", f"and {LONG} three")]
+    assert [(p.query, p.passage) for p in by_kind["title"]] == [
+        ("Whales", f"and {LONG} three"), ("Whales of the sea .", LONG)
+    ]  # fmt: skip
     asked = [(pair.query, pair.passage) for pair in by_kind["question"]]
     assert asked == [
         ("Can whales fly?", f"{LONG} four"),
@@ -61,12 +64,7 @@ def test_each_kind_of_pair() -> None:
     ]
     assert [{p.source, p.passage_id} for p in by_kind["neighbour"]] == [{"b#1", "b#2"}]
     assert [{p.source, p.passage_id} for p in by_kind["citation"]] == [{"b#1", "b#2"}]
-    assert counts["title", "no title"] == 1 and counts["passage", "passages"] == 5
-
-
-def test_a_title_that_ends_like_a_sentence_is_no_part_of_the_text() -> None:
-    (pair,), _ = mined(SourcePassage("a", f"whales of the sea . {LONG}", "Whales of the sea ."), kinds=["title"])
-    assert (pair.query, pair.passage) == ("Whales of the sea .", LONG)
+    assert counts["title", "no title"] == 1 and counts["passage", "passages"] == 6
 
 
 def test_what_is_no_pair_is_counted() -> None:
@@ -109,11 +107,6 @@ def test_the_coin_follows_the_seed_only() -> None:
     # A fair coin hardly ever gives fewer than nine of forty tosses to one side.
     forward = sum(int(pair.source[2:]) < int(pair.passage_id[2:]) for pair in first)
     assert 8 < forward < 32
-
-
-def test_an_unknown_kind() -> None:
-    with pytest.raises(UsageError, match="did you mean 'title'"):
-        PairMiner(["titel"])
 
 
 @pytest.mark.parametrize(
@@ -183,16 +176,13 @@ def test_pairs_are_a_dataset(tmp_path: Path) -> None:
     assert [(texts[query], passage) for query, passage, _ in dataset.label_rows("train")] == [
         (pair.query, pair.passage_id) for pair in pairs
     ]
+    with pytest.raises(DatasetError, match="title: 3 no title"):
+        write_pairs([], tmp_path / "none", {}, {("title", "no title"): 3})
+    assert not (tmp_path / "none").exists()
     data = load_training_set(path, split="train", dev_share=0)
     assert {example.query: len(example.positives) for example in data.examples} == {
         "whales": 2, "cats": 1, "dogs": 1, "cows": 1
     }  # fmt: skip
-
-
-def test_no_pair_leaves_nothing_behind(tmp_path: Path) -> None:
-    with pytest.raises(DatasetError, match="title: 3 no title"):
-        write_pairs([], tmp_path / "pairs", {}, {("title", "no title"): 3})
-    assert not (tmp_path / "pairs").exists()
 
 
 class Letters:

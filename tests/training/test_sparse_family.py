@@ -60,6 +60,11 @@ def test_an_expanded_passage_is_found_by_its_queries(tmp_path: Path) -> None:
     assert other.describe()["expansions"] != system.describe()["expansions"]
     with pytest.raises(UsageError, match="none of the 1 expanded passages"):
         Expanded({"z": ["x"]}).index(corpus)
+    path = tmp_path / "x.jsonl"
+    for text, reason in (('{"_id": "a"}\n', "x.jsonl:1"), ("no json\n", "not JSON lines"), ("", "airgen train expand")):
+        path.write_text(text) if text else path.unlink()
+        with pytest.raises(DatasetError, match=reason):
+            Expanded(path)
 
 
 def test_expansions_go_on_where_they_stopped(tmp_path: Path) -> None:
@@ -73,16 +78,6 @@ def test_expansions_go_on_where_they_stopped(tmp_path: Path) -> None:
     # Order does not matter to what a passage gets.
     expand(PASSAGES[::-1], Letters(), tmp_path / "back.jsonl", count=2)
     assert sorted((tmp_path / "back.jsonl").read_bytes().splitlines(keepends=True)) == sorted(lines)
-
-
-def test_files_of_expansions_are_checked(tmp_path: Path) -> None:
-    path = tmp_path / "x.jsonl"
-    for text, reason in (('{"_id": "a"}\n', "x.jsonl:1"), ("no json\n", "not JSON lines")):
-        path.write_text(text)
-        with pytest.raises(DatasetError, match=reason):
-            Expanded(path)
-    with pytest.raises(DatasetError, match="airgen train expand"):
-        Expanded(tmp_path / "missing.jsonl")
 
 
 def tiny_t5(bert: Path, place: Path) -> Path:
@@ -161,6 +156,11 @@ def test_written_queries_become_pairs(dataset: Path, tmp_path: Path) -> None:
     assert counts == {
         "is a query of the dataset": 1, "pairs": 2, "passages": 40, "passages without a query": 38,
     }  # fmt: skip
+    assert queries_of({"q1": {"a": 1, "b": 0}, "q2": {"a": 2}}, {"q1": "one", "q2": "two"}) == {"a": ["one", "two"]}
+    call("train", "expand", dataset, "--from", "train", "--out", tmp_path / "q.jsonl", "--json")
+    assert len((tmp_path / "q.jsonl").read_text().splitlines()) > 5
+    with pytest.raises(UsageError, match="is for testing"):
+        call("train", "expand", dataset, "--from", "test", "--out", tmp_path / "q.jsonl", "--json")
     with pytest.raises(UsageError, match="ids of one source"):
         call("train", "pairs", dataset, dataset, "--queries", file, "--out", tmp_path / "other", "--json")
 
@@ -188,14 +188,6 @@ def test_genq_from_a_corpus_in_one_command(bert: Path, dataset: Path, tmp_path: 
     assert system.search(["amber"], 2).positions.shape == (1, 2)
     with pytest.raises(UsageError, match="exactly one of --model"):
         call(*asked)
-
-
-def test_generated_queries_expand_their_passages(dataset: Path, tmp_path: Path) -> None:
-    assert queries_of({"q1": {"a": 1, "b": 0}, "q2": {"a": 2}}, {"q1": "one", "q2": "two"}) == {"a": ["one", "two"]}
-    call("train", "expand", dataset, "--from", "train", "--out", tmp_path / "q.jsonl", "--json")
-    with pytest.raises(UsageError, match="is for testing"):
-        call("train", "expand", dataset, "--from", "test", "--out", tmp_path / "q.jsonl", "--json")
-    assert len((tmp_path / "q.jsonl").read_text().splitlines()) > 5
 
 
 class Weights(TermWeigher):

@@ -15,7 +15,6 @@ that reads badly passes.
 import codecs
 import io
 import zlib
-from collections import deque
 from collections.abc import Iterator
 from contextlib import redirect_stderr
 from pathlib import Path
@@ -26,7 +25,7 @@ from airgen.corpus.cleaning.filters import judge_language, judge_text
 from airgen.corpus.readers.files import opened
 from airgen.corpus.readers.html import html_blocks
 from airgen.corpus.readers.reader import Unusable, decoded
-from airgen.errors import AirgenError
+from airgen.errors import AirgenError, CorpusError
 from airgen.registry import load_extra
 from airgen.training.mining.dumps import (
     DumpReader,
@@ -43,23 +42,16 @@ from airgen.training.mining.pairs import RefusedRow, SourcePassage
 _LARGEST = 4 << 20  # bytes of one page, after unpacking
 _HEADERS = 1 << 20  # bytes of the headers of one record
 _BLOCK = 1 << 16
-_RECORD = b"WARC/1."
 _HTML = ("text/html", "application/xhtml+xml")
 # Python has more under these names: some take quadratic time, some are no encodings of texts.
 _ENCODINGS = ("utf-8", "utf-16", "cp", "iso8859", "koi8", "gb", "big5", "euc", "shift_jis", "ascii", "mac")
 
 
-class _Bytes:
-    """A stream with the blocks that were read last, so that reading can begin again at a record after a damaged one.
-
-    It refuses to read more than `_HEADERS` bytes for headers: warcio reads lines of any length.
-    """
+class _Headers:
+    """A stream that refuses to read more than `_HEADERS` bytes of headers: warcio reads lines of any length."""
 
     def __init__(self, stream: IO[bytes]) -> None:
-        self._stream = stream
-        self._kept: deque[bytes] = deque()
-        self._ahead = b""  # read before, to be read again
-        self.end = 0  # offset of the next byte
+        self._stream, self.tell = stream, stream.tell
         self.left: int | None = None  # bytes that headers may still have; None outside of headers
 
     def read(self, size: int) -> bytes:
@@ -68,78 +60,30 @@ class _Bytes:
             self.left -= size
             if self.left < 0:
                 raise ValueError("headers without an end")
-        block, self._ahead = (self._ahead[:size], self._ahead[size:]) if self._ahead else (self._stream.read(size), b"")
-        self.end += len(block)
-        self._kept.append(block)
-        while len(self._kept) > 2 + 2 * _HEADERS // max(size, 1):
-            self._kept.popleft()
-        return block
-
-    def tell(self) -> int:
-        """The offset of the next byte."""
-        return self.end
-
-    def seek_record(self, damaged: int, least: int) -> bool:
-        """Go to the next record after a damaged one, at `least` or later; False if there is none.
-
-        After a wrong length, `damaged` is behind the first line of a record that was taken for the end of another.
-        """
-        self.left = None
-        held = b"".join(self._kept) + self._ahead
-        self._kept.clear()
-        offset = self.end - len(held) + len(self._ahead)
-        self._ahead = b""
-        inside = held[max(0, damaged - offset) :].startswith(_RECORD)
-        start = max(least, damaged + 1 if inside else damaged - len(b"WARC/1.0\r\n"))
-        held = held[max(0, start - offset) :]
-        offset = max(offset, start)
-        while (found := held.find(_RECORD)) < 0:
-            block = self._stream.read(_BLOCK)
-            if not block:
-                return False
-            offset += max(0, len(held) - len(_RECORD))
-            held = held[-len(_RECORD) :] + block
-        self._ahead, self.end = held[found:], offset + found
-        return True
+        return self._stream.read(size)
 
 
 def archived_pages(path: Path, language: str) -> Iterator[dict[str, Any] | RefusedRow]:
-    """The pages in the order of the file. Raises CorpusError for damaged gzip, MissingExtra without warcio."""
+    """The pages in the order of the file. Raises CorpusError for a damaged file, MissingExtra without warcio."""
     archives = load_extra("warcio.archiveiterator", "reading WARC files")
     with opened(path) as stream:
-        source = _Bytes(stream)
-        least = 0
+        source = _Headers(stream)
+        records = archives.ArchiveIterator(source, arc2warc=True)
         while True:
-            records = archives.ArchiveIterator(source, arc2warc=True)
-            for record in _records(records, source):
-                if record is None:
-                    yield RefusedRow("record", "damaged")
-                else:
-                    yield from _page(record, language)
-                    while record.raw_stream.read(_BLOCK):
-                        pass
-            if source.left is None or not source.seek_record(records.offset, least):
+            source.left = _HEADERS
+            try:
+                with redirect_stderr(io.StringIO()):  # where warcio remarks on wrong lengths
+                    record = next(records, None)
+            except (AirgenError, OSError, EOFError, zlib.error):
+                raise
+            except Exception as error:  # warcio raises errors of many kinds for damaged headers
+                raise CorpusError(f"{path}: a record is damaged; fetch or copy it again") from error
+            source.left = None
+            if record is None:
                 return
-            least = source.end + 1
-
-
-def _records(records: Any, source: _Bytes) -> Iterator[Any]:
-    """The records; None for one whose headers cannot be read, and no more. `source.left` is None if all were read."""
-    while True:
-        source.left = _HEADERS
-        try:
-            with redirect_stderr(io.StringIO()):  # where warcio remarks on wrong lengths
-                record = next(records, None)
-        except (AirgenError, OSError, EOFError, zlib.error):
-            raise
-        except Exception:  # noqa: BLE001  # warcio raises errors of many kinds for damaged headers
-            source.left = 0
-            yield None
-            return
-        source.left = None
-        if record is None:
-            return
-        yield record
+            yield from _page(record, language)
+            while record.raw_stream.read(_BLOCK):
+                pass
 
 
 def _page(record: Any, language: str) -> Iterator[dict[str, Any] | RefusedRow]:
