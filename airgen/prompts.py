@@ -10,26 +10,24 @@ anything is rendered, so that no document can forge a message. Text from outside
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Self
 
 import jinja2
 import jinja2.meta
 import jinja2.sandbox
+from pydantic import Field, model_validator
 
 from airgen.errors import PromptError, SettingsError
 from airgen.keys import canonical_json, fingerprint
 from airgen.llms.base import Message
 from airgen.paths import data_dir
 from airgen.registry import closest
-from airgen.yaml_text import read_yaml
+from airgen.settings.base import Settings, mapping_in, refuse, validate
 
 _MESSAGE = re.compile(r"^=== (system|user|assistant) ===\n", re.MULTILINE)
 _FRONT_MATTER = re.compile(r"\A---\n(.*?)\n---\n", re.DOTALL)
-_INHERITED = ("about", "inputs", "output", "constrain", "count")
-_KEYS = {"version", "translates", *_INHERITED}
 
 
 def fenced(text: str, tag: str) -> str:
@@ -43,13 +41,8 @@ def _unquoted(text: str) -> str:
     return str(text).replace("“‘", "“ ‘").replace("”’", "” ’")
 
 
-def _is_name(value: object) -> bool:
-    return isinstance(value, str) and value.isidentifier()
-
-
-@dataclass(frozen=True)
-class Prompt:
-    """One prompt. `output` is a JSON schema, or the name of a plain form: level, yes_no, text.
+class FrontMatter(Settings):
+    """What a template says of itself. `output` is a JSON schema, or the name of a plain form: level, yes_no, text.
 
     `constrain` names the property of the output whose words and marks the schema itself is to bound, for models
     that do not count: see `airgen.pipeline.stages.attributes.form_pattern`. `count` names a list of the output that the
@@ -57,31 +50,38 @@ class Prompt:
     which a translation takes all of the front matter that its own does not have.
     """
 
-    name: str
     version: int
-    inputs: tuple[str, ...]
-    output: Mapping[str, Any] | str
-    about: str
-    source: str  # front matter included
-    included: Mapping[str, str]
-    blocks: tuple[tuple[str, jinja2.Template], ...]
+    inputs: tuple[Annotated[str, Field(pattern=r"^[^\W\d]\w*$")], ...]
+    output: dict[str, Any] | str
+    about: str = ""
     constrain: str = ""
     count: str = ""
     translates: str = ""
+
+    @model_validator(mode="after")
+    def _names_are_in_the_output(self) -> Self:
+        properties = self.output.get("properties") or () if isinstance(self.output, dict) else ()
+        for key, named in (("constrain", self.constrain), ("count", self.count)):
+            refuse((named and named not in properties, f"{key}: {named} is no property of the output"))
+        return self
+
+
+class Prompt(FrontMatter):
+    """One prompt; `source` is its template, front matter included."""
+
+    name: str
+    source: str
+    included: dict[str, str]
+    blocks: tuple[tuple[str, jinja2.Template], ...]
 
     @cached_property
     def fingerprint(self) -> str:
         """Changes with the template, what it includes, or its output schema."""
         return fingerprint(source=self.source, included=dict(self.included))
 
-    @property
-    def schema(self) -> Mapping[str, Any] | None:
-        """The JSON schema of the answer, or None for a plain form."""
-        return None if isinstance(self.output, str) else self.output
-
-    def constrained(self, pattern: str | None, count: int | None = None) -> Mapping[str, Any] | None:
-        """The schema with `pattern` (a regular expression for the whole value) on the property to constrain, and with
-        exactly `count` items in the list to count."""
+    def constrained(self, pattern: str | None = None, count: int | None = None) -> Mapping[str, Any] | None:
+        """The JSON schema of the answer, with `pattern` (a regular expression for the whole value) on the property to
+        constrain, and with exactly `count` items in the list to count; None for a plain form."""
         if isinstance(self.output, str):
             return None
         changed: dict[str, Any] = {}
@@ -164,25 +164,11 @@ class PromptSet:
         if front is None:
             raise PromptError(f"{filename}: no front matter between two lines of ---")
         try:
-            head, _ = read_yaml(front[1], f"{filename}: front matter")
+            head, _ = mapping_in(front[1], f"{filename}: front matter")
+            left_out = self._left_out(name, head, filename or name)
+            head = validate({**left_out, **head}, FrontMatter, f"{filename}: front matter").model_dump()
         except SettingsError as error:
-            raise PromptError(str(error)) from error
-        left_out = self._left_out(name, head, filename or name)
-        if not isinstance(head, dict) or not _KEYS >= set(head) >= {"version", "inputs", "output"} - set(left_out):
-            raise PromptError(
-                f"{filename}: front matter must have version, inputs, output, and may have about, constrain, count; "
-                "or it has version and translates"
-            )
-        head = {**left_out, **head}
-        inputs = head["inputs"]
-        if not isinstance(head["version"], int) or not isinstance(inputs, list) or not all(map(_is_name, inputs)):
-            raise PromptError(f"{filename}: version must be a whole number, and inputs a list of names")
-        constrain, count = str(head.get("constrain", "")), str(head.get("count", ""))
-        for key, named in (("constrain", constrain), ("count", count)):
-            if named and (
-                not isinstance(head["output"], dict) or named not in (head["output"].get("properties") or ())
-            ):
-                raise PromptError(f"{filename}: {key}: {named} is no property of the output")
+            raise PromptError("; ".join(error.problems)) from error
         parts = _MESSAGE.split(source[front.end() :])
         if parts[0].strip() or len(parts) < 3:
             raise PromptError(f"{filename}: the text must begin with a line === system === or === user ===")
@@ -194,28 +180,16 @@ class PromptSet:
             blocks = tuple(
                 (role, self._environment.from_string(text)) for role, text in zip(parts[1::2], parts[2::2], strict=True)
             )
-            undeclared = self._variables([source[front.end() :], *included.values()]) - set(head["inputs"])
+            undeclared = self._variables([source[front.end() :], *included.values()]) - {*head["inputs"]}
         except jinja2.TemplateSyntaxError as error:
             raise PromptError(f"{filename}:{error.lineno}: {error.message}") from error
         if undeclared:
             raise PromptError(f"{filename}: uses {', '.join(sorted(undeclared))} without naming it in inputs")
-        return Prompt(
-            name,
-            int(head["version"]),
-            tuple(head["inputs"]),
-            head["output"],
-            str(head.get("about", "")),
-            source,
-            included,
-            blocks,
-            constrain,
-            count,
-            str(head.get("translates", "")),
-        )
+        return Prompt(name=name, source=source, included=included, blocks=blocks, **head)
 
-    def _left_out(self, name: str, head: object, filename: str) -> dict[str, Any]:
+    def _left_out(self, name: str, head: dict[str, Any], filename: str) -> dict[str, Any]:
         """What a translation takes from the prompt that it translates: all of the front matter that it has not."""
-        if not isinstance(head, dict) or "translates" not in head:
+        if "translates" not in head:
             return {}
         if name in self._translating:
             raise PromptError(f"{filename}: translates: {head['translates']} translates this prompt")
@@ -226,7 +200,7 @@ class PromptSet:
             raise PromptError(f"{filename}: translates: {error}") from error
         finally:
             self._translating.discard(name)
-        given = {"inputs": list(other.inputs), **{key: getattr(other, key) for key in _INHERITED if key != "inputs"}}
+        given = other.model_dump(include=FrontMatter.model_fields.keys() - {"version", "translates"})
         return {key: value for key, value in given.items() if key not in head and value}
 
     def _included(self, source: str, filename: str) -> dict[str, str]:

@@ -81,7 +81,9 @@ def test_a_fingerprint_changes_with_what_is_included(tmp_path: Path) -> None:
     [
         ("no front matter", "no front matter"),
         ("---\nversion: 1\ninputs: []\noutput: text\nconstrain: query\n---\n=== user ===\n", "constrain: query"),
-        ("---\nversion: 1\n---\n=== user ===\nhi", "must have version, inputs, output"),
+        ("---\nversion: 1\n---\n=== user ===\nhi", "front matter: inputs: is missing; .*output: is missing"),
+        ("---\nversion: 1\ninputs: [a b]\noutput: text\n---\n=== user ===\n", r"inputs\.0: .*'a b'"),
+        ("---\nversion: 1\ninput: []\noutput: text\n---\n=== user ===\n", "did you mean 'inputs'"),
         ("---\nversion: 1\ninputs: []\noutput: text\n---\nhi", "must begin with a line"),
         ("---\nversion: 1\ntranslates: none\n---\n=== user ===\n", "translates: no prompt 'none'"),
         ("---\nversion: 1\ntranslates: bad\n---\n=== user ===\n", "bad translates this prompt"),
@@ -111,11 +113,13 @@ def test_the_prompts_of_small_models_share_the_document_too(name: str) -> None:
 
 def test_a_pattern_constrains_the_named_property_only() -> None:
     prompt = PromptSet().get("small/query")
-    assert prompt.schema is not None and prompt.schema["properties"]["query"]["maxLength"] == 240
+    assert prompt.constrained() is not None and prompt.constrained()["properties"]["query"]["maxLength"] == 240
     constrained = prompt.constrained("^a b$")
-    assert constrained == {**prompt.schema, "properties": {"query": {"type": "string", "pattern": "^a b$"}}}
-    assert prompt.constrained(None) == prompt.schema
-    assert PromptSet().get("query").constrained("^a b$") == PromptSet().get("query").schema  # large models are not held
+    assert constrained == {**prompt.constrained(), "properties": {"query": {"type": "string", "pattern": "^a b$"}}}
+    assert prompt.constrained(None) == prompt.constrained()
+    assert (
+        PromptSet().get("query").constrained("^a b$") == PromptSet().get("query").constrained()
+    )  # large models are not held
 
 
 def test_a_counted_list_has_as_many_items_as_the_prompt_asks_for() -> None:
@@ -124,7 +128,7 @@ def test_a_counted_list_has_as_many_items_as_the_prompt_asks_for() -> None:
     documents = schema["properties"]["documents"]
     assert (documents["minItems"], documents["maxItems"], documents["type"]) == (3, 3, "array")
     prompt = PromptSet().get("small/hard_negative")
-    assert prompt.constrained(None, 3) == prompt.schema  # it names no list to count
+    assert prompt.constrained(None, 3) == prompt.constrained()  # it names no list to count
 
 
 def test_an_unknown_prompt_gets_the_closest_name() -> None:

@@ -12,7 +12,6 @@ alone writes them.
 """
 
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -40,8 +39,9 @@ class Work(Generic[In, Out]):
     there: Callable[[], Callable[[In], Out]] | None = None
 
 
-class Compute(ABC):
-    """Where work runs; a context manager that ends its workers. One thread uses it at a time."""
+class Compute:
+    """Where work runs: this process, or where a subclass says. A context manager that ends its workers; one thread uses
+    it at a time."""
 
     workers: int = 1
 
@@ -53,10 +53,9 @@ class Compute(ABC):
     ) -> None:
         self.close()
 
-    def close(self) -> None:  # noqa: B027  # one that has no workers has nothing to end
+    def close(self) -> None:
         """End the workers."""
 
-    @abstractmethod
     def map(
         self, work: Work[In, Out], items: Iterable[tuple[Key, In]], *, ordered: bool = True
     ) -> Iterator[tuple[Key, Out]]:
@@ -64,20 +63,11 @@ class Compute(ABC):
 
         Raises what the work raises; AirgenError where workers cannot do it.
         """
+        return ((key, work.here(item)) for key, item in items)
 
     def describe(self) -> dict[str, Any]:
         """What it is and what it has done, for the status of a job."""
         return {"kind": "local", "workers": self.workers}
-
-
-class Here(Compute):
-    """This process does everything."""
-
-    def map(
-        self, work: Work[In, Out], items: Iterable[tuple[Key, In]], *, ordered: bool = True
-    ) -> Iterator[tuple[Key, Out]]:
-        """See `Compute.map`."""
-        return ((key, work.here(item)) for key, item in items)
 
 
 # What OpenMP, OpenBLAS, MKL, torch and ONNX Runtime read; numba and Rust's rayon have their own.
@@ -106,7 +96,7 @@ def open_compute(settings: ComputeSettings) -> Compute:
 
         return RayWorkers(settings)
     if settings.workers is None:
-        return Here()
+        return Compute()
     from airgen.compute.pool import Processes
 
     return Processes(settings)
@@ -125,4 +115,4 @@ def computing(settings: ComputeSettings) -> Iterator[Compute]:
 
 def current() -> Compute:
     """Where work is to run here; this process where nothing else was said."""
-    return _CURRENT.get() or Here()
+    return _CURRENT.get() or Compute()

@@ -22,7 +22,7 @@ from multiprocessing.context import SpawnContext, SpawnProcess
 from types import ModuleType
 from typing import Any
 
-from airgen.compute import Compute, Here, In, Key, Out, Work, cores, thread_limits
+from airgen.compute import Compute, In, Key, Out, Work, cores, thread_limits
 from airgen.errors import AirgenError
 from airgen.settings.compute import ComputeSettings
 
@@ -118,7 +118,7 @@ class WorkerPool(Compute):
     ) -> Iterator[tuple[Key, Out]]:
         """See `Compute.map`. Work that cannot be made elsewhere is done here."""
         if work.there is None:
-            yield from Here().map(work, items, ordered=ordered)
+            yield from super().map(work, items, ordered=ordered)
             return
         make, coming = pickle.dumps(work.there), enumerate(items)
         out: dict[Future[Returned], _Item] = {}

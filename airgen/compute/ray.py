@@ -122,7 +122,7 @@ class RayWorkers(WorkerPool):
         now = time.monotonic()
         if now >= self._next_look:
             self._next_look = now + _LOOK
-            if answers(self._head):
+            if not unreachable(self._head):
                 self._away_since = None
                 return _LOOK
             self._away_since = self._away_since or now
@@ -136,25 +136,21 @@ class RayWorkers(WorkerPool):
     def _connect(self) -> None:
         self._ray = ray = load_extra("ray", "compute: ray")
         address = self._settings.address
-        if ray.is_initialized():
-            self._find_head()
-            return
-        if address.startswith("ray://"):
-            load_extra("grpc", f"compute: the address {address}")
-        elif address != "auto":
-            raise wrong_address(address)
-        reach(address)
-        try:
-            ray.init(address=address, log_to_driver=False, logging_level="ERROR")
-        except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
-            reason = "" if isinstance(error, ConnectionError) else f" ({_line(error)})"
-            raise no_cluster(address, reason) from error
-        self._own = True
-        self._find_head()
-
-    def _find_head(self) -> None:
-        if not self._ray.util.client.ray.is_connected():  # the client's connection is watched by Ray
-            self._head = str(self._ray.get_runtime_context().gcs_address)
+        if not ray.is_initialized():
+            if address.startswith("ray://"):
+                load_extra("grpc", f"compute: the address {address}")
+            # Without a place, Ray looks for a head on this machine; with one, it would try for two minutes.
+            place = _head() if address == "auto" else address.removeprefix("ray://")
+            if place and (reason := unreachable(place)):
+                raise no_cluster(address, f" ({place}: {reason})")
+            try:
+                ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+            except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+                reason = "" if isinstance(error, ConnectionError) else f" ({_line(error)})"
+                raise no_cluster(address, reason) from error
+            self._own = True
+        if not ray.util.client.ray.is_connected():  # the client's connection is watched by Ray
+            self._head = str(ray.get_runtime_context().gcs_address)
 
     def _needs(self) -> str:
         settings = self._settings
@@ -241,28 +237,14 @@ def _line(error: BaseException) -> str:
     return " ".join(str(error).split())[:_WORDS] or type(error).__name__
 
 
-def reach(address: str) -> None:
-    """Raises AirgenError where nobody listens at an address. Ray itself would try for two minutes."""
-    place = _head() if address == "auto" else address.removeprefix("ray://")
-    if not place:
-        return  # Ray looks for processes of a head on this machine
-    host, _, port = place.rpartition(":")
-    if not (host and port.isdecimal() and int(port) < 1 << 16):
-        raise wrong_address(address)
-    try:
-        socket.create_connection((host, int(port)), _REACH).close()
-    except OSError as error:
-        raise no_cluster(address, f" ({place}: {error.strerror or error})") from error
-
-
-def answers(place: str) -> bool:
-    """Whether somebody listens at HOST:PORT."""
+def unreachable(place: str) -> str:
+    """Why nobody can be reached at HOST:PORT, or nothing."""
     host, _, port = place.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), _REACH).close()
-    except OSError:
-        return False
-    return True
+    except (OSError, ValueError, OverflowError) as error:
+        return getattr(error, "strerror", None) or str(error)
+    return ""
 
 
 def _head() -> str:
@@ -274,11 +256,6 @@ def _head() -> str:
         return (Path(folder) / "ray" / "ray_current_cluster").read_text(encoding="utf-8")[:300].strip()
     except (OSError, UnicodeDecodeError):
         return ""
-
-
-def wrong_address(address: str) -> AirgenError:
-    """The error for an address of no known form."""
-    return AirgenError(f"compute.address: {address[:200]}: must be auto or ray://HOST:PORT")
 
 
 def no_cluster(address: str, reason: str) -> AirgenError:

@@ -16,7 +16,7 @@ from functools import cache, partial
 from itertools import chain, islice
 from pathlib import Path
 
-from airgen.compute import Compute, Here, Work
+from airgen.compute import Compute, Work
 from airgen.corpus.chunking import cut
 from airgen.corpus.cleaning.duplicates import (
     CorpusWide,
@@ -114,10 +114,10 @@ def qa_passages(
     rows = files.raw() if files is not None else reader.read() if documents is None else documents
     weigh = lambda row: max(row.size if isinstance(row, Raw) else len(row.text), PART // _MOST)  # noqa: E731
     parts: Iterator[Part] = batched(rows, PART, weigh)
-    if not isinstance(compute, Here):
+    if type(compute) is not Compute:
         first = list(islice(parts, _FEW))
         parts = chain(first, parts)
-        compute = compute if len(first) == _FEW else Here()
+        compute = compute if len(first) == _FEW else Compute()
     looking = _Looking(settings, files)
     versions = {name: version for name, version in package_versions().items() if version}
     work = Work("cleaning", looking.look, _Recipe(settings, files, versions).make)

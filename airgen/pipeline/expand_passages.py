@@ -42,7 +42,7 @@ def expand_with_llm(
     prompt = PromptSet.beside(pipeline.parent).get("expand")
     named, llm = language_name(language or settings.language), settings.llm
     params: dict[str, Any] = {"temperature": 0.7, "max_tokens": 40 * count + 40}
-    schema, passages = prompt.schema or {}, list(passages)
+    schema, passages = prompt.constrained() or {}, list(passages)
 
     async def one(engine: Llm, passage: PassageText) -> list[str] | str:
         text = prompt_text(passage.title, passage.text)

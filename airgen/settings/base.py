@@ -177,10 +177,11 @@ def read_mapping(path: Path) -> tuple[dict[str, Any], yaml.Node | None]:
         raise SettingsError([f"{path}: is a directory, a YAML file is needed"]) from None
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError([f"{path}: cannot be read: {error}"]) from error
-    return _mapping(text, str(path))
+    return mapping_in(text, str(path))
 
 
-def _mapping(text: str, name: str) -> tuple[dict[str, Any], yaml.Node | None]:
+def mapping_in(text: str, name: str) -> tuple[dict[str, Any], yaml.Node | None]:
+    """The same for a text; `name` stands for the file in messages."""
     value, node = read_yaml(text, name)
     if not isinstance(value, dict):
         what = "is empty" if value is None else f"holds a {type(value).__name__}"
@@ -199,7 +200,7 @@ def merged(common: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
 
 def parse_yaml(text: str, model: type[M], name: str = "<text>", folder: Path | None = None) -> M:
     """The same for a text. `name` stands for the file in messages; classes named `module:Class` are in `folder`."""
-    value, node = _mapping(text, name)
+    value, node = mapping_in(text, name)
     return validate(value, model, name, node, folder)
 
 

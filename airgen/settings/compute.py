@@ -8,6 +8,8 @@ from pydantic import Field, model_validator
 from airgen.errors import UsageError
 from airgen.settings.base import SPEED, Settings
 
+_Address = Annotated[str, Field(pattern=r"^(auto|ray://.+:\d{1,5})$")]
+
 
 class ComputeSettings(Settings):
     """Where heavy work runs. The results are the same bytes everywhere.
@@ -18,7 +20,7 @@ class ComputeSettings(Settings):
     """
 
     kind: Annotated[Literal["local", "ray"], SPEED] = "local"
-    address: Annotated[str, SPEED] = "auto"  # of a Ray cluster: auto (this machine belongs to it), or ray://HOST:10001
+    address: Annotated[_Address, SPEED] = "auto"  # of a Ray cluster: auto (this machine is in it), or ray://HOST:10001
     workers: Annotated[int | None, SPEED] = Field(default=None, ge=1, le=10_000)
     gpus_per_worker: Annotated[float, SPEED] = Field(default=0.0, ge=0, le=64)
     cpus_per_worker: Annotated[int | None, SPEED] = Field(default=None, ge=1, le=1024)
@@ -32,7 +34,9 @@ class ComputeSettings(Settings):
         return self
 
 
-_WORDS = re.compile(r"(local|ray)(?::([0-9]{1,5}))?")
+_WORDS = re.compile(
+    r"(?P<kind>local|ray)(?::(?P<workers>[1-9][0-9]{0,3}|10000)|(?<=ray)(?P<address>://.+:[0-9]{1,5}))?"
+)
 
 
 def compute_settings(words: str, given: ComputeSettings | None = None) -> ComputeSettings:
@@ -41,18 +45,14 @@ def compute_settings(words: str, given: ComputeSettings | None = None) -> Comput
     What `given`, a pipeline's own settings, says of the same kind besides is kept; `local` alone is always this
     process. Raises UsageError.
     """
-    kept: dict[str, Any] = given.model_dump(exclude_unset=True) if given else {}
-    if words.startswith("ray://"):
-        change: dict[str, Any] = {"kind": "ray", "address": words}
-    elif (found := _WORDS.fullmatch(words)) is not None:
-        change = {"kind": found[1]}
-        if found[2] is not None:
-            if not 1 <= int(found[2]) <= 10_000:
-                raise UsageError(f"--compute {words}: the number of workers must be from 1 to 10000")
-            change["workers"] = int(found[2])
-        elif found[1] == "local":
-            change["workers"] = None  # this process, whatever the pipeline says
-    else:
+    found = _WORDS.fullmatch(words)
+    if found is None:
         raise UsageError(f"--compute {words[:100]}: must be local, local:WORKERS, ray, ray:WORKERS or ray://HOST:10001")
-    same = given is not None and given.kind == change["kind"]
-    return ComputeSettings.model_validate({**(kept if same else {}), **change})
+    kind, workers, address = found["kind"], found["workers"], found["address"]
+    kept: dict[str, Any] = given.model_dump(exclude_unset=True) if given and given.kind == kind else {}
+    change: dict[str, Any] = {"kind": kind}
+    if address:
+        change["address"] = words
+    if workers or kind == "local":
+        change["workers"] = workers and int(workers)  # local alone: this process, whatever the pipeline says
+    return ComputeSettings.model_validate({**kept, **change})

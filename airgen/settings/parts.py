@@ -10,7 +10,6 @@ models. No component is made.
 """
 
 import difflib
-import importlib.util
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -23,8 +22,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import core_schema
 
 from airgen import models
-from airgen.errors import AirgenError, MissingExtra
-from airgen.registry import EXTRAS, REGISTRY, names, resolve
+from airgen.errors import AirgenError
+from airgen.registry import REGISTRY, installed, names, resolve
 from airgen.settings.base import Mark, Settings, Spec, answer_settings, marked, message
 from airgen.settings.http import unset_variables
 
@@ -205,11 +204,7 @@ def files_of(settings: BaseModel) -> Iterator[tuple[str, str, bool]]:
 
 def needs(settings: Settings, folder: Path | None = None) -> list[str]:
     """One line for each file, model and package that a component with these settings lacks; its parts are not read."""
-    missing = [
-        str(MissingExtra(_what(settings), *EXTRAS[package]))
-        for package in settings.required_packages()
-        if importlib.util.find_spec(package) is None
-    ]
+    missing = [line for package in settings.required_packages() for line in installed(package, _what(settings))]
     for name, value, is_model in files_of(settings):
         place = located(value, folder)
         if value in models.catalogue():

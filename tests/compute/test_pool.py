@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from compute_work import doubling, dying, failing, where
 
-from airgen.compute import Here, cores, thread_limits
+from airgen.compute import Compute, cores, thread_limits
 from airgen.compute.pool import Processes
 from airgen.errors import AirgenError, MissingExtra, ModelError, UsageError
 from airgen.settings.compute import ComputeSettings, compute_settings
@@ -34,7 +34,7 @@ def processes(compute: Processes) -> set[tuple[int, str]]:
 
 
 def test_results_come_in_order_with_their_keys(two: Processes) -> None:
-    assert list(two.map(doubling(), ITEMS)) == WANTED == list(Here().map(doubling(), ITEMS))
+    assert list(two.map(doubling(), ITEMS)) == WANTED == list(Compute().map(doubling(), ITEMS))
     assert sorted(two.map(doubling(), ITEMS, ordered=False)) == sorted(WANTED)
     assert list(two.map(doubling(), [])) == []
 
@@ -129,9 +129,22 @@ def test_what_the_option_says() -> None:
     assert compute_settings("ray:2", own).workers == 2 and compute_settings("ray:2", own).gpus_per_worker == 1
     assert compute_settings("local", own) == ComputeSettings()
     assert compute_settings("local", ComputeSettings(workers=4)).workers is None
-    for words in ("", "rai", "local:0", "local:99999", "ray:x", "local:-1", "ray:://"):
+    for words in (
+        "",
+        "rai",
+        "local:0",
+        "local:99999",
+        "ray:x",
+        "local:-1",
+        "ray:://",
+        "ray://x",
+        "ray://x:y",
+        "local://x:1",
+    ):
         with pytest.raises(UsageError, match="--compute"):
             compute_settings(words)
+    with pytest.raises(ValueError, match="address"):
+        ComputeSettings(kind="ray", address="10.0.0.1:6379")
     with pytest.raises(ValueError, match="only kind ray"):
         ComputeSettings(gpus_per_worker=1)
 

@@ -78,9 +78,6 @@ def test_no_cluster_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     for address, words in (
         ("auto", r"no Ray cluster on this machine \(127.0.0.1:1: Connection refused\): start one with `ray start"),
         ("ray://127.0.0.1:1", r"no Ray cluster answers at ray://127.0.0.1:1 \(127.0.0.1:1: Connection refused\)"),
-        ("ray://x", "must be auto or ray://HOST:PORT"),
-        ("ray://x:y", "must be auto or ray://HOST:PORT"),
-        ("10.0.0.1:6379", "must be auto or ray://HOST:PORT"),
     ):
         with pytest.raises(AirgenError, match=words) as caught:
             list(RayWorkers(ComputeSettings(kind="ray", address=address)).map(doubling(), ITEMS))

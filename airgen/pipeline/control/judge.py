@@ -128,7 +128,7 @@ class Rubric:
     def read(self, answer: Answer, prompt: Prompt, threshold: float) -> Verdict | Problem:
         """The level and its reason."""
         try:
-            value = parse_answer(answer, prompt.schema or {})
+            value = parse_answer(answer, prompt.constrained() or {})
             return Verdict(int(value["level"]), None, " ".join(str(value["reason"]).split()))
         except (KeyError, TypeError):
             return malformed("no reason and level")
@@ -152,7 +152,7 @@ def level_of_probability(probability: float, threshold: float) -> int:
 
 def kind_of_prompt(prompt: Prompt) -> str | None:
     """The registered kind of judge that a prompt's output fits, or None."""
-    form = "schema" if prompt.schema else str(prompt.output)
+    form = "schema" if prompt.constrained() else str(prompt.output)
     return next((name for name in names("judge") if form == resolve("judge", name).FORM), None)
 
 
@@ -182,7 +182,7 @@ def _request(pipeline: Pipeline, prompts: PromptSet, query: str, asker: Asker) -
         language_name=language_name(pipeline.language), query=query, character=asker.character, scenario=asker.scenario
     )
     params = {"temperature": 0.0, "max_tokens": min(_TOKENS, llm.max_tokens)}
-    return Request(llm.model, messages, params, prompt.schema, 0, llm.endpoint, NEED)
+    return Request(llm.model, messages, params, prompt.constrained(), 0, llm.endpoint, NEED)
 
 
 async def need_of(tools: Tools, query: str, asker: Asker) -> str:
@@ -293,7 +293,7 @@ async def _ask(tools: Tools, judge: OneJudge, query: str, document: str) -> Verd
     llm, kind = judge.llm or tools.pipeline.llm, judge_kind(judge)
     prompt = tools.prompts.get(judge.prompt)
     params = {"temperature": judge.temperature, **kind.PARAMS}
-    schema = prompt.schema if kind.FORM == "schema" else None
+    schema = prompt.constrained() if kind.FORM == "schema" else None
     messages = prompt.render(query=query, document=document)
     request = Request(llm.model, messages, params, schema, 0, llm.endpoint, "judgment")
 

@@ -57,7 +57,7 @@ def label_queries(
     """
     settings = load_pipeline(pipeline)
     prompt, llm = PromptSet.beside(pipeline.parent).get("label_query"), settings.llm
-    schema = prompt.schema or {}
+    schema = prompt.constrained() or {}
     params: dict[str, Any] = {"temperature": 0.0, "max_tokens": 64}
     chosen = [(number, key) for number, queries in enumerate(datasets) for key in _some(queries, most)]
 
