@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 import pytrec_eval
 
-from airgen.dataset import clean_columns
 from airgen.dataset.beir import BeirDataset, read_qrels
+from airgen.evaluation import run as runs
 from airgen.evaluation.measures import parse_measures, score
 from airgen.evaluation.run import read_run
 
@@ -45,11 +45,11 @@ def make(folder: Path, lines: int, hits: int) -> tuple[Path, Path]:
 
 def by_lines(path: Path) -> Any:
     """The parser of lines alone."""
-    least, clean_columns._FROM = clean_columns._FROM, 1 << 60
+    least, runs._LARGE = runs._LARGE, 1 << 60
     try:
         return read_run(path)
     finally:
-        clean_columns._FROM = least
+        runs._LARGE = least
 
 
 def theirs(path: Path) -> Any:

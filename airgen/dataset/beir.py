@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from airgen.dataset.air_bench import AirBenchFiles, air_bench_files, labels_repository
-from airgen.dataset.clean_columns import CleanColumns, clean_columns
 from airgen.errors import DatasetError
 from airgen.registry import closest
 
@@ -304,9 +303,6 @@ def read_qrels(path: str | Path) -> Qrels:
     Raises DatasetError for a label that is not a number, a pair with two labels, or an empty file.
     """
     path = Path(path)
-    clean = None if ".jsonl" in path.suffixes else clean_columns(path, {3: (0, 1, 2), 4: (0, 2, 3)}, _is_header)
-    if clean is not None and (quick := _labels_from_columns(clean)):
-        return Qrels(quick)
     labels: Labels = {}
     repeated = 0
     rows = _jsonl_labels(path) if ".jsonl" in path.suffixes else _column_labels(path)
@@ -343,27 +339,10 @@ def _column_labels(path: Path) -> Iterator[tuple[_Place, str, str, float]]:
             del cells[1]
         if len(cells) != 3:
             raise DatasetError(f"{where}: {len(cells)} columns, but query-id, corpus-id and score are needed")
-        header = first and _is_header(cells)
+        header = first and cells[0].lower() in _QUERY and cells[-1].lower() in _LABEL
         first = False
         if not header:
             yield where, cells[0], cells[1], _label(cells[2], where)
-
-
-def _is_header(cells: list[str]) -> bool:
-    return cells[0].strip().lower() in _QUERY and cells[-1].strip().lower() in _LABEL
-
-
-def _labels_from_columns(lines: CleanColumns) -> Labels | None:
-    """The labels of (query, passage, label); None where a pair comes twice."""
-    lines, starts = lines.by_first()
-    passages, values = lines.rows[:, 1].tolist(), lines.values.tolist()
-    labels: Labels = {}
-    for query, start, end in zip(lines.first_keys, starts.tolist(), starts[1:].tolist(), strict=False):
-        keys = map(lines.second_keys.__getitem__, passages[start:end])
-        labels[query] = dict(zip(keys, values[start:end], strict=True))
-        if len(labels[query]) < end - start:
-            return None
-    return labels
 
 
 def _label(value: object, where: _Place) -> float:

@@ -1,4 +1,4 @@
-"""Details of a result: scores by kind of query, worst queries, biases, and refusal.
+"""Details of a result: scores by kind of query, biases, answers and refusal.
 
 Query attributes are the `metadata` of the queries, and the class of the length in words. Biases follow section 6 and
 appendix H of BEIR. A refused query is one whose best score is below a threshold, or that has no hit: an AUROC near .5
@@ -8,9 +8,8 @@ says that a system's scores do not compare from query to query, as those of rank
 import math
 import unicodedata
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import regex
@@ -24,8 +23,6 @@ from airgen.retrievers.base import Corpus
 from airgen.text.words import count_words, words
 
 _MOST_VALUES = 24  # an attribute with more values does not group queries
-_SHOWN = 400  # characters of a passage in a report
-_WORST = 10  # queries of a system that are shown
 _TOP = 10  # hits of a query whose lengths and words are compared
 
 
@@ -82,45 +79,13 @@ def negatives_above(hits: Judged) -> dict[str, float]:
     return {"queries": count, "share": float((above[both] > 0).mean()), "mean": float(above[both].mean())}
 
 
-def worst_queries(
-    scores: Scores,
-    measure: str,
-    run: Run,
-    qrels: Mapping[str, Mapping[str, float]],
-    queries: Mapping[str, BeirQuery],
-    corpus: Corpus,
-) -> list[dict[str, Any]]:
-    """The queries with the lowest score: the first passage, the best relevant passage, and its rank."""
-    values = scores.of(measure)
-    order = np.argsort(values, kind="stable")[:_WORST]
-    places = {key: place for place, key in enumerate(corpus.ids)}
-    wanted = {scores.query_ids[row] for row in order}
-    ranked = {key: [passage for passage, _ in hits] for key, hits in run.ranked().items(wanted)}
-
-    def shown(passage: str | None) -> dict[str, Any] | None:
-        if passage is None:
-            return None
-        text = corpus.full_text(places[passage])[:_SHOWN] if passage in places else ""
-        return {"id": passage, "text": text}
-
-    worst = []
-    for row in order.tolist():
-        key = scores.query_ids[row]
-        hits = ranked.get(key, [])
-        rank = {passage: at for at, passage in enumerate(hits, 1)}
-        relevant = sorted((p for p, label in qrels[key].items() if label > 0), key=lambda p: (-qrels[key][p], p))
-        best = min(relevant, key=lambda p: rank.get(p, len(hits) + 1), default=None)
-        worst.append(
-            {
-                "query": key,
-                "text": queries[key].text if key in queries else "",
-                "score": float(values[row]),
-                "first": shown(hits[0] if hits else None),
-                "relevant": shown(best),
-                "relevant_rank": rank.get(best) if best is not None else None,
-            }
-        )
-    return worst
+def _best(run: Run, corpus: Corpus, depth: int, queries: Collection[str]) -> Iterator[tuple[str, list[int]]]:
+    """(query id, positions in the corpus of its best hits) for each of the queries; -1: not in the corpus."""
+    ranked, places = run.ranked(), {key: place for place, key in enumerate(corpus.ids)}
+    place_of = np.array([places.get(key, -1) for key in ranked.passage_ids], dtype=np.int64)
+    for key, start, end in zip(ranked.query_ids, ranked.offsets[:-1], ranked.offsets[1:], strict=True):
+        if key in queries:
+            yield key, place_of[ranked.passages[start : min(end, start + depth)]].tolist()
 
 
 def biases(
@@ -128,35 +93,30 @@ def biases(
     qrels: Mapping[str, Mapping[str, float]],
     queries: Mapping[str, BeirQuery],
     corpus: Corpus,
-    *,
-    split: dict[int, frozenset[str]] | None = None,
+    split: dict[int, frozenset[str]],
 ) -> dict[str, float]:
     """Length and word overlap of the top ten passages, of the relevant passages, and of the corpus.
 
     Lengths are medians in characters. Overlap is the mean share of a query's distinct words that a passage contains.
     `split` caches the words of passages from one system to the next.
     """
+
+    def words_of(text: str) -> frozenset[str]:
+        return frozenset(word.lower() for word in words(text, corpus.language))
+
+    sizes = [len(corpus.full_text(place)) for place in range(len(corpus))]
     places = {key: place for place, key in enumerate(corpus.ids)}
-    split = {} if split is None else split
-
-    def overlap(query: frozenset[str], passages: Sequence[int]) -> list[float]:
-        for place in passages:
-            if place not in split:
-                split[place] = frozenset(word.lower() for word in words(corpus.full_text(place), corpus.language))
-        return [len(query & split[place]) / len(query) for place in passages] if query else []
-
-    lengths: dict[str, list[int]] = {"top": [], "relevant": []}
+    lengths: dict[str, list[int]] = {"top": [], "relevant": [], "corpus": sizes}
     overlaps: dict[str, list[float]] = {"top": [], "relevant": []}
-    for key, hits in run.ranked().items():
-        if key not in qrels or key not in queries:
-            continue
-        terms = frozenset(word.lower() for word in words(queries[key].text, corpus.language))
-        relevant = [passage for passage, label in qrels[key].items() if label > 0]
-        for kind, ids in (("top", [passage for passage, _ in hits[:_TOP]]), ("relevant", relevant)):
-            found = [places[passage] for passage in ids if passage in places]
-            lengths[kind] += [len(corpus.full_text(place)) for place in found]
-            overlaps[kind] += overlap(terms, found)
-    lengths["corpus"] = [len(corpus.full_text(place)) for place in range(len(corpus))]
+    for key, top in _best(run, corpus, _TOP, qrels.keys() & queries.keys()):
+        terms = words_of(queries[key].text)
+        relevant = [places[passage] for passage, label in qrels[key].items() if label > 0 and passage in places]
+        for kind, found in (("top", [place for place in top if place >= 0]), ("relevant", relevant)):
+            lengths[kind] += [sizes[place] for place in found]
+            for place in found if terms else ():
+                if place not in split:
+                    split[place] = words_of(corpus.full_text(place))
+                overlaps[kind].append(len(terms & split[place]) / len(terms))
     return {
         **{f"{kind}_characters": float(np.median(of)) if of else 0.0 for kind, of in lengths.items()},
         **{f"{kind}_overlap": float(np.mean(of)) if of else 0.0 for kind, of in overlaps.items()},
@@ -259,20 +219,12 @@ def answer_accuracy(
     if not cutoffs or not wanted:
         return {}
     lines = {} if lines is None else lines
-    places = {key: place for place, key in enumerate(corpus.ids)}
     first = dict.fromkeys(wanted, np.inf)  # the rank of the first passage with an answer
-    ranked = run.ranked()
-    for row, key in enumerate(ranked.query_ids):
-        if key not in wanted:
-            continue
-        start, end = (int(ranked.offsets[place]) for place in (row, row + 1))
-        for rank, passage in enumerate(ranked.passages[start : min(end, start + cutoffs[-1])].tolist(), 1):
-            place = places.get(ranked.passage_ids[passage])
-            if place is None:
-                continue
-            if place not in lines:
+    for key, found in _best(run, corpus, cutoffs[-1], wanted):
+        for rank, place in enumerate(found, 1):
+            if place >= 0 and place not in lines:
                 lines[place] = token_line(corpus.texts[place])
-            if has_answer(lines[place], wanted[key]):
+            if place >= 0 and has_answer(lines[place], wanted[key]):
                 first[key] = rank
                 break
     ranks = np.array(list(first.values()))

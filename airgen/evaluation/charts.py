@@ -1,6 +1,6 @@
 """Charts of an evaluation, each one Vega-Lite specification.
 
-    save_svg(scores_chart(results), Path("datasets.svg"))
+    save_svg(heat_map(names, correlations, title="Systems"), Path("correlation.svg"))
 
 Every text is data of the specification: Vega escapes it, and `label` removes control characters first. Equal results
 give equal bytes. Nothing is fetched: the renderer and its fonts come with vl-convert. Import this module only where a
@@ -11,7 +11,6 @@ left to the tests: it takes as long as all the rest.
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import altair as alt
@@ -19,7 +18,6 @@ import vl_convert
 from altair.utils.schemapi import debug_mode
 from numpy.typing import NDArray
 
-from airgen.evaluation.result import Result
 from airgen.text.display import distinct_names, one_line
 
 COLOURS = ["#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb", "#222255"]  # Paul Tol's
@@ -40,7 +38,6 @@ class Panel(NamedTuple):
 
     title: str
     values: Mapping[str, Value]
-    log: bool = False
     form: str = ".3f"
 
 
@@ -111,16 +108,14 @@ def panels_chart(
     groups: Mapping[str, str],
     *,
     title: str,
-    palette: Sequence[str] = COLOURS,
-    marks: Mapping[str, str] = MappingProxyType({}),
 ) -> AnyChart:
     """A row for each system in the order given, a panel for each thing measured, a dot with its interval.
 
-    `groups` says which systems share a colour. `marks` stand behind names.
+    `groups` says which systems share a colour.
     """
     if not names or not panels:
         return nothing_chart(title)
-    shown = {name: said + marks.get(name, "") for name, said in zip(names, chart_names(names), strict=True)}
+    shown = dict(zip(names, chart_names(names), strict=True))
     group = {name: label(groups.get(name, "")) or "other" for name in names}
     kinds = list(dict.fromkeys(group.values()))
     shape = alt.Shape("group:N", scale=_cycle(kinds, _SHAPES, len(COLOURS)), legend=_legend(kinds))
@@ -132,7 +127,7 @@ def panels_chart(
              "text": format(value, panel.form), "group": group[name]}
             for name, (value, low, high) in panel.values.items()
         )  # fmt: skip
-        scale = alt.Scale(type="log" if panel.log else "linear", zero=False, nice=not panel.log, padding=6)
+        scale = alt.Scale(zero=False, nice=True, padding=6)
         base = alt.Chart(alt.InlineData(values=rows)).encode(
             x=alt.X("low:Q", scale=scale, axis=alt.Axis(title=None, format="~g", tickCount=5)),
             y=alt.Y(
@@ -141,7 +136,7 @@ def panels_chart(
                 scale=alt.Scale(domain=list(shown.values())),
                 axis=alt.Axis(**axis, labels=place % _COLUMNS == 0),
             ),
-            color=colours("group", kinds, palette),
+            color=colours("group", kinds),
         )
         layers = [
             base.mark_rule(strokeWidth=1.5).encode(x2=alt.X2("high:Q")),
@@ -153,43 +148,6 @@ def panels_chart(
         heading = alt.TitleParams(label(panel.title), fontSize=12, anchor="start", frame="group", offset=6)
         drawn.append(alt.layer(*layers).properties(width=_PANEL, height=_ROW * len(shown), title=heading))
     return titled(alt.concat(*drawn, columns=_COLUMNS, spacing=28), title)
-
-
-def scores_chart(results: Sequence[Result]) -> AnyChart:
-    """The headline score of every system on every dataset, with 95 % intervals; the best on average is on top."""
-    panels: dict[str, dict[str, Value]] = {}
-    for result in results:
-        title = result.dataset if result.split == "test" else f"{result.dataset} ({result.split})"
-        panels.setdefault(title, {})[result.name] = (result.score, *result.intervals[result.headline])
-    scores: dict[str, list[float]] = {}
-    for result in results:
-        scores.setdefault(result.name, []).append(result.score)
-    names = sorted(scores, key=lambda name: -sum(scores[name]) / len(scores[name]))
-    headlines = ", ".join(sorted({result.headline for result in results}))
-    return panels_chart(
-        names, [Panel(title, values) for title, values in panels.items()], {},
-        title=f"{headlines}, with 95 % intervals over queries",
-        marks={result.name: result.mark for result in results},
-    )  # fmt: skip
-
-
-def latency_chart(results: Sequence[Result]) -> AnyChart:
-    """Score against time: systems that no other beats in both stand out. Systems without a time are left out."""
-    timed = sorted((result for result in results if result.costs.batch_ms), key=lambda result: -result.score)
-    scores = {result.name: (result.score, *result.intervals[result.headline]) for result in timed}
-    times = {result.name: max(result.costs.batch_ms or 0.0, 1e-6) for result in timed}
-    outstanding, other = "no other system is both better and faster", "another system is both better and faster"
-    groups, fastest = {}, math.inf
-    for result in timed:  # the best score first, so a system stands out if it is faster than all before it
-        groups[result.name] = outstanding if times[result.name] < fastest else other
-        fastest = min(fastest, times[result.name])
-    panels = [
-        Panel(results[0].headline, scores),
-        Panel("milliseconds a query, all asked at once", {n: (t, t, t) for n, t in times.items()}, True, ".3g"),
-    ]
-    title = f"{results[0].dataset}: {results[0].headline} against time"
-    marks = {result.name: result.mark for result in timed}
-    return panels_chart(list(marks), panels, groups, title=title, palette=[COLOURS[0], "#999999"], marks=marks)
 
 
 def lines_chart(

@@ -7,7 +7,6 @@ In `out/DATASET/SPLIT/chunkers/` each chunker has a dataset in BEIR format (its 
 follow from the spans) and the kept results of every system on it. Nothing runs twice.
 """
 
-import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -18,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen.dataset.beir import BeirDataset
-from airgen.dataset.files import building
+from airgen.dataset.files import building, write_text
 from airgen.errors import CorpusError, DatasetError, UsageError
 from airgen.evaluation.chunkers import (
     BUDGETS,
@@ -36,14 +35,13 @@ from airgen.evaluation.experiment import EvaluationOptions, evaluate, results_fo
 from airgen.evaluation.run import read_run
 from airgen.evaluation.significance import bootstrap_interval, compare
 from airgen.evaluation.systems import SystemSettings
-from airgen.kept import read_json, write_json
+from airgen.kept import write_json
 from airgen.study import Column, Study, Table
 from airgen.text.display import md
 from airgen.text.tokens import load_tokenizer
 
 HEAD = f"coverage@{BUDGETS[1]}"
 """The measure by which chunkers are compared: all get the same number of tokens."""
-_NOTE = "made-from.json"
 _TOP = 100  # hits of a query; a budget of 2,000 tokens holds fewer, but for tiny chunks
 
 Matrix = NDArray[np.float64]
@@ -115,7 +113,7 @@ def compare_chunkers(
         sizes[chunker.name] = (len(chunks), float(np.mean(counts)))
         say(f"{chunker.name}: {len(chunks):,} chunks of {sizes[chunker.name][1]:.0f} tokens")
         folder = home / chunker.name
-        _write(folder, dataset, known, chunks, language, share, chunker.name)
+        _write(folder, dataset, known, chunks, language, share)
         results = evaluate(
             folder, systems, home / "results",
             replace(options, split="test", top=_TOP, language=language, report=False, measures=("nDCG@10",)),
@@ -143,34 +141,18 @@ def compare_chunkers(
 
 
 def _write(
-    folder: Path,
-    dataset: BeirDataset,
-    known: GoldSpans,
-    chunks: Sequence[DocumentChunk],
-    language: str,
-    share: float,
-    name: str,
+    folder: Path, dataset: BeirDataset, known: GoldSpans, chunks: Sequence[DocumentChunk], language: str, share: float
 ) -> None:
-    """The chunks as a dataset in BEIR format. One that is there and is the same stays."""
+    """The chunks as a dataset in BEIR format."""
     files: dict[str, Sequence[Mapping[str, object]]] = {
         "corpus.jsonl": [{"_id": one.id, "title": one.title, "text": one.text} for one in chunks],
         "queries.jsonl": [{"_id": key, "text": text} for key, text in known.queries.items()],
         "qrels/test.jsonl": _labels(known, chunks, share),
+        "manifest.json": [{"info": {"name": folder.name, "language": language, "task": dataset.info.get("task")}}],
     }
-    texts = {
-        path: "".join(json.dumps(row, ensure_ascii=True) + "\n" for row in rows) for path, rows in files.items()
-    }  # ASCII: a lone surrogate stays what it is
-    digest = hashlib.sha256("".join(texts.values()).encode()).hexdigest()
-    note = folder / _NOTE
-    if note.is_file() and read_json(note).get("digest") == digest:
-        return
-    with building(folder, _NOTE, durable=False) as fresh:
-        (fresh / "qrels").mkdir()
-        for path, text in texts.items():
-            (fresh / path).write_text(text, encoding="utf-8", newline="\n")
-        info = {"name": name, "language": language, "task": dataset.info.get("task")}
-        (fresh / "manifest.json").write_text(json.dumps({"info": info}), encoding="utf-8")
-        (fresh / _NOTE).write_text(json.dumps({"digest": digest}), encoding="utf-8")
+    with building(folder, durable=False) as fresh:
+        for path, rows in files.items():  # in ASCII a lone surrogate stays what it is
+            write_text(fresh / path, (json.dumps(row) + "\n" for row in rows))
 
 
 def _labels(known: GoldSpans, chunks: Sequence[DocumentChunk], share: float) -> list[dict[str, object]]:

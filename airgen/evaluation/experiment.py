@@ -8,17 +8,19 @@ system's settings that can change its results, and of the keys of the systems th
 is kept; where only the measures changed, it is scored again. Where labels are private, runs are kept for `submit`.
 """
 
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
+
+import numpy as np
 
 from airgen import __version__
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import SettingsError, UsageError
 from airgen.evaluation import breakdown
 from airgen.evaluation.dataset_split import PARENTS, DatasetSplit, labels_by_parent, run_by_parent
-from airgen.evaluation.measures import judged_hits, parse_measures, score
+from airgen.evaluation.measures import Scores, judged_hits, parse_measures, score
 from airgen.evaluation.result import (
     NO_NEGATIVES,
     Costs,
@@ -50,6 +52,7 @@ from airgen.settings.parts import files_of, identity_of, located
 
 DEFAULT_MEASURES = ("nDCG@10", "Recall@10", "Recall@100", "R_cap@100", "AP@1000", "RR@10", "P@10", "Hole@10",
                     "Judged@10")  # fmt: skip
+_WORST = 10  # queries of a system whose texts are kept
 RULES = {
     "gains": "linear, negative labels gain 0",
     "ties": "passage id descending",
@@ -71,8 +74,8 @@ class EvaluationOptions:
 
     top: how many hits of each query a system is asked for. ignore_identical_ids: leave out hits whose id is the query's
     own (ArguAna, Quora). language: of the corpus; else the manifest's, else English. folder: where relative paths of
-    the systems start; else the working directory. fresh: run again what is kept. report: write the tables and charts
-    of the split beside the results. without_negatives: leave the generated hard negatives out of every run, for
+    the systems start; else the working directory. fresh: run again what is kept. report: write the tables of the
+    split beside the results. without_negatives: leave the generated hard negatives out of every run, for
     search services whose index does not have them.
     """
 
@@ -140,16 +143,13 @@ def trained_on(task: DatasetSplit, systems: Sequence[SystemSettings], folder: Pa
                     same = (data["dataset"], data["split"]) == (task.dataset.name, task.split)
                 except DAMAGE:
                     continue  # it is no model of `airgen train`
+                held = card.with_name("held-out.tsv")
+                measure = f"score its run with `airgen evaluate measures RUN {held}`"
                 if same:
-                    held = card.with_name("held-out.tsv")
-                    advice = (
-                        f"score its run with `airgen evaluate measures RUN {held}`"
-                        if held.is_file()
-                        else "use another split"
-                    )
                     found.append(
                         f"system {system.name}: {'.'.join(filter(None, (place, name)))} was trained on queries of "
-                        f"{task.dataset.name} {task.split}, so its score is too high: {advice}"
+                        f"{task.dataset.name} {task.split}, so its score is too high: "
+                        f"{measure if held.is_file() else 'use another split'}"
                     )
     return found
 
@@ -216,8 +216,6 @@ class _Experiment:
         else:
             how = "ran" if kept is None else "scored again"
             done = self.runs[system.name] = self._run(system) if kept is None else _read_again(kept)
-            if kept is None:
-                write_run(paths.run, done.run, system.name)
             result = replace(self._score(system, done, paths), key=key, scores_key=scores_key, made_labels=mine)
             write_result(result)
         self.results[system.name] = result
@@ -233,7 +231,6 @@ class _Experiment:
             kept = False  # there is none, or it is damaged
         done = self.runs[name] = FinishedRun(read_run(paths.run), {}, Costs()) if kept else self._run(system)
         if not kept:
-            write_run(paths.run, done.run, name)
             description = without_secrets(done.description)
             write_json(note, {"key": key, "system": name, "split": task.split, "description": description})
         self.searched[name] = Searched(name, task.dataset.name, task.split, len(task.queries), paths.run, kept)
@@ -277,14 +274,16 @@ class _Experiment:
         return found + ([content_key(self.task.answers)] if self.task.answers else [])
 
     def _run(self, system: SystemSettings) -> FinishedRun:
-        """Run one system; those that it builds on are finished."""
-        if system.name in self.beside:
-            return self.beside.pop(system.name)
-        self.started(f"{self.task.dataset.name}: {system.name}: running")
-        finished = {name: self.runs.get(name) or _read_again(self.results[name]) for name in system.uses}
-        told = partial(self.encoding, system.name) if self.encoding else None
-        context = context_of(self.task, self.options.top, self.options.base)
-        return run_system(system, replace(context, finished=finished, indexes=self.indexes, encoding=told))
+        """Run one system and write its run; those that it builds on are finished."""
+        if (done := self.beside.pop(system.name, None)) is None:
+            self.started(f"{self.task.dataset.name}: {system.name}: running")
+            finished = {name: self.runs.get(name) or _read_again(self.results[name]) for name in system.uses}
+            told = partial(self.encoding, system.name) if self.encoding else None
+            context = context_of(self.task, self.options.top, self.options.base)
+            context = replace(context, finished=finished, indexes=self.indexes, encoding=told)
+            done = run_system(system, context)
+        write_run(Paths.of(self.target, system.name).run, done.run, system.name)
+        return done
 
     def _score(self, system: SystemSettings, done: FinishedRun, paths: Paths) -> Result:
         task, options, labels = self.task, self.options, self.task.qrels.labels
@@ -297,16 +296,14 @@ class _Experiment:
         if options.without_negatives:
             run = run.without_passages(task.generated)
         scores = score(run, labels, self.measures)
-        intervals = bootstrap_interval(scores.values)
+        means = _means(scores)
         write_scores(paths.scores, {"dataset": task.dataset.name, "split": task.split, "system": system.name}, scores)
-        by_document = {}
+        by_document: Mapping[str, tuple[float, float, float]] = {}
         if task.parents and any(passage in task.parents for passage in run.passage_ids):
             of_parents = labels_by_parent(labels, task.parents)
-            whole = score(run_by_parent(run, task.parents), of_parents, self.measures)
-            ends = bootstrap_interval(whole.values).tolist()
-            by_document = {
-                name: (mean, low, high) for (name, mean), (low, high) in zip(whole.means().items(), ends, strict=True)
-            }
+            by_document = _means(score(run_by_parent(run, task.parents), of_parents, self.measures))
+        lowest = np.argsort(scores.of(task.headline), kind="stable")[:_WORST]
+        worst = [scores.query_ids[row] for row in lowest.tolist()]
         info, kinds = task.dataset.info, breakdown.attributes(task.queries, task.language)
         about = {
             "digest": task.digest,
@@ -325,8 +322,8 @@ class _Experiment:
             dataset=task.dataset.name,
             split=task.split,
             headline=task.headline,
-            means=scores.means(),
-            intervals=dict(zip(map(str, self.measures), map(tuple, intervals.tolist()), strict=True)),
+            means={name: mean for name, (mean, _, _) in means.items()},
+            intervals={name: (low, high) for name, (_, low, high) in means.items()},
             queries=len(scores.query_ids),
             missing=scores.missing,
             unjudged=scores.unjudged - len(task.unanswered.keys() & set(run.query_ids)),
@@ -340,14 +337,20 @@ class _Experiment:
             versions=library_versions(),
             groups=tuple(breakdown.by_attribute(scores, task.headline, kinds)),
             negatives_above=breakdown.negatives_above(judged_hits(run, labels)),
-            biases=breakdown.biases(run, labels, task.queries, task.corpus, split=task.words),
-            worst=tuple(breakdown.worst_queries(scores, task.headline, run, labels, task.queries, task.corpus)),
+            biases=breakdown.biases(run, labels, task.queries, task.corpus, task.words),
+            worst={key: task.queries[key].text for key in worst if key in task.queries},
             notes=notes,
             by_document=by_document,
             answers=breakdown.answer_accuracy(run, task.answers, task.corpus, options.top, task.token_lines),
             family=system.family or system.kind,
             refusal=breakdown.refusal(run, answerable, task.unanswered) if task.unanswered else {},
         )
+
+
+def _means(scores: Scores) -> dict[str, tuple[float, float, float]]:
+    """{measure: (mean, low, high)}."""
+    ends = bootstrap_interval(scores.values).tolist()
+    return {name: (mean, low, high) for (name, mean), (low, high) in zip(scores.means().items(), ends, strict=True)}
 
 
 def _stamp(path: Path) -> list[list[object]]:

@@ -132,15 +132,13 @@ NO_NEGATIVES = "generated_negatives_never_found"
 class Result:
     """One system on one split of one dataset.
 
-    means: {measure: mean over the qrels' queries}. intervals: {measure: (low, high)}, 95 % bootstrap.
-    queries: how many queries the qrels have. missing: queries of the qrels without a result, which score zero.
-    unjudged: queries of the run that the qrels lack, which are left out. without_relevant: queries of the qrels
-    without a relevant passage. headline: the measure that ranks systems on this dataset. cached: the result was read
-    from a file. notes: counts of unusual things. by_document: {measure: (mean, low, high)} of a dataset of chunks, read
-    per document. answers: {measure: (mean, low, high)} over the queries with known answers, whether one stands in what
-    was found (`airgen.evaluation.breakdown`). family: groups systems in reports. refusal: how well the best score
-    tells queries without an answer, where the split has any (`airgen.evaluation.breakdown`). made_labels: those of the
-    system's models that also found or voted for the dataset's labels.
+    means: {measure: mean over the qrels' queries}. intervals: {measure: (low, high)}, 95 % bootstrap. missing: queries
+    of the qrels without a result, which score zero. unjudged: queries of the run that the qrels lack, which are left
+    out. without_relevant: queries of the qrels without a relevant passage. headline: the measure that ranks systems.
+    cached: read from a file. worst: texts of the queries with the lowest scores. notes: counts of unusual things.
+    by_document: {measure: (mean, low, high)} of a dataset of chunks, read per document. answers: the same of the
+    queries with known answers; refusal: see `airgen.evaluation.breakdown`. family: groups systems in reports.
+    made_labels: those of the system's models that also found or voted for the dataset's labels.
     """
 
     name: str
@@ -164,7 +162,7 @@ class Result:
     groups: tuple[Group, ...] = ()
     negatives_above: Mapping[str, float] = field(default_factory=dict)
     biases: Mapping[str, float] = field(default_factory=dict)
-    worst: tuple[Mapping[str, Any], ...] = ()
+    worst: Mapping[str, str] = field(default_factory=dict)
     notes: Mapping[str, int] = field(default_factory=dict)
     by_document: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
     answers: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)

@@ -10,21 +10,23 @@ Passage ids are numbered in sorted order, so the order of two integers is the or
 
 import gzip
 import math
+import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from airgen.database import in_memory, without_globs
 from airgen.dataset.beir import numbered_lines
-from airgen.dataset.clean_columns import CleanColumns, clean_columns
 from airgen.dataset.files import whole_file
 from airgen.errors import DatasetError
 from airgen.retrievers.base import Hits
 
 _SIGN = np.uint32(0x80000000)
+_LARGE = 1 << 20  # bytes of a run; below, DuckDB takes longer to begin than it saves
+_LINE = 1 << 20  # bytes of the longest line that it reads
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ class Run:
         keys >>= np.uint64(32)
         bits = keys.astype(np.uint32)
         bits = np.where(bits & _SIGN, bits ^ _SIGN, ~bits)
-        return Run(self.query_ids, self.passage_ids, self.offsets, passages, bits.view(np.float32), self.notes)
+        return replace(self, passages=passages, scores=bits.view(np.float32))
 
     def _keys(self) -> NDArray[np.uint64]:
         """uint64 (hits,): smaller is better. Adding zero makes -0.0 equal 0.0, as a comparison of floats would."""
@@ -98,9 +100,7 @@ class Run:
 
     def _only(self, keep: NDArray[np.bool_]) -> "Run":
         counts = np.bincount(self.rows()[keep], minlength=len(self))
-        return Run(
-            self.query_ids, self.passage_ids, _offsets(counts), self.passages[keep], self.scores[keep], self.notes
-        )
+        return replace(self, offsets=_offsets(counts), passages=self.passages[keep], scores=self.scores[keep])
 
     def renamed(self, find: Callable[[str], str | None]) -> "Run":
         """The run with the passage ids that `find` gives; an id for which it gives None stays.
@@ -113,9 +113,7 @@ class Run:
         vocabulary = sorted(set(names))
         places = {key: place for place, key in enumerate(vocabulary)}
         new = np.array([places[key] for key in names], dtype=np.int32)
-        run = Run(self.query_ids, vocabulary, self.offsets, new[self.passages], self.scores, self.notes)
-        _check(run)
-        return run
+        return _checked(replace(self, passage_ids=vocabulary, passages=new[self.passages]))
 
     def items(self, wanted: Collection[str] | None = None) -> Iterator[tuple[str, list[tuple[str, float]]]]:
         """(query id, [(passage id, score), ...]) as stored, of all queries or of the `wanted` ones."""
@@ -140,15 +138,9 @@ def run_from_hits(query_ids: Sequence[str], corpus_ids: Sequence[str], hits: Hit
     positions = hits.positions[found]
     if positions.size and int(positions.max()) >= len(corpus_ids):
         raise DatasetError(f"a hit at position {int(positions.max())} of a corpus of {len(corpus_ids)} passages")
-    run = Run(
-        list(query_ids),
-        [corpus_ids[old] for old in order],
-        _offsets(found.sum(axis=1)),
-        place[positions],
-        np.ascontiguousarray(hits.scores[found], dtype=np.float32),
-    )
-    _check(run)
-    return run
+    scores = np.ascontiguousarray(hits.scores[found], dtype=np.float32)
+    vocabulary = [corpus_ids[old] for old in order]
+    return _checked(Run(list(query_ids), vocabulary, _offsets(found.sum(axis=1)), place[positions], scores))
 
 
 def run_from_dict(results: Mapping[str, Mapping[str, float]]) -> Run:
@@ -159,9 +151,7 @@ def run_from_dict(results: Mapping[str, Mapping[str, float]]) -> Run:
     scores = np.array([score for hits in results.values() for score in hits.values()], dtype=np.float64)
     counts = np.array([len(hits) for hits in results.values()], dtype=np.int64)
     with np.errstate(over="ignore"):
-        run = Run(list(results), vocabulary, _offsets(counts), passages, scores.astype(np.float32))
-    _check(run)
-    return run
+        return _checked(Run(list(results), vocabulary, _offsets(counts), passages, scores.astype(np.float32)))
 
 
 def read_run(path: str | Path) -> Run:
@@ -173,10 +163,8 @@ def read_run(path: str | Path) -> Run:
     passage that comes twice for one query, or an empty file.
     """
     path = Path(path)
-    clean = clean_columns(path, {6: (0, 2, 4)})
-    if clean is not None:
-        with suppress(DatasetError):  # the parser below finds its line
-            return _run_from_columns(clean)
+    if (clean := _read_clean(path)) is not None:
+        return clean
     found: dict[str, dict[str, float]] = {}
     unsorted: set[str] = set()
     last: dict[str, float] = {}
@@ -201,26 +189,61 @@ def read_run(path: str | Path) -> Run:
         last[query] = score
     if not found:
         raise DatasetError(f"{path}: the run is empty")
-    run = run_from_dict(found)
-    return Run(
-        run.query_ids, run.passage_ids, run.offsets, run.passages, run.scores, {"unsorted_queries": len(unsorted)}
-    )
+    return replace(run_from_dict(found), notes={"unsorted_queries": len(unsorted)})
 
 
-def _run_from_columns(lines: CleanColumns) -> Run:
-    """The run of (query, passage, score). Raises DatasetError for a passage that comes twice for a query."""
-    lines, offsets = lines.by_first()
-    query, passage = lines.rows.T
-    later = (query[1:] == query[:-1]) & (lines.values[1:] > lines.values[:-1])
-    order = sorted(range(len(lines.second_keys)), key=lines.second_keys.__getitem__)
-    place = np.empty(len(order), np.int32)
-    place[order] = np.arange(len(order), dtype=np.int32)
-    with np.errstate(over="ignore"):
-        scores = lines.values.astype(np.float32)
-    notes = {"unsorted_queries": len(np.unique(query[1:][later]))}
-    run = Run(lines.first_keys, [lines.second_keys[old] for old in order], offsets, place[passage], scores, notes)
-    _check(run)
-    return run
+def _read_clean(path: Path) -> Run | None:
+    """A large run by DuckDB. None for a small file, and where a line is unusual or wrong: the parser of lines names it.
+
+    In a clean line single spaces, or single tabs, separate six cells; none is empty, and no id begins or ends in space.
+    """
+    import duckdb
+
+    try:
+        if path.stat().st_size < _LARGE:
+            return None
+        with gzip.GzipFile(path, "rb") if path.suffix == ".gz" else path.open("rb") as stream:
+            start = stream.readline(_LINE)
+            whole = path.suffix != ".gz" or all(iter(lambda: stream.read(_LINE), b""))  # DuckDB takes half a gzip
+        if start.startswith(b"\xef\xbb\xbf") or not whole:
+            return None
+        gap = "\t" if b"\t" in start else " "
+        cells = [f"c{place}" for place in range(6)]
+        with in_memory(files=[path]) as base:
+            base.execute(
+                "CREATE TEMP TABLE line AS SELECT c0 AS query, c2 AS passage, TRY_CAST(c4 AS DOUBLE) AS score, "
+                f"list_contains([{', '.join(cells)}], '') AS hollow FROM read_csv(?, auto_detect = false, delim = ?, "
+                f"columns = {dict.fromkeys(cells, 'VARCHAR')}, quote = '', escape = '', comment = '', header = false, "
+                f"new_line = '\\n', nullstr = '\\0', max_line_size = {_LINE})",
+                [without_globs(path), gap],
+            )
+            bad = "SELECT count(*) FROM line WHERE score IS NULL OR NOT isfinite(score) OR hollow"
+            if base.execute(bad).fetchall() != [(0,)]:
+                return None
+            ids = []
+            for key, order in (("query", "min(rowid)"), ("passage", "passage")):
+                base.execute(
+                    f"CREATE TEMP TABLE {key}_id AS SELECT {key} AS id, "
+                    f"row_number() OVER (ORDER BY {order}) - 1 AS place FROM line GROUP BY {key}"
+                )
+                rows = base.execute(f"SELECT id FROM {key}_id ORDER BY place").fetchall()
+                ids.append([row[0] for row in rows])
+            found = base.execute(
+                "SELECT q.place::INTEGER AS query, p.place::INTEGER AS passage, score FROM line "
+                "JOIN query_id q ON q.id = line.query JOIN passage_id p ON p.id = line.passage "
+                "ORDER BY q.place, line.rowid"
+            ).fetchnumpy()
+        queries, passages = ids
+        if not queries or any([key] != (key.split() if gap == " " else [key.strip()]) for key in queries + passages):
+            return None
+        query, scores = np.asarray(found["query"]), np.asarray(found["score"])
+        later = (query[1:] == query[:-1]) & (scores[1:] > scores[:-1])
+        notes = {"unsorted_queries": len(np.unique(query[1:][later]))}
+        with np.errstate(over="ignore"):
+            offsets, narrow = _offsets(np.bincount(query, minlength=len(queries))), scores.astype(np.float32)
+        return _checked(Run(queries, passages, offsets, np.asarray(found["passage"], np.int32), narrow, notes))
+    except (OSError, EOFError, zlib.error, duckdb.Error, DatasetError):
+        return None
 
 
 def write_run(path: str | Path, run: Run, tag: str) -> None:
@@ -255,7 +278,7 @@ def _offsets(counts: NDArray[np.int64]) -> NDArray[np.int64]:
     return offsets
 
 
-def _check(run: Run) -> None:
+def _checked(run: Run) -> Run:
     if len(set(run.query_ids)) != len(run.query_ids):
         raise DatasetError("a query id comes twice in a run")
     bad = np.flatnonzero(~np.isfinite(run.scores))
@@ -272,3 +295,4 @@ def _check(run: Run) -> None:
     if twice.size:
         row, passage = divmod(int(pairs[twice[0]]), max(1, len(run.passage_ids)))
         raise DatasetError(f"query {run.query_ids[row]!r}: passage {run.passage_ids[passage]!r} comes twice")
+    return run

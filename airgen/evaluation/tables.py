@@ -9,16 +9,13 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
-from airgen.evaluation.rank_correlation import spearman
 from airgen.evaluation.result import NO_NEGATIVES, Result, as_matrix
 from airgen.evaluation.significance import Comparison, SystemPair, compare
 from airgen.kept import write_json
 from airgen.study import Column, P, Study, Table, columns, span, write_lines
 from airgen.text.display import csv_text, md, one_line
 
-Matrix = NDArray[np.float64]
 SYSTEM = Column("system", lambda result: result.name)
 
 
@@ -210,24 +207,14 @@ def pair_text(pair: SystemPair, measure: str) -> str:
 
 
 def write_report(folder: Path, results: Sequence[Result]) -> None:
-    """Write `report.md`, `results.csv`, `comparison.json`, `latency.svg` and `correlation.svg` of one split.
+    """Write `report.md`, `results.csv` and `comparison.json` of one split.
 
     Raises DatasetError where per-query scores cannot be read.
     """
-    from airgen.evaluation.charts import heat_map, latency_chart, save_svg
-
     comparison = compare_results(results)
     write_json(folder / "comparison.json", comparison)
     write_lines(folder / "results.csv", results_csv(results))
     dataset_study(results, comparison).write(folder / "report.md")
-    save_svg(latency_chart(results), folder / "latency.svg")
-    if len(results) > 1:
-        scores = as_matrix(results, results[0].headline)
-        centred = scores - scores.mean(axis=1, keepdims=True)
-        with np.errstate(invalid="ignore"):  # a system whose scores are constant has none
-            centred /= np.sqrt((centred**2).sum(axis=1, keepdims=True))
-        title = f"{results[0].headline} by query: correlation of the systems"
-        save_svg(heat_map([one.name for one in results], centred @ centred.T, title=title), folder / "correlation.svg")
 
 
 def dataset_study(results: Sequence[Result], comparison: Comparison) -> Study:
@@ -304,20 +291,8 @@ def compare_results(results: Sequence[Result]) -> Comparison:
 
 
 def write_overview(out: Path, results: Sequence[Result]) -> None:
-    """Write `results.md`, `results.csv`, `datasets.svg` and, from three datasets and systems on, `agreement.svg`."""
-    from airgen.evaluation.charts import heat_map, save_svg, scores_chart
-
+    """Write `results.md` and `results.csv` of many datasets."""
     headlines = ", ".join(sorted({result.headline for result in results}))
-    Study(f"Results ({headlines})", ["Best bold, second underlined.", overview_table(results)]).write(
-        out / "results.md"
-    )
+    parts = ["Best bold, second underlined.", overview_table(results)]
+    Study(f"Results ({headlines})", parts).write(out / "results.md")
     write_lines(out / "results.csv", results_csv(results))
-    save_svg(scores_chart(results), out / "datasets.svg")
-    sets = list(dict.fromkeys(result.dataset for result in results))
-    names = list(dict.fromkeys(result.name for result in results))
-    scores = np.full((len(sets), len(names)), np.nan)
-    for result in results:
-        scores[sets.index(result.dataset), names.index(result.name)] = result.score
-    if len(sets) > 2 and len(names) > 2 and not np.isnan(scores).any():
-        title = "Spearman's rho between the rankings of the systems"
-        save_svg(heat_map(sets, spearman(scores[:, None], scores[None]), title=title), out / "agreement.svg")

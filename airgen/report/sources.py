@@ -135,7 +135,7 @@ def _make_public(source: ReportSource, private: Sequence[str] | None) -> None:
         if source.is_private(split):  # nothing is told of single queries: with the hits they would tell the labels
             nowhere = [Paths.of(Path("private"), one.name) for one in every]
             source.results[split] = [
-                replace(one, worst=(), groups=(), negatives_above={}, biases={}, paths=paths)
+                replace(one, worst={}, groups=(), negatives_above={}, biases={}, paths=paths)
                 for one, paths in zip(every, nowhere, strict=True)
             ]
 

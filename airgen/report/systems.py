@@ -174,7 +174,7 @@ def _holes(board: Board, labels: Labels, found: Rankings) -> dict[str, Any]:
 def _query_chunks(source: ReportSource, board: Board, labels: Labels, found: Rankings) -> Iterator[Chunk]:
     """The queries of a board, and each system's scores and ranks of the first relevant passage."""
     folder, ids = f"{source.key}/{board.key}", board.queries
-    texts = {row["query"]: str(row["text"]) for one in board.results for row in one.worst if row.get("text")}
+    texts = {key: text for one in board.results for key, text in one.worst.items()}
     texts |= {key: query.text for key, query in source.queries.items()}
     yield (
         f"{folder}/queries",

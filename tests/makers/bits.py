@@ -84,7 +84,7 @@ def job(folder: Path) -> None:
     job_module.new_secret = lambda: Secret(bytes(range(32)))  # type: ignore[assignment]
     found = run(folder / "job.yaml", runs=folder / "runs", quiet=True)
     assert found is not None
-    timed = ("latency.svg", "report.md", "status.json")  # and the page: times, paths, and a nonce
+    timed = ("report.md", "status.json")  # and the page: times, paths, and a nonce
     for path in sorted((folder / "runs").rglob("*")):
         name, data = path.relative_to(folder).as_posix(), path.read_bytes() if path.is_file() else b""
         if not data or path.suffix in (".duckdb", ".wal") or path.name in timed or name.startswith("runs/job/report/"):
