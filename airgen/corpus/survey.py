@@ -41,20 +41,40 @@ LONG = 1000  # words: longer documents are cut, as nobody reads so much to answe
 
 @dataclass(frozen=True)
 class Format:
-    """Files that one reader can read; tables of one format have the same columns. `bytes` are those on the disk.
+    """Files that one reader can read, and a sample of their documents; tables of one format have the same columns.
 
-    left_out: why `Survey.reader` does not read them; empty where it does.
+    bytes: on the disk. left_out: why these files are no part of a corpus with others; empty where they are. problem:
+    why there is no sample. unreadable: the reader refused or dropped every document.
     """
 
     kind: str
     paths: Sequence[Path]
     bytes: int
     left_out: str = ""
+    reader: dict[str, Any] = field(default_factory=dict)
+    documents: Sequence[Document] = ()
+    dropped: Counter[str] = field(default_factory=Counter)
+    complete: bool = True
+    problem: str = ""
+    unreadable: bool = False
 
     @property
     def files(self) -> int:
         """How many there are."""
         return len(self.paths)
+
+    def lengths(self, language: str) -> list[int]:
+        """Words of the documents, ascending."""
+        return sorted(count_words(row.text, language) for row in self.documents)
+
+    def languages(self) -> Counter[str]:
+        """How many documents each language has."""
+        return Counter(filter(None, (guess_language(row.text) for row in self.documents)))
+
+    def example(self) -> str:
+        """The title of the first document that has one, else the first words of the first."""
+        titled = next((row.title for row in self.documents if row.title.strip()), "")
+        return one_line(titled or " ".join(self.documents[0].text.split()[:12]), 80) if self.documents else ""
 
 
 @dataclass(frozen=True)
@@ -141,19 +161,17 @@ def survey(path: Path) -> Survey:
         )
     beir = [one for one in formats if one.kind == "beir"]
     if beir:  # the collection is the folder's documents
-        formats = [*beir, *(replace(one, left_out=_NO_COLLECTION) for one in formats if one.kind != "beir")]
-        found = [_of_format(path, beir[0])]
-        return _survey(path, formats, others, found[0].reader, found)
+        best = _sampled(path, beir[0])
+        rest = [replace(one, left_out=_NO_COLLECTION) for one in formats if one.kind != "beir"]
+        return _survey(path, [best, *beir[1:], *rest], others, best.reader, [best])
     mixed = len(formats) > 1
-    found = [_of_format(path, one, mixed, _named(one, formats)) for one in formats]
-    formats = [replace(one, left_out=sample.left_out) for one, sample in zip(formats, found, strict=True)]
-    taken = [place for place, one in enumerate(formats) if mixed and not one.left_out]
-    if len(taken) > 1 or (taken and _named(formats[taken[0]], formats)):
-        reader = _readers(path, formats, [(formats[place], found[place]) for place in taken])
-        return _survey(path, formats, others, reader, [found[place] for place in taken])
-    best = taken[0] if taken else 0
-    formats = [replace(formats[best], left_out=""), *(one for at, one in enumerate(formats) if at != best)]
-    return _survey(path, formats, others, found[best].reader, [found[best]])
+    formats = [_sampled(path, one, mixed, _named(one, formats)) for one in formats]
+    taken = [one for one in formats if mixed and not one.left_out]
+    if len(taken) > 1 or (taken and _named(taken[0], formats)):
+        return _survey(path, formats, others, _readers(path, formats, taken), taken)
+    best = taken[0] if taken else formats[0]
+    rest = [one for one in formats if one is not best]
+    return _survey(path, [replace(best, left_out=""), *rest], others, best.reader, [best])
 
 
 def _named(one: Format, formats: Sequence[Format]) -> bool:
@@ -162,34 +180,8 @@ def _named(one: Format, formats: Sequence[Format]) -> bool:
     return one.kind in _TABLES and sum(other.kind in family for other in formats) > 1
 
 
-@dataclass(frozen=True)
-class _Sample:
-    """The documents of one format, as its reader reads them."""
-
-    reader: dict[str, Any]
-    documents: Sequence[Document] = ()
-    dropped: Counter[str] = field(default_factory=Counter)
-    complete: bool = True
-    problem: str = ""
-    unreadable: bool = False
-    left_out: str = ""  # why these files are no part of a corpus with others
-
-    def lengths(self, language: str) -> list[int]:
-        """Words of the documents, ascending."""
-        return sorted(count_words(row.text, language) for row in self.documents)
-
-    def languages(self) -> Counter[str]:
-        """How many documents each language has."""
-        return Counter(filter(None, (guess_language(row.text) for row in self.documents)))
-
-    def example(self) -> str:
-        """The title of the first document that has one, else the first words of the first."""
-        titled = next((row.title for row in self.documents if row.title.strip()), "")
-        return one_line(titled or " ".join(self.documents[0].text.split()[:12]), 80) if self.documents else ""
-
-
 def _survey(
-    path: Path, formats: Sequence[Format], others: Counter[str], reader: dict[str, Any], samples: Sequence[_Sample]
+    path: Path, formats: Sequence[Format], others: Counter[str], reader: dict[str, Any], samples: Sequence[Format]
 ) -> Survey:
     """The survey of a corpus that `reader` reads, of which these are samples."""
     languages = sum((sample.languages() for sample in samples), Counter[str]())
@@ -205,33 +197,32 @@ def _survey(
     )  # fmt: skip
 
 
-def _readers(path: Path, formats: Sequence[Format], taken: Sequence[tuple[Format, _Sample]]) -> dict[str, Any]:
+def _readers(path: Path, formats: Sequence[Format], taken: Sequence[Format]) -> dict[str, Any]:
     """The reader of a corpus whose files have several."""
     readers = []
-    for one, sample in taken:
+    for one in taken:
         only = [escape(file.relative_to(path).as_posix()) for file in one.paths] if _named(one, formats) else []
-        own = {name: value for name, value in sample.reader.items() if name != "kind"}
-        readers.append({"kind": one.kind, **({"only": only} if only else {}), **own})
+        readers.append({"kind": one.kind, **({"only": only} if only else {}), **one.reader})
     return {"kind": "files", "readers": readers}
 
 
-def _of_format(path: Path, one: Format, mixed: bool = False, named: bool = False) -> _Sample:
-    """The sample of one format. `mixed`: files of other formats are there, so these may be left out. `named`: the YAML
-    must name the files one by one."""
-    reader: dict[str, Any] = {"kind": one.kind}
+def _sampled(path: Path, one: Format, mixed: bool = False, named: bool = False) -> Format:
+    """The format with its reader and a sample. `mixed`: files of other formats are there, so these may be left out.
+    `named`: the YAML must name the files one by one."""
+    one = replace(one, reader={"kind": one.kind})
     table = one.kind in _TABLES
     if table:
         rows = first_rows(one.paths[0], one.kind)
-        reader["fields"] = guess_fields(rows)
+        one.reader["fields"] = guess_fields(rows)
         if one.kind == "json":
-            reader.update(_where_rows_are(one.paths[0]))
-        if not reader["fields"]:
+            one.reader.update(_where_rows_are(one.paths[0]))
+        if not one.reader["fields"]:
+            one.reader["fields"] = {"text": "text"}
             problem = f"{one.paths[0]}: no column holds text; set reader.fields in the corpus YAML"
-            fields = {"text": "text"}
-            return _Sample({**reader, "fields": fields}, problem=problem, left_out="no column holds text")
+            return replace(one, problem=problem, left_out="no column holds text")
         if named and one.files > _MOST_NAMED:
-            return _Sample(reader, left_out="too many tables: write a corpus for them")
-    found = _sample(path, reader, one.paths if named else ())
+            return replace(one, left_out="too many tables: write a corpus for them")
+    found = _sample(path, one, one.paths if named else ())
     if found.problem:
         # A table that its reader refuses would stop the whole corpus; a missing package can be installed.
         return replace(found, left_out=found.problem if table and found.unreadable else "")
@@ -243,7 +234,7 @@ def _of_format(path: Path, one: Format, mixed: bool = False, named: bool = False
     if table and mixed and lengths[len(lengths) // 2] < _FEW:
         return replace(found, left_out=f"its texts have fewer than {_FEW} words")
     if lengths[int(0.9 * len(lengths))] > LONG and (split := _split(one.kind)):
-        again = _sample(path, {**reader, "split": split}, ())
+        again = _sample(path, replace(one, reader={**one.reader, "split": split}), ())
         return found if again.problem else again
     return found
 
@@ -282,12 +273,12 @@ def _split(kind: str) -> str:
     return next((split for split in ("sections", "chapters", "pages") if split in able), "")
 
 
-def _sample(path: Path, reader: dict[str, Any], only: Sequence[Path]) -> _Sample:
-    """What a reader gives, or why it cannot read. `only`: of a folder, the files to read; empty for all of its."""
-    whole = {**reader, "path": path.name if path.is_file() else "."}
+def _sample(path: Path, one: Format, only: Sequence[Path]) -> Format:
+    """What the reader gives, or why it cannot read. `only`: of a folder, the files to read; empty for all of its."""
+    whole = {**one.reader, "path": path.name if path.is_file() else "."}
     if only:
-        names = [escape(one.relative_to(path).as_posix()) for one in only]
-        whole = {"kind": "files", "path": ".", "readers": [{**reader, "only": names}]}
+        names = [escape(file.relative_to(path).as_posix()) for file in only]
+        whole = {"kind": "files", "path": ".", "readers": [{**one.reader, "only": names}]}
     try:
         packages = read_part("reader", whole).settings.required_packages()
         settings = CorpusSettings(
@@ -304,13 +295,13 @@ def _sample(path: Path, reader: dict[str, Any], only: Sequence[Path]) -> _Sample
                 documents.append(row)
                 characters += len(row.text)
             if len(documents) == _DOCUMENTS or characters > _CHARACTERS:
-                return _Sample(reader, documents, dropped, complete=False)
+                return replace(one, documents=documents, dropped=dropped, complete=False)
     except MissingExtra as error:
-        return _Sample(reader, problem=str(error))
+        return replace(one, problem=str(error))
     except AirgenError as error:
         needed = f" (it needs {', '.join(packages)})" if packages else ""
-        return _Sample(reader, problem=f"{error}{needed}", unreadable=True)
-    return _Sample(reader, documents, dropped)
+        return replace(one, problem=f"{error}{needed}", unreadable=True)
+    return replace(one, documents=documents, dropped=dropped)
 
 
 def guess_language(text: str) -> str:

@@ -61,15 +61,14 @@ class TrainingTask(ABC):
     """One kind of training, on one dataset.
 
     RECIPE: the kind's class of recipe. SYSTEM: the kind of its retriever, the name of the setting that is the trained
-    folder, and names of settings that are the recipe's. memory: names of the settings that lower its use of memory.
-    model: the torch.nn.Module that is trained, on its device; checkpoints hold its state. trained: the same, or what
-    several processes wrap around it, through which gradients are summed. weighted: whether an epoch is one of queries,
-    so that datasets can have weights. shares_batches: whether several processes can train it.
+    folder, and names of settings that are the recipe's. model: the torch.nn.Module that is trained, on its device;
+    checkpoints hold its state. trained: the same, or what several processes wrap around it, through which gradients are
+    summed. weighted: whether an epoch is one of queries, so that datasets can have weights. shares_batches: whether
+    several processes can train it.
     """
 
     RECIPE: ClassVar[type[Recipe]] = Recipe
     SYSTEM: ClassVar[tuple[str, ...]] = ()
-    memory: tuple[str, ...] = ("batch_size",)
     weighted: ClassVar[bool] = True
     shares_batches: ClassVar[bool] = False
     recipe: Any

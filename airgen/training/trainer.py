@@ -35,6 +35,7 @@ from airgen.training.task import Trained, TrainingTask, processes, rank, read_ca
 
 _WATCHED = "nDCG@10"  # the dev figure by which the weights to keep are chosen
 _STATE = "airgen.json"
+_MEMORY = ("chunk", "batch_size", "max_length", "max_query_tokens", "hard_negatives")  # settings that lower its use
 load_extra("accelerate", "training")  # the Trainer's own error is long
 _library = load_extra("transformers", "training")
 _torch = load_extra("torch", "training")
@@ -369,8 +370,9 @@ def _enough_memory(task: TrainingTask, where: str) -> Iterator[None]:
         text = str(error).lower()
         if not (isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text):
             raise
+        lower = [name for name in _MEMORY if name in type(task.recipe).model_fields]
         raise TrainingError(
-            f"out of memory at {where}: lower {' or '.join(task.memory)} "
+            f"out of memory at {where}: lower {' or '.join(lower)} "
             "(this changes the recipe, so training starts from the beginning)"
         ) from error
 

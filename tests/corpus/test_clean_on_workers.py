@@ -13,7 +13,6 @@ from corpus_maker import corpus, prose
 from airgen.compute import _CURRENT, computing
 from airgen.compute.pool import Processes
 from airgen.corpus import prepare, qa_passages
-from airgen.corpus.needs import open_reader
 from airgen.corpus.readers import records
 from airgen.corpus.readers.reader import ReaderSettings
 from airgen.corpus.settings import CorpusSettings
@@ -185,12 +184,6 @@ def test_errors_are_those_of_one_process(tmp_path: Path, pool: Processes) -> Non
     for compute in (None, pool):
         with pytest.raises(CorpusError, match=r"4\.csv: no column 'text'"):
             rows_of(corpus(tmp_path, {"kind": "csv", "path": "*.csv"}, clean=FULL), compute)
-
-
-def test_a_part_is_named(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_bytes(lines())
-    reader: Any = open_reader(corpus(tmp_path, {"kind": "jsonl", "path": "a.jsonl"}))
-    assert [str(part) for part in reader.raw()][1].startswith(f"{tmp_path}/a.jsonl from line ")
 
 
 def test_a_worker_with_other_packages_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

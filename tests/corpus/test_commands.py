@@ -29,24 +29,21 @@ def call(*words: str) -> str:
     return found
 
 
-def test_stats(mine: Path) -> None:
-    text = call("show", "corpus", str(mine))
+def test_a_corpus_is_shown(mine: Path) -> None:
+    words = ("show", "corpus", str(mine))
+    text = call(*words)
     assert "31 read, 30 passages, 1,800 tokens" in text and "dropped         1  length: too short" in text
-    value = json.loads(call("show", "corpus", str(mine), "--json"))
+    value = json.loads(call(*words, "--json"))
     assert (value["passages"], value["licence"]) == (30, "CC0-1.0")
-
-
-def test_sample_is_the_same_each_time(mine: Path) -> None:
-    words = ("show", "corpus", str(mine), "--sample", "2")
-    first = json.loads(call(*words, "--json"))
-    assert len(first) == 2 and first == json.loads(call(*words, "--json"))
-    assert call(*words).count("── d") == 2
-
-
-def test_dropped_shows_what_and_why(mine: Path) -> None:
-    text = call("show", "corpus", str(mine), "--dropped")
+    first = json.loads(call(*words, "--sample", "2", "--json"))
+    assert len(first) == 2 and first == json.loads(call(*words, "--sample", "2", "--json"))
+    assert call(*words, "--sample", "2").count("── d") == 2
+    text = call(*words, "--dropped")
     assert "s  length: too short (1 tokens < 20)" in text and text.endswith("1 dropped\n")
-    assert call("show", "corpus", str(mine), "--dropped", "--reason", "duplicate") == "0 dropped\n"
+    assert call(*words, "--dropped", "--reason", "duplicate") == "0 dropped\n"
+    assert "so nothing is fetched" in call("fetch", str(mine))
+    with pytest.raises(UsageError, match="nothing to fetch is named 'no-such'"):
+        call("fetch", str(mine), "no-such")
 
 
 def test_list_survives_a_broken_manifest(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,12 +53,6 @@ def test_list_survives_a_broken_manifest(mine: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(mine.parent)
     rows = {row["name"]: row for row in json.loads(call("show", "corpus", "--json"))}
     assert rows["broken"]["state"].startswith("broken") and rows["python-reference"]["state"] == "here"
-
-
-def test_fetch_of_what_is_here(mine: Path) -> None:
-    assert "so nothing is fetched" in call("fetch", str(mine))
-    with pytest.raises(UsageError, match="nothing to fetch is named 'no-such'"):
-        call("fetch", str(mine), "no-such")
 
 
 def test_dropped_names_files_that_have_no_text(tmp_path: Path) -> None:

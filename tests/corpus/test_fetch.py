@@ -15,7 +15,7 @@ from http_double import Quiet, serving
 
 from airgen import downloads
 from airgen.corpus import prepare
-from airgen.corpus.fetch import fetch, fetched, folder_of, is_fetched
+from airgen.corpus.fetch import fetch, folder_of, is_fetched
 from airgen.corpus.needs import source_digest
 from airgen.downloads import unpack
 from airgen.errors import CorpusError, FetchError, ModelError
@@ -64,7 +64,7 @@ def made(tmp_path: Path, archive: Path, **more: Any) -> Any:
 DATA = json.dumps({"_id": "a", "text": prose(1)}).encode()
 
 
-def test_fetched_once_checked_and_read(tmp_path: Path) -> None:
+def test_fetched_once_checked_and_read(tmp_path: Path, cache: Path) -> None:
     archive = tar(tmp_path / "a.tar.gz", {"data/c.jsonl": DATA, "other.txt": b"x"})
     settings = made(tmp_path, archive, sha256=hashlib.sha256(archive.read_bytes()).hexdigest(), members=["data/*"])
     assert not is_fetched(settings)
@@ -76,34 +76,19 @@ def test_fetched_once_checked_and_read(tmp_path: Path) -> None:
     assert [row.id for row in prepare(settings, "qa")] == ["a"]
     archive.unlink()
     assert fetch(settings, say=said.append) == folder and "already" in said[-1]
-
-
-def test_a_wrong_checksum_leaves_nothing(tmp_path: Path, cache: Path) -> None:
-    archive = tar(tmp_path / "a.tar.gz", {"data/c.jsonl": DATA})
-    settings = made(tmp_path, archive, sha256="0" * 64)
-    with pytest.raises(CorpusError, match=r"sha256 is [0-9a-f]{64}, but fetch\.sha256 is 0000"):
-        fetch(settings)
-    assert list((cache / "corpora").iterdir()) == []
-    with pytest.raises(CorpusError):
-        fetched(settings)
-
-
-def test_a_half_written_folder_is_no_corpus(tmp_path: Path) -> None:
-    archive = tar(tmp_path / "a.tar.gz", {"data/c.jsonl": DATA})
-    settings = made(tmp_path, archive)
-    (folder_of(settings) / "data").mkdir(parents=True)
-    (folder_of(settings) / "data" / "c.jsonl").write_text("")
+    (folder / ".airgen-corpus.json").unlink()  # a half-written folder is no corpus
     assert not is_fetched(settings)
-    fetch(settings)
-    assert [row.id for row in prepare(settings, "qa")] == ["a"]
-
-
-def test_members_that_match_nothing_and_a_source_that_is_not_there(tmp_path: Path) -> None:
-    archive = tar(tmp_path / "a.tar.gz", {"data/c.jsonl": DATA})
-    with pytest.raises(CorpusError, match="no file that matches fetch"):
-        fetch(made(tmp_path, archive, members=["nothing/*"]))
-    with pytest.raises(FetchError, match=r"none\.tar"):
-        fetch(made(tmp_path, tmp_path / "none.tar"))
+    tar(archive, {"data/c.jsonl": DATA.replace(b'"a"', b'"b"')})
+    fetch(made(tmp_path, archive, members=["data/*"]))
+    with pytest.raises(CorpusError, match=r"sha256 is [0-9a-f]{64}, but fetch\.sha256 is [0-9a-f]{64}"):
+        fetch(settings)
+    assert not is_fetched(settings) and not list(cache.glob("corpora/.*"))
+    for wrong, error, words in (
+        (made(tmp_path, archive, members=["nothing/*"]), CorpusError, "no file that matches fetch"),
+        (made(tmp_path, tmp_path / "none.tar"), FetchError, r"none\.tar"),
+    ):
+        with pytest.raises(error, match=words):
+            fetch(wrong)
 
 
 @pytest.mark.parametrize("name", ["../../x", "/etc/x", "a/../../x", "..", "C:/x", "a\\..\\x"])
@@ -123,7 +108,7 @@ def test_a_member_that_would_leave_the_folder_refuses_the_archive(tmp_path: Path
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [archive]
 
 
-def test_links_are_left_out_and_devices_refused(tmp_path: Path) -> None:
+def test_files_are_taken_links_left_out_and_devices_refused(tmp_path: Path) -> None:
     target = tmp_path / "out"
     target.mkdir()
     archive = tar(
@@ -131,19 +116,13 @@ def test_links_are_left_out_and_devices_refused(tmp_path: Path) -> None:
     )
     assert unpack(archive, target) == 1
     assert [path.name for path in target.iterdir()] == ["f"]
-    with pytest.raises(FetchError, match="device"):
-        unpack(tar(tmp_path / "b.tar", {"d": link("d", "", tarfile.CHRTYPE)}, "w"), target)
-
-
-def test_debian_packages_and_plain_files(tmp_path: Path) -> None:
-    data = tar(tmp_path / "data.xz", {"./usr/share/doc/x/a.html": b"<p>x", "./usr/bin/x": b"no"}, "w:xz")
-    package = deb(tmp_path / "x.deb", data)
-    target = tmp_path / "out"
-    target.mkdir()
-    assert unpack(package, target, ["usr/share/doc/*"]) == 1
-    assert (target / "usr/share/doc/x/a.html").read_bytes() == b"<p>x"
     (tmp_path / "plain.txt").write_text("text")
     assert unpack(tmp_path / "plain.txt", target) == 1
+    data = tar(tmp_path / "data.xz", {"./usr/share/doc/x/a.html": b"<p>x", "./usr/bin/x": b"no"}, "w:xz")
+    assert unpack(deb(tmp_path / "x.deb", data), target, ["usr/share/doc/*"]) == 1
+    assert (target / "usr/share/doc/x/a.html").read_bytes() == b"<p>x"
+    with pytest.raises(FetchError, match="device"):
+        unpack(tar(tmp_path / "b.tar", {"d": link("d", "", tarfile.CHRTYPE)}, "w"), target)
 
 
 @pytest.mark.parametrize("kind", ["deb", "zip", "tar.gz"])
@@ -165,12 +144,25 @@ def test_damaged_archives(tmp_path: Path, kind: str) -> None:
         unpack(path, tmp_path / "out")
 
 
-def test_an_archive_that_never_ends_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_archives_that_are_too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bytes without end; names that are no text; more members than any corpus has."""
+    (tmp_path / "out").mkdir()
     monkeypatch.setattr(downloads, "MAX_BYTES", 1 << 20)
     archive = tar(tmp_path / "a.tar.gz", {"zeros": b"\0" * (3 << 20)})
-    (tmp_path / "out").mkdir()
     with pytest.raises(FetchError, match=r"unpacks to more than .* bytes; refused"):
         unpack(archive, tmp_path / "out")
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w") as out:
+        for name in ("né", "b"):
+            out.writestr(name, "x")
+    good = path.read_bytes()
+    path.write_bytes(good.replace("né".encode(), b"n\xff\xff"))  # the archive says that its names are UTF-8
+    with pytest.raises(FetchError, match="damaged or protected archive"):
+        unpack(path, tmp_path / "out")
+    path.write_bytes(good)
+    monkeypatch.setattr(downloads, "MAX_MEMBERS", 1)
+    with pytest.raises(FetchError, match="more than 1 members"):
+        unpack(path, tmp_path / "out")
 
 
 def test_the_source_digest_follows_the_text(tmp_path: Path) -> None:
@@ -252,26 +244,7 @@ def test_a_stopped_download_goes_on(tmp_path: Path, cache: Path, monkeypatch: py
         fetch(settings, force=True)
     assert Cut.asked == [None, f"bytes={half}-", f"bytes={len(DATA)}-", None]
     assert list((cache / "corpora").iterdir()) == [folder_of(settings)]
-
-
-def test_two_processes_do_not_write_one_file(tmp_path: Path) -> None:
     target = tmp_path / "file"
     with locked(target), pytest.raises(ModelError, match="another process is writing"):
         downloads.from_address("http://127.0.0.1:9/file", target)
     assert target.is_file()  # the other one writes to it
-
-
-def test_a_zip_whose_names_are_no_text_or_that_has_too_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "a.zip"
-    with zipfile.ZipFile(path, "w") as out:
-        for name in ("né", "b"):
-            out.writestr(name, "x")
-    (tmp_path / "out").mkdir()
-    good = path.read_bytes()
-    path.write_bytes(good.replace("né".encode(), b"n\xff\xff"))  # the archive says that its names are UTF-8
-    with pytest.raises(FetchError, match="damaged or protected archive"):
-        unpack(path, tmp_path / "out")
-    path.write_bytes(good)
-    monkeypatch.setattr(downloads, "MAX_MEMBERS", 1)
-    with pytest.raises(FetchError, match="more than 1 members"):
-        unpack(path, tmp_path / "out")

@@ -65,13 +65,15 @@ def test_each_file_goes_to_the_reader_of_its_ending(docs: Path) -> None:
     assert (second.title, second.text, second.source) == ("Boat", WORDS, "docs/tables/second.csv")
     dropped = [(row.source, row.reason) for row in rows if isinstance(row, Dropped)]
     assert dropped == [("docs/tables/figures.csv", "no reader for this file")]  # the picture is no text at all
-
-
-def test_a_reader_alone_and_among_others_give_the_same_documents(docs: Path) -> None:
-    settings = HtmlReader.Settings(path="docs", extract="page")
-    alone = list(HtmlReader(settings, Place(docs.parent, "s", "CC0-1.0", "en")).read())
-    among = read(docs.parent, readers=[{"kind": "html", "extract": "page"}])
-    assert alone == among and len(alone) == 1
+    alone = HtmlReader(HtmlReader.Settings(path="docs", extract="page"), Place(docs.parent, "s", "CC0-1.0", "en"))
+    assert list(alone.read()) == read(docs.parent, readers=[{"kind": "html", "extract": "page"}])
+    rows = read(docs.parent, max_bytes=40, readers=["markdown", {"kind": "text", "max_bytes": 1000}])
+    assert [row.reason for row in rows if isinstance(row, Dropped)] == [
+        "too large"
+    ] * 2  # a bound of its own, or theirs
+    assert [row.id for row in rows if isinstance(row, Document)] == ["docs/note"]
+    with pytest.raises(CorpusError, match=r"`kind: files` reads several kinds"):
+        read(docs.parent, kind="epub")
 
 
 def test_without_a_list_texts_are_read_and_tables_are_not(docs: Path) -> None:
@@ -82,14 +84,6 @@ def test_without_a_list_texts_are_read_and_tables_are_not(docs: Path) -> None:
         word.writestr("word/document.xml", f"<w:document {space}><w:body>{body}</w:body></w:document>")
     found = [row.id for row in read(docs.parent) if isinstance(row, Document)]
     assert found == ["docs/a/index", "docs/b/index.html", "docs/b/index.md", "docs/note", "docs/policy"]
-
-
-def test_a_bound_counts_for_each_reader_unless_it_has_its_own(docs: Path) -> None:
-    rows = read(docs.parent, max_bytes=40, readers=["markdown", {"kind": "text", "max_bytes": 1000}])
-    assert [(row.source, row.reason) for row in rows if isinstance(row, Dropped)] == [
-        ("docs/a/index.md", "too large"), ("docs/b/index.md", "too large"),
-    ]  # fmt: skip
-    assert [row.id for row in rows if isinstance(row, Document)] == ["docs/note"]
 
 
 def test_the_digest_follows_each_reader(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,11 +123,6 @@ def test_check_lists_the_packages_of_every_reader(docs: Path, monkeypatch: pytes
 def test_a_wrong_list_is_refused_with_its_place(readers: list[Any], words: str) -> None:
     with pytest.raises(ValidationError, match=words):
         FilesReader.Settings(path="docs", readers=tuple(readers))
-
-
-def test_a_folder_of_several_kinds_for_one_reader_names_the_reader_of_all(docs: Path) -> None:
-    with pytest.raises(CorpusError, match=r"`kind: files` reads several kinds"):
-        read(docs.parent, kind="epub")
 
 
 def test_the_ids_of_two_tables_do_not_collide_and_patterns_are_below_the_path(docs: Path) -> None:

@@ -106,7 +106,7 @@ class PathReader:
 
     def document(self, name: str, text: str, title: str, anchor: str = "", **more: Any) -> Document:
         """A document of the file of that name, or of its part at `anchor`."""
-        about = {"source": name, "licence": self.place.licence, "language": self.place.language}
+        about: dict[str, Any] = {"source": name, "licence": self.place.licence, "language": self.place.language}
         return Document(self.identity(name) + anchor, text, title, **about, **more)
 
     def read_file(self, path: Path) -> Iterator[Document | Dropped]:

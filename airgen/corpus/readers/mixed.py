@@ -15,12 +15,12 @@ matches one of these patterns. So one corpus can have PDF, HTML and tables.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from airgen.corpus.readers.files import PathReader, Raw, endings
 from airgen.corpus.readers.reader import Place, ReaderSettings, drop
@@ -34,14 +34,6 @@ from airgen.settings.parts import ReadPart, problems, read_part
 _TEXTS = ("docx", "epub", "html", "markdown", "pdf", "text")
 
 
-@dataclass(frozen=True)
-class _Share:
-    """One of the readers, and the patterns of the files that it reads; without any it reads all of its endings."""
-
-    part: ReadPart
-    only: tuple[str, ...]
-
-
 class FilesReader(PathReader):
     """Each file of a folder, by the reader of its ending."""
 
@@ -52,21 +44,6 @@ class FilesReader(PathReader):
         path: Annotated[str, FILE]
         readers: tuple[Any, ...] = Field(default=_TEXTS, min_length=1, max_length=200)
 
-        @field_validator("readers")
-        @classmethod
-        def _mappings(cls, value: tuple[Any, ...]) -> tuple[Any, ...]:
-            for one in value:
-                if not isinstance(one, str | dict):
-                    raise ValueError("each is the name of a reader, or a mapping with `kind` and its settings")
-                kind = one if isinstance(one, str) else one.get("kind")
-                if kind not in endings():
-                    hint = closest(str(kind), list(endings()))
-                    raise ValueError(f"{kind!r} is no reader that knows its files by their ending{hint}")
-                only = one.get("only", "") if isinstance(one, dict) else ""
-                if not all(isinstance(pattern, str) for pattern in (only if isinstance(only, list) else [only])):
-                    raise ValueError(f"{kind}: `only` is a pattern or a list of patterns, such as tickets/*.csv")
-            return value
-
         @model_validator(mode="after")
         def _each_is_right(self) -> FilesReader.Settings:
             for number, one in enumerate(self.readers):
@@ -76,20 +53,27 @@ class FilesReader(PathReader):
                     raise ValueError(f"readers.{number}: {'; '.join(problems(error))}") from None
             return self
 
-        def share(self, one: Any) -> _Share:
-            """One entry of `readers`, checked."""
+        def share(self, one: Any) -> tuple[ReadPart, tuple[str, ...]]:
+            """One entry of `readers`, checked: the reader, and the patterns of its files; none for all that it knows."""
+            if not isinstance(one, str | dict):
+                raise ValueError("each is the name of a reader, or a mapping with `kind` and its settings")
             values = {"kind": one} if isinstance(one, str) else dict(one)
-            only = values.pop("only", [])
+            kind, only = values.get("kind"), values.pop("only", [])
+            if kind not in endings():
+                hint = closest(str(kind), list(endings()))
+                raise ValueError(f"{kind!r} is no reader that knows its files by their ending{hint}")
+            patterns = only if isinstance(only, list) else [only]
+            if not all(isinstance(pattern, str) for pattern in patterns):
+                raise ValueError(f"{kind}: `only` is a pattern or a list of patterns, such as tickets/*.csv")
+            if "path" in values:
+                raise ValueError(f"{kind}: `path` stands once, above the readers; `only` names some files")
             # A bound of this reader is one for all of them.
             common = {"max_bytes": self.max_bytes} if "max_bytes" in self.model_fields_set else {}
-            if "path" in values:
-                raise ValueError(f"{values['kind']}: `path` stands once, above the readers; `only` names some files")
-            part = read_part("reader", {**common, **values, "path": self.path})
-            return _Share(part, (only,) if isinstance(only, str) else tuple(only))
+            return read_part("reader", {**common, **values, "path": self.path}), tuple(patterns)
 
         def inner(self) -> list[ReadPart]:
             """Kind and settings of each reader."""
-            return [self.share(one).part for one in self.readers]
+            return [self.share(one)[0] for one in self.readers]
 
         def required_packages(self) -> tuple[str, ...]:
             """The packages of all readers."""
@@ -98,8 +82,8 @@ class FilesReader(PathReader):
     def __init__(self, settings: FilesReader.Settings, place: Place) -> None:
         super().__init__(settings, place)
         self._readers: list[tuple[tuple[str, ...], PathReader]] = []
-        for share in map(settings.share, settings.readers):
-            self._readers.append((share.only, resolve("reader", share.part.kind)(share.part.settings, place)))
+        for part, only in map(settings.share, settings.readers):
+            self._readers.append((only, resolve("reader", part.kind)(part.settings, place)))
         self.suffixes = tuple(dict.fromkeys(ending for _, reader in self._readers for ending in reader.suffixes))
 
     def read_file(self, path: Path) -> Iterator[Document | Dropped]:

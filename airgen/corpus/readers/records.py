@@ -36,7 +36,7 @@ class JsonLinesReader(PathReader):
 
         path: Annotated[str, FILE]
 
-    suffixes = (".jsonl", ".jsonl.gz", ".ndjson", ".json")
+    suffixes: tuple[str, ...] = (".jsonl", ".jsonl.gz", ".ndjson", ".json")
 
     def __init__(self, settings: Any, place: Place) -> None:
         super().__init__(settings, place)

@@ -91,7 +91,6 @@ class AugmentTask(TrainingTask):
 
     SYSTEM = ("augment", "path")
     RECIPE = AugmentRecipe
-    memory = ("batch_size", "max_query_tokens", "hard_negatives")
 
     def __init__(self, recipe: AugmentRecipe, data: TrainingSet, base: str, device: str) -> None:
         self.torch = load_extra("torch", "training")

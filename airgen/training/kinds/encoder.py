@@ -76,7 +76,6 @@ class EncoderTask(SentenceTransformersTask):
 
     SYSTEM = ("dense", "embedder")
     RECIPE: ClassVar[type[Recipe]] = EncoderRecipe
-    memory = ("chunk", "max_length", "batch_size")
     shares_batches = True
     recipe: EncoderRecipe
 

@@ -74,7 +74,6 @@ class QueryWriterTask(TransformerTask):
     """Trains a writer of queries."""
 
     RECIPE = QueryWriterRecipe
-    memory = ("batch_size", "max_length", "max_query_tokens")
     recipe: QueryWriterRecipe
 
     def __init__(self, recipe: QueryWriterRecipe, data: TrainingSet, base: str, device: str) -> None:
@@ -140,7 +139,6 @@ class DeepCTTask(TransformerTask):
     weighted = False
     SYSTEM = ("deepct", "model", "max_length")
     RECIPE = DeepCTRecipe
-    memory = ("batch_size", "max_length")
     recipe: DeepCTRecipe
 
     def __init__(self, recipe: DeepCTRecipe, data: TrainingSet, base: str, device: str) -> None:

@@ -97,7 +97,6 @@ class TransformerTask(TrainingTask):
     """The part of a task that does not depend on the model. `teacher` is false without one."""
 
     RECIPE: ClassVar[type[Recipe]] = TransformerRecipe
-    memory: tuple[str, ...] = ("batch_size", "max_length", "hard_negatives")
     tokenizer: Any
 
     def __init__(self, recipe: TransformerRecipe, data: TrainingSet, device: str, teacher: TeacherSpec = None) -> None:

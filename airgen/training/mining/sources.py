@@ -131,14 +131,12 @@ def _dump_files(sources: Sequence[str]) -> dict[str, list[Path]]:
     for source in sources:
         if (dump := _dump_of(source)) is not None:
             kind, place = dump[0], Path(dump[1]).expanduser()
-            paths = [path for path in place.rglob("*") if path.is_file()] if place.is_dir() else [place]
-            globs = [at for at, part in enumerate(place.parts) if any(mark in part for mark in "*?[")]
-            if globs and not place.exists():
-                fixed, rest = place.parts[: globs[0]], place.parts[globs[0] :]
-                paths = [path for path in Path(*fixed).glob(str(Path(*rest))) if path.is_file()]
-            if not paths or not paths[0].is_file():
+            root = Path(place.anchor)
+            every = [place] if place.exists() else root.glob(str(place.relative_to(root)))
+            inside = (path for one in every for path in (one.rglob("*") if one.is_dir() else [one]))
+            if not (paths := sorted(path for path in inside if path.is_file())):
                 raise UsageError(f"{source}: no such file")
-            found.setdefault(kind, []).extend(sorted(paths))
+            found.setdefault(kind, []).extend(paths)
     return {kind: list(dict.fromkeys(paths)) for kind, paths in found.items()}
 
 
