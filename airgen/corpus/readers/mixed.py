@@ -54,7 +54,7 @@ class FilesReader(PathReader):
             return self
 
         def share(self, one: Any) -> tuple[ReadPart, tuple[str, ...]]:
-            """One entry of `readers`, checked: the reader, and the patterns of its files; none for all that it knows."""
+            """One entry of `readers`, checked: the reader, and the patterns of its files; none for all."""
             if not isinstance(one, str | dict):
                 raise ValueError("each is the name of a reader, or a mapping with `kind` and its settings")
             values = {"kind": one} if isinstance(one, str) else dict(one)
