@@ -219,13 +219,6 @@ class Prelabel(Row):
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted(Row):
-    """What a re-ranker that weighs words by the corpus says of itself, as JSON; `parent` is the corpus's digest."""
-
-    about: str
-
-
-@dataclass(frozen=True, slots=True)
 class Judgment(Row):
     """What the LLM says of one (query, document) pair (step 3). `parent` is the query, `id` the document.
 
@@ -323,7 +316,7 @@ class Payment:
 
 TABLES: tuple[type, ...] = (
     Passage, Dropped, Sample, Character, Scenario, Query, Candidate, OwnQuery, Rewrite, HardNegative,
-    ReferenceAnswer, Recall, Prelabel, Fitted, Judgment, Decision, Skip, Answer, Reservation, Payment,
+    ReferenceAnswer, Recall, Prelabel, Judgment, Decision, Skip, Answer, Reservation, Payment,
 )  # fmt: skip
 """The types that have a table in every work database."""
 

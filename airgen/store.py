@@ -31,7 +31,7 @@ GROUP_ROWS = 32  # most commits in one transaction
 BUSY_ROWS = 8  # with so many after that time, a group waits three times as long: a transaction costs as much as 60 rows
 STREAMED_ROWS = 2048  # of a long result, held in memory at a time
 
-SCHEMA = 3  # to be raised with every change of a row type of `TABLES`, or of a table below
+SCHEMA = 4  # to be raised with every change of a row type of `TABLES`, or of a table below
 
 _OTHER_TABLES = f"""
 CREATE TABLE schema_number (number BIGINT NOT NULL);
@@ -284,6 +284,12 @@ class Store:
         if among is not None:
             sql, parameters = f"{sql} AND t.key IN (SELECT unnest(?))", [corpus, list(among)]  # type: ignore[list-item]
         return self.stream(sql, parameters)
+
+    def passages_named(self, corpus: str, ids: Collection[str], columns: str) -> dict[str, Any]:
+        """Columns of the passages of one state of the corpus, by id: a value, or a tuple of several."""
+        sql = f"SELECT t.id, {columns} {_MEMBERS} AND t.id IN (SELECT unnest(?))"
+        rows = self.query(sql, [corpus, sorted(ids)])
+        return {row[0]: row[1] if len(row) == 2 else row[1:] for row in rows}
 
     def drops(self, corpus: str) -> dict[tuple[str, str], int]:
         """How many documents each cleaner removed from one state of the corpus, by cleaner and reason."""

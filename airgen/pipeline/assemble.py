@@ -4,8 +4,7 @@ Documents and models may give control characters and escape sequences: they do n
 """
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,6 @@ from airgen.evaluation.systems import load_systems, model_name
 from airgen.languages import language_name
 from airgen.pipeline.control.judge import NEED, judge_kind
 from airgen.pipeline.control.judgments import DECISIONS, mined_by_query
-from airgen.pipeline.control.recall import systems_path
 from airgen.pipeline.control.votes import least_share
 from airgen.pipeline.export_rules import HeldOut, HouseStyle, PublicIds, hold_out
 from airgen.pipeline.funnel import funnel
@@ -39,8 +37,8 @@ from airgen.pipeline.refresh import next_version
 from airgen.pipeline.stage import Lineage, Plan, stage_prompt
 from airgen.prompts import Prompt
 from airgen.records import Character, Decision, HardNegative, Passage, ReferenceAnswer, Scenario
-from airgen.settings import Pipeline, pipeline_text
-from airgen.settings.base import Spec
+from airgen.settings import LlmSettings, Pipeline, pipeline_text
+from airgen.settings.base import Spec, find_yaml
 from airgen.store import Store
 from airgen.text.display import plain_text
 from airgen.text.tokens import load_tokenizer
@@ -94,24 +92,24 @@ def assemble(job: Job, store: Store, plan: Plan, every: Accepted, without: Colle
         # A negative that was generated for one query may have become another's positive: it goes, too.
         negatives, generated = set(), _negatives_of(lineages)
         labels = {key: [row for row in of if row.id not in generated] for key, of in labels.items()}
-    there = _There(_negatives_of(every.lineages), negatives, held.passages)
+    gone = held.passages | (_negatives_of(every.lineages) - negatives)  # what the corpus of the dataset has not
     mined = {} if without else mined_by_query(store, plan, [one.final.key for one in lineages])
     tokenizer = load_tokenizer(job.corpus.tokenizer, pipeline.language)
     own = pipeline.control.systems
-    systems = [] if own is None else [one.name for one in load_systems(systems_path(own, job.path.parent))]
+    systems = [] if own is None else [one.name for one in load_systems(find_yaml("pipelines", own, job.path.parent))]
     decisions = [row for of in labels.values() for row in of]
     return DatasetContent(
         info=_info(job),
-        corpus=_corpus(store, plan, every, there, ids),  # a dropped query's negatives stay, unlabelled
+        corpus=_corpus(store, plan, every, gone, ids),  # a dropped query's negatives stay, unlabelled
         queries=rows,
-        qrels=list(_qrels(pipeline, answered, labels, mined, there, ids)),
+        qrels=list(_qrels(answered, labels, mined, gone, ids)),
         provenance=provenance(job, systems),
         funnel=[*funnel(store, job.flow, plan, every, decisions), *steps],
         pipeline_yaml=pipeline_text(job.path),
         secret=ids.secret,
         lineage=list(_lineage(answered, mined, ids)),
         answers=list(_answers(answered, ids)),
-        parents=_parents(store, plan, there, ids) if job.corpus.chunk is not None and pipeline.task == "qa" else (),
+        parents=_parents(store, plan, gone, ids) if job.corpus.chunk is not None and pipeline.task == "qa" else (),
         count_tokens=lambda text: tokenizer.count([text])[0],
     )
 
@@ -164,18 +162,6 @@ def _negatives_of(lineages: Iterable[Lineage]) -> set[str]:
     return {one.id for lineage in lineages for one in lineage.hard_negatives}
 
 
-@dataclass(frozen=True)
-class _There:
-    """What the corpus of the dataset has: all passages but those `held`, and of the generated ones those `kept`."""
-
-    generated: Collection[str]
-    kept: Collection[str]
-    held: Collection[str]
-
-    def __contains__(self, id_: str) -> bool:
-        return id_ not in self.held and (id_ in self.kept or id_ not in self.generated)
-
-
 def _info(job: Job) -> DatasetInfo:
     pipeline, corpus, more = job.pipeline, job.corpus, dict[str, Any]()
     if pipeline.cross_lingual:
@@ -212,14 +198,14 @@ def _levels(pipeline: Pipeline) -> dict[int, str]:
     }
 
 
-def _corpus(store: Store, plan: Plan, every: Accepted, there: _There, ids: PublicIds) -> Iterator[CorpusRow]:
+def _corpus(store: Store, plan: Plan, every: Accepted, gone: Set[str], ids: PublicIds) -> Iterator[CorpusRow]:
     style = HouseStyle()
     for passage in store.passages(plan["corpus"]):
         style.see(passage.title, passage.text)
-        if passage.id in there:
+        if passage.id not in gone:
             yield CorpusRow(ids.document(passage.id), plain_text(passage.title), plain_text(passage.text))
     written = {one.id: (lineage.passage, one) for lineage in every.lineages for one in lineage.hard_negatives}
-    yield from _generated([row for id_, row in sorted(written.items()) if id_ in there.kept], ids.document, style)
+    yield from _generated([row for id_, row in sorted(written.items()) if id_ not in gone], ids.document, style)
 
 
 def _generated(
@@ -234,10 +220,10 @@ def _generated(
         yield CorpusRow(name_of(one.id), plain_text(title), plain_text(text))
 
 
-def _parents(store: Store, plan: Plan, there: _There, ids: PublicIds) -> Iterator[ParentRow]:
+def _parents(store: Store, plan: Plan, gone: Set[str], ids: PublicIds) -> Iterator[ParentRow]:
     """The documents that passages are chunks of, and where they stand there."""
     for passage in store.passages(plan["corpus"]):
-        if passage.id in there:
+        if passage.id not in gone:
             yield ParentRow(ids.document(passage.id), ids.document(passage.document), passage.start, passage.end)
 
 
@@ -268,30 +254,28 @@ def _query_rows(
         yield QueryRow(ids.query(lineage), plain_text(text), ids.split(lineage), metadata)
 
 
+_SCORES = {"keep_query": 1, "add_positive": 1, "keep_negative": 0, "add_negative": 0}
+"""The labels that decisions give; others give none."""
+
+
 def _qrels(
-    pipeline: Pipeline,
     lineages: Sequence[Lineage],
     labels: Labels,
     mined: Mapping[str, Sequence[HardNegative]],
-    there: _There,
+    gone: Set[str],
     ids: PublicIds,
 ) -> Iterator[QrelRow]:
     for lineage in lineages:
-        judged = {row.id: row for row in labels.get(lineage.final.key, ()) if row.id not in there.held}
+        judged = {row.id: row for row in labels.get(lineage.final.key, ()) if row.id not in gone}
         if lineage.own is not None and not any(row.action == "add_positive" for row in judged.values()):
             continue  # nothing answers it: its mark says so, and no average counts it
         query = ids.query(lineage)
-        chosen = [one.id for one in mined.get(lineage.final.key, ()) if one.id not in there.held]
-        for id_ in chosen:
+        for id_ in (one.id for one in mined.get(lineage.final.key, ()) if one.id not in gone):
             level, gain = (judged[id_].level, judged[id_].probability) if id_ in judged else (None, None)
             yield QrelRow(query, ids.document(id_), 0, level, gain)
         for row in judged.values():
-            label = (query, ids.document(row.id))
-            negative = row.action == "add_negative" or (row.action == "keep_negative" and row.id in there.kept)
-            if row.action in ("keep_query", "add_positive"):
-                yield QrelRow(*label, 1, row.level, row.probability)
-            elif negative:
-                yield QrelRow(*label, 0, row.level, row.probability)
+            if row.action in _SCORES:
+                yield QrelRow(query, ids.document(row.id), _SCORES[row.action], row.level, row.probability)
 
 
 def _answers(lineages: Sequence[Lineage], ids: PublicIds) -> Iterator[AnswerRow]:
@@ -309,10 +293,14 @@ def _answers(lineages: Sequence[Lineage], ids: PublicIds) -> Iterator[AnswerRow]
 def provenance(job: Job, systems: Sequence[str] = ()) -> list[ModelUse]:
     """The models that a job uses, what for, and with which prompts. `systems` are the user's own in the recall."""
     pipeline, prompts, folder, uses = job.pipeline, job.prompts, job.folder, []
+
+    def asked(role: str, prompt: Prompt, llm: LlmSettings) -> ModelUse:
+        return ModelUse(role, llm.model, prompt.name, f"{prompt.version} ({prompt.fingerprint[:8]})")
+
     for stage in job.flow.every:
         if stage.prompt is not None and stage.asks(pipeline):
             prompt = stage_prompt(pipeline, prompts, stage.prompt(pipeline))
-            uses.append(ModelUse(stage.name.replace("_", " "), pipeline.llm.model, prompt.name, _version(prompt)))
+            uses.append(asked(stage.name.replace("_", " "), prompt, pipeline.llm))
     if pipeline.generation.meaning:
         uses.append(ModelUse("check of a rewrite's meaning", _model_name(pipeline.generation.meaning.model)))
     settings = pipeline.control.recall
@@ -324,16 +312,11 @@ def provenance(job: Job, systems: Sequence[str] = ()) -> list[ModelUse]:
     ]
     if pipeline.control.judge.need:
         prompt = stage_prompt(pipeline, prompts, NEED)
-        uses.append(ModelUse("need behind a query, for the judge", pipeline.llm.model, prompt.name, _version(prompt)))
+        uses.append(asked("need behind a query, for the judge", prompt, pipeline.llm))
     for judge in pipeline.control.judge.members:
-        prompt, about = prompts.get(judge.prompt), judge_kind(judge).ABOUT.format(threshold=judge.threshold)
-        model = (judge.llm or pipeline.llm).model
-        uses.append(ModelUse(f"judge ({about})", model, prompt.name, _version(prompt)))
+        about = judge_kind(judge).ABOUT.format(threshold=judge.threshold)
+        uses.append(asked(f"judge ({about})", prompts.get(judge.prompt), judge.llm or pipeline.llm))
     return uses
-
-
-def _version(prompt: Prompt) -> str:
-    return f"{prompt.version} ({prompt.fingerprint[:8]})"
 
 
 def _part_name(part: str, spec: Spec, folder: Path) -> str:

@@ -8,7 +8,7 @@ stage declares.
 import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from airgen.corpus import prepare
@@ -53,6 +53,7 @@ class StageEstimate:
     """
 
     stage: str
+    model: str
     calls: int
     prompt_tokens: int
     completion_tokens: int
@@ -94,6 +95,18 @@ class _Work:
     prompt: Prompt
     llm: LlmSettings
 
+    def priced(self, mean: float, profile: ModelProfile) -> StageEstimate:
+        """With the mean length of its prompt, and what is known of the model."""
+        calls = round(self.pieces * self.tries)
+        # A second try carries the first answer and what was wrong with it.
+        again = max(0.0, self.tries - 1) * (self.tokens + 30)
+        read = round(self.pieces * (mean * self.tries + again) * profile.tokens)
+        wrote = round(calls * (self.tokens + profile.thinking))
+        price = backend_class(self.llm).price(self.llm)
+        usd = None if price is None else price.usd(read, wrote)
+        seconds = _seconds(self.llm, profile, calls, read, wrote)
+        return StageEstimate(self.name, self.llm.model, calls, read, wrote, usd, seconds)
+
 
 def estimate(job: Job, tokens: int | None = None, budget_usd: float | None = None) -> Estimate:
     """Calls, tokens and money of a job from its beginning. Raises CorpusError where the corpus cannot be read.
@@ -128,21 +141,14 @@ def estimate(job: Job, tokens: int | None = None, budget_usd: float | None = Non
             "add documents, or cut them (`chunk` in the corpus YAML)"
         )
     for work in _work(job, expected, seen):
-        calls = round(work.pieces * work.tries)
         mean = statistics.fmean(count_messages(work.prompt.render(**values)) for values in inputs)
         if pipeline.control.judge.need and work.name.startswith("judgment"):
             mean += NEED_TOKENS
-        # A second try carries the first answer and what was wrong with it.
-        again = max(0.0, work.tries - 1) * (work.tokens + 30)
         profile = profiles.get((work.llm.endpoint, work.llm.model), ModelProfile())
-        thinking = 0.0 if f"{work.name} tokens" in seen else profile.thinking  # what was seen holds its thinking
-        prompt_tokens = round(work.pieces * (mean * work.tries + again) * profile.tokens)
-        completion = round(calls * (work.tokens + thinking))
-        cost = _cost(work.llm, prompt_tokens, completion)
-        if cost is None and (warning := unknown_price(work.llm.model)) not in warnings:
-            warnings.append(warning)
-        seconds = _seconds(work.llm, profile, calls, prompt_tokens, completion)
-        stages.append(StageEstimate(work.name, calls, prompt_tokens, completion, cost, seconds))
+        if f"{work.name} tokens" in seen:
+            profile = replace(profile, thinking=0.0)  # what was seen holds its thinking
+        stages.append(work.priced(mean, profile))
+    warnings += unpriced_models(stages)
     found = Estimate(stages, samples if own is None else len(own), warnings)
     if few is not None:
         found.problems.append(
@@ -170,20 +176,28 @@ def _first_passages(job: Job, wanted: int) -> tuple[list[Passage], int | None]:
     return passages, count if count < wanted else None
 
 
+def unpriced_models(stages: Iterable[StageEstimate]) -> list[str]:
+    """A line for each model without a known price."""
+    return [unknown_price(model) for model in dict.fromkeys(one.model for one in stages if one.usd is None)]
+
+
 def estimate_judgments(pipeline: Pipeline, prompts: PromptSet, pairs: Sequence[tuple[str, str]]) -> Estimate:
     """What judging pairs of (query text, document) costs, by judge. The length of a prompt is learned from 50 pairs."""
-    stages, warnings = [], []
-    some = pairs[:: max(1, len(pairs) // PASSAGES)]
-    for place, judge in enumerate(pipeline.control.judge.members if pairs else ()):
-        prompt, llm = prompts.get(judge.prompt), judge.llm or pipeline.llm
-        mean = statistics.fmean(count_messages(prompt.render(query=query, document=text)) for query, text in some)
-        tokens, completion = round(len(pairs) * mean), len(pairs) * judge_kind(judge).TOKENS
-        cost = _cost(llm, tokens, completion)
-        if cost is None and (warning := unknown_price(llm.model)) not in warnings:
-            warnings.append(warning)
+    stages, some = [], pairs[:: max(1, len(pairs) // PASSAGES)]
+    for work in _judging(pipeline, prompts, len(pairs)) if pairs else ():
+        mean = statistics.fmean(count_messages(work.prompt.render(query=query, document=text)) for query, text in some)
+        stages.append(work.priced(mean, ModelProfile()))
+    return Estimate(stages, 0, unpriced_models(stages))
+
+
+def _judging(
+    pipeline: Pipeline, prompts: PromptSet, pairs: float, seen: Mapping[str, float] | None = None
+) -> Iterator[_Work]:
+    """Every judge's part."""
+    for place, judge in enumerate(pipeline.control.judge.members):
         name = "judgment" if place == 0 else f"judgment {place + 1}"
-        stages.append(StageEstimate(name, len(pairs), tokens, completion, cost))
-    return Estimate(stages, 0, warnings)
+        tokens = (seen or {}).get(f"{name} tokens", judge_kind(judge).TOKENS)
+        yield _Work(name, pairs, tokens, 1.0, prompts.get(judge.prompt), judge.llm or pipeline.llm)
 
 
 def _work(job: Job, expected: Expected, seen: Mapping[str, float]) -> Iterator[_Work]:
@@ -200,18 +214,9 @@ def _work(job: Job, expected: Expected, seen: Mapping[str, float]) -> Iterator[_
     if pipeline.control.judge.need and pipeline.control.judge.members:
         prompt = stage_prompt(pipeline, job.prompts, NEED)
         yield _Work(NEED, expected.queries, seen.get(f"{NEED} tokens", NEED_TOKENS), 1.0, prompt, pipeline.llm)
-    for place, judge in enumerate(pipeline.control.judge.members):
-        name = "judgment" if place == 0 else f"judgment {place + 1}"
-        pairs = expected.queries + pipeline.target * PAIRS
-        if pipeline.queries is not None:
-            pairs = expected.queries * (PAIRS + 1)
-        tokens = seen.get(f"{name} tokens", judge_kind(judge).TOKENS)
-        yield _Work(name, pairs, tokens, 1.0, job.prompts.get(judge.prompt), judge.llm or pipeline.llm)
-
-
-def _cost(llm: LlmSettings, prompt_tokens: int, completion_tokens: int) -> float | None:
-    price = backend_class(llm).price(llm)
-    return None if price is None else price.usd(prompt_tokens, completion_tokens)
+    own = pipeline.queries is not None
+    pairs = expected.queries * (PAIRS + 1) if own else expected.queries + pipeline.target * PAIRS
+    yield from _judging(pipeline, job.prompts, pairs, seen)
 
 
 def _seconds(

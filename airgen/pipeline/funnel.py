@@ -1,7 +1,7 @@
 """The funnel: how many of each thing entered and left each stage, and why (paper, sections 2.3 and 2.4)."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from airgen.dataset.content import FunnelStep
 from airgen.pipeline.control.judgments import OWN
@@ -9,7 +9,7 @@ from airgen.pipeline.control.votes import NOT_FOUND
 from airgen.pipeline.generate import Accepted
 from airgen.pipeline.job import Job
 from airgen.pipeline.own_queries import LABELS
-from airgen.pipeline.stage import Lineage, Plan, Stage
+from airgen.pipeline.stage import Lineage, Plan
 from airgen.pipeline.stages import Flow
 from airgen.records import Decision, HardNegative, Skip
 from airgen.store import Store
@@ -21,24 +21,15 @@ def funnel(store: Store, flow: Flow, plan: Plan, accepted: Accepted, decisions: 
         return [_corpus(store, plan), *_own(store, plan, accepted), *_answered(accepted, decisions)]
     steps = [_corpus(store, plan)]
     left: list[Lineage] = [*accepted.lineages, *(one.lineage for one in accepted.rejected)]
-    for stage in flow.candidates:
-        entered, ended = len(left), [lineage for lineage in left if stage.stopped(lineage)]
-        left = [lineage for lineage in left if not stage.stopped(lineage)]
-        if stage.ends:
-            reasons, kept = _reasons(stage, ended), len(left)
-        else:
-            reasons, kept = _reasons(stage, left), sum(bool(one.every(stage.writes)) for one in left)
+    for stage in flow.every:
+        entered, reasons = len(left), Counter(one.skips[stage.name].reason for one in left if stage.name in one.skips)
+        kept = sum(not stage.stopped(one) if stage.ends else bool(one.every(stage.writes)) for one in left)
+        left = [one for one in left if not stage.stopped(one)]
         if stage is flow.candidates[-1]:
-            judged = {lineage.sample.key for lineage in left}
-            others = [one for one in accepted.rejected if one.lineage.sample.key in judged]
-            reasons.update(one.words for one in others)
-            left = accepted.lineages
-            kept = len(left)
+            judged = {one.sample.key for one in left}
+            reasons.update(one.words for one in accepted.rejected if one.lineage.sample.key in judged)
+            left, kept = accepted.lineages, len(accepted.lineages)
         steps.append(FunnelStep(stage.label or stage.name, entered, kept, _sorted(reasons)))
-    for stage in flow.accepted:
-        without = _reasons(stage, accepted.lineages)
-        queries = len(accepted.lineages)
-        steps.append(FunnelStep(stage.label or stage.name, queries, queries - sum(without.values()), _sorted(without)))
     return [*steps, *_control(accepted, list(decisions)), *_mined(store, plan, accepted)]
 
 
@@ -95,10 +86,6 @@ def _answered(accepted: Accepted, decisions: Iterable[Decision]) -> list[FunnelS
         FunnelStep("queries with an answer", queries, answered, {why: n for why, n in reasons.items() if n}),
         FunnelStep("passages judged", len(rows), len(positives), _sorted(others)),
     ]
-
-
-def _reasons(stage: Stage, lineages: Sequence[Lineage]) -> Counter[str]:
-    return Counter(one.skips[stage.name].reason for one in lineages if stage.name in one.skips)
 
 
 def _control(accepted: Accepted, decisions: list[Decision]) -> list[FunnelStep]:

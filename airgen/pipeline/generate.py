@@ -28,7 +28,7 @@ from airgen.pipeline.control.votes import NOT_FIRST
 from airgen.pipeline.progress import Display
 from airgen.pipeline.stage import Cause, Lineage, Plan, Stage, Tools
 from airgen.pipeline.stages import Flow
-from airgen.records import Passage, Row, Sample, Skip
+from airgen.records import Judgment, Passage, Row, Sample, Skip
 from airgen.settings import Pipeline
 from airgen.store import Store
 from airgen.text.near_duplicates import NearDuplicateIndex
@@ -83,7 +83,7 @@ def load_lineages(store: Store, samples: Sequence[Sample], stages: Sequence[Stag
     A multi-hop sample whose second passage has left the corpus is left out.
     """
     seconds = {sample.second for sample in samples} - {""}
-    here = {"", *(key for key, _ in store.passage_names(plan["corpus"], seconds))} if seconds else {""}
+    here = {"", *(key for key, _ in store.passage_names(plan["corpus"], seconds))}
     keys = [*{sample.parent for sample in samples} | seconds]
     passages = {one.key: one for one in store.rows(Passage, "t.key IN (SELECT unnest(?))", [keys])}
     known = [
@@ -244,9 +244,8 @@ def _rejection(lineage: Lineage, flow: Flow, pipeline: Pipeline) -> Rejected | N
             skip = lineage.skips[stage.name]
             return Rejected(lineage, stage.name, skip.reason, skip.cause)  # type: ignore[arg-type]
     judge = pipeline.control.judge
-    if lineage.judgment is None or lineage.judgment.level < judge.relevant_from:
-        why = "its document does not answer it" if judge.members else NOT_FIRST
-        return Rejected(lineage, "judgment", why)
+    if all(row.level < judge.relevant_from for row in lineage.every(Judgment)[:1]):
+        return Rejected(lineage, "judgment", "its document does not answer it" if judge.members else NOT_FIRST)
     return None
 
 
@@ -260,7 +259,7 @@ def judged_away(accepted: Accepted, target: int) -> list[Lineage]:
     def place(lineage: Lineage) -> tuple[int, str]:
         return lineage.sample.ordinal, lineage.sample.key
 
-    judged = [one.lineage for one in accepted.rejected if one.stage == "judgment" and one.lineage.judgment is not None]
+    judged = [one.lineage for one in accepted.rejected if one.stage == "judgment" and one.lineage.every(Judgment)]
     if len(accepted.lineages) >= target:
         last = max(map(place, accepted.lineages))
         judged = [one for one in judged if place(one) < last]

@@ -3,7 +3,7 @@
 It is asked of the drafts of a query, and, where votes are the labels, of every final query before it is accepted.
 
 find = RoundTrip(store, pipeline, plan, folder, embeddings, display)
-found = await find(lineage, ["what bends a wing", "wing load"], 20)      # a Found for each
+found = await find(lineage, ["what bends a wing", "wing load"], 20)      # a lead for each
 
 The recall's model finds candidates for the query, and every re-ranker scores them and the source, which each must put
 first: another passage fits a vague query better. That does not depend on `relevance`, so that labels can be made again
@@ -24,10 +24,10 @@ from airgen.pipeline.control.set_stage import Pool
 from airgen.pipeline.control.votes import lead
 from airgen.pipeline.generate import Accepted
 from airgen.pipeline.progress import Display
-from airgen.pipeline.stage import Found, Lineage, Plan
+from airgen.pipeline.stage import Lineage, Plan
 from airgen.records import flat_text
 from airgen.retrievers import load_embedder, load_reranker
-from airgen.retrievers.base import Corpus, CorpusReranker, Retriever, show_corpus, watch
+from airgen.retrievers.base import Corpus, Retriever, show_corpus, watch
 from airgen.retrievers.dense.exact_search import Dense
 from airgen.retrievers.lexical.bm25 import BM25
 from airgen.settings import Pipeline
@@ -47,23 +47,22 @@ class RoundTrip:
 
     def __post_init__(self) -> None:
         self._one_at_a_time = asyncio.Lock()
-        self._known: dict[tuple[str, str, int], Found] = {}  # a rewrite is asked about again as the final query
+        self._known: dict[tuple[str, str, int], float] = {}  # a rewrite is asked about again as the final query
 
     def prepare(self) -> None:
         """Index the corpus, which the first query would do otherwise."""
         _ = self._search, self._voters
 
-    async def __call__(self, lineage: Lineage, texts: Sequence[str], depth: int) -> list[Found]:
-        """The finding of each text, beside `depth` candidates. Raises what the models raise."""
+    async def __call__(self, lineage: Lineage, texts: Sequence[str], depth: int) -> list[float]:
+        """How far the source is ahead of `depth` candidates for each text. Raises what the models raise."""
         async with self._one_at_a_time:
             keys = {text: (lineage.sample.key, text, depth) for text in texts}
-            new = [text for text, key in keys.items() if key not in self._known]
-            if new:
-                found = await asyncio.to_thread(self._found, lineage, new, depth)
+            if new := [text for text, key in keys.items() if key not in self._known]:
+                found = await asyncio.to_thread(self._leads, lineage, new, depth)
                 self._known |= {keys[text]: one for text, one in zip(new, found, strict=True)}
             return [self._known[keys[text]] for text in texts]
 
-    def _found(self, lineage: Lineage, texts: Sequence[str], depth: int) -> list[Found]:
+    def _leads(self, lineage: Lineage, texts: Sequence[str], depth: int) -> list[float]:
         corpus, search = self._search
         depth = min(depth, self.pipeline.control.recall.top_k, len(corpus))
         hits, titles = search.search(texts, depth), corpus.titles
@@ -74,8 +73,7 @@ class RoundTrip:
             pairs = [(text, passage) for passage in (*own.values(), *passages)]
             ids = [*own, *(corpus.ids[place] for place in near)]
             scores = [np.asarray(voter.score(pairs), np.float64).round(6).tolist() for voter in self._voters]
-            least = min(lead(one, ids, own) for one in scores)
-            found.append(Found(round(least, 6), least >= 0))
+            found.append(min(lead(one, ids, own) for one in scores))
         return found
 
     @cached_property
@@ -95,6 +93,5 @@ class RoundTrip:
     def _voters(self) -> list[Any]:
         found = [load_reranker(spec, self.folder) for spec in self.pipeline.control.rerankers]
         for one in found:
-            if isinstance(one, CorpusReranker):
-                show_corpus(one, self._search[0])
+            show_corpus(one, self._search[0])
         return found

@@ -6,16 +6,15 @@ unless another process has it open, from its work database.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from airgen.errors import SettingsError, StoreError, UsageError
 from airgen.paths import RUNS, beside
 from airgen.pipeline.ask import money
-from airgen.pipeline.control.judge import Asker, kept_need
-from airgen.pipeline.control.judgments import OWN, changed_texts, is_current, mined_by_query
+from airgen.pipeline.control.judge import asker_of, kept_need
+from airgen.pipeline.control.judgments import MINED_NAME, OWN, current
 from airgen.pipeline.control.table2 import votes
 from airgen.pipeline.export_rules import PublicIds
 from airgen.pipeline.generate import Accepted
@@ -72,7 +71,7 @@ def lives(store: Store, job: Job, every: Sequence[tuple[Lineage, str]]) -> Itera
     plan, ids = job.plan(store), job.ids
     for first in range(0, len(every), _AT_ONCE):
         some = every[first : first + _AT_ONCE]
-        control = _Control.of(store, job, plan, [one for one, _ in some if one.query is not None])
+        control = _Control(store, job, plan, [one for one, _ in some if one.query is not None])
         for lineage, rejected in some:
             skips = lineage.skips.items()
             value: dict[str, Any] = {
@@ -88,7 +87,7 @@ def lives(store: Store, job: Job, every: Sequence[tuple[Lineage, str]]) -> Itera
                 value.update(values)
                 value["lines"] += lines
             if lineage.query is not None:
-                need = kept_need(store, job.pipeline, job.prompts, lineage.final.text, Asker.of(lineage))
+                need = kept_need(store, job.pipeline, job.prompts, lineage.final.text, asker_of(lineage))
                 value.update({"need": need} if need else {})
                 value.update(control.labels(lineage, ids))
             yield value
@@ -102,55 +101,38 @@ def _own(own: OwnQuery) -> dict[str, Any]:
     return {"id": own.id, "text": own.text, "count": own.count, "lines": own.lines, "line": own.line}
 
 
-@dataclass(frozen=True)
 class _Control:
     """The rows of quality control of some queries, by the key of the final query; titles by document id."""
 
-    job: Job
-    mined: Mapping[str, Sequence[HardNegative]]
-    recalls: Mapping[str, Sequence[Recall]]
-    prelabels: Mapping[str, Sequence[Prelabel]]
-    judgments: Mapping[str, Sequence[Judgment]]
-    decisions: Mapping[str, Sequence[Decision]]
-    titles: Mapping[str, str]
-
-    @classmethod
-    def of(cls, store: Store, job: Job, plan: Plan, lineages: Sequence[Lineage]) -> "_Control":
+    def __init__(self, store: Store, job: Job, plan: Plan, lineages: Sequence[Lineage]) -> None:
+        self.job = job
         keys = [one.final.key for one in lineages]
-        changed, sources = changed_texts(store, plan["corpus"]), {one.final.key: one.sources for one in lineages}
-        every = _by_query(store, Judgment, [plan["judgment"], plan.get(OWN, "")], keys)
-        judgments = {
-            key: [row for row in rows if is_current(row, changed, [one.id for one in sources[key]])]
-            for key, rows in every.items()
-        }
-        decisions = _by_query(store, Decision, [plan.get("decision", "")], keys)
-        named = {one.id for lineage in lineages for one in lineage.sources}
-        named |= {row.id for rows in judgments.values() for row in rows}
-        named |= {row.id for rows in decisions.values() for row in rows}
-        titles = store.query("SELECT id, title FROM passage WHERE id IN (SELECT unnest(?))", [sorted(named)])
+
+        def made(kind: type[R], *stages: str) -> list[R]:
+            return [row for stage in stages if stage in plan for row in store.made(kind, plan[stage], keys)]
+
+        judgments, decisions = made(Judgment, "judgment", OWN), made(Decision, "decision")
+        self.judgments = _by_query(current(store, plan["corpus"], judgments))
+        self.decisions = _by_query(decisions)
+        self.recalls = {row.parent: row.ids for row in made(Recall, "recall")}
         stages = sorted(stage for stage in plan if stage.startswith("prelabel:"))
-        return cls(
-            job,
-            mined_by_query(store, plan, keys),
-            _by_query(store, Recall, [plan.get("recall", "")], keys),
-            _by_query(store, Prelabel, [plan[stage] for stage in stages], keys),
-            judgments,
-            decisions,
-            dict(titles),
-        )
+        self.prelabels = _by_query(made(Prelabel, *stages))
+        self.mined = _by_query(made(HardNegative, MINED_NAME))
+        named = {one.id for lineage in lineages for one in lineage.sources}
+        named |= {row.id for row in judgments} | {row.id for row in decisions}
+        self.titles = store.passages_named(plan["corpus"], named, "t.title")
 
     def labels(self, lineage: Lineage, public: PublicIds) -> dict[str, Any]:
         """Hard negatives with the mined ones, and for each document of the query what was found and decided."""
         key = lineage.final.key
-        negatives = {row.id for row in lineage.hard_negatives}
-        mined = {row.id: row for row in self.mined.get(key, ())}
+        negatives, mined = lineage.hard_negatives, self.mined.get(key, [])
         prelabels = self.prelabels.get(key, ())
-        counts = votes(prelabels, self.job.pipeline.control.thresholds, negatives)
-        recalled = {id_: rank for row in self.recalls.get(key, ()) for rank, id_ in enumerate(row.ids, 1)}
-        judgments = {row.id: row for row in self.judgments.get(key, ())}
+        counts = votes(prelabels, self.job.pipeline.control.thresholds, {row.id for row in negatives})
+        recalled = {id_: rank for rank, id_ in enumerate(self.recalls.get(key, ()), 1)}
         decisions = {row.id: row for row in self.decisions.get(key, ())}
-        kinds = {**dict.fromkeys(mined, "mined"), **dict.fromkeys(sorted(negatives), "negative")}
-        kinds = {**dict.fromkeys([one.id for one in lineage.sources], "own document"), **kinds}
+        kinds = {one.id: "own document" for one in lineage.sources} | {row.id: "mined" for row in mined}
+        kinds |= dict.fromkeys(sorted(row.id for row in negatives), "negative")
+        judgments = {row.id: row for row in self.judgments.get(key, ())}
         found = []
         for id_ in dict.fromkeys([*kinds, *decisions, *judgments]):
             judgment, decision = judgments.get(id_), decisions.get(id_)
@@ -169,16 +151,16 @@ class _Control:
                     "reason": decision.reason if decision else None,
                 }
             )
-        rows = [*lineage.hard_negatives, *mined.values()]
-        shown = [{"id": row.id, "title": row.title, "text": row.text, "origin": row.origin} for row in rows]
+        shown = [
+            {"id": row.id, "title": row.title, "text": row.text, "origin": row.origin} for row in [*negatives, *mined]
+        ]
         return {"hard_negatives": shown, "labels": found}
 
 
-def _by_query(store: Store, kind: type[R], fingerprints: Sequence[str], keys: Sequence[str]) -> dict[str, list[R]]:
+def _by_query(rows: Iterable[R]) -> dict[str, list[R]]:
     found: dict[str, list[R]] = {}
-    for fingerprint in fingerprints:
-        for row in store.made(kind, fingerprint, keys):
-            found.setdefault(row.parent, []).append(row)
+    for row in rows:
+        found.setdefault(row.parent, []).append(row)
     return found
 
 

@@ -16,7 +16,7 @@ from airgen.keys import fingerprint, row_key
 from airgen.languages import OWN_INSTRUCTIONS, language_name
 from airgen.llms.base import Llm, Request
 from airgen.prompts import Prompt, PromptSet
-from airgen.records import HardNegative, Judgment, OwnQuery, Passage, Query, Rewrite, Row, Sample, Skip, prompt_text
+from airgen.records import HardNegative, OwnQuery, Passage, Query, Rewrite, Row, Sample, Skip, prompt_text
 from airgen.retrievers.base import Embedder
 from airgen.settings import Pipeline, answer_parts
 from airgen.settings.base import answer_settings
@@ -37,25 +37,17 @@ Cause = Literal["llm", "malformed", "check", "settings", "control"]
 setting that asks for none, or quality control."""
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """How far a query's source is ahead of other passages for every re-ranker, -1 to 1, and whether that is enough."""
-
-    lead: float
-    enough: bool
-
-
-Find = Callable[["Lineage", Sequence[str], int], Awaitable[Sequence[Found]]]
-"""Whether texts, as queries, find the source of one sample among so many candidates (`airgen.pipeline.round_trip`)."""
+Find = Callable[["Lineage", Sequence[str], int], Awaitable[Sequence[float]]]
+"""How far the source of one sample is ahead of so many other passages, for each of some texts as queries: -1 to 1, from
+0 on it is found (`airgen.pipeline.round_trip`)."""
 
 
 @dataclass(frozen=True)
 class Tools:
     """What a stage may use. Relative paths of the settings start at `folder`. `meaning` and `find` may be absent: they
-    are for the checks that a rewrite keeps its meaning, and that queries find their source again.
+    check that a rewrite keeps its meaning, and that queries find their source again.
 
-    `watch(name, value or Problem)` raises LlmError where one member of a panel gives no usable answers: the others hide
-    that where the stage is watched.
+    `watch(name, value or Problem)` raises LlmError where one member of a panel gives no usable answers.
     """
 
     pipeline: Pipeline
@@ -70,7 +62,7 @@ class Tools:
 
 @dataclass(frozen=True)
 class Lineage:
-    """One sample and all rows that were made from it so far, in the order of the stages; skips by stage.
+    """One sample and all rows that were made from it, in the order of the stages; skips by stage.
 
     `partner` is the second passage of a multi-hop sample. A query of the user's own has the passage `NO_PASSAGE`.
     """
@@ -130,11 +122,6 @@ class Lineage:
         return self.every(Rewrite)
 
     @property
-    def judgment(self) -> Judgment | None:
-        """The judgment of the query's own document."""
-        return next(iter(self.every(Judgment)), None)
-
-    @property
     def hard_negatives(self) -> tuple[HardNegative, ...]:
         """The generated hard negatives."""
         return self.every(HardNegative)
@@ -149,8 +136,7 @@ class Lineage:
 class Problem:
     """What is wrong with an answer, or why a prompt got none that can be used.
 
-    `reason` is the same for all such answers and is counted; `detail` is this one's. `told` is what the model is told,
-    where that is not reason and detail. `answer` is what it wrote last, where no further attempt follows.
+    `reason` is counted, `detail` is this one's; the model is told both, or `told`. `answer` is what it wrote last.
     """
 
     reason: str

@@ -14,18 +14,8 @@ from airgen.llms.base import Llm, Request
 from airgen.paths import RUNS
 from airgen.pipeline.ask import ask_about, echo_of, sampling
 from airgen.pipeline.job import Job
-from airgen.pipeline.stage import QUERY_PROMPTS, Problem, asked_language
-from airgen.pipeline.stages.attributes import (
-    copied,
-    first_problem,
-    form_pattern,
-    repeats_itself,
-    self_reference,
-    untranslated,
-    wrong_language,
-    wrong_length,
-    wrong_type,
-)
+from airgen.pipeline.stage import QUERY_PROMPTS, asked_language
+from airgen.pipeline.stages.attributes import form_pattern, query_problem
 from airgen.prompts import Prompt, PromptSet
 from airgen.records import Passage, prompt_text
 from airgen.text.near_duplicates import borrowed
@@ -135,7 +125,8 @@ async def _try(engine: Llm, job: Job, prompt: Prompt, passage: Passage) -> Promp
             text = json.dumps(value, ensure_ascii=False)
             found = echo_of(prompt, values, value, language)
             if query:
-                found = found or _query_problem(job, value["query"], values)
+                kinds = {"length": values["length_class"], "kind": values["type_class"]}
+                found = found or query_problem(value["query"], values["document"], job.pipeline, **kinds)
                 share, _ = borrowed(value["query"], values["document"], language)
             problem = found.text if found else ""
         except ValueError as error:
@@ -148,20 +139,6 @@ def _stage(job: Job, name: str) -> str:
     base = name.rpartition("/")[2]
     known = [stage.name for stage in job.flow.every]
     return next((stage for stage in known if base.startswith(stage)), "judgment" if "judge" in base else "trial")
-
-
-def _query_problem(job: Job, text: str, values: dict[str, Any]) -> Problem | None:
-    """What a job's checks would say of a query."""
-    language, most = job.pipeline.query_language, job.pipeline.generation.max_copied_words
-    return first_problem(
-        wrong_language(text, language),
-        untranslated(text, language, job.pipeline.language),
-        self_reference(text),
-        wrong_length(text, values["length_class"], language),
-        wrong_type(text, values["type_class"]),
-        repeats_itself(text, language),
-        copied(text, values["document"], language, most),
-    )
 
 
 def _passages(job: Job) -> Any:

@@ -242,7 +242,7 @@ class CorpusReranker(Reranker, Protocol):
     """A re-ranker that weighs words by their frequency in the corpus, so it must see the corpus first."""
 
     def fit(self, corpus: Corpus) -> object:
-        """Take statistics from the corpus; must be called before `score` and `describe`."""
+        """Take statistics from the corpus; must be called before `score`."""
         ...
 
 

@@ -1,6 +1,5 @@
 """What is checked before a job begins: its models, and its prompts on real documents."""
 
-import importlib.util
 import json
 import socket
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from airgen.errors import ModelError, PromptError, SettingsError
 from airgen.llms.base import Refused, Request
 from airgen.paths import data_dir
 from airgen.pipeline.run import run_pipeline
+from airgen.prompts import PromptSet
 
 Asked = list[Request]
 
@@ -42,24 +42,6 @@ def go(folder: Path, **options: object) -> object:
     return run_pipeline(folder / "job.yaml", runs=folder / "runs", console=Console(quiet=True), **options)  # type: ignore[arg-type]
 
 
-def test_what_is_missing_is_said_before_anything_is_read_or_asked(
-    folder: Path, asked: Asked, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    change(folder, "all-minilm-l6-v2-int8, top_k", "BAAI/bge-m3, top_k")
-    change(folder, RERANKERS, "[bm25, some/model]")
-    (folder / "systems.yaml").write_text("systems:\n- {name: a, kind: expanded, expansions: none.jsonl}\n")
-    change(folder, "control:", "evaluate: {systems: systems.yaml}\ncontrol:")
-    find, away = importlib.util.find_spec, ("sentence_transformers",)
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name in away else find(name, *rest))
-    with pytest.raises(SettingsError) as caught:
-        go(folder)
-    text = str(caught.value)
-    assert "control.recall.model: the model BAAI/bge-m3 needs the package sentence-transformers" in text
-    assert "control.rerankers.1: the model some/model needs the package sentence-transformers" in text
-    assert "systems.yaml: system a: expansions" in text
-    assert asked == [] and not (folder / "runs" / "job" / "work.duckdb").exists()
-
-
 def test_a_run_that_ends_earlier_needs_less(folder: Path, asked: Asked) -> None:
     change(folder, "{backend: scripted, concurrency: 8}", "{model: gpt-4o-mini, api_key_env: NOBODY_SET_THIS}")
     change(folder, RERANKERS, "[./no/folder]")
@@ -73,19 +55,15 @@ def test_a_run_that_ends_earlier_needs_less(folder: Path, asked: Asked) -> None:
     with pytest.raises(SettingsError) as caught:
         go(folder, until="hard_negative")
     assert len(caught.value.problems) == 1 and "NOBODY_SET_THIS" in str(caught.value)
-    assert not (folder / "runs" / "job" / "work.duckdb").exists()
-    go(folder, until="corpus")
-    assert (folder / "runs" / "job" / "work.duckdb").exists()
-    change(folder, "{model: gpt-4o-mini, api_key_env: NOBODY_SET_THIS}", "{backend: scripted, concurrency: 8}")
-    go(folder, until="hard_negative")
-    assert asked
-
-
-def test_a_budget_of_the_command_line_needs_prices_before_the_corpus_is_read(folder: Path) -> None:
-    change(folder, "{backend: scripted, concurrency: 8}", "{model: nobody-knows-it, base_url: 'http://127.0.0.1:9/v1'}")
+    change(folder, "gpt-4o-mini", "nobody-knows-it")
     with pytest.raises(SettingsError, match="a budget needs prices"):
         go(folder, budget_usd=1.0)
-    assert not (folder / "runs" / "job" / "work.duckdb").exists()
+    assert not (folder / "runs").exists() and asked == []
+    go(folder, until="corpus")
+    assert (folder / "runs" / "job" / "work.duckdb").exists()
+    change(folder, "{model: nobody-knows-it, api_key_env: NOBODY_SET_THIS}", "{backend: scripted, concurrency: 8}")
+    go(folder, until="hard_negative")
+    assert asked
 
 
 @pytest.mark.parametrize(
@@ -209,26 +187,22 @@ def test_two_versions_on_n_documents(pipeline: Path) -> None:
     assert "2 of 2" in text and "0 of 2" in text and "(wrong length" in text
 
 
-def test_answers_are_kept(pipeline: Path, model_says: Callable[..., None]) -> None:
-    runs = pipeline.parent / "runs"
-    first = call(pipeline, "character", "--runs", runs).stdout
+def test_every_shipped_prompt_can_be_tried_and_answers_are_kept(
+    pipeline: Path, model_says: Callable[..., None]
+) -> None:
+    names, words = PromptSet().names(), ("-n", 1, "--runs", pipeline.parent / "runs", "--json")
+    first = call(pipeline, *names, *words).stdout
+    value = json.loads(first)
+    assert list(value["totals"]) == names
+    judged = value["documents"][0]["tried"]["judge"]
+    assert judged["answer"] in {"0", "1", "2", "3"} and judged["borrowed"] is None
 
     def refuse(request: Request) -> None:
         raise Refused("content_filter")
 
     model_says(refuse)
-    assert call(pipeline, "character", "--runs", runs).stdout == first
-    assert "content_filter" in call(pipeline, "scenario", "--runs", runs).stdout
-
-
-def test_every_shipped_prompt_can_be_tried(pipeline: Path) -> None:
-    from airgen.prompts import PromptSet
-
-    names = PromptSet().names()
-    value = json.loads(call(pipeline, *names, "-n", 1, "--runs", pipeline.parent / "runs", "--json").stdout)
-    assert list(value["totals"]) == names
-    judged = value["documents"][0]["tried"]["judge"]
-    assert judged["answer"] in {"0", "1", "2", "3"} and judged["borrowed"] is None
+    assert call(pipeline, *names, *words).stdout == first
+    assert "content_filter" in call(pipeline, "scenario", "-n", 2, *words[2:]).stdout
 
 
 def test_an_answer_that_repeats_its_prompt_is_not_usable(pipeline: Path) -> None:

@@ -18,14 +18,13 @@ from airgen import api
 from airgen.cli import main
 from airgen.commands.options import dataset_of
 from airgen.dataset.beir import BeirDataset
-from airgen.errors import AirgenError, DatasetError, LlmError, Stopped, UsageError
+from airgen.errors import DatasetError, LlmError, Stopped, UsageError
 from airgen.evaluation import load_systems, run_from_dict, write_run
 from airgen.evaluation.dataset_split import DatasetSplit
 from airgen.evaluation.experiment import trained_on
 from airgen.llms.base import Refused, Request
 from airgen.pipeline import Job, RunResult, progress
 from airgen.pipeline.progress import Display, read_status
-from airgen.pipeline.run import run_pipeline
 from airgen.pipeline.show import find_job, find_place, read_report, render_life, render_report, render_work
 from airgen.records import Answer
 
@@ -138,17 +137,11 @@ def test_it_says_what_a_running_job_does(run: Run, folder: Path, seen: list[dict
     made = steps["queries"]["seen"] - sum(steps["queries"]["reasons"].values())
     assert made >= 12
     assert end["counts"]["judgments"]["judgment"]["seen"] == end["stages"]["judgments"]["total"]
-
-
-def test_a_second_run_counts_what_is_on_the_disk(run: Run, done: Run) -> None:
-    result = done()
-    first = read_status(result.directory / "status.json")
     (result.directory / "status.json").unlink()
-    run()
-    second = read_status(result.directory / "status.json")
-    assert first is not None and second is not None
-    assert second["counts"]["candidates"]["query"] == first["counts"]["candidates"]["query"]
-    assert second["began"] > first["began"]
+    run("runs", FAULTY)  # counts what is on the disk
+    again = read_status(result.directory / "status.json")
+    assert again is not None and again["began"] > end["began"]
+    assert again["counts"]["candidates"]["query"] == end["counts"]["candidates"]["query"]
 
 
 def test_it_says_how_a_run_ended(run: Run, folder: Path) -> None:
@@ -168,74 +161,27 @@ def test_it_says_how_a_run_ended(run: Run, folder: Path) -> None:
     assert (read_status(status) or {})["ended"]["how"] == "stopped"
 
 
-def test_a_finished_job_stays_finished_when_its_systems_are_evaluated_again(folder: Path) -> None:
-    (folder / "systems.yaml").write_text("systems: [{name: bm25, kind: bm25}]\n")
-    path = folder / "job.yaml"
-    path.write_text(path.read_text().replace("12", "4") + "evaluate: {systems: systems.yaml, split: all}\n")
-    done = [run_pipeline(path, runs=folder / "runs", console=Console(quiet=True)).already_done for _ in range(3)]
-    assert done == [False, True, True]
-    status = read_status(folder / "runs" / "job" / "status.json")
-    assert status is not None and status["pipeline"] == str(path) and status["ended"]["how"] == "done"
-
-
-def test_a_check_that_fails_leaves_nothing(folder: Path) -> None:
-    path = folder / "job.yaml"
-    path.write_text(path.read_text() + "evaluate: {systems: missing.yaml, split: all}\n")
-    with pytest.raises(AirgenError):
-        run_pipeline(path, runs=folder / "runs", console=Console(quiet=True))
-    assert not (folder / "runs").exists()
-
-
-def test_it_is_written_while_nothing_gets_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "HEART_SECONDS", 0.001)
-    beats, enough = [0], threading.Event()
-
-    def figures() -> dict[str, Any]:
-        beats[0] += 1
-        if beats[0] > 3:
-            enough.set()
-        return {"spent_usd": beats[0]}
-
-    display = Display(tmp_path / "status.json", Console(quiet=True))
-    display.figures = figures
-    with display.stage("export", None):
-        assert enough.wait(60)
-    assert json.loads((tmp_path / "status.json").read_text())["spent_usd"] > 3
-
-
 # -- output -----------------------------------------------------------------------------------------------------------
 
 
-class Clock:
-    """A clock that a test sets."""
-
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def test_a_line_says_count_rate_cost_and_time_left(tmp_path: Path) -> None:
-    clock, out = Clock(), io.StringIO()
-    display = Display(tmp_path / "status.json", Console(file=out, width=40), every=3600, clock=clock)
+    now, out = [100.0], io.StringIO()
+    console = Console(file=out, width=40)
+    display = Display(tmp_path / "status.json", console, every=3600, clock=lambda: now[0])
     display.bill = lambda: "12 calls, $0.0300"
     with display.stage("queries", 200, 20) as bar:
-        clock.now += 30
+        now[0] += 30
         assert bar.line(display.bill()) == "queries          20 of 200 in 30 s, 0.0/min, 12 calls, $0.0300"
         bar.advance(60, "80 samples\x1b tried")
-        clock.now += 90
+        now[0] += 90
         assert bar.line("") == "queries          80 of 200 in 2 min, 30.0/min, about 4 min left, 80 samples  tried"
         bar.advance(240)
         assert bar.line("").startswith("queries          320 of 200 in 2 min, 2.5/s, about 0 s left")
     assert out.getvalue() == "queries          320 of 200 in 120.0 s 80 samples  tried\n"
     with display.stage("corpus", None) as bar:
-        clock.now += 7200
+        now[0] += 7200
         bar.advance(72_000)
         assert bar.line("") == "corpus           72,000 in 2.0 h, 10.0/s"
-
-
-def test_a_line_says_that_passages_are_encoded(tmp_path: Path) -> None:
-    display = Display(tmp_path / "status.json", Console(file=io.StringIO()), every=3600, clock=Clock())
     with display.stage("recall", 8) as bar:
         bar.encoding("", 1200, 5000)
         assert bar.line() == "recall           0 of 8 in 0 s, 0.0/min, encoding 1,200 of 5,000 passages"
@@ -243,6 +189,34 @@ def test_a_line_says_that_passages_are_encoded(tmp_path: Path) -> None:
         assert bar.line() == "recall           0 of 8 in 0 s, 0.0/min"
         bar.encoding("bm25", 64, 70)
         assert bar.line().endswith(", bm25: encoding 64 of 70 passages")
+
+
+def test_lines_and_the_status_file_come_while_nothing_gets_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "HEART_SECONDS", 0.001)
+    said, written, beats = threading.Event(), threading.Event(), [0]
+
+    class Out(io.StringIO):
+        def write(self, text: str) -> int:
+            if "$0.5" in text:
+                said.set()
+            return super().write(text)
+
+    def figures() -> dict[str, Any]:
+        beats[0] += 1
+        if beats[0] > 3:
+            written.set()
+        return {"spent_usd": beats[0]}
+
+    display = Display(tmp_path / "status.json", Console(file=(out := Out())), every=0.0)
+    display.bill, display.figures = lambda: "3 calls, $0.5000", figures
+    with display.stage("queries", 8):
+        assert said.wait(60) and written.wait(60)
+    assert json.loads((tmp_path / "status.json").read_text())["spent_usd"] > 3
+    lines = out.getvalue().splitlines()
+    assert lines[-1].startswith("queries          0 of 8 in ") and "3 calls, $0.5000" in lines[0]
+    assert not [one for one in threading.enumerate() if "_beat" in one.name] and out.getvalue().splitlines() == lines
 
 
 def test_where_the_time_went(done: Run, folder: Path) -> None:
@@ -261,38 +235,13 @@ def test_where_the_time_went(done: Run, folder: Path) -> None:
     assert {"hard negative", "judgment"} < set(table) and not {"queries", "judgments"} & set(table)
     assert report["stages"]["recall"]["seconds"] >= 0 and len(table["recall"]) == 1  # quick steps too
     assert f"  recall           12 of 12 in {report['stages']['recall']['seconds']:,.0f} s" in render_report(report)
-
-
-def test_tokens_that_the_server_did_not_count_are_said(run: Run, folder: Path) -> None:
-    run()
-    job = Job(folder / "job.yaml", folder / "runs")
-    assert "usable" not in render_report(read_report(job))
+    # Tokens that the server did not count are said.
+    assert "usable" not in render_report(report)
     with job.open_store() as store:
         counts = {"prompt_tokens": 5, "completion_tokens": 1, "cost_usd": 0.25, "counted_here": True}
         store.put([Answer(key, "query", "m", "default", "x", **counts) for key in ("a", "b")])
     said = "2 answers came without usable token counts: the tokens are counted here, and $0.50 is the most"
     assert said in render_report(read_report(job))
-
-
-def test_lines_come_while_nothing_gets_done(tmp_path: Path) -> None:
-    written = threading.Event()
-
-    class Out(io.StringIO):
-        def write(self, text: str) -> int:
-            if "$0.5" in text:
-                written.set()
-            return super().write(text)
-
-    out = Out()
-    display = Display(tmp_path / "status.json", Console(file=out), every=0.0)
-    display.bill = lambda: "3 calls, $0.5000"
-    with display.stage("queries", 8):
-        assert written.wait(60)
-    lines = out.getvalue().splitlines()
-    assert lines[-1].startswith("queries          0 of 8 in ")
-    assert "3 calls, $0.5000" in lines[0]
-    before = out.getvalue()
-    assert not [one for one in threading.enumerate() if "_beat" in one.name] and out.getvalue() == before
 
 
 def test_a_run_on_a_pipe(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -321,8 +270,10 @@ def test_a_run_on_a_pipe(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert [line.split("  ")[0].rpartition("/")[2] for line in lines[last + 3 :]] == [
         "dataset", "evaluation", "work.duckdb", "index.html"
     ]  # fmt: skip
-    value = json.loads(call("run", job, "--runs", folder / "runs", "--quiet", "--json"))
-    assert value["already_done"]
+    for _ in range(2):  # a finished job stays finished when its systems are evaluated again
+        assert json.loads(call("run", job, "--runs", folder / "runs", "--quiet", "--json"))["already_done"]
+    status = read_status(folder / "runs" / "job" / "status.json")
+    assert status is not None and status["pipeline"] == str(job) and status["ended"]["how"] == "done"
 
 
 def test_lists_can_be_copied_from_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,21 +85,18 @@ def test_a_name_that_no_server_has(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert list(store.rows(Answer)) == []
 
 
-@pytest.mark.parametrize(("chunk", "error"), [(b" ", "timeout"), (b" " * 65_536, "too_large")])
-def test_an_answer_without_an_end(chunk: bytes, error: str, tmp_path: Path) -> None:
-    """Who sends a little for ever is given up after the time of an answer; who sends much, after its size."""
-    sent = 0
+def test_an_answer_without_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who sends a little for ever is given up after the time of an answer."""
+    monkeypatch.setattr("airgen.llms.health.DOWN", 99)  # a single call that fails is no dead server here
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal sent
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
         try:
             while True:
-                writer.write(f"{len(chunk):x}\r\n".encode() + chunk + b"\r\n")
+                writer.write(b"1\r\n \r\n")
                 await writer.drain()
-                sent += len(chunk)
-                await asyncio.sleep(0.02 if len(chunk) == 1 else 0)
+                await asyncio.sleep(0.02)
         except ConnectionError:
             pass
         finally:
@@ -110,16 +107,13 @@ def test_an_answer_without_an_end(chunk: bytes, error: str, tmp_path: Path) -> N
         port = server.sockets[0].getsockname()[1]
         with Store.open(tmp_path / "w.duckdb") as store:
             backend = openai(f"http://127.0.0.1:{port}/v1")
-            async with engine_of(backend, store, retries=0, timeout=0.5 if error == "timeout" else 60) as engine:
+            async with engine_of(backend, store, retries=0, timeout=0.5) as engine:
                 await engine.ask(REQUEST)
             (row,) = store.rows(Answer)
         server.close()
-        assert row.error == error
+        assert row.error == "timeout"
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("airgen.llms.health.DOWN", 99)  # a single call that fails is no dead server here
-        asyncio.run(main())
-    assert sent < 64 << 20
+    asyncio.run(main())
 
 
 # -- batch mode -------------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from airgen.languages import language_name
 from airgen.llms.answers import corrective, parse_answer
 from airgen.llms.base import Request, parse_logprobs
 from airgen.llms.scripted import keywords, overlap
-from airgen.pipeline.ask import ask_until, parsed
+from airgen.pipeline.ask import ask_until, parsed, show_and_correct
 from airgen.pipeline.stage import Lineage, Problem, Tools, stage_prompt
 from airgen.prompts import Prompt, PromptSet
 from airgen.records import Answer, Character, Scenario
@@ -161,26 +161,19 @@ NEED = "need"
 _TOKENS = 250
 
 
-@dataclass(frozen=True, slots=True)
-class Asker:
-    """Who asks, and when; empty where nobody knows."""
+Asker = tuple[str, str]
+"""Who asks, and when: character and scenario; empty where nobody knows."""
 
-    character: str = ""
-    scenario: str = ""
 
-    @classmethod
-    def of(cls, lineage: Lineage) -> "Asker":
-        """The character and the scenario that a query was generated for."""
-        if lineage.own is not None:
-            return cls()
-        return cls(lineage.one(Character).text, lineage.one(Scenario).text)
+def asker_of(lineage: Lineage) -> Asker:
+    """The character and the scenario that a query was generated for."""
+    return ("", "") if lineage.own is not None else (lineage.one(Character).text, lineage.one(Scenario).text)
 
 
 def _request(pipeline: Pipeline, prompts: PromptSet, query: str, asker: Asker) -> Request:
-    prompt, llm = stage_prompt(pipeline, prompts, NEED), pipeline.llm
-    messages = prompt.render(
-        language_name=language_name(pipeline.language), query=query, character=asker.character, scenario=asker.scenario
-    )
+    prompt, llm, (character, scenario) = stage_prompt(pipeline, prompts, NEED), pipeline.llm, asker
+    language = language_name(pipeline.language)
+    messages = prompt.render(language_name=language, query=query, character=character, scenario=scenario)
     params = {"temperature": 0.0, "max_tokens": min(_TOKENS, llm.max_tokens)}
     return Request(llm.model, messages, params, prompt.constrained(), 0, llm.endpoint, NEED)
 
@@ -188,11 +181,7 @@ def _request(pipeline: Pipeline, prompts: PromptSet, query: str, asker: Asker) -
 async def need_of(tools: Tools, query: str, asker: Asker) -> str:
     """The need as text, or an empty one after two answers that cannot be used."""
     request = _request(tools.pipeline, tools.prompts, query, asker)
-
-    def again(first: Request, answer: Answer, problem: str, attempt: int) -> Request:
-        return corrective(first, answer.text, problem)
-
-    found = await ask_until(tools.llm, request, parsed(request.schema or {}), again, attempts=2)
+    found = await ask_until(tools.llm, request, parsed(request.schema or {}), show_and_correct, attempts=2)
     return "" if isinstance(found, Problem) else _text(found[0])
 
 
@@ -256,14 +245,14 @@ def judge_name(pipeline: Pipeline) -> str:
     return " + ".join(member.prompt for member in pipeline.control.judge.members) or "votes"
 
 
-async def judge_pair(tools: Tools, query: str, document: str, asker: Asker | None = None) -> Verdict | Problem:
+async def judge_pair(tools: Tools, query: str, document: str, asker: Asker = ("", "")) -> Verdict | Problem:
     """The verdict of the pipeline's judge or panel. Each judge is asked once a pair, whichever stage asks.
 
     `asker`: who asks and when, where that is known; only `judge.need` reads it.
     """
     members = tools.pipeline.control.judge.members
     if tools.pipeline.control.judge.need:
-        query = with_need(query, await need_of(tools, query, asker or Asker()))
+        query = with_need(query, await need_of(tools, query, asker))
     found = await asyncio.gather(*(_ask(tools, member, query, document) for member in members))
     return found[0] if len(members) == 1 else vote(found)
 

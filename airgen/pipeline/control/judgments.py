@@ -18,10 +18,10 @@ from typing import Any
 
 from airgen.keys import fingerprint, rng, row_key
 from airgen.pipeline.ask import ask_each, health_of, saw_answer
-from airgen.pipeline.control.judge import Asker, judge_kind, judge_name, judge_pair
+from airgen.pipeline.control.judge import asker_of, judge_kind, judge_name, judge_pair
 from airgen.pipeline.control.recall import RECALL, prelabel_stages, prelabels_of
 from airgen.pipeline.control.set_stage import Control, SetStage, add_rows
-from airgen.pipeline.control.table2 import BROUGHT, Pair, decide, decide_own, pairs_to_judge, votes
+from airgen.pipeline.control.table2 import BROUGHT, Pair, decide, pairs_to_judge, votes
 from airgen.pipeline.control.votes import NOT_FOUND, PEOPLES, first, least_share, voted
 from airgen.pipeline.stage import Plan, Problem, skip
 from airgen.records import Decision, HardNegative, Judgment, Prelabel, Recall, Skip
@@ -55,33 +55,20 @@ def own_labels(control: Control) -> list[Judgment]:
     return control.store.made(Judgment, control.plan[OWN], control.queries) if OWN in control.plan else []
 
 
-def changed_texts(store: Store, corpus: str) -> dict[str, str]:
-    """By id, the key of each passage whose text or title was another one when the work database first had it."""
-    if len(store.query("SELECT 1 FROM corpus LIMIT 2")) < 2:
-        return {}  # there was one state of the corpus: no search through all passages
-    sql = (
-        "WITH versions AS (SELECT id, min(rowid) AS first FROM passage GROUP BY id HAVING count(*) > 1) "
-        "SELECT t.id, t.key FROM versions v JOIN passage t ON t.id = v.id JOIN membership m ON m.key = t.key "
-        "WHERE m.fingerprint = ? AND t.rowid <> v.first"
-    )
-    return dict(store.query(sql, [corpus]))
+def pair_name(query: str, id_: str, keys: Mapping[str, str]) -> str:
+    """What a judgment is of: a query, and the key of a passage, which is that of its text; a generated one has none."""
+    return f"{query}/{keys.get(id_, id_)}"
 
 
-def pair_name(pair: Pair, changed: Mapping[str, str]) -> str:
-    """What a judgment is of: query and document; of a document that has changed, its text."""
-    name = f"{pair.query}/{pair.id}"
-    return f"{name}@{changed[pair.id]}" if pair.id in changed else name
-
-
-def is_current(row: Judgment, changed: Mapping[str, str], sources: Collection[str] = ()) -> bool:
-    """Whether a judgment is of the text that its document has now.
-
-    A query is made from one text of its `sources`; labels that the user brought are of documents, whatever their text.
-    """
-    if row.judge.startswith(BROUGHT):
-        return True
-    pair = Pair(row.parent, row.id)
-    return row.key == row_key("judgment", pair_name(pair, {} if row.id in sources else changed), row.fingerprint)
+def current(store: Store, corpus: str, rows: Sequence[Judgment]) -> list[Judgment]:
+    """The judgments of texts that the documents have now, and the labels that the user brought, whatever the text."""
+    keys = store.passages_named(corpus, {row.id for row in rows}, "t.key")
+    return [
+        row
+        for row in rows
+        if row.judge.startswith(BROUGHT)
+        or row.key == row_key("judgment", pair_name(row.parent, row.id, keys), row.fingerprint)
+    ]
 
 
 async def add_judgments(control: Control) -> None:
@@ -91,8 +78,9 @@ async def add_judgments(control: Control) -> None:
     tools, store, fp = control.tools, control.store, control.plan["judgment"]
     done = {row.key for row in store.made(Judgment, fp)}
     failed = {row.parent: row for row in store.rows(Skip, "t.stage = 'judgment' AND t.fingerprint = ?", [fp])}
-    changed = changed_texts(store, control.plan["corpus"])
-    pairs = {pair_name(pair, changed): pair for pair in pairs_of(control)}
+    every = pairs_of(control)
+    keys = store.passages_named(control.plan["corpus"], {pair.id for pair in every}, "t.key")
+    pairs = {pair_name(pair.query, pair.id, keys): pair for pair in every}
     pending = {name: None for name in pairs if row_key("judgment", name, fp) not in done and name not in failed}
     health = health_of(tools.pipeline, store)
     for name in pairs:  # what is on the disk counts, so that a stopped run does not spend more when it starts again
@@ -105,7 +93,7 @@ async def add_judgments(control: Control) -> None:
     if pending:
         health.check()
     order = list(pending)
-    askers = {lineage.final.key: Asker.of(lineage) for lineage in control.accepted.lineages}
+    askers = {lineage.final.key: asker_of(lineage) for lineage in control.accepted.lineages}
     turns = {name: turn for turn, name in enumerate(order)}
 
     @lru_cache(maxsize=4)  # pairs are asked about nearly in their order
@@ -159,10 +147,7 @@ def _work(control: Control, model: Any, fp: str, queries: Sequence[str]) -> Iter
     unjudged = NOT_FOUND[control.tools.pipeline.relevance] if voting else "its document was not judged"
     for lineage in lineages:
         key = lineage.final.key
-        if not lineage.sources:
-            yield decide_own(key, judged.get(key, {}), relevant_from, fp)
-            continue
-        own = lineage.passage.id
+        own = lineage.passage.id if lineage.sources else None
         yield decide(key, own, negatives[key], judged.get(key, {}), dropped, relevant_from, fp, unjudged)
 
 
@@ -179,13 +164,11 @@ def _judgments(control: Control) -> dict[str, dict[str, Judgment]]:
 
 def _of_llm(control: Control) -> dict[str, dict[str, Judgment]]:
     asked = {(pair.query, pair.id) for pair in pairs_of(control)}
-    sources = control.sources
-    asked |= {(key, id_) for key, ids in sources.items() for id_ in ids}
-    changed = changed_texts(control.store, control.plan["corpus"])
+    asked |= {(key, id_) for key, ids in control.sources.items() for id_ in ids}
+    rows = control.store.made(Judgment, control.plan["judgment"], control.queries)
     found: dict[str, dict[str, Judgment]] = {}
-    for row in control.store.made(Judgment, control.plan["judgment"], control.queries):
-        if (row.parent, row.id) in asked and is_current(row, changed, sources[row.parent]):
-            found.setdefault(row.parent, {})[row.id] = row
+    for row in current(control.store, control.plan["corpus"], [row for row in rows if (row.parent, row.id) in asked]):
+        found.setdefault(row.parent, {})[row.id] = row
     return found
 
 
@@ -243,7 +226,7 @@ def _mined_work(control: Control, model: Any, fp: str, queries: Sequence[str]) -
     settings = control.tools.pipeline.generation
     recalls, prelabels = control.rows("recall", Recall), prelabels_of(control)
     recalled = {id_ for recall in recalls.values() for id_ in recall.ids} - set(control.pool.negatives)
-    titles = control.pool.titles(recalled)
+    titles = control.store.passages_named(control.plan["corpus"], recalled, "t.title")
     decisions: dict[str, dict[str, Decision]] = {}
     for decision in control.store.made(Decision, control.plan["decision"], control.queries):
         decisions.setdefault(decision.parent, {})[decision.id] = decision

@@ -6,7 +6,6 @@ and passages by their ids there or in the corpus.
 """
 
 import hashlib
-import json
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from airgen.evaluation.run_system import FinishedRun, RunContext, run_system
 from airgen.evaluation.systems import load_systems
 from airgen.keys import file_sha256, fingerprint, row_key
 from airgen.pipeline.control.set_stage import SetStage, SetWork
-from airgen.records import Fitted, Prelabel, Recall
+from airgen.records import Prelabel, Recall
 from airgen.retrievers import load_embedder, load_reranker, load_retriever
 from airgen.retrievers.base import Corpus, CorpusReranker, Hits, Retriever, show_corpus, watch
 from airgen.retrievers.combine import reciprocal_rank_fusion
@@ -34,14 +33,9 @@ from airgen.settings.base import find_yaml
 from airgen.settings.parts import files_of, identity_of, located
 
 
-def systems_path(name: str, folder: Path | None) -> Path:
-    """The systems YAML that a pipeline in `folder` names. Raises SettingsError."""
-    return find_yaml("pipelines", name, folder)
-
-
 def systems_identity(name: str, folder: Path | None) -> list[dict[str, Any]]:
     """All that the hits depend on: the systems' settings, and the content of the files that they name."""
-    path = systems_path(name, folder)
+    path = find_yaml("pipelines", name, folder)
     base = path.resolve().parent
     found = []
     for system in load_systems(path):
@@ -61,7 +55,7 @@ def search_systems(
     name: str, folder: Path | None, corpus: Corpus, queries: Mapping[str, str], dataset: str, top: int
 ) -> list[tuple[str, Hits]]:
     """(name, hits) of each system for the queries {id: text}, in their order. Raises what the systems raise."""
-    path = systems_path(name, folder)
+    path = find_yaml("pipelines", name, folder)
     base = path.resolve().parent
     done: dict[str, FinishedRun] = {}
     context = RunContext(corpus, queries, top, dataset, "all", base, done, IdLookup(corpus.ids), timed=False)
@@ -152,8 +146,8 @@ class Unscored:
 
     recalls: Sequence[Recall]
     marks: Mapping[str, int]
-    known: dict[tuple[str, int], float]
-    wanted: list[tuple[str, str]]
+    known: Mapping[tuple[str, int], float]
+    wanted: Sequence[tuple[str, str]]
     pairs: list[tuple[str, str]]
 
     @classmethod
@@ -172,12 +166,7 @@ class Unscored:
             if row.scorer == scorer
             for mark, score in zip(row.texts, row.scores, strict=True)
         }
-        digests = {
-            id_: hashlib.blake2b(texts(id_).encode("utf-8", "surrogatepass"), digest_size=8).digest()
-            for recall in recalls
-            for id_ in recall.ids
-        }
-        marks = {id_: int.from_bytes(digest, "big", signed=True) for id_, digest in digests.items()}
+        marks = {id_: _mark(texts(id_)) for id_ in {id_ for recall in recalls for id_ in recall.ids}}
         wanted = [
             (recall.parent, id_) for recall in recalls for id_ in recall.ids if (recall.parent, marks[id_]) not in known
         ]
@@ -191,18 +180,21 @@ class Unscored:
             raise ModelError(f"re-ranker {reranker}: {len(scores)} scores for {len(self.pairs)} documents")
         if not np.isfinite(scores).all():
             raise ModelError(f"re-ranker {reranker}: gave a score that is not a number")
-        known = self.known | {
-            (query, self.marks[id_]): round(float(score), 6)
-            for (query, id_), score in zip(self.wanted, scores, strict=True)
-        }
+        new = zip(self.wanted, scores, strict=True)
+        known = {**self.known, **{(query, self.marks[id_]): round(float(score), 6) for (query, id_), score in new}}
         rows = []
         for recall in self.recalls:
             key = row_key("prelabel", recall.parent, fingerprint, ordinal)
-            here = [self.marks[id_] for id_ in recall.ids]
-            values = [known[recall.parent, mark] for mark in here]
-            row = Prelabel(key, recall.parent, fingerprint, ordinal, reranker, list(recall.ids), values, scorer, here)
+            marks = [self.marks[id_] for id_ in recall.ids]
+            values = [known[recall.parent, mark] for mark in marks]
+            row = Prelabel(key, recall.parent, fingerprint, ordinal, reranker, list(recall.ids), values, scorer, marks)
             rows.append(row)
         return rows
+
+
+def _mark(text: str) -> int:
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)
 
 
 def prelabel_stages(work: SetWork) -> list[SetStage]:
@@ -216,43 +208,19 @@ def prelabels_of(work: SetWork) -> dict[str, list[Prelabel]]:
     return {key: [rows[key] for rows in by_stage] for key in work.queries}
 
 
-@dataclass(frozen=True)
-class _Voter:
-    """A re-ranker, and what it says of itself when it has seen the corpus; `fitted` if it has in this run."""
-
-    reranker: Any
-    about: Mapping[str, Any]
-    fitted: bool = True
-
-    @classmethod
-    def of(cls, spec: Any, work: SetWork) -> Self:
-        """Weights of words take a minute for a million passages, so a job that goes on reads what they told before."""
-        reranker = load_reranker(spec, work.folder)
-        if not isinstance(reranker, CorpusReranker):
-            return cls(reranker, dict(reranker.describe()))
-        fp = fingerprint(model=dict(reranker.describe()), language=work.corpus.language)
-        key = row_key("fitted", work.digest, fp)
-        known = work.store.rows(Fitted, "t.key = ?", [key])
-        if known:
-            return cls(reranker, json.loads(known[0].about), fitted=False)
-        show_corpus(reranker, work.corpus)
-        about = dict(reranker.describe())
-        work.store.put([Fitted(key, work.digest, fp, 0, json.dumps(about))])
-        return cls(reranker, about)
-
-
 def _stage(place: int, spec: Any) -> SetStage:
-    def fingerprint_of(work: SetWork, voter: _Voter) -> str:
-        return fingerprint(stage="prelabel", version=1, recall=work.plan["recall"], model=dict(voter.about))
+    def identity(work: SetWork, reranker: Any) -> dict[str, Any]:
+        return {"model": dict(reranker.describe()), "language": work.corpus.language}
 
-    def score(work: SetWork, voter: _Voter, fp: str, pending: Sequence[str]) -> Iterator[list[Prelabel]]:
-        reranker = voter.reranker
-        if not voter.fitted:
-            show_corpus(reranker, work.corpus)
-        watch(reranker, work.encoding)
+    def fingerprint_of(work: SetWork, reranker: Any) -> str:
+        return fingerprint(stage="prelabel", version=2, recall=work.plan["recall"], **identity(work, reranker))
+
+    def score(work: SetWork, reranker: Any, fp: str, pending: Sequence[str]) -> Iterator[list[Prelabel]]:
         # Weights of words belong to the whole corpus; any other score belongs to its pair.
         digest = work.digest if isinstance(reranker, CorpusReranker) else ""
-        scorer = fingerprint(model=dict(voter.about), corpus=digest, scope=work.scope)
+        scorer = fingerprint(**identity(work, reranker), corpus=digest, scope=work.scope)
+        show_corpus(reranker, work.corpus)
+        watch(reranker, work.encoding)
         recalls = work.rows("recall", Recall)
         waiting: deque[Unscored] = deque()  # their pairs are being scored
 
@@ -268,9 +236,7 @@ def _stage(place: int, spec: Any) -> SetStage:
             scores = np.zeros(0, np.float32) if scores is None else scores
             yield waiting.popleft().rows(scores, reranker.name, place, fp, scorer)
 
-    label = f"pre-label {place + 1}"
-    name = f"prelabel:{place}"
     return SetStage(
-        name, Prelabel, label, fingerprint_of, score,
-        model=lambda work: _Voter.of(spec, work), note=lambda voter: str(voter.reranker.name),
+        f"prelabel:{place}", Prelabel, f"pre-label {place + 1}", fingerprint_of, score,
+        model=lambda work: load_reranker(spec, work.folder), note=lambda reranker: str(reranker.name),
     )  # fmt: skip

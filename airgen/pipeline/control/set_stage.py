@@ -34,9 +34,6 @@ from airgen.settings import ControlSettings
 from airgen.store import Store
 
 _BLOCK = 1024  # passages read at once where single ones are asked for: neighbours are asked for next
-_COLUMNS = "t.id, t.title, t.text"
-_PASSAGES = "SELECT t.id, t.title, t.text FROM membership m JOIN passage t ON t.key = m.key WHERE m.fingerprint = ?"
-
 Text = tuple[str, str]  # title and text
 
 
@@ -72,16 +69,8 @@ class Pool:
 
     def rows(self, ids: Collection[str]) -> dict[str, Text]:
         """Titles and texts by id; ids that are not in the pool are left out."""
-        wanted = set(ids)
-        found = {id_: self.negatives[id_] for id_ in wanted if id_ in self.negatives}
-        sql = f"{_PASSAGES} AND t.id IN (SELECT unnest(?))"
-        passages = self.store.query(sql, [self.corpus_fingerprint, sorted(wanted - set(found))])
-        return found | {id_: (title, text) for id_, title, text in passages}
-
-    def titles(self, ids: Collection[str]) -> dict[str, str]:
-        """Titles by id, of passages alone."""
-        sql = _PASSAGES.replace(", t.text", "") + " AND t.id IN (SELECT unnest(?))"
-        return dict(self.store.query(sql, [self.corpus_fingerprint, sorted(ids)]))
+        found = {id_: self.negatives[id_] for id_ in ids if id_ in self.negatives}
+        return found | self.store.passages_named(self.corpus_fingerprint, set(ids) - set(found), "t.title, t.text")
 
     def __iter__(self) -> Iterator[Text]:
         for _, title, text in _passages(self.store, self.places):
@@ -107,7 +96,7 @@ class Pool:
 def _passages(store: Store, places: NDArray[np.int64]) -> Iterator[tuple[str, str, str]]:
     """Ids, titles and texts, a block in memory at a time."""
     for first in range(0, len(places), _BLOCK):
-        yield from store.passages_at(places[first : first + _BLOCK], _COLUMNS)
+        yield from store.passages_at(places[first : first + _BLOCK], "t.id, t.title, t.text")
 
 
 class _Ids(Indexed[str]):
@@ -148,11 +137,10 @@ class _Column(Indexed[str]):
 class SetWork:
     """What set-wise stages work on: queries by key over one corpus. `plan` has the fingerprints of finished stages.
 
-    `names` are the ids of the queries in the finished dataset, whose name is `name`: run files have them.
-    `digest` is the corpus's, `places` its positions by id (where texts are in memory). `scope` tells query keys of
-    several corpora apart. `sources` are the documents that each query was made from, by id; the user's own queries have
-    none. Relative paths of the settings start at `folder`. `encoding` is told how
-    many passages a model has encoded.
+    names, name: the ids of the queries in the finished dataset, and its name, which run files have. digest, places: the
+    corpus's, and its positions by id (where texts are in memory). scope: tells query keys of several corpora apart.
+    sources: the documents that each query was made from, by id; the user's own queries have none. folder: where
+    relative paths of the settings start. encoding: is told how many passages a model has encoded.
     """
 
     store: Store

@@ -53,7 +53,7 @@ def pairs_to_judge(
 
 def decide(
     query: str,
-    positive: str,
+    positive: str | None,
     negatives: Sequence[str],
     judgments: Mapping[str, Judgment],
     dropped: set[str],
@@ -63,8 +63,9 @@ def decide(
 ) -> list[Decision]:
     """Table 2's actions for one query, as rows with reasons; `unjudged` is that for an original positive without one.
 
-    `judgments` are this query's, by document id; `dropped` are generated negatives that any query's judgment
-    removed from the corpus. A document that was dropped elsewhere is not added.
+    A query of the user's own has no original positive: each judged passage is a positive or not. `judgments` are this
+    query's, by document id; `dropped` are generated negatives that any query's judgment removed from the corpus. A
+    document that was dropped elsewhere is not added.
     """
     rows: list[Decision] = []
 
@@ -74,12 +75,14 @@ def decide(
         level, probability = (found.level, found.probability) if found else (None, None)
         rows.append(Decision(key, query, fingerprint, len(rows), id_, action, reason, level, probability))
 
-    own = judgments.get(positive)
-    if own is None or own.level < relevant_from:
-        reason = unjudged if own is None else f"its document was judged {own.level}"
-        add(positive, "drop_query", reason)
-        return rows
-    add(positive, "keep_query", f"its document was judged {own.level}")
+    if positive is not None:
+        own = judgments.get(positive)
+        good, reason = False, unjudged
+        if own is not None:
+            good, reason = own.level >= relevant_from, f"its document was judged {own.level}"
+        add(positive, "keep_query" if good else "drop_query", reason)
+        if not good:
+            return rows
     mine = set(negatives)
     for id_ in negatives:
         judged = judgments.get(id_)
@@ -91,19 +94,11 @@ def decide(
     for id_, judged in sorted(judgments.items()):
         if id_ == positive or id_ in mine:
             continue
-        if judged.level >= relevant_from and id_ not in dropped:
-            add(id_, "add_positive", f"judged {judged.level}")
+        why = f"{judged.judge}: {judged.level}" if judged.judge.startswith(BROUGHT) else f"judged {judged.level}"
+        if id_ in dropped:
+            add(id_, "ignore", "dropped from the corpus")
+        elif judged.level >= relevant_from:
+            add(id_, "add_positive", why)
         else:
-            add(id_, "ignore", "dropped from the corpus" if id_ in dropped else f"judged {judged.level}")
-    return rows
-
-
-def decide_own(query: str, judgments: Mapping[str, Judgment], relevant_from: int, fingerprint: str) -> list[Decision]:
-    """The actions for a query of the user's own, which has no document: each judged passage is a positive or not."""
-    rows = []
-    for place, (id_, judged) in enumerate(sorted(judgments.items())):
-        action = "add_positive" if judged.level >= relevant_from else "add_negative"
-        reason = f"{judged.judge}: {judged.level}" if judged.judge.startswith(BROUGHT) else f"judged {judged.level}"
-        key = row_key("decision", f"{query}/{id_}", fingerprint)
-        rows.append(Decision(key, query, fingerprint, place, id_, action, reason, judged.level, judged.probability))
+            add(id_, "add_negative" if positive is None else "ignore", why)
     return rows

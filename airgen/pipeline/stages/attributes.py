@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from airgen.keys import rng
 from airgen.languages import SPACELESS
 from airgen.pipeline.stage import Problem
-from airgen.settings import GenerationSettings
+from airgen.settings import GenerationSettings, Pipeline
 from airgen.text import language_check
 from airgen.text.analysis.languages import STOPWORDS
 from airgen.text.near_duplicates import alike, borrowed, folded_words
@@ -156,7 +156,7 @@ def run_together(text: str, length: str, language: str, *known: str) -> Problem 
 
 def wrong_type(text: str, kind: str) -> Problem | None:
     """Whether a problem or a claim is written as a question."""
-    if kind != "question" and text.rstrip(" \"'”’»").endswith(("?", "？", "؟")):
+    if kind not in ("", "question") and text.rstrip(" \"'”’»").endswith(("?", "？", "؟")):
         return Problem("wrong type", f"it is a question, wanted is {TYPE_TEXT[kind]}")
     return None
 
@@ -235,21 +235,49 @@ def overlap(query: str, document: str, language: str) -> float:
     return len(asked & set(folded_words(document, language))) / len(asked) if asked else 0.0
 
 
-def too_near(query: str, title: str, document: str, language: str, generation: GenerationSettings) -> Problem | None:
-    """Whether a query shares too many words with its document or with its title, by the pipeline's bounds."""
-    if generation.max_overlap is not None:
-        share, named = borrowed(query, document, language)
-        if share > generation.max_overlap:
-            figures = f"({share:.0%}, at most {generation.max_overlap:.0%})"
-            wish = f"say some of these otherwise: {', '.join(named)}"
-            return Problem("uses too many of the document's words", f"{figures}: {wish}")
-    if generation.max_title_overlap is not None and title:
-        share, named = borrowed(title, query, language)
-        if share > generation.max_title_overlap:
-            figures = f"({share:.0%} of its words, at most {generation.max_title_overlap:.0%})"
-            wish = f"say some of these otherwise: {', '.join(named)}"
-            return Problem("repeats the document's title", f"{figures}: {wish}")
+def too_near(query: str, title: str, document: str, pipeline: Pipeline) -> Problem | None:
+    """Whether a query shares too many words with its document or with its title, by the pipeline's bounds; words of two
+    languages are not compared."""
+    generation, language = pipeline.generation, pipeline.language
+    for reason, most, whole, other, of in (
+        ("uses too many of the document's words", generation.max_overlap, query, document, ""),
+        ("repeats the document's title", generation.max_title_overlap, title, query, " of its words"),
+    ):
+        share, named = (0.0, []) if most is None or pipeline.cross_lingual else borrowed(whole, other, language)
+        if most is not None and share > most:
+            figures = f"({share:.0%}{of}, at most {most:.0%})"
+            return Problem(reason, f"{figures}: say some of these otherwise: {', '.join(named)}")
     return None
+
+
+def query_problem(
+    text: str,
+    document: str,
+    pipeline: Pipeline,
+    *own: Problem | None,
+    length: str = "",
+    kind: str = "",
+    known: Sequence[str] = (),
+    title: str | None = None,
+) -> Problem | None:
+    """The first thing that is wrong with a query, an original or a rewritten one; `own` is what its stage looked at.
+
+    length, kind: the classes that were asked for. known: texts whose words are whole, where a pattern ended the query.
+    title: of the document, where the bounds of nearness count.
+    """
+    language, source = pipeline.query_language, "" if pipeline.cross_lingual else document
+    return first_problem(
+        wrong_language(text, language, source),
+        untranslated(text, language, pipeline.language),
+        self_reference(text),
+        wrong_length(text, length, language) if length else None,
+        wrong_type(text, kind),
+        *own,
+        run_together(text, length, language, *known) if length and known else None,
+        repeats_itself(text, language),
+        copied(text, document, language, pipeline.generation.max_copied_words),
+        too_near(text, title, document, pipeline) if title is not None else None,
+    )
 
 
 def names_character(query: str, character: str) -> Problem | None:

@@ -13,9 +13,9 @@ both of its passages together; it is dropped if one of them answers it alone.
 from typing import Any
 
 from airgen.keys import row_key
-from airgen.pipeline.control.judge import Asker, Verdict, judge_name, judge_pair, judge_parts, scripted_judge
+from airgen.pipeline.control.judge import Verdict, asker_of, judge_name, judge_pair, judge_parts, scripted_judge
 from airgen.pipeline.control.votes import DEPTH, NOT_FIRST, round_trip_parts
-from airgen.pipeline.stage import Found, Lineage, Problem, Stage, Tools
+from airgen.pipeline.stage import Lineage, Problem, Stage, Tools
 from airgen.pipeline.stages.attributes import too_near
 from airgen.prompts import PromptSet
 from airgen.records import Judgment, Query, Rewrite, Row, prompt_text
@@ -27,12 +27,11 @@ _FULL = 3  # the level of a passage that needs no other
 async def _work(lineage: Lineage, tools: Tools) -> list[Row] | Problem:
     final, passage = lineage.final, lineage.passage
     pipeline = tools.pipeline
-    near = too_near(final.text, passage.title, lineage.document, pipeline.language, pipeline.generation)
-    if near and not pipeline.cross_lingual:
+    if near := too_near(final.text, passage.title, lineage.document, pipeline):
         return near
     if not pipeline.control.judge.members:
         return await _by_votes(lineage, tools)
-    asker = Asker.of(lineage)
+    asker = asker_of(lineage)
     found = await judge_pair(tools, final.text, lineage.document, asker)
     if isinstance(found, Problem):
         return found
@@ -46,19 +45,17 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row] | Problem:
 
 async def _by_votes(lineage: Lineage, tools: Tools) -> list[Row]:
     """A query that does not find its source is none: its votes would say nothing. Without `tools.find`, all pass."""
-    pipeline = tools.pipeline
-    texts = [lineage.final.text]
-    (found,) = await tools.find(lineage, texts, DEPTH) if tools.find is not None else [Found(1.0, True)]
-    if not found.enough:
+    (lead,) = await tools.find(lineage, [lineage.final.text], DEPTH) if tools.find is not None else [0.0]
+    if lead < 0:
         return _rows(lineage, tools, Verdict(0, None, NOT_FIRST))
-    return _rows(lineage, tools, Verdict(pipeline.control.judge.relevant_from, None, "it is found again"))
+    return _rows(lineage, tools, Verdict(tools.pipeline.control.judge.relevant_from, None, "it is found again"))
 
 
 def _rows(lineage: Lineage, tools: Tools, found: Verdict) -> list[Row]:
     key, fp, judge = lineage.final.key, tools.plan["judgment"], judge_name(tools.pipeline)
     verdict = (found.level, found.probability, judge, found.reason)
     return [
-        Judgment(row_key("judgment", f"{key}/{one.id}", fp), key, fp, place, one.id, *verdict)
+        Judgment(row_key("judgment", f"{key}/{one.key}", fp), key, fp, place, one.id, *verdict)
         for place, one in enumerate(lineage.sources)
     ]
 

@@ -27,36 +27,17 @@ from airgen.llms.base import Request
 from airgen.llms.scripted import asked_length, document, keywords, padded
 from airgen.pipeline.ask import ask
 from airgen.pipeline.control.votes import DRAFT_DEPTH, round_trip_parts
-from airgen.pipeline.stage import (
-    Cost,
-    Lineage,
-    Problem,
-    Stage,
-    Tools,
-    asked_language,
-    made,
-    skip,
-    stage_prompt,
-)
+from airgen.pipeline.stage import Cost, Lineage, Problem, Stage, Tools, asked_language, made, skip, stage_prompt
 from airgen.pipeline.stages.attributes import (
     INFORMATION_TEXT,
     LENGTH_TEXT,
     TYPE_TEXT,
-    copied,
-    first_problem,
     form_pattern,
     names_character,
     off_subject,
     query_attributes,
-    repeats_itself,
-    run_together,
-    self_reference,
-    too_near,
-    untranslated,
+    query_problem,
     words_pattern,
-    wrong_language,
-    wrong_length,
-    wrong_type,
 )
 from airgen.prompts import PromptSet
 from airgen.records import Candidate, Character, Passage, Query, Row, Scenario
@@ -129,8 +110,10 @@ def _first_words(examples: tuple[str, ...]) -> frozenset[str]:
     return frozenset(word for word, count in counts.items() if count >= max(2, COMMON * len(examples)))
 
 
-def unlike_model(text: str, model: Model, language: str) -> Problem | None:
+def unlike_model(text: str, model: Model | None, language: str) -> Problem | None:
     """Whether a query is much shorter or longer than its model, or has a question mark where that has none."""
+    if model is None:
+        return None
     count = count_words(text, language)
     if not model.least <= count <= model.most:
         return Problem("wrong length", f"it has {count} words, wanted are {model.least} to {model.most}")
@@ -183,24 +166,25 @@ async def draw_drafts(lineage: Lineage, tools: Tools, parent: str, draw: Draw) -
     """
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(draw(place)) for place in range(tools.pipeline.generation.candidates)]
-    answers = [task.result() for task in tasks]
-    texts, problems, seen = list[str](), list[str](), set[str]()
-    for answer in answers:
+    drafts, seen = list[tuple[str, str]](), set[str]()  # text and problem
+    for task in tasks:
+        answer = task.result()
         if isinstance(answer, Problem):
-            texts.append(answer.answer)
-            problems.append(answer.reason)
+            drafts.append((answer.answer, answer.reason))
             continue
-        texts.append(one_line(answer[0]))
-        problems.append("repeats an earlier draft" if texts[-1].casefold() in seen else "")
-        seen.add(texts[-1].casefold())
-    usable = [text for text, problem in zip(texts, problems, strict=True) if not problem]
-    leads = iter(await tools.find(lineage, usable, DRAFT_DEPTH) if tools.find is not None and usable else ())
-    rows, fp = [], tools.plan["query"]
-    for place, (text, problem) in enumerate(zip(texts, problems, strict=True)):
-        found = None if problem else next(leads, None)
-        score = found.lead if found else 0.0
-        rows.append(Candidate(row_key("candidate", parent, fp, place), parent, fp, place, text, problem, score))
-    return rows
+        text = one_line(answer[0])
+        drafts.append((text, "repeats an earlier draft" if text.casefold() in seen else ""))
+        seen.add(text.casefold())
+    usable = [text for text, problem in drafts if not problem]
+    found = await tools.find(lineage, usable, DRAFT_DEPTH) if tools.find is not None and usable else ()
+    scores, fp = dict(zip(usable, found, strict=False)), tools.plan["query"]
+    return [
+        Candidate(
+            row_key("candidate", parent, fp, place), parent, fp, place, text, problem,
+            0.0 if problem else scores.get(text, 0.0),
+        )
+        for place, (text, problem) in enumerate(drafts)
+    ]  # fmt: skip
 
 
 def best_of(drafts: list[Candidate]) -> Candidate | None:
@@ -256,7 +240,6 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
     scenario, character = lineage.one(Scenario), lineage.one(Character).text
     parent = scenario.key
     pipeline, language, generation = tools.pipeline, tools.pipeline.query_language, tools.pipeline.generation
-    cross = pipeline.cross_lingual  # then the words of the query and of the document cannot be compared
     # The sample draws them, not the scenario: another character prompt then leaves the mix of attributes as it was.
     attributes = _attributes(pipeline, lineage.sample.key)
     length, kind = attributes["length_class"], attributes["type_class"]
@@ -266,24 +249,15 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
 
     def check(value: Any) -> Problem | None:
         text, source = value["query"], lineage.document
-        return first_problem(
-            wrong_language(text, language, "" if cross else source),
-            untranslated(text, language, pipeline.language),
-            self_reference(text),
-            *(
-                [unlike_model(text, model, language), repeats_example(text, generation.example_texts, language)]
-                if model
-                else [wrong_length(text, length, language), wrong_type(text, kind)]
-            ),
-            names_character(text, character),
-            None if cross else off_subject(text, source, scenario.text, character, language),
-            run_together(text, length, language, source, scenario.text) if constrained and not model else None,
-            repeats_itself(text, language),
-            copied(text, source, language, generation.max_copied_words),
-            None
-            if cross or generation.rewrites
-            else too_near(text, lineage.passage.title, source, language, generation),
-        )
+        own = [unlike_model(text, model, language), repeats_example(text, generation.example_texts, language)]
+        cross = pipeline.cross_lingual  # then the words of the query and of the document cannot be compared
+        subject = None if cross else off_subject(text, source, scenario.text, character, language)
+        return query_problem(
+            text, source, pipeline, *own, names_character(text, character), subject,
+            length="" if model else length, kind="" if model else kind,
+            known=(source, scenario.text) if constrained else (),
+            title=None if generation.rewrites else lineage.passage.title,
+        )  # fmt: skip
 
     values = {
         "language_name": asked_language(pipeline),

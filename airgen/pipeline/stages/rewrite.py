@@ -15,22 +15,7 @@ from airgen.llms.scripted import asked_length, last_block, padded
 from airgen.pipeline.ask import ask
 from airgen.pipeline.control.votes import DEPTH, NOT_FIRST, round_trip_parts
 from airgen.pipeline.stage import Cost, Lineage, Problem, Stage, Tools, asked_language, made, stage_prompt
-from airgen.pipeline.stages.attributes import (
-    LENGTH_TEXT,
-    STYLE_TEXT,
-    copied,
-    draw,
-    first_problem,
-    form_pattern,
-    overlap,
-    repeats_itself,
-    run_together,
-    self_reference,
-    too_near,
-    untranslated,
-    wrong_language,
-    wrong_length,
-)
+from airgen.pipeline.stages.attributes import LENGTH_TEXT, STYLE_TEXT, draw, form_pattern, overlap, query_problem
 from airgen.prompts import PromptSet
 from airgen.records import Passage, Query, Rewrite, Row
 from airgen.retrievers.base import unit_rows
@@ -66,37 +51,28 @@ async def _lost(lineage: Lineage, tools: Tools, text: str) -> Problem | None:
     """Where votes are the labels, a rewrite that does not find its document would be no query; the original may."""
     if tools.pipeline.control.judge.members or tools.find is None:
         return None
-    (found,) = await tools.find(lineage, [text], DEPTH)
-    return None if found.enough else Problem(NOT_FIRST, cause="control")
+    (lead,) = await tools.find(lineage, [text], DEPTH)
+    return None if lead >= 0 else Problem(NOT_FIRST, cause="control")
 
 
 async def _round(lineage: Lineage, tools: Tools, text: str, style: str, *, last: bool) -> tuple[Any, int] | Problem:
     """One rewrite of `text`."""
     pipeline, language, generation = tools.pipeline, tools.pipeline.query_language, tools.pipeline.generation
-    cross = pipeline.cross_lingual  # then the words of the query and of the document cannot be compared
     original, document = lineage.one(Query), lineage.document
-    length = None if generation.free_rewrites else original.length
+    length = "" if generation.free_rewrites else original.length
     before = overlap(text, document, language)
     constrained = bool(stage_prompt(tools.pipeline, tools.prompts, "rewrite").constrain)
 
     def check(value: Any) -> Problem | None:
         new = value["query"]
-        found = first_problem(
-            wrong_language(new, language, "" if cross else document),
-            untranslated(new, language, pipeline.language),
-            self_reference(new),
-            wrong_length(new, length, language) if length else None,
-            run_together(new, length, language, document, original.text) if length and constrained else None,
-            repeats_itself(new, language),
-            copied(new, document, language, generation.max_copied_words),
-            too_near(new, lineage.passage.title, document, language, generation) if last and not cross else None,
-        )
-        if found:
+        known = (document, original.text) if constrained else ()
+        title = lineage.passage.title if last else None
+        if found := query_problem(new, document, pipeline, length=length, known=known, title=title):
             return found
         if new.casefold().strip() == text.casefold().strip():
             return Problem("says the same words again")
         after = overlap(new, document, language)
-        if after > before and not cross:
+        if after > before and not pipeline.cross_lingual:  # words of two languages cannot be compared
             return Problem("shares more words with the document than before", f"({after:.0%}, was {before:.0%})")
         return _drifted(tools, original.text, new)
 

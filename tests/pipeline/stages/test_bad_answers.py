@@ -24,24 +24,18 @@ def skipped(rows: list[Any]) -> Skip:
 
 
 @pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.name)
-def test_prose_is_asked_again_and_then_given_up_with_the_words_kept(world: Any, stage: Stage) -> None:
+def test_prose_is_asked_again_a_refusal_is_not_and_both_are_given_up_with_the_words_kept(
+    world: Any, stage: Stage
+) -> None:
     row = skipped(world.fails("prose").run(stage))
     assert (row.reason, row.cause) == ("malformed", "malformed")
     assert "as a language model" in row.detail
     assert len(world.llm.requests) == (2 if stage is ACCEPT else 3)
     again = world.llm.requests[1].messages
     assert "as a language model" in again[-2].content and "cannot be used" in again[-1].content
-
-
-@pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.name)
-def test_a_refusal_is_not_asked_again(world: Any, stage: Stage) -> None:
     row = skipped(world.fails("refuse").run(stage))
     assert (row.reason, row.cause) == ("llm: content_filter", "llm")
     assert len(world.llm.requests) == 1
-
-
-@pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.name)
-def test_nothing_at_all(world: Any, stage: Stage) -> None:
     assert skipped(world.fails("empty").run(stage)).reason == "malformed"
 
 
@@ -73,31 +67,24 @@ def test_an_example_of_the_prompt_is_no_answer_in_any_language(world: Any, langu
     assert skipped(world.answers(query=parrot).run(QUERY, pipeline=pipeline)).reason == "repeats the instructions"
 
 
+GERMAN = "Die Bienen sind im Winter in dem Stock und werden von der Königin nicht mehr gebraucht, Nummer "
+
+
 @pytest.mark.parametrize(
-    ("language", "answer"),
-    [("en", "蜜蜂怎样酿造蜂蜜呢"), ("de", "蜜蜂怎样酿造蜂蜜呢"), ("zh", "how do bees make honey")],
+    ("texts", "usable"),
+    [([GERMAN + str(n) for n in range(7)], 0), (["Wasps make paper of wood, and no honey at all."], 1)],
+    ids=["another language", "one for three"],
 )
-@pytest.mark.parametrize("stage", [QUERY, REWRITE], ids=lambda stage: stage.name)
-def test_another_script_is_another_language(world: Any, stage: Stage, language: str, answer: str) -> None:
-    world.answers(**{stage.name: {"query": answer}})
-    assert skipped(world.run(stage, pipeline=world.pipeline(language))).reason.startswith("wrong language")
-
-
-def test_negatives_in_another_language_do_not_count(world: Any) -> None:
-    german = "Die Bienen sind im Winter in dem Stock und werden von der Königin nicht mehr gebraucht, Nummer "
-    world.answers(hard_negative={"documents": [{"title": "", "text": german + str(n)} for n in range(7)]})
+def test_too_few_negatives_are_asked_again(world: Any, texts: list[str], usable: int) -> None:
+    world.answers(hard_negative={"documents": [{"title": "", "text": text} for text in texts]})
     assert skipped(world.run(HARD_NEGATIVE)).reason == "too few usable documents"
-    assert "0 usable documents" in world.llm.requests[-1].messages[-1].content
+    assert f"{usable} usable documents, wanted are" in world.llm.requests[-1].messages[-1].content
+    assert len(world.llm.requests) == 3
 
 
-def test_one_character_for_three_is_taken_and_one_negative_for_three_is_not(world: Any) -> None:
+def test_one_character_for_three_is_taken(world: Any) -> None:
     (row,) = world.answers(character={"characters": ["a cook"]}).run(CHARACTER)
     assert isinstance(row, Character) and (row.text, row.options) == ("a cook", ["a cook"])
-    one = {"documents": [{"title": "Wasps", "text": "Wasps make paper of wood, and no honey at all."}]}
-    row = skipped(world.answers(hard_negative=one).run(HARD_NEGATIVE))
-    assert row.reason == "too few usable documents"
-    assert "1 usable documents, wanted are" in world.llm.requests[-1].messages[-1].content
-    assert len(world.llm.requests) == 3
 
 
 def test_negatives_are_neither_the_positive_nor_each_other(world: Any) -> None:
@@ -130,35 +117,32 @@ def test_a_bad_first_answer_is_mended_by_the_reason(world: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "reason"),
+    ("stage", "answer", "reason"),
     [
-        ("what does the passage say of bees", "refers to the document"),
-        ("do workers pass it from mouth to mouth until", "copies the document: 8 words in a row"),
-        ("how do bees bees bees bees bees bees make", "repeats itself: its 9 words are 4 different ones"),
-        ("honey", "malformed"),
+        (QUERY, "what does the passage say of bees", "refers to the document"),
+        (QUERY, "do workers pass it from mouth to mouth until", "copies the document: 8 words in a row"),
+        (QUERY, "how do bees bees bees bees bees bees make", "repeats itself: its 9 words are 4 different ones"),
+        (QUERY, "蜜蜂怎样酿造蜂蜜呢", "wrong language"),
+        (REWRITE, "蜜蜂怎样酿造蜂蜜呢", "wrong language"),
+        (QUERY, None, "malformed"),
+        # A rewrite must lose words of the document.
+        (REWRITE, "How do bees make honey", "says the same words again"),
+        (REWRITE, "how do honey bees collect nectar", "shares more words with the document than before"),
+        (REWRITE, "how does that sweet stuff come about", None),
     ],
 )
-def test_queries_that_fail_their_checks_are_dropped_with_the_reason(world: Any, answer: str, reason: str) -> None:
-    value = {"query": answer} if reason != "malformed" else {"question": answer}
-    row = skipped(world.answers(query=value).run(QUERY))
-    assert f"{row.reason}: {row.detail}".startswith(reason)
-
-
-@pytest.mark.parametrize(
-    ("answer", "reason"),
-    [
-        ("How do bees make honey", "says the same words again"),
-        ("how do honey bees collect nectar", "shares more words with the document than before"),
-    ],
-)
-def test_a_rewrite_must_lose_words_of_the_document(world: Any, answer: str, reason: str) -> None:
-    lineage = world.lineage("how do bees brew their sweet stuff" if "nectar" in answer else "how do bees make honey")
-    assert skipped(world.answers(rewrite={"query": answer}).run(REWRITE, lineage)).reason.startswith(reason)
-
-
-def test_a_rewrite_that_loses_words_is_taken(world: Any) -> None:
-    (row,) = world.answers(rewrite={"query": "how does that sweet stuff come about"}).run(REWRITE)
-    assert isinstance(row, Rewrite) and row.ordinal == 1
+def test_what_fails_a_check_is_dropped_with_the_reason(
+    world: Any, stage: Stage, answer: str | None, reason: str | None
+) -> None:
+    value = {"query": answer} if answer else {"question": "honey"}
+    lineage = world.lineage(
+        "how do bees brew their sweet stuff" if "nectar" in str(answer) else "how do bees make honey"
+    )
+    (row,) = world.answers(**{stage.name: value}).run(stage, lineage)
+    if reason is None:
+        assert isinstance(row, Rewrite) and row.ordinal == 1
+    else:
+        assert f"{row.reason}: {row.detail}".startswith(reason)
 
 
 @pytest.mark.parametrize(

@@ -38,33 +38,29 @@ WORDS = st.lists(st.sampled_from(["a", "b", "c", "d"]), max_size=12)
 
 
 @pytest.mark.parametrize(
-    ("text", "length", "good"),
-    [
-        ("one two three four", "lt5", True), ("one two three four five", "lt5", False),
-        ("one two three four five six seven eight nine", "lt10", True), (" ".join("w" * 10), "lt10", False),
-        (" ".join("w" * 10), "10to20", True), (" ".join("w" * 20), "10to20", True),
-        (" ".join("w" * 21), "10to20", False),
-        (" ".join("w" * 19), "ge20", False), (" ".join("w" * 20), "ge20", True),
-        ("", "lt5", False),
-    ],
+    ("count", "fits"), [(0, ""), (4, "lt5 lt10"), (5, "lt10"), (9, "lt10"), (10, "10to20"), (19, "10to20"),
+                        (20, "10to20 ge20"), (21, "ge20")],
 )  # fmt: skip
-def test_length_classes_at_their_edges(text: str, length: str, good: bool) -> None:
-    assert (wrong_length(text, length, "en") is None) == good
+def test_length_classes_at_their_edges(count: int, fits: str) -> None:
+    classes = ("lt5", "lt10", "10to20", "ge20")
+    assert [name for name in classes if wrong_length("w " * count, name, "en") is None] == fits.split()
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
-    [("what does the document say of bees", True), ("according to the text, who won", True),
-     ("This passage is about bees", True),
-     ("the author of the theory", True), ("how do I document my code", False), ("text classification methods", False),
-     ("which passage leads to the tomb", False), ("section 12 of the act", False),
-     ("how often does it appear in the character's description", True), ("which dash is the character U+2013", False),
-     ("rules in the provided documentation", True), ("what results are expected in this scenario", True),
-     ("what is the study's purpose?", True), ("what does the report describe about flutter", True),
-     ("how does the report generator work", False), ("what did the authors use", True),
-     ("what does the character ask about autism", True), ("the worst climate scenario for wheat", False)],
+    ("found", "text"),
+    [(True, text) for text in (
+        "what does the document say of bees", "according to the text, who won", "This passage is about bees",
+        "the author of the theory", "how often does it appear in the character's description",
+        "rules in the provided documentation", "what results are expected in this scenario",
+        "what is the study's purpose?", "what does the report describe about flutter", "what did the authors use",
+        "what does the character ask about autism",
+    )] + [(False, text) for text in (
+        "how do I document my code", "text classification methods", "which passage leads to the tomb",
+        "section 12 of the act", "which dash is the character U+2013", "how does the report generator work",
+        "the worst climate scenario for wheat",
+    )],
 )  # fmt: skip
-def test_references_to_the_document(text: str, found: bool) -> None:
+def test_references_to_the_document(found: bool, text: str) -> None:
     assert (self_reference(text) is not None) == found
 
 
@@ -89,19 +85,13 @@ def test_longest_common_run_against_brute_force(left: list[str], right: list[str
     assert longest_common_run(left, right) == expected == longest_common_run(right, left)
 
 
-def test_copies() -> None:
+def test_copies_overlap_and_duplicates_by_hand() -> None:
     document = "The quick brown fox jumps over the lazy dog near the river bank."
     assert copied("why does the quick brown fox jump", document, "en", 4) is None
     problem = copied("The QUICK brown fox jumps high", document, "en", 4)
     assert problem is not None and "5 words in a row" in problem.text
-
-
-def test_overlap_counts_distinct_words() -> None:
     assert overlap("bees bees honey frost", "Honey is made by bees.", "en") == pytest.approx(2 / 3)
     assert overlap("", "anything", "en") == 0.0
-
-
-def test_near_duplicates() -> None:
     assert duplicates("How do bees make honey?", "how do bees make honey", "en")
     assert not duplicates("how do bees make honey", "how do wasps build nests", "en")
     assert not duplicates("", "", "en")
@@ -182,20 +172,13 @@ def test_the_joint_draw_keeps_types_and_the_lengths_of_what_is_not_a_claim() -> 
     assert chi_squared(claims, {"10to20": 2, "ge20": 1}) < CRITICAL[1]
 
 
-def test_a_draw_depends_on_its_key_alone() -> None:
+def test_a_draw_depends_on_its_key_and_the_ratios_alone() -> None:
     settings = GenerationSettings()
     once = [query_attributes(settings, f"k{number}") for number in range(50)]
-    assert once == [query_attributes(settings, f"k{number}") for number in range(50)]
-    assert len(set(once)) > 10
-
-
-def test_long_doc_draws_no_problem() -> None:
+    assert once == [query_attributes(settings, f"k{number}") for number in range(50)] and len(set(once)) > 10
     text = "name: a\ntask: long-doc\ncorpus: c\ntarget: 1\nllm: {backend: scripted}\n"
-    settings = parse_yaml(text, Pipeline).generation
-    assert {query_attributes(settings, f"k{number}")[1] for number in range(500)} == {"question", "claim"}
-
-
-def test_a_ratio_of_zero_is_never_drawn() -> None:
+    long = parse_yaml(text, Pipeline).generation
+    assert {query_attributes(long, f"k{number}")[1] for number in range(500)} == {"question", "claim"}
     assert {draw({"a": 0, "b": 1}, number) for number in range(200)} == {"b"}
 
 
@@ -238,12 +221,8 @@ def test_a_ratio_of_zero_is_never_drawn() -> None:
 )
 def test_the_pattern_of_a_query(length: str, kind: str, language: str, text: str, fits: bool) -> None:
     pattern = form_pattern(length, kind, language)
-    assert pattern is not None
+    assert pattern is not None and form_pattern(length, kind, "th") is None  # whose words have no spaces
     assert bool(re.search(pattern, text)) is fits
-
-
-def test_thai_has_no_pattern() -> None:
-    assert form_pattern("lt10", "question", "th") is None
 
 
 @pytest.mark.parametrize(
@@ -284,36 +263,23 @@ def test_words_run_together_at_the_end(text: str, wrong: bool) -> None:
 # -- rewrite ----------------------------------------------------------------------------------------------------------
 
 
-SHORT = "how do bees make honey"
-
-
 LONG = (
     "In what manner do these insects, having gathered the sweet liquid of blossoms, turn it by degrees into a food "
     "that lasts through all of the cold months without ever going bad?"
 )
 
 
-def made(world: World, **generation: object) -> list[Rewrite | Skip]:
-    found = world.answers(rewrite={"query": LONG}).run(rewrite.STAGE, pipeline=world.pipeline(**generation))
-    return [row for row in found if isinstance(row, Rewrite | Skip)]
-
-
-def test_a_rewrite_may_be_longer_than_its_original(world: World) -> None:
-    (row,) = made(world)
-    assert isinstance(row, Rewrite) and row.text == LONG and row.attempts == 1
+def test_only_the_small_prompts_bind_a_rewrite_to_the_length_of_its_original(world: World) -> None:
+    world.answers(rewrite={"query": LONG})
+    (row,) = world.run(rewrite.STAGE)
+    assert isinstance(row, Rewrite) and (row.text, row.attempts) == (LONG, 1)
     assert "Length" not in world.llm.requests[0].messages[-1].content
-
-
-def test_the_small_prompts_bind_a_rewrite_to_the_length_of_its_original(world: World) -> None:
-    (row,) = made(world, prompts="small")  # the embedded model's family keeps what it had: a form of known length
+    small = world.pipeline(prompts="small")  # the embedded model's family has a form of known length
+    (row,) = world.run(rewrite.STAGE, pipeline=small)
     assert isinstance(row, Skip) and row.cause == "malformed"
-
-
-def test_the_family_of_prompts_is_part_of_the_work(world: World) -> None:
-    def fingerprint(**generation: object) -> str:
-        return rewrite.STAGE.fingerprint(world.pipeline(**generation), PromptSet())
-
-    assert fingerprint() == fingerprint(prompts="default") != fingerprint(prompts="small")
+    # So the family of prompts is part of the work.
+    of = [rewrite.STAGE.fingerprint(one, PromptSet()) for one in (world.pipeline(), small)]
+    assert of[0] == rewrite.STAGE.fingerprint(world.pipeline(prompts="default"), PromptSet()) != of[1]
 
 
 @pytest.mark.parametrize("language", ["ar", "bn", "de", "es", "fa", "fr", "hi", "id", "ja", "ko", "ru", "zh"])
