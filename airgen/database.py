@@ -20,7 +20,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from airgen.errors import CorpusError, StoreError
+from airgen.errors import AirgenError, CorpusError, StoreError, disk_error
 
 if TYPE_CHECKING:
     import duckdb
@@ -65,27 +65,23 @@ def without_globs(path: Path) -> str:
     return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in str(path))
 
 
-def connect(path: Path, *, read_only: bool = False, memory: str = _MEMORY) -> duckdb.DuckDBPyConnection:
-    """Connect to a DuckDB file and to nothing else; a new file's folder is made.
-
-    `memory`: how much DuckDB may use to keep parts of the file. The rest is read again, or written to `path`.tmp.
-
-    Raises StoreError where the folder cannot be made, or duckdb.Error.
-    """
+def connect(path: Path, *, read_only: bool = False) -> duckdb.DuckDBPyConnection:
+    """Connect to a DuckDB file and to nothing else; a new file's folder is made. What takes more than `_MEMORY` is
+    written to `path`.tmp. Raises StoreError where the folder cannot be made, or duckdb.Error."""
     import duckdb
 
     try:
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise _system_error(path, error.errno, error.strerror or str(error)) from error
+        raise disk_error(error, StoreError) from error
     # Without the prefix a file of SQLite would be given to an extension, which may be installed. With it, DuckDB would
     # look for its temporary files in a folder of that name.
-    config: Config = {"memory_limit": memory, "temp_directory": f"{path}.tmp", **NO_EXTENSIONS}
+    config: Config = {"memory_limit": _MEMORY, "temp_directory": f"{path}.tmp", **NO_EXTENSIONS}
     return locked_to(duckdb.connect(f"duckdb:{path}", read_only=read_only, config=config))
 
 
-def explain(path: Path, error: duckdb.Error) -> StoreError:
+def explain(path: Path, error: duckdb.Error) -> AirgenError:
     """DuckDB's error as one line with what to do.
 
     Most causes have no class of their own in DuckDB. An error of the operating system is known by the words of its
@@ -98,7 +94,7 @@ def explain(path: Path, error: duckdb.Error) -> StoreError:
     ours = str(error).replace(str(path), "")
     for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EISDIR):
         if os.strerror(code) in ours:
-            return _system_error(path, code, words)
+            return disk_error(OSError(code, os.strerror(code), str(path)), StoreError)
     if isinstance(error, duckdb.IOException) and "Could not set lock on file" in ours:
         return StoreError(f"{path} is in use by another process: wait for it, or look with `airgen show`")
     if isinstance(error, duckdb.OutOfMemoryException):
@@ -117,20 +113,6 @@ def explain(path: Path, error: duckdb.Error) -> StoreError:
             f"{path} cannot be read as a work database ({words}): it may be damaged; move it away to start again"
         )
     return StoreError(f"{path}: {words}")
-
-
-def _system_error(path: Path, code: int | None, words: str) -> StoreError:
-    if code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return StoreError(f"the disk that holds {path} is full: free some space and run the same command again")
-    if code == errno.EROFS:
-        return StoreError(f"{path} is on a read-only disk: make it writable, or choose another folder with --runs")
-    if code in (errno.EACCES, errno.EPERM):
-        return StoreError(f"{path}: you may not read and write it: change its permissions, or choose another --runs")
-    if code in (errno.EEXIST, errno.ENOTDIR):
-        return StoreError(f"{path.parent} cannot be made, since a file is in its place: choose another folder (--runs)")
-    if code == errno.EISDIR:
-        return StoreError(f"{path} is a folder, not a work database: move it away")
-    return StoreError(f"{path} cannot be opened: {words}")
 
 
 def temporary(schema: str, *, cache: int = 64) -> sqlite3.Connection:

@@ -1,20 +1,5 @@
-"""Everything airgen raises on purpose. A message says what was wrong, where, and what to do.
-
-AirgenError                 the base: `airgen` prints it as one line and exits with 1
-├── UsageError              wrong words on the command line (exit 2)
-├── SettingsError           a pipeline, corpus, suite or systems YAML; carries every problem found
-├── MissingExtra            a package of an extra is not installed; says which to install
-├── FetchError              what is to be fetched cannot be had, is damaged, or does not match its checksum
-├── CorpusError             a corpus cannot be read, is empty, or does not match its checksum
-├── PromptError             a template is missing, malformed, or lacks a variable
-├── StoreError              the work database is locked, damaged, newer than this airgen, or the disk is full
-├── ModelError              a local model is missing, or its hash is wrong
-├── LlmError                an endpoint that refuses for good (wrong key, unknown model, no credit), or a stage whose
-│                           answers are all rejected
-├── DatasetError            a dataset directory, a run file or qrels that cannot be used
-├── TrainingError           a training that cannot go on: another recipe's checkpoint, a loss that is no number
-└── Stopped                 not a failure: stopped by the user or by a spent budget, resumable (exit 3)
-    └── BudgetSpent         the next call could have passed the budget
+"""Everything airgen raises on purpose. A message says what was wrong, where, and what to do:
+`airgen` prints it as one line and exits with the error's `exit_code`.
 """
 
 import errno
@@ -93,18 +78,19 @@ class BudgetSpent(Stopped):
     """The next call could have passed the budget, so it was not sent."""
 
 
-def disk_error(error: OSError) -> AirgenError:
+def disk_error(error: OSError, kind: type[AirgenError] = AirgenError) -> AirgenError:
     """An error of the operating system as one line: what failed, where, and what to do."""
     what = error.strerror or str(error) or type(error).__name__
     where = f"{error.filename}: " if error.filename else ""
-    advice = {
-        errno.ENOSPC: "free some space and run the same command again",
-        errno.EDQUOT: "free some space and run the same command again",
-        errno.EROFS: "this file system can only be read: choose another folder",
-        errno.EACCES: "you have no permission: change it, or choose another folder",
-        errno.EPERM: "you have no permission: change it, or choose another folder",
-        errno.ENOTDIR: "a file stands where a folder is needed: choose another folder",
-        errno.EEXIST: "a file stands where a folder is needed: choose another folder",
-        errno.EMFILE: "too many files are open: raise the limit with `ulimit -n`",
-    }.get(error.errno or 0)
-    return AirgenError(f"{where}{what}" + (f": {advice}" if advice else ""))
+    advice = next((words for codes, words in _ADVICE.items() if error.errno in codes), "")
+    return kind(f"{where}{what}" + (f": {advice}" if advice else ""))
+
+
+_ADVICE = {
+    (errno.ENOSPC, errno.EDQUOT, errno.EFBIG): "free some space and run the same command again",
+    (errno.EROFS,): "this file system can only be read: choose another folder",
+    (errno.EACCES, errno.EPERM): "you have no permission: change it, or choose another folder",
+    (errno.ENOTDIR, errno.EEXIST): "a file stands where a folder is needed: choose another folder",
+    (errno.EISDIR,): "a folder stands where a file is needed: move it away",
+    (errno.EMFILE,): "too many files are open: raise the limit with `ulimit -n`",
+}

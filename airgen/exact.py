@@ -17,14 +17,11 @@ of the functions here, which use IEEE's elementary operations in a fixed order:
 
 import importlib.util
 import sys
-from collections.abc import Callable, Set
-from functools import partial
-from typing import Any, TypeVar, overload
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def numba_is_installed() -> bool:
@@ -43,31 +40,19 @@ def worth_compiling(work: int, least: int = LARGE) -> bool:
     return (work >= least or "numba" in sys.modules) and numba_is_installed()
 
 
-@overload
-def jit(function: Function) -> Function: ...
-
-
-@overload
-def jit(*, rewrites: Set[str]) -> Callable[[Function], Function]: ...
-
-
-def jit(function: Function | None = None, *, rewrites: Set[str] = frozenset()) -> Any:
+def jit(function: Callable[..., Any]) -> Any:
     """The compiled function, which releases the interpreter lock; the function itself where numba is missing.
 
-    Fast-math stays off, because sums must be rounded as in numpy to give equal scores. `rewrites` names LLVM's flags
-    for a function that bears them: "contract" makes a product and a sum one operation, "reassoc" reorders sums.
+    Fast-math stays off, because sums must be rounded as in numpy to give equal scores.
     """
-    if function is None:
-        return partial(jit, rewrites=rewrites)
     if not numba_is_installed():
         return function
     import numba
 
-    fastmath = set(rewrites) or False
     try:
-        return numba.njit(nogil=True, cache=True, fastmath=fastmath)(function)
+        return numba.njit(nogil=True, cache=True)(function)
     except RuntimeError:  # no writable place for the cache
-        return numba.njit(nogil=True, fastmath=fastmath)(function)
+        return numba.njit(nogil=True)(function)
 
 
 _LN2_HIGH, _LN2_LOW = 0.693147180369123816490, 1.90821492927058770002e-10  # their sum is ln 2; the first has 32 bits

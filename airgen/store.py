@@ -100,13 +100,18 @@ class Store:
                 self._insert(tables, "ON CONFLICT DO NOTHING")  # the clause costs as much as the rest of the statement
 
     @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Raises StoreError for every error of DuckDB."""
+        try:
+            yield
+        except duckdb.Error as error:
+            raise explain(self.path, error) from error
+
+    @contextmanager
     def _writing(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """The connection, for this thread alone. Raises StoreError for every error of DuckDB."""
-        with self._write:
-            try:
-                yield self._connection
-            except duckdb.Error as error:
-                raise explain(self.path, error) from error
+        """The connection, for this thread alone. Raises as `_explained` does."""
+        with self._write, self._explained():
+            yield self._connection
 
     def _insert(self, tables: Mapping[str, Sequence[Any]], conflict: str = "") -> None:
         """Insert rows by table in one transaction."""
@@ -210,10 +215,8 @@ class Store:
 
     def query(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Rows of any SQL, as tuples."""
-        try:
+        with self._explained():
             return self._connection.cursor().execute(sql, list(parameters)).fetchall()
-        except duckdb.Error as error:
-            raise explain(self.path, error) from error
 
     def rows(self, kind: type[T], where: str = "", parameters: Sequence[Any] = (), order: str = "") -> list[T]:
         """Rows of one type. `where` and `order` are SQL over the table `t`.
@@ -237,12 +240,10 @@ class Store:
 
     def stream(self, sql: str, parameters: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
         """Rows of any SQL, as tuples, a few thousand in memory at a time."""
-        try:
+        with self._explained():
             cursor = self._connection.cursor().execute(sql, list(parameters))
             while rows := cursor.fetchmany(STREAMED_ROWS):
                 yield from rows
-        except duckdb.Error as error:
-            raise explain(self.path, error) from error
 
     def passages(self, corpus: str) -> Iterator[Passage]:
         """The passages of one state of the corpus, in its order; their ordinals are their positions in it."""
@@ -259,10 +260,8 @@ class Store:
         A place stays the same as long as the store is open: passages are only added.
         """
         sql = f"SELECT t.rowid AS place, m.ordinal AS ordinal {_MEMBERS} ORDER BY m.ordinal"
-        try:
+        with self._explained():
             found = self._connection.cursor().execute(sql, [corpus]).fetchnumpy()
-        except duckdb.Error as error:
-            raise explain(self.path, error) from error
         return np.asarray(found["place"]), np.asarray(found["ordinal"])
 
     def passages_at(self, places: NDArray[np.int64], columns: str) -> list[tuple[Any, ...]]:
