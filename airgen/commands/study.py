@@ -300,7 +300,7 @@ def study_judge(
     from airgen.pipeline.progress import STATUS, Display
     from airgen.pipeline.show import job_file
     from airgen.prompts import PromptSet
-    from airgen.quality.judge.calibrate import JudgeTrial, Selection, calibrate, default_pipeline
+    from airgen.quality.judge.calibrate import JudgeTrial, Selection, calibrate
     from airgen.settings import load_pipeline
 
     least, left_out = _labels("--relevant-from", relevant_from), _labels("--ignore", ignore)
@@ -313,11 +313,10 @@ def study_judge(
         for folder in paths(collections)
         for name in [folder.resolve().name]
     ]
-    base = None if pipeline is None else job_file(pipeline)
-    models = load_pipeline(base) if base else default_pipeline()
-    trial = JudgeTrial(models, PromptSet.beside(base.parent) if base else PromptSet(), Path(out), words, budget)
+    base = job_file(pipeline or "quickstart")
+    trial = JudgeTrial(load_pipeline(base), PromptSet.beside(base.parent), Path(out), words, budget)
     result = calibrate(judge, chosen, trial, Display(Path(out) / STATUS))
-    return Outcome(result, result.as_markdown())
+    return Outcome(result, result.study().markdown())
 
 
 def _labels(option: str, given: Sequence[str]) -> dict[str, list[float]]:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import command_line
 import duckdb
@@ -26,16 +27,12 @@ def write_collection(folder: Path, seed: int) -> None:
     for number, (subject, deed) in enumerate(zip(SUBJECTS, DEEDS, strict=True)):
         queries.append({"_id": f"q{number}", "text": f"when do {subject} {deed} in winter"})
         for place in range(8):
-            id_ = f"d{number}-{place}"
-            other = random.choice(DEEDS)
-            text = (
-                f"In winter {subject} {deed} at dawn, as case {random.randrange(99)} shows."
-                if place < 3
-                else f"The trade in {subject} was taxed; they {other} no more since year {random.randrange(999)}."
-            )
-            corpus.append({"_id": id_, "title": f"On {subject} {place}", "text": text})
-            if place < 4:
-                labels.append((f"q{number}", id_, 2 if place < 3 else 0))
+            text = f"In winter {subject} {deed} at dawn, as case {random.randrange(99)} shows."
+            if place >= 3:
+                other = random.choice(DEEDS)
+                text = f"The trade in {subject} was taxed; they {other} no more since year {random.randrange(999)}."
+            corpus.append({"_id": f"d{number}-{place}", "title": f"On {subject} {place}", "text": text})
+        labels += [(f"q{number}", f"d{number}-{place}", 2 if place < 3 else 0) for place in range(4)]
     write_beir(folder, corpus, queries, {"test": labels})
 
 
@@ -69,6 +66,12 @@ def call(folder: Path, judge: str, *words: object, collections: tuple[str, ...] 
     return command_line.call("study", "judge", judge, *places, *given)
 
 
+def table(folder: Path, judge: str, *words: object, **options: Any) -> list[dict[str, Any]]:
+    """A row for each collection."""
+    (rows,) = json.loads(call(folder, judge, "--json", *words, **options))["tables"].values()
+    return list(rows)
+
+
 def answers(folder: Path) -> int:
     with duckdb.connect(str(folder / "work" / "work.duckdb"), read_only=True) as connection:
         return int(connection.execute("SELECT count(*) FROM answer").fetchall()[0][0])
@@ -93,46 +96,35 @@ def test_a_yes_no_judge_is_asked_once_about_every_pair(folder: Path) -> None:
 
 
 def test_levels_panels_and_rerankers(folder: Path) -> None:
-    (levels,) = json.loads(call(folder, "judge", "--json", collections=("one",)))["tables"].values()
-    assert levels[0]["error"] is None  # Table 8's levels are no probabilities
-    assert set().union(*levels[0]["confusion"].values()) <= {"level 0", "level 1", "level 2", "level 3"}
+    (levels,) = table(folder, "judge", collections=("one",))
+    assert levels["error"] is None  # Table 8's levels are no probabilities
+    assert set().union(*levels["confusion"].values()) <= {"level 0", "level 1", "level 2", "level 3"}
     text = (folder / "own.yaml").read_text(encoding="utf-8")
     panel = "judge: {panel: [{kind: levels}, {kind: yes-no}]}"
     (folder / "own.yaml").write_text(text.replace("judge: {kind: yes-no}", panel), encoding="utf-8")
     before = answers(folder)
     call(folder, "pipeline", collections=("one",))
     assert answers(folder) == before + 32  # the levels were asked for already
-    (bm25,) = json.loads(call(folder, "bm25", "--json", collections=("one",)))["tables"].values()
-    assert bm25[0]["auc"]["all"]["value"] > 0.8  # the made collection is easy for words
+    one, two = table(folder, "bm25", "--ignore", "one=0")
+    assert two["auc"]["all"]["value"] > 0.8  # the made collection is easy for words
+    assert one["counts"]["judged"] == 0 < two["counts"]["judged"] and one["auc"]["judged"] is None
     assert answers(folder) == before + 32
 
 
 def test_the_votes_are_measured_with_a_drawn_source(folder: Path) -> None:
-    value = json.loads(call(folder, "votes", "--json"))
-    (table,) = value["tables"].values()
-    assert [row["collection"] for row in table] == ["one", "two"]
-    for row in table:
+    rows = table(folder, "votes")
+    assert [row["collection"] for row in rows] == ["one", "two"]
+    for row in rows:
         # One of the three relevant passages of each query is its source, and in no pair.
         assert row["counts"]["relevant"] == 16 and row["threshold"] == 0.5
         assert row["auc"]["all"]["value"] > 0.8  # the made collection is easy for words
-    assert answers(folder) == 0
     # The pipeline's own judge, where its kind is `votes`, is the same; another seed draws other sources.
     text = (folder / "own.yaml").read_text(encoding="utf-8")
     (folder / "own.yaml").write_text(text.replace("{kind: yes-no}", "{kind: votes}"), encoding="utf-8")
-    assert json.loads(call(folder, "pipeline", "--json"))["tables"] == value["tables"]
-    assert json.loads(call(folder, "votes", "--seed", 1, "--json"))["tables"] != value["tables"]
-    every = json.loads(call(folder, "votes", "--every-pair", "--json"))["tables"]["By the votes"]
+    assert table(folder, "pipeline") == rows != table(folder, "votes", "--seed", 1)
+    every = table(folder, "votes", "--every-pair")
     assert sum(every[0]["counts"].values()) + every[0]["refused"] == 8 * 19  # the top 20 of 8 queries, without sources
     assert answers(folder) == 0
-
-
-def test_labels_are_cut_and_left_out_as_asked(folder: Path) -> None:
-    value = json.loads(call(folder, "bm25", "--ignore", "one=0", "--json"))
-    (table,) = value["tables"].values()
-    assert table[0]["counts"]["judged"] == 0 < table[1]["counts"]["judged"]
-    assert table[0]["auc"]["judged"] is None
-    with pytest.raises(DatasetError, match="hold no relevant passage"):
-        call(folder, "bm25", "--relevant-from", "one=3")
 
 
 def test_a_stop_loses_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,15 +149,16 @@ def test_a_stop_loses_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert answers(folder) == 32
 
 
-def test_wrong_use(folder: Path) -> None:
-    with pytest.raises(UsageError, match="has that directory's name"):
-        call(folder, "bm25", "--relevant-from", "three=1")
-    with pytest.raises(UsageError, match="give NAME=LABEL"):
-        call(folder, "bm25", "--ignore", "one=none")
-    with pytest.raises(UsageError, match="does not judge"):
-        call(folder, "query")
-    with pytest.raises(UsageError, match="--every-pair: this judge would ask an LLM"):
-        call(folder, "judge", "--every-pair")
+@pytest.mark.parametrize(
+    ("words", "error", "said"),
+    [(("bm25", "--relevant-from", "three=1"), UsageError, "has that directory's name"),
+     (("bm25", "--ignore", "one=none"), UsageError, "give NAME=LABEL"), (("query",), UsageError, "does not judge"),
+     (("judge", "--every-pair"), UsageError, "--every-pair: this judge would ask an LLM"),
+     (("bm25", "--relevant-from", "one=3"), DatasetError, "hold no relevant passage")],
+)  # fmt: skip
+def test_wrong_use(folder: Path, words: tuple[str, ...], error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
+        call(folder, *words)
 
 
 def test_a_collection_without_a_manifest_is_read_in_its_language(folder: Path) -> None:
@@ -177,13 +170,11 @@ def test_a_collection_without_a_manifest_is_read_in_its_language(folder: Path) -
         for place in range(4):
             text = f"Eine {one} ruhte, Fall {place}." if place < 2 else f"Ohne {one[:3]} wann ging man um {place} Uhr."
             corpus.append({"_id": f"d{number}-{place}", "title": "", "text": text})
-            if place < 2:
-                labels.append((f"q{number}", f"d{number}-{place}", 1))
+        labels += [(f"q{number}", f"d{number}-{place}", 1) for place in range(2)]
     write_beir(folder / "german", corpus, queries, {"test": labels})
 
     def area(*words: str) -> float:
-        found = json.loads(call(folder, "bm25", "--json", *words, collections=("german",)))
-        return float(found["tables"]["By score"][0]["auc"]["all"]["value"])
+        return float(table(folder, "bm25", *words, collections=("german",))[0]["auc"]["all"]["value"])
 
     english = area()
     assert area("--language", "de") == 1.0 > english

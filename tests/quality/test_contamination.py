@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from beir_folder import write_beir
+from beir_folder import read_rows, write_beir, write_rows
 from command_line import call
 
 from airgen.corpus.cleaning.duplicates import grams
@@ -61,9 +61,10 @@ def test_planted_copies_are_found_and_nothing_else(ours: Path, tmp_path: Path) -
     assert (found.passages.texts, found.passages.others, found.passages.exact, found.passages.near) == (40, 33, 1, 1)
 
 
-def test_it_finds_what_a_comparison_of_all_pairs_finds(ours: Path, tmp_path: Path) -> None:
+def test_it_finds_what_a_comparison_of_all_pairs_finds_and_names_the_best(ours: Path, tmp_path: Path) -> None:
     others = {f"o{n}": passage(n, changed=n // 2) for n in range(40)}
-    (found,) = contamination(ours, [folder(tmp_path / "theirs", others, {"x": "nothing"})])
+    theirs = folder(tmp_path / "theirs", {"near": passage(0, changed=2), **others}, {"x": "nothing"})
+    (found,) = contamination(ours, [theirs])
     sets = {key: set(grams(text, 5).tolist()) for key, text in others.items()}
     wanted = set()
     for n, (key, other) in itertools.product(range(40), sets.items()):
@@ -72,18 +73,10 @@ def test_it_finds_what_a_comparison_of_all_pairs_finds(ours: Path, tmp_path: Pat
             wanted.add((f"d{n}", key))
     assert {(m.id, m.other) for m in found.passages.matches} == wanted
     assert 8 < len(wanted) < 20
-
-
-def test_the_best_match_is_named_and_every_copy_counted(ours: Path, tmp_path: Path) -> None:
-    twice = folder(
-        tmp_path / "ours2", {"d1": passage(1), "d2": passage(1)}, {"q1": "one two three", "q2": "one two three"}
-    )
-    theirs = folder(
-        tmp_path / "t",
-        {"near": passage(1, changed=2), "exact": passage(1)},
-        {"x": "three two one", "y": "one two three"},
-    )
-    (found,) = contamination(twice, [theirs])
+    # Every copy is counted, and of equally alike ones an exact match is named.
+    twice = {"d1": passage(1), "d2": passage(1)}, {"q1": "one two three", "q2": "one two three"}
+    theirs = folder(tmp_path / "t", {"exact": passage(1)}, {"x": "three two one", "y": "one two three"})
+    (found,) = contamination(folder(tmp_path / "twice", *twice), [theirs])
     assert [(m.id, m.other, m.exact) for m in found.passages.matches] == [("d1", "exact", True), ("d2", "exact", True)]
     assert [(m.id, m.other, m.exact) for m in found.queries.matches] == [("q1", "y", True), ("q2", "y", True)]
 
@@ -101,23 +94,20 @@ def test_collections_without_labels_queries_or_corpus(ours: Path, tmp_path: Path
     # AIR-Bench's layout, without labels.
     released = known / "three/qa_web_en/AIR-Bench_24.05/default"
     released.mkdir(parents=True)
-    rows = [json.loads(line) for line in (ours / "corpus.jsonl").read_text().splitlines()]
-    (released / "corpus.jsonl").write_text(
-        "".join(json.dumps({"id": r["_id"], "text": r["text"]}) + "\n" for r in rows)
+    write_rows(
+        released / "corpus.jsonl", [{"id": r["_id"], "text": r["text"]} for r in read_rows(ours / "corpus.jsonl")]
     )
-    (released / "dev_queries.jsonl").write_text(json.dumps({"id": "q", "text": "Why is ice slippery"}) + "\n")
+    write_rows(released / "dev_queries.jsonl", [{"id": "q", "text": "Why is ice slippery"}])
     (three,) = contamination(ours, [known / "three"])
     assert (three.collection, three.passages.exact, three.queries.exact) == ("qa_web_en_default", 40, 1)
-
-
-def test_bad_folders(ours: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DatasetError, match=r"neither it nor its folders have corpus\.jsonl or queries\.jsonl"):
-        contamination(ours, [tmp_path / "empty"])
-    with pytest.raises(DatasetError, match="not a directory; a collection has"):
-        contamination(ours, [tmp_path / "none"])
-    with pytest.raises(DatasetError, match=r"has neither corpus\.jsonl nor queries\.jsonl"):
-        contamination(tmp_path / "empty", [ours])
+    for home, other, words in (
+        (ours, "empty", r"neither it nor its folders have corpus\.jsonl or queries\.jsonl"),
+        (ours, "none", "not a directory; a collection has"),
+        (tmp_path / "empty", "ours", r"has neither corpus\.jsonl nor queries\.jsonl"),
+    ):
+        with pytest.raises(DatasetError, match=words):
+            contamination(home, [tmp_path / other])
 
 
 def test_the_command(ours: Path) -> None:

@@ -1,29 +1,27 @@
 """The diversity report, against figures worked out by hand."""
 
-import csv
 import json
-import re
 from collections import Counter
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from beir_folder import write_beir
+from beir_folder import read_rows, write_beir, write_rows
 from command_line import invoke
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError
-from airgen.evaluation.charts import save_svg
-from airgen.quality.diversity.measure import NO_SPLIT, Growth, Vocabulary, profile_dataset, profile_datasets
-from airgen.quality.diversity.report import (
-    growth_chart,
-    jaccard_matrix,
-    shares_chart,
-    weighted_jaccard,
-    write_diversity,
+from airgen.quality.diversity.measure import (
+    NO_SPLIT,
+    Vocabulary,
+    VocabularySize,
+    profile_dataset,
+    profile_datasets,
 )
+from airgen.quality.diversity.report import jaccard_matrix, shares_chart, weighted_jaccard, write_diversity
 
 CORPUS = [
     {"_id": "d1", "title": "Bees", "text": "Bees make honey from the nectar of flowers."},
@@ -65,14 +63,20 @@ def test_shares_by_split_and_their_labels(folder: Path) -> None:
     assert profile.queries == 4 and profile.passages == 4
 
 
-def test_overlap_by_hand(folder: Path) -> None:
-    overlap = profile_dataset(BeirDataset.open(folder)).overlap
+def test_figures_by_hand(folder: Path) -> None:
+    profile = profile_dataset(BeirDataset.open(folder))
+    overlap = profile.overlap
     # q1: how, bee, make, sweet, food: 2 of 5 in d1. q2: 2 of 2 in d2. q3: 2 of 2 in d3 and 0 of 2 in d1: a half.
-    assert overlap.queries == 3
-    assert overlap.positives == pytest.approx((2 / 5 + 1 + 1 / 2) / 3)
+    assert (overlap.queries, overlap.positives) == (3, pytest.approx((2 / 5 + 1 + 1 / 2) / 3))
     # The next query's passage: of q1 d2 (nothing shared), of q2 d3 (both words), of q3 again d2 (both words).
     assert overlap.others == pytest.approx((0 + 1 + 1) / 3)
     assert (overlap.pairs, overlap.original, overlap.rewritten) == (0, None, None)
+    assert profile.query_words.mean == pytest.approx((5 + 3 + 3 + 4) / 4)
+    assert profile.query_words.median == 3.5
+    assert profile.length_classes == {"00-04": 3, "05-09": 1}
+    assert profile.duplicates.exact == 0.0  # q3 has q2's words in another order
+    assert profile.duplicates.near == profile.duplicates.passages == 1 / 4
+    assert profile.query_vocabulary == VocabularySize(15, 12)  # wasps, and, paper twice
 
 
 def test_overlap_before_and_after_rewriting(folder: Path) -> None:
@@ -83,24 +87,12 @@ def test_overlap_before_and_after_rewriting(folder: Path) -> None:
     ]
     (folder / "private").mkdir()
     path = folder / "private" / "lineage.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    write_rows(path, rows)
     overlap = profile_dataset(BeirDataset.open(folder)).overlap
-    assert overlap.pairs == 1
-    assert overlap.original == 1.0
-    assert overlap.rewritten == pytest.approx(2 / 5)
+    assert (overlap.pairs, overlap.original, overlap.rewritten) == (1, 1.0, pytest.approx(2 / 5))
     path.write_text('{"query": "q1"}\n', "utf-8")
     with pytest.raises(DatasetError, match=r"lineage\.jsonl:1"):
         profile_dataset(BeirDataset.open(folder))
-
-
-def test_lengths_and_duplicates(folder: Path) -> None:
-    profile = profile_dataset(BeirDataset.open(folder))
-    assert profile.query_words.mean == pytest.approx((5 + 3 + 3 + 4) / 4)
-    assert profile.query_words.median == 3.5
-    assert profile.length_classes == {"00-04": 3, "05-09": 1}
-    assert profile.duplicates.exact == 0.0  # q3 has q2's words in another order
-    assert profile.duplicates.near == 1 / 4
-    assert profile.duplicates.passages == 1 / 4
 
 
 def test_words_of_languages_without_spaces(tmp_path: Path) -> None:
@@ -108,26 +100,6 @@ def test_words_of_languages_without_spaces(tmp_path: Path) -> None:
     profile = profile_dataset(BeirDataset.open(write_beir(tmp_path, *rows, {"test": [("q", "d", 1)]})), language="zh")
     assert profile.query_words.mean == 4  # 蜜蜂 怎样 酿造 蜂蜜
     assert 0.5 < profile.overlap.positives < 1
-
-
-def test_growth_counts_types_in_the_order_of_the_texts() -> None:
-    vocabulary = Vocabulary("en")
-    vocabulary.add(["a b a c", "a"])
-    vocabulary.add(["d d a b c"])
-    growth = vocabulary.growth()
-    assert growth.tokens == (1, 2, 5, 10)
-    assert growth.types == (1, 2, 3, 4)
-    assert growth.exponent is None
-    assert (vocabulary.tokens, vocabulary.types) == (10, 4)
-
-
-def test_growth_of_ever_new_words_is_linear() -> None:
-    vocabulary = Vocabulary("en")
-    for batch in range(40):
-        vocabulary.add([" ".join(f"w{number}" for number in range(batch * 50, batch * 50 + 50))])
-    growth = vocabulary.growth()
-    assert growth.tokens == growth.types
-    assert growth.exponent == pytest.approx(1.0) and growth.factor == pytest.approx(1.0)
 
 
 WORDS = st.lists(st.sampled_from(["ant", "bee", "cat", "dog", "eel"]), max_size=30)
@@ -149,7 +121,8 @@ def test_weighted_jaccard_is_the_sum_of_smaller_over_larger_shares(left: list[st
 
 def test_weighted_jaccard_by_hand() -> None:
     one, other = Vocabulary("en"), Vocabulary("en")
-    one.add(["bee bee cat dog"])  # .5 .25 .25
+    one.add(["bee bee"])
+    one.add(["cat dog"])  # .5 .25 .25
     other.add(["bee cat cat eel"])  # .25 .5 .25
     # smaller: .25 + .25; larger: .5 + .5 + .25 + .25
     assert jaccard_matrix([one, other]).tolist() == [[1.0, pytest.approx(1 / 3)], [pytest.approx(1 / 3), 1.0]]
@@ -157,46 +130,24 @@ def test_weighted_jaccard_by_hand() -> None:
 
 def test_the_report_is_whole_and_the_same_twice(folder: Path, tmp_path: Path) -> None:
     other = write(tmp_path / "other", name="in|sects<b>", task="qa", language="en")
-    opened = [BeirDataset.open(folder), BeirDataset.open(other)]
+    profiles, _ = profile_datasets([folder, other, folder], tmp_path)
     for out in ("one", "two"):
-        write_diversity(tmp_path / out, [profile_dataset(dataset) for dataset in opened])
+        write_diversity(tmp_path / out, profiles)
     files = {path.name: path.read_bytes() for path in (tmp_path / "one").iterdir()}
     assert files == {path.name: path.read_bytes() for path in (tmp_path / "two").iterdir()}
-    assert set(files) == {
-        *("diversity.md", "diversity.json", "diversity.csv", "jaccard.csv", "jaccard.svg"),
-        *("growth-query.svg", "growth-corpus.svg", "type.svg", "style.svg"),
-    }
+    assert set(files) == {"diversity.md", "diversity.json", "jaccard.svg", "type.svg", "style.svg"}
+    text = files["diversity.md"].decode()
     for name, content in files.items():
         if name.endswith(".svg"):
             ElementTree.fromstring(content)
-            assert f"({name})" in files["diversity.md"].decode()
-    assert "<b>" not in files["diversity.md"].decode()
+            assert f"({name})" in text
+    assert "<b>" not in text
     value = json.loads(files["diversity.json"])
-    assert value["weighted_jaccard"]["matrix"] == [[1.0, 1.0], [1.0, 1.0]]
-    # Two datasets of one task: the table has the task's own columns, as the paper's.
-    assert "all qa test" in files["diversity.md"].decode() and "4 (100.0%)" in files["diversity.md"].decode()
-    rows = list(csv.DictReader(files["diversity.csv"].decode().splitlines()))
-    found = {(row["dataset"], row["split"], row["measure"], row["name"]): row["value"] for row in rows}
-    assert found["insects", "test", "type", "claim"] == "2"
-    assert found["insects", "", "duplicates", "near"] == "0.250000"
-
-
-def test_datasets_of_one_name_are_told_apart(folder: Path, tmp_path: Path) -> None:
-    profiles, _ = profile_datasets([folder] * 3, tmp_path)
-    value = write_diversity(tmp_path / "out", profiles)
-    assert value["weighted_jaccard"]["datasets"] == ["insects", "insects (2)", "insects (3)"]
-
-
-def test_growth_is_drawn_on_logarithmic_axes(tmp_path: Path) -> None:
-    curves = [Growth((1, 10, 100), (1, 10, 100), None, None), Growth((), (), None, None)]
-    save_svg(growth_chart(["a&b", "none"], curves, title="t"), tmp_path / "growth.svg")
-    root = ElementTree.parse(tmp_path / "growth.svg").getroot()
-    (line,) = (one for one in root.iter() if one.get("aria-roledescription") == "line mark")
-    points = [tuple(map(float, point.split(","))) for point in re.split("[ML]", line.get("d") or "")[1:]]
-    assert points == [(0, 340), (260, 170), (520, 0)]  # a straight line from corner to corner
-    assert "a&b" in [one.text for one in root.iter() if one.tag.endswith("}text")]
-    save_svg(growth_chart(["none"], curves[1:], title="t"), tmp_path / "none.svg")
-    assert "nothing to show" in (tmp_path / "none.svg").read_text("utf-8")
+    assert value["weighted_jaccard"]["datasets"] == ["insects", "in|sects<b>", "insects (2)"]
+    assert value["weighted_jaccard"]["matrix"] == [[1.0] * 3] * 3
+    assert value["datasets"][0]["shares"]["type"]["test"] == {"claim": 2}
+    # Datasets of one task: the table has the task's own columns, as the paper's.
+    assert "all qa test" in text and "6 (100.0%)" in text
 
 
 def test_shares_are_drawn_for_every_column_in_order() -> None:
@@ -209,29 +160,21 @@ def test_shares_are_drawn_for_every_column_in_order() -> None:
 
 
 def test_the_command_labels_with_the_scripted_model_and_pays_once(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "p.yaml").write_text("name: p\ntask: qa\ncorpus: none.yaml\ntarget: 1\nllm: {backend: scripted}\n")
-    out = tmp_path / "out"
-    arguments = [str(folder), "--out", str(out), "--label-with", str(tmp_path / "p.yaml"), "--json"]
-    value = json.loads(invoke("study", "diversity", *arguments, raises=True).stdout)
-    shares = value["datasets"][0]["shares"]
-    assert sum(shares["labelled type"]["test"].values()) == 2
-    labels = [json.loads(line) for line in (out / "labels.jsonl").read_text("utf-8").splitlines()]
+    pipeline, out = tmp_path / "p.yaml", tmp_path / "out"
+
+    def label(out: Path, faults: str, *words: object) -> Any:
+        llm = f"llm: {{backend: scripted, faults: {{{faults}}}}}"
+        pipeline.write_text(f"name: p\ntask: qa\ncorpus: none.yaml\ntarget: 1\n{llm}\n")
+        return invoke("study", "diversity", folder, "--out", out, "--label-with", pipeline, *words, raises=True)
+
+    value = json.loads(label(out, "", "--json").stdout)
+    assert sum(value["datasets"][0]["shares"]["labelled type"]["test"].values()) == 2
+    labels = read_rows(out / "labels.jsonl")
     assert [row["query"] for row in labels] == ["q1", "q2", "q3", "q4"]
     assert {"what", "how", "claim", "others"} >= {row["type"] for row in labels}
     files = {name: (out / name).read_bytes() for name in ("labels.jsonl", "diversity.md")}
     # A model that would now refuse everything is not asked again.
-    (tmp_path / "p.yaml").write_text(
-        "name: p\ntask: qa\ncorpus: none.yaml\ntarget: 1\nllm: {backend: scripted, faults: {refuse: 1.0}}\n"
-    )
-    invoke("study", "diversity", *arguments, raises=True)
+    label(out, "refuse: 1.0")
     assert files == {name: (out / name).read_bytes() for name in files}
-
-
-def test_labels_that_no_one_could_read_are_counted(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "p.yaml").write_text(
-        "name: p\ntask: qa\ncorpus: none.yaml\ntarget: 1\nllm: {backend: scripted, faults: {prose: 1.0}}\n"
-    )
-    arguments = [str(folder), "--out", str(tmp_path / "out"), "--label-with", str(tmp_path / "p.yaml")]
-    result = invoke("study", "diversity", *arguments, "--most", "3", raises=True)
-    assert "3 queries have no label: malformed" in result.stderr
-    assert result.exit_code == 0
+    # Labels that no one could read are counted.
+    assert "3 queries have no label: malformed" in label(tmp_path / "other", "prose: 1.0", "--most", "3").stderr

@@ -10,7 +10,6 @@ import pytest
 from beir_folder import write_beir
 from command_line import call
 
-from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.measures import score
 from airgen.evaluation.run import run_from_dict, write_run
@@ -83,31 +82,50 @@ def test_a_sound_benchmark_has_no_fault(look):
     assert "before these are mended" not in found.verdict
 
 
-def test_copied_queries_are_found(look):
+def test_faults_of_texts_are_found_by_their_names(look, tmp_path):
+    other = Bench(seed=5)
+    other.queries[:30] = Bench().queries[20:50]
+    other.write(tmp_path / "other", name="other")
     bench = Bench()
-    bench.queries = [bench.passages[place][2:10] for place in bench.relevant]
-    found = look(bench)
-    assert "copied words" in faults(found)
-    assert of(found, "copied words").value == 1
-
-
-def test_queries_that_are_titles_are_found(look):
-    bench = Bench()
-    for place, query in zip(bench.relevant, bench.queries, strict=True):
-        bench.titles[place] = " ".join(query).upper()
-    assert "copied words" in faults(look(bench))
-
-
-def test_leaks_between_splits_are_found_in_another_order_of_words(look):
-    bench = Bench()
-    bench.queries += [query[::-1] for query in bench.queries[:20]]
-    bench.relevant += bench.relevant[:20]
-    bench.splits = {"test": range(60), "train": range(60, 80)}
-    found = look(bench)
-    assert "leaks" in faults(found)
-    assert of(found, "leaks").value == pytest.approx(20 / 60)
+    for place in range(20):
+        bench.queries[place] = bench.passages[bench.relevant[place]][2:10]  # copied, or the title
+        if place >= 10:
+            bench.queries[place] = bench.queries[place][::-1]
+            bench.titles[bench.relevant[place]] = " ".join(bench.queries[place]).upper()
+    for place in bench.relevant[20:32]:
+        bench.passages.append([word.upper() for word in bench.passages[place]])
+        bench.titles.append("")
+    for place in range(20, 32):
+        bench.queries[place + 20] = bench.queries[place][::-1]
+    for place in range(52, 60):
+        bench.queries[place] = [
+            "what",
+            "is",
+            "the",
+            "name",
+            "of",
+            "this",
+            "when",
+            "it",
+            "is",
+            "not",
+            f"there{place}",
+        ]  # like each other
+    bench.queries += [query[::-1] for query in bench.queries[:18]]
+    bench.relevant += bench.relevant[:18]
+    bench.splits = {"test": range(60), "train": range(60, 78)}
+    found = look(bench, against=[tmp_path / "other"])
+    shares = {"copied words": 20, "copies of positives": 12, "duplicate queries": 19, "language": 8, "leaks": 18}
+    assert {name: of(found, name).value for name in shares} == {
+        name: pytest.approx(count / 60) for name, count in shares.items()
+    }
+    assert {*shares, "contamination"} <= faults(found)
+    assert of(found, "copies of positives").examples[0] == "query q20, passage p150"
+    assert of(found, "duplicate queries").examples[0] == "q40 = q20"
     assert of(found, "leaks").examples[0] == "q0 = train q60"
-    assert "20 of 60 relevant passages" in of(found, "leaks").detail
+    assert "18 of 60 relevant passages" in of(found, "leaks").detail
+    (known,) = found.as_dict()["contamination"]
+    assert (known["collection"], known["queries_exact"]) == ("other", 20)
 
 
 def test_a_saturated_benchmark_is_found(look):
@@ -118,14 +136,6 @@ def test_a_saturated_benchmark_is_found(look):
     assert "copied words" not in faults(found)
 
 
-def test_random_labels_are_found(look):
-    bench = Bench()
-    random.Random(2).shuffle(bench.relevant)
-    found = look(bench)
-    assert {"random labels", "unsolved"} <= faults(found)
-    assert "Do not rank systems" in found.verdict and "labels at random" in found.verdict
-
-
 def test_labels_without_texts_and_queries_without_a_positive_are_found(look, tmp_path, systems):
     bench = Bench()
     folder = bench.write(tmp_path / "data")
@@ -134,34 +144,8 @@ def test_labels_without_texts_and_queries_without_a_positive_are_found(look, tmp
     (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + lines)
     found = inspect_dataset(folder, systems=systems, out=tmp_path / "out")
     assert {"dangling", "no positive"} <= faults(found)
-    assert of(found, "dangling").value == pytest.approx(6 / 66)
-    assert of(found, "no positive").value == pytest.approx(6 / 60)
+    assert (of(found, "dangling").value, of(found, "no positive").value) == pytest.approx((6 / 66, 6 / 60))
     assert of(found, "no positive").examples == ("q6", "q7", "q8", "q9", "q10")
-
-
-def test_unlabelled_copies_duplicate_queries_and_another_language_are_found(look):
-    bench = Bench()
-    for place in bench.relevant[:12]:
-        bench.passages.append([word.upper() for word in bench.passages[place]])
-        bench.titles.append("")
-    for place in range(20, 40):
-        bench.queries[place] = bench.queries[place - 20][::-1]
-    for place in range(50, 60):
-        bench.queries[place] = ["what", "is", "the", "name", "of", "this", "when", "it", "is", "not", "there"]
-    found = look(bench)
-    assert {"copies of positives", "duplicate queries", "language"} <= faults(found)
-    assert of(found, "copies of positives").examples[0] == "query q0, passage p150"
-    assert of(found, "duplicate queries").examples[0] == "q20 = q0"
-
-
-def test_contamination_is_found_against_a_folder(look, tmp_path):
-    other = Bench(seed=5)
-    other.queries[:30] = Bench().queries[:30]
-    other.write(tmp_path / "other", name="other")
-    found = look(Bench(), against=[tmp_path / "other"])
-    assert "contamination" in faults(found)
-    assert of(found, "contamination").value == 0.5
-    assert found.as_dict()["contamination"][0]["queries_exact"] == 30
 
 
 def test_few_queries_and_one_system_are_said_and_not_measured(tmp_path, systems):
@@ -245,21 +229,17 @@ def test_given_runs_are_scored_and_foreign_ones_refused(tmp_path):
 def test_results_of_another_version_are_refused(tmp_path, systems):
     folder = Bench().write(tmp_path / "data")
     call("evaluate", folder, "--systems", systems, "--out", tmp_path / "res")
-    before = BeirDataset.open(folder).digest()
     assert len(inspect_dataset(folder, out=tmp_path / "o", results=tmp_path / "res").systems) == 3
     changed = Bench()
     changed.passages[0] = ["other"]
-    assert BeirDataset.open(changed.write(folder)).digest() != before
+    changed.write(folder)
     with pytest.raises(DatasetError, match="another version of bench"):
         inspect_dataset(folder, out=tmp_path / "o", results=tmp_path / "res")
 
 
 def test_systems_that_cannot_run_are_left_out_and_said(tmp_path, systems):
-    systems.write_text(
-        SYSTEMS
-        + "  - {name: lost, kind: dense, embedder: all-mpnet-base-v2}\n"
-        + "  - {name: both, kind: fuse, systems: [bm25, lost]}\n"
-    )
+    lost = "  - {name: lost, kind: dense, embedder: all-mpnet-base-v2}\n"
+    systems.write_text(SYSTEMS + lost + "  - {name: both, kind: fuse, systems: [bm25, lost]}\n")
     folder = Bench().write(tmp_path / "data")
     found = inspect_dataset(folder, systems=systems, out=tmp_path / "out")
     assert len(found.systems) in (3, 5)  # a machine can have fetched the model
@@ -284,11 +264,13 @@ class Tags(html.parser.HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_the_page_is_safe_and_whole(tmp_path, systems):
+def test_the_page_is_safe_and_whole_and_random_labels_are_found(tmp_path, systems):
     bench = Bench()
     random.Random(2).shuffle(bench.relevant)
     folder = bench.write(tmp_path / "data", name="<script>alert(1)</script>\u202e\x1b[31m")
     found = inspect_dataset(folder, systems=systems, out=tmp_path / "out")
+    assert {"random labels", "unsolved"} <= faults(found)
+    assert "Do not rank systems" in found.verdict and "labels at random" in found.verdict
     text = inspection_study(found).html()
     tags = Tags()
     tags.feed(text)

@@ -25,25 +25,25 @@ class Letters:
 def test_figures_by_hand() -> None:
     generated = ["how is rope made?", "how is wool made?", "tea prices", "Wool PRICES!"]
     found = likeness("mine", generated, [*REAL, REAL[0]], "en", Letters())
-    assert (found.generated, found.real, found.words, found.words_real) == (4, 10, 3.0, 2.0)
-    assert found.copies == 2  # near duplicates of "tea prices" and "wool prices"
-    assert found.length_distance == 0.5 and found.length_distance_real == 0.0  # half of the generated ones are longer
-    assert found.forms == {"question": 0.5, "keywords": 0.5, "sentence": 0.0}
-    assert found.form_distance == 0.5 and found.form_distance_real == 0.0
-    assert 0.5 <= found.stems <= 1.0 and found.stems_real == 0.5  # "price" is known, the goods are not
-    assert found.nearest is not None and found.nearest_real is not None and found.nearest_real > found.nearest
-    assert found.covered is not None and found.covered_by_real is not None
-    assert found.covered <= found.covered_by_real and found.covered_by_real >= 0.75
+    figures = dict(found.figures)
+    assert (found.generated, found.real, found.copies) == (4, 10, 2)  # copies of "tea prices" and "wool prices"
+    assert figures["words, mean"] == (3.0, 2.0)
+    assert figures["distance of lengths"] == (0.5, 0.0)  # half of the generated ones are longer
+    assert [figures[f"share of {form}"][0] for form in ("question", "keywords", "sentence")] == [0.5, 0.5, 0.0]
+    assert figures["distance of forms"] == (0.5, 0.0)
+    stems, real = figures["real stems known"]
+    assert stems is not None and 0.5 <= stems <= 1.0 and real == 0.5  # "price" is known, the goods are not
+    (near, near_real), (covered, by_real) = figures["cosine of the nearest"], figures["real queries covered"]
+    assert near is not None and near_real is not None and near_real > near
+    assert covered is not None and by_real is not None and covered <= by_real and by_real >= 0.75
     table = likeness_table([found])
     assert [column.title for column in table.columns] == ["", "mine", "real"]
     assert ["copies of real ones", "2", ""] in table.cells()
-    same = likeness("same", REAL, REAL, "en", Letters())
-    assert (same.form_distance, same.length_distance, same.copies) == (0.0, 0.0, 10)
 
 
 def test_meanings_need_an_embedder_and_figures_need_ten_queries() -> None:
     found = likeness("mine", ["tea prices"], REAL, "en")
-    assert found.nearest is None and found.covered is None and likeness_table([found]).cells()
+    assert found.figures["real queries covered"] == (None, None) and likeness_table([found]).cells()
     with pytest.raises(UsageError, match="9 real queries are too few"):
         likeness("mine", ["tea prices"], REAL[:9], "en")
 
@@ -54,4 +54,5 @@ def test_the_command_compares_a_dataset_with_a_log(shared: Path, tmp_path: Path)
     out = call("study", "diversity", medline, "--real", medline, "--out", tmp_path / "out", "--language", "en")
     assert "copies of real ones" in out and "likeness.md" in out
     (row,) = json.loads((tmp_path / "out" / "likeness.json").read_text())["datasets"]
-    assert (row["copies"], row["length_distance"], row["form_distance"]) == (30, 0, 0)
+    distances = [row["figures"][f"distance of {what}"][0] for what in ("lengths", "forms")]
+    assert (row["copies"], distances) == (30, [0, 0])

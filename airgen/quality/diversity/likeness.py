@@ -1,8 +1,7 @@
 """Do generated queries look like real ones? Lengths, forms, words and meanings of both, side by side.
 
     found = likeness("python-reference", generated, real, "en", embedder)
-    found.covered            # .61: of the real queries, by generated ones ...
-    found.covered_by_real    # .75: ... and by as many other real ones, which is what could be reached
+    found.figures["real queries covered"]    # (.61, .75): by generated ones, and by as many other real ones
 
 Everything is computed from texts alone. Half of the real queries stand for all real ones that could be asked: they are
 the yardstick for the other half, and as many generated ones are compared with it.
@@ -41,35 +40,21 @@ _BLOCK = 1024
 
 @dataclass(frozen=True, slots=True)
 class Likeness:
-    """The figures of one dataset. Distances are 0 (alike) to 1; `_real` are those of one half of the real ones to the
-    other.
+    """The figures of one dataset, each beside that of one half of the real queries to the other.
 
-    words, words_real: mean length. length_distance: the largest difference of the cumulative shares of lengths
-    (Kolmogorov and Smirnov). forms: shares of question, keywords, sentence. form_distance: half the sum of the
-    differences of shares (total variation). stems: share of the stems of a real query, without stop words, that some
-    generated query has. nearest: mean cosine of a real query with the nearest generated one; None without an embedder.
-    covered: share of real queries whose nearest generated query is as near as the nearest real one is to three quarters
-    of the real ones. copies: generated queries that are near duplicates of a real one.
+    words: mean length. distance of lengths: the largest difference of the cumulative shares of lengths (Kolmogorov and
+    Smirnov). share of a form: question, keywords, sentence. distance of forms: half the sum of the differences of
+    shares (total variation). real stems known: share of the stems of a real query, without stop words, that some
+    generated query has. cosine of the nearest: mean cosine of a real query with the nearest generated one; None without
+    an embedder. real queries covered: share of real queries whose nearest generated query is as near as the nearest
+    real one is to three quarters of the real ones. copies: generated queries that are near duplicates of a real one.
     """
 
     dataset: str
     generated: int
     real: int
-    words: float
-    words_real: float
-    length_distance: float
-    length_distance_real: float
-    forms: Mapping[str, float]
-    forms_real: Mapping[str, float]
-    form_distance: float
-    form_distance_real: float
-    stems: float
-    stems_real: float
-    nearest: float | None
-    nearest_real: float | None
-    covered: float | None
-    covered_by_real: float | None
     copies: int
+    figures: Mapping[str, tuple[float | None, float | None]]
 
 
 def likeness(
@@ -86,26 +71,27 @@ def likeness(
     yardstick, held_out = real[::2], real[1::2]
     mine = _some(dict.fromkeys(generated), len(yardstick))
     other = yardstick[: len(mine)]  # as many real queries as generated ones
-    sides: dict[str, Sequence[str]] = {"mine": generated, "real": real, "a": yardstick, "b": held_out}
-    lengths = {name: [count_words(text, language) for text in texts] for name, texts in sides.items()}
-    forms = {name: _forms(texts, language) for name, texts in sides.items()}
+    sides: list[Sequence[str]] = [generated, real, yardstick, held_out]
+    lengths = [np.array([count_words(text, language) for text in texts]) for texts in sides]
+    forms = [_forms(texts, language) for texts in sides]
     near = near_real = np.zeros(0)
     if embedder is not None and mine:
         vectors = [unit_rows(embedder.encode(texts, "query")) for texts in (held_out, mine, other)]
         near, near_real = _nearest(vectors[0], vectors[1]), _nearest(vectors[0], vectors[2])
     bound = float(np.quantile(near_real, _QUARTILE)) if near_real.size else 0.0
-    means = [float(values.mean()) if values.size else None for values in (near, near_real)]
-    shares = [float((values >= bound).mean()) if values.size else None for values in (near, near_real)]
-    return Likeness(
-        dataset=dataset, generated=len(generated), real=len(real),
-        words=float(np.mean(lengths["mine"])), words_real=float(np.mean(lengths["real"])),
-        length_distance=_steps(lengths["mine"], lengths["real"]),
-        length_distance_real=_steps(lengths["a"], lengths["b"]),
-        forms=forms["mine"], forms_real=forms["real"],
-        form_distance=_variation(forms["mine"], forms["real"]), form_distance_real=_variation(forms["a"], forms["b"]),
-        stems=_stems(held_out, mine, language), stems_real=_stems(held_out, other, language),
-        nearest=means[0], nearest_real=means[1], covered=shares[0], covered_by_real=shares[1], copies=copies,
-    )  # fmt: skip
+    return Likeness(dataset, len(generated), len(real), copies, {
+        "words, mean": (float(lengths[0].mean()), float(lengths[1].mean())),
+        "distance of lengths": (_steps(*lengths[:2]), _steps(*lengths[2:])),
+        **{f"share of {form}": (forms[0][form], forms[1][form]) for form in forms[0]},
+        "distance of forms": (_variation(*forms[:2]), _variation(*forms[2:])),
+        "real stems known": (_stems(held_out, mine, language), _stems(held_out, other, language)),
+        "cosine of the nearest": (_mean(near), _mean(near_real)),
+        "real queries covered": (_mean(near >= bound), _mean(near_real >= bound)),
+    })  # fmt: skip
+
+
+def _mean(values: NDArray[Any]) -> float | None:
+    return float(values.mean()) if values.size else None
 
 
 def _some(texts: Mapping[str, None], most: int) -> list[str]:
@@ -119,8 +105,8 @@ def _forms(texts: Sequence[str], language: str) -> dict[str, float]:
     return {form: counts[form] / max(1, len(texts)) for form in ("question", "keywords", "sentence")}
 
 
-def _steps(left: Sequence[int], right: Sequence[int]) -> float:
-    values = sorted({*left, *right})
+def _steps(left: NDArray[np.int64], right: NDArray[np.int64]) -> float:
+    values = np.unique(np.concatenate((left, right)))
     shares = [np.searchsorted(np.sort(one), values, side="right") / len(one) for one in (left, right)]
     return float(np.abs(shares[0] - shares[1]).max())
 
@@ -144,23 +130,9 @@ def _nearest(left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[n
 
 def likeness_table(found: Sequence[Likeness]) -> Table:
     """A row for each figure: the datasets, and the real queries among themselves."""
-    first = found[0]
-    names = [("words, mean", "words"), ("distance of lengths", "length_distance")]
-    later = [
-        ("distance of forms", "form_distance"),
-        ("real stems known", "stems"),
-        ("cosine of the nearest", "nearest"),
-    ]
-
-    def row(title: str, name: str) -> list[object]:
-        return [title, *(getattr(one, name) for one in found), getattr(first, f"{name}_real")]
-
-    rows = [
-        ["queries", *(f"{one.generated:,}" for one in found), f"{first.real:,}"],
-        *(row(*pair) for pair in names),
-        *([f"share of {form}", *(one.forms[form] for one in found), first.forms_real[form]] for form in first.forms),
-        *(row(*pair) for pair in later),
-        ["real queries covered", *(one.covered for one in found), first.covered_by_real],
+    rows: list[Sequence[object]] = [
+        ["queries", *(f"{one.generated:,}" for one in found), f"{found[0].real:,}"],
+        *([name, *[one.figures[name][0] for one in found], real] for name, (_, real) in found[0].figures.items()),
         ["copies of real ones", *(f"{one.copies:,}" for one in found), ""],
     ]
     return Table(rows, columns("", *(one.dataset for one in found), "real", form=".2f"))

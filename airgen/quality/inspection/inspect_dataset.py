@@ -5,7 +5,7 @@ found.verdict                             # "It can be used, with care. Look at:
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from airgen.quality.inspection.measures import (
 )
 from airgen.settings.base import find_yaml
 from airgen.settings.parts import model_of
-from airgen.study import Column, Html, Study, Table, columns
+from airgen.study import Column, Html, Study, Table
 from airgen.text.display import html_text, md, one_line
 
 DEFAULT_SYSTEMS = "systems-inspect"
@@ -107,7 +107,7 @@ def own_runs(
 class Inspection:
     """What was found. Findings are sorted: faults first, then what to look at.
 
-    passage_languages, query_languages: {language: share}, empty if they cannot be found here. floor: the expected
+    languages: {language: share} of passages and of queries, empty if they cannot be found here. random: the expected
     score of a random order. left_out: systems that this machine cannot run, and why.
     """
 
@@ -120,11 +120,10 @@ class Inspection:
     measure: str
     findings: tuple[Finding, ...]
     systems: tuple[SystemRow, ...]
-    floor: float
-    passage_languages: Mapping[str, float] = field(default_factory=dict)
-    query_languages: Mapping[str, float] = field(default_factory=dict)
-    left_out: tuple[str, ...] = ()
-    contaminations: tuple[Contamination, ...] = ()
+    random: float
+    languages: Mapping[str, Mapping[str, float]]
+    left_out: tuple[str, ...]
+    contamination: tuple[Mapping[str, object], ...]
 
     @property
     def verdict(self) -> str:
@@ -133,26 +132,10 @@ class Inspection:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON: each finding has its limits, their source and the advice."""
-        found = {
-            "format": FORMAT,
-            **{name: getattr(self, name) for name in ("dataset", "split", "language", "task", "passages", "queries")},
-            "verdict": self.verdict,
-            "findings": [{**asdict(one), **asdict(one.check)} for one in self.findings],
-            "measure": self.measure,
-            "random": self.floor,
-            "systems": self.systems,
-            "left_out": self.left_out,
-            "languages": {"passages": self.passage_languages, "queries": self.query_languages},
-            "contamination": [
-                {
-                    "collection": one.collection,
-                    **{f"{kind}_{how}": getattr(getattr(one, kind), how)
-                       for kind in ("queries", "passages") for how in ("exact", "near")},
-                }
-                for one in self.contaminations
-            ],
-        }  # fmt: skip
-        rounded: dict[str, Any] = plain(found, 6)
+        findings = [{**asdict(one), **asdict(one.check)} for one in self.findings]
+        rounded: dict[str, Any] = plain(
+            {"format": FORMAT, **vars(self), "verdict": self.verdict, "findings": findings}, 6
+        )
         return rounded
 
 
@@ -187,26 +170,22 @@ def inspect_dataset(
     findings = by_texts(task)
     runs, left_out = (given_runs(results, task), []) if results else own_runs(systems, out / "results", task, say)
     findings += by_systems(runs, task.qrels.labels, task.headline, len(task.corpus))
-    known_there = tuple(contamination(folder, against, language=task.language)) if against else ()
+    known_there = contamination(folder, against, language=task.language) if against else []
     findings.append(_contaminated(known_there, task.queries))
-    order = {name: place for place, name in enumerate(STATES)}
-    ranks = {name: place for place, name in enumerate(CHECKS)}
+    states, checks = list(STATES), list(CHECKS)
     return Inspection(
-        dataset.name,
-        split,
-        task.language,
-        str(dataset.info.get("task") or ""),
-        len(task.corpus),
-        len(task.queries),
-        task.headline,
-        tuple(sorted(findings, key=lambda one: (order[one.state], ranks[one.name]))),
+        dataset.name, split, task.language, str(dataset.info.get("task") or ""), len(task.corpus), len(task.queries),
+        task.headline, tuple(sorted(findings, key=lambda one: (states.index(one.state), checks.index(one.name)))),
         tuple(system_rows(scores_of(runs, task.qrels.labels, task.headline))),
         random_floor(task.qrels.labels, task.headline, len(task.corpus)),
-        in_passages,
-        languages_of([query.text for query in task.queries.values()]),
+        {"passages": in_passages, "queries": languages_of([query.text for query in task.queries.values()])},
         tuple(left_out),
-        known_there,
-    )
+        tuple(
+            {"collection": one.collection, "queries_exact": one.queries.exact, "queries_near": one.queries.near,
+             "passages_exact": one.passages.exact, "passages_near": one.passages.near}
+            for one in known_there
+        ),
+    )  # fmt: skip
 
 
 def _contaminated(found: Sequence[Contamination], queries: Collection[str]) -> Finding:
@@ -219,32 +198,21 @@ def _contaminated(found: Sequence[Contamination], queries: Collection[str]) -> F
 
 
 _FINDINGS = (
-    Column("State", lambda one: Html(f'<span class="tag {one.state}">{STATES[one.state]}</span>')),
     Column("Check", lambda one: one.check.title, left=True),
     Column("Value", lambda one: one.check.shown(one.value)),
-    Column("What was found", lambda one: one.detail, left=True),
+    Column("What was found", lambda one: one_line(one.detail, 300), left=True),
+)
+_TAG = Column("State", lambda one: Html(f'<span class="tag {one.state}">{STATES[one.state]}</span>'))
+_STATE = Column("State", lambda one: STATES[one.state])
+_SYSTEMS = (
+    Column("System", lambda row: row.name),
+    Column("Mean", lambda row: row.mean, ".3f"),
+    Column("95 %", lambda row: (row.low, row.high), ".3f"),
 )
 
 
 def inspection_study(found: Inspection) -> Study:
     """The page."""
-
-    def bar(row: SystemRow) -> Html:
-        left, width, mean = row.low * 100, max((row.high - row.low) * 100, 0.6), row.mean * 100
-        return Html(
-            '<svg class="interval" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">'
-            '<rect class="rail" x="0" y="3.7" width="100" height=".6"></rect>'
-            f'<rect class="floor" x="{found.floor * 100:.2f}" y="0" width=".4" height="8"></rect>'
-            f'<rect class="range" x="{left:.2f}" y="2" width="{width:.2f}" height="4"></rect>'
-            f'<rect class="mean" x="{mean - 0.25:.2f}" y="0" width=".5" height="8"></rect></svg>'
-        )
-
-    systems = [
-        Column("System", lambda row: row.name),
-        Column("Mean", lambda row: row.mean, ".3f"),
-        Column("95 %", lambda row: (row.low, row.high), ".3f"),
-        Column("0 to 1", bar, left=True),
-    ]
     worst = found.findings[0].state if found.findings else "unknown"
     advice = []
     for one in found.findings:
@@ -252,6 +220,7 @@ def inspection_study(found: Inspection) -> Study:
             examples = "".join(f"\n- {md(one_line(text, _LONGEST))}" for text in one.examples)
             advice += [f"### {one.check.title} ({one.check.shown(one.value)})", one.check.advice]
             advice += [f"For example:\n{examples}"] if examples else []
+    languages = {what: _languages(shares) for what, shares in found.languages.items()}
     return Study(
         f"Inspection of {found.dataset}, {found.split}",
         [
@@ -259,16 +228,16 @@ def inspection_study(found: Inspection) -> Study:
             f"{found.queries:,} queries and {found.passages:,} passages in {md(found.language)}; "
             f"{len(found.systems)} systems by {found.measure}.",
             "## Findings",
-            Table(found.findings, _FINDINGS),
+            Table(found.findings, [_TAG, *_FINDINGS]),
             "## What to do",
             *advice,
             "## Systems",
-            f"{found.measure} with its 95 % interval (bootstrap over queries). The grey line is what a random order of "
-            f"the corpus scores, {found.floor:.4f}.",
-            Table(found.systems, systems),
+            f"{found.measure} with its 95 % interval (bootstrap over queries). A random order of the corpus scores "
+            f"{found.random:.4f}.",
+            Table(found.systems, _SYSTEMS),
             "\n".join(f"- {md(one_line(line, 300))}" for line in found.left_out),
             "## Languages found",
-            f"Passages: {_languages(found.passage_languages)}. Queries: {_languages(found.query_languages)}.",
+            f"Passages: {languages['passages']}. Queries: {languages['queries']}.",
             "## Checks, limits and their sources",
             *(
                 f"**{one.check.title}.** {one.check.meaning} Limits: {one.check.limits}. Source: {one.check.source}."
@@ -280,19 +249,13 @@ def inspection_study(found: Inspection) -> Study:
 
 
 def _languages(shares: Mapping[str, float]) -> str:
-    if not shares:
-        return "not measured (it needs the extra corpus)"
     found = [f"{md(name or 'none')} {share:.0%}" for name, share in list(shares.items())[:5] if share >= 0.005]
-    return ", ".join(found)
+    return ", ".join(found) if shares else "not measured (it needs the extra corpus)"
 
 
 def inspection_text(found: Inspection) -> str:
     """For a terminal: the findings, what to do about those that are not good, and the verdict."""
-    rows = [
-        (STATES[one.state], one.check.title, one.check.shown(one.value), one_line(one.detail, 90))
-        for one in found.findings
-    ]
-    parts = [Table(rows, columns("", "check", "value", "what was found", left=(1, 3))).text()]
+    parts = [Table(found.findings, [_STATE, *_FINDINGS]).text()]
     for one in found.findings:
         if one.state in ("bad", "look"):
             about = f"{one.check.title} ({one.check.shown(one.value)}; {one.check.limits}): {one.check.advice}"

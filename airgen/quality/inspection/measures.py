@@ -3,7 +3,7 @@
 findings = by_texts(task) + by_systems(runs, labels, "nDCG@10", passages=5183)
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -135,13 +135,12 @@ _SAMPLE = 200  # texts whose language is looked at
 def by_texts(task: DatasetSplit) -> list[Finding]:
     """The findings of one split."""
     queries, language = task.queries, task.language
-    positives = {
-        key: [passage for passage, label in row.items() if label > 0] for key, row in task.qrels.labels.items()
-    }
+    labels = task.qrels.labels
+    positives = {key: [passage for passage, label in row.items() if label > 0] for key, row in labels.items()}
     places = {key: place for place, key in enumerate(task.corpus.ids)}
     lost = [
         f"query {query}, passage {passage}"
-        for query, row in task.qrels.labels.items()
+        for query, row in labels.items()
         for passage in row
         if query not in queries or passage not in places
     ]
@@ -184,9 +183,7 @@ def _leaks(task: DatasetSplit) -> Finding:
     every = task.dataset.queries()
     elsewhere: list[tuple[str, str]] = []
     shared: set[str] = set()
-    own = {
-        passage for row in task.qrels.labels.values() for passage, label in row.items() if label > 0
-    }  # relevant passages of this split
+    own = {passage for row in task.qrels.labels.values() for passage, label in row.items() if label > 0}  # relevant
     for split in others:
         for key, row in task.dataset.qrels(split).labels.items():
             shared |= own & {passage for passage, label in row.items() if label > 0}
@@ -199,21 +196,12 @@ def _leaks(task: DatasetSplit) -> Finding:
 
 def copied(query: str, title: str, text: str, language: str) -> bool:
     """Whether a query is the title, or a run of its words, at least five and 80 % of them, stands in title or text."""
-    asked = folded_words(query, language)
-    if not asked:
-        return False
-    named = folded_words(title, language)
-    if asked == named:
-        return True
+    asked, *places = (folded_words(one, language) for one in (query, title, text))
+    if not asked or asked == places[0]:
+        return bool(asked)
     length = max(_RUN, -int(-_SHARE * len(asked) // 1))
-    if len(asked) < length:
-        return False
-    for words in (named, folded_words(text, language)):
-        line = _joined(words)
-        starts = range(len(asked) - length + 1)
-        if any(_joined(asked[start : start + length]) in line for start in starts):
-            return True
-    return False
+    runs = [_joined(asked[start : start + length]) for start in range(len(asked) - length + 1)]
+    return any(run in line for line in map(_joined, places) for run in runs)
 
 
 def _joined(words: Sequence[str]) -> str:
@@ -252,8 +240,5 @@ def languages_of(texts: Sequence[str]) -> dict[str, float]:
         return {}
     from airgen.corpus.cleaning.filters import identify
 
-    names: dict[str, int] = defaultdict(int)
-    for place in range(0, len(texts), max(1, len(texts) // _SAMPLE)):
-        names[identify(texts[place])[0]] += 1
-    total = sum(names.values())
-    return {name: count / total for name, count in sorted(names.items(), key=lambda one: (-one[1], one[0]))}
+    names = Counter(identify(text)[0] for text in texts[:: max(1, len(texts) // _SAMPLE)])
+    return {name: count / names.total() for name, count in sorted(names.items(), key=lambda one: (-one[1], one[0]))}

@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from airgen.dataset.beir import BeirDataset
-from airgen.dataset.files import write_text
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.dataset_split import DatasetSplit
 from airgen.evaluation.systems import model_name
-from airgen.kept import plain
+from airgen.kept import plain, write_json
 from airgen.keys import text_key
 from airgen.llms.base import Llm
 from airgen.pipeline.ask import ask_about
@@ -30,22 +29,14 @@ from airgen.pipeline.progress import Display
 from airgen.pipeline.stage import Problem, Tools
 from airgen.pipeline.stages import Flow
 from airgen.prompts import PromptSet
-from airgen.quality.judge.figures import (
-    Assessment,
-    CalibrationPair,
-    Opinion,
-    assess,
-    assessments_table,
-    every_pair,
-    select_pairs,
-)
+from airgen.quality.judge import figures
+from airgen.quality.judge.figures import Assessment, CalibrationPair, Opinion
 from airgen.records import Prelabel, Recall
 from airgen.retrievers import load_retriever
 from airgen.settings import ControlSettings, JudgeSettings, Pipeline
 from airgen.settings.control import VOTES
 from airgen.store import Store
 from airgen.study import Study, Table
-from airgen.text.display import json_text
 
 
 @dataclass(frozen=True)
@@ -69,15 +60,14 @@ class Selection:
 
 @dataclass(frozen=True)
 class Evidence:
-    """The pairs of one collection; recall, pre-labels and sources by query id, texts by id."""
+    """The pairs of one collection; pre-labels and sources by query id, texts by id."""
 
     name: str
     pairs: list[CalibrationPair]
     queries: Mapping[str, str]
     documents: Mapping[str, str]
-    recalls: Mapping[str, Recall]
     prelabels: Mapping[str, list[Prelabel]]
-    sources: Mapping[str, list[str]] = field(default_factory=dict)
+    sources: Mapping[str, list[str]]
 
 
 def gather(
@@ -104,9 +94,7 @@ def gather(
     work = add_rows(RECALL, work)
     recalls: dict[str, Recall] = work.rows("recall", Recall)
     pools = {key: [id_ for id_ in recalls[key].ids if id_ not in sources.get(key, ())] for key in queries}
-    if selection.count is None:
-        pairs = every_pair(task.qrels.labels, pools, relevant_from=selection.label_from, ignore=selection.ignore)
-    else:
+    if selection.count is not None:
         bm25 = load_retriever("bm25")
         bm25.index(corpus)
         hits = bm25.search(list(queries.values()), depth)
@@ -114,10 +102,11 @@ def gather(
             both = [*recalls[key].ids[:depth], *(corpus.ids[at] for at in hits.positions[place] if at >= 0)]
             recalled = set(pools[key])
             pools[key] = [id_ for id_ in dict.fromkeys(both) if id_ in recalled]
-        pairs = select_pairs(
-            task.qrels.labels, pools, selection.count, relevant_from=selection.label_from, ignore=selection.ignore,
-            seed=selection.seed,
-        )  # fmt: skip
+    pairs = figures.every_pair(
+        task.qrels.labels, pools, relevant_from=selection.label_from, ignore=selection.ignore
+    )  # fmt: skip
+    if selection.count is not None:
+        pairs = figures.select_pairs(pairs, selection.count, seed=selection.seed)
     if not pairs:
         raise DatasetError(
             f"{folder}: the top {depth} of BM25 and the recall model hold no relevant passage, or only relevant ones: "
@@ -128,13 +117,10 @@ def gather(
     for stage in prelabel_stages(work):
         work = add_rows(stage, work)
     documents = work.documents({pair.id for pair in pairs})
-    kept = {key: recalls[key] for key in chosen}
-    return Evidence(dataset.name, pairs, queries, documents, kept, prelabels_of(work), sources)
+    return Evidence(dataset.name, pairs, queries, documents, prelabels_of(work), sources)
 
 
 _SHORT = {"judge_yes_no": "small/judge_yes_no", "rubric": "judge_rubric"}
-
-Verdicts = Mapping[tuple[str, str, str], Verdict | Problem]  # by collection, query and passage
 
 
 @dataclass(frozen=True)
@@ -164,24 +150,13 @@ class Calibration:
         """Plain values for JSON."""
         return plain(vars(self), 6)
 
-    def as_markdown(self) -> str:
+    def study(self) -> Study:
         """The report."""
         tables: list[str | Table] = []
         for title, table in self.tables.items():
-            tables += [f"## {title}", *assessments_table(table)]
+            tables += [f"## {title}", *figures.assessments_table(table)]
         lost = "; ".join(f"{count} x {why}" for why, count in self.refusals.items())
-        return Study(f"Calibration of {self.judge}", [self.about, *tables, lost and f"No opinion: {lost}"]).markdown()
-
-
-def default_pipeline() -> Pipeline:
-    """The quickstart's models, for judging without a pipeline: the embedded LLM, MiniLM, MaxSim, SPLADE, BM25."""
-    control = {
-        "recall": {"model": "all-minilm-l6-v2-int8", "top_k": 100},
-        "rerankers": ["maxsim", "splade", "bm25"],
-        "judge": {"kind": "yes-no"},
-    }
-    values = {"name": "calibrate", "task": "qa", "corpus": "none", "target": 1, "llm": {"backend": "embedded"}}
-    return Pipeline.model_validate({**values, "control": control})
+        return Study(f"Calibration of {self.judge}", [self.about, *tables, lost and f"No opinion: {lost}"])
 
 
 def calibrate(
@@ -211,35 +186,31 @@ def calibrate(
         counts = Counter(one.name for one in found)
         if twice := [name for name, count in counts.items() if count > 1]:
             raise UsageError(f"two collections are called {twice[0]!r}: their pairs could not be told apart")
+        threshold, refused = None, Counter[str]()
         if by_votes:
-            least = least_share(pipeline.relevance, len(control.rerankers))
+            title, threshold = "By the votes", least_share(pipeline.relevance, len(control.rerankers))
             names = ", ".join(model_name("reranker", one) for one in control.rerankers)
             about = (
-                f"A passage is relevant if every re-ranker puts it at least {least:g} of the way from the query's "
+                f"A passage is relevant if every re-ranker puts it at least {threshold:g} of the way from the query's "
                 f"typical candidate to its source ({names})."
-                if math.isfinite(least)
+                if math.isfinite(threshold)
                 else f"One re-ranker is no majority ({names}): only a query's source is relevant."
             )
-            result = Calibration(judge, about, {"By the votes": [_voted(one, least) for one in found]})
+            opinions = [_by_votes(one, threshold) for one in found]
         elif settings is None:
-            by_score = []
-            for one in found:
-                scores = {query: dict(zip(row.ids, row.scores, strict=True)) for query, (row,) in one.prelabels.items()}
-                by_score.append(assess(one.name, one.pairs, [Opinion(scores[it.query][it.id]) for it in one.pairs]))
-            result = Calibration(judge, "A re-ranker, by its score.", {"By score": by_score})
+            title, about = "By score", "A re-ranker, by its score."
+            opinions = [_by_score(one) for one in found]
         else:
-            verdicts = _ask(store, replace(trial, pipeline=pipeline), found, display)
-            models = ", ".join((member.llm or pipeline.llm).model for member in pipeline.control.judge.members)
-            about = f"The prompt {judge_name(pipeline)}, answered by {models}."
-            by_llm = [
-                assess(one.name, one.pairs, [_opinion(verdicts[one.name, it.query, it.id]) for it in one.pairs])
-                for one in found
-            ]
-            refused = Counter(one.reason for one in verdicts.values() if isinstance(one, Problem))
-            result = Calibration(judge, about, {"By the LLM": by_llm}, dict(refused.most_common()))
+            models = ", ".join((member.llm or pipeline.llm).model for member in control.judge.members)
+            title, about = "By the LLM", f"The prompt {judge_name(pipeline)}, answered by {models}."
+            opinions, refused = _by_llm(store, replace(trial, pipeline=pipeline), found, display)
+    rows = [
+        figures.assess(one.name, one.pairs, of, threshold=threshold) for one, of in zip(found, opinions, strict=True)
+    ]
+    result = Calibration(judge, about, {title: rows}, dict(refused.most_common()))
     name = "".join(char if char.isalnum() or char in "-_" else "-" for char in judge.removesuffix(".json"))
-    write_text(work / f"{name}.md", result.as_markdown())
-    write_text(work / f"{name}.json", json_text(result.as_dict(), indent=1) + "\n")
+    result.study().write(work / f"{name}.md")
+    write_json(work / f"{name}.json", result)
     return result
 
 
@@ -256,8 +227,22 @@ def _prompt_judge(judge: str, pipeline: Pipeline, prompts: PromptSet) -> JudgeSe
     return JudgeSettings.model_validate(values)
 
 
-def _ask(store: Store, trial: JudgeTrial, found: Sequence[Evidence], display: Display) -> Verdicts:
-    """Every pair's verdict. Pairs of one document stand together, so that a prefix cache serves them."""
+def _by_votes(one: Evidence, least: float) -> list[Opinion | None]:
+    """None where a query has no relevant passage that could be its source, or no re-ranker finds it."""
+    found = {key: voted(rows, one.sources.get(key, ())) for key, rows in one.prelabels.items()}
+    shares = [found[pair.query].get(pair.id) for pair in one.pairs]
+    return [None if share is None else Opinion(share, 2 if share >= least else 0) for share in shares]
+
+
+def _by_score(one: Evidence) -> list[Opinion | None]:
+    scores = {query: dict(zip(row.ids, row.scores, strict=True)) for query, (row,) in one.prelabels.items()}
+    return [Opinion(scores[pair.query][pair.id]) for pair in one.pairs]
+
+
+def _by_llm(
+    store: Store, trial: JudgeTrial, found: Sequence[Evidence], display: Display
+) -> tuple[list[list[Opinion | None]], Counter[str]]:
+    """Every pair's opinion, and why there is none. Pairs of one document are neighbours: a prefix cache serves them."""
     pairs = [(one, pair) for one in found for pair in sorted(one.pairs, key=lambda pair: (pair.id, pair.query))]
 
     async def one(engine: Llm, item: tuple[Evidence, CalibrationPair]) -> Verdict | Problem:
@@ -271,20 +256,13 @@ def _ask(store: Store, trial: JudgeTrial, found: Sequence[Evidence], display: Di
             pairs, one, trial.pipeline, store, budget_usd=trial.budget_usd,
             progress=lambda done: bar.advance(done - bar.done), rules=Flow().scripted,
         )  # fmt: skip
-    keys = [(evidence.name, pair.query, pair.id) for evidence, pair in pairs]
-    return dict(zip(keys, verdicts, strict=True))
+    opinions: dict[tuple[str, CalibrationPair], Opinion | None] = {}
+    for (evidence, pair), said in zip(pairs, verdicts, strict=True):
+        opinions[evidence.name, pair] = None if isinstance(said, Problem) else _opinion(said)
+    refused = Counter(said.reason for said in verdicts if isinstance(said, Problem))
+    return [[opinions[evidence.name, pair] for pair in evidence.pairs] for evidence in found], refused
 
 
-def _opinion(verdict: Verdict | Problem) -> Opinion | None:
-    if isinstance(verdict, Problem):
-        return None
+def _opinion(verdict: Verdict) -> Opinion:
     score = float(verdict.level) if verdict.probability is None else verdict.probability
     return Opinion(score, verdict.level, verdict.probability)
-
-
-def _voted(one: Evidence, least: float) -> Assessment:
-    """No opinion where a query has no relevant passage that could be its source, or no re-ranker finds it."""
-    found = {key: voted(rows, one.sources.get(key, ())) for key, rows in one.prelabels.items()}
-    shares = [found[pair.query].get(pair.id) for pair in one.pairs]
-    opinions = [None if share is None else Opinion(share, 2 if share >= least else 0) for share in shares]
-    return assess(one.name, one.pairs, opinions, threshold=least)

@@ -1,6 +1,6 @@
 """Human-labelled pairs, and how far a judge agrees with them.
 
-    pairs = select_pairs(labels, pools, 60)          # 30 relevant, 30 not relevant, from as many queries as possible
+    pairs = select_pairs(every_pair(labels, pools), 60)    # 30 relevant, 30 not, from as many queries as possible
 
 `pools` are the top results of retrieval, because these are the pairs that a judge gets in quality control. Unjudged
 pairs are the hard ones. Intervals resample queries, because pairs of one query are not independent. A threshold is
@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -42,39 +43,6 @@ class CalibrationPair:
         return self.kind == "relevant"
 
 
-def select_pairs(
-    labels: Mapping[str, Mapping[str, float]],
-    pools: Mapping[str, Sequence[str]],
-    count: int,
-    *,
-    relevant_from: float = 1,
-    ignore: Collection[float] = (),
-    seed: int = 0,
-) -> list[CalibrationPair]:
-    """At most `count` pairs from the pools, half of them relevant, sorted by query and passage.
-
-    The other half is judged and unjudged pairs in equal numbers; if there are too few of one kind, the other fills up.
-    Each query gives one pair of a kind before any query gives a second one; the seed decides which. Labels of
-    `relevant_from` and above are relevant. Pairs with a label in `ignore` are left out, because some collections use a
-    label for something else: cranfield's 0 is a query's own source paper.
-    """
-    found: dict[Kind, dict[str, list[CalibrationPair]]] = {kind: {} for kind in KINDS}
-    for pair in every_pair(labels, pools, relevant_from=relevant_from, ignore=ignore):
-        found[pair.kind].setdefault(pair.query, []).append(pair)
-    order = {}
-    for kind, by_query in found.items():
-        placed = [
-            (turn, text_key(f"{seed}\x1f{query}"), pair)
-            for query, mine in by_query.items()
-            for turn, pair in enumerate(sorted(mine, key=lambda one: text_key(f"{seed}\x1f{one.query}\x1f{one.id}")))
-        ]
-        order[kind] = [pair for _, _, pair in sorted(placed, key=lambda item: item[:2])]
-    side = min(count // 2, len(order["relevant"]), len(order["judged"]) + len(order["unjudged"]))
-    judged = min(len(order["judged"]), max(side // 2, side - len(order["unjudged"])))
-    chosen = order["relevant"][:side] + order["judged"][:judged] + order["unjudged"][: side - judged]
-    return sorted(chosen, key=lambda pair: (pair.query, pair.id))
-
-
 def every_pair(
     labels: Mapping[str, Mapping[str, float]],
     pools: Mapping[str, Sequence[str]],
@@ -82,17 +50,40 @@ def every_pair(
     relevant_from: float = 1,
     ignore: Collection[float] = (),
 ) -> list[CalibrationPair]:
-    """All pairs of the pools, in their order; pairs with a label in `ignore` are left out."""
+    """All pairs of the pools, in their order. Labels of `relevant_from` and above are relevant.
+
+    Pairs with a label in `ignore` are left out, because some collections use a label for something else: cranfield's 0
+    is a query's own source paper.
+    """
     found = []
     for query, pool in pools.items():
         known = labels.get(query, {})
         for id_ in dict.fromkeys(pool):
             label = known.get(id_)
-            if label is not None and label in ignore:
-                continue
-            kind: Kind = "unjudged" if label is None else "relevant" if label >= relevant_from else "judged"
-            found.append(CalibrationPair(query, id_, kind, label))
+            if label is None or label not in ignore:
+                kind: Kind = "unjudged" if label is None else "relevant" if label >= relevant_from else "judged"
+                found.append(CalibrationPair(query, id_, kind, label))
     return found
+
+
+def select_pairs(pairs: Sequence[CalibrationPair], count: int, *, seed: int = 0) -> list[CalibrationPair]:
+    """At most `count` pairs, half of them relevant, sorted by query and passage.
+
+    The other half is judged and unjudged pairs in equal numbers; if there are too few of one kind, the other fills up.
+    Each query gives one pair of a kind before any query gives a second one; the seed decides which.
+    """
+    turns = Counter[tuple[str, str]]()
+    order: dict[str, list[tuple[int, str, CalibrationPair]]] = {kind: [] for kind in KINDS}
+    for pair in sorted(pairs, key=lambda one: text_key(f"{seed}\x1f{one.query}\x1f{one.id}")):
+        turns[pair.kind, pair.query] += 1
+        order[pair.kind].append((turns[pair.kind, pair.query], text_key(f"{seed}\x1f{pair.query}"), pair))
+    relevant, judged, unjudged = (
+        [pair for _, _, pair in sorted(order[kind], key=lambda one: one[:2])] for kind in KINDS
+    )  # fmt: skip
+    side = min(count // 2, len(relevant), len(judged) + len(unjudged))
+    half = min(len(judged), max(side // 2, side - len(unjudged)))
+    chosen = relevant[:side] + judged[:half] + unjudged[: side - half]
+    return sorted(chosen, key=lambda pair: (pair.query, pair.id))
 
 
 def halves(queries: Sequence[str]) -> list[int]:
@@ -157,18 +148,11 @@ def best_threshold(scores: Floats, relevant: Bools) -> float:
     >>> best_threshold(np.array([0.1, 0.4, 0.6, 0.9]), np.array([False, False, True, True]))
     0.5
     """
-    values, place = np.unique(scores, return_inverse=True)
+    values = np.unique(scores)
     if not len(values):
         raise UsageError("a threshold cannot be chosen, because there are no scores")
     cuts = np.concatenate([values[:1], (values[1:] + values[:-1]) / 2])
-    # Kappa of all cuts at once: the pairs at a cut or above it, and the relevant ones among these.
-    decided, right = (np.cumsum(np.bincount(place, of)[::-1])[::-1] for of in (np.ones(len(scores)), relevant))
-    count, positive = float(len(scores)), float(relevant.sum())
-    observed = (right + (count - decided) - (positive - right)) / count
-    one, other = decided / count, positive / count
-    chance = one * other + (1 - one) * (1 - other)
-    found = np.divide(observed - chance, 1 - chance, out=np.zeros(len(cuts)), where=chance < 1)
-    return float(cuts[int(np.argmax(found))])
+    return float(cuts[int(np.argmax([kappa(scores >= cut, relevant) for cut in cuts]))])
 
 
 def cross_decided(scores: Floats, relevant: Bools, queries: Sequence[str]) -> Bools:
@@ -241,17 +225,14 @@ def assess(
 ) -> Assessment:
     """Compute the figures. A given `threshold` is used as it is. An opinion of None is a refusal."""
     known = [(pair, opinion) for pair, opinion in zip(pairs, opinions, strict=True) if opinion is not None]
-    asked = [pair for pair, _ in known]
-    scores = np.array([opinion.score for _, opinion in known], np.float64)
-    relevant = np.array([pair.relevant for pair in asked], bool)
-    queries = [pair.query for pair in asked]
-    kinds = np.array([pair.kind for pair in asked])
-    stated = [opinion.probability for _, opinion in known]
-    probabilities = None if None in stated or not stated else np.array(stated, np.float64)
     if not known:
         none = Interval(math.nan, math.nan, math.nan)
-        counts: dict[str, int] = dict.fromkeys(KINDS, 0)
-        return Assessment(collection, counts, 0, len(pairs), {}, none, threshold or math.nan)
+        return Assessment(collection, dict.fromkeys(KINDS, 0), 0, len(pairs), {}, none, threshold or math.nan)
+    scores = np.array([opinion.score for _, opinion in known], np.float64)
+    relevant, kinds = (np.array([getattr(pair, name) for pair, _ in known]) for name in ("relevant", "kind"))
+    queries = [pair.query for pair, _ in known]
+    stated = [opinion.probability for _, opinion in known]
+    probabilities = None if None in stated else np.array(stated, np.float64)
     if threshold is None:
         decided, cut = cross_decided(scores, relevant, queries), best_threshold(scores, relevant)
     else:
@@ -271,17 +252,13 @@ def assess(
         return interval(lambda at: auc(x[at], y[at]), [queries[at] for at in here])
 
     return Assessment(
-        collection,
-        {kind: int((kinds == kind).sum()) for kind in KINDS},
-        len(set(queries)),
-        len(pairs) - len(known),
+        collection, {kind: int((kinds == kind).sum()) for kind in KINDS}, len(set(queries)), len(pairs) - len(known),
         {kind: area(kind) for kind in ("judged", "unjudged", "all")},
-        interval(lambda at: kappa(decided[at], relevant[at]), queries),
-        cut,
+        interval(lambda at: kappa(decided[at], relevant[at]), queries), cut,
         None if probabilities is None else expected_calibration_error(probabilities, relevant),
         None if probabilities is None else noise_floor(probabilities),
         {row: dict(sorted(confusion[row].items())) for row in sorted(confusion)},
-    )
+    )  # fmt: skip
 
 
 def assessments_table(assessments: Sequence[Assessment]) -> list[str | Table]:
@@ -300,9 +277,8 @@ _COLUMNS = (
     Column("collection", lambda one: one.collection),
     Column("pairs", lambda one: " + ".join(str(one.counts.get(kind, 0)) for kind in KINDS)
            + (f", {one.refused} refused" if one.refused else "")),
-    Column("AUC judged", lambda one: _interval(one.auc.get("judged"))),
-    Column("AUC unjudged", lambda one: _interval(one.auc.get("unjudged"))),
-    Column("AUC all", lambda one: _interval(one.auc.get("all"))),
+    *(Column(f"AUC {kind}", partial(lambda kind, one: _interval(one.auc.get(kind)), kind))
+      for kind in ("judged", "unjudged", "all")),
     Column("kappa", lambda one: _interval(one.kappa)),
     Column("threshold", lambda one: one.threshold, ".3f"),
     Column("ECE (floor)", lambda one: "–" if one.error is None else f"{figure(one.error)} ({figure(one.error_floor)})"),

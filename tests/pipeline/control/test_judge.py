@@ -19,15 +19,15 @@ from airgen.pipeline.control.judge import Verdict, judge_name, judge_pair, judge
 from airgen.pipeline.estimate import estimate
 from airgen.pipeline.stage import Problem, Tools
 from airgen.prompts import PromptSet
-from airgen.quality.judge.calibrate import default_pipeline
 from airgen.records import Answer
-from airgen.settings import JudgeSettings, Pipeline
+from airgen.settings import JudgeSettings, Pipeline, load_pipeline
+from airgen.settings.base import find_yaml
 
 REFUSED = Problem("llm: content_filter", "flagged", "llm")
 
 
 def pipeline(**judge: object) -> Pipeline:
-    base = default_pipeline()
+    base = load_pipeline(find_yaml("pipelines", "quickstart"))
     settings = JudgeSettings.model_validate(judge)
     return base.model_copy(update={"control": base.control.model_copy(update={"judge": settings})})
 
