@@ -10,8 +10,8 @@ from command_line import call
 from airgen.dataset.beir import BeirDataset, read_qrels
 from airgen.dataset.layouts import FORMATS, convert
 from airgen.errors import DatasetError, UsageError
-from airgen.evaluation import read_run, score
-from airgen.evaluation.run import run_from_dict, write_run
+from airgen.evaluation import score
+from airgen.evaluation.run import run_from_dict
 from airgen.pipeline.own_queries import read_labels
 from airgen.settings import LabelFile
 
@@ -83,7 +83,8 @@ def test_ranx_scores_a_run_as_airgen_does(written, tmp_path):
     assert theirs == pytest.approx(score(run_from_dict(run), by_id(), "nDCG@10").means()["nDCG@10"])
 
 
-def test_pytrec_eval_reads_trec(written):
+def test_pytrec_eval_and_airgen_read_trec(written):
+    assert read_qrels(written("trec")).labels == by_id()
     pytrec_eval = pytest.importorskip("pytrec_eval")
     with written("trec").open(encoding="utf-8") as stream:
         assert pytrec_eval.parse_qrel(stream) == by_id()
@@ -99,17 +100,6 @@ def test_ir_datasets_reads_the_folder(written):
     assert made.docs_store().get("p3").text == "birds sing"
     assert {one.query_id: one.text for one in made.queries_iter()}["q2"] == "птицы поют"
     assert made.qrels_dict() == by_id()
-
-
-def test_trec_qrels_come_back(written):
-    assert read_qrels(written("trec")).labels == by_id()
-
-
-def test_a_real_run_scores_the_same_with_converted_labels(written, tmp_path):
-    run = run_from_dict({"q1": {"p2": 2.0, "p1": 1.0}, "q2": {"p3": 1.0}})
-    write_run(tmp_path / "a.run", run, "a")
-    text = call("evaluate", "measures", tmp_path / "a.run", written("trec"), "--metrics", "nDCG@10", "--json")
-    assert json.loads(text)["means"] == score(read_run(tmp_path / "a.run"), by_id(), "nDCG@10").means()
 
 
 def test_other_labels_and_what_a_format_cannot_hold(folder, tmp_path):

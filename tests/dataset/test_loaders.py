@@ -12,7 +12,6 @@ from airgen.dataset.beir import BeirDataset
 from airgen.dataset.content import CorpusRow, QrelRow, QueryRow
 from airgen.dataset.derive import derive
 from airgen.dataset.layouts import export_layouts
-from airgen.dataset.manifest import load_manifest
 from airgen.dataset.verify import verify
 from airgen.dataset.write import write_dataset
 from airgen.errors import DatasetError, UsageError
@@ -50,13 +49,6 @@ def fresh_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pa
 
 def flat(title: str, text: str) -> str:
     return f"{title} {text}" if title else text
-
-
-def test_our_own_reader(dataset: Path) -> None:
-    reader = BeirDataset.open(dataset)
-    assert {row.id: (row.title, row.text) for row in reader.passages()} == DOCUMENTS
-    for split, labels in LABELS.items():
-        assert dict(reader.qrels(split).labels) == labels
 
 
 def test_beir(dataset: Path) -> None:
@@ -166,29 +158,6 @@ class Shouting:
         assert {key: row["text"] for key, row in corpus.items()} == {k: flat(*v) for k, v in DOCUMENTS.items()}
         first = {query: int(query[2:]) for query in queries}
         return {query: {f"doc{i:03d}": 2.0, f"doc{i + 2:03d}": 1.0} for query, i in first.items()}
-
-
-def test_air_benchmark_runs_to_its_metrics(
-    dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh_caches: Path
-) -> None:
-    utils = pytest.importorskip("air_benchmark.evaluation_utils")
-    export_layouts({"": dataset}, "air-bench", tmp_path / "work")
-    monkeypatch.chdir(tmp_path / "work")  # where air-benchmark finds the folder AIR-Bench/... before the Hub
-    info = load_manifest(dataset).info
-    loader = utils.DataLoader(info.version, cache_dir=str(fresh_caches))
-    group = {"task_type": info.task, "domain": info.domain, "language": info.language, "dataset_name": info.name}
-    for split, labels in LABELS.items():
-        assert loader.load_queries(**group, split=split) == {key: QUERIES[key].text for key in labels}
-        assert loader.load_qrels(**group, split=split) == labels
-    evaluator = utils.Evaluator(loader)
-    evaluator(**group, splits=["dev", "test"], search_results_save_dir=str(tmp_path / "found"), retriever=Shouting())
-    for split in LABELS:
-        results = evaluator.evaluate_results(str(tmp_path / "found" / "shouting" / "NoReranker"), split=split)
-        measures = results[info.task][info.domain][info.language][info.name]
-        # One of two positives at rank 1: DCG 1 against 1 + 1/log2(3).
-        assert measures["ndcg_at_10"] == pytest.approx(1 / (1 + 1 / 1.5849625), abs=1e-4)
-        assert measures["recall_at_10"] == 0.5
-        assert measures["mrr_at_10"] == 1.0
 
 
 def test_air_benchmark_runs_a_whole_suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh_caches: Path) -> None:

@@ -2,17 +2,18 @@
 
 import dataclasses
 import json
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command_line import invoke
-from dataset_maker import INFO, make_content
+from dataset_maker import make_content
 
 from airgen.dataset.content import CorpusRow, QrelRow
 from airgen.dataset.manifest import FileEntry, data_digest, load_manifest, manifest_text
-from airgen.dataset.verify import DatasetProblem, damaged_file, secrets_in, verify
+from airgen.dataset.verify import damaged_file, secrets_in, verify
 from airgen.dataset.write import write_dataset
 from airgen.errors import DatasetError
 from airgen.keys import file_sha256
@@ -44,73 +45,6 @@ def add_line(row: dict[str, Any]) -> Callable[[str], str]:
 
 
 @pytest.mark.parametrize(
-    ("file", "change", "expected"),
-    [
-        ("corpus.jsonl", add_line({"_id": "doc000", "text": "again"}), {("duplicate", "corpus.jsonl")}),
-        ("corpus.jsonl", add_line({"_id": "new", "text": " "}), {("empty", "corpus.jsonl"), ("count", "corpus.jsonl")}),
-        ("corpus.jsonl", add_line({"_id": "a b", "text": "x"}), {("id", "corpus.jsonl")}),
-        ("corpus.jsonl", lambda text: text + "[" * 100_000 + "\n", {("line", "corpus.jsonl")}),
-        (
-            "corpus.jsonl",
-            lambda text: text.partition("\n")[2],
-            {("dangling", "qrels/test.jsonl"), ("count", "corpus.jsonl")},
-        ),
-        (
-            "queries.jsonl",
-            lambda text: text.replace('"split": "dev"', '"split": "test"'),
-            {("split", "qrels/dev.jsonl")},
-        ),
-        (
-            "queries.jsonl",
-            add_line({"_id": "q-99", "text": "unanswered"}),
-            {("positive", "queries.jsonl"), ("count", "queries.jsonl")},
-        ),
-        (
-            "qrels/test.jsonl",
-            add_line({"query-id": "q-77", "corpus-id": "doc000", "score": 1}),
-            {("dangling", "qrels/test.jsonl"), ("count", "qrels/test.jsonl")}
-            | {
-                ("variant", f"qrels{kind}/test.{end}")
-                for kind, end in (("", "tsv"), ("-positives", "jsonl"), ("-graded", "jsonl"), ("-soft", "jsonl"))
-            },
-        ),
-        ("qrels/dev.tsv", lambda text: text.replace("\t0\n", "\t1\n"), {("variant", "qrels/dev.tsv")}),
-        (
-            "qrels-positives/dev.jsonl",
-            lambda text: text.partition("\n")[2],
-            {("variant", "qrels-positives/dev.tsv"), ("variant", "qrels-positives/dev.jsonl")},
-        ),
-        ("pipeline.yaml", lambda text: text + "api_key: sk-abcdefghijklmnop1234\n", {("secret", "pipeline.yaml")}),
-    ],
-)
-def test_damage_is_named_even_if_the_hashes_were_forged(
-    dataset: Path, file: str, change: Callable[[str], str], expected: set[tuple[str, str]]
-) -> None:
-    edit(dataset / file, change)
-    assert ("hash", file) in kinds(dataset)
-    rehash(dataset)
-    assert kinds(dataset) == expected
-
-
-def test_queries_without_positives_and_overlapping_splits(dataset: Path) -> None:
-    edit(dataset / "qrels/dev.jsonl", lambda text: text.replace('"score": 1', '"score": 0'))
-    dev = (dataset / "qrels/dev.jsonl").read_text()
-    edit(dataset / "qrels/test.jsonl", lambda text: text + dev)
-    rehash(dataset)
-    found = kinds(dataset)
-    assert {("positive", "qrels/dev.jsonl"), ("split", "qrels/test.jsonl")} <= found
-
-
-def test_files_missing_extra_outside(dataset: Path) -> None:
-    (dataset / "qrels/dev.tsv").unlink()
-    (dataset / "notes.txt").write_text("x")
-    assert kinds(dataset) == {("missing", "qrels/dev.tsv"), ("extra", "notes.txt")}
-    (dataset / "pipeline.yaml").unlink()
-    (dataset / "pipeline.yaml").symlink_to("/etc/hostname")
-    assert ("path", "pipeline.yaml") in kinds(dataset)
-
-
-@pytest.mark.parametrize(
     ("old", "new", "words"),
     [
         ('"pipeline.yaml"', '"../../secrets"', "'../../secrets' lies outside the dataset"),
@@ -128,26 +62,6 @@ def test_manifests_of_strangers_do_not_leave_the_directory(dataset: Path, old: s
         load_manifest(dataset)
 
 
-def test_withheld_labels_must_not_be_there(dataset: Path) -> None:
-    manifest = dataclasses.replace(load_manifest(dataset), withheld=("test",), part="public")
-    (dataset / "manifest.json").write_text(manifest_text(manifest))
-    found = kinds(dataset)
-    assert ("leak", "qrels/test.jsonl") in found
-    assert ("leak", "qrels-graded/test.tsv") in found
-    assert ("leak", "private/") in found
-    assert ("leak", "qrels/dev.jsonl") not in found
-
-
-@pytest.mark.parametrize("negative", [CorpusRow("negative-%d", "", "made up"), CorpusRow("d%d", "Title", "made up")])
-def test_ids_and_titles_that_tell_the_negatives_are_a_warning(tmp_path: Path, negative: CorpusRow) -> None:
-    content = make_content()
-    extra = [dataclasses.replace(negative, id=negative.id % i) for i in range(5)]
-    labels = [QrelRow("q-00", row.id, 0) for row in extra]
-    write_dataset(tmp_path / "d", make_content(corpus=[*content.corpus, *extra], qrels=[*content.qrels, *labels]))
-    (problem,) = verify(tmp_path / "d")
-    assert (problem.kind, problem.severity) == ("mark", "warning")
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -162,21 +76,11 @@ def test_manifests_that_cannot_be_read(dataset: Path, text: str, words: str) -> 
     (dataset / "manifest.json").write_text(text)
     with pytest.raises(DatasetError, match=words):
         load_manifest(dataset)
-    assert [problem.kind for problem in verify(dataset)] == ["manifest"]
-
-
-def test_a_half_written_directory_is_no_dataset(dataset: Path) -> None:
+    (problem,) = said(dataset)
+    assert problem.startswith("error: manifest.json: ") and problem.endswith(" [manifest]")
     (dataset / "manifest.json").unlink()
     with pytest.raises(DatasetError, match="not a finished dataset"):
         load_manifest(dataset)
-
-
-def test_secrets_are_found_and_never_quoted_whole() -> None:
-    key = "sk-proj-0123456789abcdefghij"
-    hints = secrets_in(f"llm: {{api_key: {key}}}\nurl: https://me:hunter2@host/v1")
-    assert len(hints) == 3
-    assert all(key not in hint and "hunter2" not in hint for hint in hints)
-    assert secrets_in("llm: {api_key_env: OPENAI_API_KEY}\nbase_url: http://localhost:8000/v1\ntokens: 12") == []
 
 
 def test_command(dataset: Path) -> None:
@@ -186,7 +90,6 @@ def test_command(dataset: Path) -> None:
     result = invoke("publish", "verify", dataset, "--json")
     assert result.exit_code == 1
     assert {"hash", "count", "dangling"} <= {problem["kind"] for problem in json.loads(result.stdout)[str(dataset)]}
-    assert INFO.name in str(dataset)
 
 
 # -- each problem in its words -------------------------------------------------------------------------------------
@@ -217,9 +120,24 @@ def set_manifest(directory: Path, **changes: Any) -> None:
     (directory / "manifest.json").write_text(manifest_text(manifest))
 
 
-def test_a_problem_as_a_line() -> None:
-    assert str(DatasetProblem("hash", "a.txt", "is odd")) == "error: a.txt: is odd [hash]"
-    assert str(DatasetProblem("date", "a.txt", "is odd", "warning")) == "warning: a.txt: is odd [date]"
+def without_metadata(text: str) -> str:
+    rows = [{**json.loads(line), "metadata": None} for line in text.split("\n")[:-1]]
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("file", "change"),
+    [
+        ("queries.jsonl", without_metadata),  # its split is not known
+        ("qrels/dev.jsonl", lambda text: text.replace('"score": 1', '"score": 0.5')),
+        ("qrels/dev.tsv", lambda text: text + "\n"),
+    ],
+)
+def test_what_is_no_problem(dataset: Path, file: str, change: Callable[[str], str]) -> None:
+    if file == "qrels/dev.jsonl":
+        without_labels_files(dataset)
+    rewrite(dataset, file, change)
+    assert said(dataset) == []
 
 
 @pytest.mark.parametrize("extra", [19, 20, 21, 25])
@@ -245,12 +163,6 @@ def test_what_the_system_cannot_read_is_a_problem(dataset: Path) -> None:
     assert damaged_file(dataset) == "manifest.json"
 
 
-def test_a_manifest_that_cannot_be_read_is_the_only_problem(dataset: Path) -> None:
-    (dataset / "manifest.json").write_text("[]")
-    place = dataset / "manifest.json"
-    assert said(dataset) == [f"error: manifest.json: {place} is not a JSON object: export the dataset again [manifest]"]
-
-
 def test_the_first_damaged_file(dataset: Path) -> None:
     assert damaged_file(dataset) is None
     edit(dataset / "README.md", lambda text: text + "by hand")
@@ -261,16 +173,12 @@ def test_the_first_damaged_file(dataset: Path) -> None:
     assert damaged_file(dataset) == "corpus.jsonl"
     (dataset / "README.md").unlink()
     assert damaged_file(dataset) == "README.md"
+    write_dataset(dataset, make_content())
+    files = dict(load_manifest(dataset).files)
+    set_manifest(dataset, files=files | {"corpus.jsonl": dataclasses.replace(files["corpus.jsonl"], bytes=1)})
+    assert damaged_file(dataset) == "corpus.jsonl" and kinds(dataset) == {("hash", "corpus.jsonl")}
     (dataset / "manifest.json").unlink()
     assert damaged_file(dataset) == "manifest.json"
-
-
-def test_a_wrong_size_in_the_manifest_is_damage(dataset: Path) -> None:
-    files = dict(load_manifest(dataset).files)
-    files["corpus.jsonl"] = dataclasses.replace(files["corpus.jsonl"], bytes=files["corpus.jsonl"].bytes + 1)
-    set_manifest(dataset, files=files)
-    assert damaged_file(dataset) == "corpus.jsonl"
-    assert kinds(dataset) == {("hash", "corpus.jsonl")}
 
 
 def test_problems_of_files_and_their_words(dataset: Path) -> None:
@@ -351,76 +259,54 @@ def test_what_a_public_part_must_not_hold(dataset: Path) -> None:
         leak,
         "error: private/: the lineage is here although labels are withheld, and reveals them [leak]",
     ]
-    for path in (dataset / "private").iterdir():
-        path.unlink()
+    shutil.rmtree(dataset / "private")
+    with_answers(dataset, ANSWER)
+    assert said(dataset) == [leak.replace("qrels", "answers", 1), leak]
+    shutil.rmtree(dataset / "answers")
+    (dataset / "qrels/test.jsonl").unlink()
     rehash(dataset)
-    assert said(dataset) == [leak]
+    assert said(dataset) == []
+
+
+NO_OBJECT, NO_ID = "is not a JSON object [line]", "is empty or holds white space: TREC files cannot carry it [id]"
+LACKS = "line 7 lacks query-id, corpus-id or a number as score [line]"
+LABEL = {"query-id": "q-02", "corpus-id": "doc011", "score": 1}
 
 
 @pytest.mark.parametrize(
     ("file", "line", "expected"),
     [
-        ("corpus.jsonl", "[1]", "line 13 is not a JSON object [line]"),
-        ("corpus.jsonl", "", "line 13 is not a JSON object [line]"),
-        ("queries.jsonl", "{", "line 7 is not a JSON object [line]"),
-        ("qrels/dev.jsonl", "\udcff", "line 7 is not a JSON object [line]"),
-        (
-            "corpus.jsonl",
-            '{"_id": "a b", "text": "x"}',
-            "line 13: document id 'a b' is empty or holds white space: TREC files cannot carry it [id]",
-        ),
-        (
-            "corpus.jsonl",
-            '{"_id": 7, "text": "x"}',
-            "line 13: document id '' is empty or holds white space: TREC files cannot carry it [id]",
-        ),
-        (
-            "queries.jsonl",
-            '{"text": "x"}',
-            "line 7: query id '' is empty or holds white space: TREC files cannot carry it [id]",
-        ),
-        ("qrels/dev.jsonl", "{}", "line 7 lacks query-id, corpus-id or a number as score [line]"),
+        ("corpus.jsonl", "[1]", f"line 13 {NO_OBJECT}"),
+        ("corpus.jsonl", "", f"line 13 {NO_OBJECT}"),
+        ("corpus.jsonl", "[" * 100_000, f"line 13 {NO_OBJECT}"),
+        ("queries.jsonl", "{", f"line 7 {NO_OBJECT}"),
+        ("qrels/dev.jsonl", "\udcff", f"line 7 {NO_OBJECT}"),
+        ("corpus.jsonl", {"_id": "a b", "text": "x"}, f"line 13: document id 'a b' {NO_ID}"),
+        ("corpus.jsonl", {"_id": 7, "text": "x"}, f"line 13: document id '' {NO_ID}"),
+        ("queries.jsonl", {"text": "x"}, f"line 7: query id '' {NO_ID}"),
+        ("qrels/dev.jsonl", {}, LACKS),
+        ("qrels/dev.jsonl", LABEL | {"query-id": 2}, LACKS),
+        ("qrels/dev.jsonl", LABEL | {"corpus-id": 11}, LACKS),
+        ("qrels/dev.jsonl", LABEL | {"score": "1"}, LACKS),
+        ("qrels/dev.jsonl", LABEL | {"score": True}, LACKS),
         (
             "qrels/dev.jsonl",
-            '{"query-id": 2, "corpus-id": "doc011", "score": 1}',
-            "line 7 lacks query-id, corpus-id or a number as score [line]",
-        ),
-        (
-            "qrels/dev.jsonl",
-            '{"query-id": "q-02", "corpus-id": 11, "score": 1}',
-            "line 7 lacks query-id, corpus-id or a number as score [line]",
-        ),
-        (
-            "qrels/dev.jsonl",
-            '{"query-id": "q-02", "corpus-id": "doc011", "score": "1"}',
-            "line 7 lacks query-id, corpus-id or a number as score [line]",
-        ),
-        (
-            "qrels/dev.jsonl",
-            '{"query-id": "q-02", "corpus-id": "doc011", "score": true}',
-            "line 7 lacks query-id, corpus-id or a number as score [line]",
-        ),
-        (
-            "qrels/dev.jsonl",
-            '{"query-id": "q-02", "corpus-id": "doc002", "score": 1}',
+            LABEL | {"corpus-id": "doc002"},
             "line 7: query 'q-02' and document 'doc002' appear twice [duplicate]",
         ),
         (
             "queries.jsonl",
-            '{"_id": "q-02", "text": "again", "metadata": {"split": "dev"}}',
+            {"_id": "q-02", "text": "again", "metadata": {"split": "dev"}},
             "line 7: query id 'q-02' appears twice [duplicate]",
         ),
-        (
-            "corpus.jsonl",
-            '{"_id": "doc011", "text": "again"}',
-            "line 13: document id 'doc011' appears twice [duplicate]",
-        ),
+        ("corpus.jsonl", {"_id": "doc011", "text": "x"}, "line 13: document id 'doc011' appears twice [duplicate]"),
     ],
 )
-def test_a_wrong_line_is_the_only_problem(dataset: Path, file: str, line: str, expected: str) -> None:
+def test_a_wrong_line_is_the_only_problem(dataset: Path, file: str, line: Any, expected: str) -> None:
     without_labels_files(dataset)
-    path = dataset / file
-    path.write_bytes(path.read_bytes() + line.encode(errors="surrogateescape") + b"\n")
+    path, text = dataset / file, line if isinstance(line, str) else json.dumps(line)
+    path.write_bytes(path.read_bytes() + text.encode(errors="surrogateescape") + b"\n")
+    assert ("hash", file) in kinds(dataset)
     rehash(dataset)
     assert said(dataset) == [f"error: {file}: {expected}"]
 
@@ -444,37 +330,39 @@ def test_texts_that_are_missing_or_empty(dataset: Path) -> None:
     ]
 
 
-def test_labels_of_unknown_queries_and_documents(dataset: Path) -> None:
+COUNT = "its numbers of queries and labels differ from the manifest's [count]"
+
+
+@pytest.mark.parametrize(
+    ("file", "pairs", "expected"),
+    [
+        (
+            "qrels/dev.jsonl",
+            [("q-77", "doc000"), ("q-02", "doc077")],
+            [
+                "query 'q-77' is not in queries.jsonl [dangling]",
+                "document 'doc077' is not in the corpus [dangling]",
+                COUNT,
+            ],
+        ),
+        (
+            "qrels/test.jsonl",
+            [("q-02", "doc000")],
+            [
+                "query 'q-02' belongs to 'dev' by queries.jsonl [split]",
+                "query 'q-02' is also in 'dev': splits overlap [split]",
+                COUNT,
+            ],
+        ),
+    ],
+)
+def test_labels_of_what_is_not_there(
+    dataset: Path, file: str, pairs: list[tuple[str, str]], expected: list[str]
+) -> None:
     without_labels_files(dataset)
-    rows = [("q-77", "doc000", 1), ("q-02", "doc077", 1)]
-    lines = [json.dumps({"query-id": q, "corpus-id": d, "score": s}) + "\n" for q, d, s in rows]
-    rewrite(dataset, "qrels/dev.jsonl", lambda text: text + "".join(lines))
-    assert said(dataset) == [
-        "error: qrels/dev.jsonl: query 'q-77' is not in queries.jsonl [dangling]",
-        "error: qrels/dev.jsonl: document 'doc077' is not in the corpus [dangling]",
-        "error: qrels/dev.jsonl: its numbers of queries and labels differ from the manifest's [count]",
-    ]
-
-
-def test_a_query_in_two_splits(dataset: Path) -> None:
-    """q-02 belongs to dev."""
-    without_labels_files(dataset)
-    row = json.dumps({"query-id": "q-02", "corpus-id": "doc000", "score": 1}) + "\n"
-    rewrite(dataset, "qrels/test.jsonl", lambda text: text + row)
-    assert said(dataset) == [
-        "error: qrels/test.jsonl: query 'q-02' belongs to 'dev' by queries.jsonl [split]",
-        "error: qrels/test.jsonl: query 'q-02' is also in 'dev': splits overlap [split]",
-        "error: qrels/test.jsonl: its numbers of queries and labels differ from the manifest's [count]",
-    ]
-
-
-def test_queries_without_a_split_in_their_metadata_are_fine(dataset: Path) -> None:
-    def bare(text: str) -> str:
-        rows = [{**json.loads(line), "metadata": None} for line in text.split("\n")[:-1]]
-        return "".join(json.dumps(row) + "\n" for row in rows)
-
-    rewrite(dataset, "queries.jsonl", bare)
-    assert said(dataset) == []
+    lines = [json.dumps({"query-id": q, "corpus-id": d, "score": 1}) + "\n" for q, d in pairs]
+    rewrite(dataset, file, lambda text: text + "".join(lines))
+    assert said(dataset) == [f"error: {file}: {line}" for line in expected]
 
 
 def test_queries_without_a_label_or_a_positive(dataset: Path) -> None:
@@ -493,23 +381,9 @@ def test_queries_without_a_label_or_a_positive(dataset: Path) -> None:
     assert said(dataset) == [
         "error: qrels/dev.jsonl: query 'q-02' has no relevant document [positive]",
         "error: queries.jsonl: query 'q-00' has no labels [positive]",
-        "error: qrels/dev.jsonl: its numbers of queries and labels differ from the manifest's [count]",
-        "error: qrels/test.jsonl: its numbers of queries and labels differ from the manifest's [count]",
+        f"error: qrels/dev.jsonl: {COUNT}",
+        f"error: qrels/test.jsonl: {COUNT}",
     ]
-
-
-def test_queries_of_a_withheld_split_have_no_labels(dataset: Path) -> None:
-    without_labels_files(dataset)
-    (dataset / "qrels/test.jsonl").unlink()
-    set_manifest(dataset, withheld=("test",))
-    rehash(dataset)
-    assert said(dataset) == []
-
-
-def test_a_soft_score_counts_as_relevant(dataset: Path) -> None:
-    without_labels_files(dataset)
-    rewrite(dataset, "qrels/dev.jsonl", lambda text: text.replace('"score": 1', '"score": 0.5'))
-    assert said(dataset) == []
 
 
 @pytest.mark.parametrize(
@@ -535,11 +409,6 @@ def test_a_tsv_that_differs_from_its_jsonl(dataset: Path, file: str, change: Cal
     assert said(dataset) == [
         f"error: {file}: its labels differ from those of the JSONL file of the same name [variant]"
     ]
-
-
-def test_an_empty_line_in_a_tsv_is_no_label(dataset: Path) -> None:
-    rewrite(dataset, "qrels/dev.tsv", lambda text: text + "\n")
-    assert said(dataset) == []
 
 
 @pytest.mark.parametrize(
@@ -587,12 +456,6 @@ def test_reference_answers_are_quotes_of_documents(dataset: Path) -> None:
     assert str(problem) == "error: answers/test.jsonl: line 1 is not a JSON object [line]"
 
 
-def test_answers_of_a_withheld_split_must_not_be_there(dataset: Path) -> None:
-    with_answers(dataset, ANSWER)
-    set_manifest(dataset, withheld=("test",))
-    assert ("leak", "answers/test.jsonl") in kinds(dataset)
-
-
 @pytest.mark.parametrize(
     "row", [{}, {**ANSWER, "query-id": ["q"]}, {**ANSWER, "corpus-id": {}}, {**ANSWER, "end": "7"}]
 )
@@ -626,7 +489,7 @@ def test_the_numbers_of_the_manifest(dataset: Path) -> None:
         set_manifest(dataset, statistics=changed)
         return said(dataset)
 
-    labels = "error: qrels/dev.jsonl: its numbers of queries and labels differ from the manifest's [count]"
+    labels = f"error: qrels/dev.jsonl: {COUNT}"
     assert told(positives=4, hard_negatives=2) == []
     assert told(positives=5) == told(hard_negatives=3) == told(positives=2, hard_negatives=4) == [labels]
     assert told(queries=3) == ["error: queries.jsonl: holds 6 queries, the manifest says 7 [count]", labels]
@@ -706,24 +569,19 @@ def test_a_negative_of_one_query_that_another_needs_is_no_mark(tmp_path: Path) -
         ("https://me:pass@host https://me:other@host", ["https:..."]),
         ("https://host:8000/a@b", []),
         ("sk-" + "a" * 16 + " hf_" + "b" * 16, ["hf_bbb...", "sk-aaa..."]),
+        ("llm: {api_key_env: OPENAI_API_KEY}\nbase_url: http://localhost:8000/v1\ntokens: 12", []),
     ],
 )
 def test_what_looks_like_a_secret(text: str, hints: list[str]) -> None:
     assert secrets_in(text) == hints
 
 
-@pytest.mark.parametrize("name", ["README.md", "pipeline.yaml"])
+@pytest.mark.parametrize("name", ["README.md", "pipeline.yaml", "manifest.json"])
 def test_secrets_in_the_files_for_readers(dataset: Path, name: str) -> None:
-    path = dataset / name
-    path.write_bytes(path.read_bytes() + b"\xff\n# token: 0123456789abcdef\n")
-    rehash(dataset)
-    assert said(dataset) == [
-        f"error: {name}: holds something like a key or password (token:...): remove it and export again [secret]"
-    ]
-
-
-def test_secrets_in_the_manifest(dataset: Path) -> None:
-    set_manifest(dataset, notes={"by": "https://me:word@host"})
-    assert said(dataset) == [
-        "error: manifest.json: holds something like a key or password (https:...): remove it and export again [secret]"
-    ]
+    if name == "manifest.json":
+        set_manifest(dataset, notes={"by": "token: 0123456789abcdef"})
+    else:
+        (dataset / name).write_bytes((dataset / name).read_bytes() + b"\xff\n# token: 0123456789abcdef\n")
+        rehash(dataset)
+    hint = "holds something like a key or password (token:...): remove it and export again [secret]"
+    assert said(dataset) == [f"error: {name}: {hint}"]

@@ -6,8 +6,6 @@ from pathlib import Path
 import pytest
 from beir_folder import write_beir
 from command_line import invoke
-from hypothesis import given
-from hypothesis import strategies as st
 
 from airgen.errors import DatasetError
 from airgen.evaluation import evaluate, run_from_dict
@@ -23,16 +21,6 @@ def test_a_document_is_as_good_as_its_best_chunk() -> None:
     assert labels_by_parent({"q": {"a1": 1, "a2": 0, "b1": 0}}, PARENTS) == {"q": {"A": 1, "B": 0}}
 
 
-@given(st.dictionaries(st.sampled_from(sorted(PARENTS)), st.integers(0, 9).map(float), min_size=1))
-def test_no_document_is_lost_and_none_comes_twice(hits: dict[str, float]) -> None:
-    run = run_by_parent(run_from_dict({"q": hits}), PARENTS)
-    found = dict(next(iter(run.items()))[1])
-    assert found == {
-        parent: max(score for passage, score in hits.items() if PARENTS[passage] == parent)
-        for parent in {PARENTS[passage] for passage in hits}
-    }
-
-
 def test_a_run_of_other_ids_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match="no passage of the run has a parent: the run has 'x', the parents 'a1'"):
         run_by_parent(run_from_dict({"q": {"x": 1.0}}), PARENTS)
@@ -41,18 +29,6 @@ def test_a_run_of_other_ids_is_an_error(tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(DatasetError, match=problem):
             read_parents(path)
-
-
-def test_the_command(tmp_path: Path) -> None:
-    (tmp_path / "p.jsonl").write_text("\n".join(json.dumps({"_id": key, "parent": PARENTS[key]}) for key in PARENTS))
-    (tmp_path / "r.run").write_text("q Q0 a2 1 2 x\nq Q0 b1 2 1 x\n")
-    (tmp_path / "q.tsv").write_text("query-id\tcorpus-id\tscore\nq\ta1\t1\n")
-    files = [str(tmp_path / "r.run"), str(tmp_path / "q.tsv"), "--metrics", "RR@10", "--json"]
-    means = [
-        json.loads(invoke("evaluate", "measures", *files, *more).stdout)["means"]["RR@10"]
-        for more in ([], ["--parents", str(tmp_path / "p.jsonl")])
-    ]
-    assert means == [0.0, 1.0]
 
 
 def test_evaluate_reads_a_dataset_of_chunks_per_document_too(tmp_path: Path) -> None:

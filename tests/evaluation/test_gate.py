@@ -79,16 +79,8 @@ def test_the_exit_code(files: Path) -> None:
 
 
 def test_many_measures_share_the_error(files: Path) -> None:
-    words = (
-        "evaluate",
-        "compare",
-        files / "broken.run",
-        "--baseline",
-        files / "main.run",
-        "--qrels",
-        files / "qrels.tsv",
-        "--json",
-    )
+    words = ("evaluate", "compare", files / "broken.run", "--baseline", files / "main.run", "--qrels",
+             files / "qrels.tsv", "--json")  # fmt: skip
     one, many = (json.loads(call(*words, "--metrics", text))["runs"] for text in ("RR", "RR P@1 nDCG@10 AP"))
     assert len(many) == 4
     assert many[0]["high"] - many[0]["low"] > one[0]["high"] - one[0]["low"]

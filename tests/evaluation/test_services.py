@@ -77,19 +77,18 @@ def system(server, mode, **settings):
     return SystemSettings.model_validate({"name": "service", "kind": "http", "url": url} | base | settings)
 
 
-@pytest.mark.parametrize("method", ["POST", "GET"])
-def test_hits_are_found_by_their_path(server, dataset, tmp_path, method):
-    (result,) = evaluate(dataset, [system(server, "ok", method=method)], tmp_path / "out", Options(top=7))
+@pytest.mark.parametrize(
+    ("mode", "settings"),
+    [("ok", {"method": "POST"}), ("ok", {"method": "GET"}), ("bare", {"hits_path": "", "score_path": None})],
+)
+def test_hits_are_found_by_their_path(server, dataset, tmp_path, mode, settings):
+    queries = dataset / "queries.jsonl"
+    queries.write_text(queries.read_text().replace("market crash", ""))
+    (result,) = evaluate(dataset, [system(server, mode, **settings)], tmp_path / "out", Options(top=7))
     assert result.means["RR@10"] == pytest.approx((0.5 + 1 + 0) / 3)
-    assert result.notes == {"unknown_passages": 1, "repeated_hits": 1}
-    assert result.missing == 1
-    assert result.costs.latency_p50_ms > 0
-    assert {str(asked["k"]) for asked, _ in server.asked} == {"7"}
-
-
-def test_a_bare_list_of_ids_keeps_its_order(server, dataset, tmp_path):
-    (result,) = evaluate(dataset, [system(server, "bare", hits_path="", score_path=None)], tmp_path / "out")
-    assert result.means["RR@10"] == pytest.approx((0.5 + 1 + 0) / 3)
+    assert result.notes == {"unknown_passages": 1, "repeated_hits": 1, "empty_queries": 1}  # an empty one is not sent
+    assert result.missing == 1 and result.costs.latency_p50_ms > 0
+    assert {str(asked["k"]) for asked, _ in server.asked} == {"7"} and all(asked["q"] for asked, _ in server.asked)
 
 
 def test_hits_outside_the_dataset_are_counted_unless_all_are(server, dataset, tmp_path, monkeypatch):
@@ -159,46 +158,24 @@ def test_a_key_in_the_address_is_not_written_either(server, dataset, tmp_path):
     assert not any(secret in written for secret in ("pass-w0rd", "s3cret", "t0ken"))
 
 
-def test_a_service_that_hangs_up(server, dataset, tmp_path):
-    with pytest.raises(DatasetError, match=r"query 'q1'.*is the service running"):
-        evaluate(dataset, [system(server, "drop", concurrency=1)], tmp_path / "out")
-
-
 @pytest.mark.parametrize(
-    ("mode", "message"),
+    ("mode", "settings", "message"),
     [
-        ("html", r"query 'q1': the service gave an answer that is not JSON: '<html>"),
-        ("nan", "score nan is not a finite number"),
-        ("error", "the service answered 503: overloaded"),
-        ("moved", "the service answered 302"),  # the key must not follow to another address
-        ("shape", "leads to dict, not to a list"),
-        ("bare", "no 'hits' in the answer"),
+        ("html", {}, r"query 'q1': the service gave an answer that is not JSON: '<html>"),
+        ("nan", {}, "score nan is not a finite number"),
+        ("error", {}, "the service answered 503: overloaded"),
+        ("moved", {}, "the service answered 302"),  # the key must not follow to another address
+        ("shape", {}, "leads to dict, not to a list"),
+        ("bare", {}, "no 'hits' in the answer"),
+        ("drop", {}, r"query 'q1'.*is the service running"),
+        ("gone", {"url": "http://127.0.0.1:9/search"}, "is the service running"),
+        ("hang", {"timeout_seconds": 0.2}, r"the service gave no answer within 0\.2 s.*time-out too short"),
     ],
 )
-def test_what_cannot_be_understood_is_said(server, dataset, tmp_path, mode, message):
+def test_what_cannot_be_understood_is_said(server, dataset, tmp_path, mode, settings, message):
     with pytest.raises(DatasetError, match=message):
-        evaluate(dataset, [system(server, mode, concurrency=1)], tmp_path / "out")
-
-
-def test_a_service_that_never_answers(server, dataset, tmp_path):
-    with pytest.raises(DatasetError, match=r"the service gave no answer within 0\.2 s.*time-out too short"):
-        evaluate(dataset, [system(server, "hang", timeout_seconds=0.2)], tmp_path / "out")
+        evaluate(dataset, [system(server, mode, concurrency=1, **settings)], tmp_path / "out")
     server.release.set()
-
-
-def test_a_service_that_is_not_there(dataset, tmp_path, monkeypatch):
-    monkeypatch.setattr("airgen.http._LONGEST_WAIT", 0.0)
-    gone = SystemSettings.model_validate({"name": "s", "kind": "http", "url": "http://127.0.0.1:9/search"})
-    with pytest.raises(DatasetError, match="is the service running"):
-        evaluate(dataset, [gone], tmp_path / "out")
-
-
-def test_an_empty_query_is_not_sent(server, dataset, tmp_path):
-    queries = dataset / "queries.jsonl"
-    queries.write_text(queries.read_text().replace("market crash", ""))
-    (result,) = evaluate(dataset, [system(server, "ok")], tmp_path / "out")
-    assert result.notes["empty_queries"] == 1
-    assert all(asked["q"] for asked, _ in server.asked)
 
 
 @pytest.mark.parametrize(
@@ -228,6 +205,8 @@ def test_settings_that_cannot_work(tmp_path, wrong, words):
 
 def test_a_template_and_headers(server, dataset, tmp_path, monkeypatch):
     monkeypatch.setenv("TENANT_KEY", "abc-s3cret")
+    queries, evil = dataset / "queries.jsonl", '"}, "size": 9 {k} {vector} ${HOME}'  # it cannot change the form
+    queries.write_text(queries.read_text().replace("market crash", json.dumps(evil)[1:-1]))
     wanted = system(server, "ok").settings | {
         "body": {"q": "{query}", "size": "{k}", "nested": [{"text": "about {query}", "literal": "{other}"}]},
         "headers": {"Authorization": "ApiKey ${TENANT_KEY}"},
@@ -235,22 +214,12 @@ def test_a_template_and_headers(server, dataset, tmp_path, monkeypatch):
     wanted = {name: value for name, value in wanted.items() if name != "query_field"}
     found = SystemSettings.model_validate({"name": "s", "kind": "http", **wanted})
     evaluate(dataset, [found], tmp_path / "out", Options(top=7))
-    asked, key = next(item for item in server.asked if item[0]["q"] == "market crash")
-    assert asked == {"q": "market crash", "size": 7, "nested": [{"text": "about market crash", "literal": "{other}"}]}
+    asked, key = next(item for item in server.asked if item[0]["q"] == evil)
+    assert asked == {"q": evil, "size": 7, "nested": [{"text": f"about {evil}", "literal": "{other}"}]}
     assert key == "ApiKey abc-s3cret"
     monkeypatch.delenv("TENANT_KEY")
     with pytest.raises(SettingsError, match="TENANT_KEY is not set"):
         evaluate(dataset, [found], tmp_path / "other")
-
-
-def test_a_text_cannot_change_the_form_of_the_request(server, dataset, tmp_path):
-    queries, evil = dataset / "queries.jsonl", '"}, "size": 9 {k} {vector} ${HOME}'
-    queries.write_text(queries.read_text().replace("market crash", json.dumps(evil)[1:-1]))
-    wanted = {name: value for name, value in system(server, "ok").settings.items() if name != "query_field"}
-    body = {"q": "{query}", "wrapped": "<{query}>"}
-    found = SystemSettings.model_validate({"name": "s", "kind": "http", **wanted, "body": body})
-    evaluate(dataset, [found], tmp_path / "out")
-    assert {"q": evil, "wrapped": f"<{evil}>"} in [asked for asked, _ in server.asked]
 
 
 def test_the_ids_of_the_corpus_find_the_passages_of_an_exported_dataset(tmp_path):

@@ -64,15 +64,10 @@ def test_holm_by_hand():
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm([0.6, 0.9]) == pytest.approx([1.0, 1.0])
     assert holm([]).shape == (0,)
-
-
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
-def test_holm_keeps_the_order_and_only_raises(values):
-    corrected = holm(values)
-    assert np.all(corrected >= np.array(values)) and np.all(corrected <= 1)
-    order = np.argsort(values, kind="stable")
-    assert np.all(np.diff(corrected[order]) >= 0)
+    with pytest.raises(UsageError):
+        compare(["a"], np.zeros((2, 3)))
+    with pytest.raises(UsageError):
+        bootstrap_interval(np.zeros((2, 0)))
 
 
 def test_ranks_by_hand():
@@ -179,10 +174,3 @@ def test_compare_rarely_finds_what_is_not_there():
         found = compare([f"s{number}" for number in range(10)], random.random((10, 40)), samples=1500, seed=trial)
         false_alarms += any(len(beside) < 9 for beside in found.together)
     assert false_alarms <= 6
-
-
-def test_bad_shapes_are_refused():
-    with pytest.raises(UsageError):
-        compare(["a"], np.zeros((2, 3)))
-    with pytest.raises(UsageError):
-        bootstrap_interval(np.zeros((2, 0)))

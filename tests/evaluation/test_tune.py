@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from beir_folder import write_beir
 from command_line import call
 
 from airgen.errors import UsageError
@@ -70,13 +71,9 @@ def test_too_few_queries() -> None:
 def test_the_command_gives_a_system_that_can_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     runs, labels = world(2.0, 1.0)
-    (tmp_path / "little" / "qrels").mkdir(parents=True)
-    corpus = ({"_id": f"p{p}", "title": "", "text": f"passage {p}"} for p in range(PASSAGES))
-    (tmp_path / "little" / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in corpus))
-    queries = ({"_id": query, "text": query} for query in labels)
-    (tmp_path / "little" / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in queries))
-    lines = [f"{query}\t{id_}\t1\n" for query, of in labels.items() for id_ in of]
-    (tmp_path / "little" / "qrels" / "dev.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(lines))
+    corpus = [{"_id": f"p{p}", "title": "", "text": f"passage {p}"} for p in range(PASSAGES)]
+    rows = [(query, id_, 1) for query, of in labels.items() for id_ in of]
+    write_beir(tmp_path / "little", corpus, [{"_id": query, "text": query} for query in labels], {"dev": rows})
     folder = tmp_path / "results" / "little" / "dev"
     folder.mkdir(parents=True)
     for name, run in runs.items():
