@@ -1,16 +1,14 @@
 """`airgen init`: what it says of documents, and files that pass `airgen check` at once, whatever the machine can do."""
 
-import http.server
 import importlib.util
 import json
-import threading
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
 import pytest
 from command_line import call
+from http_double import Asked, answering
 
 from airgen import models
 from airgen.corpus.columns import guess_fields
@@ -170,32 +168,25 @@ def test_no_system_has_made_the_labels(tmp_path: Path, setup: Setup) -> None:
     assert len(systems) >= 6 and not set().union(*systems.values()) & voters
 
 
-def test_what_is_relevant(tmp_path: Path) -> None:
+def test_what_it_says(tmp_path: Path) -> None:
+    """What the documents are, what counts as relevant, and what to do next."""
     place = documents(tmp_path, "markdown")
-    for relevance, words in (("answer", "The first counts."), ("subject", "Both count.")):
+    pipeline = tmp_path / "own" / "pipeline.yaml"
+    for relevance, words in (("subject", "Both count."), ("answer", "The first counts.")):
         text = call("init", place, "--out", tmp_path / "own", "--relevance", relevance, "--force")
         assert words in text and 'beside your document "' in text
-        assert Job(tmp_path / "own" / "pipeline.yaml", tmp_path / "runs").pipeline.relevance == relevance
-        written = (tmp_path / "own" / "pipeline.yaml").read_text(encoding="utf-8")
+        assert Job(pipeline, tmp_path / "runs").pipeline.relevance == relevance
+        written = pipeline.read_text(encoding="utf-8")
         assert f"relevance: {relevance} " in written and "answer" in written and "subject" in written
-
-
-def test_what_it_says(tmp_path: Path) -> None:
-    place = documents(tmp_path, "markdown")
-    text = call("init", place, "--out", tmp_path / "own")
     assert f"{place}: 6 files" in text
     assert "  markdown  4  " in text and "  text      1  " in text and "not read: 1 .png" in text
     assert "left out" not in text and "all 5 documents: English 100%" in text
-    assert text.rstrip().endswith(f"airgen run {tmp_path / 'own' / 'pipeline.yaml'}")
+    assert text.rstrip().endswith(f"airgen run {pipeline}")
     assert "- {kind: markdown}  # 4 files" in (tmp_path / "own" / "corpus.yaml").read_text()
-
-
-def test_what_it_says_of_one_document_and_of_damaged_ones(tmp_path: Path) -> None:
-    place = tmp_path / "docs"
-    place.mkdir()
-    (place / "a.md").write_text(ENGLISH * 3)
-    (place / "b.md").write_text("")
-    text = call("init", place, "--out", tmp_path / "own")
+    (few := tmp_path / "few").mkdir()
+    (few / "a.md").write_text(ENGLISH * 3)
+    (few / "b.md").write_text("")
+    text = call("init", few, "--out", tmp_path / "own", "--force")
     assert f"1 document: English 100%; {3 * len(ENGLISH.split())} words\n" in text
     assert f"  ! 1 not readable: empty file\n    which ones: airgen show corpus {tmp_path}" in text
 
@@ -235,14 +226,6 @@ def test_a_folder_of_everything_is_one_corpus(tmp_path: Path, setup: Setup) -> N
     assert found == {(f"Why {n}?", str(n), 3) for n in range(6)}
     read = list(open_reader(load_corpus_settings(corpus)).read())
     assert {(row.id, row.title) for row in read if isinstance(row, Document)} == {(str(n), "") for n in range(6)}
-
-
-def test_tables_are_named_where_one_is_left_out(tmp_path: Path) -> None:
-    place = documents(tmp_path, "csv")
-    assert survey(place).reader["kind"] == "csv"
-    (place / "figures.csv").write_text("year,count\n1990,7\n1991,8\n")
-    reader = survey(place).reader
-    assert reader["kind"] == "files" and [one["only"] for one in reader["readers"]] == [["tickets.csv"]]
 
 
 def test_nothing_is_overwritten_and_nothing_is_written_into_the_documents(tmp_path: Path) -> None:
@@ -296,12 +279,17 @@ def test_a_value_inside_another_can_be_the_text(tmp_path: Path) -> None:
     assert found.example == "Storm 0" and found.words(0.5) > 20
 
 
-@pytest.mark.parametrize(
-    ("place", "name"), [("acme/docs", "acme-docs"), ("acme", "acme"), ("Our Handbook", "our-handbook")]
-)
-def test_a_name_that_many_folders_have_gets_its_parents(tmp_path: Path, place: str, name: str) -> None:
-    (tmp_path / place).mkdir(parents=True)
-    assert starter.name_of(tmp_path / place) == name
+def test_small_choices(tmp_path: Path) -> None:
+    """A name that many folders have gets its parents; long documents are cut; columns are told by name and content."""
+    for place, name in (("acme/docs", "acme-docs"), ("acme", "acme"), ("Our Handbook", "our-handbook")):
+        (tmp_path / place).mkdir(parents=True, exist_ok=True)
+        assert starter.name_of(tmp_path / place) == name
+    found = survey(documents(tmp_path, "long text"))
+    assert found.reader["split"] == "sections" and len(found.lengths) > 1 and found.words(1) < 1000
+    assert guess_fields([{"a": "x", "n": 3}]) == {"id": None, "title": None, "text": "a"}
+    assert guess_fields([{"n": 3}]) == {} and guess_fields([]) == {}
+    rows = [{"doc_id": 1, "Title": "Bees", "body": "They fly far.", "notes": "n" * 30} for _ in range(2)]
+    assert guess_fields(rows) == {"id": None, "title": "Title", "text": "body"}  # an id that repeats is none
 
 
 def test_the_commented_examples_are_settings(tmp_path: Path, setup: Setup) -> None:
@@ -318,18 +306,6 @@ def test_the_commented_examples_are_settings(tmp_path: Path, setup: Setup) -> No
     assert [one.name for one in load_systems(systems)][-1] == "service"
 
 
-def test_long_documents_are_cut(tmp_path: Path) -> None:
-    found = survey(documents(tmp_path, "long text"))
-    assert found.reader["split"] == "sections" and len(found.lengths) > 1 and found.words(1) < 1000
-
-
-def test_columns() -> None:
-    assert guess_fields([{"a": "x", "n": 3}]) == {"id": None, "title": None, "text": "a"}
-    assert guess_fields([{"n": 3}]) == {} and guess_fields([]) == {}
-    rows = [{"doc_id": 1, "Title": "Bees", "body": "They fly far.", "notes": "n" * 30} for _ in range(2)]
-    assert guess_fields(rows) == {"id": None, "title": "Title", "text": "body"}  # an id that repeats is none
-
-
 def test_the_language_without_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
     from airgen.corpus import survey as module
     from airgen.errors import MissingExtra
@@ -342,40 +318,30 @@ def test_the_language_without_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [guess_language(text) for text in texts] == ["en", "de", "ru", "ja"]
 
 
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[str]:
-    """A web site with a sitemap of sitemaps."""
-    root = tmp_path / "www"
-    (root / "guide").mkdir(parents=True)
-    handler = partial(http.server.SimpleHTTPRequestHandler, directory=str(root))
-    handler.func.log_message = lambda *_: None  # type: ignore[attr-defined]
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        base = f"http://127.0.0.1:{server.server_port}"
-        (root / "sitemap.xml").write_text(
-            f"<sitemapindex><sitemap><loc>{base}/pages.xml</loc></sitemap>"
-            f"<sitemap><loc>{base}/sitemap.xml</loc></sitemap></sitemapindex>"
-        )
-        pages = ["/", "/guide/", "/guide/../../../up.html", "/gone", "/a.html?x=1&amp;y=../2"]
-        listed = "".join(f"<url><loc> {base}{page} </loc></url>" for page in pages)
-        (root / "pages.xml").write_text(f"<urlset>{listed}<url><loc>http://elsewhere.example/</loc></url></urlset>")
-        for name in ("index.html", "guide/index.html", "a.html", "up.html"):
-            (root / name).write_text(f"<title>{name}</title><p>{name} {ENGLISH * 3}</p>")
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield base
-        server.shutdown()
-        thread.join()
+def test_a_sitemap(tmp_path: Path) -> None:
+    """A sitemap of sitemaps, with an odd page, one that is gone, and one of another site."""
+    pages = ["/", "/guide/", "/guide/../../../up.html", "/gone", "/a.html?x=1&amp;y=../2"]
+    there = {"/", "/guide/", "/up.html", "/a.html?x=1&y=../2"}
 
+    def answer(asked: Asked) -> tuple[int, str]:
+        base = f"http://{asked.headers['Host']}"
+        if asked.path == "/sitemap.xml":
+            listed = "".join(f"<sitemap><loc>{base}/{name}.xml</loc></sitemap>" for name in ("pages", "sitemap"))
+            return 200, f"<sitemapindex>{listed}</sitemapindex>"
+        if asked.path == "/pages.xml":
+            listed = "".join(f"<url><loc> {base}{page} </loc></url>" for page in pages)
+            return 200, f"<urlset>{listed}<url><loc>http://elsewhere.example/</loc></url></urlset>"
+        path = asked.path.replace("/guide/../../..", "")
+        return (200, f"<title>{path}</title><p>{path} {ENGLISH * 3}</p>") if path in there else (404, "")
 
-def test_a_sitemap(tmp_path: Path, site: str) -> None:
-    value = json.loads(call("init", f"{site}/sitemap.xml", "--out", tmp_path / "own", "--json"))
-    pages = tmp_path / "own" / "pages"
-    saved = sorted(path.relative_to(pages).as_posix() for path in pages.rglob("*.html"))
-    assert saved == ["a.html_x_1_y_.._2.html", "guide/index.html", "guide/up.html", "index.html"]
-    assert value["formats"][0]["kind"] == "html" and value["documents"] == 4
-    job = Job(tmp_path / "own" / "pipeline.yaml", tmp_path / "runs")
-    assert job.corpus.source == f"{site}/sitemap.xml" and job.corpus.reader["path"] == "pages"
-    with pytest.raises(CorpusError, match="is it a sitemap"):
-        call("init", f"{site}/index.html", "--out", tmp_path / "other")
-    with pytest.raises(CorpusError, match="status 404"):
-        call("init", f"{site}/none.xml", "--out", tmp_path / "other")
+    with answering(answer) as site:
+        value = json.loads(call("init", f"{site}/sitemap.xml", "--out", tmp_path / "own", "--json"))
+        pages_of = tmp_path / "own" / "pages"
+        saved = sorted(path.relative_to(pages_of).as_posix() for path in pages_of.rglob("*.html"))
+        assert saved == ["a.html_x_1_y_.._2.html", "guide/index.html", "guide/up.html", "index.html"]
+        assert value["formats"][0]["kind"] == "html" and value["documents"] == 4
+        job = Job(tmp_path / "own" / "pipeline.yaml", tmp_path / "runs")
+        assert job.corpus.source == f"{site}/sitemap.xml" and job.corpus.reader["path"] == "pages"
+        for page, words in (("", "is it a sitemap"), ("none.xml", "status 404")):
+            with pytest.raises(CorpusError, match=words):
+                call("init", f"{site}/{page}", "--out", tmp_path / "other")

@@ -213,16 +213,23 @@ def _saying(loud: bool) -> Iterator[None]:
 
 
 @contextmanager
-def progress_bar(description: str, counter: str) -> Iterator[Callable[..., None]]:
+def progress_bar(description: str, counter: str = "") -> Iterator[Callable[..., None]]:
     """Show a line on the terminal; yields a function that updates it (`advance`, or `completed` and `total`).
 
-    counter: text after the description, such as "{task.completed:,.0f} passages".
+    counter: text after the description, such as "{task.completed:,.0f} passages"; without it bytes are counted.
     """
+    from rich import progress
     from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TextColumn(counter), TimeElapsedColumn())
+    columns: list[progress.ProgressColumn] = [progress.SpinnerColumn(), progress.TextColumn("{task.description}")]
+    if counter:
+        columns += [progress.TextColumn(counter), progress.TimeElapsedColumn()]
+    else:
+        columns += [progress.BarColumn(), progress.DownloadColumn(), progress.TransferSpeedColumn()]
+        columns += [progress.TimeRemainingColumn()]
     console = Console(stderr=True, highlight=False, markup=False)
-    with Progress(*columns, transient=True, console=console, disable=_silent or not console.is_terminal) as bar:
-        task = bar.add_task(description, total=0)
+    with progress.Progress(
+        *columns, transient=True, console=console, disable=_silent or not console.is_terminal
+    ) as bar:
+        task = bar.add_task(description, total=0 if counter else None)
         yield lambda **numbers: bar.update(task, **numbers)

@@ -7,14 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from airgen.commands.command import Outcome, Rows, command, echo, is_silent, outcome_of, progress_bar, say
+from airgen.commands.command import Outcome, Rows, command, echo, outcome_of, progress_bar, say
 from airgen.commands.options import Place, arg, opt
 from airgen.errors import CorpusError, SettingsError, UsageError
 from airgen.registry import closest
 
 if TYPE_CHECKING:
-    from rich.progress import Progress as Bars
-
     from airgen.corpus.settings import CorpusSettings
     from airgen.evaluation.collections import CollectionList
 
@@ -70,9 +68,8 @@ def fetch(
 
     for one in found:
         if isinstance(one, list):
-            with _bars() as bars:
-                for name in one:
-                    add(name, "model", _with_bar(bars, name, models.fetch))
+            for name in one:
+                add(name, "model", _with_bar(name, models.fetch))
         elif isinstance(one, CollectionList):
             for name, place in _sets(one, only):
                 add(name, "collection", place)
@@ -128,7 +125,7 @@ def _sets(listed: CollectionList, only: Sequence[str]) -> Iterator[tuple[str, Pa
 @contextmanager
 def _arriving(name: str) -> Iterator[Callable[[int], None]]:
     """A line that shows the bytes of a download, and the function that is told them."""
-    with progress_bar(f"fetching {name}", "{task.completed:,.0f} bytes") as update:
+    with progress_bar(f"fetching {name}") as update:
         yield lambda done: update(completed=done)
 
 
@@ -149,39 +146,14 @@ def _verify(names: list[str]) -> Outcome[Any]:
     from airgen import models
 
     wanted = models.expand(names) if names else [name for name in models.catalogue() if models.fetched(name)]
-    with _bars() as bars:
-        problems = {name: _with_bar(bars, name, models.verify) for name in wanted}
+    problems = {name: _with_bar(name, models.verify) for name in wanted}
     lines = [line for name, found in problems.items() for line in found or [f"{name}: every file as pinned"]]
     return Outcome(
         problems, lines or "no models fetched yet: airgen fetch quickstart", code=1 if any(problems.values()) else 0
     )
 
 
-def _with_bar(bars: Bars, name: str, work: Callable[..., T]) -> T:
+def _with_bar(name: str, work: Callable[..., T]) -> T:
     """What `fetch` or `verify` gives for a model, with a bar of its bytes."""
-    from airgen import models
-
-    entry = models.entry(name)
-    task = bars.add_task(name, total=entry.download or entry.bytes)
-
-    def show(step: models.FetchProgress) -> None:
-        bars.update(task, completed=step.done, total=step.total, description=step.step)
-
-    found = work(name, show)
-    bars.update(task, total=entry.bytes, completed=entry.bytes, description=name)
-    return found
-
-
-def _bars() -> Bars:
-    from rich import progress
-    from rich.console import Console
-
-    return progress.Progress(
-        progress.TextColumn("{task.description}"),
-        progress.BarColumn(),
-        progress.DownloadColumn(),
-        progress.TransferSpeedColumn(),
-        progress.TimeRemainingColumn(),
-        console=Console(stderr=True, markup=False),
-        disable=is_silent(),
-    )
+    with progress_bar(name) as update:
+        return work(name, lambda step: update(completed=step.done, total=step.total, description=step.step))

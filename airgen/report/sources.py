@@ -82,14 +82,14 @@ def _dataset_folders(path: Path) -> list[Path]:
 
 
 def _job(path: Path, runs: Path | None) -> Job:
-    if path.suffix in (".yaml", ".yml") and not path.is_file():
-        raise UsageError(f"{path}: no such file; name a pipeline, a job's directory, a dataset or a folder of results")
-    if path.is_file() and path.suffix not in (".yaml", ".yml"):
-        raise UsageError(f"{path}: is a file; name a pipeline (YAML), or the folder of a job, dataset or results")
-    try:
+    if path.is_file() and path.suffix in (".yaml", ".yml"):
         return find_job(path, runs)
+    try:
+        if not path.is_file():
+            return find_job(path, runs)
     except SettingsError:
-        raise UsageError(f"{path}: no such file or folder, and no pipeline of that name") from None
+        pass
+    raise UsageError(f"{path}: is no pipeline (YAML or name), and no folder of a job, a dataset or results")
 
 
 def _of_job(job: Job) -> ReportSource:

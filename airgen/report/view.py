@@ -4,31 +4,34 @@
     with serving(view) as address:
         view.watch(threading.Event())    # until Ctrl-C; a job that has ended is reported on anew
 
-What a running job does is known by its status file alone, which is another process's: every value is checked and
-bounded. The view writes to its own folder, and people's answers to the audit's.
+What a running job does is known by its status file alone, which is another process's: what is not of its form is
+damaged, and all of it is bounded. The view writes to its own folder, and people's answers to the audit's.
 """
 
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from airgen.dataset.files import is_alive
 from airgen.errors import AirgenError
-from airgen.kept import plain
+from airgen.kept import DAMAGE, plain
 from airgen.pipeline.progress import STATUS, number, read_status
 from airgen.quality.audit.answers import ANSWERS, add_answer, saved_answers
 from airgen.report.pack import report_folder
 from airgen.report.report import audit_folder, audit_sample, title_of, write_data
 from airgen.report.source import ReportSource
 from airgen.report.sources import find_sources
+from airgen.text.display import one_line
 
 SILENT_SECONDS = 60.0  # a running job gives a sign of life every 5 s
 GOING = ("running", "silent")  # states of a job whose process is there
 _ITEMS = 64  # of any list or table
 _TEXT = 500  # characters of any text
 _TOKENS = ("calls", "from_disk", "prompt_tokens", "cached_tokens", "completion_tokens", "usd", "in_flight", "waiting")
+_USED = {**dict.fromkeys(_TOKENS, 0), "failures": {}, "retries": {}}
 
 
 def follow(
@@ -38,30 +41,37 @@ def follow(
 
     state: `running`; `silent` (its process is there, but gives no sign of life); `finished` (there is a dataset);
     `ended` (as far as it was asked to go); `stopped` (by the user or the budget); `failed`; `died` (its process is gone
-    and did not say why); `unknown` (no status file). Money is the job's, calls are those of its last process.
+    and did not say why); `unknown` (no status file, or a damaged one). Money is the job's, calls are those of its last
+    process.
     """
-    status = read_status(directory / STATUS)
-    if status is None:
-        return {"state": "unknown", "why": "there is no status file: the job has not begun", "now": clock()}
-    state, why = _state(status, clock())
-    recent = status.get("recent")
-    return {
-        "state": state,
-        "why": why,
-        "now": clock(),
-        "began": number(status.get("began")),
-        "updated": status["updated"],
-        "stages": [_stage(name, stage) for name, stage in list(status["stages"].items())[:_ITEMS]],
-        "spent_usd": number(status.get("spent_usd")),
-        "budget_usd": number(status.get("budget_usd")),
-        "usage": [{"stage": name, **_usage(one)} for name, one in _tables(status.get("usage"))],
-        "funnel": _funnel(status.get("counts"), labels or {}),
-        "recent": [
-            {"text": _text(one.get("text")), "problem": _text(one.get("problem"))}
-            for one in (recent[:_ITEMS] if isinstance(recent, list) else ())
-            if isinstance(one, dict)
-        ],
-    }
+    now = clock()
+    try:
+        status = _bounded(read_status(directory / STATUS))
+        if status is None:
+            return {"state": "unknown", "why": "there is no status file: the job has not begun", "now": now}
+        state, why = _state(status, now)
+        usage, figures = status.get("usage") or {}, ("began", "updated", "spent_usd", "budget_usd")
+        return {
+            "state": state,
+            "why": why,
+            "now": now,
+            **{name: number(status.get(name)) for name in figures},
+            "stages": [_stage(name, stage) for name, stage in status["stages"].items()],
+            "usage": [{"stage": name, **_USED, **one} for name, one in usage.items()],
+            "funnel": _funnel(status.get("counts") or {}, labels or {}),
+            "recent": [{name: one[name] for name in ("text", "problem")} for one in status.get("recent") or ()],
+        }
+    except DAMAGE as error:
+        return {"state": "unknown", "why": f"the status file is damaged: {one_line(error, 100)}", "now": now}
+
+
+def _bounded(value: Any) -> Any:
+    """The same JSON, with short texts, figures of a size that a page can show, and not too many of anything."""
+    if isinstance(value, dict):
+        return {name[:_TEXT]: _bounded(one) for name, one in islice(value.items(), _ITEMS)}
+    if isinstance(value, list):
+        return [_bounded(one) for one in value[:_ITEMS]]
+    return value[:_TEXT] if isinstance(value, str) else value if isinstance(value, bool) else number(value)
 
 
 def _state(status: Mapping[str, Any], now: float) -> tuple[str, str]:
@@ -70,7 +80,7 @@ def _state(status: Mapping[str, Any], now: float) -> tuple[str, str]:
     if isinstance(ended, dict):
         how = ended.get("how")
         if how in ("stopped", "failed"):
-            return str(how), _text(ended.get("why"))
+            return str(how), str(ended.get("why") or "")
         return ("finished", "") if finished else ("ended", "it went as far as it was asked to: run it again to go on")
     if pid is None or not is_alive(pid):
         return "died", f"process {pid} is gone and did not say why: run the same command to go on"
@@ -83,40 +93,19 @@ def _state(status: Mapping[str, Any], now: float) -> tuple[str, str]:
 def _stage(name: str, stage: Mapping[str, Any]) -> dict[str, Any]:
     done, total, rate = stage["done"], stage["total"], stage["rate"]
     left = (total - done) / rate if total is not None and rate and rate > 0 and done < total else None
-    return {"name": _text(name), "done": done, "total": total, "left_s": left, "note": _text(stage["note"])}
+    return {"name": name, "done": done, "total": total, "left_s": left, "note": stage["note"]}
 
 
-def _usage(one: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {name: number(one.get(name)) or 0 for name in _TOKENS}
-    return {**found, "failures": _counts(one.get("failures")), "retries": _counts(one.get("retries"))}
-
-
-def _funnel(counts: object, labels: Mapping[str, str]) -> list[dict[str, Any]]:
+def _funnel(counts: Mapping[str, Any], labels: Mapping[str, str]) -> list[dict[str, Any]]:
     """How many entered and left each step: of candidate generation in its order, then the queries, then the labels."""
-    parts = dict(_tables(counts))
-    candidates, judged = dict(_tables(parts.get("candidates"))), dict(_tables(parts.get("judgments")))
-    names = {**labels, "queries": "accepted queries"}
+    names, candidates = {**labels, "queries": "accepted queries"}, counts.get("candidates") or {}
     rows = [(names[name], candidates[name]) for name in names if name in candidates]
-    rows += [("judgments", one) for one in judged.values()]
+    rows += [("judgments", one) for one in (counts.get("judgments") or {}).values()]
     found = []
     for label, one in rows:
-        seen, dropped = number(one.get("seen")) or 0, number(one.get("dropped")) or 0
-        found.append({"step": label, "entered": seen, "left": seen - dropped, "reasons": _counts(one.get("reasons"))})
+        seen, dropped = one.get("seen") or 0, one.get("dropped") or 0
+        found.append({"step": label, "entered": seen, "left": seen - dropped, "reasons": one.get("reasons") or {}})
     return found
-
-
-def _tables(value: object) -> list[tuple[str, dict[str, Any]]]:
-    items = list(value.items())[:_ITEMS] if isinstance(value, dict) else []
-    return [(_text(name), one) for name, one in items if isinstance(one, dict)]
-
-
-def _counts(value: object) -> dict[str, int | float]:
-    items = list(value.items())[:_ITEMS] if isinstance(value, dict) else []
-    return {_text(name): known for name, count in items if (known := number(count)) is not None}
-
-
-def _text(value: object) -> str:
-    return str(value)[:_TEXT] if isinstance(value, str | int | float) else ""
 
 
 POLL_SECONDS = 1.0
