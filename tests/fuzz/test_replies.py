@@ -16,6 +16,7 @@ from airgen.errors import AirgenError
 from airgen.llms.answers import parse_json
 from airgen.llms.base import Reply
 from airgen.llms.chat import chat_reply
+from airgen.publishing.hub import Hub
 from airgen.publishing.scores import load_scores
 from airgen.quality.audit.answers import read_answers
 from airgen.quality.audit.sample import load_sample
@@ -72,10 +73,15 @@ def test_chat_completions(payload: object) -> None:
     assert min(reply.prompt_tokens, reply.cached_tokens, reply.completion_tokens) >= 0
 
 
+def hub_at(url: str) -> Hub:
+    pytest.importorskip("huggingface_hub")
+    return Hub(endpoint=url, token="hf_" + "g" * 34, sleep=lambda _: None)
+
+
 @pytest.fixture(scope="module")
 def liar() -> Iterator[SimpleNamespace]:
-    """Answers every request with `body` and `status`."""
-    found = SimpleNamespace(body=b"", status=200)
+    """Answers every request of `hub()` with `body` and `status`."""
+    found = SimpleNamespace(body=b"", status=200, hub=lambda: hub_at(found.url))
     with (
         pytest.MonkeyPatch.context() as patch,
         answering(lambda _: (found.status, found.body, {"Content-Type": "application/json"})) as found.url,
@@ -100,15 +106,12 @@ CALLS: dict[str, tuple[Any, Any]] = {
 @few
 @given(data=st.data())
 def test_hub_replies(call: str, data: st.DataObject, liar: Any) -> None:
-    pytest.importorskip("huggingface_hub")
-    from airgen.publishing.hub import Hub
-
     good, ask = CALLS[call]
     payload = data.draw(replaced(good) | JSON)
     raw = data.draw(st.sampled_from([json.dumps(payload).encode()]) | broken(json.dumps(good).encode()))
     liar.body, liar.status = raw, data.draw(st.sampled_from([200, 200, 200, 400, 404, 503]))
     try:
-        found = ask(Hub(endpoint=liar.url, token="hf_" + "g" * 34, sleep=lambda _: None))
+        found = ask(liar.hub())
     except AirgenError as error:
         assert "\n" not in str(error)
     else:
@@ -122,18 +125,12 @@ def test_hub_replies(call: str, data: st.DataObject, liar: Any) -> None:
     ("files", [{**TREE[0], "oid": ["1"], "lfs": None}]),
 ])  # fmt: skip
 def test_a_hub_whose_names_are_no_strings(call: str, answer: Any, liar: Any) -> None:
-    pytest.importorskip("huggingface_hub")
-    from airgen.publishing.hub import Hub
-
     liar.body, liar.status = json.dumps(answer).encode(), 200
     with pytest.raises(AirgenError, match="an answer of another form than the Hub's"):
-        CALLS[call][1](Hub(endpoint=liar.url, token="hf_" + "g" * 34))
+        CALLS[call][1](liar.hub())
 
 
 def test_a_hub_whose_listing_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("huggingface_hub")
-    from airgen.publishing.hub import Hub
-
     monkeypatch.setattr("airgen.publishing.hub._MOST_FILES", 50)
     pages = list[int]()
 
@@ -145,15 +142,12 @@ def test_a_hub_whose_listing_never_ends(monkeypatch: pytest.MonkeyPatch) -> None
         return 200, [row] * 10, {"Link": link, "Content-Type": "application/json"}
 
     with answering(listing) as url, pytest.raises(AirgenError, match="o/n has more than 50 files"):
-        Hub(endpoint=url, token="hf_" + "g" * 34, sleep=lambda _: None).files("o/n", "main")
+        hub_at(url).files("o/n", "main")
     assert len(pages) < 9
 
 
 def test_a_hub_whose_word_for_private_is_unknown(liar: Any) -> None:
-    pytest.importorskip("huggingface_hub")
-    from airgen.publishing.hub import Hub
-
-    hub = Hub(endpoint=liar.url, token="hf_" + "g" * 34, sleep=lambda _: None)
+    hub = liar.hub()
     for word in ("false", "no", 1, [0], None):
         liar.body, liar.status = json.dumps({**INFO, "private": word}).encode(), 200
         with pytest.raises(AirgenError, match="o/n exists and is public"):
