@@ -63,6 +63,17 @@ control:
 """
 
 
+LEXICAL = (
+    PIPELINE.partition("control:")[0]
+    + """control:
+  recall: {pools_only: true, top_k: 20}
+  pools: [bm25]
+  rerankers: [bm25]
+"""
+)
+"""The same job without a model."""
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder with a corpus, its YAML and a pipeline."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from job_maker import CORPUS, PIPELINE, Run, make_corpus, run_quietly
+from job_maker import CORPUS, LEXICAL, PIPELINE, Run, make_corpus, run_quietly
 from rich.console import Console
 
 from airgen.corpus.readers.reader import Place
@@ -59,9 +59,8 @@ def test_a_job_with_such_names_is_exported_and_found_by_its_own_ids(tmp_path: Pa
         name = os.fsencode(f"page {number}%.txt") if number % 2 else b"caf\xe9 %d.txt" % number
         (tmp_path / "docs" / os.fsdecode(name)).write_text(row.text)
     (tmp_path / "small.yaml").write_text(CORPUS.replace("kind: jsonl, path: small.jsonl", "kind: files, path: docs"))
-    control = "control:\n  recall: {pools_only: true, top_k: 20}\n  pools: [bm25]\n  rerankers: [bm25]\n"
-    job = PIPELINE.replace("target: 12", "target: 3").partition("control:")[0]
-    (tmp_path / "job.yaml").write_text(f"{job}{control}export: {{ids: original}}\n")
+    job = LEXICAL.replace("target: 12", "target: 3")
+    (tmp_path / "job.yaml").write_text(f"{job}export: {{ids: original}}\n")
     result = run_pipeline(tmp_path / "job.yaml", runs=tmp_path / "runs", evaluate=False, console=Console(quiet=True))
     assert result.manifest is not None
     home = tmp_path / "runs" / "job" / "dataset"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 from command_line import call, invoke
-from job_maker import PIPELINE
+from job_maker import LEXICAL
 
 from airgen.corpus import load_corpus_settings
 from airgen.corpus.settings import CorpusSettings
@@ -181,7 +181,7 @@ def test_a_suite_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_a_suite_without_pipeline_files_is_built(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One job on a real corpus with the scripted model; the published pipeline is what the suite says of it."""
     monkeypatch.chdir(folder)
-    common = yaml.safe_load(PIPELINE)
+    common = yaml.safe_load(LEXICAL)
     name, target = common.pop("name"), common.pop("target")
     suite = {"name": "both", "version": "1", "common": common, "datasets": {name: {"target": target, "domain": "test"}}}
     (folder / "suite.yaml").write_text(yaml.safe_dump(suite))

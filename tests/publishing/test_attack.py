@@ -17,10 +17,8 @@ import numpy as np
 import pytest
 import yaml
 from dataset_maker import make_content
-from job_maker import CORPUS, PIPELINE, make_corpus
-from rich.console import Console
+from job_maker import CORPUS, LEXICAL, make_corpus, run_quietly
 
-from airgen import models
 from airgen.corpus import prepare
 from airgen.corpus.cleaning.filters import normalise
 from airgen.dataset.derive import derive
@@ -29,13 +27,11 @@ from airgen.dataset.secret import Secret, split_of
 from airgen.dataset.write import write_dataset
 from airgen.keys import row_key, text_key
 from airgen.pipeline import Job
-from airgen.pipeline.assemble import _generated, export_dataset
-from airgen.pipeline.export_rules import HouseStyle, PublicIds
-from airgen.pipeline.progress import Display
-from airgen.pipeline.run import run_job
+from airgen.pipeline.assemble import export_dataset
+from airgen.pipeline.export_rules import PublicIds
 from airgen.pipeline.stages.attributes import draw, query_attributes
 from airgen.publishing.withhold import public_part, secrecy_problems
-from airgen.records import HardNegative, Passage
+from airgen.records import Passage
 
 Guesses = dict[str, set[str]]  # query id: original ids of documents that may be its source
 
@@ -45,17 +41,15 @@ PASSAGES, TARGET = 60, 15
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The corpus, which the adversary has too, and what two pipelines made of it."""
-    if not models.fetched("all-minilm-l6-v2-int8"):
-        pytest.skip("airgen fetch tests")
     path = tmp_path_factory.mktemp("attack")
     make_corpus(path / "small.jsonl", PASSAGES)
     (path / "small.yaml").write_text(CORPUS, encoding="utf-8")
     made = {"open": "seed: 42\nexport: {secret: false}\n", "default": "seed: 42\n"}
     for name, more in made.items():
-        text = PIPELINE.replace("name: job", f"name: {name}").replace("target: 12", f"target: {TARGET}") + more
+        text = LEXICAL.replace("name: job", f"name: {name}").replace("target: 12", f"target: {TARGET}") + more
         (path / f"{name}.yaml").write_text(text, encoding="utf-8")
         job = Job(path / f"{name}.yaml", path / "runs")
-        run_job(job, Display(job.directory / "status.json", Console(quiet=True)))
+        run_quietly(job)
         public_part(job.dataset, path / "public" / name, ["test"])
     return path
 
@@ -247,18 +241,6 @@ def test_generated_passages_have_no_mark_besides_their_text(home: Path) -> None:
         assert abs(area - 0.5) <= 3 * math.sqrt((n + m + 1) / (12 * n * m)), name
 
 
-def test_habits_of_a_writer_and_a_corpus_without_titles_leave_no_mark() -> None:
-    passage = Passage("p", "one", 0, "The text of the passage.")
-    written = "A  generated\u00a0text.\r\nSecond line. \u200b Cafe\u0301."
-    negative = HardNegative("n", "q", "", 1, "neg-1", written, "A title")
-    for title, expected in (("", ""), ("Its title", "A title")):
-        style = HouseStyle()
-        style.see(title, passage.text)
-        (row,) = _generated([(dataclasses.replace(passage, title=title), negative)], str, style)
-        assert row.title == expected
-        assert row.text == " ".join(normalise(written).split()) != written
-
-
 def test_trimmed_versions_do_not_tell_what_is_judged(home: Path, tmp_path: Path) -> None:
     """Without a secret the trimming is computed forward: what stays against its order stays because it is judged."""
     told = {}
@@ -304,7 +286,7 @@ def test_a_version_with_more_queries_changes_nothing_of_the_earlier_one(home: Pa
     """Old rows keep ids and order, and what is new in the corpus is generated: no source of a new query is marked."""
     shutil.copytree(home / "runs" / "default", tmp_path / "runs" / "default")
     job = Job(home / "default.yaml", tmp_path / "runs", target=TARGET + 8)
-    run_job(job, Display(job.directory / "status.json", Console(quiet=True)))
+    run_quietly(job)
     public_part(job.dataset, tmp_path / "newer", ["test"])
     old, new = home / "public" / "default", tmp_path / "newer"
     for name in ("corpus.jsonl", "queries.jsonl"):

@@ -16,7 +16,6 @@ from fake_hub import GOOD_TOKEN, FakeHub
 
 from airgen.dataset.beir import BeirDataset
 from airgen.dataset.layouts import export_layouts
-from airgen.dataset.secret import Secret, write_secret
 from airgen.dataset.verify import verify
 from airgen.dataset.write import write_dataset
 from airgen.errors import DatasetError
@@ -174,22 +173,12 @@ def test_two_submissions_of_one_name(dataset: Path, tmp_path: Path) -> None:
     score("b.zip", "--replace")
 
 
-def test_a_lost_or_foreign_secret(dataset: Path, tmp_path: Path) -> None:
-    job = tmp_path / "job"
-    write_dataset(job / "dataset", make_content(secret=Secret(b"x" * 32)))
-    assert JobSecret(job).keep().hex == (b"x" * 32).hex()  # put back from the dataset
-    assert (job / "secret.key").stat().st_mode & 0o777 == 0o600
-    (job / "secret.key").unlink()
-    (job / "dataset" / "private" / "secret.key").unlink()
-    with pytest.raises(DatasetError, match=r"is lost, .* put back .* private repository"):
-        JobSecret(job).keep()
-    assert not (job / "secret.key").exists()
+def test_a_lost_or_damaged_secret(dataset: Path, tmp_path: Path) -> None:
+    """How a job finds its own again is in tests/pipeline/test_ids.py."""
+    (dataset / "private" / "secret.key").unlink()
     with pytest.raises(DatasetError, match=r"private/secret\.key: is in the manifest but not in the directory"):
-        plan(job / "dataset", REPO, tmp_path / "work", private_qrels=["test"])
-    write_secret(job / "secret.key", Secret(bytes(32)))
-    with pytest.raises(DatasetError, match="is lost"):
-        JobSecret(job).keep()
-    (job / "secret.key").write_text("0123\n")
+        plan(dataset, REPO, tmp_path / "work", private_qrels=["test"])
+    (tmp_path / "secret.key").write_text("0123\n")
     with pytest.raises(DatasetError, match="does not hold 64 hex digits") as caught:
-        JobSecret(job).keep()
+        JobSecret(tmp_path).keep()
     assert "0123" not in str(caught.value)

@@ -158,6 +158,14 @@ def test_without_the_house_style_the_classifier_knows_and_verify_says_by_what(tm
 
 
 def test_a_generated_passage_in_the_style_of_the_corpus_by_hand() -> None:
+    passage = Passage("p", "one", 0, "The text of the passage.")
+    written = "A  generated\u00a0text.\r\nSecond line. \u200b Cafe\u0301."
+    negative = HardNegative("n", "q", "", 1, "neg-1", written, "A title")
+    for title, expected in (("", ""), ("Its title", "A title")):
+        style = HouseStyle()
+        style.see(title, passage.text)
+        (row,) = _generated([(dataclasses.replace(passage, title=title), negative)], str, style)
+        assert row.title == expected and row.text == " ".join(normalise(written).split()) != written
     style, text = HouseStyle(), "**New**: it’s “here” — isn't it…\n- One\n- Two"
     for _ in range(20):
         style.see("A plain title", 'It\'s "said" - and done ... so.')

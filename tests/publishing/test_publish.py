@@ -301,7 +301,7 @@ def test_two_datasets_of_one_repository_one_after_the_other(server: FakeHub, tmp
     assert "26.11/alpha/corpus.jsonl" in files
 
 
-@pytest.mark.parametrize("layout", ["airgen", "air-bench"])
+@pytest.mark.parametrize("layout", ["airgen", pytest.param("air-bench", marks=pytest.mark.nightly)])
 def test_stopped_anywhere_it_goes_on(server: FakeHub, tmp_path: Path, layout: str) -> None:
     home = make_suite(tmp_path)
     with FakeHub() as whole:
