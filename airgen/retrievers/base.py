@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import add
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,8 @@ from airgen.sequences import Indexed
 from airgen.settings.base import Settings as BaseSettings
 from airgen.settings.base import Spec, moved
 from airgen.settings.parts import as_mapping, is_spec, located, parts, problems, read_part
+
+T = TypeVar("T")
 
 _SIGN = np.uint32(0x80000000)
 _LOW = np.uint64(0xFFFFFFFF)
@@ -327,6 +329,10 @@ def model_place(model: str, folder: Path | None = None) -> str:
     return str(place) if place.exists() else model
 
 
+def _made(kind: str, folder: Path | None, settings: Mapping[str, Any]) -> Any:
+    return resolve("embedder", kind, folder)(folder=folder, **settings)
+
+
 class Component:
     """The base of retrievers, re-rankers, embedders and encoders.
 
@@ -341,6 +347,7 @@ class Component:
     class Settings(BaseSettings):
         """No settings."""
 
+    name: str
     settings: Settings
     positional: ClassVar[tuple[str, ...]] = ()
     travels: ClassVar[bool] = False  # its settings are all that it is: a worker elsewhere can make the same one
@@ -365,6 +372,18 @@ class Component:
 
     def set_up(self) -> None:
         """Prepare for work; heavy models are loaded at their first use."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Where it is unpickled it is made again from its class and settings, so one that has learnt must not be."""
+        given = {name: getattr(self.settings, name) for name in self.settings.model_fields_set}
+        folder = None if self.folder is None else self.folder.absolute()
+        return _made, (f"{type(self).__module__}:{type(self).__qualname__}", folder, given)
+
+    def indexed(self, index: T | None) -> T:
+        """The index itself. Raises UsageError where there is none yet."""
+        if index is None:
+            raise UsageError(f"{self.name}: the corpus comes first: call index(corpus)")
+        return index
 
     def components(self) -> list[Any]:
         """The components that it is made of."""

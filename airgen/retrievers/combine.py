@@ -186,10 +186,9 @@ class RerankedRetriever(Component):
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
         """The first stage's hits, its best `top` re-ranked. Raises UsageError before `index`."""
-        if self._corpus is None:
-            raise UsageError("RerankedRetriever.search before RerankedRetriever.index: the corpus comes first")
+        corpus = self.indexed(self._corpus)
         found = self.first.search(queries, max(k, self.top))
-        new = self._scores(self._corpus, queries, found.positions)
+        new = self._scores(corpus, queries, found.positions)
         positions, scores = found.positions.copy(), found.scores.copy()
         start = 0
         for row in range(len(positions)):

@@ -23,8 +23,8 @@ Many batches of texts are encoded, and of pairs scored, wherever that is to run 
     for vectors in encoded(embedder.encode, batched(texts, 256), "passage"): ...
     for scores in scored(reranker, batches_of_pairs): ...
 
-A component travels as its class and its settings, and the worker makes it there, so its class must say that its
-settings are all that it is (`travels`). Any other component works here.
+A component travels as its class and its settings (`Component.__reduce__`), so its class must say that these are all
+that it is (`travels`). Any other component works here.
 """
 
 import math
@@ -38,7 +38,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,10 +47,11 @@ from airgen.compute import Work, current
 from airgen.errors import ModelError
 from airgen.keys import canonical_json, content_key, text_key
 from airgen.paths import locked
-from airgen.registry import resolve
-from airgen.retrievers.base import Component, IndexProgress, Reranker, TextKind
+from airgen.retrievers.base import Component, IndexProgress, Reranker, SettingsWithModel, TextKind
 from airgen.retrievers.dense.onnx_encoder import EmbeddedModel
 from airgen.sequences import batched
+from airgen.settings.base import FILE, SPEED
+from airgen.settings.parts import located
 
 Arrays = tuple[NDArray[Any], ...]
 
@@ -232,27 +233,38 @@ def root_of(model: Any, root: Path | None) -> Path | None:
     return current.folder if root is None and current and isinstance(model, EmbeddedModel) else root
 
 
+class CacheSettings(SettingsWithModel):
+    """What the retriever and the re-ranker of a kind of model share. `shared_encodings` may name a root as well."""
+
+    model: Any
+    cache: Annotated[Path | None, SPEED, FILE] = None  # root folder for encodings of passages, each made once
+
+
+def cache_root(component: Component) -> Path | None:
+    """Where the setting `cache` of a component points to, if it has one."""
+    cache: Path | None = getattr(component.settings, "cache", None)
+    return None if cache is None else located(str(cache), component.folder)
+
+
 class Memo:
     """The encodings of the latest texts, up to about `limit` bytes; those of passages are also where `root_of` says.
 
-    encode: a method of `model`. keep: makes of an encoding the arrays that are kept. progress: gives whom to tell about
-    passages. Encodings of an embedded model, and all that are kept on disk, are made on the workers, where there are
-    some.
+    encode: a method of a model. keep: makes of an encoding the arrays that are kept. `owner` is told about passages,
+    and its setting `cache` names a root. Encodings of an embedded model, and all that are kept on disk, are made on the
+    workers, where there are some.
     """
 
     def __init__(
         self,
+        owner: Component,
         encode: Callable[[Sequence[str], TextKind], Any],
-        model: Any,
         form: str,
         keep: Callable[[Any], Arrays],
-        *,
-        progress: Callable[[], IndexProgress | None],
-        root: Path | None = None,
         limit: int = _MEMORY,
     ) -> None:
-        self._encode, self._model, self._form, self._keep = encode, model, form, keep
-        self._root, self._progress, self._limit = root, progress, limit
+        self._owner, self._encode, self._form, self._keep, self._limit = owner, encode, form, keep, limit
+        self._model: Any = getattr(encode, "__self__", None)
+        self._root = cache_root(owner)
         self._store: EncodingStore | None = None
         self._kept: OrderedDict[tuple[TextKind, str], Arrays] = OrderedDict()
         self._bytes = 0
@@ -263,7 +275,7 @@ class Memo:
         found = {key: self._kept[key] for key in keys if key in self._kept}
         new = {text: key for key, text in zip(keys, texts, strict=True) if key not in found}
         if new:
-            tell = self._progress() if kind == "passage" else None
+            tell = self._owner.progress if kind == "passage" else None
             for text, arrays in self._encoded(list(new), kind, tell).items():
                 found[new[text]] = self._kept[new[text]] = arrays
                 self._bytes += _size(arrays)
@@ -273,8 +285,16 @@ class Memo:
             self._bytes -= _size(self._kept.popitem(last=False)[1])
         return [found[key] for key in keys]
 
-    def stream(self, texts: Iterable[str]) -> Iterator[list[Arrays]]:
-        """The encodings of all passages of a corpus in their order, some at a time; they are not kept in memory."""
+    def stream(self, texts: Sequence[str]) -> Iterator[Arrays]:
+        """The encodings of all passages of a corpus in their order; they are not kept in memory."""
+        done = 0
+        for some in self._parts(texts):
+            yield from some
+            done += len(some)
+            if self._owner.progress:
+                self._owner.progress(done, len(texts))
+
+    def _parts(self, texts: Sequence[str]) -> Iterator[list[Arrays]]:
         if self._alone:
             for values in encoded(self._encode, batched(texts, _BATCH), "passage"):
                 yield list(map(self._keep, values))
@@ -321,54 +341,27 @@ def _size(arrays: Arrays) -> int:
     return sum(array.nbytes for array in arrays)
 
 
-@dataclass(frozen=True)
-class _Recipe:
-    """How a worker makes a component: its class, the folder of its paths, and the settings that were given."""
-
-    name: str  # module:Class
-    folder: Path | None
-    settings: Mapping[str, Any]
-
-    def make(self) -> Any:
-        """The component; the parts that it was given are made first."""
-        given = {name: value.make() if isinstance(value, _Recipe) else value for name, value in self.settings.items()}
-        return resolve("embedder", self.name, self.folder)(folder=self.folder, **given)
-
-
 def travels(component: Any) -> bool:
-    """Whether a worker can make the same component."""
-    return _recipe(component) is not None
-
-
-def _recipe(component: Any) -> _Recipe | None:
+    """Whether a worker can make the same component: its class, and its settings, the parts in them too."""
     kind = type(component)
     if not isinstance(component, Component) or not kind.travels or "." in kind.__qualname__:
-        return None
-    given: dict[str, Any] = {}
-    for name in component.settings.model_fields_set:
-        value = getattr(component.settings, name)
-        if isinstance(value, Component):
-            value = _recipe(value)
-            if value is None:
-                return None
-        given[name] = value
-    folder = None if component.folder is None else component.folder.absolute()
-    return _Recipe(f"{kind.__module__}:{kind.__qualname__}", folder, given)
+        return False
+    held = (getattr(component.settings, name) for name in component.settings.model_fields_set)
+    return all(travels(value) for value in held if isinstance(value, Component))
 
 
-def _method(recipe: _Recipe, name: str, rest: tuple[Any, ...]) -> Callable[[Any], Any]:
-    method = getattr(recipe.make(), name)
+def _method(component: Any, name: str, rest: tuple[Any, ...]) -> Callable[[Any], Any]:
+    method = getattr(component, name)
     return lambda batch: method(batch, *rest)
 
 
 def _each(method: Callable[..., Any], batches: Iterable[Sequence[Any]], *rest: Any) -> Iterator[Any]:
     """A bound method's result of each batch, in their order; None for an empty batch, which is not sent."""
     owner, name = getattr(method, "__self__", None), getattr(method, "__name__", "")
-    recipe = _recipe(owner)
     work: Work[Any, Any] = Work(
         f"{name} of {getattr(owner, 'name', type(owner).__name__)}",
         lambda batch: method(batch, *rest),
-        None if recipe is None else partial(_method, recipe, name, rest),
+        partial(_method, owner, name, rest) if travels(owner) else None,
     )
     sent: deque[bool] = deque()
 

@@ -120,8 +120,7 @@ class SearchEngine(Component):
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
         """The engine's hits. Raises ModelError for a failure, or an index that is gone; UsageError before `index`."""
-        if not self._index:
-            raise UsageError(f"{type(self).__name__}.search before index: the corpus comes first")
+        self.indexed(self._index or None)
         asked: list[Any] = list(queries)
         if self._dense:
             self._vectors = self._dense.embedder.encode(asked, "query")

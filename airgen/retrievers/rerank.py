@@ -165,9 +165,7 @@ class DenseReranker(Component):
 
     def set_up(self) -> None:
         self.name = f"dense {self.embedder.name}"
-        self._encode = Memo(
-            self.embedder.encode, self.embedder, "vectors", lambda row: (row,), progress=lambda: self.progress
-        )
+        self._encode = Memo(self, self.embedder.encode, "vectors", lambda row: (row,))
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
         """Inner products, shape (n,)."""

@@ -20,13 +20,13 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, cast
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from airgen.errors import ModelError, UsageError
+from airgen.errors import ModelError
 from airgen.exact import inner_products
 from airgen.registry import load_extra
 from airgen.retrievers.base import (
@@ -34,20 +34,19 @@ from airgen.retrievers.base import (
     Corpus,
     Hits,
     ModelFacts,
-    SettingsWithModel,
     TextKind,
     checked_scores,
     non_empty,
 )
 from airgen.retrievers.dense.embedders import LibraryModel, TorchModel, torch_facts, with_tokenizer
-from airgen.retrievers.dense.onnx_encoder import Array, Bert, EmbeddedModel, encode_batch
-from airgen.retrievers.encodings import Arrays, Memo
+from airgen.retrievers.dense.onnx_encoder import Array, EmbeddedModel, MaskedLanguageModel, encode_batch
+from airgen.retrievers.encodings import CacheSettings, Memo
 from airgen.retrievers.lexical.index import InvertedIndex
-from airgen.settings.base import FILE, MODEL, SPEED
-from airgen.settings.parts import Part, located
+from airgen.settings.base import MODEL, SPEED
+from airgen.settings.parts import Part
 
-SparseRow = tuple[NDArray[np.int32], Array]
-"""Ascending term ids of the vocabulary, and their weights above 0."""
+SparseRow = tuple[NDArray[Any], ...]
+"""Ascending term ids of the vocabulary, int32, and their weights above 0, float32."""
 
 
 class EmbeddedSplade(EmbeddedModel):
@@ -65,23 +64,22 @@ class EmbeddedSplade(EmbeddedModel):
     settings: Settings
 
     @cached_property
-    def _model(self) -> tuple[Array, Bert]:
+    def _model(self) -> tuple[Array, MaskedLanguageModel]:
         return _masked_language_model(self._folder)
 
     def encode(self, texts: Sequence[str], kind: TextKind) -> list[SparseRow]:
         """The sparse row of each text; queries and passages are treated alike."""
         encoded = encode_batch(self._tokenizer, texts, self._max_length)
-        self._model[1].loaded()
+        _ = self._model  # made before several threads use it
         return self._beside(lambda item: self._row(np.array(item.ids, np.int64)), encoded)
 
     def _row(self, ids: NDArray[np.int64]) -> SparseRow:
         # The maximum comes before log(1 + ReLU(x)), which is monotonous: the result is the same, the cost 1/length.
-        words, bert = self._model
-        best = bert.states(words[ids])  # the greatest logit of any token for each term
+        words, model = self._model
+        terms, best = model.logits(words[ids])
         if not np.isfinite(best).all():
             raise ModelError(f"{self.name} gave NaN or infinity for a text of {len(ids)} tokens")
-        terms = np.flatnonzero(best > 0).astype(np.int32)
-        return terms, np.log1p(best[terms])
+        return terms, np.log1p(best)
 
     def describe(self) -> Mapping[str, object]:
         return {**self.described("splade", "model", "max_length"), **self._identity}
@@ -129,7 +127,7 @@ def _sparse(dense: Array, model: str) -> SparseRow:
     return terms, dense[terms]
 
 
-def _masked_language_model(folder: Path) -> tuple[Array, Bert]:
+def _masked_language_model(folder: Path) -> tuple[Array, MaskedLanguageModel]:
     """Word embeddings, and a BERT with its masked-language-model head. Raises ModelError for another model."""
     safetensors = load_extra("safetensors.numpy", "the embedded sparse model")
     try:
@@ -147,7 +145,7 @@ def _masked_language_model(folder: Path) -> tuple[Array, Bert]:
         for name, array in raw.items()
     }
     shape = config["num_hidden_layers"], config["num_attention_heads"], float(config["layer_norm_eps"])
-    return weights["embeddings.word_embeddings.weight"], Bert(weights, *shape, logits=True)
+    return weights["embeddings.word_embeddings.weight"], MaskedLanguageModel(weights, *shape)
 
 
 def impact_index(rows: Sequence[SparseRow]) -> InvertedIndex:
@@ -170,22 +168,17 @@ def search_rows(index: InvertedIndex, queries: Sequence[SparseRow], k: int) -> H
 class _WithRows(Component):
     """What the retriever and the re-ranker share: a model of sparse rows."""
 
-    class Settings(SettingsWithModel):
-        """`model`: a SPLADE-like model. Its own settings may stand beside it.
-
-        `cache` is a root folder for the rows of passages, or where `shared_encodings` says; each is computed once.
-        """
+    class Settings(CacheSettings):
+        """`model`: a SPLADE-like model. Its own settings may stand beside it."""
 
         model: Annotated[Any, Part("sparse-embedder")] = "splade-bert-tiny"
-        cache: Annotated[Path | None, SPEED, FILE] = None
 
-    settings: Settings
+    settings: CacheSettings
     model: Any  # encode(texts, kind) -> a SparseRow of each
 
     def set_up(self) -> None:
         self.name = f"sparse {self.model.name}"
-        root = self.settings.cache and located(str(self.settings.cache), self.folder)
-        self._memo = Memo(self.model.encode, self.model, "rows", tuple, progress=lambda: self.progress, root=root)
+        self._memo = Memo(self, self.model.encode, "rows", tuple)
 
     def describe(self) -> Mapping[str, object]:
         return {"family": "sparse", "model": dict(self.model.describe())}
@@ -204,19 +197,11 @@ class Sparse(_WithRows):
 
     def index(self, corpus: Corpus) -> None:
         """Encode every passage. Raises CorpusError for an empty corpus."""
-        non_empty(corpus)
-        rows: list[SparseRow] = []
-        for made in self._memo.stream(corpus.full_texts):
-            rows += cast(list[SparseRow], made)
-            if self.progress:
-                self.progress(len(rows), len(corpus))
-        self._index = impact_index(rows)
+        self._index = impact_index(list(self._memo.stream(non_empty(corpus).full_texts)))
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
         """The k passages with the greatest inner product. Raises UsageError before `index`."""
-        if self._index is None:
-            raise UsageError("Sparse.search before Sparse.index: the corpus comes first")
-        return search_rows(self._index, self.model.encode(list(queries), "query"), k)
+        return search_rows(self.indexed(self._index), self.model.encode(list(queries), "query"), k)
 
 
 class SparseReranker(_WithRows):
@@ -230,7 +215,7 @@ class SparseReranker(_WithRows):
         return checked_scores(scores, len(pairs), self.name)
 
 
-def _product(query: Arrays, passage: Arrays) -> np.float32:
+def _product(query: SparseRow, passage: SparseRow) -> np.float32:
     _, left, right = np.intersect1d(query[0], passage[0], assume_unique=True, return_indices=True)
     return np.float32(inner_products(query[1][None, left], passage[1][right])[0])
 
@@ -279,7 +264,7 @@ class SpartaEncoder(TorchModel):
 
     def _asked(self, texts: Sequence[str]) -> list[SparseRow]:
         tokenizer, limit = self.parts[1], self.settings.max_length
-        rows = []
+        rows: list[SparseRow] = []
         for text in texts:
             ids = tokenizer(text, add_special_tokens=False, truncation=True, max_length=limit)["input_ids"]
             known = [one for one in ids if one != tokenizer.unk_token_id]
@@ -327,16 +312,10 @@ class SpartaEncoder(TorchModel):
 class Sparta(Sparse):
     """SPARTA over the inverted index of impacts."""
 
-    class Settings(SettingsWithModel):
-        """`model`: a folder or Hub name. The settings of `SpartaEncoder` may stand beside it.
-
-        `cache` is a root folder for the rows of passages; each is computed once.
-        """
+    class Settings(CacheSettings):
+        """`model`: a folder or Hub name. The settings of `SpartaEncoder` may stand beside it."""
 
         model: Annotated[Any, Part("sparta-encoder")]
-        cache: Annotated[Path | None, SPEED, FILE] = None
-
-    settings: Settings  # type: ignore[assignment]  # another kind of model
 
     def set_up(self) -> None:
         super().set_up()

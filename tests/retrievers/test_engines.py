@@ -146,7 +146,7 @@ def test_refusals_of_the_index(server, path, answer, words):
 
 
 def test_refusals_of_a_search(server):
-    with pytest.raises(UsageError, match=r"Typesense\.search before index"):
+    with pytest.raises(UsageError, match="typesense: the corpus comes first"):
         engine(server).search(["a"], 3)
     made = engine(server)
     made.index(CORPUS)

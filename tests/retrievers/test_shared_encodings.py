@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from airgen.retrievers import load_reranker, load_retriever
-from airgen.retrievers.base import Corpus, watch
+from airgen.retrievers.base import Component, Corpus, watch
 from airgen.retrievers.dense.onnx_encoder import OnnxEncoder
 from airgen.retrievers.encodings import EncodingStore, Memo, reused, shared_encodings
 from airgen.retrievers.sparse import EmbeddedSplade
@@ -70,7 +70,7 @@ def test_memory_is_bounded() -> None:
         asked.extend(texts)
         return [np.zeros(10, np.float16) for _ in texts]
 
-    memo = Memo(encode, None, "vectors", lambda row: (row,), progress=lambda: None, limit=60)
+    memo = Memo(Component(), encode, "vectors", lambda row: (row,), limit=60)
     for texts in ("abc", "a", "d", "b", "a"):
         assert len(memo(texts, "passage")) == len(texts)
     assert asked == list("abcdb")  # b was the oldest when d came

@@ -25,15 +25,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen.compute import Work, current
-from airgen.errors import ModelError, UsageError
+from airgen.errors import ModelError
 from airgen.exact import inner_products, worth_compiling
 from airgen.retrievers.base import Component, Corpus, Embedder, Hits, finite, half, non_empty, pack, unpack
-from airgen.retrievers.encodings import EncodingStore, encoded, keys_of, root_of, took_over
+from airgen.retrievers.encodings import EncodingStore, cache_root, encoded, keys_of, root_of, took_over
 from airgen.settings.base import FILE, SPEED
-from airgen.settings.parts import Part, located
+from airgen.settings.parts import Part
 
 _CHUNK = 1024  # rows converted and multiplied at once: 1.5 MB of fp32 at 384 dimensions
 _BLOCK = 1024  # queries multiplied at once: a block of products (4 MB) stays in the cache while it is scanned
+_MEMORY = 1 << 29  # bytes of the candidates of the queries of a pass
 _SAMPLE = 4096  # rows that the first threshold is guessed from
 _SAMPLE_BLOCK = 256  # queries that meet the sample at once
 _GUESS_FROM = 8 * _SAMPLE  # rows; below, guessing costs more than it saves
@@ -43,18 +44,13 @@ _TINY = np.float32(1e-30)  # above the error of products that are lost by underf
 
 
 def search(
-    matrix: NDArray[Any],
-    queries: NDArray[np.float32],
-    k: int,
-    *,
-    rows: NDArray[np.int64] | None = None,
-    memory_bytes: int = 1 << 30,
+    matrix: NDArray[Any], queries: NDArray[np.float32], k: int, *, rows: NDArray[np.int64] | None = None
 ) -> Hits:
     """The k rows with the greatest inner product for each query; ties in the order of position.
 
     `matrix` is (n, dim), float16 or float32, and may be a memory map larger than memory; `queries` is (m, dim).
-    With `rows`, position i of the result means `matrix[rows[i]]`. `memory_bytes` limits the memory beside the
-    result, which does not depend on it: with many queries and little memory the rows are read several times.
+    With `rows`, position i of the result means `matrix[rows[i]]`. With very many queries the rows are read several
+    times, so that about 1 GB is needed beside the result.
     Raises ModelError for unequal dimensions, NaN or infinite values, or k below 1.
     """
     n = len(matrix) if rows is None else len(rows)
@@ -66,34 +62,24 @@ def search(
         raise ModelError("a query's embedding holds NaN or infinity")
     queries = np.ascontiguousarray(queries, np.float32)
     width = min(k, max(n, 1))
-    chunk, batch = _plan(queries.shape[1], width, len(queries), memory_bytes)
+    batch = max(1, _MEMORY // (_capacity(width) * 8 + queries.shape[1] * 4 + 64))  # queries a pass
     compiled = worth_compiling(max(n * len(queries), queries.size * min(n, width)))  # products, or terms of exact ones
-    roomy = memory_bytes >= 4 * _SAMPLE * (queries.shape[1] + _SAMPLE_BLOCK) * 4  # the sample, its products, their copy
-    guessing = roomy and n >= _GUESS_FROM and width <= n // 20
+    guessing = n >= _GUESS_FROM and width <= n // 20
     hits = Hits.none(len(queries), k)
     for first in range(0, len(queries), batch):
         some = slice(first, first + batch)
         asked = queries[some]
         guess = _guess(matrix, asked, width, rows, n) if guessing else None
         best = _Best(asked, width, compiled, guess)
-        best.stream(matrix, rows, n, chunk)
+        best.stream(matrix, rows, n)
         best.write(hits.positions[some, :width], hits.scores[some, :width])
         if guess is not None and (short := np.flatnonzero(best.fill < width)).size:
             again = _Best(asked[short], width, compiled)  # the guess was too high for these queries
-            again.stream(matrix, rows, n, chunk)
+            again.stream(matrix, rows, n)
             found = Hits.none(len(short), width)
             again.write(found.positions, found.scores)
             hits.positions[first + short, :width], hits.scores[first + short, :width] = found.positions, found.scores
     return hits
-
-
-def _plan(dim: int, k: int, queries: int, memory: int) -> tuple[int, int]:
-    """Rows a chunk, and queries a pass, that fit in `memory` bytes."""
-    chunk = _CHUNK
-    while chunk > 128 and chunk * (dim * 6 + 4 * _BLOCK) > memory // 2:
-        chunk //= 2
-    batch = max(1, (memory // 2) // (_capacity(k) * 8 + dim * 4 + 64))
-    return chunk, min(batch, max(queries, 1))
 
 
 def _capacity(k: int) -> int:
@@ -145,10 +131,10 @@ class _Best:
             self._reach = share * (np.sqrt((self.queries**2).sum(axis=1)) + _SHORT)
         self._longest = np.float32(0)
 
-    def stream(self, matrix: NDArray[Any], rows: NDArray[np.int64] | None, n: int, chunk: int) -> None:
+    def stream(self, matrix: NDArray[Any], rows: NDArray[np.int64] | None, n: int) -> None:
         """Take all rows. Raises ModelError for one that holds NaN or infinity."""
-        for start in range(0, n, chunk):
-            end = min(start + chunk, n)
+        for start in range(0, n, _CHUNK):
+            end = min(start + _CHUNK, n)
             part = self._floats(matrix[start:end] if rows is None else matrix[rows[start:end]])
             with np.errstate(over="ignore", invalid="ignore"):
                 squares = np.einsum("ij,ij->i", part, part)
@@ -185,12 +171,10 @@ class _Best:
             floor = least - 2 * margin
             self.floor[some] = np.where(np.isfinite(floor), floor, np.float32(-np.inf))
         held = (self.keys[some], self.fill[some], self.floor[some], self.k)
+        select = _select
         if self.compiled:
             from airgen.retrievers.dense._select_compiled import select
-
-            select(rough, part, self.queries[some], margin, start, *held)
-        else:
-            _select(rough, part, self.queries[some], margin, start, *held)
+        select(rough, part, self.queries[some], margin, start, *held)
 
     def write(self, positions: NDArray[np.int32], scores: NDArray[np.float32]) -> None:
         """Write the result so far, (m, k)."""
@@ -353,8 +337,8 @@ class Dense(Component):
     def index(self, corpus: Corpus) -> None:
         """Embed the passages that are not in the cache yet. Raises CorpusError for an empty corpus."""
         non_empty(corpus)
-        cache, texts, dim = self.settings.cache, corpus.full_texts, self.embedder.dim
-        root = root_of(self.embedder, cache and located(str(cache), self.folder))
+        texts, dim = corpus.full_texts, self.embedder.dim
+        root = root_of(self.embedder, cache_root(self))
         self._rows = self._file = None
         if root is None:
             self._matrix = np.zeros((len(corpus), dim), np.float16)
@@ -405,8 +389,7 @@ class Dense(Component):
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
         """The k passages with the greatest inner product, exactly. Raises UsageError before `index`."""
-        if self._matrix is None:
-            raise UsageError("Dense.search before Dense.index: the corpus comes first")
+        self.indexed(self._matrix)
         vectors = np.zeros((0, self.embedder.dim), np.float32)
         if queries:
             vectors = self._checked(self.embedder.encode(list(queries), "query"), len(queries))

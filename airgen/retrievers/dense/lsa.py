@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from airgen.errors import UsageError
 from airgen.exact import jit, log
 from airgen.interruptible import interruptible
 from airgen.registry import load_extra
@@ -223,8 +222,7 @@ class LSA(Analysing):
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
         """The k passages with the greatest cosine; a query without a known term finds nothing."""
-        if self._encoder is None:
-            raise UsageError(f"{self.name}: the corpus comes first; call index(corpus)")
+        self.indexed(self._encoder)
         vectors = self._project(self._counts(queries, fit=False))
         if not vectors.shape[1]:
             return Hits.none(len(queries), k)

@@ -13,7 +13,7 @@ those of `BertModel`, when the model is loaded, which takes a second:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
@@ -128,6 +128,39 @@ class EmbeddedModel(Component):
         return ModelFacts(known.parameters if known else None, threads=self.threads)
 
 
+class EmbeddedEmbedder(EmbeddedModel):
+    """An `Embedder` of unit vectors."""
+
+    class Settings(EmbeddedModel.Settings):
+        """A prefix stands before every text."""
+
+        query_prefix: str = ""
+        passage_prefix: str = ""
+
+    settings: Settings
+
+    @property
+    def dim(self) -> int:
+        """Length of a vector."""
+        raise NotImplementedError
+
+    def pooled(self, texts: Sequence[str]) -> Iterable[NDArray[np.float32]]:
+        """The vector of each text, of any length."""
+        raise NotImplementedError
+
+    def prefixed(self, texts: Sequence[str], kind: TextKind) -> list[str]:
+        """The texts as the model reads them."""
+        prefix = self.settings.query_prefix if kind == "query" else self.settings.passage_prefix
+        return [prefix + text for text in texts]
+
+    def encode(self, texts: Sequence[str], kind: TextKind) -> NDArray[np.float32]:
+        """Unit vectors, (n, dim)."""
+        vectors = np.zeros((len(texts), self.dim), np.float32)
+        for row, vector in enumerate(self.pooled(self.prefixed(texts, kind))):
+            vectors[row] = vector
+        return unit_rows(finite(vectors, self.name))
+
+
 class OnnxModel(EmbeddedModel):
     """A model of ONNX Runtime: a name of the catalogue, or a folder with `model.onnx` and `tokenizer.json`.
 
@@ -178,15 +211,13 @@ class OnnxModel(EmbeddedModel):
         return self._beside(one, encoded)
 
 
-class OnnxEncoder(OnnxModel):
-    """A BERT-like encoder in ONNX (an `Embedder`), and its token vectors for MaxSim."""
+class OnnxEncoder(OnnxModel, EmbeddedEmbedder):
+    """A BERT-like encoder in ONNX, and its token vectors for MaxSim."""
 
-    class Settings(OnnxModel.Settings):
+    class Settings(OnnxModel.Settings, EmbeddedEmbedder.Settings):
         """`pooling`: the mean of all token vectors, or the first one."""
 
         model: Annotated[str, MODEL] = "all-minilm-l6-v2-int8"
-        query_prefix: str = ""
-        passage_prefix: str = ""
         pooling: Literal["mean", "cls"] = "mean"
 
     settings: Settings
@@ -197,18 +228,11 @@ class OnnxEncoder(OnnxModel):
         """Length of a vector; that of a catalogue model is known without loading it."""
         return 384 if self.name in models.catalogue() else int(self._session.get_outputs()[0].shape[-1])
 
-    def _hidden(self, texts: Sequence[str], kind: TextKind, keep: Callable[[NDArray[np.float32]], Any]) -> list[Any]:
-        """`keep` of the last hidden states, (tokens, dim) with the special tokens, of each text."""
-        prefix = self.settings.query_prefix if kind == "query" else self.settings.passage_prefix
-        return self._each(encode_batch(self._tokenizer, [prefix + text for text in texts], self._max_length), keep)
-
-    def encode(self, texts: Sequence[str], kind: TextKind) -> NDArray[np.float32]:
-        """The pooled token vectors of each text, at length 1; shape (n, dim)."""
-        vectors = np.zeros((len(texts), self.dim), np.float32)
+    def pooled(self, texts: Sequence[str]) -> Iterable[NDArray[np.float32]]:
+        """The pooled token vectors of each text."""
         first = self.settings.pooling == "cls"
-        for row, pooled in enumerate(self._hidden(texts, kind, lambda one: one[0] if first else one.mean(axis=0))):
-            vectors[row] = pooled
-        return unit_rows(finite(vectors, self.name))
+        encoded = encode_batch(self._tokenizer, texts, self._max_length)
+        return self._each(encoded, lambda states: states[0] if first else states.mean(axis=0))
 
     def token_vectors(self, texts: Sequence[str], kind: TextKind) -> list[NDArray[np.float32]]:
         """For each text its token vectors at length 1, shape (tokens, dim); [CLS] and [SEP] are left out.
@@ -219,7 +243,7 @@ class OnnxEncoder(OnnxModel):
         def inner(states: NDArray[np.float32]) -> NDArray[np.float32]:
             return unit_rows(finite(states[1:-1] if len(states) > 2 else states, self.name))
 
-        return self._hidden(texts, kind, inner)
+        return self._each(encode_batch(self._tokenizer, self.prefixed(texts, kind), self._max_length), inner)
 
     def describe(self) -> Mapping[str, object]:
         described = self.described("onnx", "model", "max_length", "query_prefix", "passage_prefix", "pooling")
@@ -251,7 +275,7 @@ class OnnxCrossEncoder(OnnxModel):
 
 Array = NDArray[np.float32]
 
-_TERMS = 4096  # of a vocabulary at once: the logits of all tokens for all terms would leave the cache
+_TERMS = 4096  # of a vocabulary at once
 _STEPS = 63  # steps of 7 bits: with 8, processors without VNNI would add up too much for 16 bits
 
 
@@ -260,22 +284,13 @@ class Bert:
 
     narrow: linear layers in 7 bits with activations in 8, but for the second one of each feed-forward, whose inputs
     have outliers. That is three times as fast, and a cosine of .999 to fp32 (benchmarks/narrow.py).
-    logits: the states become the greatest logit of any token for each term of the vocabulary, (terms,), by the head of
-    a masked language model.
     """
 
     def __init__(
-        self,
-        weights: Mapping[str, Array],
-        layers: int,
-        heads: int,
-        epsilon: float,
-        *,
-        narrow: bool = False,
-        logits: bool = False,
+        self, weights: Mapping[str, Array], layers: int, heads: int, epsilon: float, *, narrow: bool = False
     ) -> None:
         self._weights, self._layers, self._heads, self._epsilon = weights, layers, heads, epsilon
-        self._narrow, self._logits = narrow, logits
+        self._narrow = narrow
 
     def loaded(self) -> Bert:
         """Itself, when the graph is made: before several threads use it."""
@@ -283,14 +298,62 @@ class Bert:
         return self
 
     def states(self, words: Array) -> Array:
-        """The last hidden states, (tokens, width), or the logits, of the word embeddings of one text."""
+        """The last hidden states, (tokens, width), of the word embeddings of one text."""
         return np.asarray(self._session.run(None, {"words": np.asarray(words, np.float32)})[0], np.float32)
 
     @cached_property
     def _session(self) -> Any:
         graph = _Graph(self._weights, self._heads, self._epsilon, self._narrow)
-        states = graph.states(self._layers)
-        return cpu_session(graph.model(graph.logits(states) if self._logits else states))
+        return cpu_session(graph.model(graph.states(self._layers)))
+
+
+class MaskedLanguageModel:
+    """BERT with its head, and the greatest logit of any token for each term of the vocabulary.
+
+    Only logits above 0 are asked for, and few terms have one. So all products are made in whole numbers first, which
+    takes a third of the time, and those where their error may hide such a logit are made again in fp32.
+    """
+
+    def __init__(self, weights: Mapping[str, Array], layers: int, heads: int, epsilon: float) -> None:
+        graph = _Graph(weights, heads, epsilon, narrow=False)
+        # The decoder is tied to the word embeddings, unless a model has its own.
+        self._decoder = weights.get("cls.predictions.decoder.weight", weights["embeddings.word_embeddings.weight"])
+        self._bias = weights["cls.predictions.bias"]
+        steps, scale = _in_steps(self._decoder.T)
+        whole = (steps * scale).T
+        self._lengths = np.linalg.norm(whole, axis=1)
+        self._rounded = np.linalg.norm(self._decoder - whole, axis=1)
+        states = graph.head(graph.states(layers))
+        parts = [slice(first, first + _TERMS) for first in range(0, len(scale), _TERMS)]
+        self._session = cpu_session(
+            graph.model(states, *(graph.product(states, steps[:, one], scale[one]) for one in parts))
+        )
+        self._product = cpu_session(
+            load_extra("onnx.parser", "the embedded encoder").parse_model(_PRODUCT).SerializeToString()
+        )
+
+    def logits(self, words: Array) -> tuple[NDArray[np.int32], Array]:
+        """The terms whose greatest logit is above 0, ascending, and these; NaN counts as such."""
+        states, *products = self._session.run(None, {"words": np.asarray(words, np.float32)})
+        rough = np.concatenate([part.max(axis=0) for part in products]) + self._bias
+        # By Cauchy and Schwarz. A state is wrong by a step of its 8 bits at most, a weight by what was rounded away.
+        step = (max(states.max(), 0) - min(states.min(), 0)) / 255
+        error = np.linalg.norm(states, axis=1).max() * self._rounded + step * states.shape[1] ** 0.5 * self._lengths
+        some = np.flatnonzero(~(rough <= -1.01 * error)).astype(np.int32)
+        exact = self._product.run(None, {"states": states, "rows": self._decoder[some]})[0]
+        best = exact.max(axis=0) + self._bias[some]
+        kept = ~(best <= 0)
+        return some[kept], best[kept]
+
+
+_PRODUCT = """<ir_version: 8, opset_import: ["" : 17]>
+of_rows (float[t, w] states, float[n, w] rows) => (float[t, n] found) { found = Gemm <transB = 1> (states, rows) }"""
+
+
+def _in_steps(weight: Array) -> tuple[NDArray[np.int8], Array]:
+    """Whole numbers for weights (in, out), and the size of their steps, (out,)."""
+    scale = np.maximum(np.abs(weight).max(axis=0) / _STEPS, np.finfo(np.float32).tiny).astype(np.float32)
+    return np.rint(weight / scale).astype(np.int8), scale
 
 
 class _Graph:
@@ -317,10 +380,12 @@ class _Graph:
         weight, bias = self._weights[f"{name}.weight"].T, self._constant(self._weights[f"{name}.bias"])
         if not narrow:
             return self._node("Add", self._node("MatMul", states, self._constant(weight)), bias)
-        scale = np.maximum(np.abs(weight).max(axis=0) / _STEPS, np.finfo(np.float32).tiny).astype(np.float32)
-        steps = [np.rint(weight / scale).astype(np.int8), scale, np.zeros(len(scale), np.int8)]
-        given = (states, *map(self._constant, steps), bias)
-        return self._node("DynamicQuantizeMatMul", *given, domain="com.microsoft")
+        return self.product(states, *_in_steps(weight), bias)
+
+    def product(self, states: str, steps: NDArray[np.int8], scale: Array, *bias: str) -> str:
+        """States, in whole numbers of 8 bits, times weights of `_in_steps`."""
+        constants = map(self._constant, (steps, scale, np.zeros(len(scale), np.int8)))
+        return self._node("DynamicQuantizeMatMul", states, *constants, *bias, domain="com.microsoft")
 
     def _norm(self, states: str, name: str) -> str:
         given = (self._constant(self._weights[f"{name}.weight"]), self._constant(self._weights[f"{name}.bias"]))
@@ -364,31 +429,19 @@ class _Graph:
         found = self._node("Transpose", self._node("MatMul", shares, part("value", [1, 0, 2])), perm=[1, 0, 2])
         return self._node("Reshape", found, self._constant(np.array([-1, self._width])))
 
-    def logits(self, states: str) -> str:
-        """The greatest logit of any token for each term, (terms,), of the head of a masked language model.
-
-        The decoder is tied to the word embeddings, unless a model has its own. The bias comes last: it is the same for
-        all tokens, and rounding keeps their order.
-        """
+    def head(self, states: str) -> str:
+        """What the decoder of a masked language model multiplies."""
         head = "cls.predictions.transform"
-        states = self._norm(self._gelu(self._linear(states, f"{head}.dense")), f"{head}.LayerNorm")
-        words = self._weights["embeddings.word_embeddings.weight"]
-        decoder = self._weights.get("cls.predictions.decoder.weight", words)
-        best = []
-        for first in range(0, len(decoder), _TERMS):
-            every = self._node("MatMul", states, self._constant(decoder[first : first + _TERMS].T))
-            best.append(self._node("ReduceMax", every, axes=[0], keepdims=0))
-        bias = self._constant(self._weights["cls.predictions.bias"])
-        return self._node("Add", self._node("Concat", *best, axis=0), bias)
+        return self._norm(self._gelu(self._linear(states, f"{head}.dense")), f"{head}.LayerNorm")
 
-    def model(self, output: str) -> bytes:
-        """The serialised model, whose output is this one."""
+    def model(self, *outputs: str) -> bytes:
+        """The serialised model, whose outputs are these."""
         make, kind = self._onnx.helper, self._onnx.TensorProto.FLOAT
         graph = make.make_graph(
             self._nodes,
             "bert",
             [make.make_tensor_value_info("words", kind, ["tokens", self._width])],
-            [make.make_tensor_value_info(output, kind, None)],
+            [make.make_tensor_value_info(output, kind, None) for output in outputs],
             self._constants,
         )
         versions = [make.make_opsetid("", 17), make.make_opsetid("com.microsoft", 1)]

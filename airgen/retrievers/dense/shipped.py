@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -29,8 +29,7 @@ from airgen import models
 from airgen.errors import ModelError
 from airgen.keys import file_sha256
 from airgen.registry import load_extra
-from airgen.retrievers.base import TextKind, finite, unit_rows
-from airgen.retrievers.dense.onnx_encoder import Array, Bert, EmbeddedModel, encode_batch
+from airgen.retrievers.dense.onnx_encoder import Array, Bert, EmbeddedEmbedder, encode_batch
 from airgen.settings.base import MODEL
 from airgen.settings.parts import located
 from airgen.text.words import encodable
@@ -50,10 +49,10 @@ _NAMES = {
 }
 
 
-class PackedE5(EmbeddedModel):
-    """An `Embedder` of mean-pooled unit vectors. The default prefixes are those that the model card asks for."""
+class PackedE5(EmbeddedEmbedder):
+    """Mean-pooled unit vectors. The default prefixes are those that the model card asks for."""
 
-    class Settings(EmbeddedModel.Settings):
+    class Settings(EmbeddedEmbedder.Settings):
         """`model` is a name of the catalogue, or a file."""
 
         packages: ClassVar[tuple[str, ...]] = ("tokenizers", "onnx", "onnxruntime")
@@ -84,15 +83,10 @@ class PackedE5(EmbeddedModel):
         tokenizer.enable_truncation(self._max_length - 2)
         return tokenizer
 
-    def encode(self, texts: Sequence[str], kind: TextKind) -> NDArray[np.float32]:
-        """Unit vectors, (n, dim)."""
-        vectors = np.zeros((len(texts), self.dim), np.float32)
-        prefix = self.settings.query_prefix if kind == "query" else self.settings.passage_prefix
+    def pooled(self, texts: Sequence[str]) -> Iterable[Array]:
+        """The mean of each text's last hidden states."""
         file, bert = self._file, self._bert.loaded()
-        ids = self._ids([prefix + text for text in texts])
-        for row, mean in enumerate(self._beside(lambda one: bert.states(file.words(one)).mean(axis=0), ids)):
-            vectors[row] = mean
-        return unit_rows(finite(vectors, self.name))
+        return self._beside(lambda one: bert.states(file.words(one)).mean(axis=0), self._ids(texts))
 
     def _ids(self, texts: Sequence[str]) -> list[NDArray[np.int64]]:
         file, limit = self._file, self._max_length * _CHARS_A_TOKEN
@@ -202,21 +196,19 @@ def _unpacked(blocks: NDArray[Any]) -> Array:
     return np.asarray(nibbles * blocks["scale"].astype(np.float32)[..., None], np.float32)
 
 
-class StaticEmbedder(EmbeddedModel):
-    """An `Embedder` of mean token vectors at length 1. Tokens that the vocabulary does not know count for nothing.
+class StaticEmbedder(EmbeddedEmbedder):
+    """Mean token vectors at length 1; a text without a token that the vocabulary knows has zeros.
 
     The tokenizer adds no special tokens. As in model2vec, a model may weigh its tokens (`weights`) and let several
     tokens share a vector (`mapping`).
     """
 
-    class Settings(EmbeddedModel.Settings):
+    class Settings(EmbeddedEmbedder.Settings):
         """`model` is a name of the catalogue, or a folder with model.safetensors and tokenizer.json."""
 
         packages: ClassVar[tuple[str, ...]] = ("safetensors", "tokenizers")
         model: Annotated[str, MODEL] = "wordllama-256"
         max_length: int = Field(default=8192, ge=1)
-        query_prefix: str = ""
-        passage_prefix: str = ""
 
     settings: Settings
 
@@ -256,19 +248,14 @@ class StaticEmbedder(EmbeddedModel):
     def dim(self) -> int:
         return int(self._table[0].shape[1])
 
-    def encode(self, texts: Sequence[str], kind: TextKind) -> NDArray[np.float32]:
-        """Unit vectors, (n, dim); a text without a known token has zeros."""
+    def pooled(self, texts: Sequence[str]) -> Iterable[Array]:
+        """The weighted mean of each text's token vectors."""
         table, weights, mapping = self._table
-        prefix = self.settings.query_prefix if kind == "query" else self.settings.passage_prefix
-        vectors = np.zeros((len(texts), self.dim), np.float32)
-        for row, item in enumerate(
-            encode_batch(self._tokenizer, [prefix + text for text in texts], self._max_length, special=False)
-        ):
+        for item in encode_batch(self._tokenizer, texts, self._max_length, special=False):
             ids = np.array([one for one in item.ids if one != self._unknown], np.int64)
-            if len(ids):
-                found = table[ids if mapping is None else mapping[ids]].astype(np.float32)
-                vectors[row] = found.mean(axis=0) if weights is None else (found * weights[ids][:, None]).mean(axis=0)
-        return unit_rows(finite(vectors, self.name))
+            found = table[ids if mapping is None else mapping[ids]].astype(np.float32)
+            weighted = found if weights is None else found * weights[ids][:, None]
+            yield weighted.mean(axis=0) if len(ids) else np.zeros(self.dim, np.float32)
 
     def describe(self) -> Mapping[str, object]:
         described = self.described("static", "model", "max_length", "query_prefix", "passage_prefix")

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from airgen.errors import ModelError, UsageError
+from airgen.errors import ModelError
 from airgen.exact import inner_products
 from airgen.keys import content_key, text_key
 from airgen.paths import locked
@@ -27,7 +27,6 @@ from airgen.retrievers.base import (
     Component,
     Corpus,
     Hits,
-    SettingsWithModel,
     TextKind,
     checked_scores,
     finite,
@@ -35,10 +34,10 @@ from airgen.retrievers.base import (
     top_k,
 )
 from airgen.retrievers.dense.embedders import LibraryModel
-from airgen.retrievers.encodings import Memo, encoded
+from airgen.retrievers.encodings import CacheSettings, Memo, cache_root, encoded
 from airgen.retrievers.late.compressed_index import CompressedIndex, build_index, token_rows
-from airgen.settings.base import FILE, SPEED
-from airgen.settings.parts import Part, located
+from airgen.settings.base import SPEED
+from airgen.settings.parts import Part
 
 _TOKENS = 16384  # passage tokens compared at once
 _QUERIES = 16  # queries compared at once with them
@@ -101,25 +100,16 @@ class MultiVectorEncoder(LibraryModel):
 class _WithTokens(Component):
     """What the retriever and the re-ranker share: a model of token vectors."""
 
-    class Settings(SettingsWithModel):
-        """`model`: a model that gives token vectors. Its own settings may stand beside it.
-
-        `cache` is a root folder for the token vectors of passages, or where `shared_encodings` says; each is computed
-        once for all systems and re-rankers of the model.
-        """
+    class Settings(CacheSettings):
+        """`model`: a model that gives token vectors. Its own settings may stand beside it."""
 
         model: Annotated[Any, Part("token-embedder")] = "all-minilm-l6-v2-int8"
-        cache: Annotated[Path | None, SPEED, FILE] = None
 
     settings: Settings
     model: Any  # token_vectors(texts, kind) -> an array (tokens, dim) of each, of unit vectors
 
     def set_up(self) -> None:
-        root = self.settings.cache and located(str(self.settings.cache), self.folder)
-        self._memo = Memo(
-            self.model.token_vectors, self.model, "tokens", lambda vectors: (token_rows(vectors),),
-            progress=lambda: self.progress, root=root,
-        )  # fmt: skip
+        self._memo = Memo(self, self.model.token_vectors, "tokens", lambda vectors: (token_rows(vectors),))
 
 
 class LateInteraction(_WithTokens):
@@ -162,46 +152,41 @@ class LateInteraction(_WithTokens):
             return
         found: list[NDArray[np.float16]] = []
         size = 0
-        for some in self._memo.stream(corpus.full_texts):
-            found += (vectors for (vectors,) in some)
-            size += sum(vectors.nbytes for (vectors,) in some)
+        for (vectors,) in self._memo.stream(corpus.full_texts):
+            found.append(vectors)
+            size += vectors.nbytes
             if size > self.memory_bytes:
                 raise ModelError(
                     f"the token vectors of {len(found)} of {len(corpus)} passages need {size / 1e9:.1f} GB, and an "
                     f"exact index holds {self.memory_bytes / 1e9:.1f}: set `index: compressed`, or re-rank the hits of "
                     "another retriever with MaxSim"
                 )
-            if self.progress:
-                self.progress(len(found), len(corpus))
         lengths = np.array([len(array) for array in found], np.int64)
         self._starts = np.concatenate(([0], np.cumsum(lengths)))
         self._tokens = np.concatenate(found)
 
     def _on_disk(self, corpus: Corpus) -> CompressedIndex:
         """The compressed index of this corpus, from the cache where it is there."""
-        chosen = self.settings
-        if chosen.cache is None:
+        root = cache_root(self)
+        if root is None:
             root = Path(tempfile.mkdtemp(prefix="airgen-late-"))
             weakref.finalize(self, shutil.rmtree, root, ignore_errors=True)
-        else:
-            root = located(str(chosen.cache), self.folder)
         texts = content_key([text_key(text) for text in corpus.full_texts])
-        folder = root / content_key([dict(self.model.describe()), chosen.bits, texts])[:16]
+        folder = root / content_key([dict(self.model.describe()), self.settings.bits, texts])[:16]
         with locked(root / "lock"):
             if not folder.is_dir():
                 build_index(
                     folder,
                     corpus.full_texts,
                     lambda batches: encoded(self.model.token_vectors, batches, "passage"),
-                    bits=chosen.bits,
+                    bits=self.settings.bits,
                     progress=self.progress,
                 )
             return CompressedIndex.open(folder)
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
         """The k best passages by MaxSim. Raises UsageError before `index`."""
-        if self._tokens is None and self._compressed is None:
-            raise UsageError("LateInteraction.search before LateInteraction.index: the corpus comes first")
+        self.indexed(self._compressed or self._tokens)
         vectors = [token_rows(found) for found in (self.model.token_vectors(list(queries), "query") if queries else [])]
         if self._compressed is not None:
             return self._compressed.search(vectors, k, probes=self.probes, candidates=self.candidates)

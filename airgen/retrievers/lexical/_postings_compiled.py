@@ -15,7 +15,7 @@ from airgen.exact import jit
 _ROWS = 32  # scores a block: the block's maximum says whether it can hold one of the k best
 _BUCKETS = 2048  # of scores, the best first
 _OCTAVES = 8  # scores below 1/256 of the best share the last bucket
-_FEW = 24  # keys that insertion sorts faster than radix
+_FEW = 24  # keys that insertion sorts faster
 
 
 @jit
@@ -153,28 +153,6 @@ def _insertion_sort(keys: NDArray[np.uint64]) -> None:
 
 
 @jit
-def _radix_sort(keys: NDArray[np.uint64], spare: NDArray[np.uint64]) -> None:
-    """Eleven bits a turn; turns in which all keys are equal are left out."""
-    digits = np.empty(2048, np.int64)
-    for shift in range(0, 64, 11):
-        digits[:] = 0
-        for key in keys:
-            digits[(key >> np.uint64(shift)) & np.uint64(2047)] += 1
-        if digits[(keys[0] >> np.uint64(shift)) & np.uint64(2047)] == len(keys):
-            continue
-        before = 0
-        for digit in range(2048):
-            here = digits[digit]
-            digits[digit] = before
-            before += here
-        for key in keys:
-            digit = (key >> np.uint64(shift)) & np.uint64(2047)
-            spare[digits[digit]] = key
-            digits[digit] += 1
-        keys[:] = spare
-
-
-@jit
 def _sort_best(
     bits: NDArray[np.uint32],
     touched: NDArray[np.uint32],
@@ -201,7 +179,7 @@ def _sort_best(
     for bucket in range(last + 1):
         end = buckets[bucket]
         if end - first > _FEW:
-            _radix_sort(keys[first:end], spare[first:end])
+            keys[first:end].sort()
         elif end - first > 1:
             _insertion_sort(keys[first:end])
         first = end

@@ -24,7 +24,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
-from airgen.errors import UsageError
 from airgen.registry import resolve
 from airgen.retrievers.base import Component, Corpus, Hits
 from airgen.retrievers.lexical.index import Analysing, FieldSettings, LexicalRetriever
@@ -121,15 +120,14 @@ class BM25Reranker(Analysing):
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
         """BM25 of each (query, passage), float32 (n,). Raises UsageError before `fit`."""
-        if self._idf is None:
-            raise UsageError(f"{self.name}: the corpus comes first; call fit(corpus)")
+        idf = self.indexed(self._idf)
         found = np.zeros(len(pairs), np.float32)
         for number, (query, passage) in enumerate(pairs):
             frequencies, norm = self._terms(passage)
             score = np.float32(0)
             for term, times in self._terms(query)[0].items():
                 if frequency := frequencies[term]:
-                    part = self._idf.get(term, self._unseen) * frequency / (frequency + norm)
+                    part = idf.get(term, self._unseen) * frequency / (frequency + norm)
                     score += np.float32(times) * np.float32(part)
             found[number] = score
         return found
@@ -179,8 +177,7 @@ class RM3(Component):
 
     def expand(self, queries: Sequence[str]) -> list[dict[str, float]]:
         """Each query as weighted terms that sum to 1. A query that finds nothing stays as it is."""
-        if self._corpus is None:
-            raise UsageError(f"{self.name}: the corpus comes first; call index(corpus)")
+        corpus = self.indexed(self._corpus)
         hits = self.first.search(queries, self.settings.feedback_documents)
         vectors: dict[int, dict[str, float]] = {}  # passages that many queries share are read once
         expanded = []
@@ -189,7 +186,7 @@ class RM3(Component):
             model: dict[str, float] = {}
             for place, score in found:
                 if place not in vectors:
-                    vectors[place] = self._vector(self._corpus.full_text(place))
+                    vectors[place] = self._vector(corpus.full_text(place))
                 for term, share in vectors[place].items():
                     model[term] = model.get(term, 0.0) + share * score
             original = _unit(Counter(self.first.analyser(query)))

@@ -210,7 +210,7 @@ class LexicalRetriever(Analysing):
 
         Raises UsageError before `index`, for a k below 1, and for a weight that is negative or not finite.
         """
-        index = self._built()
+        index = self.postings
         size = len(self._vocabulary)
         known = [
             {self._vocabulary[term]: weight for term, weight in query.items() if term in self._vocabulary}
@@ -222,13 +222,13 @@ class LexicalRetriever(Analysing):
 
     def document_frequency(self, term: str) -> int:
         """How many passages hold the term (in their text, if fields are apart)."""
-        index, number = self._built(), self._vocabulary.get(term)
+        index, number = self.postings, self._vocabulary.get(term)
         return 0 if number is None else int(index.starts[number + 1] - index.starts[number])
 
     @property
     def postings(self) -> InvertedIndex:
         """The index itself, terms numbered as in `vocabulary`. Raises UsageError before `index`."""
-        return self._built()
+        return self.indexed(self._index)
 
     @property
     def index_bytes(self) -> int | None:
@@ -238,11 +238,6 @@ class LexicalRetriever(Analysing):
     def describe(self) -> Mapping[str, object]:
         analyser = dict(self.analyser.describe())
         return {**self.weighting.describe(), "analyser": analyser, "fields": self.fields, "ties": "by position"}
-
-    def _built(self) -> InvertedIndex:
-        if self._index is None:
-            raise UsageError(f"{self.name}: the corpus comes first; call index(corpus)")
-        return self._index
 
 
 class FieldSettings(Analysing.Settings):

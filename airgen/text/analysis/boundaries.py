@@ -20,23 +20,11 @@ MAX_TOKEN = 255
 """A longer token is cut into pieces of this many characters, as in Lucene."""
 
 # The scan compares ranges, so the order matters: first what can begin a word, then what can be inside one.
-CLASSES: dict[str, int] = {
-    "other": 0,
-    "letter": 1,
-    "digit": 2,
-    "katakana": 3,
-    "joiner": 4,
-    "mid_letter": 5,
-    "mid_both": 6,
-    "mid_digit": 7,
-    "mark": 8,
-    "zwj": 9,
-    "single": 10,
-    "south_east_asian": 11,
-    "pictograph": 12,
-    "flag": 13,
-    "cjk": 14,
-}
+_NAMES = (
+    *("other", "letter", "digit", "katakana", "joiner", "mid_letter", "mid_both", "mid_digit", "mark", "zwj", "single"),
+    *("south_east_asian", "pictograph", "flag", "cjk"),
+)
+CLASSES = {name: number for number, name in enumerate(_NAMES)}
 
 # The first matching property wins. ZWJ is a mark as well, but only it can join two emoji.
 _PROPERTIES: tuple[tuple[str, str], ...] = (

@@ -12,7 +12,7 @@ unchanged), which Snowball's `porter` has not. Each step takes the longest match
 
 import importlib
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import Any
 
@@ -57,45 +57,22 @@ STOPWORDS: dict[str, frozenset[str]] = {language: frozenset(words.split()) for l
 """By ISO 639-1 code. Chinese, Japanese and Korean have none: their terms are bigrams."""
 
 
-_STEP_2 = (
-    ("ational", "ate"),
-    ("tional", "tion"),
-    ("enci", "ence"),
-    ("anci", "ance"),
-    ("izer", "ize"),
-    ("bli", "ble"),
-    ("alli", "al"),
-    ("entli", "ent"),
-    ("eli", "e"),
-    ("ousli", "ous"),
-    ("ization", "ize"),
-    ("ation", "ate"),
-    ("ator", "ate"),
-    ("alism", "al"),
-    ("iveness", "ive"),
-    ("fulness", "ful"),
-    ("ousness", "ous"),
-    ("aliti", "al"),
-    ("iviti", "ive"),
-    ("biliti", "ble"),
-    ("logi", "log"),
+def _pairs(text: str) -> dict[str, str]:
+    return dict(one.split(":") for one in text.split())
+
+
+_STEP_2 = _pairs(
+    "ational:ate tional:tion enci:ence anci:ance izer:ize bli:ble alli:al entli:ent eli:e ousli:ous ization:ize "
+    "ation:ate ator:ate alism:al iveness:ive fulness:ful ousness:ous aliti:al iviti:ive biliti:ble logi:log"
 )
-_STEP_3 = (
-    ("icate", "ic"),
-    ("ative", ""),
-    ("alize", "al"),
-    ("iciti", "ic"),
-    ("ical", "ic"),
-    ("ful", ""),
-    ("ness", ""),
-)
+_STEP_3 = _pairs("icate:ic ative: alize:al iciti:ic ical:ic ful: ness:")
 # Longest first where one ends in another: ement, ment, ent.
 _STEP_4 = (
     *("al", "ance", "ence", "er", "ic", "able", "ible", "ant", "ement", "ment", "ent", "ion", "ou", "ism"),
     *("ate", "iti", "ous", "ive", "ize"),
 )
 # One test for all endings, which most words do not pass.
-_ENDINGS = tuple(suffix for suffix, _ in (*_STEP_2, *_STEP_3))
+_ENDINGS = (*_STEP_2, *_STEP_3)
 _ANY_ENDING = ("s", "ed", "ing", "y", "e", "ll", *_ENDINGS, *_STEP_4)
 
 
@@ -173,11 +150,11 @@ def _restore(word: str) -> str:
     return word + "e" if _measure(word) == 1 and _ends_cvc(word) else word
 
 
-def _replace(word: str, rules: tuple[tuple[str, str], ...]) -> str:
+def _replace(word: str, rules: Mapping[str, str]) -> str:
     """Apply the first rule whose suffix matches, if m > 0 before it."""
     if not word.endswith(_ENDINGS):
         return word
-    for suffix, instead in rules:
+    for suffix, instead in rules.items():
         if word.endswith(suffix):
             head = word[: -len(suffix)]
             return head + instead if _measure(head) > 0 else word
@@ -206,40 +183,14 @@ def _step_5(word: str) -> str:
     return word
 
 
-_SNOWBALL = {
-    "es": "spanish",
-    "fr": "french",
-    "de": "german",
-    "ru": "russian",
-    "id": "indonesian",
-    "hi": "hindi",
-    "it": "italian",
-    "pt": "portuguese",
-    "nl": "dutch",
-    "sv": "swedish",
-    "da": "danish",
-    "no": "norwegian",
-    "fi": "finnish",
-    "hu": "hungarian",
-    "ro": "romanian",
-    "tr": "turkish",
-    "pl": "polish",
-    "cs": "czech",
-    "el": "greek",
-    "ca": "catalan",
-    "et": "estonian",
-    "lt": "lithuanian",
-    "eu": "basque",
-    "ga": "irish",
-    "hy": "armenian",
-    "sr": "serbian",
-    "ta": "tamil",
-    "ne": "nepali",
-}
-_LIGHT = {"ar": "light10", "fa": "light-suffixes", "bn": "light-suffixes"}
-_ELISIONS = frozenset(
-    {"l", "m", "t", "qu", "n", "s", "j", "d", "c", "jusqu", "quoiqu", "lorsqu", "puisqu"}  # as Lucene's French filter
+_SNOWBALL = _pairs(
+    "es:spanish fr:french de:german ru:russian id:indonesian hi:hindi it:italian pt:portuguese nl:dutch sv:swedish "
+    "da:danish no:norwegian fi:finnish hu:hungarian ro:romanian tr:turkish pl:polish cs:czech el:greek ca:catalan "
+    "et:estonian lt:lithuanian eu:basque ga:irish hy:armenian sr:serbian ta:tamil ne:nepali"
 )
+_LIGHT = {"ar": "light10", "fa": "light-suffixes", "bn": "light-suffixes"}
+# As Lucene's French filter.
+_ELISIONS = frozenset(["l", "m", "t", "qu", "n", "s", "j", "d", "c", "jusqu", "quoiqu", "lorsqu", "puisqu"])
 
 
 def stemmer_name(language: str) -> str:
