@@ -1,18 +1,14 @@
 """Chunks: of documents for the QA task, and of one long document for the Long-Doc task.
 
-    chunks("One. Two. ...", language="en", size=200, overlap=50)   ->  [Chunk(0, 812, 198), Chunk(640, ...), ...]
     cut("One. Two. Three.", [], ChunkSettings(size=8, overlap=0), load_tokenizer("words"), "en")
     # [Piece(start=0, end=16, path=())]
 
 A chunk is always `text[start:end]`. Chunks are in order, and together hold every visible character.
 
 Long-Doc (paper, appendix A.1: chunk_size 200, chunk_overlap 50): LlamaIndex's node parser (SimpleNodeParser is an alias
-of SentenceSplitter) with exact offsets, on the text without its contents, references and the like. Chunks overlap by
-whole sentences of at most `overlap` tokens.
+of SentenceSplitter) with exact offsets, on the text without its contents, references and the like.
 
-QA, `chunk: {size: 200, overlap: 50, by: headings}`: a chunk has at most `size` tokens.
-
-tokens: windows of `size` tokens, each of which begins with the last `overlap` tokens of the one before.
+QA: tokens: windows of `size` tokens, each of which begins with the last `overlap` tokens of the one before.
 sentences: as many whole sentences as fit; as many whole ones as fit into `overlap` are repeated.
 headings: a section with its subsections where they fit, else its parts. Text of two sections is joined only where the
 first one has fewer than 20 tokens. Sentences are repeated only inside a section that is cut.

@@ -1,14 +1,8 @@
 """From a corpus's settings to its passages: read and cleaned (QA), or cut into chunks (Long-Doc); kept in the cache.
 
-    for row in limited(reader.read(), limit=1_000_000, seed=0):     # `limit:`, a seeded sample of the documents
-        ...     # first what the reader dropped, then the 1,000,000 documents with the smallest hashes of their ids
-
-    for row in prepared(settings, "qa", fingerprint):    # as `prepare`, from the cache where it is there
-        ...
-
-The sampled documents come in the order of their hashes, so those of a smaller limit are the first ones of a larger
-limit, and cleaning, which keeps the first of several duplicates, decides the same for them: a larger limit only adds.
-The order of the source changes nothing. Their texts lie in a temporary file of at most three times their size.
+The documents of `limit:` come in the order of the hashes of their ids, so those of a smaller limit are the first ones
+of a larger limit, and cleaning, which keeps the first of several duplicates, decides the same for them: a larger limit
+only adds. The order of the source changes nothing.
 
 An entry of the cache has a checksum in its name: what a crash left is no entry, and a damaged one is made again. Its
 key covers the fingerprint of settings and files, airgen's code, and the packages that clean.

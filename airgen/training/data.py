@@ -2,20 +2,14 @@
 
     data = load_training_set(Path("scifact"), split="train")
     data = load_training_set(Path("scifact"), split="test", fold=Fold(1, 5))     # cross-validation over queries
-
-Training data is always a directory in BEIR format: a public dataset, a dataset that airgen generated (train on its dev
-split), or pairs that `airgen train pairs` mined from a corpus.
+    mixed([load_training_set(...), load_training_set(...)], [1.0, 0.3])          # one model from several datasets
 
 The splits `test` and `all` are refused, unless a fold is given. A fold divides the queries of the split into n parts by
 the hash of their wording and holds one part out. The held-out queries and all others share no wording.
 
-Several datasets train one model, each with a weight: E5's MS MARCO, NQ and NLI (section 4.2), S2ORC at 0.3.
-
-    mixed([load_training_set(...), load_training_set(...)], [1.0, 0.3])
-
-The corpora become one, with ids as DATASET/ID, so a batch has queries of all datasets and their positives are one
-another's in-batch negatives. Hard negatives are chosen in each dataset by itself, before. No query that any of the
-datasets has for testing or for dev is trained on.
+Several datasets have weights: E5's MS MARCO, NQ and NLI (section 4.2), S2ORC at 0.3. Their corpora become one, with ids
+as DATASET/ID, so their positives are one another's in-batch negatives. Hard negatives are chosen in each dataset by
+itself, before. No query that any of the datasets has for testing or for dev is trained on.
 """
 
 from __future__ import annotations

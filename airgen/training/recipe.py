@@ -1,8 +1,5 @@
 """Recipes: the hyperparameters of a training, read from YAML.
 
-    class SpladeRecipe(TransformerRecipe):
-        learning_rate: float = Field(2e-5, gt=0, description="SPLADE v2; small models take 1e-3")
-
 A kind of training derives its recipe from `Recipe`, changes defaults and adds fields. The `description` of a field says
 what it is or where its value comes from; `airgen train recipe KIND` prints it beside the value. Fields that cannot
 change the weights are marked SPEED. All others are part of the fingerprint of a training, and a checkpoint with another

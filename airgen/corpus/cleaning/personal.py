@@ -3,11 +3,9 @@
 >>> mask("Write to ann@example.org or call +49 30 1234567.").text
 'Write to <EMAIL> or call <PHONE>.'
 
-Found are e-mail and IP addresses, telephone numbers, IBANs, payment cards and national ids. A pattern finds them, and
-python-stdnum verifies those with check digits, so that few other numbers are masked. Names are found after a courtesy
-title (`Mrs Ada Lovelace`, `Herr Meyer`), or by spaCy with `names: ner`. docs/notes/corpora.md has the accuracy.
-
-Telephone numbers stay with a pattern: the package phonenumbers finds no national number unless the country is known.
+A pattern finds the data, and python-stdnum verifies those with check digits, so that few other numbers are masked
+(the package phonenumbers finds no national number unless the country is known). Names are found after a courtesy title
+(`Mrs Ada Lovelace`, `Herr Meyer`), or by spaCy with `names: ner`. docs/notes/corpora.md has the accuracy.
 """
 
 import ipaddress

@@ -1,12 +1,4 @@
-"""Folders of files of several kinds: `reader: {kind: files, path: docs}`.
-
-    reader:
-      kind: files
-      path: handbook
-      readers:
-        - {kind: html, split: sections}
-        - {kind: csv, only: tickets.csv, fields: {id: Nr, title: Subject, text: Body}}
-        - markdown
+"""Folders of files of several kinds: `reader: {kind: files, path: docs, readers: [html, {kind: pdf, split: pages}]}`.
 
 Each file goes to the first reader that reads its ending. `only` limits a reader to the files whose path below `path`
 matches one of these patterns. So one corpus can have PDF, HTML and tables.

@@ -1,20 +1,17 @@
-"""Train BM25 query augmentation end to end (BM25 Query Augmentation Learned End-to-End, section 2).
+"""Train BM25 query augmentation end to end (BM25 Query Augmentation Learned End-to-End, arXiv 2305.14087, section 2).
 
     score(q, d) = (w(q) * v * (bow(q) + a(q)))^T f(d)        a(q) = ReLU(W enc(q)_0)    w(q)_i = ReLU(u^T enc(q)_i)
     loss = -log softmax of the positive's score among hard and in-batch negatives  +  l1 * sqrt(h)^T a(q)
 
 Documents are not encoded: v * f(d) are BM25's weights of the passage's terms, so a step costs a forward and a backward
-pass over short queries. `airgen.retrievers.lexical.augment` has the same formula in numpy, for one query; a test
-compares the two.
+pass over short queries. `airgen.retrievers.lexical.augment` has the same formula in numpy, for one query.
 
-Queries of a trained augmentation are exported for engines that take weighted terms (Lucene, Pyserini, Elasticsearch,
-tantivy):
+Queries of a trained augmentation are exported for engines that take weighted terms (Lucene, Pyserini, tantivy):
 
     out/corpus/corpus.jsonl      {"id", "contents"}: each passage as the model's terms, separated by spaces
     out/queries.tsv              id, and the query in Lucene's syntax: "statin"^1.83 "stroke"^0.94
 
-The engine must take the terms as they are (a whitespace analyser; Pyserini's `--pretokenized`), because other stemmers
-would give other terms. The paper (arXiv 2305.14087) stores nothing but BM25's index: the weights are in the query.
+The engine must take the terms as they are (a whitespace analyser; Pyserini's `--pretokenized`).
 """
 
 import json

@@ -1,15 +1,11 @@
 """E5's encoder (section 4): one shared transformer, average pooling, prefixes, InfoNCE, and distillation.
 
-    airgen train pretrain --on data/pairs --base splade-bert-tiny --out models/e5-pretrained     # section 4.1
-    airgen train encoder --on scifact --base models/e5-pretrained --out models/e5-scifact        # section 4.2
-    airgen train encoder --on datasets/mine --split dev --base all-minilm-l6-v2 --out models/genq
-
-The last line is BEIR's GenQ: a model that is adapted with generated queries. With a teacher the loss is
+With a teacher the loss is
 
     KL(p_teacher, p_student) over a positive and its hard negatives  +  alpha * InfoNCE over all passages of the batch
 
-and without one it is InfoNCE alone. Pre-training is the same with another recipe, on pairs without labels. The trained
-folder loads with sentence-transformers, and as `kind: dense`.
+and without one it is InfoNCE alone. Pre-training is the same with another recipe, on pairs without labels; BEIR's GenQ
+is the same on generated queries. The trained folder loads with sentence-transformers, and as `kind: dense`.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,22 +1,15 @@
 """A cross-encoder, SPLADE and late interaction: models and losses of sentence-transformers.
 
-    airgen train cross-encoder --on scifact --base all-minilm-l6-v2 --set teacher=maxsim --out models/ce
-    airgen train splade --on scifact --base splade-bert-tiny --out models/splade
-    airgen train colbert --on scifact --base splade-bert-tiny --out models/colbert
-
 BEIR's cross-encoder, for BM25+CE, was distilled from an ensemble of three teachers with the margin-MSE loss of
 Hofstätter and others (its section 4): it learns the teachers' difference between the scores of a positive and a
-negative. Without a teacher the loss is binary cross-entropy over the positive and the negatives. Dev figures are those
-of BM25's best hits, re-ranked.
+negative. Without a teacher the loss is binary cross-entropy. Dev figures are those of BM25's best hits, re-ranked.
 
-SPLADE is the successor of BEIR's sparse family. Without a teacher the ranking loss is InfoNCE over the batch's passages
-and the hard negatives; with a teacher it is margin-MSE. The FLOPS regulariser of queries and passages is added to
-either. Its weight grows with the square of the step over the first third of the training (Formal and others, 2021,
-"SPLADE v2").
+SPLADE's ranking loss is InfoNCE, or with a teacher margin-MSE. The FLOPS regulariser of queries and passages is added;
+its weight grows with the square of the step over the first third of the training (Formal and others, 2021, "SPLADE
+v2").
 
 Late interaction is ColBERT's: token vectors are projected to 128 dimensions and scaled to unit length. The loss is
-InfoNCE over the MaxSim scores of the batch's passages and the hard negatives; with a teacher it is the divergence from
-the teacher's scores. BEIR trains ColBERT without a teacher, with passages of 300 tokens (its section 4).
+InfoNCE over MaxSim scores, or with a teacher the divergence from its scores.
 """
 
 from collections.abc import Mapping

@@ -1,18 +1,12 @@
 """BEIR's sparse family (its section 4): docT5query, DeepCT and SPARTA.
 
-    airgen train doct5query --on msmarco --base t5-base --out models/doct5query
-    airgen train expand scifact --model models/doct5query --out scifact-queries.jsonl
-    airgen train deepct --on scifact --base all-minilm-l6-v2 --out models/deepct
-    airgen train sparta --on scifact --base all-minilm-l6-v2 --out models/sparta
-
-docT5query (Nogueira and Lin, 2019) writes the queries which a passage answers. The base is any sequence-to-sequence
-model of transformers. The input is a passage, the target one of its queries, the loss their cross-entropy. Queries are
-those of a dataset, or those that `airgen train expand` wrote, as pairs (`airgen train pairs SOURCE --queries FILE`).
+docT5query (Nogueira and Lin, 2019) writes the queries which a passage answers: the input of a sequence-to-sequence
+model is a passage, the target one of its queries, the loss their cross-entropy.
 
 DeepCT (Dai and Callan, 2020) predicts which words of a passage its queries name. The target of a term in a passage is
-its query-term recall: the share of the passage's training queries that contain it. Terms are those of the BM25 index
-(stemmed, without stopwords), so the query word "statin" recalls "statins". A linear layer on the transformer predicts
-the target from the first piece of each word, with squared error. Passages without a training query are not trained on.
+the share of the passage's training queries that contain it. Terms are those of the BM25 index (stemmed, without
+stopwords), so the query word "statin" recalls "statins". A linear layer on the transformer predicts the target from the
+first piece of each word, with squared error. Passages without a training query are not trained on.
 
 SPARTA (Zhao and others, 2021): score(q, d) = sum over tokens t of q of log(1 + ReLU(max over tokens j of d of
 <e_t, s_j> + b)), where e_t are the model's input embeddings and s_j its outputs. The loss is InfoNCE over the batch's

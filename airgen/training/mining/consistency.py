@@ -1,14 +1,11 @@
 """The consistency filter of E5 (section 3): keep a pair if a first model finds its passage among random passages.
 
-    filtered = filter_pairs(Path("data/pairs"), Path("data/filtered"), load_embedder("models/noisy"), k=2)
-
 The passage of each pair is ranked for its query against a pool of random passages of the same corpus (E5: a million),
 and the pair is kept if its passage is within the top k (E5: 2). A model that is trained on noisy pairs learns their
 regularities before it memorises the rest, so pairs that it does not find are more often noise. These passages do not
 compete: those labelled relevant to the query, equal texts, and the query itself if it is a passage.
 
-Pairs are read, embedded and ranked in chunks, and the vectors of the pool are kept in a temporary file. So memory holds
-numbers, one chunk and one block of the pool, for any number of pairs.
+Pairs are read, embedded and ranked in chunks, and the vectors of the pool are kept in a temporary file.
 """
 
 import json

@@ -1,17 +1,11 @@
 """Text pairs mined from a corpus or a dump without labels, after E5's CCPairs (section 3).
 
-    miner = PairMiner(settings=MiningSettings(seed=42))
-    for pair in miner.mine(passages): ...       # a stream; citations come last, when all headings are known
-    miner.counts                                # {("title", "pairs"): 812, ("title", "no title"): 14, ...}
-
     title       a document's title, and its text                       E5: (title, passage)
     heading     the path of headings above a section, and the section  E5: (entity name + section title, passage)
     question    a heading that is a question, or "Q: ... A: ...", and the answer   E5: (question, answer)
     neighbour   two passages that follow one another in a document     E5, appendix A: passages of one page
     citation    a passage, and a passage whose section, title or manual page it names    E5: citation pairs
-    comment     a post of Reddit, and a comment                          only from a dump (`dumps`)
-    answer      a question of StackExchange, and an upvoted answer       only from a dump
-    entailment  a sentence, and one that it entails, of any length       only from a dump
+    comment, answer, entailment     only from a dump (`dumps`)
 
 For neighbours and citations a seeded coin decides which side is the query, as in E5's section 4.1. Candidates that are
 refused are counted with the reason. What was met is known by hashes in temporary files, and so are texts that a

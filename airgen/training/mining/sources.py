@@ -1,9 +1,5 @@
 """Mine pairs from corpora, datasets and dumps, and write them as a directory in BEIR format.
 
-    mine_sources(["postgresql-manual", "datasets/scifact"], Path("data/pairs"), MiningSettings())
-    mine_sources(["reddit:RS_2019-01.zst", "reddit:RC_2019-01.zst"], Path("data/reddit"), MiningSettings())
-    expansion_pairs("scifact", Path("scifact-queries.jsonl"), Path("data/genq"))        # queries that a model wrote
-
 A source is the name of a corpus, a corpus YAML, a directory in BEIR format, or FORMAT:PATH, where FORMAT is a dump's
 (`dumps`) and PATH a file, a folder or a glob. All files of one format are read together. What is written:
 

@@ -1,13 +1,5 @@
 """Readers of the sources of E5's CCPairs (section 3) as dumps on disk: `airgen train pairs reddit:RS_2019-01.zst ...`.
 
-    reddit          a post, and a comment                            pushshift's RS_* and RC_* files
-    stackexchange   a question, and an upvoted answer                Posts.xml of the archive dumps
-    wikipedia       entity name and section title, and a passage     KILT's knowledge source
-    papers          title and abstract; papers that cite each other  S2ORC, Semantic Scholar's datasets
-    common-crawl    a page's title, and a passage; two passages      WARC, WET, cc_net's JSONL
-    nli             a sentence, one that it entails, one against it  SimCSE's CSV
-    news            an article's title, and a passage                JSONL
-
 A reader is a class of one module and a line of `airgen.registry.REGISTRY["dump"]`:
 
     reader = resolve("dump", "reddit")([Path("RS_2019-01.zst"), Path("RC_2019-01.zst")], DumpSettings())
@@ -15,8 +7,8 @@ A reader is a class of one module and a line of `airgen.registry.REGISTRY["dump"
         ...
 
 Files may be packed by gzip, bzip2 or zstd. A reader streams: memory holds one row, and what it must join waits in a
-file (`TextTable`). A line or record that is damaged is a `RefusedRow`. It raises CorpusError for a file that cannot be
-opened or unpacked.
+file (`TextTable`). A line that is damaged is a `RefusedRow`. It raises CorpusError for a file that cannot be opened or
+unpacked.
 """
 
 import html

@@ -1,22 +1,17 @@
 """Wikipedia, scientific papers, and NLI.
 
-Wikipedia: (entity name + section title, passage) from KILT's knowledge source, `wikipedia:kilt.json`, the version that
-E5 names (its appendix A): JSON lines with wikipedia_id, wikipedia_title, and text, a list of paragraphs. The first
-paragraph is the title. `Section::::History.:Origins.` begins a section, and `BULLET::::- ` an item of a list. The rows
-of the Hub's copy, where text is `{"paragraph": [...]}`, are read, too.
+Wikipedia: (entity name + section title, passage) from KILT's knowledge source, the version that E5 names (its appendix
+A): JSON lines with wikipedia_id, wikipedia_title, and text, a list of paragraphs (of the Hub's copy, in an object).
+The first paragraph is the title. `Section::::History.:Origins.` begins a section, `BULLET::::- ` an item of a list.
 
-Papers: (title, abstract) and citations, from S2ORC and Semantic Scholar, `papers:metadata_0.jsonl.gz`:
+Papers: (title, abstract) and citations, in any files and in any order; all rows are read once into a temporary file:
 
     S2ORC 2020                  paper_id, title, abstract, outbound_citations: [paper_id, ...]
     Semantic Scholar            corpusid, title (papers); corpusid, abstract (abstracts); citingcorpusid, citedcorpusid
     its Graph API               paperId or corpusId, title, abstract, references: [{paperId}, ...]
 
-So title and abstract of a paper, and the papers that it cites, may be in any files and in any order. All rows are read
-once into a temporary file. A paper is its title and abstract.
-
-SimCSE's NLI, on which E5 is fine-tuned (its section 5.1), `nli:nli_for_simcse.csv`: rows have sent0, sent1, which it
-entails, and hard_neg, which contradicts it. The pair is (sent0, sent1); hard_neg is a passage that is judged 0.
-Sentences may be short.
+SimCSE's NLI, on which E5 is fine-tuned (its section 5.1): the pair is (sent0, sent1, which it entails); hard_neg, which
+contradicts it, is a passage that is judged 0.
 """
 
 import csv

@@ -1,15 +1,11 @@
 """Reddit: (post, comment) from pushshift's dumps; StackExchange: (question, upvoted answer) from the archive dumps.
 
-    reddit:RS_2019-01.zst reddit:RC_2019-01.zst         stackexchange:cooking/Posts.xml
-
-A file of Reddit's submissions (RS_*) has rows with id, title and selftext; one of comments (RC_*) has rows with body,
-score, link_id (the post, t3_ID) and parent_id. Which is which is told by the first row. E5 leaves out comments of more
-than 4,096 characters, which the miner does for all passages, and of a score below 1. Left out here, too: replies to
-other comments, which answer those and not the post; and what was deleted or written by AutoModerator.
+Submissions (RS_*) have rows with id, title and selftext; comments (RC_*) body, score, link_id (the post, t3_ID) and
+parent_id. E5 leaves out comments of a score below 1. Left out here, too: replies to other comments, which answer those
+and not the post; and what was deleted or written by AutoModerator.
 
 Posts.xml has one post on a line: `<row Id="7" PostTypeId="2" ParentId="5" Score="11" Body="&lt;p&gt;..." />`. Each line
-is parsed by itself, so a damaged one costs itself alone. A line that begins with `<row` cannot declare entities, so
-none can be expanded. Type 1 is a question, with a Title, and type 2 an answer. Answers of a score below 1 are left out.
+is parsed by itself, so a damaged one costs itself alone, and cannot declare entities.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,15 +1,9 @@
 """Common Crawl and news: (title, passage), and the neighbours on a page, from WARC, WET and JSONL.
 
-    common-crawl:CC-MAIN-...warc.gz      HTML of responses: title and main text
-    common-crawl:CC-MAIN-...wet.gz       text of conversions: its first line is the page's title, as in cc_net
-    common-crawl:en_head_0000.json.gz    cc_net: title, raw_content, language, perplexity, bucket
-    news:articles.jsonl                  title and one of text, maintext, content, article, body
-
 E5 uses cc_net, which refuses other languages and text of high perplexity under a language model of Wikipedia. Where a
 dump has cc_net's figures, they decide: pages of its bucket `tail` are refused, or those above `max_perplexity`. Where
-it has none, rules stand in for perplexity: those of airgen's cleaning, after Gopher and C4 (few letters, lists of
-links, repeated lines, page furniture, repetition), and fastText's language. Such rules find text that is no prose; text
-that reads badly passes.
+it has none, rules stand in for perplexity: those of airgen's cleaning, after Gopher and C4, and fastText's language.
+Such rules find text that is no prose; text that reads badly passes.
 """
 
 import codecs
