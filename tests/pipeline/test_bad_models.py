@@ -54,16 +54,13 @@ def test_how_much_evidence_it_wants(family: str, cause: str, fires: int) -> None
 
 
 @pytest.mark.parametrize(("family", "share"), [("default", 0.5), ("small", 0.4)])
-def test_a_stage_that_rejects_more_than_half_goes_on(family: str, share: float) -> None:
+def test_a_stage_that_rejects_half_goes_on_and_what_breaks_later_is_noticed(family: str, share: float) -> None:
     """Acceptance a third below the usual one, 20,000 pieces of work: no stop."""
     random = Random(1)
     health = Health(family)
     for _ in range(20_000):
         health.saw("query", "" if random.random() < share else "too near")
         health.check()
-
-
-def test_what_breaks_later_is_noticed_too() -> None:
     health = Health()
     for _ in range(10_000):
         health.saw("query")
@@ -73,26 +70,24 @@ def test_what_breaks_later_is_noticed_too() -> None:
         health.check()
 
 
-@pytest.mark.parametrize("fault", ["empty", "truncate", "prose", "refuse"])
-def test_a_model_without_a_usable_answer_stops_within_a_few_calls(fault: str, run: Run, asked: list[Request]) -> None:
+@pytest.mark.parametrize(
+    ("fault", "stage", "most"),
+    [("empty", "character", 33), ("truncate", "character", 33), ("prose", "character", 33),
+     ("refuse", "character: .*content_filter", 33), ("language", "query", 3 * 41 + 2 * 41)],
+)  # fmt: skip
+def test_a_model_without_a_usable_answer_stops_within_a_few_calls(
+    fault: str, stage: str, most: int, run: Run, asked: list[Request]
+) -> None:
+    """Or whose every query is in another language."""
     faulty = f"{{backend: scripted, faults: {{{fault}: 1.0}},"
     changes = {**MANY, "{backend: scripted,": faulty}
-    with pytest.raises(LlmError, match=r"character: \d+ of \d+ were rejected .* calls cost \$0\.00") as caught:
+    with pytest.raises(LlmError, match=rf"{stage}.* were rejected .* calls cost \$0\.00"):
         run(changes=changes)
-    assert len(asked) <= 3 * 11
-    if fault == "refuse":
-        assert "content_filter" in str(caught.value)
+    assert len(asked) <= most
     before = len(asked)
     with pytest.raises(LlmError, match="were rejected"):
         run(changes=changes)
     assert len(asked) == before, "a run that starts again spends nothing"
-
-
-def test_answers_that_fail_every_check_stop_the_run(run: Run, asked: list[Request]) -> None:
-    """Each query is in another language: 57 samples would have been asked about."""
-    changes = {**MANY, "{backend: scripted,": "{backend: scripted, faults: {language: 1.0},"}
-    with pytest.raises(LlmError, match="were rejected"):
-        run(changes=changes)
 
 
 def test_the_servers_words_are_in_the_message(run: Run, model_says: Callable[..., None]) -> None:

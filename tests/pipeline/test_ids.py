@@ -27,13 +27,6 @@ from airgen.pipeline.run import run_pipeline
 from airgen.records import Document
 
 
-@given(st.text(st.characters(), min_size=1, max_size=30))
-def test_any_id_becomes_one_that_a_file_can_carry(own: str) -> None:
-    fitting = fitting_id(own)
-    check_id(fitting, "document")
-    assert fitting_id(fitting) == fitting
-
-
 @pytest.mark.parametrize(
     ("own", "fitting"),
     [
@@ -47,6 +40,13 @@ def test_any_id_becomes_one_that_a_file_can_carry(own: str) -> None:
 )
 def test_what_an_id_becomes(own: str, fitting: str) -> None:
     assert fitting_id(own) == fitting
+
+
+@given(st.text(st.characters(), min_size=1, max_size=30))
+def test_any_id_becomes_one_that_a_file_can_carry(own: str) -> None:
+    fitting = fitting_id(own)
+    check_id(fitting, "document")
+    assert fitting_id(fitting) == fitting
 
 
 def test_a_job_with_such_names_is_exported_and_found_by_its_own_ids(tmp_path: Path) -> None:
@@ -109,22 +109,14 @@ def test_two_secrets_draw_differently_and_one_secret_the_same(folder: Path, seed
     assert drawn(begun(folder, "one", 7)) not in (drawn(one), number(7))
 
 
-def test_without_a_secret_the_seed_alone_decides(folder: Path) -> None:
-    job = begun(folder, "runs", 42, "export: {secret: false}\n")
-    assert drawn(job) == number(42)
+def test_without_a_secret_the_seed_alone_decides_until_one_is_asked_for(folder: Path) -> None:
+    Job(folder / "job.yaml", folder / "runs")
+    assert not (folder / "runs").exists()  # looking writes nothing
+    assert drawn(begun(folder, "runs", 42, "export: {secret: false}\n")) == number(42)
     assert not list((folder / "runs").rglob("secret*"))
-
-
-def test_a_secret_that_is_asked_for_later_draws_again(folder: Path) -> None:
-    begun(folder, "runs", 42, "export: {secret: false}\n")
     job = begun(folder, "runs", 42)
     assert drawn(job) == drawn(begun(folder, "runs", 42)) != number(42)
     assert job.secret.keep().name == (job.directory / "secret.name").read_text(encoding="utf-8").strip()
-
-
-def test_looking_writes_nothing(folder: Path) -> None:
-    Job(folder / "job.yaml", folder / "runs")
-    assert not (folder / "runs").exists()
 
 
 def test_the_secret_of_a_drawing_is_lost(folder: Path, run: Run) -> None:
@@ -150,14 +142,6 @@ def test_the_secret_of_a_drawing_is_lost(folder: Path, run: Run) -> None:
     assert run(changes=three).manifest is not None
 
 
-def test_two_processes_that_begin_one_job(folder: Path) -> None:
-    first, second = (Job(folder / "job.yaml", folder / "runs") for _ in range(2))
-    first.open_store().close()
-    with pytest.raises(DatasetError, match="was begun by another process: run the command again"):
-        second.open_store()
-    Job(folder / "job.yaml", folder / "runs").open_store().close()
-
-
 def test_a_run_that_was_killed_before_its_first_row(folder: Path) -> None:
     first = Job(folder / "job.yaml", folder / "runs")
     first.secret.keep()  # killed here
@@ -169,7 +153,8 @@ def test_a_run_that_was_killed_before_its_first_row(folder: Path) -> None:
 
 def test_two_processes_begin_one_job(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "job.yaml").write_text(PIPELINE, encoding="utf-8")
-    (loser, winner), real = (Job(folder / "job.yaml", folder / "runs") for _ in range(2)), job_module.write_secret
+    loser, winner, late_one = (Job(folder / "job.yaml", folder / "runs") for _ in range(3))
+    real = job_module.write_secret
 
     def late(path: Path, secret: Secret) -> None:
         monkeypatch.setattr(job_module, "write_secret", real)
@@ -179,4 +164,7 @@ def test_two_processes_begin_one_job(folder: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(job_module, "write_secret", late)
     with pytest.raises(DatasetError, match="was begun by another process: run the command again"):
         loser.secret.begin()
+    with pytest.raises(DatasetError, match="was begun by another process"):
+        late_one.open_store()
+    Job(folder / "job.yaml", folder / "runs").open_store().close()
     assert Job(folder / "job.yaml", folder / "runs").secret.keep().name == winner.secret.keep().name

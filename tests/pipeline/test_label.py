@@ -1,6 +1,7 @@
 """Own queries: their files, labels that exist already, and a whole job with the scripted model."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from job_maker import CORPUS, COUNTED, changed, job_of, make_corpus, run_quietly
 import airgen
 from airgen.dataset.beir import BeirDataset
 from airgen.dataset.verify import verify
-from airgen.errors import AirgenError, CorpusError, DatasetError, SettingsError, UsageError
+from airgen.errors import AirgenError, DatasetError, SettingsError
 from airgen.evaluation.dataset_split import DatasetSplit
 from airgen.pipeline import Job
 from airgen.pipeline.label_pipeline import label_pipeline
@@ -119,18 +120,27 @@ def test_files_of_queries(tmp_path: Path, name: str, content: bytes, found: list
         ("q.txt", b"PK\x03\x04\x00\x00", "is not text .an .xlsx file. save it as CSV"),
         ("q.csv", b"query\n" + b"x" * 200_000 + b"\n", "q.csv:2: field larger than field limit"),
         ("q.csv", b"", "holds no query"),
+        ("labels.csv", b"query,docid,rating\nq,d,good\n", "labels.csv:2: the rating 'good' is not a number"),
+        ("labels.csv", b"query,rating\nq,1\n", "which column is the document's id"),
+        ("labels.json", b'{"name": "x"}', "it has no judgmentRatings"),
+        ("labels.json", b'[{"query": "q", "ratings": [{"docId": "d"}]}]', "judgment 0: needs query and ratings"),
+        ("labels.json", b"{", "not JSON"),
     ],
 )
-def test_bad_files_of_queries_say_where(tmp_path: Path, name: str, content: bytes, words: str) -> None:
-    (tmp_path / name).write_bytes(content)
+def test_bad_files_of_queries_and_labels_say_where(tmp_path: Path, name: str, content: bytes, words: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
     with pytest.raises(AirgenError, match=words):
-        read_queries(QueriesSettings(file=name), tmp_path / name, "en")
+        if name.startswith("q."):
+            read_queries(QueriesSettings(file=name), path, "en")
+        else:
+            list(read_labels(LabelFile(file=name), path, "en"))
 
 
 def test_a_named_column_must_be_there(tmp_path: Path) -> None:
     (tmp_path / "q.csv").write_text("query,frage\na,b\n")
     assert read_queries(QueriesSettings(file="q.csv", column="frage"), tmp_path / "q.csv", "de")[0].text == "b"
-    with pytest.raises(UsageError, match=r"no column 'fragen'.*frage"):
+    with pytest.raises(AirgenError, match=r"no column 'fragen'.*frage"):
         read_queries(QueriesSettings(file="q.csv", column="fragen"), tmp_path / "q.csv", "de")
 
 
@@ -161,22 +171,6 @@ def test_labels_of_every_kind(tmp_path: Path, name: str, content: str) -> None:
     assert [one.level for one in read_labels(strict, path, "en")] == [0, 0]
     with pytest.raises(DatasetError, match=r"the label 2 is not in queries.labels.levels"):
         list(read_labels(LabelFile(file=name, levels={0: 0}), path, "en"))
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "words"),
-    [
-        ("a.csv", "query,docid,rating\nq,d,good\n", "a.csv:2: the rating 'good' is not a number"),
-        ("a.csv", "query,rating\nq,1\n", "which column is the document's id"),
-        ("a.json", '{"name": "x"}', "it has no judgmentRatings"),
-        ("a.json", '[{"query": "q", "ratings": [{"docId": "d"}]}]', "judgment 0: needs query and ratings"),
-        ("a.json", "{", "not JSON"),
-    ],
-)
-def test_bad_labels_say_where(tmp_path: Path, name: str, content: str, words: str) -> None:
-    (tmp_path / name).write_text(content)
-    with pytest.raises(AirgenError, match=words):
-        list(read_labels(LabelFile(file=name), tmp_path / name, "en"))
 
 
 # -- the job ------------------------------------------------------------------------------------------------
@@ -280,22 +274,14 @@ def test_queries_are_drawn_by_how_often_they_were_asked(go: Go, home: Path) -> N
     assert len(drawn("count") & frequent) >= 4 and len(drawn("equal") & frequent) <= 1
 
 
-def test_settings_of_queries(go: Go) -> None:
+def test_settings_of_queries(go: Go, home: Path) -> None:
     kept = go({"queries.duplicates": "keep", "queries.other_language": "keep", "queries.max_length": 50})
-    steps = funnel(kept)
-    assert steps["lines of the file"] == (9, 7, {"empty": 1, "too long": 1})
+    assert funnel(kept)["lines of the file"] == (9, 7, {"empty": 1, "too long": 1})
     with pytest.raises(SettingsError, match=r"levels: has no use beside relevant_from"):
         go({"queries.labels": [{"file": "x.csv", "levels": {1: 1}, "relevant_from": 2}]})
-    with pytest.raises(UsageError, match=r"give a pipeline, a job, or a suite; or --queries"):
-        call("run")
-    with pytest.raises(UsageError, match=r"--corpus is for queries of your own"):
-        call("run", "base.yaml", "--corpus", "folder")
     with pytest.raises(DatasetError, match=r"gone.csv: no such file"):
         go({"queries.file": "gone.csv"})
-
-
-def test_equal_texts_with_their_own_ids_are_kept_apart(go: Go, home: Path) -> None:
-    text = "yeast were described in northern valleys"
+    text = "yeast were described in northern valleys"  # equal texts with their own ids are kept apart
     (home / "log.csv").write_text(f"id,query\na,{text}\nb,{text}\n")
     job = go({"queries.duplicates": "keep"})
     assert set(BeirDataset.open(job.dataset).queries()) == {"a", "b"} and verify(job.dataset) == []
@@ -351,19 +337,18 @@ def test_the_command_writes_a_pipeline_and_runs_it(home: Path, monkeypatch: pyte
     result = airgen.run("base.yaml", queries="log.csv", quiet=True)  # without a sample: all
     assert result.manifest is not None and result.manifest.statistics.splits["test"].queries == 5
     assert "finished" in call("show", "log.yaml") and "lines of the file" in call("run", "log.yaml")
-    with pytest.raises(UsageError, match=r"log.yaml: is there already, and says something else \(queries\)"):
-        call("run", "--queries", *words, "--keep-languages")
-    with pytest.raises(UsageError, match=r"There is no corpus: name one with --corpus"):
-        call("run", "--queries", "log.csv", "--name", "other")
-    with pytest.raises(UsageError, match=r"give a pipeline, a job, or a suite; or --queries"):
-        call("run")
-    with pytest.raises(UsageError, match=r"--corpus is for queries of your own"):
-        call("run", "base.yaml", "--corpus", "folder")
-    with pytest.raises(DatasetError, match=r"gone.csv: no such file"):
-        call("run", "--queries", "gone.csv", "base.yaml")
     (home / "folder").mkdir()
-    with pytest.raises(CorpusError, match=r"folder: is a folder of documents: `airgen init folder` writes"):
-        call("run", "--queries", "log.csv", "base.yaml", "--corpus", "folder", "--name", "new")
+    for said, *wrong in (
+        ("log.yaml: is there already, and says something else (queries)", "--queries", *words, "--keep-languages"),
+        ("There is no corpus: name one with --corpus", "--queries", "log.csv", "--name", "other"),
+        ("give a pipeline, a job, or a suite; or --queries",),
+        ("--corpus is for queries of your own", "base.yaml", "--corpus", "folder"),
+        ("gone.csv: no such file", "--queries", "gone.csv", "base.yaml"),
+        ("folder: is a folder of documents: `airgen init folder` writes",
+         "--queries", *words, "--corpus", "folder", "--name", "new"),
+    ):  # fmt: skip
+        with pytest.raises(AirgenError, match=re.escape(said)):
+            call("run", *wrong)
     assert not (home / "new.yaml").exists()  # a second try must not stumble over the first
 
 

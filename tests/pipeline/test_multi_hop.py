@@ -10,7 +10,7 @@ import pytest
 from beir_folder import data_files, label_rows, read_rows, write_rows
 from hypothesis import given
 from hypothesis import strategies as st
-from job_maker import Run, make_corpus
+from job_maker import Run
 
 from airgen.dataset.beir import BeirDataset
 from airgen.dataset.verify import verify
@@ -39,9 +39,9 @@ def book(folder: Path) -> Path:
     return folder
 
 
-def test_both_passages_are_positive_and_the_query_says_how_many_it_needs(done: Run, book: Path) -> None:
-    result = done("runs", HOPS)
-    dataset = result.directory / "dataset"
+def test_both_passages_are_positive_and_the_query_says_how_many_it_needs(run: Run, book: Path) -> None:
+    answered = {**HOPS, "target: 12": "target: 12\ngeneration: {multi_hop: 0.5, answers: true}"}
+    dataset = run("runs", answered).directory / "dataset"
     assert verify(dataset) == []
     queries = {row["_id"]: row for row in read_rows(dataset / "queries.jsonl")}
     lineage = {row["query"]: row for row in read_rows(dataset / "private" / "lineage.jsonl")}
@@ -49,67 +49,60 @@ def test_both_passages_are_positive_and_the_query_says_how_many_it_needs(done: R
     for row in label_rows(dataset):
         if row["score"]:
             positives.setdefault(row["query-id"], set()).add(row["corpus-id"])
-    hops = [row["metadata"]["hops"] for row in queries.values()]
-    assert sorted(set(hops)) == [1, 2]
-    for query, row in lineage.items():
-        assert ("second" in row) == (queries[query]["metadata"]["hops"] == 2)
-        assert {row["positive"], row.get("second", row["positive"])} <= positives[query]
-        assert row["positive"] != row.get("second")
+    assert {row["metadata"]["hops"] for row in queries.values()} == {1, 2}
+    sources = {query: {row["positive"], row.get("second", row["positive"])} for query, row in lineage.items()}
+    for query, own in sources.items():
+        assert len(own) == queries[query]["metadata"]["hops"] == 1 + ("second" in lineage[query])
+        assert own <= positives[query]
+    quotes = [row for path in (dataset / "answers").glob("*.jsonl") for row in read_rows(path)]
+    assert quotes and all(row["corpus-id"] in sources[row["query-id"]] for row in quotes)
     job = Job(book / "job.yaml", book / "runs")
-    two = next(query for query, row in lineage.items() if "second" in row)
+    two = next(query for query, own in sources.items() if len(own) == 2)
     with job.open_store() as store:
         shown = render_life(life(store, job, *find_lineage(job.accepted(store), two, job.ids)))
     assert shown.count("\ndocument   ") == 2
+    # A larger target keeps the first queries.
+    larger = run("runs", {**HOPS, "target: 12": "target: 16\ngeneration: {multi_hop: 0.5}"}).directory / "dataset"
+    assert {row["text"] for row in queries.values()} < {row["text"] for row in read_rows(larger / "queries.jsonl")}
 
 
-def test_the_prompt_shows_both_parts_and_a_query_that_one_part_answers_is_dropped(done: Run, book: Path) -> None:
-    result = done("runs", {**HOPS, "multi_hop: 0.5": "multi_hop: 1.0"})
+def test_the_second_passage_is_near_and_a_query_that_one_part_answers_is_dropped(run: Run, book: Path) -> None:
+    result = run("runs", {**HOPS, "multi_hop: 0.5": "multi_hop: 1.0"})
     assert result.manifest is not None
     (own,) = [step for step in result.manifest.funnel if step.stage == "judgment of the own document"]
     # The scripted judge counts shared words, so some queries are answered by one of their passages.
     assert own.reasons.get("one of its two passages answers it alone", 0) > 0
     assert {row["metadata"]["hops"] for row in read_rows(result.directory / "dataset" / "queries.jsonl")} == {2}
-
-
-def test_the_second_passage_stands_near_the_first(done: Run, book: Path) -> None:
-    result = done("runs", {**HOPS, "multi_hop: 0.5": "multi_hop: 1.0"})
-    job = Job(book / "job.yaml", book / "runs")
-    with job.open_store(read_only=True) as store:
+    with Job(book / "job.yaml", book / "runs").open_store(read_only=True) as store:
         order = [key for (key,) in store.query("SELECT key FROM passage ORDER BY start")]
         pairs = store.query("SELECT parent, second FROM sample WHERE second <> ''")
     apart = [abs(order.index(first) - order.index(second)) for first, second in pairs]
     # Three on each side; at the ends of the document, all six on one.
     inner = [far for far, (first, _) in zip(apart, pairs, strict=True) if 3 <= order.index(first) < len(order) - 3]
-    assert result.manifest is not None and len(order) > 20
-    assert min(apart) >= 1 and max(apart) <= NEAR and inner and max(inner) <= NEAR // 2 and len(set(apart)) > 1
-
-
-def test_a_larger_target_keeps_the_first_queries(run: Run, done: Run, book: Path) -> None:
-    first = {row["text"] for row in read_rows(done("runs", HOPS).directory / "dataset" / "queries.jsonl")}
-    larger = run("runs", {**HOPS, "target: 12": "target: 16\ngeneration: {multi_hop: 0.5}"})
-    assert first < {row["text"] for row in read_rows(larger.directory / "dataset" / "queries.jsonl")}
+    assert len(order) > 20 and min(apart) >= 1 and max(apart) <= NEAR and len(set(apart)) > 1
+    assert inner and max(inner) <= NEAR // 2
 
 
 def test_documents_of_one_passage_are_an_error_that_says_what_to_do(run: Run, folder: Path) -> None:
-    make_corpus(folder / "small.jsonl", 60)
     with pytest.raises(UsageError, match="set `chunk` in the corpus"):
         run("runs", {"target: 12": "target: 12\ngeneration: {multi_hop: 1.0}"})
     said = "generation.multi_hop: each document of this corpus is one passage: set `chunk`"
     assert [line for line in preflight(Job(folder / "job.yaml", folder / "runs")) if said in line]
-    with pytest.raises(SettingsError, match="multi_hop needs query_from: document"):
-        run("other", {"target: 12": "target: 12\ngeneration: {multi_hop: 0.2, query_from: need}"})
 
 
-def test_answers_of_multi_hop_queries_quote_one_of_the_two(run: Run, book: Path) -> None:
-    wanted = {**HOPS, "multi_hop: 0.5": "multi_hop: 1.0, answers: true"}
-    dataset = run("runs", wanted).directory / "dataset"
-    assert verify(dataset) == []
-    lineage = {row["query"]: row for row in read_rows(dataset / "private" / "lineage.jsonl")}
-    found = [row for path in (dataset / "answers").glob("*.jsonl") for row in read_rows(path)]
-    assert found
-    assert all(
-        row["corpus-id"] in (lineage[row["query-id"]]["positive"], lineage[row["query-id"]]["second"]) for row in found
-    )
+@pytest.mark.parametrize(
+    ("generation", "more", "words"),
+    [
+        ("multi_hop: 0.2, query_from: need", {}, "multi_hop needs query_from: document"),
+        ("unanswerable: 0.6", {}, "unanswerable"),
+        ("negatives: mined", {"top_k: 30": "top_k: 9"}, "top_k is smaller"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(
+    run: Run, generation: str, more: dict[str, str], words: str
+) -> None:
+    with pytest.raises(SettingsError, match=words):
+        run("runs", {"target: 12": f"target: 12\ngeneration: {{{generation}}}", **more})
 
 
 # -- candidates -------------------------------------------------------------------------------------------------------
@@ -284,12 +277,6 @@ def test_a_finished_job_holds_queries_out_without_asking_again(run: Run, asked: 
     assert by_id(folder / "queries.jsonl") == queries
 
 
-@pytest.mark.parametrize("value", ["0.6", "-0.1"])
-def test_the_share_is_bounded(run: Run, value: str) -> None:
-    with pytest.raises(SettingsError, match="unanswerable"):
-        run(changes={"target: 12\n": f"target: 12\ngeneration: {{unanswerable: {value}}}\n"})
-
-
 # -- mining -----------------------------------------------------------------------------------------------------------
 
 
@@ -345,15 +332,3 @@ def test_neither_concurrency_nor_a_detour_changes_what_is_mined(run: Run, done: 
     assert detour == straight != before
     # And back: a pipeline that asks for generated ones reads no mined ones of an earlier plan.
     assert data_files(run("detour").directory / "dataset") == before
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"target: 12": "target: 12\ngeneration: {negatives: mined}", "top_k: 30": "top_k: 9"}, "top_k is smaller"),
-        ({"target: 12": "target: 12\ngeneration: {negatives: fished}"}, "negatives"),
-    ],
-)
-def test_settings_that_could_mine_nothing_are_refused(run: Run, changes: dict[str, str], words: str) -> None:
-    with pytest.raises(SettingsError, match=words):
-        run("runs", changes)

