@@ -94,16 +94,15 @@ def label_pipeline(
 
 def _write(path: Path, text: str, made: Mapping[str, Any]) -> None:
     if path.exists():
-        there, _ = read_yaml(path.read_text(encoding="utf-8-sig"), str(path))
-        same = isinstance(there, dict) and {**there, "target": 0} == {**made, "target": 0}
-        if not same:
-            other = [key for key in made if not isinstance(there, dict) or there.get(key) != made[key]]
+        value, _ = read_yaml(path.read_text(encoding="utf-8-sig"), str(path))
+        there = value if isinstance(value, dict) else {}
+        if {**there, "target": 0} != {**made, "target": 0}:
+            other = [key for key in made if there.get(key) != made[key]]
             raise UsageError(
                 f"{path}: is there already, and says something else ({', '.join(other) or 'more'}): go on with "
                 f"`airgen run {path}`, or choose another --name"
             )
-    if not path.exists() or path.read_text(encoding="utf-8-sig") != text:
-        path.write_text(text, encoding="utf-8")
+    path.write_text(text, encoding="utf-8")
 
 
 def _relative(path: Path, folder: Path) -> str:

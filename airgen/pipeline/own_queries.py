@@ -28,7 +28,7 @@ from airgen.keys import file_sha256, fingerprint, rng, row_key, text_key
 from airgen.pipeline.control.judgments import OWN
 from airgen.pipeline.control.table2 import BROUGHT
 from airgen.pipeline.generate import Accepted, with_rows
-from airgen.pipeline.own_tables import Line, files_behind, find_column, kind_of, read_queries, read_text, table_rows
+from airgen.pipeline.own_tables import Line, files_behind, find_column, read_queries, read_text, table_rows
 from airgen.pipeline.progress import Display
 from airgen.pipeline.stage import NO_PASSAGE, Lineage, Plan
 from airgen.pipeline.stages import Flow
@@ -62,28 +62,22 @@ def read_labels(settings: LabelFile, path: Path, language: str) -> Iterator[Labe
     Raises DatasetError for a file that cannot be read, a rating that is not a number, and one that `levels` lacks.
     """
     suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
-    if suffix == ".json":
-        rows = _opensearch(path, language)
-    elif kind_of(path) == "table" and suffix == ".csv":
-        rows = _ratings(path, language)
+    if suffix in (".json", ".csv"):
+        rows = (_opensearch if suffix == ".json" else _ratings)(path, language)
     else:
         found = read_qrels(path).labels
         rows = ((str(path), query, document, label) for query, of in found.items() for document, label in of.items())
+    known = ", ".join(f"{one:g}" for one in sorted(settings.levels))
     for where, query, document, label in rows:
-        if label is not None:
-            yield Label(query, document, _level(settings, label, where), where)
+        if not settings.levels:
+            yield Label(query, document, RELEVANT if label >= settings.relevant_from else 0, where)
+        elif label in settings.levels:
+            yield Label(query, document, settings.levels[label], where)
+        else:
+            raise DatasetError(f"{where}: the label {label:g} is not in queries.labels.levels (it has {known})")
 
 
-_Row = tuple[str, str, str, float | None]
-
-
-def _level(settings: LabelFile, label: float, where: str) -> int:
-    if not settings.levels:
-        return RELEVANT if label >= settings.relevant_from else 0
-    if label not in settings.levels:
-        known = ", ".join(f"{one:g}" for one in sorted(settings.levels))
-        raise DatasetError(f"{where}: the label {label:g} is not in queries.labels.levels (it has {known})")
-    return settings.levels[label]
+_Row = tuple[str, str, str, float]
 
 
 def _ratings(path: Path, language: str) -> Iterator[_Row]:
@@ -97,8 +91,9 @@ def _ratings(path: Path, language: str) -> Iterator[_Row]:
     rating = find_column(rows, "", _RATINGS, str(path), "the rating")
     for number, row in rows:
         where, given = f"{path}:{number}", "1" if rating is None else str(row.get(rating) or "").strip()
-        label = _number(given, where) if given else None
-        yield where, str(row.get(query) or "").strip(), str(row.get(document) or "").strip(), label
+        if given:
+            texts = (str(row.get(column) or "").strip() for column in (query, document))
+            yield where, *texts, _number(given, where)  # type: ignore[misc]
 
 
 def _opensearch(path: Path, language: str) -> Iterator[_Row]:
@@ -181,16 +176,9 @@ def store_queries(
     assert settings is not None
     if store.rows(OwnQuery, "t.fingerprint = ?", [fp]):
         return
-    path = files_behind(settings, folder)[0]
     with display.stage("own queries", None) as bar:
-        lines = read_queries(settings, path, pipeline.query_language)
-        kept, left_out = _cleaned(lines, settings, pipeline.query_language, corpus)
-        groups = _joined(kept, settings, pipeline.query_language)
+        groups, left_out = _read(pipeline, corpus, folder)
         skips = [_skip(OWN, f"line {one.line}", fp, reason) for one, reason in left_out]
-        if not groups:
-            reasons = Counter(reason for _, reason in left_out)
-            why = ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common())
-            raise DatasetError(f"{path}: no query is left of {len(lines):,} lines ({why})")
         rows = _rows(groups, settings, plan, fp)
         names = {name: group.key for group in groups for name in group.names}
         for one, _ in left_out:
@@ -198,16 +186,28 @@ def store_queries(
                 names.setdefault(name, "")
         labels = list(_labels(store, pipeline, plan, folder, names, skips))
         store.put([*rows, *skips, *labels])
-        bar.advance(len(lines), f"{len(rows):,} queries" + (f", {len(labels):,} labels" if settings.labels else ""))
+        lines = len(left_out) + sum(group.lines for group in groups)
+        bar.advance(lines, f"{len(rows):,} queries" + (f", {len(labels):,} labels" if settings.labels else ""))
 
 
 def queries_of(pipeline: Pipeline, corpus: CorpusSettings, folder: Path) -> list[str]:
     """The texts of the queries that will be drawn, or of as many others: for the estimate, before anything is run."""
-    settings = pipeline.queries
+    groups, _ = _read(pipeline, corpus, folder)
+    return [group.line.text for group in groups][: pipeline.target]
+
+
+def _read(pipeline: Pipeline, corpus: CorpusSettings, folder: Path) -> tuple[list[_Group], list[tuple[Line, str]]]:
+    """The queries of the file, and the lines that are left out, each with the reason."""
+    settings, language = pipeline.queries, pipeline.query_language
     assert settings is not None
-    lines = read_queries(settings, files_behind(settings, folder)[0], pipeline.query_language)
-    kept, _ = _cleaned(lines, settings, pipeline.query_language, corpus)
-    return [group.line.text for group in _joined(kept, settings, pipeline.query_language)][: pipeline.target]
+    path = files_behind(settings, folder)[0]
+    lines = read_queries(settings, path, language)
+    kept, left_out = _cleaned(lines, settings, language, corpus)
+    if not kept:
+        reasons = Counter(reason for _, reason in left_out)
+        why = ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common())
+        raise DatasetError(f"{path}: no query is left of {len(lines):,} lines ({why})")
+    return _joined(kept, settings, language), left_out
 
 
 def _cleaned(
@@ -272,12 +272,11 @@ def _joined(lines: Sequence[Line], settings: QueriesSettings, language: str) -> 
     counts = Counter(word for group in groups.values() for word in set(folded_words(group.line.text, language)))
     seen, found = NearDuplicateIndex(language, counts=counts), list[_Group]()
     for group in sorted(groups.values(), key=lambda group: (-group.count, group.line.line)):
-        place = seen.find(group.line.text)
-        if place is not None:
+        if (place := seen.find(group.line.text)) is None:
+            seen.add(group.line.text)
+            found.append(group)
+        else:
             _add(found[place], group.count, group.lines, group.names)
-            continue
-        seen.add(group.line.text)
-        found.append(group)
     return found
 
 

@@ -167,11 +167,18 @@ async def _ask(
     )
     workers = workers_of(*pipeline.llms.values())
 
-    def bill() -> str:
-        stages = list(engine.usage().values())  # another thread may add to them meanwhile
-        return f"{sum(stage.calls for stage in stages):,} calls, {dollars(sum(stage.usd for stage in stages))}"
+    def usage() -> dict[str, Any]:
+        """Calls of this process by stage; another thread may add to them meanwhile."""
+        return {stage: one.as_dict(time.monotonic()) for stage, one in list(engine.usage().items())}
 
-    display.bill, display.figures = bill, lambda: _figures(engine)
+    def bill() -> str:
+        stages = usage().values()
+        return f"{sum(stage['calls'] for stage in stages):,} calls, {dollars(sum(stage['usd'] for stage in stages))}"
+
+    def figures() -> dict[str, Any]:
+        return {"usage": usage(), "spent_usd": round(engine.spent_usd, 6), "budget_usd": engine.budget_usd}
+
+    display.bill, display.figures = bill, figures
     async with engine:
         with _interruptible(engine) as stopping:
             members = health_of(pipeline, store)
@@ -200,17 +207,7 @@ async def _ask(
                 )  # fmt: skip
                 plan = await control_quality(control)
                 await asyncio.to_thread(store.save_plan, {**plan, **job.control_settings()})
-        usage = _usage(engine)
-    return accepted, usage
-
-
-def _usage(engine: Engine) -> dict[str, Any]:
-    return {stage: one.as_dict(time.monotonic()) for stage, one in list(engine.usage().items())}
-
-
-def _figures(engine: Engine) -> dict[str, Any]:
-    """Calls of this process by stage, and the money of the job, for the status file."""
-    return {"usage": _usage(engine), "spent_usd": round(engine.spent_usd, 6), "budget_usd": engine.budget_usd}
+        return accepted, usage()
 
 
 @contextlib.contextmanager

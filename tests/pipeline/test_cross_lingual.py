@@ -11,11 +11,11 @@ from job_maker import CORPUS, make_corpus, run_quietly
 from airgen import models
 from airgen.dataset.manifest import load_manifest
 from airgen.errors import AirgenError, SettingsError
+from airgen.llms.base import backend_class
 from airgen.pipeline import Job
 from airgen.pipeline.preflight import advice
 from airgen.pipeline.stage import stage_prompt
 from airgen.retrievers.encodings import shared_encodings
-from airgen.settings import load_pipeline
 from airgen.text.language_check import untranslated, wrong_language
 
 GERMAN = '''
@@ -53,7 +53,6 @@ class German(ScriptedBackend):
         return await super().send(request)
 '''
 
-SHARED = {"sample", "character", "scenario"}
 PIPELINE = """
 name: cross
 task: qa
@@ -82,15 +81,6 @@ def run(folder: Path, text: str = PIPELINE) -> tuple[Job, Any]:
     return job, run_quietly(job)
 
 
-def seen(job: Job) -> list[tuple[str, str]]:
-    """(stage, prompt) of every request so far."""
-    backend = type(job.pipeline.llm)
-    from airgen.llms.base import backend_class
-
-    assert backend is backend_class(job.pipeline.llm).Settings
-    return backend_class(job.pipeline.llm).SEEN  # type: ignore[attr-defined, no-any-return]
-
-
 def test_from_the_prompts_to_the_dataset(folder: Path) -> None:
     job, _ = run(folder)
     queries, corpus = read_rows(job.dataset / "queries.jsonl"), read_rows(job.dataset / "corpus.jsonl")
@@ -104,22 +94,23 @@ def test_from_the_prompts_to_the_dataset(folder: Path) -> None:
     card = (job.dataset / "README.md").read_text(encoding="utf-8")
     assert "multilingual" in card and "queries in German, documents in English" in card
     # Queries and rewrites are asked for in German, all else in English.
-    prompts = seen(job)
+    prompts = backend_class(job.pipeline.llm).SEEN  # type: ignore[attr-defined]
     for stage, text in prompts:
         asked = "Write in German, not in English (the language of the document)." in text
         assert asked == (stage in ("query", "rewrite")), (stage, text)
     assert {stage for stage, _ in prompts} >= {"character", "scenario", "query", "rewrite", "hard_negative", "judgment"}
+
     # Characters and scenarios are those of a job in one language; queries and what follows are not.
-    plans = []
-    for change in ("query_language: de", "query_language: en", "characters: 3"):
+    def plan(change: str) -> dict[str, str]:
         (folder / "cross.yaml").write_text(PIPELINE.replace("query_language: de", change), encoding="utf-8")
-        plans.append(Job(folder / "cross.yaml", folder / "runs").fingerprints)
-    german, english, alone = plans
+        return Job(folder / "cross.yaml", folder / "runs").fingerprints
+
+    german, english, alone = map(plan, ("query_language: de", "query_language: en", "characters: 3"))
     assert english == alone
-    assert all(
-        (german[name] == alone[name]) == (name in SHARED)
-        for name in ("sample", "character", "scenario", "query", "rewrite")
-    )
+    shared = {name for name in ("sample", "character", "scenario", "query", "rewrite") if german[name] == alone[name]}
+    assert shared == {"sample", "character", "scenario"}
+    with pytest.raises(SettingsError, match=r"generation\.query_language: must be one of"):
+        plan("query_language: xx")
 
 
 def test_queries_in_the_documents_language_are_refused(folder: Path) -> None:
@@ -177,16 +168,6 @@ def test_own_queries_of_another_language(folder: Path) -> None:
     assert [row["text"] for row in read_rows(job.dataset / "queries.jsonl")] == [
         "wie ist das mit den bridges im Winter"
     ]
-
-
-def test_the_setting(folder: Path) -> None:
-    pipeline = load_pipeline(folder / "cross.yaml")
-    assert (pipeline.language, pipeline.query_language, pipeline.cross_lingual) == ("en", "de", True)
-    (folder / "cross.yaml").write_text(PIPELINE.replace("query_language: de", "query_language: en"), encoding="utf-8")
-    assert not load_pipeline(folder / "cross.yaml").cross_lingual
-    (folder / "cross.yaml").write_text(PIPELINE.replace("query_language: de", "query_language: xx"), encoding="utf-8")
-    with pytest.raises(SettingsError, match=r"generation\.query_language: must be one of"):
-        load_pipeline(folder / "cross.yaml")
 
 
 @pytest.mark.skipif(not models.fetched("multilingual-e5-small-q4"), reason="airgen fetch multilingual-e5-small-q4")

@@ -366,20 +366,6 @@ def test_a_beir_folder_brings_corpus_and_labels(home: Path, go: Go, monkeypatch:
         assert of.items() <= again.qrels("test").labels[query].items()
 
 
-def test_queries_of_a_real_collection(shared: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Medline's queries and labels: nothing that people judged is asked again, and everything they judged is there."""
-    monkeypatch.chdir(home)
-    (home / "base.yaml").write_text(yaml.safe_dump({**PIPELINE, "name": "base"}))
-    collection = shared / "collections" / "medline"
-    result = airgen.run("base.yaml", queries=collection, name="med", sample=12, quiet=True)
-    found, human = BeirDataset.open(result.directory / "dataset"), BeirDataset.open(collection).qrels("test").labels
-    labels = found.qrels("test").labels
-    assert len(found.queries()) == 12
-    for query in found.queries():
-        assert human[query].items() <= labels[query].items()
-    assert verify(result.directory / "dataset") == []
-
-
 def test_without_labels_the_llm_judges_in_place_of_votes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "log.txt").write_text("how are lists sorted\nwhat is a generator\n", encoding="utf-8")

@@ -105,8 +105,7 @@ def test_a_stage_from_outside_runs_resumes_drops_and_is_shown(run: Run, done: Ru
         one = accepted.lineages[0]
         value = life(store, job, *find_lineage(accepted, job.ids.query(one), job.ids))
     assert len(value["subject"]) >= 8 and f"subject    {value['subject']}" in render_life(value)
-    again = run("runs", STAGES)
-    assert again.already_done
+    assert run("runs", STAGES).already_done
     # Adding the stage to a finished job asks only what it drops queries for: the subjects, and more samples.
     grown = run("plain", STAGES)
     assert grown.manifest is not None and grown.manifest.digest == result.manifest.digest

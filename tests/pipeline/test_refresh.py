@@ -101,13 +101,18 @@ def test_queries_whose_document_is_gone_or_changed_are_retired(go: Go, home: Pat
     assert manifest(go(export={"ids": "original", "version": "26.11"})).info.version == "26.11"
 
 
-def test_another_title_is_another_passage(go: Go, home: Path) -> None:
-    go(queries={"file": "own.txt"})
+def test_another_title_is_another_passage_and_no_kept_version_is_overwritten(go: Go, home: Path) -> None:
+    own = {"queries": {"file": "own.txt"}}
+    go(**own)
     rows = read_rows(home / "small.jsonl")
     write_rows(home / "small.jsonl", [{**rows[0], "title": "Renamed"}, *rows[1:]])
-    job = go(queries={"file": "own.txt"})
+    job = go(**own)
     assert next(iter(BeirDataset.open(job.dataset).passages())).title == "Renamed"
     assert manifest(job).info.version == "0.2"
+    (job.directory / "versions" / "0.2").mkdir()
+    write_rows(home / "small.jsonl", rows[1:])
+    with pytest.raises(DatasetError, match=r"0\.2: another dataset is kept there"):
+        go(**own)
 
 
 def test_a_larger_target_is_no_new_version(go: Go, home: Path) -> None:
@@ -118,14 +123,6 @@ def test_a_larger_target_is_no_new_version(go: Go, home: Path) -> None:
     assert manifest(go(target=8)).info.version == "0.2"
     again = manifest(go(target=9))
     assert again.info.version == "0.2" and again.notes["refreshed"]["from"] == "0.1"
-
-
-def test_what_stands_in_the_place_of_an_earlier_version_is_not_overwritten(go: Go, home: Path) -> None:
-    job = go()
-    (job.directory / "versions" / "0.1").mkdir(parents=True)
-    write_rows(home / "small.jsonl", read_rows(home / "small.jsonl")[1:])
-    with pytest.raises(DatasetError, match=r"0\.1: another dataset is kept there"):
-        go()
 
 
 def test_the_command_says_how_the_ranking_drifted(home: Path) -> None:

@@ -189,11 +189,6 @@ def _text(value: Mapping[str, str]) -> str:
     return " ".join(f"{value['description']} {value['narrative']}".split())
 
 
-def with_need(query: str, need: str) -> str:
-    """The query with its need, in the place of the query: so a judge's prompt of your own needs no other input."""
-    return f"{query}\n\nWhat is sought: {need}" if need else query
-
-
 def kept_need(store: Store, pipeline: Pipeline, prompts: PromptSet, query: str, asker: Asker) -> str:
     """The need that the first answer on the disk gave; empty where there is none, or where it was asked again."""
     if not pipeline.control.judge.need:
@@ -251,8 +246,8 @@ async def judge_pair(tools: Tools, query: str, document: str, asker: Asker = (""
     `asker`: who asks and when, where that is known; only `judge.need` reads it.
     """
     members = tools.pipeline.control.judge.members
-    if tools.pipeline.control.judge.need:
-        query = with_need(query, await need_of(tools, query, asker))
+    if tools.pipeline.control.judge.need and (need := await need_of(tools, query, asker)):
+        query = f"{query}\n\nWhat is sought: {need}"  # so a judge's prompt of your own needs no other input
     found = await asyncio.gather(*(_ask(tools, member, query, document) for member in members))
     return found[0] if len(members) == 1 else vote(found)
 
