@@ -30,10 +30,12 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from airgen import models
 from airgen.errors import AirgenError, LlmError, MissingExtra, ModelError
 from airgen.llms import llama_server
 from airgen.llms.base import Backend, Refused, Reply, Request, Retry, Rule
 from airgen.llms.chat import chat_reply, closed
+from airgen.registry import installed
 from airgen.settings.base import MODEL, SPEED
 from airgen.settings.llm import Concurrency, LlmSettings, Seconds
 
@@ -61,10 +63,10 @@ class EmbeddedSettings(LlmSettings):
 class EmbeddedBackend(Backend):
     """Chat with a GGUF model. It loads the model at the first call, then answers one call at a time.
 
-    model: a name of `airgen show models`. path: a GGUF file instead. threads: computing threads, by default all
-    cores of this process. context: the most tokens of a prompt and its answer together. slots: how many callers take
-    turns; the prefixes of one prompt more are kept, and each takes memory for `context` tokens (230 MB for 8,192 of
-    the default model). Raises ModelError where the model was not fetched, MissingExtra without xllamacpp.
+    model: a name of `airgen show models`. threads: computing threads, by default all cores of this process. context:
+    the most tokens of a prompt and its answer together. slots: how many callers take turns; the prefixes of one prompt
+    more are kept, and each takes memory for `context` tokens (230 MB for 8,192 of the default model). Raises
+    ModelError where the model was not fetched, MissingExtra without xllamacpp.
     """
 
     Settings = EmbeddedSettings
@@ -79,14 +81,10 @@ class EmbeddedBackend(Backend):
     @classmethod
     def missing(cls, settings: EmbeddedSettings) -> list[str]:
         """The package, or the model's file."""
-        from airgen.models import catalogue, fetched
-
-        found = []
-        if importlib.util.find_spec("xllamacpp") is None:
-            found.append("llm.backend embedded needs the package xllamacpp: pip install 'airgen-bench[embedded]'")
-        if settings.model not in catalogue():
+        found = installed("xllamacpp", "llm.backend embedded")
+        if settings.model not in models.catalogue():
             found.append(f"llm.model: the embedded backend has no model {settings.model!r}: see `airgen show models`")
-        elif not fetched(settings.model):
+        elif not models.fetched(settings.model):
             found.append(f"the model {settings.model} is not here: airgen fetch {settings.model}")
         return found
 
@@ -94,18 +92,13 @@ class EmbeddedBackend(Backend):
         self,
         model: str = DEFAULT_MODEL,
         *,
-        path: Path | None = None,
         threads: int | None = None,
         context: int = 8192,
         slots: int = 1,
     ) -> None:
-        if path is None:
-            from airgen.models import path as fetched
-
-            path = _gguf(fetched(model))
         if importlib.util.find_spec("xllamacpp") is None:
             raise MissingExtra("the embedded LLM", "xllamacpp", "embedded")
-        self.model, self._path = model, path
+        self.model, self._path = model, _gguf(models.path(model))
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         self._threads = threads or min(8, cores)  # with more, memory is the limit
         self._context, self._slots = context, min(max(1, slots), 7) + 1

@@ -1,7 +1,7 @@
 """A backend without a model: answers by rule, for tests, docs and trial runs of a whole pipeline.
 
     backend = ScriptedBackend(rules={"query": lambda request: '{"query": "why?"}'})
-    backend = ScriptedBackend(faults={"prose": 0.05, "refuse": 0.02}, seed=7)      # 5 % and 2 % of requests
+    backend = ScriptedBackend(faults={"prose": 0.05, "refuse": 0.02})      # 5 % and 2 % of requests
 
 An answer depends on the request alone, so order, concurrency and resume change nothing. Each stage brings its own
 rule. The functions here read a prompt and choose words of its document, so that retrieval finds it.
@@ -56,8 +56,8 @@ class ScriptedBackend(Backend):
 
     A stage without a rule gets words of the prompt, for every field that its schema requires.
 
-    faults: name (see `FAULTS`) -> share of the requests, chosen by `seed` and the request's key. latency: seconds
-    that each call takes. Raises SettingsError for an unknown fault.
+    faults: name (see `FAULTS`) -> share of the requests, chosen by the request's key. latency: seconds that each call
+    takes. Raises SettingsError for an unknown fault.
     """
 
     Settings = ScriptedSettings
@@ -72,11 +72,9 @@ class ScriptedBackend(Backend):
         *,
         rules: Mapping[str, Rule] | None = None,
         faults: Mapping[str, float] | None = None,
-        seed: int = 0,
         latency: float = 0.0,
     ) -> None:
-        self._rules: dict[str, Rule] = dict(rules or {})
-        self._faults, self._seed, self._latency = dict(faults or {}), seed, latency
+        self._rules, self._faults, self._latency = dict(rules or {}), dict(faults or {}), latency
         self.calls = 0
         for name in self._faults:
             if name not in FAULTS:
@@ -87,29 +85,23 @@ class ScriptedBackend(Backend):
         self.calls += 1
         if self._latency:
             await asyncio.sleep(self._latency)
-        text = self._rules.get(request.stage, _echo)(request)
-        finish = "stop"
-        fault = self._fault(request)
+        text, fault = self._rules.get(request.stage, _echo)(request), self._fault(request)
         if fault == "refuse":
             raise Refused("content_filter")
         if fault:
             text = FAULTS[fault](text, rng("fault", request.key))
-            finish = "length" if fault == "truncate" else "stop"
-        prompt = sum(len(message.content) for message in request.messages) // 4 + 4
+        tokens = [(text, math.log(0.9)), ("No" if text == "Yes" else "Yes", math.log(0.1))]
         return Reply(
-            text=text,
-            finish_reason=finish,
-            prompt_tokens=prompt,
-            cached_tokens=0,
+            text,
+            "length" if fault == "truncate" else "stop",
+            prompt_tokens=sum(len(message.content) for message in request.messages) // 4 + 4,
             completion_tokens=len(text) // 4 + 1,
-            logprobs=[[(text, math.log(0.9)), ("No" if text == "Yes" else "Yes", math.log(0.1))]]
-            if request.params.get("logprobs")
-            else (),
+            logprobs=[tokens] if request.params.get("logprobs") else (),
         )
 
     def _fault(self, request: Request) -> str:
         """The fault of this request, or "": one draw, compared with the faults' shares in turn."""
-        draw = rng("faults", self._seed, request.key).random()
+        draw = rng("faults", 0, request.key).random()
         for name, share in self._faults.items():
             if draw < share:
                 return name
@@ -120,9 +112,13 @@ class ScriptedBackend(Backend):
 # -- what is in the prompt -------------------------------------------------------------------------------------
 
 
+def _asked(request: Request) -> str:
+    return "\n\n".join(message.content for message in request.messages if message.role != "assistant")
+
+
 def document(request: Request) -> str:
     """The document in the prompt: the first <document> (or <passage>, <text>) block, else the longest paragraph."""
-    text = "\n\n".join(message.content for message in request.messages if message.role != "assistant")
+    text = _asked(request)
     if found := _TABLE_8.search(text):
         return found[2]
     if found := _BLOCK.search(text):
@@ -132,7 +128,7 @@ def document(request: Request) -> str:
 
 def last_block(request: Request) -> str:
     """The part of the prompt that varies: its query, or its last paragraph."""
-    text = "\n\n".join(message.content for message in request.messages if message.role != "assistant")
+    text = _asked(request)
     if table_8 := _TABLE_8.search(text):
         return table_8[1]
     if found := list(_QUERY.finditer(text)):
