@@ -53,12 +53,13 @@ class Connection:
 
 @dataclass(slots=True)
 class Call:
-    """One request to be sent. All who asked for it wait on `done`; `order` is its place in the queue."""
+    """One request. All who asked for it wait on `done`; `order` is its place in the queue; `stage` counts it."""
 
     request: Request
     key: str
     order: int
     done: asyncio.Future[Answer]
+    stage: StageUsage
     waiters: int = 0
     attempts: int = 0
     refusals: int = 0
@@ -80,7 +81,6 @@ class Shared:
     """
 
     budget: Budget
-    usage: Mapping[str, StageUsage]
     start: "Callable[[CallQueue, Call], None]"
     stop: Callable[[AirgenError], None]
     save: Callable[[Sequence[Any]], Awaitable[None]]
@@ -113,7 +113,10 @@ class CallQueue:
     def add(self, call: Call) -> None:
         """Queue a new call."""
         call.prompt = most_prompt_tokens(call.request)
-        self._shared.usage[call.request.stage].waiting += 1
+        self._queue(call)
+
+    def _queue(self, call: Call) -> None:
+        call.stage.waiting += 1
         heapq.heappush(self._queued, (call.order, call))
 
     def _size(self, call: Call) -> None:
@@ -150,7 +153,7 @@ class CallQueue:
             call.replaced = replaced
             self._in_flight += 1
             call.number = self.rate.take(call.tokens)
-            self._shared.usage[call.request.stage].in_flight += 1
+            call.stage.in_flight += 1
             self._shared.start(self, call)
 
     def empty(self) -> list[Call]:
@@ -161,7 +164,7 @@ class CallQueue:
             removed.append(self._take())
         for timer, call in self._paused.values():
             timer.cancel()
-            self._shared.usage[call.request.stage].waiting -= 1
+            call.stage.waiting -= 1
             removed.append(call)
         self._paused.clear()
         removed += [call for call, _ in self._set_aside]
@@ -189,14 +192,13 @@ class CallQueue:
             outcome = error
         finally:
             self._in_flight -= 1
-            self._shared.usage[call.request.stage].in_flight -= 1
+            call.stage.in_flight -= 1
         now = self._now()
         self._pay(call, key, outcome)
         finished: list[tuple[Call, Answer]] = []
         self._reached |= not (isinstance(outcome, Retry) and outcome.reason == "connection")
         if isinstance(outcome, Reply):
-            answer = self._answer(call, outcome, now - call.began)
-            finished.append((call, answer))
+            finished.append((call, _answer(call, outcome, now)))
             self._health.failing = 0
             self._held_since = None
             self.rate.settle(call.tokens, outcome.prompt_tokens + outcome.completion_tokens)
@@ -205,20 +207,19 @@ class CallQueue:
                 self.rate.apply(*outcome.limits, call.number, now)
         elif isinstance(outcome, Retry) and outcome.reason == THINKING and call.attempts <= ROOMS:
             self._health.failing = 0
-            self._shared.usage[call.request.stage].retries[THINKING] += 1
-            self._shared.usage[call.request.stage].waiting += 1
-            heapq.heappush(self._queued, (call.order, call))  # with more room, at once: the server is well
+            call.stage.retries[THINKING] += 1
+            self._queue(call)  # with more room, at once: the server is well
         elif isinstance(outcome, Retry):
             self._health.failing += outcome.reason != "rate_limit"
             self._retry(call, outcome, sent, now)
         elif isinstance(outcome, Refused):
-            finished.append((call, _failure(call, outcome, now)))
+            finished.append((call, _answer(call, outcome, now)))
         else:
             self._set_aside.append((call, Retry("stopped")))  # so that `empty` finds it
             self._shared.stop(outcome)
         finished += self._decide(now, alive=bool(finished))
-        for _, answer in finished:
-            self._shared.usage[answer.stage].add(answer, now)
+        for ended, answer in finished:
+            ended.stage.add(answer, now)
             if stop := self._health.saw_call(answer):
                 self._shared.stop(stop)
         return finished
@@ -230,7 +231,7 @@ class CallQueue:
             usage = Usage()
         paid = cost(self._price, usage, call.reserved)
         call.paid += paid
-        self._shared.usage[call.request.stage].usd += paid
+        call.stage.usd += paid
         self._shared.budget.settle(call.reserved, paid)
         if call.reserved:
             self._shared.payments.append(Payment(key, call.request.stage, paid))
@@ -275,7 +276,7 @@ class CallQueue:
 
     def _take(self) -> Call:
         _, call = heapq.heappop(self._queued)
-        self._shared.usage[call.request.stage].waiting -= 1
+        call.stage.waiting -= 1
         return call
 
     def _retry(self, call: Call, error: Retry, sent: float, now: float) -> None:
@@ -296,12 +297,11 @@ class CallQueue:
         if call.attempts > allowed or call.refusals > REFUSALS:
             self._set_aside.append((call, error))
             return
-        stage = self._shared.usage[call.request.stage]
-        stage.retries[error.reason] += 1
-        stage.waiting += 1
+        call.stage.retries[error.reason] += 1
         if limited:  # the rate limit already delays the whole queue
-            heapq.heappush(self._queued, (call.order, call))
+            self._queue(call)
             return
+        call.stage.waiting += 1
         pause = min(30.0, self._limits.backoff * 2 ** (call.attempts - 1)) * (0.5 + self._random.random())
         timer = asyncio.get_running_loop().call_later(max(pause, error.after or 0.0), self._end_pause, call)
         self._paused[call.order] = (timer, call)
@@ -328,18 +328,9 @@ class CallQueue:
             )
         if down or down is None:
             return []
-        failed = [(call, _failure(call, error, now)) for call, error in self._set_aside]
+        failed = [(call, _answer(call, error, now)) for call, error in self._set_aside]
         self._set_aside.clear()
         return failed
-
-    def _answer(self, call: Call, reply: Reply, seconds: float) -> Answer:
-        request = call.request
-        logprobs = json.dumps([[list(pair) for pair in token] for token in reply.logprobs]) if reply.logprobs else ""
-        return Answer(
-            call.key, request.stage, request.model, request.endpoint, storable(reply.text), "", reply.finish_reason,
-            reply.prompt_tokens, reply.cached_tokens, reply.completion_tokens, call.paid, seconds, logprobs,
-            reply.estimated,
-        )  # fmt: skip
 
 
 def _duration(seconds: float) -> str:
@@ -349,9 +340,15 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
-def _failure(call: Call, error: CallFailed, now: float) -> Answer:
-    """The row of a failed call: the reason, and the server's message as its text."""
-    request = call.request
-    text, reason, seconds = storable(error.detail[:500]), storable(error.reason), now - call.began
+def _answer(call: Call, outcome: Reply | CallFailed, now: float) -> Answer:
+    """The row of a call; of a failed one with the reason, and the server's message as its text."""
+    request, seconds = call.request, now - call.began
     where = (call.key, request.stage, request.model, request.endpoint)
-    return Answer(*where, text, reason, cost_usd=call.paid, seconds=seconds)
+    if isinstance(outcome, CallFailed):
+        text, reason = storable(outcome.detail[:500]), storable(outcome.reason)
+        return Answer(*where, text, reason, cost_usd=call.paid, seconds=seconds)
+    logprobs = json.dumps(outcome.logprobs) if outcome.logprobs else ""
+    return Answer(
+        *where, storable(outcome.text), "", outcome.finish_reason, outcome.prompt_tokens, outcome.cached_tokens,
+        outcome.completion_tokens, call.paid, seconds, logprobs, outcome.estimated,
+    )  # fmt: skip

@@ -52,7 +52,6 @@ class Engine:
         self._usage: defaultdict[str, StageUsage] = defaultdict(StageUsage)
         self._shared = Shared(
             budget or Budget(),
-            self._usage,
             start=lambda queue, call: self._spawn(self._run(queue, call)),
             stop=self._halt,
             save=store.commit,
@@ -73,7 +72,8 @@ class Engine:
         key = self._connection(request).key(request)
         call = self._calls.get(key)
         if call is None:
-            call = Call(request, key, self._order, asyncio.get_running_loop().create_future())
+            done = asyncio.get_running_loop().create_future()
+            call = Call(request, key, self._order, done, self._usage[request.stage])
             self._order += 1
             self._calls[key] = call
             call.done.add_done_callback(lambda done: self._forget(key, done))
@@ -154,7 +154,7 @@ class Engine:
                     found = {}
                 for call in calls:
                     if answer := found.get(call.key):
-                        self._usage[call.request.stage].from_disk += 1
+                        call.stage.from_disk += 1
                         _resolve(call, answer)
                         continue
                     queue = self._queue(call.request)
