@@ -93,17 +93,14 @@ async def test_closing_writes_what_waits(store: Counting) -> None:
         assert kept(again) == 3
 
 
-def test_nothing_to_commit_needs_no_writer(store: Counting) -> None:
-    asyncio.run(store.commit([]))
-    assert store.sizes == [] and writers() == []
-
-
 def writers() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "airgen-writer"]
 
 
 @in_a_loop
 async def test_one_writer_that_keeps_no_program_alive_and_ends_with_the_store(store: Counting) -> None:
+    await store.commit([])
+    assert store.sizes == [] and writers() == []
     await store.commit(answers(1))
     await store.commit(answers(2))
     (writer,) = writers()
@@ -125,27 +122,18 @@ async def test_who_waits_no_more_does_not_keep_the_others_waiting(store: Countin
 
 
 @pytest.mark.usefixtures("patient")
-def test_a_loop_that_has_ended_stops_neither_the_writer_nor_other_loops(store: Counting) -> None:
+def test_loops_share_a_group_and_each_is_told_but_one_that_has_ended(store: Counting) -> None:
     async def leave() -> None:
         asyncio.ensure_future(store.commit(answers("left")))  # noqa: RUF006
         await asyncio.sleep(0)
 
-    async def others() -> None:
-        await asyncio.wait_for(asyncio.gather(*(store.commit(answers(number)) for number in range(31))), 60)
+    async def many(first: int, last: int) -> None:
+        await asyncio.wait_for(asyncio.gather(*(store.commit(answers(one)) for one in range(first, last))), 60)
 
     asyncio.run(leave())
-    asyncio.run(others())
-    assert store.sizes == [32] and kept(store) == 32
-
-
-@pytest.mark.usefixtures("patient")
-def test_two_loops_share_a_group_and_each_is_told(store: Counting) -> None:
-    async def many(start: int) -> None:
-        await asyncio.wait_for(asyncio.gather(*(store.commit(answers(start + number)) for number in range(16))), 60)
-
-    other = threading.Thread(target=lambda: asyncio.run(many(100)))
+    other = threading.Thread(target=lambda: asyncio.run(many(100, 115)))
     other.start()
-    asyncio.run(many(0))
+    asyncio.run(many(0, 16))
     other.join()
     assert store.sizes == [32] and kept(store) == 32
 

@@ -1,3 +1,4 @@
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -32,29 +33,32 @@ def test_the_judge_is_table_8_word_for_word() -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["character", "scenario", "query", "rewrite", "hard_negative"])
-def test_the_five_prompts_of_one_document_share_their_beginning(name: str) -> None:
+def test_the_prompts_of_one_document_share_their_beginning() -> None:
     def whole(prompt: str) -> str:
         return "\n".join(message.content for message in PromptSet().get(prompt).render(**VALUES))
 
     shared = whole("character").split("\nName 3")[0]
     assert VALUES["document"] in shared
-    assert whole(name).startswith(shared)
+    for name in ("scenario", "query", "rewrite", "hard_negative"):
+        assert whole(name).startswith(shared)
+    shared = whole("small/character").partition("</document>")[0]
+    for name in ("small/scenario", "small/query", "small/judge_yes_no"):
+        assert whole(name).partition("</document>")[0] == shared
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
-@pytest.mark.parametrize("field", ["document", "query"])
-@pytest.mark.parametrize("name", ENGLISH)
-def test_no_text_can_close_its_own_fence_or_be_evaluated(name: str, field: str, attack: str) -> None:
+@pytest.mark.parametrize("name", EVERY)
+def test_no_text_can_close_its_own_fence_or_be_evaluated(name: str) -> None:
     prompt = PromptSet().get(name)
-    plain, hostile = prompt.render(**VALUES), prompt.render(**{**VALUES, field: attack})
-    assert [message.role for message in hostile] == [message.role for message in plain]
-    before, after = ("\n".join(message.content for message in messages) for messages in (plain, hostile))
-    assert after.count(f"</{field}>") == before.count(f"</{field}>") or f"<{field}>" not in before
-    assert after.casefold().count(f"< / {field} >") == 0 or f"<{field}>" not in before
-    if name == "judge":
-        assert (after.count("“‘"), after.count("”’")) == (2, 2)
-    assert "49" not in after and "xxxxxxxxx" not in after
+    plain = prompt.render(**VALUES)
+    for field, attack in product(("document", "query"), ATTACKS):
+        hostile = prompt.render(**{**VALUES, field: attack})
+        assert [message.role for message in hostile] == [message.role for message in plain]
+        before, after = ("\n".join(message.content for message in messages) for messages in (plain, hostile))
+        assert after.count(f"</{field}>") == before.count(f"</{field}>") or f"<{field}>" not in before
+        assert after.casefold().count(f"< / {field} >") == 0 or f"<{field}>" not in before
+        if name == "judge":
+            assert (after.count("“‘"), after.count("”’")) == (2, 2)
+        assert "49" not in after and "xxxxxxxxx" not in after
 
 
 def test_fenced_keeps_everything_but_the_bracket() -> None:
@@ -97,18 +101,6 @@ def test_malformed_templates(tmp_path: Path, text: str, words: str) -> None:
     (tmp_path / "bad.j2").write_text(text, encoding="utf-8")
     with pytest.raises(PromptError, match=words):
         PromptSet([tmp_path]).get("bad")
-
-
-SMALL = ["small/character", "small/scenario", "small/query", "small/judge_yes_no"]
-
-
-@pytest.mark.parametrize("name", SMALL)
-def test_the_prompts_of_small_models_share_the_document_too(name: str) -> None:
-    def begun(prompt: str) -> list[str]:
-        system, user = PromptSet().get(prompt).render(**VALUES)
-        return [system.content, user.content.partition("</document>")[0]]
-
-    assert begun(name) == begun("small/character")
 
 
 def test_a_pattern_constrains_the_named_property_only() -> None:

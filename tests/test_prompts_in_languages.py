@@ -5,9 +5,9 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from prompt_reader import ATTACKS, VALUES
+from prompt_reader import VALUES
 
-from airgen.languages import LANGUAGES, OWN_INSTRUCTIONS, language_name
+from airgen.languages import LANGUAGES, OWN_INSTRUCTIONS
 from airgen.pipeline.stage import stage_prompt
 from airgen.pipeline.stages.attributes import WORDS, wrong_length, wrong_type
 from airgen.prompts import Prompt, PromptSet
@@ -35,6 +35,7 @@ def rendered(prompt: Prompt, **values: object) -> str:
 
 
 def test_every_language_has_every_step_and_no_other() -> None:
+    assert set(OTHERS) >= OWN_INSTRUCTIONS
     translated = [name for name in PromptSet().names() if PromptSet().get(name).translates]
     assert translated == sorted(f"{f}{language}/{name}" for f, language in FAMILIES for name in STEPS[f])
 
@@ -74,16 +75,6 @@ def test_a_translation_is_in_its_language(family: str, language: str) -> None:
         assert wrong_language(text, language) is None, one.name
         other = "fr" if language != "fr" else "es"
         assert language == "id" or wrong_language(text, other) is not None, one.name
-
-
-@pytest.mark.parametrize(("family", "language"), FAMILIES)
-def test_no_text_can_close_its_own_fence_or_be_evaluated(family: str, language: str) -> None:
-    for one, attack in product(prompts_of(family, language), ATTACKS):
-        for field in ("document", "query"):
-            before, after = rendered(one), rendered(one, **{field: attack})
-            assert after.count(f"</{field}>") == before.count(f"</{field}>")
-            assert after.casefold().count(f"< / {field} >") == 0 or f"</{field}>" not in before
-            assert "49" not in after and "xxxxxxxxx" not in after
 
 
 @pytest.mark.parametrize("language", OTHERS)
@@ -158,8 +149,3 @@ def test_a_fingerprint_changes_with_the_front_matter_that_is_left_out(tmp_path: 
     assert changed.fingerprint != shipped.fingerprint and changed.constrained() != shipped.constrained()
     path.write_text(english.replace("version: 9", "version: 10"), encoding="utf-8")
     assert PromptSet([tmp_path]).get("small/de/query").fingerprint == shipped.fingerprint
-
-
-def test_every_language_of_the_list_is_known() -> None:
-    assert set(OTHERS) >= OWN_INSTRUCTIONS
-    assert all(language_name(one) != one for one in OWN_INSTRUCTIONS)
