@@ -29,7 +29,6 @@ from airgen.text.near_duplicates import THRESHOLD, NearDuplicateIndex, folded_wo
 
 _BATCH = 2000
 _EXAMPLES = 3
-_FILES = ("corpus.jsonl", "corpus.jsonl.gz", "queries.jsonl", "queries.jsonl.gz")
 _SETTINGS = NearDuplicateSettings(threshold=THRESHOLD, bands=32, rows=6)  # misses 1 of 10,000 pairs of .8
 
 Text = tuple[str, str]  # id, text
@@ -81,57 +80,55 @@ def contamination(home: Path, against: Sequence[Path], *, language: str | None =
     corpus or queries can be missing. `language` is that of the words; else the dataset's. Raises DatasetError for a
     folder without texts.
     """
-    collections = [one for path in against for one in _collections(path)]
+    theirs = [one for path in against for one in _datasets(path).values()]
     found = []
-    folders = dataset_folders(home)
-    for key, folder in folders.items():
-        ours = _open(folder)
-        name = key if len(folders) > 1 else ours.name
+    for name, ours in _datasets(home).items():
         spoken = language or str(ours.info.get("language") or "en")
         own_queries, own_passages = list(_queries(ours)), _PassageIndex(ours)
-        for other in collections:
+        for other in theirs:
             queries = match_queries(own_queries, _queries(other), spoken)
             found.append(Contamination(name, other.name, queries, own_passages.match(_passages(other))))
     return found
 
 
-def _collections(path: Path) -> list[BeirDataset]:
-    """The datasets behind a path. Raises DatasetError if there is none."""
+def _datasets(path: Path) -> dict[str, BeirDataset]:
+    """The datasets behind a path, by key where they are a suite's. Raises DatasetError if there is none."""
     if not path.is_dir():
         raise DatasetError(f"{path}: not a directory; a collection has corpus.jsonl, queries.jsonl or both")
-    folders = list(dataset_folders(path).values())
-    if folders == [path] and not _has_texts(path):
-        folders = [child for child in sorted(path.iterdir()) if child.is_dir() and _has_texts(child)]
-    if not folders:
+    found = {key: one for key, folder in dataset_folders(path).items() if (one := _open(folder)) is not None}
+    if not found:
+        inside = [_open(child) for child in sorted(path.iterdir()) if child.is_dir()]
+        found = {str(one.path): one for one in inside if one is not None}
+    if not found:
         raise DatasetError(f"{path}: neither it nor its folders have corpus.jsonl or queries.jsonl")
-    return [_open(folder) for folder in folders]
+    return found if len(found) > 1 else {one.name: one for one in found.values()}
 
 
-def _has_texts(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in _FILES) or air_bench_files(folder) is not None
-
-
-def _open(folder: Path) -> BeirDataset:
-    if not _has_texts(folder):
-        raise DatasetError(f"{folder}: has neither corpus.jsonl nor queries.jsonl")
+def _open(folder: Path) -> BeirDataset | None:
+    """None for a folder without texts."""
     beir = (folder / "qrels").is_dir() or (folder / "manifest.json").exists()
-    return BeirDataset(folder, None if beir else air_bench_files(folder))
+    dataset = BeirDataset(folder, None if beir else air_bench_files(folder))
+    return dataset if _has(dataset, "corpus") or _has(dataset, "queries") else None
+
+
+def _has(dataset: BeirDataset, name: str) -> bool:
+    files = (dataset.path / f"{name}.jsonl", dataset.path / f"{name}.jsonl.gz")
+    return dataset.air_bench is not None or any(file.is_file() for file in files)
 
 
 def _queries(dataset: BeirDataset) -> Iterator[Text]:
-    if dataset.air_bench is not None or any((dataset.path / name).is_file() for name in _FILES[2:]):
+    if _has(dataset, "queries"):
         yield from ((query.id, query.text) for query in dataset.queries().values())
 
 
 def _passages(dataset: BeirDataset) -> Iterator[Text]:
-    if dataset.air_bench is not None or any((dataset.path / name).is_file() for name in _FILES[:2]):
+    if _has(dataset, "corpus"):
         yield from ((row.id, flat_text(row.title, row.text)) for row in dataset.passages())
 
 
 def match_queries(ours: Sequence[Text], theirs: Iterable[Text], language: str) -> TextMatches:
     """The queries that stand among others, word for word or nearly; texts are (id, text)."""
-    index = NearDuplicateIndex(language)
-    words = [folded_words(text, language) for _, text in ours]
+    index, words = NearDuplicateIndex(language), [folded_words(text, language) for _, text in ours]
     for _, text in ours:
         index.add(text)
     best: dict[int, Match] = {}
@@ -188,12 +185,9 @@ class _PassageIndex:
             for row, place in self._near(_keys([text for _, text in batch])):
                 if place not in best:
                     candidates.setdefault(place, []).append((batch[row][0], _grams(batch[row][1])))
-        for place in best:
-            candidates.pop(place, None)
-        if candidates:
-            for place, (identifier, text) in enumerate(_passages(self._dataset)):
-                if place not in candidates:
-                    continue
+        wanted = candidates.keys() - best.keys()
+        for place, (identifier, text) in enumerate(_passages(self._dataset) if wanted else ()):
+            if place in wanted:
                 own = _grams(text)
                 for other, grams in candidates[place]:
                     both = len(np.intersect1d(own, grams, assume_unique=True))

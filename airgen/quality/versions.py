@@ -21,7 +21,7 @@ from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.dataset_split import DatasetSplit
 from airgen.evaluation.experiment import EvaluationOptions, evaluate
 from airgen.evaluation.rank_correlation import LEAST_SYSTEMS, average_ranks
-from airgen.evaluation.result import read_scores
+from airgen.evaluation.result import as_matrix, read_scores
 from airgen.evaluation.significance import Interval, resampled_means
 from airgen.evaluation.systems import SystemSettings, load_systems
 from airgen.kept import write_json
@@ -34,7 +34,6 @@ from airgen.study import Column, Table, columns
 from airgen.text.display import p_value
 
 Matrix = NDArray[np.float64]
-_SAMPLES = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,15 +138,13 @@ def compare_versions(
 
 
 class _Version:
-    """One dataset of one version, on one split."""
+    """One dataset of one version, on one split. side: scores of the anchors; order: the column of each query."""
 
     def __init__(self, folder: Path, split: str) -> None:
         self.folder, self.split = folder, split
         self.dataset = BeirDataset.open(folder)
         self.task = DatasetSplit(self.dataset, split, str(self.dataset.info.get("language") or "en"))
-        self.side = Side((), np.empty((0, 0)))
-        self.order: dict[str, int] = {}
-        self.measure = self.task.headline
+        self.side, self.order, self.measure = Side((), np.empty((0, 0))), dict[str, int](), self.task.headline
         entries = self.dataset.manifest.get("files")
         for name, entry in sorted(entries.items()) if isinstance(entries, dict) else ():
             known = entry.get("sha256") if isinstance(entry, dict) else None
@@ -157,9 +154,10 @@ class _Version:
                     raise DatasetError(f"{path} was edited after the dataset was made: export or download it again")
 
     @cached_property
-    def labels(self) -> Mapping[str, Mapping[str, float]]:
-        """The labels; none where they are private."""
-        return {} if self.split in self.dataset.withheld else self.task.qrels.labels
+    def labels(self) -> dict[tuple[str, str], float]:
+        """The labels by query and passage; none where they are private."""
+        found = {} if self.split in self.dataset.withheld else self.task.qrels.labels
+        return {(query, passage): label for query, of in found.items() for passage, label in of.items()}
 
     def texts(self) -> tuple[dict[str, str], dict[str, str]]:
         """Digests of queries and passages by id."""
@@ -171,10 +169,8 @@ class _Version:
         self.measure = anchors.measure or self.task.headline
         options = EvaluationOptions(self.split, self.measure, folder=anchors.base)
         results = evaluate(self.folder, anchors.systems, out, options, progress=say, started=say)
-        found = [read_scores(result.paths.scores, self.measure) for result in results]
-        self.order = {query: place for place, query in enumerate(found[0])}
-        matrix = np.array([[scores[query] for query in self.order] for scores in found])
-        self.side = Side(tuple(result.name for result in results), matrix)
+        self.order = {query: at for at, query in enumerate(read_scores(results[0].paths.scores, self.measure))}
+        self.side = Side(tuple(result.name for result in results), as_matrix(results, self.measure))
 
 
 def _versions(old: Path, new: Path, split: str) -> tuple[dict[str, _Version], dict[str, _Version]]:
@@ -203,19 +199,16 @@ def carried_over(key: str, old: _Version, new: _Version) -> tuple[list[CarriedOv
         return [queries, passages], list(of_query.items())
     before = {
         (of_query[query], of_passage.get(passage, f"no passage of the new version: {passage}")): label
-        for query, labels in old.labels.items()
+        for (query, passage), label in old.labels.items()
         if query in of_query
-        for passage, label in labels.items()
     }
     kept = set(of_query.values())
-    after = {
-        (query, one): label for query, labels in new.labels.items() if query in kept for one, label in labels.items()
-    }
+    after = {pair: label for pair, label in new.labels.items() if pair[0] in kept}
     same = sum(after.get(pair) == label for pair, label in before.items())
     changed = sum(pair in after for pair in before) - same
     counts = (same, 0, changed, len(after) - same - changed, len(before) - same - changed)
-    labels_row = CarriedOver(key, "labels", len(before), len(after), *counts)
-    return [queries, passages, labels_row], list(of_query.items())
+    labels = CarriedOver(key, "labels", len(before), len(after), *counts)
+    return [queries, passages, labels], list(of_query.items())
 
 
 def _matched(key: str, kind: str, old: Mapping[str, str], new: Mapping[str, str]) -> tuple[CarriedOver, dict[str, str]]:
@@ -255,21 +248,20 @@ def _draws(
     if old is None or new is None:
         known = old or new
         assert known is not None
-        means = resampled_means(known.side.scores, samples=_SAMPLES, seed=seed)
+        means = resampled_means(known.side.scores, seed=seed)
         return means, means
     common = [(old.order[a], new.order[b]) for a, b in pairs if a in old.order and b in new.order]
-    ours, theirs = [place for place, _ in common], [place for _, place in common]
-    rest = [np.delete(side.scores, places, axis=1) for side, places in ((old.side, ours), (new.side, theirs))]
-    count = len(old.side.names)
-    sums = [np.zeros((_SAMPLES, count)), np.zeros((_SAMPLES, count))]
+    places = [list(of) for of in zip(*common, strict=True)] or [[], []]
+    sides, count = [old.side.scores, new.side.scores], len(old.side.names)
+    sums = [np.zeros((1, count)), np.zeros((1, count))]
     if common:
-        both = np.concatenate([old.side.scores[:, ours], new.side.scores[:, theirs]])
-        drawn = resampled_means(both, samples=_SAMPLES, seed=seed) * len(common)
-        sums = [drawn[:, :count], drawn[:, count:]]
-    for number, scores in enumerate(rest):
-        if scores.shape[1]:
-            own = resampled_means(scores, samples=_SAMPLES, seed=seed + number + 1)
-            sums[number] = sums[number] + own * scores.shape[1]
+        both = np.concatenate([scores[:, at] for scores, at in zip(sides, places, strict=True)])
+        sums = np.split(resampled_means(both, seed=seed) * len(common), 2, axis=1)
+    for number, (scores, at) in enumerate(zip(sides, places, strict=True)):
+        rest = np.delete(scores, at, axis=1)
+        if rest.shape[1]:
+            own = resampled_means(rest, seed=seed + number + 1)
+            sums[number] = sums[number] + own * rest.shape[1]
     return sums[0] / old.side.queries, sums[1] / new.side.queries
 
 
@@ -307,7 +299,7 @@ _RANKINGS = (
     Column("best third", lambda one: one.top and one.top.value, ".3f"),
     Column("pairs", lambda one: one.pairs),
     Column("turned", lambda one: len(one.turned)),
-    Column("for certain", lambda one: sum(pair.significant() == "both" for pair in one.turned)),
+    Column("for certain", lambda one: sum(pair.significant == "both" for pair in one.turned)),
 )
 
 
@@ -321,26 +313,22 @@ def versions_text(found: VersionComparison) -> str:
         return "\n".join(text)
     text += ["", Table(found.rankings, _RANKINGS).text()]
     whole = found.rankings[-1]
-    ranks = [average_ranks(-np.array(means)) for means in (whole.old_means, whole.new_means)]
+    means = (whole.old_means, whole.new_means)
+    ranks = [average_ranks(-np.array(of)) for of in means]
     rows = [
-        [whole.systems[at], f"{whole.old_means[at]:.4f}", f"{whole.new_means[at]:.4f}", *(rank[at] for rank in ranks)]
+        [whole.systems[at], *(f"{of[at]:.4f}" for of in means), *(rank[at] for rank in ranks)]
         for at in np.argsort(ranks[1], kind="stable").tolist()
     ]
-    systems = Table(rows, columns(whole.name, f"{whole.measure} old", "new", "rank old", "new", form="g"))
-    return "\n".join([*text, "", systems.text(), *_pairs(found.rankings)])
-
-
-def _pairs(rankings: Sequence[Ranking]) -> list[str]:
-    lines = []
-    for ranking in rankings:
-        for pair in ranking.turned:
-            where = {"both": "significant in both versions", "neither": "significant in neither version"}
-            told = where.get(pair.significant(), f"significant in the {pair.significant()} version only")
-            lines.append(
-                f"{ranking.name}: {pair.first} > {pair.second} turned: {pair.old_difference:+.4f} ("
-                f"{p_value(pair.old_p)}) -> {pair.new_difference:+.4f} ({p_value(pair.new_p)}), {told}"
-            )
-    return lines
+    text += ["", Table(rows, columns(whole.name, f"{whole.measure} old", "new", "rank old", "new", form="g")).text()]
+    told = {"both": "both versions", "neither": "neither version", "old": "the old version only",
+             "new": "the new version only"}  # fmt: skip
+    for ranking in found.rankings:
+        text += [
+            f"{ranking.name}: {pair.first} > {pair.second} turned: {pair.old_difference:+.4f} ({p_value(pair.old_p)}) "
+            f"-> {pair.new_difference:+.4f} ({p_value(pair.new_p)}), significant in {told[pair.significant]}"
+            for pair in ranking.turned
+        ]
+    return "\n".join(text)
 
 
 def drift_since(job: Job, version: str) -> str:

@@ -4,6 +4,7 @@ import json
 import math
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -73,31 +74,28 @@ def collection(folder: Path) -> Path:
     return make_collection(folder)
 
 
-def go_in(folder: Path) -> Go:
+def compare(
+    folder: Path, runs: str = "runs", changes: dict[str, str] | None = None, systems: str = SYSTEMS, **options: Any
+) -> AgreementReport:
     """Compare on the folder's made collection, after some replacements in the pipeline's or the systems' text."""
-    collection = folder / "Made Up"
-
-    def run(runs: str = "runs", changes: dict[str, str] | None = None, systems: str = SYSTEMS, **options: Any) -> Any:
-        text = PIPELINE
-        for old, new in (changes or {}).items():
-            assert old in text
-            text = text.replace(old, new)
-        (folder / "agree.yaml").write_text(text)
-        (folder / "systems.yaml").write_text(systems)
-        sources = options.pop("sources", "positives")
-        job = agree_job(collection, folder / "agree.yaml", folder / runs, sources=sources)
-        display = Display(job.directory / "status.json", Console(quiet=True))
-        study = AgreementStudy(job, collection, load_systems(folder / "systems.yaml"), folder, **options)
-        report: AgreementReport = study.report(display)
-        report.write(job.directory / "agreement")
-        return report
-
-    return run
+    text = PIPELINE
+    for old, new in (changes or {}).items():
+        assert old in text
+        text = text.replace(old, new)
+    (folder / "agree.yaml").write_text(text)
+    (folder / "systems.yaml").write_text(systems)
+    sources = options.pop("sources", "positives")
+    job = agree_job(folder / "Made Up", folder / "agree.yaml", folder / runs, sources=sources)
+    display = Display(job.directory / "status.json", Console(quiet=True))
+    study = AgreementStudy(job, folder / "Made Up", load_systems(folder / "systems.yaml"), folder, **options)
+    report = study.report(display)
+    report.write(job.directory / "agreement")
+    return report
 
 
 @pytest.fixture
 def go(collection: Path, folder: Path) -> Go:
-    return go_in(folder)
+    return partial(compare, folder)
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +106,7 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, AgreementRepor
     folder = tmp_path_factory.mktemp("full")
     make_corpus(folder / "small.jsonl", 60)
     make_collection(folder)
-    return folder, go_in(folder)(changes=FULL)
+    return folder, compare(folder, changes=FULL)
 
 
 def positives(collection: Path) -> set[str]:
@@ -179,7 +177,7 @@ def test_again_costs_nothing_and_says_the_same(full: tuple[Path, AgreementReport
     before = {path: path.stat().st_mtime_ns for path in runs}
     written = (work / "agreement" / "agreement.json").read_bytes()
     assert len(runs) == 6 * 5  # human, complete, and four ablations that change the corpus or the queries
-    again = go_in(folder)(changes=FULL)
+    again = compare(folder, changes=FULL)
     assert {path: path.stat().st_mtime_ns for path in sorted((folder / "runs").rglob("*.run.gz"))} == before
     assert (work / "agreement" / "agreement.json").read_bytes() == written
     assert again.as_dict() == first.as_dict()
@@ -231,17 +229,15 @@ def test_leave_one_out_labels_the_same_queries_where_drafts_were_chosen(go: Go, 
     assert "minilm" in {one.system for one in report.leave_one_out}
 
 
-def test_control_without_a_model() -> None:
-    control = ControlSettings.model_validate(
-        {"recall": {"model": "m"}, "pools": ["bm25", "rm3"], "rerankers": ["m", "bm25"]}
-    )
-    left = control_without(control, frozenset({"m"}))
-    assert left is not None
-    assert (left.recall.pools_only, left.pools, left.rerankers) == (True, ["bm25", "rm3"], ["bm25"])
-    other = control_without(control, frozenset({"bm25"}))
-    assert other is not None
-    assert (other.recall.pools_only, other.pools, other.rerankers) == (False, ["rm3"], ["m"])
-    assert control_without(control, frozenset({"m", "bm25"})) is None  # nobody is left to vote
+@pytest.mark.parametrize(
+    ("models", "left"),
+    [({"m"}, (True, ["bm25", "rm3"], ["bm25"])), ({"bm25"}, (False, ["rm3"], ["m"])),
+     ({"m", "bm25"}, None)],  # nobody is left to vote
+)  # fmt: skip
+def test_control_without_a_model(models: set[str], left: tuple[bool, list[str], list[str]] | None) -> None:
+    settings = {"recall": {"model": "m"}, "pools": ["bm25", "rm3"], "rerankers": ["m", "bm25"]}
+    found = control_without(ControlSettings.model_validate(settings), frozenset(models))
+    assert (found and (found.recall.pools_only, found.pools, found.rerankers)) == left
 
 
 def test_constant_scores_are_said_not_correlated(go: Go) -> None:

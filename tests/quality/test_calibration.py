@@ -101,11 +101,10 @@ def test_calibration_error_by_hand() -> None:
 
 
 def test_the_floor_is_what_chance_alone_shows() -> None:
-    few, many = np.full(20, 0.5), np.full(20_000, 0.5)
+    few = np.full(20, 0.5)
     # One bin of n fair coins: the mean distance of their share from .5 is about sqrt(1 / (2 pi n)).
-    assert noise_floor(few) == pytest.approx(math.sqrt(1 / (2 * math.pi * 20)), rel=0.1)
-    assert noise_floor(many, samples=50) < 0.005
-    assert noise_floor(few) == noise_floor(few)
+    assert noise_floor(few) == noise_floor(few) == pytest.approx(math.sqrt(1 / (2 * math.pi * 20)), rel=0.1)
+    assert noise_floor(np.full(20_000, 0.5), samples=50) < 0.005
 
 
 def test_thresholds_are_picked_on_one_half_and_used_on_the_other() -> None:
@@ -170,12 +169,3 @@ def test_refusals_are_counted_and_a_judge_that_only_refuses_has_no_figures() -> 
     none = assess("toy", pairs, [None] * 8)
     assert none.refused == 8 and plain(none)["kappa"]["value"] is None
     assert "8 refused" in "\n\n".join(body(assessments_table([none])))
-
-
-def test_names_of_collections_cannot_break_the_report() -> None:
-    pairs = pairs_of("rururu")
-    found = [assess(name, pairs, [Opinion(1.0 * p.relevant) for p in pairs]) for name in ("a|b<script>", "two\nlines")]
-    text = "\n\n".join(body(assessments_table(found)))
-    assert "<script>" not in text
-    rows = [line for line in text.splitlines() if line.startswith("|")]
-    assert len({line.replace("\\|", "").count("|") for line in rows[:4]}) == 1

@@ -104,7 +104,7 @@ def test_collections_without_labels_queries_or_corpus(ours: Path, tmp_path: Path
     for home, other, words in (
         (ours, "empty", r"neither it nor its folders have corpus\.jsonl or queries\.jsonl"),
         (ours, "none", "not a directory; a collection has"),
-        (tmp_path / "empty", "ours", r"has neither corpus\.jsonl nor queries\.jsonl"),
+        (tmp_path / "empty", "ours", r"neither it nor its folders have corpus\.jsonl or queries\.jsonl"),
     ):
         with pytest.raises(DatasetError, match=words):
             contamination(home, [tmp_path / other])

@@ -79,10 +79,10 @@ def test_pairs_that_turned_and_for_certain(home: Path, monkeypatch: pytest.Monke
     assert (certain.spearman.value, round(certain.kendall.value, 4), certain.pairs) == (0.5, 0.3333, 3)
     (pair,) = certain.turned
     assert (pair.first, pair.second, pair.old_difference, pair.new_difference) == ("good", "fair", 0.5, -0.5)
-    assert pair.significant() == "both"
+    assert pair.significant == "both"
     (perhaps,) = compared(home / "a", home / "c", SYSTEMS).rankings
     (pair,) = perhaps.turned
-    assert pair.significant() == "old"
+    assert pair.significant == "old"
     assert perhaps.spearman.low == 0.5 and perhaps.spearman.high > 0.8  # in some draws good and fair are equal
     assert (perhaps.old_queries, perhaps.new_queries) == (40, 40)
 

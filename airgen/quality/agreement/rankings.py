@@ -76,9 +76,10 @@ class SystemsPair:
     new_difference: float
     new_p: float
 
-    def significant(self, alpha: float = 0.05) -> str:
-        """On which sides the difference is significant: both, old, new or neither."""
-        return {(1, 1): "both", (1, 0): "old", (0, 1): "new"}.get((self.old_p <= alpha, self.new_p <= alpha), "neither")
+    @property
+    def significant(self) -> str:
+        """On which sides the difference is significant (.05): both, old, new or neither."""
+        return {(1, 1): "both", (1, 0): "old", (0, 1): "new"}.get((self.old_p <= 0.05, self.new_p <= 0.05), "neither")
 
 
 def pairs_of(old: Side, new: Side) -> list[SystemsPair]:
@@ -143,9 +144,7 @@ class RankAgreement:
     pairs: OrderedPairs
 
 
-def correlate(
-    human: Side, generated: Side, *, samples: int = 2000, drawn: Sequence[Matrix] | None = None
-) -> Correlation:
+def correlate(human: Side, generated: Side, drawn: Sequence[Matrix] | None = None) -> Correlation:
     """Rank correlation of the same systems' means, with intervals over the queries of both sides.
 
     drawn: resampled means of both sides, float64 (samples, systems), if they are not drawn each on its own. Raises
@@ -153,7 +152,7 @@ def correlate(
     """
     refuse_few(len(human.names))
     if drawn is None:
-        drawn = [resampled_means(side.scores, samples=samples, seed=at) for at, side in enumerate((human, generated))]
+        drawn = [resampled_means(side.scores, seed=at) for at, side in enumerate((human, generated))]
     rho, tau = spearman(human.means, generated.means), kendall(human.means, generated.means)
     return Correlation(
         len(human.names),
@@ -166,9 +165,9 @@ def correlate(
 def ordered_pairs(human: Side, generated: Side) -> OrderedPairs:
     """How the generated side orders the pairs whose difference is significant on the human side."""
     pairs = pairs_of(human, generated)
-    separated = [pair for pair in pairs if pair.significant() in ("both", "old")]
+    separated = [pair for pair in pairs if pair.significant in ("both", "old")]
     same = sum(pair.new_difference > 0 for pair in separated)
-    against = sum(pair.new_difference < 0 and pair.significant() == "both" for pair in separated)
+    against = sum(pair.new_difference < 0 and pair.significant == "both" for pair in separated)
     return OrderedPairs(len(pairs), len(separated), same, against)
 
 
@@ -185,7 +184,7 @@ def best_third(side: Side) -> tuple[str, ...]:
     return tuple(name for place, name in enumerate(side.names) if place in best)
 
 
-def split_half(side: Side, *, rounds: int = 200) -> float:
+def split_half(side: Side) -> float:
     """Reliability: mean Spearman between the rankings by two random halves of the queries; NaN below two queries.
 
     It is the reliability of half the queries. The formula of Spearman and Brown, which estimates that of all queries,
@@ -193,20 +192,20 @@ def split_half(side: Side, *, rounds: int = 200) -> float:
     """
     if side.queries < 2:
         return math.nan
-    half, orders = side.queries // 2, _orders(side.queries, rounds)
+    half, orders = side.queries // 2, _orders(side.queries)
     found = spearman(_means(side, orders, slice(half)), _means(side, orders, slice(half, 2 * half)))
     known = found[~np.isnan(found)]
     return float(known.mean()) if len(known) else math.nan
 
 
-def same_size_ceiling(human: Side, queries: int, *, rounds: int = 200) -> Resamplings:
+def same_size_ceiling(human: Side, queries: int) -> Resamplings:
     """What human queries themselves reach: the ranking by `queries` of them against the ranking by all others.
 
     If there are fewer than twice as many, half of them are ranked against the other half.
     """
     if human.queries < 2:
         return Resamplings(0, (math.nan,))
-    size, orders = max(1, min(queries, human.queries // 2)), _orders(human.queries, rounds)
+    size, orders = max(1, min(queries, human.queries // 2)), _orders(human.queries)
     found = spearman(_means(human, orders, slice(size)), _means(human, orders, slice(size, None)))
     return Resamplings(size, tuple(found.tolist()))
 
@@ -224,12 +223,12 @@ def resamplings(human: Side, generated: Side, *, queries: int | None = None, rou
     return Resamplings(size, tuple(values), len(human.names), mean_p)
 
 
-def agree(human: Side, generated: Side, weakened: Collection[str] = (), *, samples: int = 2000) -> RankAgreement:
+def agree(human: Side, generated: Side, weakened: Collection[str] = ()) -> RankAgreement:
     """All figures of one generated side. Raises UsageError for fewer than three systems."""
     generated = generated.of(human.names)
 
     def over(names: Sequence[str]) -> Correlation:
-        return correlate(human.of(names), generated.of(names), samples=samples)
+        return correlate(human.of(names), generated.of(names))
 
     names, best = [name for name in human.names if name not in weakened], best_third(human)
     strong = over(names) if LEAST_SYSTEMS <= len(names) < len(human.names) else None
@@ -237,7 +236,7 @@ def agree(human: Side, generated: Side, weakened: Collection[str] = (), *, sampl
     return RankAgreement(generated.queries, over(human.names), strong, over(best) if best else None, pairs)
 
 
-def _orders(total: int, rounds: int) -> list[NDArray[np.int64]]:
+def _orders(total: int, rounds: int = 200) -> list[NDArray[np.int64]]:
     """Random orders of the queries, the same on any machine."""
     random = np.random.default_rng(0)
     return [random.permutation(total) for _ in range(rounds)]
@@ -296,9 +295,7 @@ def family_gains(gains: Iterable[RankGain]) -> dict[str, tuple[int, float]]:
     return dict(sorted(found.items(), key=lambda item: (-item[1][1], item[0])))
 
 
-def circularity(
-    gains: Sequence[RankGain], involved: Mapping[str, tuple[str, ...]], *, samples: int = 10_000
-) -> Circularity:
+def circularity(gains: Sequence[RankGain], involved: Mapping[str, tuple[str, ...]]) -> Circularity:
     """Do systems that share a model with quality control rank higher? involved: {system: the shared models}."""
     values = np.array([gain.gain for gain in gains])
     inside = np.array([gain.system in involved for gain in gains], dtype=bool)
@@ -307,8 +304,8 @@ def circularity(
         return Circularity(involved, mean if inside.any() else math.nan, math.nan if inside.any() else mean, math.nan)
     observed = float(values[inside].mean() - values[~inside].mean())
     random = np.random.default_rng(0)
-    shuffled = np.array([random.permutation(values) for _ in range(samples)])
+    shuffled = np.array([random.permutation(values) for _ in range(10_000)])
     count = int(inside.sum())
     drawn = shuffled[:, :count].mean(axis=1) - shuffled[:, count:].mean(axis=1)
-    p = float((1 + (drawn >= observed - 1e-12).sum()) / (1 + samples))
+    p = float((1 + (drawn >= observed - 1e-12).sum()) / (1 + len(drawn)))
     return Circularity(involved, float(values[inside].mean()), float(values[~inside].mean()), p)

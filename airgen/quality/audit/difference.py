@@ -247,7 +247,7 @@ class PairDecision:
     verdict: `first` or `second` is better, `equal` (the difference is smaller than the margin) or `open`. decided_at:
     after how many answers this was known, None if it is open. value: the estimate by all answers. low, high: what all
     looks together leave; 95 % hold. judge: the contrast by the judge alone. more: about how many answers more would
-    decide (0 if decided). critical: how many standard errors the last look reaches.
+    decide (0 if decided).
     """
 
     verdict: Verdict
@@ -259,7 +259,6 @@ class PairDecision:
     more: int
     judge: float
     margin: float
-    critical: float
 
     @property
     def bound(self) -> float:
@@ -268,17 +267,17 @@ class PairDecision:
 
 
 def decide(
-    pairs: Pairs, order: NDArray[np.int64], labels: Floats, contrasts: Floats, *, margin: float, alpha: float = 0.05
+    pairs: Pairs, order: NDArray[np.int64], labels: Floats, contrasts: Floats, *, margin: float
 ) -> list[PairDecision]:
     """One decision for each contrast. Each looks after every batch; what a look has decided stays.
 
-    contrasts: float64 (decisions, contrasts of the pairs). All intervals hold at all looks together with 1 - alpha: the
-    decisions share alpha evenly, and the looks of one spend its share. A pair that a person could not judge counts for
-    both sides: the interval has room for either answer. Without a whole batch nothing is known but the judge's opinion.
+    contrasts: float64 (decisions, contrasts of the pairs). All intervals hold at all looks together with .95: decisions
+    share the .05 evenly, and the looks of one spend its share. A pair that a person could not judge counts for both
+    sides: the interval has room for either answer. Without a whole batch nothing is known but the judge's opinion.
     """
     total = len(pairs.probability)
     steps, told = looks(len(labels), total), information(pairs, total)
-    allowed = np.array([spent(n, alpha / len(contrasts)) for n in steps])
+    allowed = np.array([spent(n, 0.05 / len(contrasts)) for n in steps])
     critical = critical_values(told[np.array(steps, dtype=np.int64) - 1], allowed).tolist()
     unclear = np.isnan(labels)
     judged = np.where(unclear, pairs.probability[order[: len(labels)]], labels)
@@ -290,7 +289,7 @@ def decide(
             sides += [np.where(unclear, towards < 0, labels), np.where(unclear, towards > 0, labels)]
         judge = float(contrast @ pairs.weights @ pairs.probability)
         more = (looks(total, total) or [total])[0] - len(labels)
-        one = PairDecision("open", judge, -math.inf, math.inf, 0, None, more, judge, margin, math.inf)
+        one = PairDecision("open", judge, -math.inf, math.inf, 0, None, more, judge, margin)
         for n, z in zip(steps, critical, strict=True):
             parts = [estimate(pairs, order, each[:n], contrast) for each in sides]
             value, error = float(parts[0].value[0]), float(parts[0].errors[0])
@@ -309,7 +308,7 @@ def decide(
             elif verdict != "open":
                 at = n
             more = _more(told, n, value, error, z, margin) if at is None else 0
-            one = PairDecision(verdict, min(max(value, low), high), low, high, n, at, more, judge, margin, z)
+            one = PairDecision(verdict, min(max(value, low), high), low, high, n, at, more, judge, margin)
         found.append(one)
     return found
 
@@ -339,7 +338,7 @@ class CorrectedSystem:
     high: int
 
 
-def corrected(names: Sequence[str], found: ContrastEstimate, judge: Floats, *, seed: int = 0) -> list[CorrectedSystem]:
+def corrected(names: Sequence[str], found: ContrastEstimate, judge: Floats) -> list[CorrectedSystem]:
     """The systems, best first by the shrunk score.
 
     found: each system's contrast with the mean of all. judge: each system's mean DCG@10 by the judge. A correction is
@@ -359,7 +358,7 @@ def corrected(names: Sequence[str], found: ContrastEstimate, judge: Floats, *, s
         shrunk = np.asarray(trust * np.linalg.solve(found.covariance + trust * np.eye(count), change), np.float64)
     score = judge + shrunk
     values, vectors = np.linalg.eigh(found.covariance)
-    noise = np.random.default_rng(seed).normal(size=(4000, count)) @ (vectors * np.sqrt(np.maximum(values, 0))).T
+    noise = np.random.default_rng(0).normal(size=(4000, count)) @ (vectors * np.sqrt(np.maximum(values, 0))).T
     ranks = rank_bounds(found.value, found.value + noise)
     rows = [
         CorrectedSystem(

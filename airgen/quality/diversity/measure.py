@@ -9,7 +9,6 @@ The kind of a query comes from its metadata, or from an LLM that labels it (`air
 `private/lineage.jsonl`.
 """
 
-import heapq
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -59,7 +58,8 @@ def label_queries(
     prompt, llm = PromptSet.beside(pipeline.parent).get("label_query"), settings.llm
     schema = prompt.constrained() or {}
     params: dict[str, Any] = {"temperature": 0.0, "max_tokens": 64}
-    chosen = [(number, key) for number, queries in enumerate(datasets) for key in _some(queries, most)]
+    kept = [set(sorted(queries, key=text_key)[:most]) for queries in datasets]
+    chosen = [(at, key) for at, queries in enumerate(datasets) for key in queries if key in kept[at]]
 
     async def one(engine: Llm, item: tuple[int, str]) -> dict[str, str] | str:
         messages = prompt.render(query=datasets[item[0]][item[1]])
@@ -74,13 +74,6 @@ def label_queries(
         if not isinstance(answer, str):
             found[number][key] = answer
     return found, dict(sorted(Counter(answer for answer in answers if isinstance(answer, str)).items()))
-
-
-def _some(queries: Mapping[str, str], most: int | None) -> list[str]:
-    if most is None or most >= len(queries):
-        return list(queries)
-    kept = set(heapq.nsmallest(most, queries, key=lambda key: (text_key(key), key)))
-    return [key for key in queries if key in kept]
 
 
 def _scripted(request: Request) -> str:
@@ -227,27 +220,22 @@ def profile_datasets(
     """
     if pipeline is None and (most is not None or budget_usd is not None):
         raise UsageError("--most and --budget limit the labels of an LLM: give --label-with as well")
-
     opened = [BeirDataset.open(path) for path in paths]
-    labels: list[dict[str, dict[str, str]]] = [{} for _ in opened]
+    labels: list[Labels] = [{} for _ in opened]
     failed: Mapping[str, int] = {}
     if pipeline is not None:
         texts = [{key: query.text for key, query in dataset.queries().items()} for dataset in opened]
         labels, failed = label_queries(pipeline, out, texts, most=most, budget_usd=budget_usd)
-        rows = [
-            {"dataset": dataset.name, "query": key, **values}
+        lines = "".join(
+            json_text({"dataset": dataset.name, "query": key, **values}) + "\n"
             for dataset, labelled in zip(opened, labels, strict=True)
             for key, values in labelled.items()
-        ]
-        lines = "".join(json_text(row) + "\n" for row in rows)
-        (out / "labels.jsonl").write_text(lines, encoding="utf-8", errors="surrogatepass")
-    names = distinct_names(dataset.name for dataset in opened)
-    profiles = [
-        profile_dataset(
-            replace(dataset, called=name), language=None if dataset.info.get("language") else language, labels=labelled
         )
-        for name, dataset, labelled in zip(names, opened, labels, strict=True)
-    ]
+        (out / "labels.jsonl").write_text(lines, encoding="utf-8", errors="surrogatepass")
+    profiles = []
+    for name, dataset, labelled in zip(distinct_names(one.name for one in opened), opened, labels, strict=True):
+        spoken = str(dataset.info.get("language") or language or "")
+        profiles.append(profile_dataset(replace(dataset, called=name), language=spoken or None, labels=labelled))
     return profiles, failed
 
 

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from airgen.study import shown
+
 State = Literal["good", "look", "bad", "unknown"]
 STATES: Mapping[State, str] = {"bad": "fault", "look": "look at it", "good": "good", "unknown": "not measured"}
 ANY = 1e-9  # a limit that any value above 0 reaches
@@ -45,7 +47,7 @@ class HealthCheck:
 
     def shown(self, value: float) -> str:
         """The value for people."""
-        return "–" if math.isnan(value) else format(value, self.form)
+        return shown(value, self.form)
 
     @property
     def limits(self) -> str:

@@ -14,24 +14,18 @@ from airgen.dataset.files import write_text
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.dataset_split import DatasetSplit
 from airgen.evaluation.experiment import EvaluationOptions, evaluate, results_folder
+from airgen.evaluation.measures import score
 from airgen.evaluation.result import Paths, load_result
 from airgen.evaluation.run import Run, read_run
+from airgen.evaluation.significance import Interval
 from airgen.evaluation.systems import SystemSettings, load_systems, missing_needs
 from airgen.kept import FORMAT, plain, write_json
 from airgen.quality.contamination import Contamination, contamination
 from airgen.quality.inspection.finding import CHECKS, STATES, Finding, not_measured, share, verdict
-from airgen.quality.inspection.measures import (
-    SystemRow,
-    by_systems,
-    by_texts,
-    languages_of,
-    random_floor,
-    scores_of,
-    system_rows,
-)
+from airgen.quality.inspection.measures import by_systems, by_texts, languages_of, random_floor, system_means
 from airgen.settings.base import find_yaml
 from airgen.settings.parts import model_of
-from airgen.study import Column, Html, Study, Table
+from airgen.study import Column, Html, Study, Table, columns
 from airgen.text.display import html_text, md, one_line
 
 DEFAULT_SYSTEMS = "systems-inspect"
@@ -119,7 +113,7 @@ class Inspection:
     queries: int
     measure: str
     findings: tuple[Finding, ...]
-    systems: tuple[SystemRow, ...]
+    systems: Mapping[str, Interval]
     random: float
     languages: Mapping[str, Mapping[str, float]]
     left_out: tuple[str, ...]
@@ -169,14 +163,15 @@ def inspect_dataset(
     say(f"{dataset.name}: reading texts")
     findings = by_texts(task)
     runs, left_out = (given_runs(results, task), []) if results else own_runs(systems, out / "results", task, say)
-    findings += by_systems(runs, task.qrels.labels, task.headline, len(task.corpus))
+    scores = {name: score(run, task.qrels.labels, task.headline).of(task.headline) for name, run in runs.items()}
+    findings += by_systems(runs, scores, task.qrels.labels, task.headline, len(task.corpus))
     known_there = contamination(folder, against, language=task.language) if against else []
     findings.append(_contaminated(known_there, task.queries))
     states, checks = list(STATES), list(CHECKS)
     return Inspection(
         dataset.name, split, task.language, str(dataset.info.get("task") or ""), len(task.corpus), len(task.queries),
         task.headline, tuple(sorted(findings, key=lambda one: (states.index(one.state), checks.index(one.name)))),
-        tuple(system_rows(scores_of(runs, task.qrels.labels, task.headline))),
+        system_means(scores),
         random_floor(task.qrels.labels, task.headline, len(task.corpus)),
         {"passages": in_passages, "queries": languages_of([query.text for query in task.queries.values()])},
         tuple(left_out),
@@ -204,11 +199,6 @@ _FINDINGS = (
 )
 _TAG = Column("State", lambda one: Html(f'<span class="tag {one.state}">{STATES[one.state]}</span>'))
 _STATE = Column("State", lambda one: STATES[one.state])
-_SYSTEMS = (
-    Column("System", lambda row: row.name),
-    Column("Mean", lambda row: row.mean, ".3f"),
-    Column("95 %", lambda row: (row.low, row.high), ".3f"),
-)
 
 
 def inspection_study(found: Inspection) -> Study:
@@ -234,7 +224,7 @@ def inspection_study(found: Inspection) -> Study:
             "## Systems",
             f"{found.measure} with its 95 % interval (bootstrap over queries). A random order of the corpus scores "
             f"{found.random:.4f}.",
-            Table(found.systems, _SYSTEMS),
+            Table(list(found.systems.items()), columns("System", "Mean", form=".3f")),
             "\n".join(f"- {md(one_line(line, 300))}" for line in found.left_out),
             "## Languages found",
             f"Passages: {languages['passages']}. Queries: {languages['queries']}.",

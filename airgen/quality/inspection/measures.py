@@ -1,11 +1,10 @@
 """What scores of systems, and texts of queries and passages, say about a benchmark.
 
-findings = by_texts(task) + by_systems(runs, labels, "nDCG@10", passages=5183)
+findings = by_texts(task) + by_systems(runs, scores, labels, "nDCG@10", passages=5183)
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean
 
 import numpy as np
@@ -16,7 +15,7 @@ from airgen.evaluation.dataset_split import DatasetSplit
 from airgen.evaluation.measures import judged_hits, parse_measure, score
 from airgen.evaluation.rank_correlation import LEAST_SYSTEMS
 from airgen.evaluation.run import Run
-from airgen.evaluation.significance import bootstrap_interval, compare, resampled_means
+from airgen.evaluation.significance import Interval, compare, resampled_means
 from airgen.exact import log2
 from airgen.quality.agreement.rankings import Side, split_half
 from airgen.quality.contamination import match_queries, words_key
@@ -35,29 +34,11 @@ _DEPTH = 10
 _PERFECT = 1 - 1e-9
 
 
-@dataclass(frozen=True, slots=True)
-class SystemRow:
-    """A system's mean of the headline measure with its 95 % interval; the floor has none."""
-
-    name: str
-    mean: float
-    low: float
-    high: float
-
-
-def system_rows(scores: Mapping[str, Matrix]) -> list[SystemRow]:
-    """The systems, best first. scores: {system: float64 (queries,)}."""
-    intervals = bootstrap_interval(np.array(list(scores.values()))).tolist()
-    rows = [
-        SystemRow(name, float(values.mean()), low, high)
-        for (name, values), (low, high) in zip(scores.items(), intervals, strict=True)
-    ]
-    return sorted(rows, key=lambda row: (-row.mean, row.name))
-
-
-def scores_of(runs: Mapping[str, Run], labels: Labels, measure: str) -> dict[str, Matrix]:
-    """{system: score of each query of the labels}."""
-    return {name: score(run, labels, measure).of(measure) for name, run in runs.items()}
+def system_means(scores: Mapping[str, Matrix]) -> dict[str, Interval]:
+    """{system: mean with its 95 % interval}, best first. scores: {system: float64 (queries,)}."""
+    drawn = resampled_means(np.array(list(scores.values())))
+    found = {name: Interval.of(float(of.mean()), drawn[:, at]) for at, (name, of) in enumerate(scores.items())}
+    return dict(sorted(found.items(), key=lambda one: (-one[1].value, one[0])))
 
 
 def random_floor(labels: Labels, measure: str, passages: int) -> float:
@@ -75,9 +56,10 @@ def random_floor(labels: Labels, measure: str, passages: int) -> float:
     return float(np.mean(expected))
 
 
-def by_systems(runs: Mapping[str, Run], labels: Labels, measure: str, passages: int) -> list[Finding]:
-    """The findings from {system: run}. `passages`: how many the corpus has."""
-    scores = scores_of(runs, labels, measure)
+def by_systems(
+    runs: Mapping[str, Run], scores: Mapping[str, Matrix], labels: Labels, measure: str, passages: int
+) -> list[Finding]:
+    """The findings from {system: run} and {system: scores of each query}. `passages`: how many the corpus has."""
     names, matrix = list(scores), np.array(list(scores.values()))
     answerable = np.array([any(label > 0 for label in row.values()) for row in labels.values()])
     means = matrix.mean(axis=1)
