@@ -8,8 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
-from beir_folder import write_beir
+from beir_folder import read_rows, write_beir
 from command_line import call
 from job_maker import FACTS, PLACES, TOPICS, make_corpus
 from rich.console import Console
@@ -18,6 +19,8 @@ from airgen import models
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import BudgetSpent, DatasetError, UsageError
 from airgen.evaluation.systems import load_systems
+from airgen.pipeline import Job, RunResult
+from airgen.pipeline.assemble import export_dataset
 from airgen.pipeline.progress import Display
 from airgen.quality.agreement.report import AgreementReport
 from airgen.quality.agreement.study import AgreementStudy, agree_job, control_without
@@ -247,3 +250,39 @@ def test_what_is_refused_before_anything_is_asked(go: Go, collection: Path, fold
     path.write_text(path.read_text().replace("\t1\n", "\t0\n"))
     with pytest.raises(DatasetError, match=r"no label of the split 'test' is above 0"):
         go()
+
+
+Run = Callable[..., RunResult]
+RECALL = "recall: {model: all-minilm-l6-v2-int8, top_k: 30}"
+
+
+def recalled(result: RunResult) -> dict[str, list[str]]:
+    with duckdb.connect(str(result.directory / "work.duckdb"), read_only=True) as connection:
+        return dict(connection.execute("SELECT parent, ids FROM recall").fetchall())
+
+
+def test_pools_join_the_recall(run: Run) -> None:
+    few = {"target: 12": "target: 4"}
+    recall = "recall: {model: all-minilm-l6-v2-int8, top_k: 5}"
+    alone = recalled(run("alone", {**few, RECALL: recall}))
+    pooled = recalled(run("pooled", {**few, RECALL: f"{recall}\n  pools: [bm25, {{kind: lsa, dim: 10}}]"}))
+    assert alone.keys() == pooled.keys()
+    for query, ids in pooled.items():
+        assert set(alone[query]) <= set(ids)
+        assert len(set(ids)) == len(ids) <= 15
+    assert any(len(ids) > 5 for ids in pooled.values())
+    only = "recall: {model: none, top_k: 5, pools_only: true}\n  pools: [bm25]"
+    assert all(len(ids) == 5 for ids in recalled(run("only", {**few, RECALL: only})).values())
+
+
+def test_without_rewriting_the_original_text_keeps_its_labels(done: Run, folder: Path) -> None:
+    full, bare = done().directory / "dataset", folder / "original"
+    job = Job(folder / "job.yaml", folder / "runs")
+    with job.open_store() as store:
+        export_dataset(job, store, job.accepted(store), bare, ["rewrite"])
+        originals = {one.query.text for one in job.accepted(store).lineages if one.query}
+    rewritten, original = (read_rows(path / "queries.jsonl") for path in (full, bare))
+    assert [row["_id"] for row in rewritten] == [row["_id"] for row in original]
+    assert {row["text"] for row in original} == originals != {row["text"] for row in rewritten}
+    labels = [{path.name: path.read_bytes() for path in (one / "qrels").iterdir()} for one in (full, bare)]
+    assert labels[0] == labels[1] and "test.tsv" in labels[0]

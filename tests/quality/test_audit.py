@@ -39,7 +39,7 @@ def items(*groups: tuple[str, int | None, int]) -> list[AuditItem]:
     for kind, level, count in groups:
         for number in range(count):
             name = f"{kind[:3]}{level}-{number}"
-            texts = (f"query {name}", "a title", f"text of {name}")
+            texts = (f"query {name}", EVIL, f"text of {name}")
             found.append(AuditItem(f"q-{name}", f"d-{name}", kind, level, kind in KINDS[:2], *texts))
     return found
 
@@ -82,12 +82,16 @@ def test_files_of_a_sample_show_people_no_verdict_and_are_read_back(tmp_path: Pa
     sample = drawn(items(("positive", 3, 3), ("generated negative", 0, 3)), 6)
     write_sample(sample, tmp_path)
     page = (tmp_path / "audit.html").read_text(encoding="utf-8")
-    data = json.loads(re.findall(r'id="data">(.*?)</script>', page)[0])
+    blocks = re.findall(r"<script[^>]*>(.*?)</script>", page, re.DOTALL)
+    data = json.loads(blocks[0])
     assert [set(item) for item in data["items"]] == [{"query", "title", "text"}] * 6
+    # Texts are data, whatever they hold.
+    assert len(blocks) == 2 and data["items"][0]["title"] == EVIL
+    assert "<img" not in page and "default-src 'none'" in page
     table = list(csv.DictReader(io.StringIO((tmp_path / "audit.csv").read_text(encoding="utf-8"))))
     assert [(row["number"], row["level"]) for row in table] == [(str(n), "") for n in range(1, 7)]
     assert set(table[0]) == {"number", "query", "title", "text", "level"}
-    assert "a title" not in (tmp_path / "sample.json").read_text(encoding="utf-8")
+    assert "hacked" not in (tmp_path / "sample.json").read_text(encoding="utf-8")
     known = load_sample(tmp_path / "sample.json")
     assert known.key == sample.key
     assert [item.stratum for item in known.items] == [item.stratum for item in sample.items]
@@ -195,14 +199,6 @@ def test_two_people_and_unanswered_pairs() -> None:
     assert "people agree with each other" in result.as_card()
     with pytest.raises(DatasetError, match="no answer"):
         score(SAMPLE, [{1: None}])
-
-
-def test_the_page_holds_its_texts_as_data() -> None:
-    page = question_page(f"toy {EVIL}", "key", [AuditItem("q", "d", "positive", 3, True, EVIL, EVIL, EVIL)])
-    blocks = re.findall(r"<script[^>]*>(.*?)</script>", page, re.DOTALL)
-    assert len(blocks) == 2
-    assert json.loads(blocks[0])["items"][0]["text"] == EVIL
-    assert "<img" not in page and "default-src 'none'" in page
 
 
 def test_the_page_works_in_a_real_browser(browse: Any, tmp_path: Path) -> None:

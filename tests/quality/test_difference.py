@@ -238,14 +238,9 @@ def test_a_correction_is_believed_as_far_as_it_exceeds_its_error() -> None:
     assert [row.score for row in unsure] == judge.tolist()
     assert {(row.low, row.high) for row in unsure} == {(1, 4)}
     assert [(row.low, row.high) for row in sure if row.name in "bd"] == [(1, 1), (4, 4)]
-
-
-def test_corrections_that_are_nothing_but_noise_change_nothing() -> None:
     # Contrasts with the mean of all systems sum to 0, so their covariance is singular.
-    covariance = np.eye(4) - 0.25
-    found = ContrastEstimate(np.array([0.1, -0.1, 0.0, 0.0]), covariance, 50, 1.0, np.zeros(4))
-    rows = corrected(list("abcd"), found, np.array([0.4, 0.3, 0.2, 0.1]))
-    assert [(row.name, row.score) for row in rows] == [("a", 0.4), ("b", 0.3), ("c", 0.2), ("d", 0.1)]
+    noise = ContrastEstimate(np.array([0.1, -0.1, 0.0, 0.0]), np.eye(4) - 0.25, 50, 1.0, np.zeros(4))
+    assert [(row.name, row.score) for row in corrected(names, noise, judge)] == list(zip(names, judge, strict=True))
 
 
 def test_a_family_that_the_judge_favours_is_found() -> None:

@@ -45,6 +45,24 @@ def test_holes_are_per_query_in_an_order_that_tells_nothing_and_judging_them_tur
     assert (dense.holes_before, dense.holes_after, lexical.holes_before) == (0.5, 0.0, 0.0)
 
 
+def test_moves_by_hand(home: Path) -> None:
+    (labels,) = load_labels([home / "notes"])
+    runs, _ = read_submissions([home / "submissions"], labels)
+    before = {query: dict(judged) for query, judged in labels.qrels.items()}
+    after = {query: {**judged, f"doc{int(query[2:]) + 5:03d}": 1.0} for query, judged in before.items()}
+    best, finder = moves(runs, before, after, "RR@10", 2)
+    # A passage that is not in the corpus stands first for q-00, so its relevant ones have the ranks 4 and 2.
+    assert (finder.before.value, finder.after.value) == pytest.approx(((1 / 4 + 3 / 3) / 4, (1 / 2 + 3) / 4))
+    change = finder.change
+    assert change.value == pytest.approx(finder.after.value - finder.before.value)
+    assert 1 / 4 <= change.low <= change.value <= change.high == pytest.approx(2 / 3)
+    assert finder.before.low <= finder.before.value <= finder.before.high
+    assert (finder.rank_before, finder.rank_after, finder.ranks_after) == (2, 2, (1, 2))
+    assert (best.rank_before, best.ranks_before, best.change.low, best.change.high) == (1, (1, 1), 0, 0)
+    # Of the two best hits of q-00 one is judged after, of the others one of two.
+    assert (finder.holes_before, finder.holes_after) == (1.0, 0.5)
+
+
 def test_a_ledger_survives_a_torn_line_and_takes_finite_numbers(tmp_path: Path) -> None:
     path = tmp_path / "judgments.jsonl"
     Ledger(path).add(("q1", "x"), HoleLabel(1.0, 2, 0.5))
@@ -235,21 +253,3 @@ def test_wrong_words(home: Path) -> None:
     public_part(home / "notes", home / "public", ["test"])
     with pytest.raises(DatasetError, match="no labels of 'test'"):
         call("audit", "holes", home / "public", "--submissions", home / "submissions")
-
-
-def test_moves_by_hand(home: Path) -> None:
-    (labels,) = load_labels([home / "notes"])
-    runs, _ = read_submissions([home / "submissions"], labels)
-    before = {query: dict(judged) for query, judged in labels.qrels.items()}
-    after = {query: {**judged, f"doc{int(query[2:]) + 5:03d}": 1.0} for query, judged in before.items()}
-    best, finder = moves(runs, before, after, "RR@10", 2)
-    # A passage that is not in the corpus stands first for q-00, so its relevant ones have the ranks 4 and 2.
-    assert (finder.before.value, finder.after.value) == pytest.approx(((1 / 4 + 3 / 3) / 4, (1 / 2 + 3) / 4))
-    change = finder.change
-    assert change.value == pytest.approx(finder.after.value - finder.before.value)
-    assert 1 / 4 <= change.low <= change.value <= change.high == pytest.approx(2 / 3)
-    assert finder.before.low <= finder.before.value <= finder.before.high
-    assert (finder.rank_before, finder.rank_after, finder.ranks_after) == (2, 2, (1, 2))
-    assert (best.rank_before, best.ranks_before, best.change.low, best.change.high) == (1, (1, 1), 0, 0)
-    # Of the two best hits of q-00 one is judged after, of the others one of two.
-    assert (finder.holes_before, finder.holes_after) == (1.0, 0.5)
