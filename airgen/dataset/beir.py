@@ -273,8 +273,7 @@ class BeirDataset:
     def label_rows(self, split: str = "test") -> Iterator[tuple[str, str, float]]:
         """(query id, passage id, label) of each line, in file order, as a stream; lines may repeat earlier ones."""
         for path in self._qrels_files(split):
-            rows = _jsonl_labels(path) if ".jsonl" in path.suffixes else _column_labels(path)
-            for _, query, passage, label in rows:
+            for _, query, passage, label in _label_rows(path):
                 yield query, passage, label
 
     def digest(self, split: str = "test") -> str:
@@ -305,8 +304,7 @@ def read_qrels(path: str | Path) -> Qrels:
     path = Path(path)
     labels: Labels = {}
     repeated = 0
-    rows = _jsonl_labels(path) if ".jsonl" in path.suffixes else _column_labels(path)
-    for where, query, passage, label in rows:
+    for where, query, passage, label in _label_rows(path):
         of_query = labels.setdefault(query, {})
         if passage in of_query:
             if of_query[passage] != label:
@@ -321,15 +319,14 @@ def read_qrels(path: str | Path) -> Qrels:
     return Qrels(labels, repeated)
 
 
-def _jsonl_labels(path: Path) -> Iterator[tuple[_Place, str, str, float]]:
-    for where, row in objects(path):
-        values = [next((row[key] for key in keys if key in row), None) for keys in (_QUERY, _PASSAGE, _LABEL)]
-        if None in values:
-            raise DatasetError(f"{where}: needs query-id, corpus-id and score, but has {', '.join(sorted(row))}")
-        yield where, str(values[0]), str(values[1]), _label(values[2], where)
-
-
-def _column_labels(path: Path) -> Iterator[tuple[_Place, str, str, float]]:
+def _label_rows(path: Path) -> Iterator[tuple[_Place, str, str, float]]:
+    if ".jsonl" in path.suffixes:
+        for where, row in objects(path):
+            values = [next((row[key] for key in keys if key in row), None) for keys in (_QUERY, _PASSAGE, _LABEL)]
+            if None in values:
+                raise DatasetError(f"{where}: needs query-id, corpus-id and score, but has {', '.join(sorted(row))}")
+            yield where, str(values[0]), str(values[1]), _label(values[2], where)
+        return
     first, where = True, _Place(path)
     for number, line in numbered_lines(path):
         where.number = number
@@ -339,10 +336,9 @@ def _column_labels(path: Path) -> Iterator[tuple[_Place, str, str, float]]:
             del cells[1]
         if len(cells) != 3:
             raise DatasetError(f"{where}: {len(cells)} columns, but query-id, corpus-id and score are needed")
-        header = first and cells[0].lower() in _QUERY and cells[-1].lower() in _LABEL
-        first = False
-        if not header:
+        if not first or cells[0].lower() not in _QUERY or cells[2].lower() not in _LABEL:  # it is no header
             yield where, cells[0], cells[1], _label(cells[2], where)
+        first = False
 
 
 def _label(value: object, where: _Place) -> float:

@@ -9,13 +9,14 @@ several datasets and versions, so the card of a new one is merged with the card 
 
 import json
 import re
+from bisect import bisect
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from airgen.dataset.air_bench import labels_repository
 from airgen.dataset.content import hub_licence
-from airgen.dataset.manifest import COLUMNS, Manifest, statistics_markdown, table_fields, table_rows
+from airgen.dataset.manifest import Manifest, statistics_markdown, table_fields, table_rows
 from airgen.errors import DatasetError
 from airgen.text.display import markdown_table, md
 
@@ -117,7 +118,8 @@ def render_card(manifest: Manifest) -> str:
         )]
         for step in manifest.funnel
     ]  # fmt: skip
-    columns = [name for name in COLUMNS if name not in ("task", "domain", "source", "licence", "dataset", "language")]
+    known = {"task", "domain", "source", "licence", "dataset", "language"}
+    statistics = [{name: cell for name, cell in row.items() if name not in known} for row in table_rows([manifest])]
     citation = info.citation or (
         f"@misc{{{re.sub(r'[^A-Za-z0-9]+', '-', info.name)},\n"
         f"  title = {{{info.name}: a retrieval benchmark made with airgen}},\n"
@@ -132,7 +134,7 @@ def render_card(manifest: Manifest) -> str:
         own="judged" in manifest.query_fields,
         answers=manifest.answer_files,
         variants=_VARIANTS,
-        statistics=statistics_markdown(table_rows([manifest]), columns),
+        statistics=statistics_markdown(statistics),
         levels=markdown_table(["judge's level", "meaning", "`qrels`"], levels, [True, False, True]),
         models=models and markdown_table(["used for", "model", "prompt", "version"], models, [False] * 4),
         funnel=funnel
@@ -165,10 +167,8 @@ def _size(passages: int) -> str:
     ('n<1K', '1K<n<10K')
     """
     names = ["1K", "10K", "100K", "1M", "10M", "100M", "1B"]
-    for power, name in enumerate(names):
-        if passages < 10 ** (power + 3):
-            return f"{names[power - 1]}<n<{name}" if power else f"n<{name}"
-    return "n>1B"
+    place = bisect([10**power for power in range(3, 10)], passages)
+    return f"n<{names[0]}" if not place else f"n>{names[6]}" if place == 7 else f"{names[place - 1]}<n<{names[place]}"
 
 
 _FACTS = "airgen"  # the key of the front matter with what is known about each dataset

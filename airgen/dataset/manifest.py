@@ -196,22 +196,6 @@ Row = Mapping[str, str | int | float]
 _IDEOGRAPHS = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
 _WORD = re.compile(f"[{_IDEOGRAPHS}]|[^\\W{_IDEOGRAPHS}]+")
 
-COLUMNS = (
-    "task",
-    "domain",
-    "language",
-    "dataset",
-    "source",
-    "licence",
-    "passages",
-    "mean tokens of passages",
-    "split",
-    "queries",
-    "mean tokens of queries",
-    "positives",
-    "hard negatives",
-)
-
 
 def count_words_and_characters(text: str) -> int:
     """The number of words, where each Chinese, Japanese or Korean character is a word.
@@ -225,40 +209,40 @@ def count_words_and_characters(text: str) -> int:
 def table_rows(manifests: Iterable[Manifest]) -> list[dict[str, str | int | float]]:
     """One row for each dataset and split, in the paper's order: task, domain, language, name, split."""
     rows: list[dict[str, str | int | float]] = []
-    ordered = sorted(manifests, key=lambda m: (m.info.task != "qa", m.info.domain, m.info.language, m.info.name))
-    for manifest in ordered:
+    for manifest in sorted(manifests, key=lambda m: (m.info.task != "qa", m.info.domain, m.info.language, m.info.name)):
         info, statistics = manifest.info, manifest.statistics
-        for split, part in sorted(statistics.splits.items()):
-            values = (
-                info.task,
-                info.domain,
-                info.language,
-                info.name,
-                info.source,
-                info.source_licence,
-                statistics.passages,
-                round(statistics.mean_tokens, 1),
-                split,
-                part.queries,
-                round(part.mean_tokens, 1),
-                "" if part.positives is None else part.positives,
-                "" if part.hard_negatives is None else part.hard_negatives,
-            )
-            rows.append(dict(zip(COLUMNS, values, strict=True)))
+        rows += [
+            {
+                "task": info.task,
+                "domain": info.domain,
+                "language": info.language,
+                "dataset": info.name,
+                "source": info.source,
+                "licence": info.source_licence,
+                "passages": statistics.passages,
+                "mean tokens of passages": round(statistics.mean_tokens, 1),
+                "split": split,
+                "queries": part.queries,
+                "mean tokens of queries": round(part.mean_tokens, 1),
+                "positives": "" if part.positives is None else part.positives,
+                "hard negatives": "" if part.hard_negatives is None else part.hard_negatives,
+            }
+            for split, part in sorted(statistics.splits.items())
+        ]
     return rows
 
 
-def statistics_markdown(rows: Sequence[Row], columns: Sequence[str] = COLUMNS) -> str:
+def statistics_markdown(rows: Sequence[Row]) -> str:
     """The rows as a Markdown table; numbers have thousands separators and are right-aligned."""
     if not rows:
         return ""
-    right = [all(isinstance(row[column], int | float) or row[column] == "" for row in rows) for column in columns]
-    return markdown_table(columns, [[_cell(row[column]) for column in columns] for row in rows], right)
+    right = [all(isinstance(row[column], int | float) or row[column] == "" for row in rows) for column in rows[0]]
+    return markdown_table(list(rows[0]), [list(map(_cell, row.values())) for row in rows], right)
 
 
 def statistics_csv(rows: Sequence[Row]) -> str:
-    """The rows as CSV with a header."""
-    return csv_text(COLUMNS, [[row[column] for column in COLUMNS] for row in rows])
+    """The rows, at least one, as CSV with a header."""
+    return csv_text(list(rows[0]), [list(row.values()) for row in rows])
 
 
 def _cell(value: str | int | float) -> str:

@@ -10,6 +10,7 @@ import math
 import zlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -54,31 +55,27 @@ class BenchmarkPair:
 
 @dataclass(frozen=True)
 class CorrelationStudy:
-    """All pairs of some benchmarks, those with too few common systems apart: {(first, second): how many}."""
+    """All pairs of some benchmarks, those with too few common systems apart: (first, second, how many)."""
 
     benchmarks: tuple[Benchmark, ...]
     pairs: tuple[BenchmarkPair, ...]
-    too_few: dict[tuple[str, str], int]
+    too_few: tuple[tuple[str, str, int], ...]
 
     def as_dict(self) -> dict[str, Any]:
         """What is written as JSON."""
         pairs: list[dict[str, Any]] = [{**asdict(pair), "few": len(pair.systems) < FEW} for pair in self.pairs]
-        return {
-            "benchmarks": [
-                {"name": one.name, "datasets": list(one.rows), "means": one.means, "incomplete": one.incomplete}
-                for one in self.benchmarks
-            ],
-            "pairs": pairs,
-            "too_few": [
-                {"first": first, "second": second, "systems": count} for (first, second), count in self.too_few.items()
-            ],
-        }
+        too_few = [{"first": first, "second": second, "systems": count} for first, second, count in self.too_few]
+        means = [
+            {"name": one.name, "datasets": list(one.rows), "means": one.means, "incomplete": one.incomplete}
+            for one in self.benchmarks
+        ]
+        return {"benchmarks": means, "pairs": pairs, "too_few": too_few}
 
     def notes(self) -> list[str]:
         """What a reader must know before believing a figure."""
         found = [
             f"{first} and {second} have {count} systems in common: a rank correlation needs {LEAST_SYSTEMS}"
-            for (first, second), count in self.too_few.items()
+            for first, second, count in self.too_few
         ]
         few = sorted(len(pair.systems) for pair in self.pairs if len(pair.systems) < FEW)
         if few:
@@ -188,18 +185,18 @@ def correlate(found: Sequence[Benchmark], *, least: int = LEAST_SYSTEMS, samples
         raise UsageError(
             f"{len(found)} benchmark(s): give two sources, or one with --by task, domain, language or dataset"
         )
-    couples, too_few = [], {}
+    couples, too_few = [], []
     for one, other in itertools.combinations(found, 2):
         common = tuple(sorted(name for name in one.means if name in other.means))
         if len(common) < max(least, LEAST_SYSTEMS):
-            too_few[one.name, other.name] = len(common)
+            too_few.append((one.name, other.name, len(common)))
         else:
             couples.append((one, other, common))
     if not couples:
-        most = max(too_few, key=lambda names: too_few[names])
+        first, second, most = max(too_few, key=itemgetter(2))
         raise UsageError(
-            f"no two benchmarks have {max(least, LEAST_SYSTEMS)} systems in common; the most have {most[0]} and "
-            f"{most[1]}: {too_few[most]}. Names can be mapped with --names, and datasets that only some systems have "
+            f"no two benchmarks have {max(least, LEAST_SYSTEMS)} systems in common; the most have {first} and "
+            f"{second}: {most}. Names can be mapped with --names, and datasets that only some systems have "
             "can be left out with --dataset"
         )
     figures = [
@@ -221,7 +218,7 @@ def correlate(found: Sequence[Benchmark], *, least: int = LEAST_SYSTEMS, samples
                 if not math.isnan(span.low):
                     over_queries[name] = (span.low, span.high)
         pairs.append(BenchmarkPair(one.name, other.name, common, figures[place], rho[place], tau[place], over_queries))
-    return CorrelationStudy(tuple(found), tuple(pairs), too_few)
+    return CorrelationStudy(tuple(found), tuple(pairs), tuple(too_few))
 
 
 def _resampled(side: Benchmark, systems: Sequence[str], samples: int) -> Matrix | None:

@@ -189,15 +189,10 @@ def _searched(
     indexes_known = all(cost.index_bytes is not None for cost in before)
     facts = retriever.facts if isinstance(retriever, Component) else ModelFacts(device=None)
     taken_ms = (searched - start_batch) * 1000 / max(1, len(texts)) if not warm else None
-    batch_ms = _sum([taken_ms, *(cost.batch_ms for cost in before)])
-    costs = Costs(
+    costs = replace(
+        _speed(single, taken_ms, before),
         index_seconds=_sum([taken, *(cost.index_seconds for cost in before)]),
         index_bytes=retriever.index_bytes if isinstance(retriever, Component) and indexes_known else None,
-        latency_p50_ms=_sum([_quantile(single, 0.5), *(cost.latency_p50_ms for cost in before)]),
-        latency_p95_ms=_sum([_quantile(single, 0.95), *(cost.latency_p95_ms for cost in before)]),
-        latency_queries=len(single),
-        batch_ms=batch_ms,
-        queries_per_second=1000 / batch_ms if batch_ms else None,
         memory_bytes=grown,
         parameters=facts.parameters,
         device=facts.device,
@@ -208,8 +203,17 @@ def _searched(
     return FinishedRun(run_from_hits(ids, context.corpus.ids, hits), dict(retriever.describe()), costs)
 
 
-def _quantile(taken: NDArray[np.float64], share: float) -> float | None:
-    return float(np.quantile(taken, share)) if len(taken) else None
+def _speed(single: NDArray[np.float64], batch_ms: float | None, before: Sequence[Costs] = ()) -> Costs:
+    """Milliseconds of single queries and of all at once, with those of the systems that ran before."""
+    p50, p95 = np.quantile(single, [0.5, 0.95]).tolist() if len(single) else (None, None)
+    batch_ms = _sum([batch_ms, *(cost.batch_ms for cost in before)])
+    return Costs(
+        latency_p50_ms=_sum([p50, *(cost.latency_p50_ms for cost in before)]),
+        latency_p95_ms=_sum([p95, *(cost.latency_p95_ms for cost in before)]),
+        latency_queries=len(single),
+        batch_ms=batch_ms,
+        queries_per_second=1000 / batch_ms if batch_ms else None,
+    )
 
 
 def _sum(parts: Sequence[Any]) -> Any:
@@ -242,14 +246,8 @@ def _outside(ask: Any, context: RunContext, system: SystemSettings, single: Any 
     texts = [text for text in context.queries.values() if text.strip()]
     wanted = single is not None and context.timed
     taken = np.array(single_latencies(single, texts, most=20)) if wanted else np.zeros(0)
-    costs = Costs(
-        latency_p50_ms=_quantile(taken, 0.5),
-        latency_p95_ms=_quantile(taken, 0.95),
-        latency_queries=len(taken),
-        batch_ms=batch_ms,
-        queries_per_second=1000 / batch_ms if batch_ms else None,
-    )
-    return FinishedRun(run_from_dict(results), {"family": system.kind, **system.settings}, costs, dict(notes))
+    description = {"family": system.kind, **system.settings}
+    return FinishedRun(run_from_dict(results), description, _speed(taken, batch_ms), dict(notes))
 
 
 def _worker(

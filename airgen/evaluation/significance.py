@@ -235,32 +235,26 @@ def compare(
     if len(names) != len(scores):
         raise UsageError(f"{len(names)} names for {len(scores)} rows of scores")
     order = sorted(range(len(names)), key=lambda row: (-scores[row].mean(), names[row]))
-    ranked = [names[row] for row in order]
-    couples = [(order[i], order[j]) for i in range(len(order)) for j in range(i + 1, len(order))]
-    means = [float(scores[row].mean()) for row in order]
-    samples = samples or max(_SAMPLES, math.ceil(2 * len(couples) / alpha))
-    if not couples:
+    ranked, scores = [names[row] for row in order], scores[order]
+    means = [float(row.mean()) for row in scores]
+    one, other = np.triu_indices(len(ranked), 1)
+    samples = samples or max(_SAMPLES, math.ceil(2 * len(one) / alpha))
+    if not len(one):
         return Comparison(ranked, means, [], [(1, 1)] * len(ranked), [[] for _ in ranked], alpha, samples)
-    differences = np.stack([scores[one] - scores[other] for one, other in couples])
+    differences = scores[one] - scores[other]
     fisher, t = fisher_test(differences, samples=samples, seed=seed), t_test(differences)
-    fisher_holm, t_holm = holm(fisher), holm(t)
+    deviations = differences.std(axis=1, ddof=1) if scores.shape[1] > 1 else np.zeros(len(one))
+    tests = np.array([differences.mean(axis=1), deviations, fisher, t, holm(fisher), holm(t)])
     pairs = []
-    for place, (one, other) in enumerate(couples):
-        difference = float(differences[place].mean())
-        deviation = float(differences[place].std(ddof=1)) if scores.shape[1] > 1 else 0.0
-        p = [float(values[place]) for values in (fisher, t, fisher_holm, t_holm)]
+    for first, second, (difference, deviation, *p) in zip(one.tolist(), other.tolist(), tests.T.tolist(), strict=True):
         effect = difference / deviation if deviation else 0.0
         needed = queries_needed(difference, deviation, alpha=alpha)
-        pairs.append(SystemPair(names[one], names[other], difference, p[0], p[1], p[2], p[3], effect, needed))
-    together: dict[str, list[str]] = {name: [] for name in ranked}
-    for pair in pairs:
-        if pair.fisher_holm > alpha:
-            together[pair.first].append(pair.second)
-            together[pair.second].append(pair.first)
-    order_of = {name: at for at, name in enumerate(ranked)}
-    beside = [sorted(together[name], key=order_of.__getitem__) for name in ranked]
-    intervals = [(low, high) for low, high in rank_intervals(scores[order], level=1 - alpha, seed=seed).tolist()]
-    return Comparison(ranked, means, pairs, intervals, beside, alpha, samples)
+        pairs.append(SystemPair(ranked[first], ranked[second], difference, p[0], p[1], p[2], p[3], effect, needed))
+    alike = np.zeros((len(ranked), len(ranked)), np.bool_)
+    alike[one, other] = alike[other, one] = holm(fisher) > alpha
+    together = [[ranked[place] for place in np.flatnonzero(row)] for row in alike]
+    intervals = [(low, high) for low, high in rank_intervals(scores, level=1 - alpha, seed=seed).tolist()]
+    return Comparison(ranked, means, pairs, intervals, together, alpha, samples)
 
 
 def _matrix(scores: Matrix) -> Matrix:

@@ -47,11 +47,6 @@ def test_an_answer_is_found_where_dpr_finds_it(before: str, answer: str, after: 
     ("answer", "passage", "found"),
     [
         ("Noël", "They met at NOE\u0308L, in 1999.", True),  # NFC and NFD, capitals
-        ("99", "in 1999", False),  # a part of a token
-        ("1,999", "about 1 , 999 of them", True),  # punctuation is a token of its own
-        ("the cat", "the black cat", False),
-        ("", "anything", False),
-        (" \t", "anything", False),
         ("北京", "他们在北京大学见面。", True),  # a script without spaces: each character is a token
         ("北大", "他们在北京大学见面。", False),
         ("กรุงเทพ", "ฉันอยู่กรุงเทพมหานคร", True),

@@ -180,7 +180,7 @@ def test_files_that_mteb_wrote(mteb_results: Path, tmp_path: Path) -> None:
     figures = {frozenset((pair.first, pair.second)): pair.figures.spearman for pair in study.pairs}
     assert figures[frozenset(("mteb: SciFact", "mteb: MIRACLRetrieval"))] == pytest.approx(-1)
     assert figures[frozenset(("mteb: SciFact", "ours: ours"))] == pytest.approx(1)
-    assert {count for names, count in study.too_few.items() if "mteb: ArguAna" in names} == {1}
+    assert {count for *names, count in study.too_few if "mteb: ArguAna" in names} == {1}
     # As one benchmark each: only BM25 has all three tasks, so ArguAna must be left out, and the error says so.
     with pytest.raises(UsageError, match="left out with --dataset"):
         call("study", "correlate", mteb_results, own, "--out", tmp_path / "out")

@@ -301,24 +301,15 @@ def test_a_system_whose_files_changed_is_run_again(dataset, tmp_path):
     assert all(result.cached for result in again)
 
 
-def test_speed_is_not_part_of_a_runs_identity(dataset, tmp_path):
-    (tmp_path / "mine.py").write_text(OUTSIDE)
-    given = [{"name": "mine", "kind": "mine:Nearest", "batch_size": size} for size in (8, 9)]
-    wanted = [SystemSettings.model_validate(one, context={"folder": tmp_path}) for one in given]
-    evaluate(dataset, wanted[:1], tmp_path / "out", Options(folder=tmp_path))
-    assert evaluate(dataset, wanted[1:], tmp_path / "out", Options(folder=tmp_path))[0].cached
-
-
 OUTSIDE = '''
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 
-from airgen.retrievers import Component, Hits
+from airgen.retrievers import Component
 from airgen.retrievers.base import ModelFacts
 from airgen.settings.base import FILE, SPEED
-from airgen.settings.parts import Part
 
 
 class Letters(Component):
@@ -326,6 +317,7 @@ class Letters(Component):
 
     class Settings(Component.Settings):
         letters: str = "abcdefghijklmnopqrstuvwxyz"
+        batch_size: Annotated[int, SPEED] = 8
 
     name = "letters"
 
@@ -343,30 +335,6 @@ class Letters(Component):
 
 class Known(Letters):
     facts = ModelFacts(parameters=26, device="abacus", threads=3)
-
-
-class Nearest(Component):
-    """A retriever by inner product of an embedder's vectors."""
-
-    class Settings(Component.Settings):
-        embedder: Annotated[Any, Part("embedder")] = "mine:Letters"
-        batch_size: Annotated[int, SPEED] = 8
-
-    name = "nearest"
-
-    def index(self, corpus):
-        self.rows = self.embedder.encode(corpus.texts, "passage")
-
-    def search(self, queries, k):
-        scores = self.embedder.encode(queries, "query") @ self.rows.T
-        hits = Hits.none(len(queries), k)
-        order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-        hits.positions[:, : order.shape[1]] = order
-        hits.scores[:, : order.shape[1]] = np.take_along_axis(scores, order, axis=1)
-        return hits
-
-    def describe(self):
-        return {"embedder": self.embedder.describe()}
 
 
 class Wanted(Component):
@@ -389,37 +357,31 @@ class Wanted(Component):
 
 
 def test_components_from_outside_the_package(dataset, tmp_path):
-    """0 files inside airgen: `module:Class` beside the systems file, as a system and as a part of one."""
-    (tmp_path / "mine.py").write_text(OUTSIDE)
+    """0 files inside airgen: `module:Class` beside the systems file, as a part of a system."""
     (tmp_path / "words.txt").write_text("market")
-    text = (
-        "systems:\n- {name: near, kind: 'mine:Nearest', batch_size: 2}\n"
-        "- {name: dense, kind: dense, embedder: {kind: 'mine:Letters', letters: 'aeiou'}}\n"
-        "- {name: best, kind: rerank, first: near, reranker: {kind: 'mine:Wanted', path: words.txt}}\n"
-    )
-    path = tmp_path / "systems.yaml"
-    path.write_text(text)
-    near, dense, best = evaluate(dataset, load_systems(path), tmp_path / "out", Options(folder=tmp_path))
-    assert near.description == {"embedder": {"letters": "abcdefghijklmnopqrstuvwxyz"}}
+    letters = {"kind": "mine:Letters", "letters": "aeiou", "batch_size": 2}
+    wanted = {"kind": "mine:Wanted", "path": "words.txt"}
+    best = {"name": "best", "kind": "rerank", "first": "dense", "reranker": wanted}
+    loaded = named(tmp_path, {"name": "dense", "kind": "dense", "embedder": letters}, best, mine=OUTSIDE)
+    dense, best = evaluate(dataset, loaded, tmp_path / "out", Options(folder=tmp_path))
     assert dense.description["embedder"] == {"letters": "aeiou"}
     assert dict(read_run(best.paths.run).items())["q3"][0][0] == "p5"
     (tmp_path / "words.txt").write_text("cats")
+    path = tmp_path / "systems.yaml"
+    text = path.read_text()
+    path.write_text(text.replace('"batch_size": 2', '"batch_size": 9'))  # speed is not part of a run's identity
     again = evaluate(dataset, load_systems(path), tmp_path / "out", Options(folder=tmp_path))
-    assert [result.cached for result in again] == [True, True, False]
-    path.write_text(text.replace("batch_size", "batch_sizes").replace("letters:", "leters:").replace("path:", "pat:"))
+    assert [result.cached for result in again] == [True, False]
+    path.write_text(text.replace('"letters":', '"leters":').replace('"path":', '"pat":'))
     with pytest.raises(SettingsError) as caught:
         load_systems(path)
-    assert "systems.yaml:2: systems.0.batch_sizes: unknown key (did you mean 'batch_size'?)" in str(caught.value)
-    assert "systems.yaml:3: systems.1.embedder.leters: unknown key (did you mean 'letters'?)" in str(caught.value)
-    assert "systems.yaml:4: systems.2.reranker.path: is missing" in str(caught.value)
+    assert "systems.0.embedder.leters: unknown key (did you mean 'letters'?)" in str(caught.value)
+    assert "systems.1.reranker.path: is missing" in str(caught.value)
 
 
 def test_costs_are_what_the_model_says(dataset, tmp_path):
-    (tmp_path / "mine.py").write_text(OUTSIDE)
     dense = {"name": "dense", "kind": "dense", "embedder": {"kind": "mine:Known"}}
-    sys.modules.pop("mine", None)
-    wanted = [SystemSettings.model_validate(dense, context={"folder": tmp_path}), *systems(BM25)]
-    wanted += systems({"name": "all", "kind": "fuse", "systems": ["dense", "bm25"]})
+    wanted = named(tmp_path, dense, BM25, {"name": "all", "kind": "fuse", "systems": ["dense", "bm25"]}, mine=OUTSIDE)
     costs = [result.costs for result in evaluate(dataset, wanted, tmp_path / "out", Options(folder=tmp_path))]
     assert [cost.parameters for cost in costs] == [26, None, 26]
     assert [cost.device for cost in costs] == ["abacus", "cpu", "abacus + cpu"]

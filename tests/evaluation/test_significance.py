@@ -35,13 +35,6 @@ def test_t_test_where_nothing_or_everything_differs():
     assert t_test(np.array([[0.5]]))[0] == 1.0  # one query proves nothing
 
 
-def test_fisher_by_hand():
-    # Three differences of one sign: 2 of the 8 sign patterns are as extreme.
-    assert fisher_test(np.array([[1.0, 2.0, 3.0]]))[0] == 2 / 8
-    # |1 - 2 + 3| = 2: extreme are all patterns with a sum of 2 or more in size, all but +-0 (1 + 2 - 3).
-    assert fisher_test(np.array([[1.0, -2.0, 3.0]]))[0] == 6 / 8
-
-
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.integers(-4, 4), min_size=1, max_size=10))
 def test_exact_fisher_is_the_full_enumeration(values):
