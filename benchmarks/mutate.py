@@ -53,6 +53,9 @@ MODULES: dict[str, list[str]] = {
     "airgen/store.py": ["tests/test_group_commit.py", "tests/test_store.py"],
     "airgen/dataset/verify.py": ["tests/dataset/test_verify.py"],
     "airgen/publishing/withhold.py": ["tests/publishing/test_withhold.py"],
+    "airgen/evaluation/measures.py": ["tests/evaluation/test_measures.py"],
+    "airgen/evaluation/significance.py": ["tests/evaluation/test_significance.py", "tests/evaluation/test_gate.py"],
+    "airgen/evaluation/rank_correlation.py": ["tests/evaluation/test_correlate.py"],
 }
 
 # (module, line's text, change) -> why no test can tell it from the original.

@@ -1,9 +1,7 @@
 """The dataset card: `README.md` with the front matter that the Hub, `datasets` and mteb read; and those of AIR-Bench.
 
-The card is made from the manifest alone, so it describes what the directory holds. Everything that comes from outside
-(names of models, licences, reasons) is escaped.
-
-In AIR-Bench's layout the loaders find a dataset's files by the configs of a repository's README.md. A repository holds
+The card is made from the manifest alone. Everything that comes from outside (names of models, licences, reasons) is
+escaped. In AIR-Bench's layout the loaders find a dataset's files by the configs of a repository's README.md; it holds
 several datasets and versions, so the card of a new one is merged with the card that is there.
 """
 

@@ -1,11 +1,9 @@
 """Make a dataset from a finished one: fewer passages, one split for all queries, another version, more labels.
 
-Trimming keeps every judged passage and adds others in the order of a hash of their ids. So a smaller trimmed corpus is
-a part of a larger one. The hash depends on the dataset's secret: without it, anyone could tell from the ids of the
-trimmed corpus which passages are there only because they are judged.
-
-The next version has the same corpus, queries and ids, and more labels of one split: results of the earlier version fit
-the new labels, so they can be scored again without a new search.
+Trimming keeps every judged passage and adds others in the order of a hash of their ids, so a smaller trimmed corpus is
+a part of a larger one. The hash depends on the dataset's secret: without it, anyone could tell from the ids which
+passages are there only because they are judged. The next version of a dataset has the same corpus, queries and ids, and
+more labels of one split: results of the earlier version are scored again without a new search.
 """
 
 import dataclasses

@@ -1,19 +1,8 @@
-"""A dataset in the layouts and formats of other tools.
+"""A dataset, or the labels of one split, in the layouts and formats of other tools (`LAYOUTS`, `FORMATS`).
 
 trec        docs.tsv, topics.{split}.tsv, qrels.{split}.txt          ir_datasets.create_dataset, trec_eval, pyserini
 air-bench   AIR-Bench/{task}_{domain}_{language}/... and its two qrels folders      air-benchmark, which reads
             local folders of these names under the working directory instead of the Hub
-
-Queries and labels of a dataset in the formats of other tools:
-
-    convert(BeirDataset.open("scifact"), "test", "quepid", Path("ratings.csv"))
-
-quepid         CSV with query, docid, rating; "Import ratings" of a Quepid case takes it
-opensearch     JSON: the body of `PUT _plugins/_search_relevance/judgments` (an imported judgment list)
-elasticsearch  JSON: the body of `POST INDEX/_rank_eval`, with one search template for all queries
-ranx           JSON: {query id: {passage id: label}}, for `ranx.Qrels.from_file(path, kind="json")`
-trec           TREC qrels, for pytrec_eval, ir_measures and trec_eval
-ir_datasets    a folder with docs.tsv, queries.tsv and qrels.trec, for `ir_datasets.create_dataset`
 
 Quepid and OpenSearch name a query by its text. `airgen run --queries` reads both back, and TREC qrels.
 """

@@ -1,18 +1,10 @@
 """The secret of a dataset: ids, splits and order of what is published depend on it, so private labels stay private.
 
-    secret = load_secret(Path("runs/NAME/secret.key"))
-    secret.text("query", row_key)                # 64 hex digits that nobody computes without the secret
+It is an input: the same rows and the same secret give the same bytes. It lies in `secret.key` (mode 0600) of the job
+and in `private/secret.key` of the dataset, and never in a public file, a log, a row or an error.
 
-The secret is an input: the same rows and the same secret give the same bytes. It lies in `secret.key` (mode 0600) of
-the job and in `private/secret.key` of the dataset, and never in a public file, a log, a row or an error.
-
-Which split a query belongs to (paper appendix A.4).
-
-QA: dev to test is 1:4 by a hash of the query's key, so a query keeps its split when others are added.
-Long-Doc: one whole dataset of each domain is dev, the others are test; earlier decisions are kept.
-
->>> split_of("some key", {"dev": 1, "test": 4}) in ("dev", "test")
-True
+Splits (paper appendix A.4). QA: dev to test is 1:4 by a hash of the query's key, so a query keeps its split when others
+are added. Long-Doc: one whole dataset of each domain is dev, the others are test; earlier decisions are kept.
 """
 
 import hashlib

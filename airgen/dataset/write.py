@@ -1,15 +1,9 @@
-"""Write a dataset as a directory, atomically; equal content gives equal bytes.
+"""Write a dataset as a directory, atomically; equal content gives equal bytes. `manifest.json` is written last.
 
-corpus.jsonl                {"_id", "title", "text"}, by id
-queries.jsonl               {"_id", "text", "metadata"}, by id, all splits
-qrels/{split}.tsv, .jsonl   query-id, corpus-id, score: 1 relevant, 0 hard negative
-qrels-positives/, qrels-graded/, qrels-soft/     variants of the same labels
-answers/{split}.jsonl       reference answers: query-id, corpus-id, answer, quote, start, end (where there are any)
-private/lineage.jsonl       what each query was made from; never published with the queries
-private/parents.jsonl       the document that each passage is a chunk of, and its place there, for a corpus with `chunk`
-private/secret.key          what ids and splits depend on, where they do; never published with the queries
-pipeline.yaml, README.md (the card), croissant.json
-manifest.json               every file with its SHA-256; written last
+Rows of corpus and queries are sorted by id. `qrels` has 1 (relevant) and 0 (hard negative), in TSV and JSONL, and its
+variants have the same labels. Nothing of `private/` is published with the queries: the lineage says what each query was
+made from, `parents.jsonl` which document each passage is a chunk of, and its place there. docs/09-publishing.md lists
+the files.
 """
 
 import dataclasses

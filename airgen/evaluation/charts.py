@@ -1,11 +1,8 @@
 """Charts of an evaluation, each one Vega-Lite specification.
 
-    save_svg(heat_map(names, correlations, title="Systems"), Path("correlation.svg"))
-
 Every text is data of the specification: Vega escapes it, and `label` removes control characters first. Equal results
 give equal bytes. Nothing is fetched: the renderer and its fonts come with vl-convert. Import this module only where a
-chart is written, because Altair takes half a second to import. Its check of each part against Vega-Lite's schema is
-left to the tests: it takes as long as all the rest.
+chart is written, because Altair takes half a second to import. Its check against Vega-Lite's schema is left to tests.
 """
 
 import math

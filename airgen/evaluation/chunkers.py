@@ -1,10 +1,4 @@
-"""Chunkers as a YAML file names them, and the spans of characters that score their chunks.
-
-chunkers:
-  - {name: sentences-200, by: sentences, size: 200, overlap: 50}   # whole sentences, up to 200 tokens
-  - {name: tokens-256, by: tokens, size: 256, overlap: 0}          # windows of tokens
-  - {name: three-sentences, by: windows, sentences: 3, step: 1}    # every run of three sentences
-  - {name: whole, by: whole}                                       # no chunker at all
+"""Chunkers as a YAML file names them (`pipelines/chunkers.yaml`), and the spans of characters that score their chunks.
 
 A passage of the dataset is a document; where passages are chunks and `private/parents.jsonl` has offsets, documents are
 put together again. A gold span is the quote of a reference answer (`answers/`), where the split has any; else the whole
@@ -13,10 +7,8 @@ the chunk lies inside.
 
 spans@10        share of a query's spans to which one of the first ten chunks is relevant
 RR@10           1 / rank of the first chunk that is relevant to any span, 0 beyond ten
-coverage@1000   share of the characters of a query's spans that the first chunks hold which fit into 1,000 tokens
-
-Large chunks have an advantage in the first two. `coverage@N` gives all chunkers the same number of tokens; characters
-that two chunks share are counted once, but cost their tokens twice.
+coverage@1000   share of the characters of a query's spans that the first chunks hold which fit into 1,000 tokens;
+                characters that two chunks share are counted once, but cost their tokens twice
 """
 
 from collections import defaultdict

@@ -1,8 +1,5 @@
 """Published benchmarks as lists of collections, such as BEIR's: what they hold, where they are, and how to fetch them.
 
-    listed = load_collections("beir")               # pipelines/beir.yaml, or a file of your own
-    listed.place(listed.named("nfcorpus"))          # its folder in the cache, once it was fetched
-
 A set is complete or absent: it is unpacked into a temporary folder, which is renamed at the end. A stopped download
 goes on where it stopped, if the server can do that.
 """

@@ -1,8 +1,5 @@
 """Compare chunkers with the same retrievers on the same labels.
 
-    found = compare_chunkers(dataset, load_chunkers(path), load_systems("systems.yaml"), out, EvaluationOptions("test"))
-    found.rows[0].means["coverage@1000"]
-
 In `out/DATASET/SPLIT/chunkers/` each chunker has a dataset in BEIR format (its chunks, the queries, and the labels that
 follow from the spans) and the kept results of every system on it. Nothing runs twice.
 """

@@ -1,9 +1,4 @@
-"""Do two benchmarks, or two tasks of one, rank the same systems alike? (paper 4.2, RQ2)
-
-study = correlate(benchmarks({"ours": rows, "mteb": others}))
-study.pairs[0].figures.spearman
-study.write(Path("correlation"))
-"""
+"""Do two benchmarks, or two tasks of one, rank the same systems alike? (paper 4.2, RQ2)"""
 
 import itertools
 import math

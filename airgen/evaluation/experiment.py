@@ -2,10 +2,9 @@
 
     results = evaluate("scifact", load_systems("systems.yaml"), "results")
 
-In `out/<dataset>/<split>/` each system has a TREC run, its result as JSON, its per-query scores as Parquet and MTEB's
-form; beside them are the comparison and the plots. A run's key is made of the dataset's content, of everything in the
-system's settings that can change its results, and of the keys of the systems that it builds on. A run with the same key
-is kept; where only the measures changed, it is scored again. Where labels are private, runs are kept for `submit`.
+A run's key is made of the dataset's content, of everything in the system's settings that can change its results, and of
+the keys of the systems that it builds on. A run with the same key is kept; where only the measures changed, it is
+scored again. Where labels are private, runs are kept for `submit`.
 """
 
 from collections.abc import Callable, Mapping, MutableMapping, Sequence

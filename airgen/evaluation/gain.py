@@ -1,9 +1,5 @@
 """What a change of a model is worth, and where: two systems on several datasets, before and after (paper 4.3, RQ3).
 
-    report = gains(before, after)                 # Results of `evaluate`, one of each for every dataset
-    report.rows[0].difference, report.rows[0].verdict
-    report.write(Path("gain"))
-
 All comparisons are paired: the same queries before and after. Intervals are 95 % bootstrap intervals over queries.
 """
 

@@ -1,10 +1,7 @@
-"""How long the passages are that systems find: distributions, as in BEIR's appendix H.
+"""How long the passages are that systems find: distributions, as in BEIR's appendix H (figures 4 and 5).
 
-    write_lengths(dataset, "test", results, Path("results"))
-
-BEIR trains one model for the cosine and for the dot product, and shows that the second prefers long passages (figures 4
-and 5). Here every system of a split has a line: the lengths in words of its best ten passages of each query, beside
-those of the relevant passages and of the whole corpus.
+Every system of a split has a line: the lengths in words of its best ten passages of each query, beside those of the
+relevant passages and of the whole corpus. BEIR shows so that the dot product prefers longer passages than the cosine.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,12 +1,5 @@
 """Systems that airgen does not run: functions of the user, and search services over HTTP.
 
-    {name: es, kind: http, url: "http://localhost:9200/docs/_search", hits_path: hits.hits, id_path: _id,
-     score_path: _score, body: {size: "{k}", query: {match: {text: "{query}"}}}}
-
-In `body` and `url`, `{query}` is the text of the query, `{k}` the number of hits that are asked for, and `{vector}`
-the query's vector by `embedder`. A value that is only `{k}` becomes a number, one that is only `{vector}` a list. A
-service with one flat field for each needs no template: see `query_field` and `size_field`.
-
 Answers are untrusted: what cannot be understood, or is no number, ends in an error that names the query.
 """
 

@@ -2,17 +2,12 @@
 
     systems:
       - {name: bm25, kind: bm25, k1: 0.9, b: 0.4, fields: multi}
-      - {name: minilm, kind: dense, embedder: all-minilm-l6-v2-int8}
       - {name: bm25+maxsim, kind: rerank, first: bm25, reranker: maxsim, top: 100}
-      - {name: hybrid, kind: fuse, systems: [bm25, minilm]}
-      - {name: theirs, kind: run, path: "runs/{dataset}.run"}
-      - {name: service, kind: http, url: "http://localhost:9200/search", query_field: q, hits_path: hits.hits}
       - {name: mine, kind: "my_module:MyRetriever", depth: 3}
-      - {name: function, kind: "my_module:search"}
 
-`bm25`, `dense`, ... are the registry's retrievers, `module:Class` is a retriever from outside the package; each has a
-settings model. `module:search` is a function that takes (queries, k). `rerank` and `fuse` name other systems of the
-file, whose results are made once and used again. Relative paths start at the folder of the file.
+A kind is a retriever of the registry or `module:Class` (each has a settings model), a function `module:search`, or one
+of `run`, `http`, `rerank` and `fuse`. The last two name other systems of the file, whose results are made once and used
+again. Relative paths start at the folder of the file.
 """
 
 import inspect

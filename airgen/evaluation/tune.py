@@ -1,9 +1,5 @@
 """Weights of a hybrid, tuned on some labels, and what they gain on queries that they were not tuned on.
 
-    found = tune({"bm25": run, "dense": run}, qrels.labels)
-    found.chosen                                # Fusion(method="sum", normalisation="min-max", weights=(0.3, 0.7))
-    found.gain                                  # over equal weights, on queries that were held out
-
 The best of many weights looks good on the queries that chose it, in part by chance. So the queries are cut into folds:
 the weights are chosen without a fold and scored on it, fold by fold (nested validation). The gain is that of the
 held-out scores; the weights that are returned are chosen by all queries.

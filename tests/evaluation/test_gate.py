@@ -24,6 +24,7 @@ def test_verdicts() -> None:
     assert verdict(noise - 0.05, margin=0.02) == "worse"
     assert verdict(noise - 0.05, margin=0.1) == "not worse"
     assert verdict(noise - 0.005) == "unsure"  # the mean is lower, the interval holds 0
+    assert verdict(noise - 0.005, margin=0.01) == "unsure"
     assert verdict(noise - 0.005, margin=0.02) == "not worse"
     assert verdict(noise + 0.05) == "better"
     assert verdict(np.zeros(5)) == "not worse"

@@ -103,8 +103,9 @@ def test_equal_to_beir_for_capped_recall_hole_and_mrr(orders, qrels):
 
 
 def test_worked_by_hand():
-    qrels = {"q": {"a": 3, "b": 1, "c": 0, "d": 2}, "missing": {"a": 1}, "nothing": {"a": 0}}
-    run = run_from_dict({"q": {"x": 9.0, "a": 8.0, "c": 7.0, "d": 6.0}, "nothing": {"a": 1.0}, "extra": {"a": 1.0}})
+    qrels = {"q": {"a": 3, "b": 1, "c": 0, "d": 2}, "missing": {"a": 1}, "nothing": {"a": 0}, "empty": {"a": 1}}
+    run = run_from_dict({"q": {"x": 9.0, "a": 8.0, "c": 7.0, "d": 6.0}, "nothing": {"a": 1.0}, "extra": {"a": 1.0},
+                         "empty": {}})  # fmt: skip
     scores = score(run, qrels, "nDCG@3 AP RR P@4 Recall@4 R_cap@2 R_cap@4 Hole@4 Judged@4")
     by_name = {str(measure): row[0] for measure, row in zip(scores.measures, scores.values, strict=True)}
     ideal = 3 + 2 / math.log2(3) + 1 / 2
@@ -112,8 +113,10 @@ def test_worked_by_hand():
         {"nDCG@3": (3 / math.log2(3)) / ideal, "AP": (1 / 2 + 2 / 4) / 3, "RR": 0.5, "P@4": 0.5, "Recall@4": 2 / 3,
          "R_cap@2": 0.5, "R_cap@4": 2 / 3, "Hole@4": 0.25, "Judged@4": 0.75}
     )  # fmt: skip
-    assert (scores.missing, scores.unjudged, scores.without_relevant) == (1, 1, 1)
-    assert scores.means()["RR"] == pytest.approx(0.5 / 3)  # the denominator is the qrels' three queries
+    assert (scores.missing, scores.unjudged, scores.without_relevant) == (2, 1, 1)
+    assert scores.means()["RR"] == pytest.approx(0.5 / 4)  # the denominator is the qrels' four queries
+    with pytest.raises(UsageError, match="AP@3 was not computed"):
+        scores.of("AP@3")
 
 
 SOFT = (0.25 + 0.75 / math.log2(3)) / (0.75 + 0.25 / math.log2(3))
@@ -161,6 +164,7 @@ def test_many_blocks_give_the_same_as_one():
         ("ndcg_cut@5", Measure("nDCG", 5)),
         ("MRR@10", Measure("RR", 10)),
         ("map", Measure("AP")),
+        ("recip_rank", Measure("RR")),
         ("R@100", Measure("Recall", 100)),
         ("r_cap@100", Measure("R_cap", 100)),
         ("Recall(rel=2)@10", Measure("Recall", 10, 2.0)),

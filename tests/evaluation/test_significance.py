@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from airgen.errors import UsageError
 from airgen.evaluation.significance import (
+    Interval,
     bootstrap_interval,
     compare,
     fisher_test,
@@ -121,6 +122,12 @@ def test_interval_covers_the_mean_at_its_level():
     assert width == pytest.approx(2 * 1.96 * np.sqrt(0.04 / 80), rel=0.05)  # beta(2, 3) has variance .04
 
 
+def test_interval_of_draws():
+    drawn = np.array([*range(1001), np.nan])
+    assert Interval.of(7, drawn) == Interval(7, 25, 975)
+    assert np.isnan([Interval.of(np.nan, drawn).low, Interval.of(1, drawn[-1:]).high]).all()
+
+
 def test_interval_is_seeded_and_exact_for_constant_scores():
     data = np.random.default_rng(1).random((2, 50))
     assert np.array_equal(bootstrap_interval(data), bootstrap_interval(data))
@@ -134,7 +141,7 @@ def test_power_is_right_by_simulation():
     random = np.random.default_rng(5)
     significant = np.mean(t_test(random.normal(0.05, 0.2, (2000, needed))) < 0.05)
     assert significant == pytest.approx(0.8, abs=0.03)
-    assert queries_needed(0.0, 0.2) is None
+    assert queries_needed(0.0, 0.2) is None and queries_needed(10.0, 0.2) == 2
 
 
 def test_compare_tells_a_clear_winner_and_joins_equals():
@@ -145,6 +152,15 @@ def test_compare_tells_a_clear_winner_and_joins_equals():
     assert found.names[0] == "high"
     assert found.ranks == [(1, 1), (2, 3), (2, 3)]
     assert found.together == [[], [found.names[2]], [found.names[1]]]
+    alone = compare(["low"], scores[:1])
+    assert (alone.names, alone.pairs, alone.ranks, alone.together) == (["low"], [], [(1, 1)], [[]])
+    row = dict(zip(("low", "high", "same"), scores, strict=True))
+    for pair in found.pairs:
+        difference = row[pair.first] - row[pair.second]
+        assert (pair.fisher, pair.t) == (fisher_test(difference, samples=found.samples)[0], t_test(difference)[0])
+        assert pair.effect == pytest.approx(pair.difference / difference.std(ddof=1))
+    assert [pair.fisher_holm for pair in found.pairs] == holm([pair.fisher for pair in found.pairs]).tolist()
+    assert [pair.t_holm for pair in found.pairs] == holm([pair.t for pair in found.pairs]).tolist()
     pair = next(pair for pair in found.pairs if {pair.first, pair.second} == {"high", "low"})
     assert pair.difference == pytest.approx(0.2 if pair.first == "high" else -0.2)
     assert pair.fisher == pytest.approx(1 / 10001)  # no sampled pattern is as extreme
