@@ -2,6 +2,8 @@
 
 import json
 import math
+import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +52,25 @@ def board_of(data: dict[str, Any], place: int = 0) -> dict[str, Any]:
     return data["d0/systems"]["boards"][place]  # type: ignore[no-any-return]
 
 
+@dataclass(frozen=True)
+class Made:
+    """The little dataset, its results, the page of its report, and the data of it."""
+
+    dataset: Path
+    out: Path
+    index: Path
+    data: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    home = tmp_path_factory.mktemp("little")
+    dataset = write_beir(home / "little", CORPUS, QUERIES, {"test": LABELS}, name="little", task="qa", language="en")
+    out = results_of(dataset, home / "results")
+    index = make_report([dataset, out], home / "report")
+    return Made(dataset, out, index, read_report(index))
+
+
 def test_a_system_that_made_labels_is_marked(little: Path, tmp_path: Path) -> None:
     manifest = json.loads((little / "manifest.json").read_text(encoding="utf-8"))
     manifest["provenance"] = [{"role": "recall", "model": "run"}]  # all three systems are of this kind
@@ -60,9 +81,8 @@ def test_a_system_that_made_labels_is_marked(little: Path, tmp_path: Path) -> No
     assert board["notes"][0].startswith("† made the labels itself, in part")
 
 
-def test_figures_are_those_of_the_result_files(little: Path, tmp_path: Path) -> None:
-    out = results_of(little, tmp_path / "results")
-    data = read_report(make_report([little, out], tmp_path / "report"))
+def test_figures_are_those_of_the_result_files_and_ranks_and_holes_by_hand(made: Made) -> None:
+    data, out = made.data, made.out
     board = board_of(data)
     assert [one["name"] for one in board["systems"]] == ["a", "b", "c"]
     ids = data["d0/board0/queries"]["ids"]
@@ -81,13 +101,9 @@ def test_figures_are_those_of_the_result_files(little: Path, tmp_path: Path) -> 
     (types,) = [one for one in board["attributes"] if one["attribute"] == "type"]
     assert [(value["value"], value["queries"]) for value in types["values"]] == [("claim", 2), ("question", 2)]
     assert types["values"][0]["means"] == pytest.approx([0.5, (SECOND + 1) / 2, 0.5])
-
-
-def test_ranks_and_holes_by_hand(little: Path, tmp_path: Path) -> None:
-    data = read_report(make_report([little, results_of(little, tmp_path / "results")], tmp_path / "report"))
     first = {data[f"d0/board0/system-{at:03}"]["name"]: data[f"d0/board0/system-{at:03}"]["first"] for at in range(3)}
     assert first == {"a": [1, 0, 1, 1], "b": [2, 1, 1, 0], "c": [3, 3, 3, 1]}
-    holes = board_of(data)["holes"]
+    holes = board["holes"]
     assert holes["shares"] == [2 / 40, 0.0, 5 / 40]  # p5 of q2 and q4; none; p5 of q1, p5 and p1 of q2, p1 and p4 of q3
     assert holes["first"][0] == ["q2", "p5", 2, 1] and holes["pairs"] == 6
 
@@ -137,27 +153,23 @@ def test_results_of_every_split_together(little: Path, tmp_path: Path, browse: A
     assert page.get_by_role("button", name="Compare").count() == 0
 
 
-def test_results_without_their_dataset(little: Path, tmp_path: Path) -> None:
-    out = results_of(little, tmp_path / "results")
-    data = read_report(make_report([out], tmp_path / "report"))
+def test_without_the_dataset_and_with_scores_that_are_missing(made: Made, tmp_path: Path) -> None:
+    data = read_report(make_report([made.out], tmp_path / "alone"))
     assert board_of(data)["by_query"] and "holes" not in board_of(data)
     assert data["d0/board0/queries"]["texts"] == [f"query {n}" for n in range(1, 5)]  # of the worst queries
+    shutil.copytree(made.out, tmp_path / "results")
+    (tmp_path / "results" / "little" / "test" / "b.parquet").unlink()
+    board = board_of(read_report(make_report([made.dataset, tmp_path / "results"], tmp_path / "report")))
+    assert "b.parquet" in board["notes"][0] and board["systems"][0]["ranks"] is None
 
 
-def test_scores_that_are_missing(little: Path, tmp_path: Path) -> None:
-    out = results_of(little, tmp_path / "results")
-    (out / "little" / "test" / "b.parquet").unlink()
-    data = read_report(make_report([little, out], tmp_path / "report"))
-    assert "b.parquet" in board_of(data)["notes"][0] and board_of(data)["systems"][0]["ranks"] is None
-
-
-def test_people_beside_models(dataset: Path, little: Path, tmp_path: Path) -> None:
+def test_people_beside_models(dataset: Path, made: Made, tmp_path: Path) -> None:
     """Systems on a dataset with people's labels and on a generated one: a slope graph, ranks by hand."""
-    people = results_of(little, tmp_path / "people")
+    little, people = made.dataset, made.out
     # On the generated dataset b is best, then a and c, which are equal.
     runs = {"a": {"q-00": ["doc002"]}, "b": {"q-00": ["doc000"], "q-01": ["doc001"]}, "c": {"q-00": ["doc002"]}}
-    made = results_of(dataset, tmp_path / "made", runs)
-    data = read_report(make_report([little, dataset, people, made], tmp_path / "report"))
+    models = results_of(dataset, tmp_path / "made", runs)
+    data = read_report(make_report([little, dataset, people, models], tmp_path / "report"))
     side = data["together"]
     assert [one["generated"] for one in side["columns"]] == [False, True]
     (slope,) = side["slopes"]
@@ -167,15 +179,15 @@ def test_people_beside_models(dataset: Path, little: Path, tmp_path: Path) -> No
     assert {name: text[:4] for name, text in slope["drawings"].items()} == dict.fromkeys(
         ("light-wide", "light-narrow", "dark-wide", "dark-narrow"), "<svg"
     )
-    alone = read_report(make_report([dataset, people, made], tmp_path / "alone"))["together"]
+    alone = read_report(make_report([dataset, people, models], tmp_path / "alone"))["together"]
     assert [one["generated"] for one in alone["columns"]] == [True, None] and alone["slopes"] == []  # nobody can tell
     (b,) = [one for one in side["systems"] if one["name"] == "b"]
     assert b["mean"] == pytest.approx(sum(b["scores"]) / 2)
 
 
-def test_two_systems_in_a_browser(little: Path, tmp_path: Path, browse: Any) -> None:
+def test_two_systems_in_a_browser(made: Made, browse: Any) -> None:
     """Two wins of a, one of b, one tie; the queries that decide, and the first hits with labels side by side."""
-    index = make_report([little, results_of(little, tmp_path / "results")], tmp_path / "report")
+    index = made.index
     page = browse(index)
     page.wait_for_selector("main table")
     rows = page.locator("main table").first.locator("tbody tr")
@@ -204,11 +216,7 @@ def test_two_systems_in_a_browser(little: Path, tmp_path: Path, browse: Any) -> 
     page.wait_for_selector("#h-worst")
     worst = page.locator("section:has(#h-worst) tbody tr").all_inner_texts()
     assert worst[0].startswith("query 4") and "not found" in worst[0] and worst[1].startswith("query 1")
-
-
-def test_a_system_or_query_that_is_not_there(little: Path, tmp_path: Path, browse: Any) -> None:
-    index = make_report([little, results_of(little, tmp_path / "results")], tmp_path / "report")
-    for route in ("compare/a/nobody", "system/nobody", "compare/a/b/q99"):
+    for route in ("compare/a/nobody", "system/nobody", "compare/a/b/q99"):  # what is not there
         page = browse(f"{index.resolve().as_uri()}#/d0/{route}")
         page.wait_for_selector("main h1")
         assert "This page cannot be shown" in page.inner_text("main")
