@@ -271,9 +271,10 @@ def _ranking(
     sides = [_weighted([one.side for one in version.values()]) for version in (old, new)]
     resampled = [np.mean([draws[key][at] for key in version], axis=0) for at, version in enumerate((old, new))]
     names, best = sides[0].names, best_third(sides[0])
-    whole = correlate(sides[0], sides[1], drawn=resampled)
+    whole = correlate(sides[0], sides[1], resampled)
     places = [names.index(one) for one in best]
-    top = correlate(*(side.of(best) for side in sides), drawn=[of[:, places] for of in resampled]) if best else None
+    among = [of[:, places] for of in resampled]
+    top = correlate(sides[0].of(best), sides[1].of(best), among) if best else None
     pairs = pairs_of(sides[0], sides[1])
     return Ranking(
         name, next(iter(old.values())).measure, sides[0].queries, sides[1].queries, names,

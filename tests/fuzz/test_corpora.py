@@ -83,27 +83,6 @@ def test_long_documents(texts: list[str], size: int, merge: bool, tokenizer: str
     assert_rows(found)
 
 
-BEIR = {
-    "corpus.jsonl": b'{"_id": "a", "title": "T", "text": "some words here"}\n{"_id": "b", "text": "other words"}\n',
-    "queries.jsonl": b'{"_id": "q", "text": "words?"}\n',
-    "qrels/test.tsv": b"query-id\tcorpus-id\tscore\nq\ta\t1\nq\tb\t0\n",
-}
-
-
-@few
-@given(name=st.sampled_from([*BEIR]), data=st.data())
-def test_beir_folders(name: str, data: st.DataObject, outcome: Any) -> None:
-    content = data.draw(broken(BEIR[name]))
-
-    def read(folder: Path) -> Any:
-        for other, good in BEIR.items():
-            (folder / "d" / other).parent.mkdir(parents=True, exist_ok=True)
-            (folder / "d" / other).write_bytes(content if other == name else good)
-        return list(prepare(corpus(folder, {"kind": "beir", "path": "d"}), "qa"))
-
-    assert_rows(outcome(read))
-
-
 NAMES = st.sampled_from([
     "a", "a/b", "a/b/c", "", ".", "..", "../x", "/x", "a\\b", "C:x", "x" * 300, "a\x00b", "./a", "a/", "é", "\udcff",
 ])  # fmt: skip

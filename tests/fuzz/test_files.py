@@ -186,7 +186,8 @@ def test_datasets(name: str, data: st.DataObject, outcome: Any) -> None:
                 (folder / other).write_bytes(good)
         (folder / (name + ".gz" * packed)).write_bytes(content)
         dataset = BeirDataset.open(folder)
-        return list(dataset.passages()), dataset.queries(), dataset.qrels(), dataset.name, dataset.digest()
+        found = list(dataset.passages()), dataset.queries(), dataset.qrels(), dataset.name, dataset.digest()
+        return found, list(prepare(corpus(folder.parent, {"kind": "beir", "path": folder.name}), "qa"))
 
     outcome(read)
 

@@ -39,7 +39,6 @@ class Server:
         self.answered: Counter[str] = Counter()
         self.statuses: Counter[str] = Counter()
         self.order: list[str] = []
-        self.in_flight = self.most_in_flight = 0
         self.files: dict[str, bytes] = {}
         self.batches: dict[str, Json] = {}
         self.batch_lines = 0
@@ -63,14 +62,9 @@ class Server:
         self.seen[key] += 1
         self.order.append(body["messages"][-1]["content"] if body["messages"] else "")
         self.bodies.append({name: value for name, value in body.items() if name != "messages"})
-        self.in_flight += 1
-        self.most_in_flight = max(self.most_in_flight, self.in_flight)
-        try:
-            response = await self.serve(request, body, key)
-            self.statuses[str(response.status)] += 1
-            return response
-        finally:
-            self.in_flight -= 1
+        response = await self.serve(request, body, key)
+        self.statuses[str(response.status)] += 1
+        return response
 
     async def serve(self, request: web.Request, body: Json, key: str) -> web.StreamResponse:
         if refused := self.unauthorised(request):
@@ -215,8 +209,6 @@ class Server:
         lines = self.files[body["input_file_id"]].decode().splitlines()
         self.batch_lines += len(lines)
         self.batches[name] = {"id": name, **body, "status": "in_progress", "due": time.monotonic() + self.batch_seconds}
-        if self.die_on_create:
-            await die(self.runner)
         return web.json_response(await self.shown(name))
 
     async def shown(self, name: str) -> Json:
@@ -280,7 +272,6 @@ class Server:
                 "answered": sum(self.answered.values()),
                 "answered_twice": sum(1 for count in self.answered.values() if count > 1),
                 "statuses": self.statuses,
-                "most_in_flight": self.most_in_flight,
                 "order": self.order,
                 "batches": len(self.batches),
                 "batch_lines": self.batch_lines,

@@ -332,7 +332,7 @@ def test_the_page_in_a_real_browser(browse: Any, tmp_path: Path) -> None:
 
 
 def test_saved_scores_edited_by_hand(tmp_path: Path) -> None:
-    for text in ("{", "[]", '{"format": 1}', '{"format": 9}'):
+    for text in ("{", "[]", '{"format": 1}', '{"format": 9}', '{"format": []}', "[" * 100_000):
         (tmp_path / "x.score.json").write_text(text)
         with pytest.raises(DatasetError, match="score the submission again"):
             load_scores(tmp_path)

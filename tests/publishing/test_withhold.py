@@ -18,8 +18,8 @@ from airgen.dataset.verify import verify
 from airgen.dataset.write import write_dataset
 from airgen.errors import DatasetError
 from airgen.keys import file_sha256, text_key
+from airgen.publishing import withhold
 from airgen.publishing.withhold import (
-    MARKS,
     PAIR,
     is_labels_of,
     labels_part,
@@ -326,22 +326,25 @@ PLAIN = {"_id": "d0a", "title": "A plain title", "text": "Plain words end here."
     ],
 )  # fmt: skip
 def test_the_marks_of_a_passage(changes: dict[str, Any], marks: str) -> None:
-    assert ", ".join(name for name, has in MARKS.items() if has({**PLAIN, **changes})) == marks
+    assert ", ".join(name for name, has in withhold.MARKS.items() if has({**PLAIN, **changes})) == marks
 
 
 @pytest.mark.parametrize(
-    ("generated", "marked", "others", "told"),
+    ("generated", "marked", "others", "also", "told"),
     [
-        (20, 16, 20, "16 of 20 have no title, 0 of 20 other"),  # .8 > 5 standard errors, .775
-        (20, 15, 20, ""),  # .75 < .766
-        (19, 19, 20, ""),
-        (20, 20, 19, ""),  # too few of a kind
-        (4000, 400, 4000, ""),  # certain, but not more than a tenth
-        (4000, 401, 4000, "401 of 4,000 have no title, 0 of 4,000 other"),
+        (20, 16, 20, 0, "16 of 20 have no title, 0 of 20 other"),  # .8 > 5 standard errors, .775
+        (20, 15, 20, 0, ""),  # .75 < .766
+        (20, 12, 100, 10, "12 of 20 have no title, 10 of 100 other"),  # .5 > .474
+        (20, 11, 100, 10, ""),  # .45 < .465
+        (19, 19, 20, 0, ""),
+        (20, 20, 19, 0, ""),  # too few of a kind
+        (4000, 400, 4000, 0, ""),  # certain, but not more than a tenth
+        (4000, 401, 4000, 0, "401 of 4,000 have no title, 0 of 4,000 other"),
     ],
 )
-def test_a_mark_is_told_beyond_chance(generated: int, marked: int, others: int, told: str) -> None:
-    rows = [{**PLAIN, "_id": f"d{place}", "title": PLAIN["title"] if place >= marked else ""}
+def test_a_mark_is_told_beyond_chance(generated: int, marked: int, others: int, also: int, told: str) -> None:
+    untitled = {*range(marked), *range(generated, generated + also)}
+    rows = [{**PLAIN, "_id": f"d{place}", "title": "" if place in untitled else "A title"}
             for place in range(generated + others)]  # fmt: skip
     found = list(map(str, marks_of_generated(rows, {f"d{place}" for place in range(generated)})))
     assert found == [f"generated passages can be told apart: {told} passages do"] * bool(told)
