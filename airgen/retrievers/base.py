@@ -1,8 +1,6 @@
 """What retrievers, embedders and re-rankers share: protocols, the base of the components, checks of output, the k best.
 
-    load_embedder("all-minilm-l6-v2-int8")                     a model of the catalogue
-    load_embedder("BAAI/bge-m3")                               a model of the Hub
-    load_reranker({"kind": "http", "url": "http://localhost:8000/v1/rerank", "model": "..."})
+    load_embedder("BAAI/bge-m3")            a name of the catalogue or the Hub, or {kind: ..., settings}
     load_retriever("my_package.retrieval:MyRetriever")         a class of yours, a subclass of `Component`
 
     retriever.index(corpus)                 once
@@ -10,8 +8,8 @@
     reranker.score(pairs) -> float32 (n,)   one score for each (query, passage) pair; higher is better
     embedder.encode(texts, kind) -> float32 (n, dim), unit length
 
-The k best of many scores are found without sorting scores that cannot be among them: a score and its position are
-packed into one uint64 whose order is (score descending, position ascending).
+The k best are found by keys: a score and its position in one uint64, whose order is (score descending, position
+ascending).
 
 >>> keys = pack(np.array([0.5, -1.0, 0.5], np.float32), 0)
 >>> unpack(np.sort(keys)[::-1])[0].tolist()
@@ -170,11 +168,9 @@ class _FullTexts(Indexed[str]):
 
 @dataclass(frozen=True, slots=True)
 class Hits:
-    """The result of a search over n queries.
+    """The result of a search over n queries; ties are in the order of position.
 
-    positions: int32 (n, k), places in the corpus, best first, -1 after the last hit.
-    scores:    float32 (n, k), -inf after the last hit.
-    Ties are in the order of position, so equal inputs give equal hits.
+    positions: int32 (n, k), places in the corpus, best first, -1 after the last hit. scores: float32 (n, k), then -inf.
     """
 
     positions: NDArray[np.int32]
@@ -184,6 +180,10 @@ class Hits:
     def none(cls, queries: int, k: int) -> Hits:
         """Room for k hits of each query, all empty."""
         return cls(np.full((queries, k), -1, np.int32), np.full((queries, k), -np.inf, np.float32))
+
+    def put(self, row: int, positions: NDArray[np.int32], scores: NDArray[np.float32]) -> None:
+        """Set the hits of one query, at most k."""
+        self.positions[row, : len(positions)], self.scores[row, : len(scores)] = positions, scores
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,15 +213,12 @@ class Embedder(Protocol):
     @property
     def dim(self) -> int:
         """Length of a vector."""
-        ...
 
     def encode(self, texts: Sequence[str], kind: TextKind) -> NDArray[np.float32]:
         """Shape (len(texts), dim)."""
-        ...
 
     def describe(self) -> Mapping[str, object]:
         """Every setting that changes the vectors: model, hash, prefixes, pooling, maximum length."""
-        ...
 
 
 @runtime_checkable
@@ -232,11 +229,9 @@ class Reranker(Protocol):
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
         """Shape (len(pairs),), in the order of the pairs."""
-        ...
 
     def describe(self) -> Mapping[str, object]:
         """Every setting that changes the scores."""
-        ...
 
 
 @runtime_checkable
@@ -245,7 +240,6 @@ class CorpusReranker(Reranker, Protocol):
 
     def fit(self, corpus: Corpus) -> object:
         """Take statistics from the corpus; must be called before `score`."""
-        ...
 
 
 @runtime_checkable
@@ -256,15 +250,12 @@ class Retriever(Protocol):
 
     def index(self, corpus: Corpus) -> None:
         """Read the corpus once; must be called before `search`."""
-        ...
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
         """The k best passages of each query."""
-        ...
 
     def describe(self) -> Mapping[str, object]:
         """Every setting that changes the result, for the record of a run."""
-        ...
 
 
 def show_corpus(reranker: Reranker, corpus: Corpus) -> bool:
@@ -284,10 +275,9 @@ def watch(part: Any, progress: IndexProgress) -> None:
 
 
 def build(part: str, spec: Any, folder: Path | None = None) -> Any:
-    """A component from a name or `{kind: ..., settings}`; one that was made already is returned as it is.
+    """A component of a kind ("retriever", "embedder", ...) from a name or `{kind: ..., settings}`; a made one as it is.
 
-    `part` is the kind of component ("retriever", "reranker", "embedder", ...). Relative paths in the settings start at
-    `folder`. Raises UsageError with every problem of the settings, MissingExtra for a missing package.
+    Relative paths start at `folder`. Raises UsageError with every problem, MissingExtra for a missing package.
     """
     if not is_spec(spec):
         return spec
@@ -336,12 +326,9 @@ def _made(kind: str, folder: Path | None, settings: Mapping[str, Any]) -> Any:
 class Component:
     """The base of retrievers, re-rankers, embedders and encoders.
 
-    A subclass declares its settings once, in a nested class `Settings`, and prepares itself in `set_up`. A field that
-    is marked as a part becomes an attribute of the same name: the component that the settings describe. The
-    constructor takes the same settings as keywords; without keywords the `positional` and the required ones come first:
-
-        BM25(k1=1.2)
-        build("retriever", {"kind": "bm25", "k1": 1.2})
+    A subclass declares its settings in a nested class `Settings`, and prepares itself in `set_up`. A field that is
+    marked as a part becomes an attribute of the same name: the component that the settings describe. The constructor
+    takes the settings as keywords, or without them, the `positional` and the required ones first.
     """
 
     class Settings(BaseSettings):

@@ -23,10 +23,9 @@ Normalisation = Literal["min-max", "z-score", "none"]
 def reciprocal_rank_fusion(
     systems: Sequence[Hits], k: int, constant: float = 60.0, weights: Sequence[float] = ()
 ) -> Hits:
-    """Score of a passage: the sum over systems of weight / (constant + rank), ranks from 1.
+    """Score of a passage: the sum over the systems that found it of weight / (constant + rank), ranks from 1.
 
-    Cormack, Clarke and Buettcher (SIGIR 2009), whose constant is 60. A system that did not find a passage adds
-    nothing. Raises UsageError for systems with unequal numbers of queries or of weights.
+    Cormack, Clarke and Buettcher (SIGIR 2009). Raises UsageError for unequal numbers of queries or weights.
     """
     parts = []
     for hits, weight in _weighted(systems, weights):
@@ -43,8 +42,6 @@ def weighted_sum(
     "min-max" maps a query's hits to 0 to 1 (all 1 where they are equal), "z-score" to mean 0 and deviation 1. A
     system that did not find a passage gives it its lowest normalised score of that query, or 0 for "none".
     """
-    if normalisation not in ("min-max", "z-score", "none"):
-        raise UsageError(f"normalisation must be min-max, z-score or none, not {normalisation!r}")
     parts = []
     for hits, weight in _weighted(systems, weights):
         found = hits.positions >= 0
@@ -88,8 +85,7 @@ def _merge(parts: Sequence[tuple[NDArray[np.int32], NDArray[np.float64]]], k: in
         passages, which = np.unique(places[places >= 0], return_inverse=True)
         sums = np.bincount(which, values[places >= 0], len(passages)).astype(np.float32)
         best = np.argsort(-sums, kind="stable")[:k]  # passages ascend, so a stable sort settles ties
-        hits.positions[query, : len(best)] = passages[best]
-        hits.scores[query, : len(best)] = sums[best]
+        hits.put(query, passages[best].astype(np.int32), sums[best])
     return hits
 
 

@@ -7,16 +7,11 @@
 A folder belongs to one model with its settings, one form and one kind of text. It holds `data.bin` (arrays, one
 encoding after another) and `keys.bin` (a record for each: the text's 128-bit key, where its data begins, its size, the
 columns of its arrays, a CRC-32 of both). Both only grow, and data comes before its keys. What a crash left incomplete
-is cut off before the next writing. An encoding that does not match its CRC counts as missing, so that its text is
-encoded again. Several processes can share a folder.
+is cut off before the next writing. What does not match its CRC counts as missing. Several processes can share a folder.
 
-Recall, voters and evaluation often have the same model and texts:
-
-    with shared_encodings(folder):      # encodings of passages go to disk, into `folder`
-        ...
-
-An encoding is the same with and without it, because only models that encode each text by itself take part. Times that
-are measured while encodings are reused say nothing: `reused` tells whether there were such.
+Inside `shared_encodings(folder)`, recall, voters and evaluation share the encodings of passages of models that encode
+each text by itself: these are the same with and without it. Times that are measured while encodings are reused say
+nothing: `reused` tells whether there were such.
 
 Many batches of texts are encoded, and of pairs scored, wherever that is to run (`airgen.compute`):
 

@@ -132,7 +132,7 @@ class SearchEngine(Component):
                 odd = [place for place in best if not 0 <= place < self._size]
                 if len(best) < len(found[:k]) or odd:
                     raise ValueError(f"passage {odd[0]} of {self._size}" if odd else "a passage twice")
-                hits.positions[row, : len(best)], hits.scores[row, : len(best)] = list(best), list(best.values())
+                hits.put(row, np.array([*best], np.int32), np.array([*best.values()], np.float32))
         return hits
 
     def ann_recall(self, queries: Sequence[str], hits: Hits) -> float | None:

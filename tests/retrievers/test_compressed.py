@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airgen.errors import ModelError
-from airgen.retrievers import Corpus, load_retriever
+from airgen.retrievers import Corpus
 from airgen.retrievers.late.compressed_index import (
     CompressedIndex,
     ResidualCodec,
@@ -23,8 +23,6 @@ from airgen.retrievers.late.compressed_index import (
     usual_centroids,
 )
 from airgen.retrievers.late.maxsim import LateInteraction, maxsims
-
-from .conftest import QUERIES
 
 
 class Drawn:
@@ -73,7 +71,8 @@ def built(folder: Path, model: Drawn, texts: Sequence[str], bits: int = 2, centr
 @settings(max_examples=60, deadline=None)
 def test_codes_decode_within_their_bound(seed: int, bits: int, dim: int, count: int, centroids: int) -> None:
     draw = np.random.default_rng(seed)
-    vectors = draw.standard_normal((count, dim)).astype(np.float32)
+    vectors = (draw.standard_normal((count, dim)) * draw.uniform(0.1, 5, (count, 1))).astype(np.float32)
+    vectors[-1] = 0  # a text of punctuation alone
     codec = ResidualCodec.train(vectors, centroids, bits)
     coded = codec.encode(vectors)
     assert coded.codes.shape == (count, -(-dim * bits // 8))
@@ -202,15 +201,6 @@ def test_a_failed_build_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_vectors_of_zero_and_of_any_length_keep_their_lengths(tmp_path: Path) -> None:
-    draw = np.random.default_rng(2)
-    vectors = draw.standard_normal((200, 8)).astype(np.float32) * draw.uniform(0.1, 50, (200, 1)).astype(np.float32)
-    vectors[7] = 0  # a text of punctuation alone
-    codec = ResidualCodec.train(vectors, 8, 4)
-    decoded = codec.decode(codec.encode(vectors))
-    assert np.linalg.norm(decoded, axis=1) == pytest.approx(np.linalg.norm(vectors, axis=1), rel=2e-3, abs=1e-6)
-
-
 def test_same_bytes_for_any_number_of_threads(tmp_path: Path) -> None:
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
@@ -239,11 +229,3 @@ def test_same_bytes_for_any_number_of_threads(tmp_path: Path) -> None:
 
 def test_the_usual_number_of_centroids_grows_with_the_root() -> None:
     assert [usual_centroids(tokens) for tokens in (1, 10_000, 1_000_000, 120_000_000)] == [4, 256, 2048, 32768]
-
-
-def test_with_a_real_model_and_by_settings(minilm: str, corpus: Corpus) -> None:
-    late = load_retriever({"kind": "late", "model": minilm, "index": "compressed", "bits": 4})
-    late.index(corpus)  # one passage is empty
-    hits = late.search(list(QUERIES), len(corpus))
-    assert hits.positions[:, 0].tolist() == list(QUERIES.values())
-    assert late.search([], 3).positions.shape == (0, 3)

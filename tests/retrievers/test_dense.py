@@ -1,17 +1,18 @@
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from encode_once import Kept
 
-from airgen.errors import CorpusError, ModelError, UsageError
-from airgen.retrievers import Corpus, Embedder, Retriever, load_embedder, load_retriever
+from airgen.errors import ModelError, UsageError
+from airgen.retrievers import Corpus, load_embedder, load_reranker, load_retriever
 from airgen.retrievers.dense.exact_search import Dense
 from airgen.retrievers.dense.onnx_encoder import OnnxEncoder
 from airgen.retrievers.rerank import CrossEncoder
 
-from .conftest import assert_same
+from .conftest import QUERIES, assert_same
 
 
 class Letters:
@@ -33,7 +34,6 @@ class Letters:
 
 def test_worked_example() -> None:
     dense = Dense(Letters())
-    assert isinstance(dense, Retriever)
     dense.index(Corpus(["x", "y", "z"], ["ab", "a", "c"], ["", "b", ""]))
     hits = dense.search(["a", "c"], 4)
     # "ab" and "b a" (title and text) are one vector: the tie stands in the order of the corpus.
@@ -56,47 +56,49 @@ def test_the_cache_changes_nothing_but_the_work(tmp_path: Path) -> None:
     assert_same(hits, wanted)
 
 
-def test_bad_input() -> None:
-    dense = Dense(Letters())
-    with pytest.raises(UsageError, match="corpus comes first"):
-        dense.search(["a"], 1)
-    with pytest.raises(CorpusError, match="no passages"):
-        dense.index(Corpus([], []))
-    with pytest.raises(CorpusError, match="2 ids, 1 texts"):
-        dense.index(Corpus(["a", "b"], ["a"]))
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (lambda found: found * np.nan, "NaN"),
+        (lambda found: found[:, :9], "expected"),
+        (lambda found: found[:0], "expect"),
+    ],
+)
+def test_wrong_vectors_are_errors(wrong: Callable[[np.ndarray], np.ndarray], words: str) -> None:
+    embedder = Letters()
+    dense = Dense(embedder)
     dense.index(Corpus(["a"], ["a"]))
     assert dense.search([], 3).positions.shape == (0, 3)
-
-
-@pytest.mark.parametrize("wrong", ["nan", "dimension", "count"])
-def test_wrong_vectors_are_errors(wrong: str) -> None:
-    class Wrong(Letters):
-        def encode(self, texts: Sequence[str], kind: str) -> np.ndarray:
-            found = super().encode(texts, kind)
-            if kind == "query" and wrong == "nan":
-                found[:] = np.nan
-            if kind == "query" and wrong == "dimension":
-                found = found[:, :9]
-            return found[:-1] if kind == "query" and wrong == "count" else found
-
-    dense = Dense(Wrong())
-    dense.index(Corpus(["a"], ["a"]))
-    with pytest.raises(ModelError, match="NaN" if wrong == "nan" else "expected"):
+    right = embedder.encode
+    embedder.encode = lambda texts, kind: wrong(right(texts, kind))  # type: ignore[method-assign]
+    with pytest.raises(ModelError, match=words):
         dense.search(["b"], 1)
 
 
-def test_minilm_finds_what_it_should(minilm: str, corpus: Corpus) -> None:
-    from .conftest import QUERIES
+@pytest.mark.parametrize(
+    ("spec", "reranker"), [("dense", "dense"), ("late", "maxsim"), ("sparse", "splade"),
+                           ({"kind": "late", "index": "compressed", "bits": 4}, None)]
+)  # fmt: skip
+def test_shipped_models_find_what_they_should(
+    minilm: str, splade: str, corpus: Corpus, spec: Any, reranker: str | None
+) -> None:
+    system = load_retriever(spec)
+    system.index(corpus)  # one passage is empty
+    hits = system.search(list(QUERIES), len(corpus))
+    right = hits.positions[:, 0] == list(QUERIES.values())
+    assert right.all() or (spec == "sparse" and right.mean() >= 0.75)
+    assert system.search([], 3).positions.shape == (0, 3)
+    if reranker:
+        for row, query in enumerate(QUERIES):
+            found = hits.positions[row][hits.positions[row] >= 0]
+            scores = load_reranker(reranker).score([(query, corpus.texts[place]) for place in found])
+            assert (np.diff(scores) <= 1e-3).all()
+            ours = hits.scores[row, : len(found)] / (scores[0] and hits.scores[row, 0] / scores[0])
+            assert scores == pytest.approx(ours, abs=2e-3)  # MaxSim is divided by the number of query tokens
 
-    dense = Dense(minilm)
-    dense.index(corpus)
-    hits = dense.search(list(QUERIES), 3)
-    assert hits.positions[:, 0].tolist() == list(QUERIES.values())
 
-
-def test_minilm_is_an_embedder_whose_vectors_depend_on_nothing_else(minilm: str, corpus: Corpus) -> None:
+def test_vectors_of_minilm_depend_on_nothing_else(minilm: str, corpus: Corpus) -> None:
     encoder = OnnxEncoder(minilm)
-    assert isinstance(encoder, Embedder)
     together = encoder.encode(corpus.texts, "passage")
     assert together.shape == (len(corpus), 384)
     assert np.linalg.norm(together, axis=1) == pytest.approx(np.ones(len(corpus)), abs=1e-6)

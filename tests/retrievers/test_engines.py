@@ -108,12 +108,6 @@ def test_indexing_goes_on_after_a_failure(server):
     assert sum(one < 1000 for one in server.imported) == 1000  # the first window was not sent again
 
 
-def test_a_busy_server_is_asked_again(server):
-    server.failures["import"] = [(429, "slow down"), None, (500, "oh"), None]
-    engine(server, retries=2).index(CORPUS)  # both may meet one request
-    assert set(server.imported) == set(range(2300))
-
-
 @pytest.mark.parametrize(
     ("path", "answer", "words"),
     [
@@ -157,9 +151,6 @@ def test_refusals_of_a_search(server):
     server.collections.clear()
     with pytest.raises(ModelError, match=r"airgen-\w+: Not found\.: if its index is gone, run again"):
         made.search(["odd"], 3)
-    server.url = "http://127.0.0.1:9"
-    with pytest.raises(ModelError, match=r"http://127.0.0.1:9/debug cannot be reached"):
-        engine(server).index(CORPUS)
 
 
 def test_a_password_in_the_address_is_refused():

@@ -23,7 +23,7 @@ def vectors(count: int, dim: int = 24, seed: int = 0) -> np.ndarray:
 
 
 def test_a_corpus_larger_than_memory_is_read_in_several_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows, queries = vectors(400_000).astype(np.float16), vectors(40, seed=2)
+    rows, queries = vectors(150_000).astype(np.float16), vectors(40, seed=2)
     rows.tofile(tmp_path / "rows")
     mapped = np.memmap(tmp_path / "rows", np.float16, "r", shape=rows.shape)
     much = search(rows, queries, 10)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from airgen.errors import UsageError
-from airgen.retrievers.base import Corpus, Hits, Retriever
+from airgen.retrievers.base import Corpus, Hits
 from airgen.retrievers.combine import Fused, reciprocal_rank_fusion, weighted_sum
 from airgen.retrievers.dense.lsa import LSA, right_singular_vectors
 from airgen.retrievers.lexical.bm25 import BM25, RM3
@@ -46,16 +46,16 @@ def test_ties_stand_by_position() -> None:
 
 
 def test_wrong_fusions() -> None:
-    with pytest.raises(UsageError):
-        reciprocal_rank_fusion([], 1)
-    with pytest.raises(UsageError):
-        reciprocal_rank_fusion([FIRST, SECOND], 1, weights=[1])
-    with pytest.raises(UsageError):
-        weighted_sum([FIRST, hits([[1]], [[1]])], 1)
-    with pytest.raises(UsageError):
-        weighted_sum([FIRST], 1, normalisation="max")  # type: ignore[arg-type]
-    with pytest.raises(UsageError):
-        Fused([BM25()], method="best")  # type: ignore[arg-type]
+    for wrong in (
+        lambda: reciprocal_rank_fusion([], 1),
+        lambda: reciprocal_rank_fusion([FIRST, SECOND], 1, weights=[1]),
+        lambda: weighted_sum([FIRST, hits([[1]], [[1]])], 1),
+        lambda: Fused([BM25()], method="best"),
+        lambda: RM3(original_weight=2),
+        lambda: RM3(LSA()),
+    ):
+        with pytest.raises(UsageError):
+            wrong()
 
 
 TEXTS = [
@@ -72,7 +72,6 @@ CORPUS = Corpus([str(n) for n in range(len(TEXTS))], TEXTS)
 def test_fused_retriever_from_settings() -> None:
     fused = Fused([BM25(), {"kind": "bm25", "k1": 1.2}])
     fused.index(CORPUS)
-    assert isinstance(fused, Retriever)
     assert fused.name == "rrf(bm25, bm25)"
     assert fused.search(["cats purr"], 3).positions.tolist() == [[0, 1, -1]]
     assert fused.describe()["systems"][1]["k1"] == 1.2  # type: ignore[index]
@@ -99,10 +98,6 @@ def test_rm3_limits() -> None:
     plain = rm3.first.search(["cats purr"], 5)
     assert rm3.search(["cats purr"], 5).positions.tolist() == plain.positions.tolist()
     assert rm3.expand(["", "unknownword"]) == [{}, {"unknownword": 1.0}]
-    with pytest.raises(UsageError):
-        RM3(original_weight=2)
-    with pytest.raises(UsageError):
-        RM3(LSA())  # type: ignore[arg-type]
 
 
 def test_lsa_joins_words_that_share_company() -> None:
@@ -122,9 +117,6 @@ def test_lsa_joins_words_that_share_company() -> None:
     found = lsa.search(["car", "unknownword"], 4)
     assert set(found.positions[0].tolist()) == {0, 1, 2, 3}  # with "automobile", which "car" never stands beside
     assert found.positions[1].tolist() == [-1] * 4
-    again = LSA(dim=2)
-    again.index(Corpus([str(n) for n in range(8)], texts))
-    np.testing.assert_array_equal(found.scores, again.search(["car", "unknownword"], 4).scores)
 
 
 @pytest.mark.parametrize("shape", [(60, 25), (25, 60)])

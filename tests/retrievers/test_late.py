@@ -4,11 +4,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from airgen.errors import CorpusError, ModelError, UsageError
-from airgen.retrievers import Corpus, Reranker, Retriever, load_reranker
+from airgen.errors import ModelError
+from airgen.retrievers import Corpus, load_reranker
 from airgen.retrievers.late.maxsim import LateInteraction, MaxSim, MultiVectorEncoder, maxsims
-
-from .conftest import QUERIES
 
 
 class OneHot:
@@ -38,12 +36,10 @@ def test_retriever_and_reranker_agree_with_each_other_and_with_counting() -> Non
     rng = np.random.default_rng(0)
     texts = ["".join(map(chr, rng.integers(97, 123, rng.integers(1, 12)))) for _ in range(200)]
     late = LateInteraction(OneHot())
-    assert isinstance(late, Retriever)
     late.index(Corpus([str(place) for place in range(200)], texts))
     queries = ["abc", "zzz", "q"]
     hits = late.search(queries, 10)
     reranker = MaxSim(OneHot())
-    assert isinstance(reranker, Reranker)
     for row, query in enumerate(queries):
         counts = [sum(letter in text for letter in query) for text in texts]
         assert hits.positions[row].tolist() == sorted(range(200), key=lambda place: (-counts[place], place))[:10]
@@ -73,10 +69,6 @@ def test_a_passage_is_encoded_once_for_many_queries() -> None:
 def test_bad_input() -> None:
     late = LateInteraction(OneHot())
     late.memory_bytes = 100
-    with pytest.raises(UsageError, match="corpus comes first"):
-        late.search(["a"], 1)
-    with pytest.raises(CorpusError, match="no passages"):
-        late.index(Corpus([], []))
     with pytest.raises(ModelError, match="re-rank the hits of another retriever"):
         late.index(Corpus(["a"], ["abcdef"]))
     assert MaxSim(OneHot()).score([]).shape == (0,)
@@ -89,17 +81,6 @@ def test_nan_from_a_model_is_an_error() -> None:
 
     with pytest.raises(ModelError, match=r"gave nan as the score of pair 0"):
         MaxSim(Broken()).score([("a", "b")])
-
-
-def test_minilm_tokens(minilm: str, corpus: Corpus) -> None:
-    late = LateInteraction(minilm)
-    late.index(corpus)  # one passage is empty
-    hits = late.search(list(QUERIES), len(corpus))
-    assert hits.positions[:, 0].tolist() == list(QUERIES.values())
-    reranker = MaxSim(minilm)
-    query = next(iter(QUERIES))
-    scores = reranker.score([(query, text) for text in corpus.texts])
-    assert np.argsort(-scores, kind="stable").tolist() == hits.positions[0].tolist()
 
 
 def test_multi_vector_models_of_sentence_transformers(tiny_bert: Path, corpus: Corpus, tmp_path: Path) -> None:

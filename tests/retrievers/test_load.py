@@ -1,60 +1,68 @@
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 
-from airgen.errors import UsageError
-from airgen.retrievers import load_embedder, load_reranker, load_retriever
+from airgen.errors import CorpusError, UsageError
+from airgen.retrievers import Corpus, Reranker, Retriever, load_embedder, load_reranker, load_retriever
 from airgen.retrievers.dense.embedders import SentenceTransformersEmbedder
 from airgen.retrievers.dense.onnx_encoder import OnnxCrossEncoder, OnnxEncoder
 from airgen.retrievers.dense.shipped import PackedE5, StaticEmbedder
 from airgen.retrievers.http import HttpEmbedder, HttpReranker
 from airgen.retrievers.late.maxsim import MaxSim
+from airgen.retrievers.lexical.bm25 import BM25Reranker
 from airgen.retrievers.rerank import CrossEncoder, DenseReranker
 from airgen.retrievers.sparse import SparseReranker
 
 
 @pytest.mark.parametrize(
-    ("spec", "kind"),
+    ("load", "spec", "kind"),
     [
-        ("all-minilm-l6-v2-int8", OnnxEncoder),
-        ("all-minilm-l6-v2", SentenceTransformersEmbedder),
-        ("multilingual-e5-small-q4", PackedE5),
-        ("wordllama-256", StaticEmbedder),
-        ("BAAI/bge-m3", SentenceTransformersEmbedder),
-        ("intfloat/e5-small-v2", SentenceTransformersEmbedder),
-        ("bge-small-en-int8", OnnxEncoder),
-        ({"kind": "onnx"}, OnnxEncoder),
-        ({"kind": "http", "model": "m", "base_url": "http://localhost:1/v1"}, HttpEmbedder),
+        (load_embedder, "all-minilm-l6-v2-int8", OnnxEncoder),
+        (load_embedder, "all-minilm-l6-v2", SentenceTransformersEmbedder),
+        (load_embedder, "multilingual-e5-small-q4", PackedE5),
+        (load_embedder, "wordllama-256", StaticEmbedder),
+        (load_embedder, "BAAI/bge-m3", SentenceTransformersEmbedder),
+        (load_embedder, "intfloat/e5-small-v2", SentenceTransformersEmbedder),
+        (load_embedder, "bge-small-en-int8", OnnxEncoder),
+        (load_embedder, {"kind": "onnx"}, OnnxEncoder),
+        (load_embedder, {"kind": "http", "model": "m", "base_url": "http://localhost:1/v1"}, HttpEmbedder),
+        (load_reranker, "maxsim", MaxSim),
+        (load_reranker, "splade", SparseReranker),
+        (load_reranker, "splade-bert-tiny", SparseReranker),
+        (load_reranker, "dense", DenseReranker),
+        (load_reranker, "bm25", BM25Reranker),
+        (load_reranker, "all-minilm-l6-v2-int8", DenseReranker),
+        (load_reranker, "ms-marco-minilm-l12-int8", OnnxCrossEncoder),
+        (load_reranker, "answerai-colbert-small-int8", MaxSim),
+        (load_reranker, "BAAI/bge-reranker-large", CrossEncoder),
+        (load_reranker, "maidalun1020/bce-reranker-base_v1", CrossEncoder),
+        (load_reranker, "nreimers/mmarco-mMiniLMv2-L12-H384-v1", CrossEncoder),
+        (load_reranker, {"kind": "http", "url": "http://localhost:1/v1/rerank"}, HttpReranker),
     ],
 )
-def test_embedders(spec: object, kind: type) -> None:
-    assert type(load_embedder(spec)) is kind  # type: ignore[arg-type]
+def test_a_name_or_settings_become_a_component(load: Callable[[object], object], spec: object, kind: type) -> None:
+    made = load(spec)
+    assert type(made) is kind
+    if load is load_reranker:
+        assert isinstance(made, Reranker)
 
 
 @pytest.mark.parametrize(
-    ("spec", "kind"),
-    [
-        ("maxsim", MaxSim),
-        ("splade", SparseReranker),
-        ("splade-bert-tiny", SparseReranker),
-        ("dense", DenseReranker),
-        ("all-minilm-l6-v2-int8", DenseReranker),
-        ("ms-marco-minilm-l12-int8", OnnxCrossEncoder),
-        ("answerai-colbert-small-int8", MaxSim),
-        ("BAAI/bge-reranker-large", CrossEncoder),
-        ("maidalun1020/bce-reranker-base_v1", CrossEncoder),
-        ("nreimers/mmarco-mMiniLMv2-L12-H384-v1", CrossEncoder),
-        ({"kind": "http", "url": "http://localhost:1/v1/rerank"}, HttpReranker),
-    ],
-)
-def test_rerankers(spec: object, kind: type) -> None:
-    assert type(load_reranker(spec)) is kind  # type: ignore[arg-type]
-
-
-def test_a_retriever_by_its_kind_alone() -> None:
-    assert load_retriever("sparse").name == "sparse splade-bert-tiny"
-    assert load_retriever({"kind": "rerank", "first": "bm25", "reranker": "bm25"}).describe()["top"] == 100
+    "spec",
+    ["bm25", "rm3", "lsa", "dense", "sparse", "late", {"kind": "late", "index": "compressed"},
+     {"kind": "rerank", "first": "bm25", "reranker": "bm25"}, {"kind": "fuse", "systems": ["bm25"]}],
+)  # fmt: skip
+def test_every_retriever_wants_a_corpus_first_and_passages_in_it(spec: object) -> None:
+    made = load_retriever(spec)  # type: ignore[arg-type]
+    assert isinstance(made, Retriever)
+    with pytest.raises(UsageError, match="the corpus comes first"):
+        made.search(["a"], 1)
+    with pytest.raises(CorpusError, match="no passages"):
+        made.index(Corpus([], []))
+    with pytest.raises(CorpusError, match="2 ids, 1 texts"):
+        made.index(Corpus(["a", "b"], ["a"]))
 
 
 def test_a_model_of_the_catalogue_is_run_as_it_was_trained() -> None:
@@ -69,6 +77,7 @@ def test_a_model_of_the_catalogue_is_run_as_it_was_trained() -> None:
 def test_nested_settings() -> None:
     system = load_retriever({"kind": "rerank", "first": {"kind": "dense"}, "reranker": "maxsim", "top": 7})
     assert system.describe()["top"] == 7
+    assert load_retriever({"kind": "rerank", "first": "bm25", "reranker": "bm25"}).describe()["top"] == 100
     assert system.name == "dense all-minilm-l6-v2-int8 > maxsim all-minilm-l6-v2-int8"
 
 

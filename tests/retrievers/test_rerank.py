@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from airgen import models
 from airgen.errors import ModelError, UsageError
-from airgen.retrievers import Corpus, Hits, Reranker, Retriever, load_reranker
+from airgen.retrievers import Corpus, Hits, load_reranker
 from airgen.retrievers.combine import RerankedRetriever
 from airgen.retrievers.rerank import CrossEncoder, token_batches
 
@@ -42,7 +42,6 @@ def test_scores_are_those_of_the_library(tiny_cross_encoder: Path, corpus: Corpu
     pairs = pairs_of_many_lengths(corpus.texts)
     ours = CrossEncoder(str(tiny_cross_encoder), max_length=100, device="cpu")
     ours.token_budget = budget
-    assert isinstance(ours, Reranker)
     theirs = library.CrossEncoder(str(tiny_cross_encoder), max_length=100, device="cpu").predict(pairs)
     assert ours.score(pairs) == pytest.approx(theirs, abs=2e-6)
     assert np.std(theirs) > 0.01  # else anything would be equal
@@ -141,9 +140,7 @@ CORPUS = Corpus(list("abcdef"), list("ABCDEF"))
 
 def test_the_best_are_reordered_and_the_rest_follows() -> None:
     reranker = Given({"A": 1, "B": 5, "C": 5, "D": 9})
-    system = RerankedRetriever(First([3, 2, 1, 0, 5]), reranker, top=3)
-    assert isinstance(system, Retriever)
-    system.index(CORPUS)
+    system = reranked(First([3, 2, 1, 0, 5]), reranker)
     assert reranker.fitted == 6
     hits = system.search(["x", "y"], 6)
     # D 9, then B and C tie and stand in the order of position; A and F keep their places below.
@@ -152,10 +149,10 @@ def test_the_best_are_reordered_and_the_rest_follows() -> None:
     assert (np.diff(hits.scores[0, 2:5]) < 0).all()
     assert hits.scores[0, 5] == -np.inf
     # A small k still lets the re-ranker see `top` hits.
-    assert RerankedRetrieverOf(First([1, 2, 3]), reranker).search(["x"], 1).positions.tolist() == [[3]]
+    assert reranked(First([1, 2, 3]), reranker).search(["x"], 1).positions.tolist() == [[3]]
 
 
-def RerankedRetrieverOf(first: First, reranker: Given) -> RerankedRetriever:
+def reranked(first: First, reranker: Given) -> RerankedRetriever:
     system = RerankedRetriever(first, reranker, top=3)
     system.index(CORPUS)
     return system
@@ -178,7 +175,7 @@ def test_many_queries_are_scored_in_blocks_without_a_trace() -> None:
 
 
 def test_scores_below_a_large_negative_score_still_descend() -> None:
-    system = RerankedRetrieverOf(First([0, 1, 2, 3, 4, 5]), Given(dict.fromkeys("ABC", -1e6)))
+    system = reranked(First([0, 1, 2, 3, 4, 5]), Given(dict.fromkeys("ABC", -1e6)))
     scores = system.search(["x"], 6).scores[0]
     assert (np.diff(scores[2:]) < 0).all()
 
@@ -192,24 +189,12 @@ def test_wrong_scores_are_errors(scores: list[float], words: str) -> None:
             return np.array(scores, np.float32)
 
     with pytest.raises(ModelError, match=words):
-        RerankedRetrieverOf(First([0, 1]), Wrong({})).search(["x"], 2)
+        reranked(First([0, 1]), Wrong({})).search(["x"], 2)
 
 
 def test_wrong_use() -> None:
-    with pytest.raises(UsageError, match="corpus comes first"):
-        RerankedRetriever(First([0]), Given({})).search(["x"], 1)
     with pytest.raises(UsageError, match=r"top: .*greater than or equal to 1, not 0"):
         RerankedRetriever(First([0]), Given({}), top=0)
-
-
-def test_a_dense_model_as_a_reranker(minilm: str, corpus: Corpus) -> None:
-    from airgen.retrievers.dense.exact_search import Dense
-
-    dense = Dense(minilm)
-    dense.index(corpus)
-    hits = dense.search(QUERIES[:1], len(corpus))
-    scores = load_reranker(minilm).score([(QUERIES[0], text) for text in corpus.texts])
-    assert scores[hits.positions[0]] == pytest.approx(hits.scores[0], abs=1e-3)  # fp32 against fp16 rows
 
 
 def test_the_shipped_cross_encoder(corpus: Corpus) -> None:
@@ -219,7 +204,6 @@ def test_the_shipped_cross_encoder(corpus: Corpus) -> None:
         pytest.skip(f"airgen fetch {name}")
     runtime, tokenizers = pytest.importorskip("onnxruntime"), pytest.importorskip("tokenizers")
     ours = load_reranker(name)
-    assert isinstance(ours, Reranker)
     texts = [text or "-" for text in corpus.texts]
     pairs = [(query, text) for query in QUERIES for text in texts]
     pairs.append(("why " * 400, "because " * 2000))

@@ -1,18 +1,14 @@
 """Dense retrieval: one vector for each text, and exact top-k inner-product search over rows larger than memory.
 
 The rows (fp16 or fp32, in memory or memory-mapped) are read once, in chunks. BLAS compares a chunk with all queries,
-and its products only select: a pair whose product is too far below the query's k-th best score, farther than any order
-of fp32 additions could have moved it, is passed over. All others are scored again in float64 in a fixed order
+and its products only select: a pair whose product is farther below the query's k-th best score than any order of fp32
+additions could have moved it is passed over. All others are scored again in float64 in a fixed order
 (`exact.inner_products`) and rounded to fp32. So a score has the same bits on every machine, whoever is asked beside.
 At the paper's depth of 1,000 (section 2.4, step 1) this is faster than graph indexes, and exact.
 
-On workers, each searches a shard of the rows in the file of the encodings, and the best are merged. The result has the
-bits of one search over all rows: a score does not depend on the rows beside it, shards begin where the chunks of one
-search begin, and ties stay in the order of position. Only queries, hits and (where the corpus is not in the order of
-the file) row numbers travel. A worker that cannot see the file leaves its shard to the driver.
-
-`Dense` keeps vectors as fp16, in a folder (`airgen.retrievers.encodings`) or in memory, so that results are equal with
-and without a cache.
+On workers, each searches a shard of the rows in the file of the encodings, and the best are merged, to the same bits:
+shards begin where the chunks of one search begin. Only queries, hits and row numbers travel. A worker that cannot see
+the file leaves its shard to the driver. `Dense` keeps vectors as fp16 with and without a cache.
 """
 
 import zlib

@@ -1,15 +1,8 @@
 """Latent semantic analysis: TF-IDF vectors reduced by a truncated SVD (Deerwester et al. 1990).
 
-    lsa = LSA(dim=200)
-    lsa.index(corpus)
-    hits = lsa.search(["what do cats eat"], k=10)
-
-A dense retriever without a trained model: it learns from the corpus itself, in seconds. It needs scipy and
-numba (extra `fast`).
-
-The strongest singular vectors are found by subspace iteration (Halko, Martinsson and Tropp 2011), written out in loops
-of a fixed order, because the factors of LAPACK and BLAS have other last bits on another processor or with more threads,
-and near ties of singular values turn these into other vectors.
+A dense retriever without a trained model: it learns from the corpus itself, in seconds. The strongest singular vectors
+are found by subspace iteration (Halko, Martinsson and Tropp 2011) in loops of a fixed order: the factors of LAPACK and
+BLAS have other last bits on another processor, and near ties of singular values turn these into other vectors.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,11 +1,10 @@
 """BERT-like models by ONNX Runtime and tokenizers, without torch: passage vectors, token vectors, re-ranking.
 
-Each text runs alone. On a CPU a batch of one is as fast as a larger one, because there is no padding to compute. And a
-vector then never depends on the other texts of a batch: a model whose activations are quantised as it runs has one
-scale for the whole batch, which moves a re-ranker's logits by up to .7 (benchmarks/rerank.py).
+Each text runs alone. On a CPU that is as fast as a batch, because there is no padding to compute. And a vector then
+never depends on its neighbours: a model whose activations are quantised as it runs has one scale for the whole batch,
+which moves a re-ranker's logits by up to .7 (benchmarks/rerank.py).
 
-For models that come without a graph of their own, one is made from a dictionary of weights, named as transformers names
-those of `BertModel`, when the model is loaded, which takes a second:
+For models that come without a graph, one is made when they are loaded, of weights named as transformers names them:
 
     bert = Bert(weights, layers, heads, epsilon, narrow=True)
     bert.states(words)                      # word embeddings (tokens, width) to the last hidden states, same shape

@@ -5,9 +5,8 @@ unigram vocabulary with scores, a map of characters to replacements, and the ten
 embeddings in blocks of 32 weights (an fp16 scale, then 16 bytes: weight j in the low half of byte j, weight j + 16 in
 the high half, both plus 8).
 
-Static embeddings have one vector for each token of a vocabulary, and the mean of them for a text. They are the fastest
-dense family: a text costs its tokenisation and one sum. WordLlama's vectors are in the catalogue; folders of
-model2vec's form (`model.safetensors`, `tokenizer.json`, `config.json`) load too.
+Static embeddings have one vector for each token, and their mean for a text: its cost is its tokenisation and one sum.
+WordLlama's vectors are in the catalogue; folders of model2vec's form load too.
 """
 
 from __future__ import annotations

@@ -1,23 +1,18 @@
-"""Token vectors in a few bits: the nearest of some centroids, and the rest of each dimension as one of few levels.
-
-    codec = ResidualCodec.train(sample, centroids=4096, bits=2)
-    coded = codec.encode(vectors)          # 384 dimensions at 2 bits: 100 bytes instead of 768
-    codec.decode(coded)                    # about the same vectors
-
-After ColBERTv2 (Santhanam and others, 2022, section 3.3). Two things differ: each dimension is divided by its own
-spread, and the levels are those of least squared error for the sample (Lloyd and Max) instead of quantiles; and a
-decoded vector gets the length of the original one. Everything is seeded, and the same for any number of threads.
-
-Late interaction on disk: the token vectors of a large corpus in a few bits, memory-mapped, searched in two steps.
+"""Late interaction on disk: token vectors in a few bits, memory-mapped, searched in two steps.
 
     build_index(folder, texts, encode, bits=2, centroids=None)
     index = CompressedIndex.open(folder)
     index.search(query_vectors, k=100, probes=16, candidates=1024)
 
-After PLAID (Santhanam and others, 2022). First, each query token looks at the passages that have a token in one of its
-`probes` best cells, and takes the score of the cell's centroid for theirs. For all other passages it takes the score of
-the best cell that it did not look at (as WARP does, Scheerer and others, 2025). Then the best `candidates` are scored
-by MaxSim over their decoded vectors. With all probes and candidates this is MaxSim over all decoded vectors.
+`ResidualCodec` is after ColBERTv2 (Santhanam and others, 2022, section 3.3): the nearest of some centroids, and the
+rest of each dimension as one of few levels; 384 dimensions at 2 bits are 100 bytes instead of 768. Two things differ:
+each dimension is divided by its own spread, and the levels are those of least squared error (Lloyd and Max) instead of
+quantiles; and a decoded vector gets the length of the original one. All is the same for any number of threads.
+
+The search is after PLAID (Santhanam and others, 2022). First, each query token looks at the passages that have a token
+in one of its `probes` best cells, and takes the score of the cell's centroid for theirs; all other passages get that of
+the best cell that it did not look at (as in WARP, Scheerer and others, 2025). Then the best `candidates` are scored by
+MaxSim over their decoded vectors. With all probes and candidates this is MaxSim over all decoded vectors.
 
 A folder has `meta.json`, the codec, the codes of all tokens one passage after another, and the passages of each cell.
 """
@@ -339,7 +334,7 @@ class CompressedIndex:
             if max(k, candidates) < len(self):
                 found = np.sort(top_k(self._first(cells, probes), max(k, candidates))[0])
             order, values = top_k(self._maxsim(query, cells, found), k)
-            hits.positions[row, : len(order)], hits.scores[row, : len(order)] = found[order], values
+            hits.put(row, found[order], values)
         return hits
 
     def _first(self, cells: Floats, probes: int) -> Floats:

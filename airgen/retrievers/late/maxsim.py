@@ -44,10 +44,10 @@ _QUERIES = 16  # queries compared at once with them
 
 
 def maxsims(queries: Sequence[NDArray[Any]], tokens: NDArray[Any], starts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """MaxSim of queries, (q, dim) each, with passages whose tokens stand one after another, (queries, passages).
+    """MaxSim of queries, (q, dim) each, with passages, (queries, passages).
 
-    `tokens` is (t, dim); passage i has the rows from `starts[i]` to `starts[i + 1]` (the last: to the end), at
-    least one. The same bits on every machine for vectors of `token_rows`.
+    `tokens` is (t, dim); passage i has its rows from `starts[i]` on, at least one. The same bits on every machine for
+    vectors of `token_rows`.
     """
     similarity = tokens.astype(np.float64, copy=False) @ np.concatenate(queries).astype(np.float64).T
     best = np.maximum.reduceat(similarity, starts, axis=0)
@@ -203,8 +203,7 @@ class LateInteraction(_WithTokens):
                 scores[row : row + _QUERIES, first:end] = maxsims(vectors[row : row + _QUERIES], block, starts)
         hits = Hits.none(len(vectors), k)
         for row, found in enumerate(scores):
-            order, values = top_k(found, k)
-            hits.positions[row, : len(order)], hits.scores[row, : len(order)] = order, values
+            hits.put(row, *top_k(found, k))
         return hits
 
     def _blocks(self) -> Iterator[tuple[int, int]]:

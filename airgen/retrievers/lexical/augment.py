@@ -1,8 +1,6 @@
 """BM25 with learned query weights: a small encoder adds terms to a query and weights its own.
 
     system = Augmented("models/augment-scifact")          # {kind: augment, path: models/augment-scifact}
-    system.index(corpus)
-    system.search(["statins lower the risk of stroke"], k=10)
     system.explain("statins lower the risk of stroke")    # what it adds, what it plays down
 
 Documents are indexed once, as for any BM25, and never encoded. The score is (w(q) * v * (bow(q) + a(q)))^T f(d), with
@@ -11,7 +9,7 @@ Augmentation Learned End-to-End, section 2). v * f(d) is what a BM25 index holds
 needs. Terms are the tokens themselves (`wordpiece`), or the words of the language's analyser, several tokens to a word.
 A term that is in the query twice has the greater of its two weights. A term beyond the encoder's length has the mean
 weight of the tokens before it. An added term that is not in the query has the weight 1. `airgen train augment` makes
-the folder, and the model runs here by ONNX Runtime, without torch.
+the folder; it runs here by ONNX Runtime, without torch.
 """
 
 import json

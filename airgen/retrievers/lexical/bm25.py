@@ -4,10 +4,6 @@
     bm25.index(corpus)
     hits = bm25.search(["what do cats eat"], k=10)
 
-    rm3 = RM3(BM25())                # Anserini's defaults: 10 terms of 10 passages, half the weight for the query
-
-Reference points (Anserini's BEIR regressions, k1 0.9, b 0.4, nDCG@10): SciFact .6789 flat, .6647 multi.
-
 RM1 estimates which terms relevant passages use from the first search's best; RM3 mixes that with the query
 (Abdul-Jaleel et al., TREC 2004). The details are Anserini's: terms of 2 to 20 letters or digits that at most a
 tenth of the passages hold, each passage's most frequent `feedback_terms`, weighted by its score.
@@ -53,10 +49,6 @@ class BM25(LexicalRetriever):
     positional = ("k1", "b", "fields")
     name = "bm25"
 
-    def set_up(self) -> None:
-        super().set_up()
-        self.fields = self.settings.fields
-
     def make_weighting(self) -> Weighting:
         return BM25Weighting(self.settings.k1, self.settings.b, self.settings.lossy_lengths)
 
@@ -71,10 +63,6 @@ class QueryLikelihood(LexicalRetriever):
 
     settings: Settings
     name = "dirichlet"
-
-    def set_up(self) -> None:
-        super().set_up()
-        self.fields = self.settings.fields
 
     def make_weighting(self) -> Weighting:
         return DirichletWeighting(self.settings.mu)

@@ -3,11 +3,9 @@
     index = InvertedIndex(starts, positions, impacts, size)
     hits = index.search([{3: 1.0, 8: 0.5}], k=10)
 
-The score of a passage is the sum over the query's terms of weight times impact, whatever the impacts are: BM25,
-a language model, or the weights of a learned sparse model. Search is exact.
-
-A lexical retriever says only how a posting is weighted. Fields are ranges of one index (term t of field f is
-f * vocabulary + t), so a search over title and text is the same loop as a search over one text.
+The score of a passage is the sum over the query's terms of weight times impact, whatever the impacts are: BM25, a
+language model, or the weights of a learned sparse model. Search is exact. Fields are ranges of one index (term t of
+field f is f * vocabulary + t), so a search over title and text is the same loop as a search over one text.
 """
 
 import os
@@ -139,11 +137,11 @@ class LexicalRetriever(Analysing):
     """Exact search by weighted terms."""
 
     name = "lexical"
-    fields: Literal["flat", "multi"] = "flat"
     threads: int | None = None  # None: all cores. This and `compiled` change the speed only
     compiled: bool | None = None  # None: numba where it helps
 
     def set_up(self) -> None:
+        self.fields: Literal["flat", "multi"] = getattr(self.settings, "fields", "flat")
         self.weighting = self.make_weighting()
         self._vocabulary: dict[str, int] = {}
         self._index: InvertedIndex | None = None

@@ -6,9 +6,8 @@
     field = builder.field(len(encoder.vocabulary))
     BM25Weighting(k1=0.9, b=0.4).impacts(field)     # float32, one a posting
 
-A weight is a function of one posting, so it is computed once, when the index is built. The postings are equal to those
-of one call of `count_postings` with all terms. A passage of 100 different terms takes 800 bytes: they are in memory up
-to 64 MB, then in files without a name, whose pages the system writes out when memory is short.
+Postings are in memory up to 64 MB an array, then in files without a name, which the system writes out when memory is
+short. They are equal to those of one call of `count_postings` with all terms.
 """
 
 import os

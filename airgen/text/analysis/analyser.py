@@ -1,17 +1,13 @@
 """From texts to index terms, as Lucene's analysers do, and to their ids.
 
-    analyse = Analyser("en")
-    analyse("The cat's on 3.5 mats!")                              # ["cat", "3.5", "mat"]
+    Analyser("en")("The cat's on 3.5 mats!")                       # ["cat", "3.5", "mat"]
     analyser("en", wordpiece="all-minilm-l6-v2")("Transonic flow")  # ["trans", "##onic", "flow"]
     encoder = Encoder(analyser("en"))
     terms, lengths = encoder.encode(["The cats sat", "a cat"])     # [0, 1, 0], [2, 1]
-    encoder.vocabulary                                             # {"cat": 0, "sat": 1}
 
-English is exactly Lucene's EnglishAnalyzer: StandardTokenizer, possessive filter, lower case, its 33 stop words,
-Porter's stemmer. Other languages have the same order of steps, with their own normalisation, stop words and stemmer
-(`languages.py`). The terms of Chinese, Japanese and Korean are bigrams, as in Lucene's CJKAnalyzer, or words with
-`segment=True`. A model's WordPiece tokens can be terms, too, which the model can weight and extend: without stemmer and
-stop words, and with the tokenizer's own mind about case and accents.
+English is exactly Lucene's EnglishAnalyzer. Other languages have the same order of steps, with their own normalisation,
+stop words and stemmer (`languages.py`). The terms of Chinese, Japanese and Korean are bigrams, as in Lucene's
+CJKAnalyzer, or words with `segment=True`. A model's WordPiece tokens can be terms, too, without stemmer and stop words.
 
 Each distinct token is analysed once, not each occurrence. With numba (extra `fast`) a compiled scan finds the tokens,
 without it a regular expression. Both number the terms in the order of their first appearance, so the indexes are equal.
