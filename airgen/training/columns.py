@@ -65,7 +65,14 @@ class _Table:
         return None if found is None else bytes(found).decode("utf-8", "surrogatepass")
 
 
-class StoredTexts(_Table, Indexed[str]):
+class _Elsewhere(Indexed[T]):
+    """Items that are not in memory: another process gets a list."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return list, (list(self),)
+
+
+class StoredTexts(_Table, _Elsewhere[str]):
     """A list of texts."""
 
     def __init__(self, texts: Iterable[str] = ()) -> None:
@@ -84,10 +91,6 @@ class StoredTexts(_Table, Indexed[str]):
 
     def _item(self, place: int) -> str:
         return str(self._get(place))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Another process gets a list: the database is this one's."""
-        return list, (list(self),)
 
 
 class TextTable(_Table):
@@ -145,8 +148,13 @@ class KeyPlaces:
         at = np.minimum(np.searchsorted(self._sorted, wanted), len(self._sorted) - 1)
         return np.where(self._sorted[at] == wanted, self._order[at], -1).astype(np.int64)
 
+    def count(self, keys: Sequence[int]) -> int:
+        """How many places have one of these keys."""
+        first, last = (np.searchsorted(self._sorted, np.asarray(keys, np.int64), side) for side in ("left", "right"))
+        return int((last - first).sum())
 
-class Joined(Indexed[T]):
+
+class Joined(_Elsewhere[T]):
     """Several sequences one after another; `change(number of the sequence, item)` is what an item becomes."""
 
     def __init__(self, parts: Sequence[Sequence[T]], change: Callable[[int, T], T] = lambda _, item: item) -> None:
@@ -160,9 +168,24 @@ class Joined(Indexed[T]):
         part = int(np.searchsorted(self._starts, place, "right")) - 1
         return self._change(part, self._parts[part][place - self._starts[part]])
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Another process gets a list."""
-        return list, (list(self),)
+
+class _Chosen(_Elsewhere[T]):
+    """The items at these places."""
+
+    def __init__(self, items: Sequence[T], places: Sequence[int] | NDArray[np.int64]) -> None:
+        self._items, self._places = items, places
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def _item(self, place: int) -> T:
+        return self._items[int(self._places[place])]
+
+
+def part_of(corpus: Corpus, places: Sequence[int] | NDArray[np.int64]) -> Corpus:
+    """The passages at these places."""
+    ids, texts = _Chosen(corpus.ids, places), _Chosen(corpus.texts, places)
+    return Corpus(ids, texts, _Chosen(corpus.titles, places) if corpus.titles else (), corpus.language)
 
 
 class DatasetColumns:

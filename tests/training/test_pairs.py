@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError
-from airgen.keys import text_key
+from airgen.keys import rng, text_key
 from airgen.retrievers.base import TextKind
 from airgen.training.data import load_training_set
-from airgen.training.mining.consistency import PassagePool, filter_pairs, ranks
+from airgen.training.mining.consistency import filter_pairs
 from airgen.training.mining.pairs import (
     KINDS,
     Citations,
@@ -199,26 +199,21 @@ class Letters:
         return {"family": "letters"}
 
 
-def test_ranks_are_counted_as_by_hand(tmp_path: Path) -> None:
+@pytest.mark.parametrize("size", [300, 60])
+def test_the_filter_ranks_as_by_hand(tmp_path: Path, size: int) -> None:
     draw = np.random.default_rng(4)
     texts = ["".join(chr(97 + letter) for letter in draw.integers(0, 26, 12)) for _ in range(300)]
-    model = Letters()
-    pool = PassagePool(tmp_path, texts, len(texts), model)
-    asked, found = ["".join(reversed(text))[:6] for text in texts[:40]], texts[:40]
-    own = [{int(pool.keys[row])} for row in range(40)]
-    got = ranks(model.encode(asked, "query"), model.encode(found, "passage"), pool, own)
-    matrix = model.encode(texts, "passage").astype(np.float16).astype(np.float32)
-    scores = model.encode(asked, "query") @ matrix.T
-    by_hand = [1 + sum(score > scores[row, row] + 1e-4 for score in scores[row]) for row in range(40)]
-    # Equal scores do not count as higher. Two scores that are this close may differ only by rounding.
-    close = [sum(abs(score - scores[row, row]) < 1e-4 for score in scores[row]) > 1 for row in range(40)]
-    assert [rank for rank, near in zip(got.tolist(), close, strict=True) if not near] == [
-        rank for rank, near in zip(by_hand, close, strict=True) if not near
-    ]
-    assert sum(close) < 20
-    # If no other passage competes, the passage is first.
-    everything = {int(key) for key in pool.keys}
-    assert ranks(model.encode(asked, "query"), model.encode(found, "passage"), pool, [everything] * 40).max() == 1
+    path = write(tmp_path / "pairs", *(MinedPair(f"{text[5::-1]}x", text, "title", text) for text in texts))
+    filter_pairs(path, tmp_path / "kept", Letters(), k=3, pool=size)
+    kept = {passage for _, passage, _ in BeirDataset.open(tmp_path / "kept").label_rows("train")}
+    pool = np.sort(np.random.default_rng(rng("pool", 42).getrandbits(64)).permutation(300)[:size])
+    vectors = Letters().encode(texts, "passage").astype(np.float16).astype(float)
+    scores = Letters().encode([f"{text[5::-1]}x" for text in texts], "query") @ vectors.T
+    own = np.diag(scores)[:, None]
+    most, least = (1 + (scores[:, pool] > own + gap).sum(axis=1) for gap in (1e-6, 1e-4))
+    sure = most == least  # scores that are closer may differ by rounding
+    assert sure.sum() > 200 and [text in kept for text in np.array(texts)[sure]] == (most[sure] <= 3).tolist()
+    assert 50 < len(kept) < 300
 
 
 def test_the_filter_drops_what_the_model_does_not_find(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from airgen.registry import load_extra
 from airgen.retrievers.base import Corpus, Retriever, model_place
 from airgen.retrievers.dense.embedders import loaded
 from airgen.training.base_models import Teacher, TeacherSpec, quiet
-from airgen.training.columns import Example
+from airgen.training.columns import Example, part_of
 from airgen.training.data import TrainingSet, draw
 from airgen.training.recipe import Recipe
 from airgen.training.task import TrainingTask
@@ -241,7 +241,4 @@ def _dev_corpus(data: TrainingSet, recipe: TransformerRecipe) -> Corpus:
     chosen = {place for place, key in enumerate(corpus.ids) if key in positives}
     order = np.random.default_rng(rng("dev passages", recipe.seed).getrandbits(64)).permutation(len(corpus))
     chosen.update(order[: recipe.dev_passages].tolist())
-    places = sorted(chosen)
-    titles = [corpus.titles[place] for place in places] if corpus.titles else ()
-    texts = [corpus.texts[place] for place in places]
-    return Corpus([corpus.ids[place] for place in places], texts, titles, corpus.language)
+    return part_of(corpus, sorted(chosen))

@@ -12,7 +12,7 @@ import json
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,14 +25,14 @@ from airgen.errors import DatasetError
 from airgen.exact import inner_products
 from airgen.keys import rng
 from airgen.retrievers.base import Embedder, TextKind
+from airgen.retrievers.dense.exact_search import Dense
 from airgen.retrievers.encodings import encoded
 from airgen.sequences import batched
-from airgen.training.columns import DatasetColumns, key_of
+from airgen.training.columns import DatasetColumns, KeyPlaces, key_of, part_of
 from airgen.training.mining.sources import HEAD, PAIRS
 
 _CHUNK = 4096  # pairs embedded and ranked at once
 _BATCH = 256  # texts for a worker at once
-_BLOCK = 16_384  # pool vectors compared at once
 
 
 @dataclass(frozen=True)
@@ -44,49 +44,6 @@ class FilteredPairs:
     pairs: int
     pool: int
     kinds: dict[str, tuple[int, int]]
-
-
-class PassagePool:
-    """Vectors of passages in a file, as fp16, with a key of each text."""
-
-    def __init__(self, folder: Path, texts: Iterable[str], size: int, embedder: Embedder) -> None:
-        self.keys = np.zeros(size, np.int64)
-        self.vectors = np.memmap(folder / "pool.f16", np.float16, "w+", shape=(size, embedder.dim))
-        at = 0
-        for batch in batched(texts, _CHUNK):
-            self.vectors[at : at + len(batch)] = _encoded(embedder, batch, "passage")
-            self.keys[at : at + len(batch)] = [key_of(text) for text in batch]
-            at += len(batch)
-        self._order = np.argsort(self.keys, kind="stable")
-        self._sorted = self.keys[self._order]
-
-    def places(self, key: int) -> list[int]:
-        """The places of a text in the pool."""
-        first, last = (np.searchsorted(self._sorted, key, side) for side in ("left", "right"))
-        return [int(place) for place in self._order[int(first) : int(last)]]
-
-
-def ranks(
-    queries: NDArray[np.float32], passages: NDArray[np.float32], pool: PassagePool, excluded: list[set[int]]
-) -> NDArray[np.int64]:
-    """The rank of each passage for its query among the pool, (n,): 1 + the number of passages that score higher.
-
-    `queries` and `passages` are (n, dim); passages are rounded to fp16 as in the pool. `excluded[i]` are the keys of
-    texts that do not compete with passage i.
-    """
-    rounded = passages.astype(np.float16).astype(np.float32)
-    scores = inner_products(queries, rounded).astype(np.float32)
-    # A product of matrices adds in an order of its own, so scores that differ by rounding count as equal.
-    limit = scores + 1e-5 * np.maximum(1, np.abs(scores))
-    higher = np.zeros(len(queries), np.int64)
-    for first in range(0, len(pool.keys), _BLOCK):
-        block = np.asarray(pool.vectors[first : first + _BLOCK], np.float32)
-        higher += np.count_nonzero(queries @ block.T > limit[:, None], axis=1)
-    for row, keys in enumerate(excluded):
-        places = [place for key in sorted(keys) for place in pool.places(key)]
-        found = np.asarray(pool.vectors[places], np.float32) @ queries[row]
-        higher[row] = max(0, higher[row] - np.count_nonzero(found > limit[row]))
-    return higher + 1
 
 
 def filter_pairs(
@@ -109,8 +66,7 @@ def filter_pairs(
     with tempfile.TemporaryDirectory(prefix="airgen-filter-") as scratch, building(out, PAIRS) as folder:
         chosen = np.random.default_rng(rng("pool", seed).getrandbits(64)).permutation(len(pairs.corpus))
         places = np.sort(chosen[:pool])  # ascending, so that the texts are read in order
-        texts = (pairs.corpus.full_text(place) for place in places.tolist())
-        vectors = PassagePool(Path(scratch), texts, len(places), embedder)
+        near = _Near(pairs, embedder, places, Path(scratch), k)
         kept: Counter[str] = Counter()
         seen: Counter[str] = Counter()
         queries: set[str] = set()
@@ -118,7 +74,8 @@ def filter_pairs(
         with (folder / "qrels" / f"{split}.tsv").open("w", encoding="utf-8", newline="\n") as qrels:
             qrels.write(HEAD)
             done = 0
-            for chunk, within in _ranked(pairs, embedder, vectors, k):
+            for chunk in pairs.chunks():
+                within = near(chunk)
                 for query, passage, label, close in zip(*(part.tolist() for part in chunk), within, strict=True):
                     stays = close or label <= 0
                     if label > 0:
@@ -190,25 +147,39 @@ class _Pairs:
             yield *places, np.array(labels)
 
 
-def _encoded(embedder: Embedder, texts: Sequence[str], kind: TextKind) -> NDArray[np.float32]:
-    """The vectors of texts, encoded on all workers."""
-    parts = list(encoded(embedder.encode, batched(texts, _BATCH), kind))
-    return np.concatenate(parts) if parts else np.zeros((0, embedder.dim), np.float32)
+class _Near:
+    """Whether a passage is within the top k for its query among the passages at `places`, whose vectors are on disk."""
 
+    def __init__(self, pairs: _Pairs, embedder: Embedder, places: NDArray[np.int64], folder: Path, k: int) -> None:
+        self._pairs, self._embedder, self._k = pairs, embedder, k
+        self._dense = Dense(embedder, cache=folder)
+        self._dense.index(part_of(pairs.corpus, places))
+        self._keys = pairs.keys[places]
+        self._places = KeyPlaces(self._keys)
 
-def _ranked(pairs: _Pairs, embedder: Embedder, pool: PassagePool, k: int) -> Iterator[tuple[_Chunk, list[bool]]]:
-    """The pairs in chunks, and whether each passage is within the top k for its query."""
-    for chunk in pairs.chunks():
-        keys, asked = pairs.keys[chunk[1]].tolist(), [pairs.columns.query_texts[at] for at in chunk[0].tolist()]
-        places = np.array([next(iter(pool.places(key)), -1) for key in keys])
-        vectors = np.asarray(pool.vectors[np.maximum(places, 0)], np.float32)
+    def __call__(self, chunk: _Chunk) -> list[bool]:
+        pairs, keys = self._pairs, self._pairs.keys[chunk[1]]
+        asked = [pairs.columns.query_texts[at] for at in chunk[0].tolist()]
+        queries = self._encoded(asked, "query")
+        places = self._places.find(keys)
+        passages = self._dense.rows(np.maximum(places, 0).tolist())
         new = [pairs.corpus.full_text(at) for at in chunk[1][places < 0].tolist()]
-        vectors[places < 0] = _encoded(embedder, new, "passage")
+        passages[places < 0] = self._encoded(new, "passage").astype(np.float16)
+        own = inner_products(queries, passages).astype(np.float32)
+        limit = own + 1e-5 * np.maximum(1, np.abs(own))  # scores that differ by rounding count as equal
         excluded = [
-            pairs.relevant[query] | {key, key_of(text)}
-            for query, key, text in zip(chunk[0].tolist(), keys, asked, strict=True)
+            [*(pairs.relevant[query] | {key, key_of(text)})]
+            for query, key, text in zip(chunk[0].tolist(), keys.tolist(), asked, strict=True)
         ]
-        yield chunk, (ranks(_encoded(embedder, asked, "query"), vectors, pool, excluded) <= k).tolist()
+        hits = self._dense.nearest(queries, self._k + max(map(self._places.count, excluded)))
+        higher = (hits.positions >= 0) & (hits.scores > limit[:, None])
+        rivals = (~np.isin(self._keys[at], one) for at, one in zip(hits.positions, excluded, strict=True))
+        return [int(np.count_nonzero(row & counts)) < self._k for row, counts in zip(higher, rivals, strict=True)]
+
+    def _encoded(self, texts: Sequence[str], kind: TextKind) -> NDArray[np.float32]:
+        """The vectors of texts, encoded on all workers."""
+        parts = list(encoded(self._embedder.encode, batched(texts, _BATCH), kind))
+        return np.concatenate(parts) if parts else np.zeros((0, self._embedder.dim), np.float32)
 
 
 def _copy_rest(dataset: BeirDataset, folder: Path, split: str, queries: set[str]) -> None:
