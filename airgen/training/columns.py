@@ -45,8 +45,10 @@ def key_of(text: str) -> int:
 class _Table:
     """Values by number in a temporary database. Raises AirgenError if the disk refuses."""
 
+    SCHEMA = "CREATE TABLE held (key INTEGER PRIMARY KEY, value)"
+
     def __init__(self) -> None:
-        self._base = temporary("CREATE TABLE held (key INTEGER PRIMARY KEY, value)", cache=_CACHE)
+        self._base = temporary(self.SCHEMA, cache=_CACHE)
 
     def _run(self, words: str, *values: object) -> Any:
         """The first value of the answer, or None."""
@@ -57,11 +59,11 @@ class _Table:
                 f"a temporary file cannot be written ({error}): free disk space, or set TMPDIR"
             ) from error
 
-    def _put(self, key: int, text: str) -> None:
+    def _put(self, key: int | bytes, text: str) -> None:
         self._run("INSERT OR REPLACE INTO held VALUES (?, ?)", key, text.encode("utf-8", "surrogatepass"))
 
-    def _get(self, key: int) -> str | None:
-        found = self._run("SELECT value FROM held WHERE key = ?", int(key))  # a number of numpy would be bound as bytes
+    def _get(self, key: int | bytes) -> str | None:
+        found = self._run("SELECT value FROM held WHERE key = ?", key)
         return None if found is None else bytes(found).decode("utf-8", "surrogatepass")
 
 
@@ -90,26 +92,21 @@ class StoredTexts(_Table, _Elsewhere[str]):
         return self._count
 
     def _item(self, place: int) -> str:
-        return str(self._get(place))
+        return str(self._get(int(place)))  # a number of numpy would be bound as bytes
 
 
 class TextTable(_Table):
-    """Texts by key."""
+    """Texts by key. They are stored in the order of the keys, as rows of a dump come."""
+
+    SCHEMA = "CREATE TABLE held (key BLOB PRIMARY KEY, value) WITHOUT ROWID"
 
     def put(self, key: str, text: str) -> None:
         """Store a text; a second one of the same key replaces the first."""
-        self._put(_number(key), text)
+        self._put(key.encode("utf-8", "surrogatepass"), text)
 
     def get(self, key: str) -> str | None:
         """The text of a key, or None."""
-        return self._get(_number(key))
-
-
-def _number(key: str) -> int:
-    """A key as a number. Ids of base 36 keep their order, so that rows of a dump are stored one after another."""
-    if key.isascii() and key.isalnum() and key == key.lower() and len(key) <= 12 and not key.startswith("0"):
-        return int(key, 36)
-    return -key_of(key) - 1
+        return self._get(key.encode("utf-8", "surrogatepass"))
 
 
 class KeyCounts(_Table):
@@ -135,7 +132,7 @@ class KeyCounts(_Table):
 class KeyPlaces:
     """Where each of many keys stands: 12 bytes for each instead of the 100 of a dict."""
 
-    def __init__(self, keys: Sequence[int] | array[int]) -> None:
+    def __init__(self, keys: Sequence[int] | array[int] | NDArray[np.int64]) -> None:
         every = np.asarray(keys, np.int64)
         self._order = np.argsort(every, kind="stable").astype(np.int32)
         self._sorted = every[self._order]

@@ -53,18 +53,3 @@ def test_list_survives_a_broken_manifest(mine: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(mine.parent)
     rows = {row["name"]: row for row in json.loads(call("show", "corpus", "--json"))}
     assert rows["broken"]["state"].startswith("broken") and rows["python-reference"]["state"] == "here"
-
-
-def test_dropped_names_files_that_have_no_text(tmp_path: Path) -> None:
-    docs = tmp_path / "docs"
-    docs.mkdir()
-    for number in range(20):
-        (docs / f"{number}.md").write_text(prose(number))
-    (docs / "away.md").symlink_to(tmp_path / "outside.md")
-    (docs / "empty.md").write_text("")
-    (tmp_path / "c.yaml").write_text(
-        "name: mine\nlanguage: en\ndomain: web\nlicence: CC0-1.0\nsource: here\ntokenizer: words\n"
-        "reader: {kind: markdown, path: docs}\nclean: {language: off, offensive_share: off}\n"
-    )
-    lines = call("show", "corpus", str(tmp_path / "c.yaml"), "--dropped", "--reason", "reader").splitlines()
-    assert lines == ["docs/away.md  reader: not a file", "docs/empty.md  reader: empty file", "2 dropped"]

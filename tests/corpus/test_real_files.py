@@ -1,6 +1,5 @@
 """Readers on documentation that this machine has: Debian's HTML and manual pages, files that packages ship."""
 
-import importlib.metadata as metadata
 import re
 from collections import Counter
 from pathlib import Path
@@ -8,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from airgen.corpus.readers.html import REMOVE, HtmlReader
-from airgen.corpus.readers.pdf import PdfReader
 from airgen.corpus.readers.reader import Place
 from airgen.records import Document, Dropped
 
@@ -41,13 +39,3 @@ def test_pages_lose_no_word_but_navigation() -> None:
         for row in read(HtmlReader, path, extract="page"):
             got.update(WORD.findall(f"{row.text}"))
     assert (wanted - got).total() <= 0.01 * wanted.total()
-
-
-def test_the_pdf_files_that_packages_ship_have_words() -> None:
-    shipped = [file for dist in metadata.distributions() for file in dist.files or [] if file.suffix == ".pdf"]
-    paths = [path for path in sorted(Path(str(file.locate())) for file in shipped) if path.is_file()][:5]
-    if not paths:
-        pytest.skip("no package ships PDF")
-    for path in paths:
-        for row in read(PdfReader, path):
-            assert isinstance(row, Dropped) or not re.search(r"[\r\ufffe]", row.text)

@@ -66,7 +66,7 @@ def test_the_formula_and_the_loss_term_by_term(
     dataset: Path, bert: Path, pooling: Any, scoring: Any, terms: Any
 ) -> None:
     changes = {"pooling": pooling, "scoring": scoring, "terms": terms}
-    made = lively(task(dataset, bert, **changes, l1=0.3, temperature=2.0, hard_negatives=2))
+    made = lively(task(dataset, bert, **changes, l1=0.3, hard_negatives=2))
     data, places = made.data, [0, 1, 2]
     got = made.loss((0, places))
     # All of it again, from the texts, with nothing of the task but its weights.
@@ -106,7 +106,7 @@ def test_the_formula_and_the_loss_term_by_term(
     losses = []
     for row, query in enumerate(queries):
         scores = {
-            place: float(query @ f(p)) / 2.0
+            place: float(query @ f(p))
             for place, p in enumerate(passages)
             if place == row or p not in data.examples[places[row]].positives
         }

@@ -13,13 +13,12 @@ from beir_folder import write_beir
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError, SettingsError, UsageError
 from airgen.keys import content_key, key_of_pieces
 from airgen.paths import data_dir
 from airgen.settings.base import load_yaml
 from airgen.training import train
-from airgen.training.columns import DatasetColumns, Example, Examples, Joined, KeyPlaces, StoredTexts, key_of
+from airgen.training.columns import Joined, KeyPlaces, StoredTexts, key_of
 from airgen.training.data import (
     Share,
     draw,
@@ -211,35 +210,6 @@ def test_sequences_are_joined() -> None:
     places = KeyPlaces([key_of(text) for text in "abcab"])
     assert places.find([key_of(text) for text in "cabz"]).tolist() == [2, 0, 1, -1]
     assert KeyPlaces([]).find([1]).tolist() == [-1]
-
-
-def test_examples_are_chosen_and_changed() -> None:
-    examples = Examples(["q0", "q1", "q2"], ["a", "b", "c"])
-    examples.append(2, [5], [])
-    examples.append(0, [1, 2], [3])
-    examples.append(1, [4], [9])
-    kept = examples.where(np.array([False, True, True]))
-    assert list(kept) == [Example("q0", "a", (1, 2), (3,)), Example("q1", "b", (4,), (9,))] == kept[:]
-    assert kept[-1].id == "q1" and len(kept) == 2
-    changed = kept.where(np.array([False, True])).with_negatives([[7, 8]])
-    assert list(changed) == [Example("q1", "b", (4,), (7, 8))]
-    assert list(changed.rows()) == [(1, (4,), (7, 8))]
-    with pytest.raises(IndexError):
-        kept[2]
-
-
-def test_labels_are_grouped_in_the_order_of_their_queries(tmp_path: Path) -> None:
-    rows = [{"_id": f"p{n}", "title": "T" if n == 2 else "", "text": f"text {n}"} for n in range(3)]
-    path = write_beir(tmp_path / "d", rows, [{"_id": f"q{n}", "text": f"query {n}"} for n in range(2)], {"train": []})
-    columns = DatasetColumns(BeirDataset.open(path), "en")
-    assert list(columns.corpus.titles) == ["", "", "T"] and columns.corpus.full_text(2) == "T text 2"
-    labels = [("q1", "p2", 1.0), ("q0", "p0", 2.0), ("q1", "p0", 0.0), ("x", "p0", 1.0), ("q1", "y", 1.0)]
-    found = list(columns.groups([*labels, labels[0]]) or ())
-    assert found == [(1, [2, 0, -1], [1.0, 0.0, 1.0]), (0, [0], [2.0]), (-1, [0], [1.0])]
-    assert columns.groups([*labels, ("q1", "p2", 2.0)]) is None
-    assert list(columns.groups([]) or ()) == []
-    assert columns.text("q1") == "query 1" and columns.text("none") == ""
-    assert columns.ordered([(0.0, 2), (0.0, 1), (-1.0, 2)]) == [2, 1, 2]
 
 
 def test_the_key_of_the_data_is_that_of_the_whole_list(tmp_path: Path) -> None:

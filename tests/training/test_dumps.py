@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from airgen.errors import CorpusError, UsageError
 from airgen.registry import resolve
-from airgen.training.columns import KeyCounts, TextTable
+from airgen.training.columns import TextTable
 from airgen.training.data import load_training_set
 from airgen.training.mining.dumps import DumpSettings, passages_of
 from airgen.training.mining.pairs import LinkedPassages, MinedPair, MiningSettings, PairMiner, RefusedRow, SourcePassage
@@ -370,17 +370,6 @@ def test_dumps_are_mined_beside_corpora(tmp_path: Path) -> None:
         mine_sources([f"redit:{posts}"], tmp_path / "x", MiningSettings())
     with pytest.raises(UsageError, match="no such file"):
         mine_sources([f"reddit:{tmp_path}/none*.zst"], tmp_path / "x", MiningSettings())
-
-
-@given(st.lists(st.integers(0, 60)))
-def test_keys_are_counted_as_a_counter_does(draws: list[int]) -> None:
-    seen, counted = KeyCounts(), Counter[int]()
-    for key in draws:
-        counted[key] += 1
-        assert seen.add(key) == counted[key]
-    assert len(seen) == len(counted)
-    assert all(seen.count(key) == count and key in seen for key, count in counted.items())
-    assert 61 not in seen
 
 
 def test_nli_has_hard_negatives(tmp_path: Path) -> None:

@@ -66,7 +66,6 @@ class AugmentRecipe(Recipe):
     )
     k1: float = Field(0.9, ge=0, description="the default of Pyserini, which BEIR uses")
     b: float = Field(0.4, ge=0, le=1, description="the default of Pyserini, which BEIR uses")
-    temperature: float = Field(1.0, gt=0, description="divides the scores; not in the paper")
     pooling: Literal["cls", "mean"] = Field(
         "cls", description="enc(q)_0, or the normalised mean of the tokens, for which sentence encoders were trained"
     )
@@ -97,11 +96,10 @@ class AugmentTask(TrainingTask):
         with TemporaryDirectory() as folder:
             (Path(folder) / "tokenizer.json").write_text(self.tokenizer_json, encoding="utf-8")
             self.read = QueryReader(Path(folder), recipe.max_query_tokens, recipe.terms, data.corpus.language)
-            bm25 = recipe.scoring == "bm25"
-            analyser = self.read.analyser
-            self.retriever = LexicalRetriever(analyser=analyser)
-            if bm25:
-                self.retriever = BM25(recipe.k1, recipe.b, analyser=analyser)
+            bm25, analyser = recipe.scoring == "bm25", self.read.analyser
+            self.retriever = (
+                BM25(recipe.k1, recipe.b, analyser=analyser) if bm25 else LexicalRetriever(analyser=analyser)
+            )
             self.retriever.index(data.corpus)
         self.names = list(self.retriever.vocabulary)
         # The paper's f(d) has the factor k + 1. It scales the loss but changes no ranking, so our index omits it.
@@ -114,8 +112,7 @@ class AugmentTask(TrainingTask):
         self.penalty = self.torch.tensor(penalty, device=device)
         self.queries = self.encode([example.query for example in data.examples])
         self.dev = self.encode(list(data.dev.queries.values()))
-        switches = recipe.model_dump(include={"pooling", "weights", "augmentation", "train_encoder"})
-        self.augment = AugmentModel(loaded, self.names, device=device, **switches)
+        self.augment = AugmentModel(loaded, self.names, recipe, device)
         if recipe.start == "random":
             for head in ("added", "weight"):  # as torch initialises them, without biases, as in the paper's formula
                 self.augment.module[head].bias.requires_grad_(False)
@@ -160,7 +157,7 @@ class AugmentTask(TrainingTask):
             [place != row and p in positives[row] for place, p in enumerate(passages)] for row in range(len(samples))
         ]
         rank = info_nce(
-            weighted.index_select(1, used) @ vectors.T / self.recipe.temperature,
+            weighted.index_select(1, used) @ vectors.T,
             self.torch.arange(len(samples), device=self.device),
             self.torch.tensor(masked, device=self.device),
         )

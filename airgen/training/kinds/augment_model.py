@@ -1,6 +1,6 @@
 """The model of query augmentation in torch: its start from a base, its query weights, its folder.
 
-    model = AugmentModel(load_base("all-minilm-l6-v2"), ...)
+    model = AugmentModel(load_base("all-minilm-l6-v2"), terms, AugmentRecipe(), "cpu")
     model.weights(queries)      # w * (bow + a) and a, float (queries, columns)
 
 Columns are the terms of the training corpus, in the order of their first appearance.
@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,17 +42,7 @@ class EncodedQuery:
 class AugmentModel:
     """`module` has the trained parts: the encoder, W (`added`) and u (`weight`)."""
 
-    def __init__(
-        self,
-        base: Base,
-        terms: Sequence[str],
-        *,
-        pooling: Literal["cls", "mean"],
-        weights: bool,
-        augmentation: bool,
-        train_encoder: bool,
-        device: str,
-    ) -> None:
+    def __init__(self, base: Base, terms: Sequence[str], recipe: Any, device: str) -> None:
         """`terms`: the name of each column. Raises ModelError for a base that is not a BERT or DistilBERT."""
         self.torch = load_extra("torch", "training")
         torch = self.torch
@@ -63,10 +53,7 @@ class AugmentModel:
                 f"query augmentation needs a BERT or DistilBERT with gelu, the base is a {config.model_type}: "
                 "choose another base"
             )
-        self.terms = list(terms)
-        self.pooling, self.learns_weights, self.augments, self.device = pooling, weights, augmentation, device
-        self.train_encoder = train_encoder
-        self._config = config
+        self.terms, self.recipe, self.device, self._config = list(terms), recipe, device, config
         width = int(config.dim if config.model_type == "distilbert" else config.hidden_size)
         self.module = torch.nn.ModuleDict(
             {
@@ -77,14 +64,14 @@ class AugmentModel:
         ).to(device)
         for name in ("added", "weight"):
             torch.nn.init.zeros_(self.module[name].bias)
-        if not train_encoder:
+        if not recipe.train_encoder:
             self.module["encoder"].requires_grad_(False)
         self._kept: dict[tuple[int, ...], Any] = {}
 
     def states(self, ids: Sequence[Sequence[int]]) -> tuple[Any, Any]:
         """Last hidden states (queries, tokens, width) and mask (queries, tokens); short queries are padded."""
         mask = self._mask(ids)
-        if self.train_encoder:
+        if self.recipe.train_encoder:
             return self._encode(ids, mask), mask
         self.remember(ids)
         kept = [self._kept[tuple(row)] for row in ids]
@@ -115,7 +102,7 @@ class AugmentModel:
 
     def pooled(self, states: Any, mask: Any) -> Any:
         """enc(q)_0, or the normalised mean over the tokens; (queries, width)."""
-        if self.pooling == "cls":
+        if self.recipe.pooling == "cls":
             return states[:, 0]
         summed = (states * mask[:, :, None]).sum(1)
         return self.torch.nn.functional.normalize(summed, dim=-1)
@@ -126,7 +113,7 @@ class AugmentModel:
         shape = len(queries), len(self.terms)
         states, mask = self.states([query.ids for query in queries])
         added = torch.zeros(shape, device=self.device)
-        if self.augments:
+        if self.recipe.augmentation:
             added = torch.relu(self.module["added"](self.pooled(states, mask)))
         bow = torch.zeros(shape, device=self.device)
         places = [(row, column) for row, query in enumerate(queries) for column in query.terms]
@@ -134,7 +121,7 @@ class AugmentModel:
             rows, columns = torch.tensor(places, device=self.device).T
             bow[rows, columns] = 1.0
         total = (bow + added).flatten()
-        if self.learns_weights:
+        if self.recipe.weights:
             own = torch.relu(self.module["weight"](states)).squeeze(-1)
             seen = [
                 (row, place, row * shape[1] + column)
@@ -211,7 +198,7 @@ class AugmentModel:
     def save(self, folder: Path, tokenizer: str, settings: Mapping[str, Any]) -> None:
         """Write model.safetensors (encoder with BERT's names, heads), terms, config, tokenizer and `settings`."""
         arrays = _as_bert(self.module["encoder"].state_dict())
-        kept = slice(None) if self.augments else slice(0)
+        kept = slice(None) if self.recipe.augmentation else slice(0)
         arrays |= {
             "added.weight": self._array(self.module["added"].weight)[kept],
             "added.bias": self._array(self.module["added"].bias)[kept],

@@ -163,7 +163,6 @@ class LateRecipe(TransformerRecipe):
     batch_size: int = Field(32, ge=1, description="ColBERT")
     max_length: int = Field(300, ge=8, description="BEIR, section 4")
     hard_negatives: int = Field(1, ge=0, description="ColBERT: one BM25 negative for each query")
-    scale: float = Field(1.0, gt=0, description="multiplies the MaxSim sums, the library's default")
     teacher: TeacherSpec = Field(None, description="re-rankers to distil from")
     teacher_temperature: float = Field(1.0, gt=0, description="divides the teacher's scores")
 
@@ -186,7 +185,7 @@ class LateTask(SentenceTransformersTask):
             self._negatives = max(1, self._negatives)  # a distribution over one passage has no information
             self._loss = losses.MultiVectorDistillKLDivLoss(self.model)
         else:
-            self._loss = losses.MultiVectorMultipleNegativesRankingLoss(self.model, scale=recipe.scale)
+            self._loss = losses.MultiVectorMultipleNegativesRankingLoss(self.model, scale=1.0)
 
     def loss(self, batch: Batch) -> Mapping[str, Any]:
         """InfoNCE over MaxSim, or the divergence from the teacher."""

@@ -192,7 +192,6 @@ class SpartaRecipe(TransformerRecipe):
     batch_size: int = Field(32, ge=1, description="ours: in-batch negatives")
     max_length: int = Field(256, ge=8, description="BEIR's models, section 4")
     hard_negatives: int = Field(1, ge=0, description="ours: one BM25 negative for each query")
-    first_bias: float = Field(0.0, description="b before training")
     top_terms: int = Field(2000, ge=1, description="SPARTA: impacts kept for each passage, also when searching")
 
 
@@ -219,7 +218,7 @@ class SpartaTask(TransformerTask):
         self.tokenizer = loaded.tokenizer
         self.model = self.torch.nn.Module()
         self.model.encoder = loaded.model
-        self.model.bias = self.torch.nn.Parameter(self.torch.tensor([recipe.first_bias]))
+        self.model.bias = self.torch.nn.Parameter(self.torch.zeros(1))
         self.model.to(device).train()
         self._limit = token_limit(loaded.model, recipe.max_length)
 
