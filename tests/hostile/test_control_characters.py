@@ -90,12 +90,8 @@ def test_evaluation(evil: Path, tmp_path: Path) -> None:
     printed("evaluate", "measures", runs[0], qrels)
     for options in ([], ["--json"]):
         printed("evaluate", "compare", *runs, "--qrels", qrels, *options)
-
-
-def test_a_run_of_a_stranger(evil: Path, tmp_path: Path) -> None:
     run = tmp_path / f"x{EVIL.replace('/', '')}.run"
     run.write_text("".join(f"{query}\u202e Q0 {passage}\x9b 1 2.5 {EVIL}\n" for query, passage in LABELS))
-    qrels = evil / "qrels" / "test.tsv"
     printed("evaluate", "measures", run, qrels, codes=(0, 1))
     printed("evaluate", "compare", run, run, "--qrels", qrels, codes=(0, 1))
 
@@ -231,9 +227,6 @@ def test_each_sink(sink: Callable[[str], str]) -> None:
     if sink in (visible, plain_text):
         assert sink(ordinary) == ordinary
     assert json.loads(json_text({"a": EVIL})) == {"a": EVIL}
-
-
-def test_tables() -> None:
     assert_clean(terminal_table([["a", "b"], [EVIL, "1"]]))
     assert_clean(csv_text(["a"], [[EVIL]]))
     assert plain_text("a\x1b[31mb\x1b]0;t\x07c") == "abc"
@@ -314,8 +307,7 @@ def test_progress_notes_and_lines(tmp_path: Path) -> None:
 
 
 def test_a_status_file_of_a_stranger(folder: Path, done: Run) -> None:
-    result = done()
-    path = result.directory / "status.json"
+    path = done().directory / "status.json"
     value = json.loads(path.read_text())
     path.write_text(json.dumps({**value, "stages": {EVIL: {"done": 1, "total": 2, "rate": 1, "note": EVIL}}}))
     for options in ([], ["--json"]):

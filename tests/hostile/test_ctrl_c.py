@@ -109,10 +109,7 @@ def test_while_a_corpus_is_prepared(name: str, tmp_path: Path) -> None:
     if "tokenizer" in settings and not shipped_vocabulary():
         pytest.skip("tiktoken's vocabulary is not here")
     text = unit * (4_000_000 // len(unit.encode())) if unit else ""
-    path = (
-        tmp_path
-        / f"f.{ {'jsonl': 'jsonl', 'json': 'json', 'markdown': 'md', 'html': 'html', 'man': '1', 'pdf': 'pdf'}[kind] }"
-    )
+    path = tmp_path / f"f.{'md' if kind == 'markdown' else kind}"
     if kind == "jsonl":
         path.write_text(json.dumps({"_id": "a", "text": text}, ensure_ascii=False) + "\n", encoding="utf-8")
     elif kind == "pdf":
@@ -151,17 +148,6 @@ def test_while_a_job_computes(step: str, job: Path) -> None:
     assert_heard(job, "", "run", "job.yaml")
 
 
-@pytest.mark.parametrize("kind", ["stuck:Stuck", "rerank"])
-def test_while_systems_are_evaluated(kind: str, dataset: Path, job: Path) -> None:
-    systems = [{"name": "bm25", "kind": "bm25"}]
-    if kind == "rerank":
-        systems.append({"name": "slow", "kind": "rerank", "first": "bm25", "reranker": {"kind": "stuck:Stuck"}})
-    else:
-        systems.append({"name": "slow", "kind": kind})
-    (job / "systems.yaml").write_text(json.dumps({"systems": systems}))
-    assert_heard(job, "", "evaluate", str(dataset), "--systems", "systems.yaml")
-
-
 @pytest.fixture
 def silent() -> Iterator[str]:
     """The address of a server that takes connections and never answers."""
@@ -169,11 +155,23 @@ def silent() -> Iterator[str]:
         yield f"http://127.0.0.1:{server.getsockname()[1]}"
 
 
-def test_while_a_service_is_silent(dataset: Path, job: Path, silent: str) -> None:
-    system = {"name": "far", "kind": "http", "url": silent, "query_field": "q", "hits_path": "hits"}
-    (job / "systems.yaml").write_text(json.dumps({"systems": [system]}))
-    words = ("evaluate", str(dataset), "--systems", "systems.yaml")
-    assert_heard(job, "airgen.evaluation.outside_systems:SearchService._hits", *words)
+@pytest.mark.parametrize(
+    ("slow", "marked"),
+    [
+        ({"kind": "stuck:Stuck"}, ""),
+        ({"kind": "rerank", "first": "bm25", "reranker": {"kind": "stuck:Stuck"}}, ""),
+        ({"kind": "http", "query_field": "q", "hits_path": "hits"},
+         "airgen.evaluation.outside_systems:SearchService._hits"),
+    ],
+    ids=["stuck", "rerank", "a silent service"],
+)  # fmt: skip
+def test_while_systems_are_evaluated(
+    slow: dict[str, object], marked: str, dataset: Path, job: Path, silent: str
+) -> None:
+    url = {"url": silent} if slow["kind"] == "http" else {}
+    systems = [{"name": "bm25", "kind": "bm25"}, {"name": "slow", **slow, **url}]
+    (job / "systems.yaml").write_text(json.dumps({"systems": systems}))
+    assert_heard(job, marked, "evaluate", str(dataset), "--systems", "systems.yaml")
 
 
 def test_while_a_corpus_is_fetched(tmp_path: Path, silent: str) -> None:

@@ -133,13 +133,6 @@ def stopped(path: Path, words: str) -> tuple[Job, str]:
     return job, printed.file.getvalue()  # type: ignore[attr-defined]
 
 
-def test_a_model_that_takes_no_call(folder: Path, loopback: Callable[..., Any]) -> None:
-    server = loopback(always="bad_parameter")
-    path = write(folder, f"{{model: m, base_url: '{server.base_url}', concurrency: 3}}")
-    stopped(path, rf"character: m at endpoint 'default' refused the first 4 calls \(http_400: {WORDS}")
-    assert server.stats()["requests"] <= 4 + 3
-
-
 def test_a_judge_that_takes_no_call_leaves_a_funnel_and_words_in_status_and_show(
     folder: Path, loopback: Callable[..., Any]
 ) -> None:
@@ -269,6 +262,7 @@ BAD = {
     "chinese": CHINESE,
     "one-word": "Tariffs",
     "control": "Tides\x00\x1b[31m rise " * 9,
+    "huge": "Harbours and lanterns decline slowly near the coast. " * 3_125,  # 25,000 words
 }
 
 
@@ -278,6 +272,10 @@ def test_documents_are_data_and_each_is_accounted_for(run: Run, folder: Path, as
     (folder / "small.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     text = (folder / "small.yaml").read_text(encoding="utf-8")
     (folder / "small.yaml").write_text(text.replace("min_tokens: 5", "min_tokens: 1"), encoding="utf-8")
+    (dropped,) = [row for row in prepare(load_corpus_settings(folder / "small.yaml"), "qa") if isinstance(row, Dropped)]
+    assert dropped.cleaner == "length" and "long" in dropped.reason
+    # A pipeline that takes it all the same is not brought down by it.
+    (folder / "small.yaml").write_text(text.replace("min_tokens: 5", "min_tokens: 1, max_tokens: null"), "utf-8")
     result = run("bad", {"target: 12": "target: 50", "[bm25, dense, all-minilm-l6-v2-int8]": "[bm25]"})
     dataset = result.directory / "dataset"
     assert verify(dataset) == []
@@ -293,26 +291,13 @@ def test_documents_are_data_and_each_is_accounted_for(run: Run, folder: Path, as
         assert "<document>" not in prompt or prompt.casefold().count("< / document >") == 0
         assert "boomboom" not in prompt and "1337" not in prompt
     assert any(JINJA in message.content for request in asked for message in request.messages)
+    assert any(len(message.content) > 150_000 for request in asked for message in request.messages)
     # Every sample ended somewhere, with its reason.
     job = Job(folder / "job.yaml", folder / "bad")
     with job.open_store(read_only=True) as store:
         accepted = job.accepted(store)
     ends = {one.lineage.passage.text: one.reason for one in accepted.rejected}
-    assert len(accepted.lineages) + len(ends) == 13
+    assert len(accepted.lineages) + len(ends) == 14
     assert all(ends.values()) and CHINESE in ends
     assert not any(wrong_language(one.final.text, "en") for one in accepted.lineages)
     assert "query" in render_report(read_report(job))
-
-
-def test_a_document_of_25_000_words(run: Run, folder: Path, asked: list[Request]) -> None:
-    lines = (folder / "small.jsonl").read_text(encoding="utf-8").splitlines()[:8]
-    huge = "Harbours and lanterns decline slowly near the coast. " * 3_125
-    (folder / "small.jsonl").write_text("\n".join([*lines, json.dumps({"id": "huge", "text": huge})]), encoding="utf-8")
-    (dropped,) = [row for row in prepare(load_corpus_settings(folder / "small.yaml"), "qa") if isinstance(row, Dropped)]
-    assert dropped.cleaner == "length" and "long" in dropped.reason
-    # A pipeline that takes it all the same is not brought down by it.
-    text = (folder / "small.yaml").read_text(encoding="utf-8")
-    (folder / "small.yaml").write_text(text.replace("min_tokens: 5", "min_tokens: 5, max_tokens: null"), "utf-8")
-    result = run("huge", {"target: 12": "target: 50", "[bm25, dense, all-minilm-l6-v2-int8]": "[bm25]"})
-    assert verify(result.directory / "dataset") == []
-    assert any(len(message.content) > 150_000 for request in asked for message in request.messages)
