@@ -1,10 +1,8 @@
 """Ask models: the engine that a pipeline's settings mean, one prompt until its answer can be used, and many things.
 
-    value, attempts = await ask(tools, STAGE, values, check)                 # a stage's prompt; or a Problem
-    await ask_each(items, ask_one, workers)                                  # the one loop over LLM calls
-    answers = ask_about(items, ask_one, pipeline, Path("answers.duckdb"))    # with its own database and engine
-
-Generation, judging, calibration, labelling, expansion, holes and trials of prompts go through `ask_each`.
+value, attempts = await ask(tools, STAGE, values, check)                 # a stage's prompt; or a Problem
+await ask_each(items, ask_one, workers)                                  # the one loop over LLM calls
+answers = ask_about(items, ask_one, pipeline, Path("answers.duckdb"))    # with its own database and engine
 """
 
 import asyncio
@@ -42,11 +40,8 @@ V = TypeVar("V")
 
 
 def connect(llm: LlmSettings, folder: Path, rules: Mapping[str, Rule]) -> Connection:
-    """The connection to one LLM. `rules`: see `Backend.make`. Raises SettingsError without its key.
-
-    In `folder` each LLM has one of its own: what it left there is gone on with by nobody else, and with no other
-    settings.
-    """
+    """The connection to one LLM, which has its own folder in `folder`, as with other settings. `rules`: see
+    `Backend.make`. Raises SettingsError without its key."""
     kind = backend_class(llm)
     backend = kind.make(llm, folder=folder / _own_folder(llm), rules=rules)
     return Connection(backend, kind.limits(llm), kind.price(llm), own_answer_settings(llm))
@@ -71,11 +66,10 @@ def make_engine(
     say: Callable[[str], None] | None = None,
     live: bool = False,
 ) -> Engine:
-    """One engine, one budget, for the generator and the judges.
+    """One engine, one budget, for the generator and the judges; it remembers what was learnt of the models.
 
-    rules: stage -> answer of the scripted backend. say: see `Engine`. live: no batches. What was learnt of the models
-    in the folder of `store` is remembered. Raises SettingsError for a budget on an LLM
-    without a known price, UsageError for a budget below 0.
+    rules: stage -> answer of the scripted backend. say: see `Engine`. live: no batches. Raises SettingsError for a
+    budget on an LLM without a known price, UsageError for a budget below 0.
     """
     limit = budget_usd if budget_usd is not None else pipeline.llm.budget_usd
     if limit is not None and (problems := unpriced(pipeline)):
@@ -125,11 +119,8 @@ def unpriced(pipeline: Pipeline) -> list[str]:
 
 @dataclass(frozen=True)
 class Money:
-    """What a job has cost, in US dollars, over all its processes.
-
-    paid: attempts whose cost is known. open: reservations that a kill or a crash left without an outcome; their calls
-    may have been billed.
-    """
+    """What a job has cost, in US dollars: attempts whose cost is known, and reservations that a kill or a crash left
+    without an outcome, whose calls may have been billed."""
 
     paid: float
     open: list[Reservation]
@@ -161,10 +152,8 @@ Next = Callable[[Request, Answer, str, int], Request]
 async def ask_until(
     llm: Llm, request: Request, read: Callable[[Answer], V | Problem], again: Next, attempts: int
 ) -> tuple[V, int] | Problem:
-    """Ask until `read` gives a value; returns it with the number of attempts, or a Problem after the last.
-
-    `again(first request, bad answer, what was wrong, attempt)` is the next request. A failed call is not repeated
-    here: the engine has done that.
+    """Ask until `read` gives a value; returns it with the number of attempts, or a Problem after the last, or after a
+    failed call, which the engine has repeated. `again(first request, bad answer, problem, attempt)`: the next request.
     """
     sent, found = request, Problem("not asked", cause="settings")
     answer = None
@@ -354,10 +343,8 @@ def ask_about(
 
 
 def run_to_end(work: Coroutine[Any, Any, T]) -> T:
-    """The result of `work`, also where an event loop runs already, as in a notebook. Raises what it raises.
-
-    Under a running loop it gets a loop and a thread of its own, and this thread waits; Ctrl-C cancels the work.
-    """
+    """The result of `work`. Where an event loop runs already, as in a notebook, it gets a loop and a thread of its own,
+    and this thread waits; Ctrl-C cancels the work."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

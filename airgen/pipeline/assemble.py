@@ -52,11 +52,10 @@ Labels = Mapping[str, Sequence[Decision]]
 def export_dataset(job: Job, store: Store, accepted: Accepted, out: Path, without: Collection[str] = ()) -> Manifest:
     """Write the dataset of the rows that are in the work database.
 
-    `without` leaves out quality control or the hard negatives, for the ablations of the paper's Table 5, at no further
-    cost. Without `control`, all candidates are there, those that were judged bad, too; without `correction` only the
-    accepted ones, and the labels that generation gave them. Without `rewrite`, queries have their original text and
-    the labels of the rewritten one. Raises DatasetError where no query is left, UsageError where quality control has
-    not run with these settings.
+    `without`, for the ablations of the paper's Table 5: without `control`, all candidates are there, those that were
+    judged bad, too; without `correction` only the accepted ones, with the labels that generation gave them; without
+    `rewrite`, queries have their original text and the labels of the rewritten one; without `negatives`, none of these.
+    Raises DatasetError where no query is left, UsageError where quality control has not run with these settings.
     """
     plan = job.plan(store)
     if DECISIONS.name not in plan:

@@ -1,10 +1,5 @@
-"""What a suite needs and costs: each of its pipelines checked and priced, and the sum.
-
-    found = check_suite(Path("pipelines/airbench-24.05.yaml"), Path("runs"))
-    found.usd, [row.name for row in found.datasets]
-
-A dataset whose corpus is not on this machine is priced by what is published of it, and nothing is downloaded.
-"""
+"""What a suite needs and costs: each of its pipelines checked and priced, and the sum. Nothing is downloaded: a dataset
+whose corpus is not on this machine is priced by what is published of it."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -24,12 +19,8 @@ from airgen.settings.suite import Suite, SuiteDataset, in_suite, load_suite
 
 @dataclass(frozen=True)
 class DatasetEstimate:
-    """One dataset: its pipeline's calls, tokens and money, and the work of embedder and re-rankers.
-
-    passages, embedded: how many passages are encoded, and their tokens; None where they are not known. reranked: pairs
-    of query and passage, over all re-rankers. published: priced by published sizes. estimate: None where neither these
-    nor the corpus are there.
-    """
+    """One dataset: how many passages are encoded, and their tokens, where they are known; pairs of query and passage,
+    over all re-rankers; and the estimate, by published sizes or by its corpus, if one of them is there."""
 
     name: str
     queries: int

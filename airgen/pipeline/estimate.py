@@ -1,8 +1,7 @@
 """What a job will cost, before the first paid token: calls, tokens and money by stage.
 
-Prompts are rendered on real passages of the corpus and counted. How long answers are, how many tries a stage takes
-and how many samples are accepted is taken from the job's own answers where there are enough, otherwise from what each
-stage declares.
+Prompts are rendered on real passages and counted. Lengths of answers, tries and the share of accepted samples are the
+job's own where it has answers enough, otherwise what each stage declares.
 """
 
 import math
@@ -47,10 +46,7 @@ def known_sum(values: Iterable[float | None]) -> float | None:
 
 @dataclass(frozen=True)
 class StageEstimate:
-    """One stage's calls and tokens; `usd` is None where the model's price is unknown.
-
-    seconds: of its calls, where the model was probed; else None.
-    """
+    """One stage's calls and tokens; `usd` is None where no price is known, `seconds` where the model was not probed."""
 
     stage: str
     model: str
@@ -109,11 +105,8 @@ class _Work:
 
 
 def estimate(job: Job, tokens: int | None = None, budget_usd: float | None = None) -> Estimate:
-    """Calls, tokens and money of a job from its beginning. Raises CorpusError where the corpus cannot be read.
-
-    tokens: the mean length of a passage, where it is known; then the corpus is not read. budget_usd: a budget that
-    replaces the pipeline's.
-    """
+    """Calls, tokens and money of a job from its beginning. Raises CorpusError where the corpus cannot be read, which is
+    not done where `tokens` gives the mean length of a passage. `budget_usd` replaces the pipeline's."""
     pipeline = job.pipeline
     wanted = 1 if pipeline.queries is not None else math.ceil(pipeline.target / pipeline.generation.queries_per_passage)
     if tokens is not None:  # the word ` the` is one token

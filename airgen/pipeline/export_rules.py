@@ -8,15 +8,9 @@ Generated passages get the typography of the corpus: a writer's habits must not 
     style.see(title, text)                    # every passage of the corpus
     style.text("It’s **new** — isn't it…")    # "It's new - isn't it..." in a corpus of plain characters
 
-Saturated queries tell no system from another: the systems of quality control put a positive first already. Dropping
-them has a price: the rest is harder for the models of quality control than for other models, so the report of
-`airgen study agree` gives their gain in rank separately.
-
-Queries without an answer: of a share of the accepted queries, all relevant passages are left out of the dataset.
-Quality control has judged the passages nearest to such a query, and those that it found relevant are the ones that go.
-The query was written for a real document, so it looks like any other. This asks no model, so the share can be changed
-on a finished job. What nobody judged may still answer the query in part, as for any other label. A query is held out
-only if no other query was written for one of its relevant passages.
+Queries without an answer: of a share of the accepted queries, all passages that quality control found relevant are left
+out of the dataset. Such a query was written for a real document, so it looks like any other. This asks no model, so the
+share can be changed on a finished job. A query is held out only if no other was written for one of these passages.
 """
 
 import re
@@ -220,11 +214,8 @@ def hold_out(
     share: float,
     others: Sequence[Lineage] = (),
 ) -> HeldOut:
-    """Choose `share` of the queries, in the order of a hash of their keys.
-
-    Fewer are chosen where too many share their passages. `others` are queries of the job that are not in the dataset;
-    the documents that they were written for stay as well, because an ablation can bring them back.
-    """
+    """Choose `share` of the queries, fewer where too many share their passages, in the order of a hash of their keys.
+    The documents of `others`, queries of the job that are not in the dataset, stay: an ablation can bring them back."""
     wanted = int(share * len(lineages))
     sources = Counter(one.id for lineage in (*lineages, *others) for one in lineage.sources)
     queries: set[str] = set()

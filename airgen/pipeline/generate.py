@@ -3,14 +3,11 @@ accepted queries is reached or the corpus is spent.
 
 A sample's place in the permutation is its own key, a hash of passage and seed. A larger target takes a longer prefix
 of it; a larger corpus only adds places between the earlier ones. The accepted queries are the first `target` of that
-order that pass, in whatever order they were made.
+order that pass, in whatever order they were made. Samples are drawn in waves, of more samples than queries are missing
+where calls run beside each other.
 
-Samples are drawn in waves. A backend that answers one call at a time gets no more samples than queries are missing; the
-others get some more at once, because most of the calls then run beside each other.
-
-Multi-hop queries (not in the paper): a share of the samples has a second passage of the same document. The prompts show
-both, the query must need both, and both are its positives. The second is drawn among the `NEAR` passages around the
-first, since a long document's ends seldom answer one question together, and stays when the corpus grows.
+Multi-hop queries (not in the paper): a share of the samples has a second passage of the same document, one of the
+`NEAR` around the first. The prompts show both, the query must need both, and both are its positives.
 """
 
 import heapq
@@ -57,10 +54,7 @@ def sample_fingerprint(pipeline: Pipeline, seed: int | str) -> str:
 
 
 def with_second_passages(store: Store, plan: Plan, samples: Sequence[Sample], share: float) -> list[Sample]:
-    """The samples; a new one has a second passage with the chance `share`, if its document has one.
-
-    Raises UsageError if no sample's document has a second passage.
-    """
+    """The samples; a new one has a second passage with the chance `share`. Raises UsageError if no document has one."""
     known = {row.key: row for row in store.made(Sample, plan["sample"], [sample.parent for sample in samples])}
     wanted = [one for one in samples if one.key not in known and rng(one.key, "multi-hop").random() < share]
     near = defaultdict[str, list[str]](list)
@@ -133,10 +127,8 @@ class Rejected:
 
 @dataclass(frozen=True)
 class Accepted:
-    """The lineages that the dataset is made of, in the order of the permutation.
-
-    surplus: lineages that were accepted beyond the target; they are in no list. spent: no document is left.
-    """
+    """The lineages of the dataset, in the order of the permutation. surplus: how many more were accepted, beyond the
+    target. spent: no document is left."""
 
     lineages: list[Lineage]
     rejected: list[Rejected]
@@ -201,10 +193,8 @@ def _saw_end(health: Health, rejected: Rejected | None) -> None:
 def draw_samples(
     store: Store, plan: Plan, count: int, per_passage: int, frame: Collection[str] | None = None
 ) -> list[Sample]:
-    """The first `count` samples of the permutation over the corpus; fewer where the corpus is spent.
-
-    `frame` limits it to some documents, by id; the rest of the permutation stays as it is.
-    """
+    """The first `count` samples of the permutation over the corpus, or over the documents of `frame`, by id; fewer
+    where it is spent."""
     found: list[Sample] = []
     for turn in range(per_passage):
         left = count - len(found)

@@ -114,11 +114,8 @@ class JobSecret:
 class Job:
     """See the module. Raises SettingsError with every problem in the pipeline's or the corpus's YAML.
 
-    `path` may be the name of a pipeline that airgen ships: `quickstart`.
-
-    `pipeline` and `corpus` replace the YAML's. `frame` is the sampling frame: the ids of the documents that may become
-    sources (None: all of the corpus). A sample's identity does not depend on the frame, so another frame keeps what
-    was made from the documents that both have.
+    path: a file, or the name of a shipped pipeline. pipeline, corpus: replace the YAML's. frame: the ids of the
+    documents that may become sources (None: all); another frame keeps what was made from the documents that both have.
     """
 
     def __init__(
@@ -244,11 +241,8 @@ def corpus_fingerprint(settings: CorpusSettings, pipeline: Pipeline) -> str:
 
 
 def load_corpus(store: Store, settings: CorpusSettings, pipeline: Pipeline, fp: str, display: Display) -> int:
-    """Read, clean and store the corpus, unless that is done already; returns the number of passages.
-
-    A run that is stopped here reads the corpus again. Passages that are stored already stay as they are; the corpus
-    counts as read when its last row is stored.
-    """
+    """Read, clean and store the corpus, unless that is done already; returns the number of passages. It counts as read
+    when its last row is stored: a run that is stopped here reads it again."""
     done = store.query("SELECT passages FROM corpus WHERE fingerprint = ?", [fp])
     if done:
         return int(done[0][0])
@@ -273,10 +267,8 @@ def load_corpus(store: Store, settings: CorpusSettings, pipeline: Pipeline, fp: 
 
 
 def _with_titles(store: Store, rows: Sequence[Passage | Dropped]) -> list[Passage | Dropped]:
-    """The rows; a passage whose text is stored already under another title gets a key of its own.
-
-    A key follows from id and text, so that a passage keeps what was made from it when its title stays.
-    """
+    """The rows; a passage whose text is stored already under another title gets a key of its own: a key follows from id
+    and text alone."""
     keys = [row.key for row in rows if isinstance(row, Passage)]
     titles = dict(store.query("SELECT key, title FROM passage WHERE key IN (SELECT unnest(?))", [keys]))
     return [

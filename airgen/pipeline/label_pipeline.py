@@ -39,12 +39,10 @@ def label_pipeline(
 ) -> Path:
     """Write NAME.yaml beside `pipeline` (in the working directory, for a shipped one) and return its path.
 
-    corpus: a YAML or a shipped name; without one that of a BEIR folder of queries, or the pipeline's. labels: files of
-    labels; None takes the qrels of a BEIR folder. systems: a systems YAML whose hits join the recall. settings: other
-    fields of `queries:`.
-
-    Raises UsageError where NAME.yaml is there and differs in more than the sample, SettingsError for wrong settings,
-    DatasetError for a missing file, CorpusError for a corpus that is nowhere.
+    corpus: a YAML or a shipped name; without one that of a BEIR folder of queries, or the pipeline's. labels: files;
+    None takes the qrels of a BEIR folder. systems: a YAML whose hits join the recall. settings: other fields of
+    `queries:`. Raises UsageError where NAME.yaml is there and differs in more than the sample, SettingsError for wrong
+    settings, DatasetError for a missing file, CorpusError for a corpus that is nowhere.
     """
     base = find_yaml("pipelines", pipeline)
     value, _ = read_yaml(base.read_text(encoding="utf-8-sig"), str(base))

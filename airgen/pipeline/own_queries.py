@@ -3,12 +3,9 @@
     store_queries(store, pipeline, corpus, fingerprints, folder, display)     # once for each state of the files
     accepted = own_accepted(store, flow, plan, pipeline)                      # what quality control works on
 
-Queries are cleaned, repetitions joined. The key of a query follows from its text alone, so votes and judgments stay
-when the file grows. Its place in the order in which queries are drawn follows from its key, its count and the seed: a
-larger `target` keeps the first ones.
-
-Labels are TREC or BEIR qrels, Quepid's CSV, or an OpenSearch judgment list. Quepid and OpenSearch name a query by its
-text, qrels by its id: both are looked for.
+The key of a query follows from its text alone, so votes and judgments stay when the file grows. Its place in the order
+in which queries are drawn follows from its key, its count and the seed: a larger `target` keeps the first ones. A label
+names a query by its id, as qrels do, or by its text, as Quepid and OpenSearch do.
 """
 
 import json
@@ -135,11 +132,8 @@ LABELS = "own_label"
 
 
 def own_fingerprint(pipeline: Pipeline, corpus: CorpusSettings, folder: Path, seed: str, passages: str) -> str:
-    """A hash of what the list of queries depends on: the files, the settings, the corpus's cleaners, and the seed.
-
-    With labels also of the corpus (`passages`), which must have their documents. Raises DatasetError for a file that is
-    missing.
-    """
+    """A hash of what the list of queries depends on: the files, the settings, the corpus's cleaners, and the seed; with
+    labels also the corpus (`passages`), which must have their documents. Raises DatasetError for a missing file."""
     assert pipeline.queries is not None
     settings = answer_settings(pipeline.queries)
     settings.pop("file")
@@ -167,10 +161,10 @@ class _Group:
 def store_queries(
     store: Store, pipeline: Pipeline, corpus: CorpusSettings, plan: Plan, folder: Path, display: Display
 ) -> None:
-    """Read the file and the labels into the work database, unless that is done. Everything is one transaction.
+    """Read the file and the labels into the work database in one transaction, unless that is done.
 
-    Raises what `read_queries` and `read_labels` raise, and DatasetError where no query is left, or where a label is
-    of a passage or a query that there is not.
+    Raises what `read_queries` and `read_labels` raise, and DatasetError where no query is left, or a label fits
+    nothing.
     """
     settings, fp = pipeline.queries, plan[OWN]
     assert settings is not None
@@ -287,11 +281,8 @@ def _add(group: _Group, count: int, lines: int, names: Sequence[str]) -> None:
 
 
 def _rows(groups: Sequence[_Group], settings: QueriesSettings, plan: Plan, fp: str) -> list[OwnQuery]:
-    """The queries in the order in which they are drawn, by weighted sampling without replacement.
-
-    Efraimidis and Spirakis, Information Processing Letters 97 (2006): of exponential times with the counts as rates,
-    the smallest ones are drawn.
-    """
+    """The queries in the order in which they are drawn, by weighted sampling without replacement: of exponential times
+    with the counts as rates, the smallest first (Efraimidis and Spirakis, Information Processing Letters 97, 2006)."""
 
     def time(group: _Group) -> float:
         weight = group.count if settings.draw_by == "count" else 1

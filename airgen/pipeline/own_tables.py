@@ -82,10 +82,8 @@ def _jsonl(path: Path, text: str) -> Iterator[tuple[int, Row]]:
 def find_column(
     rows: Sequence[tuple[int, Row]], named: str, usual: Sequence[str], where: str, what: str, *, needed: bool = False
 ) -> str | None:
-    """The column that a setting names, or one of the usual names; None if there is none and none is needed.
-
-    Raises UsageError for a named column that is not there, or where a needed one is not found.
-    """
+    """The column that a setting names, or one of the usual names; None if there is none and none is needed. Raises
+    UsageError for a named or a needed column that is not there."""
     known = list(dict.fromkeys(name for _, row in rows[:100] for name in row))
     if named:
         if named not in known:
@@ -133,10 +131,7 @@ def queries_path(path: Path) -> Path:
 
 
 def files_behind(settings: QueriesSettings, folder: Path) -> list[Path]:
-    """The files whose content decides what is labelled: that of the queries, then those of labels.
-
-    Raises DatasetError where one is missing.
-    """
+    """The file of the queries, then those of labels. Raises DatasetError where one is missing."""
     found = [queries_path(folder / Path(settings.file).expanduser())]
     found += [folder / Path(one.file).expanduser() for one in settings.labels]
     for path in found:

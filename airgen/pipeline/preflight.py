@@ -4,9 +4,6 @@ preflight(job)                   # one line for each thing that is missing; `air
 ensure_ready(job)                # the same as an error, before anything is paid
 rehearse(job, display)           # every local model is loaded and used once
 probe_models(job, display.say)   # each LLM that is not known yet is asked a few questions
-
-A model that is missing on the Hub, a wrong key of an endpoint, or too little memory is found in the first minute, not
-after the generation that was paid for.
 """
 
 import asyncio
@@ -50,11 +47,8 @@ _TEXTS = (PASSAGE, "Lighthouses warn ships of rocks.")
 def preflight(
     job: Job, *, until: str | None = None, evaluate: bool = True, budget_usd: float | None = None
 ) -> list[str]:
-    """One line for each thing that is missing; nothing is loaded, and no model is asked.
-
-    `until` (corpus, hard_negative, judgment) and `evaluate=False` leave out what a run that ends earlier does not use.
-    `budget_usd`: a budget that replaces the pipeline's.
-    """
+    """One line for each thing that is missing; nothing is loaded, and no model is asked. `until` (corpus,
+    hard_negative, judgment) and `evaluate=False` leave out what a run that ends earlier does not use."""
     problems: list[str] = []
 
     def attempt(work: Callable[[], object]) -> None:
@@ -230,12 +224,8 @@ def _owner_problems(job: Job) -> list[str]:
 
 
 def rehearse(job: Job, display: Display, *, until: str | None = None, evaluate: bool = True) -> None:
-    """Load and use each model that the run will use; `until` and `evaluate` as for `preflight`.
-
-    Each model is let go again: the generation may need its memory.
-
-    Raises ModelError, MissingExtra and UsageError with the place in the YAML.
-    """
+    """Load and use each model that the run will use, and let it go again: the generation may need its memory. Raises
+    ModelError, MissingExtra and UsageError with the place in the YAML."""
     wanted = {content_key([one[1], one[2], str(one[3])]): one for one in _models(job, until, evaluate)}
     if not wanted:
         return
@@ -302,12 +292,8 @@ def unprobed(job: Job, *, every: bool = False) -> dict[tuple[str, str], LlmSetti
 def probe_models(
     job: Job, say: Callable[[str], None], *, budget_usd: float | None = None, every: bool = False
 ) -> dict[tuple[str, str], ModelProfile]:
-    """Ask each LLM of `unprobed` a few questions; returns the profiles of all LLMs that are known now.
-
-    What it finds is kept in the job's folder: a run that goes on later asks nothing, and the estimate reads it. The
-    cost is part of the job's budget. Raises what the engine raises: LlmError with the server's words, BudgetSpent,
-    Stopped.
-    """
+    """Ask each LLM of `unprobed` a few questions, within the job's budget; returns the profiles of all LLMs that are
+    known now, which are kept in the job's folder. Raises LlmError with the server's words, BudgetSpent and Stopped."""
     new, known = unprobed(job, every=every), read_profiles(job.directory, job.pipeline.llms.values())
 
     async def main() -> None:

@@ -29,12 +29,11 @@ _LARGEST = 1e15  # of any figure in a status file
 
 
 class Display:
-    """Progress on the terminal and in `status.json`.
+    """Progress on the terminal and in `status.json`; without a terminal, a line every `every` seconds, also while
+    nothing gets done.
 
-    Without a terminal (a pipe, CI), a line every `every` seconds, also while nothing gets done, and one at the end of
-    each stage. `bill` says what the job has cost so far, for these lines. `figures` and `counts` say what the status
-    file holds besides the stages: values by name, and what was counted by name of a step; `compute` what the workers
-    do, see `Compute.describe`. All are asked at each writing, which another thread may do.
+    Asked at each writing, by any thread: `bill`, what the job has cost so far; `figures` and `counts`, what the status
+    file holds besides the stages; `compute`, what the workers do.
     """
 
     def __init__(
@@ -104,11 +103,8 @@ class Display:
 
     @contextmanager
     def lasting(self, **values: Any) -> Iterator[None]:
-        """One run of a job: the status file says when it began, how it ended, and why it did.
-
-        Of a process that was killed the file says no end. `values` are known from the beginning. A run inside another
-        one is a part of it.
-        """
+        """One run of a job: the status file says when it began, how it ended, if it was not killed, and why. A run
+        inside another one is a part of it."""
         if "began" in self.state:
             self.state.update(values)
             yield
@@ -141,10 +137,7 @@ class Display:
             self.write()
 
     def write(self, **values: Any) -> None:
-        """Write the status file at once, with top-level values added.
-
-        A disk that is full or read-only does not stop the work: that is said once, and tried again the next time.
-        """
+        """Write the status file at once, with values added. A full disk, which is said once, stops no work."""
         with self._writing:
             self._write(values)
 
@@ -219,11 +212,8 @@ def _duration(seconds: float) -> str:
 
 
 def read_status(path: Path) -> dict[str, Any] | None:
-    """The content of the status file, or None where there is no file, or no complete one.
-
-    `pid` is an integer, `updated` a number, `stages` an object of objects whose figures are numbers or None; what the
-    file has instead is left out.
-    """
+    """The content of the status file, or None where there is no complete one. Its `pid` is an integer, `updated` a
+    number, `stages` an object of objects whose figures are numbers or None; what the file has instead is left out."""
     try:
         if path.stat().st_size > _LARGEST_FILE:
             return None

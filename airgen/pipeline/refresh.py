@@ -53,11 +53,8 @@ def earlier_version(manifest: Manifest | None) -> str | None:
 
 
 def next_version(store: Store, corpus: str, content: DatasetContent, dataset: Path) -> DatasetContent:
-    """The content with version and notes of the next version, where the corpus has changed since `dataset` was made.
-
-    The earlier dataset is copied to `versions` beside it first. A dataset of the same corpus keeps its version. Nothing
-    but the note of the corpus is added without a whole dataset. `corpus` is the fingerprint of the passages.
-    """
+    """The content with version and notes of the next version, where the passages (of the fingerprint `corpus`) have
+    changed since `dataset` was made, which is copied to `versions` beside it first."""
     ((digest,),) = store.query("SELECT digest FROM corpus WHERE fingerprint = ?", [corpus])
     content = dataclasses.replace(content, notes={**content.notes, CORPUS: digest})
     earlier = _earlier(dataset)

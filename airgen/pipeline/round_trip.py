@@ -5,10 +5,9 @@ It is asked of the drafts of a query, and, where votes are the labels, of every 
 find = RoundTrip(store, pipeline, plan, folder, embeddings, display)
 found = await find(lineage, ["what bends a wing", "wing load"], 20)      # a lead for each
 
-The recall's model finds candidates for the query, and every re-ranker scores them and the source, which each must put
-first: another passage fits a vague query better. That does not depend on `relevance`, so that labels can be made again
-by the other word without a call. The corpus is the one of the moment at which the query is made, and the finding is
-kept in the query's rows, so a corpus that grows later changes no query that is there.
+The recall's model finds candidates for the query, and every re-ranker must put the source before them: another passage
+fits a vague query better. That does not depend on `relevance`, so that labels can be made again by the other word
+without a call. The finding is kept in the query's rows, so a corpus that grows later changes no query that is there.
 """
 
 import asyncio

@@ -89,9 +89,8 @@ def run_pipeline(
 ) -> RunResult:
     """Run a pipeline to its end, and evaluate the systems that it names on the finished dataset.
 
-    compute: where heavy work runs, in place of the pipeline's `compute`; see `compute_settings`.
-    Everything that the run needs is checked first, and its local models are used once. Raises SettingsError with all
-    that is missing, and what `run_job` raises. A system that fails is named in the result's `failed`.
+    What the run needs is checked first. compute: where heavy work runs, see `compute_settings`. Raises SettingsError
+    with all that is missing, and what `run_job` raises. A system that fails is named in the result's `failed`.
     """
     if until is not None and until not in STOPS:
         raise UsageError(f"--until {until}: must be one of {', '.join(STOPS)}")
@@ -250,10 +249,7 @@ def _interruptible(engine: Engine) -> Iterator[threading.Event]:
 
 
 def evaluate_systems(job: Job, display: Display, result: RunResult) -> RunResult:
-    """The result with the scores of the pipeline's systems on its finished dataset, best first, and what they say.
-
-    A run that exists already is not made again. `failed` has a line for each system that failed.
-    """
+    """The result with the scores of the pipeline's systems on its finished dataset; runs that exist stay."""
     from airgen.evaluation import EvaluationOptions, evaluate, load_systems
     from airgen.evaluation.tables import compare_results, ranking_text
 

@@ -33,10 +33,7 @@ _AT_ONCE = 256  # queries whose rows of quality control are in memory together
 
 
 def find_lineage(accepted: Accepted, name: str, ids: PublicIds) -> tuple[Lineage, str]:
-    """The lineage of a query id (or a beginning of one), and why it was rejected, if it was.
-
-    Raises UsageError where none or several match.
-    """
+    """The lineage of a query id (or a beginning of one), and why it was rejected. Raises UsageError for 0 or many."""
     every = [(lineage, "") for lineage in accepted.lineages] + [(one.lineage, one.words) for one in accepted.rejected]
     found = [(one, reason) for one, reason in every if name_of(one, ids).startswith(name)]
     if len(found) == 1:

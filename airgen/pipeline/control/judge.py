@@ -1,15 +1,10 @@
 """The LLM as labeler: one (query, document) pair to a level of 0 to 3 (paper, appendix A.3, Table 8).
 
-A kind of judge says how a prompt is asked and how its answer is read: a class with some facts and `read`, and a line in
-the registry; one from outside airgen is named `kind: module:Class`. The kind `votes` asks nobody: the re-rankers decide
-(`airgen.pipeline.control.votes`).
-
-Several judges vote: the level is their lower median, so that a pair counts as relevant, wherever the levels are cut,
-exactly where more than half of the judges say so. A tie is not relevant.
+A kind of judge is a class with some facts and `read`, and a line in the registry; one from outside airgen is named
+`kind: module:Class`. The kind `votes` asks nobody: the re-rankers decide (`airgen.pipeline.control.votes`).
 
 A judge may read the need behind a query, too: a description and a narrative, as topics of test collections have them.
-The prompt that writes it shows no document, so the need cannot describe one. It is asked once a query; a query whose
-need the model does not give is judged by its text alone.
+The prompt that writes it, once a query, shows no document, so the need cannot describe one.
 """
 
 import asyncio
@@ -253,7 +248,8 @@ async def judge_pair(tools: Tools, query: str, document: str, asker: Asker = (""
 
 
 def vote(found: Sequence[Verdict | Problem]) -> Verdict | Problem:
-    """A panel's verdict: the lower median of the levels, the mean of the probabilities that were given.
+    """A panel's verdict: the mean of the probabilities, and the lower median of the levels, so that a pair is relevant,
+    wherever the levels are cut, exactly where more than half of the judges say so.
 
     Judges that refuse are left out, and named in the reason. Where half or more refuse, the panel refuses.
     """

@@ -175,8 +175,8 @@ def _of_llm(control: Control) -> dict[str, dict[str, Judgment]]:
 def _by_votes(control: Control) -> dict[str, dict[str, Judgment]]:
     """What the votes say of the pairs that an LLM would judge, of the sources, and of every relevant passage.
 
-    The sources of a user's own query are the passages that somebody labelled relevant. A query without any, or whose
-    sources the re-rankers do not find, gets no judgment, and so no positive but those labels.
+    The sources of a user's own query are the passages that somebody labelled relevant. Where there is none, or where
+    the re-rankers do not find them, nothing is judged.
     """
     cut = control.settings.judge.relevant_from
     known: dict[str, list[str]] = {}
@@ -260,9 +260,8 @@ def mine(
 ) -> list[HardNegative]:
     """At most `count` negatives of the query `recall.parent`, judged ones first, each kind best recalled first.
 
-    `decisions` are the query's, by document id; `passages` are titles by id of what may be taken, which leaves out
-    generated negatives; `ranks` are the first and last rank of the window, from 1, both within; `never` are ids that
-    must not be taken. Rows carry no text: it stands in the corpus.
+    decisions: the query's, by document id. passages: titles by id of what may be taken. ranks: the first and the last
+    of the window, from 1. never: ids that must not be taken. Rows carry no text: it stands in the corpus.
     """
     allowed = [id_ for id_ in recall.ids if id_ in passages and id_ not in never]
     # Both words count, the action and the level: another cut between levels may have made the decision.
@@ -285,10 +284,7 @@ MINED = SetStage(MINED_NAME, HardNegative, "mined negatives", _mined_fingerprint
 
 async def control_quality(control: Control) -> Plan:
     """Append the rows of recall, pre-labels, judgments, decisions and mined negatives; returns the plan with their
-    fingerprints.
-
-    Set-wise work is arithmetic that never waits, so it runs in a thread: Ctrl-C is heard meanwhile.
-    """
+    fingerprints. Set-wise work never waits, so it runs in a thread: Ctrl-C is heard meanwhile."""
     for stage in (RECALL, *prelabel_stages(control)):
         control = await asyncio.to_thread(add_rows, stage, control)
     await add_judgments(control)

@@ -3,11 +3,7 @@
 Such a stage depends on the corpus, so its fingerprint has the corpus's digest in it, and a barrier stands before it:
 candidate generation is over. Otherwise it is a stage like any other: rows by key, and pending is what has no row.
 
-    pool = Pool.of(store, plan, accepted)
-    pool.corpus(language)          # what retrievers take; a text is read from the work database when it is asked for
-    pool.rows(["doc-7"])           # {"doc-7": (title, text)}
-
-A passage costs about 20 bytes of memory: its id and its place in the database.
+Texts are read from the work database when they are asked for: a passage costs some 20 bytes of memory.
 """
 
 import hashlib
@@ -211,10 +207,9 @@ W = TypeVar("W", bound=SetWork)
 
 @dataclass(frozen=True)
 class SetStage:
-    """One set-wise step. `work` gets the keys of the queries that have no row, and yields rows in batches.
-
-    Each batch is on the disk before the next one begins. `model` is made once; `fingerprint` and `work` both get it.
-    With `always`, `work` gets all queries: what it reads may have grown, as when failed judgments were asked again.
+    """One set-wise step. `work` gets the keys of the queries that have no row (with `always`, of all: what it reads may
+    have grown), and yields rows in batches, each of which is on the disk before the next one begins. `fingerprint` and
+    `work` get the `model`, which is made once.
     """
 
     name: str
@@ -228,10 +223,7 @@ class SetStage:
 
 
 def add_rows(stage: SetStage, work: W) -> W:
-    """Do what is pending of one stage; returns the work with the stage in its plan.
-
-    Raises Stopped between two batches where the user wants to stop.
-    """
+    """Do what is pending of one stage; returns the work with the stage in its plan. Raises Stopped between batches."""
     model = stage.model(work)
     fingerprint = stage.fingerprint(work, model)
     made = () if stage.always else work.store.made(stage.writes, fingerprint, work.queries)

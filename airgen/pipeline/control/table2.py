@@ -14,10 +14,9 @@ BROUGHT = "labels of "
 
 
 def votes(prelabels: Sequence[Prelabel], thresholds: Thresholds, negatives: set[str]) -> dict[str, int]:
-    """How many re-rankers vote for each recalled document: those that rank it within its threshold.
-
-    Ranks are by score, best first. Equal scores stand in the order of the recall, so a tie is decided the same way
-    for every re-ranker. The `negatives` that were generated for this query have a threshold of their own (A.3).
+    """How many re-rankers vote for each recalled document: those that rank it within its threshold, where the
+    `negatives` that were generated for this query have one of their own (A.3). Equal scores stand in the order of the
+    recall, so a tie is decided the same way for every re-ranker.
     """
     counts: dict[str, int] = {}
     for prelabel in prelabels:
@@ -41,11 +40,8 @@ class Pair:
 def pairs_to_judge(
     query: str, positive: str, negatives: Sequence[str], prelabels: Sequence[Prelabel], thresholds: Thresholds
 ) -> list[Pair]:
-    """Table 2's second column for one query: the documents that the LLM judges besides the original positive.
-
-    More than half of the re-rankers must agree: both of two, three of four. Negatives that were generated for other
-    queries are documents of the corpus like any other here.
-    """
+    """Table 2's second column for one query: the documents that the LLM judges besides the original positive. More than
+    half of the re-rankers must agree. Negatives of other queries are documents of the corpus like any other here."""
     counts = votes(prelabels, thresholds, set(negatives))
     chosen = [id_ for id_, count in counts.items() if count * 2 > len(prelabels) and id_ != positive]
     return [Pair(query, id_) for id_ in sorted(chosen)]

@@ -1,15 +1,14 @@
 """Votes of re-rankers as labels, where no LLM judges (`control.judge: {kind: votes}`).
 
-A re-ranker's score means nothing by itself: what is high on one corpus is low on another, so a cut that was looked at
-on one collection does not hold on the next. But each query brings its own scale. The median of what was recalled for
-it is a typical candidate, and its source is known to be relevant. A passage is relevant if every re-ranker puts it at
-least a share of the way from the one to the other: half of the way where it must answer the query, less where it must
-be about the query's subject. One re-ranker alone is no majority: what it puts near an answer is not one often enough,
-so then nothing but the source answers a query.
+A re-ranker's score means nothing by itself, so a cut that was looked at on one collection does not hold on the next.
+But each query brings its own scale: the median of what was recalled for it is a typical candidate, and its source is
+known to be relevant. A passage is relevant if every re-ranker puts it at least a share of the way from the one to the
+other: half of the way where it must answer the query, less where it must be about the query's subject. One re-ranker
+alone is no majority: then nothing but the source answers a query.
 
-A generated query of which a re-ranker puts another passage before its source is vague, or asks something else. It is
-not accepted (`airgen.pipeline.round_trip`). When all that was recalled has been voted on, it is asked once more where
-a passage must answer the query; of a subject, another passage may well be the better one.
+A generated query of which a re-ranker puts another passage before its source is vague, or asks something else: it is
+not accepted (`airgen.pipeline.round_trip`), and is looked at once more when all that was recalled has been voted on,
+but for a subject, of which another passage may well be the better one.
 
 >>> shares([9.0, 1.0, 5.0, 0.0, 1.0], ["s", "a", "b", "c", "d"], ["s"])["b"]
 0.5
@@ -57,11 +56,8 @@ def round_trip_parts(pipeline: Pipeline) -> dict[str, Any]:
 
 
 def shares(scores: Sequence[float], ids: Sequence[str], sources: Collection[str]) -> dict[str, float]:
-    """How far each passage is on the way from the median of all scores (0) to the sources' median score (1).
-
-    Empty where no source has a score, or where the sources are no better than the typical candidate: such a re-ranker
-    does not see what makes them relevant, so it cannot say which other passage is.
-    """
+    """How far each passage is on the way from the median of all scores (0) to the sources' median score (1). Empty
+    where the sources have no score, or none above the median: such a re-ranker does not see why they are."""
     own = [score for id_, score in zip(ids, scores, strict=True) if id_ in sources]
     if not own:
         return {}
@@ -72,10 +68,7 @@ def shares(scores: Sequence[float], ids: Sequence[str], sources: Collection[str]
 
 
 def voted(prelabels: Sequence[Prelabel], sources: Collection[str]) -> Mapping[str, float]:
-    """For each recalled passage, the least share of the way that any re-ranker gives it.
-
-    Empty where one of them does not find the sources.
-    """
+    """For each recalled passage, the least share that any re-ranker gives it; empty where one finds no source."""
     found = [shares(row.scores, row.ids, sources) for row in prelabels]
     if not all(found):
         return {}
@@ -83,10 +76,8 @@ def voted(prelabels: Sequence[Prelabel], sources: Collection[str]) -> Mapping[st
 
 
 def first(prelabels: Sequence[Prelabel], sources: Collection[str], written: Collection[str] = ()) -> bool:
-    """Whether every re-ranker puts a source before all other passages.
-
-    `written` are generated hard negatives. One that is too good leaves the corpus, and says nothing about the query.
-    """
+    """Whether every re-ranker puts a source before all other passages, but for the `written`: a generated hard negative
+    that is too good leaves the corpus, and says nothing about the query."""
     for row in prelabels:
         own = [score for id_, score in zip(row.ids, row.scores, strict=True) if id_ in sources]
         rest = [score for id_, score in zip(row.ids, row.scores, strict=True) if id_ not in written]
@@ -96,10 +87,8 @@ def first(prelabels: Sequence[Prelabel], sources: Collection[str], written: Coll
 
 
 def lead(scores: Sequence[float], ids: Sequence[str], sources: Collection[str]) -> float:
-    """How far the sources are ahead of the best other passage for one re-ranker, as a share of the range of all scores.
-
-    -1 to 1; 0 and above where they are found first. Several sources count as the worst of them.
-    """
+    """How far the worst of the sources is ahead of the best other passage for one re-ranker, as a share of the range of
+    all scores: -1 to 1, and 0 and above where they are found first."""
     own = [score for id_, score in zip(ids, scores, strict=True) if id_ in sources]
     others = [score for id_, score in zip(ids, scores, strict=True) if id_ not in sources]
     if not own or not others:
