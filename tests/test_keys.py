@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airgen.keys import canonical_json, content_key, file_sha256, fingerprint, rng, row_key, text_key
+from airgen.keys import canonical_json, content_key, file_sha256, fingerprint, key_of_pieces, rng, row_key, text_key
 from airgen.records import flat_text, prompt_text, storable
 from airgen.sequences import Indexed, batched
 
@@ -43,6 +43,7 @@ def test_keys_are_pinned() -> None:
 
 def test_each_part_counts_and_parts_do_not_run_together() -> None:
     assert text_key("\ud800") != text_key("\ud801")  # lone surrogates have keys
+    assert key_of_pieces(["air", "g\ud800", "en"]) == text_key("airg\ud800en")
     base = fingerprint(template="a", model="m")
     assert base == fingerprint(model="m", template="a") and len(base) == 16
     assert len({base, fingerprint(template="b", model="m"), fingerprint(template="a", model="n")}) == 3
