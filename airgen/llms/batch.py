@@ -2,15 +2,16 @@
 
     backend = BatchBackend(endpoint, Path("runs/python-reference/batches"))
 
-Requests are collected until none has come for a moment, written to a file, uploaded and submitted. Each step is on
-the disk before the next begins, and a batch carries its local name as metadata: a process killed between submitting
-a batch and noting it finds that batch in the server's list. What expired or failed goes back to the engine as a
-failure that may pass, so the next batch holds only that.
+Requests are collected until none has come for a moment, uploaded and submitted. Each step is on the disk before the
+next begins, and a batch carries its local name as metadata: a process killed between submitting a batch and noting it
+finds that batch in the server's list. What expired or failed goes back to the engine as a failure that may pass, so the
+next batch holds only that.
 """
 
 import asyncio
 import json
 import re
+import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -78,20 +79,16 @@ class BatchBackend(LearningBackend):
         return await future
 
     def _recover(self) -> None:
-        """Go on with the batches of an earlier process. One that was never uploaded is dropped: nobody has seen it."""
-        batches = BatchFile.unfinished(self._folder)
-        here = self._endpoint.base_url
+        """Go on with the batches of an earlier process."""
+        batches, here = BatchFile.unfinished(self._folder), self._endpoint.base_url
         for batch in batches:
-            if batch.state["state"] != "prepared" and batch.state["url"] != here:
+            if batch.state["url"] != here:
                 raise LlmError(
                     f"{self._folder}: batch {batch.name} is at {batch.state['url']}, and llm.base_url is {here}: "
                     "set it back to go on with the batch, or delete this folder to pay for its requests again"
                 )
         for batch in batches:
-            if batch.state["state"] == "prepared":
-                batch.note(state="done")
-            else:
-                self._start(batch)
+            self._start(batch)
 
     async def close(self) -> None:
         """Stop polling. Submitted batches stay with the server, and the next process finds them."""
@@ -125,17 +122,13 @@ class BatchBackend(LearningBackend):
 
     def _submit(self) -> None:
         lines, self._unsent, self._unsent_bytes = self._unsent, {}, 0
-        if not lines:
-            return
-        try:
-            self._start(BatchFile.write(self._folder, lines, self._endpoint.base_url))
-        except AirgenError as error:
-            for key in lines:
-                self._deliver(key, error)
+        if lines:
+            state = {"url": self._endpoint.base_url, "keys": sorted(lines)}
+            self._start(BatchFile(self._folder, f"airgen-{secrets.token_hex(8)}", state), b"".join(lines.values()))
 
-    def _start(self, batch: BatchFile) -> None:
+    def _start(self, batch: BatchFile, requests: bytes = b"") -> None:
         self._submitted |= dict.fromkeys(batch.keys, batch)
-        task = asyncio.get_running_loop().create_task(self._finish(batch))
+        task = asyncio.get_running_loop().create_task(self._finish(batch, requests))
         self._tasks.add(task)
         task.add_done_callback(self._ended)
 
@@ -150,12 +143,12 @@ class BatchBackend(LearningBackend):
 
     # -- one batch -----------------------------------------------------------------------------------------------
 
-    async def _finish(self, batch: BatchFile) -> None:
+    async def _finish(self, batch: BatchFile, requests: bytes) -> None:
         """Upload, submit, wait and fetch, from the batch's state on; then deliver each outcome."""
         outcomes: Mapping[str, Reply | AirgenError]
         try:
-            if batch.state["state"] == "prepared":
-                await self._upload(batch)
+            if requests:
+                await self._upload(batch, requests)
             if batch.state["state"] == "uploaded":
                 await self._create(batch)
             if batch.state["state"] == "done":  # nobody wanted it
@@ -199,14 +192,12 @@ class BatchBackend(LearningBackend):
         else:
             future.set_exception(outcome)
 
-    async def _upload(self, batch: BatchFile) -> None:
+    async def _upload(self, batch: BatchFile, requests: bytes) -> None:
         import aiohttp
-
-        content = batch.requests()
 
         def form() -> aiohttp.FormData:
             data = aiohttp.FormData({"purpose": "batch"})
-            data.add_field("file", content, filename=f"{batch.name}.jsonl", content_type="application/jsonl")
+            data.add_field("file", requests, filename=f"{batch.name}.jsonl", content_type="application/jsonl")
             return data
 
         uploaded = await self._call("POST", "/files", form)

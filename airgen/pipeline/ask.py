@@ -85,7 +85,7 @@ def make_engine(
     llms = {where: connect(llm, folder, rules or {}) for where, llm in settings.items()}
     owned = {_own_folder(llm) for llm in settings.values()}
     for left in sorted(path for path in folder.glob("*") if path.is_dir() and path.name not in owned):
-        if say and any(batch.state["state"] != "prepared" for batch in BatchFile.unfinished(left)):
+        if say and BatchFile.unfinished(left):
             say(f"{left}: a batch of an LLM or of settings that the pipeline no longer has; its server may bill it")
     for where, profile in read_profiles(store.path.parent, settings.values()).items():
         llms[where].backend.remember(profile.known)

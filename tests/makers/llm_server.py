@@ -208,6 +208,7 @@ class Server:
         name = f"batch-{len(self.batches)}"
         lines = self.files[body["input_file_id"]].decode().splitlines()
         self.batch_lines += len(lines)
+        self.bodies += [{**item["body"], "custom_id": item["custom_id"]} for item in map(json.loads, lines)]
         self.batches[name] = {"id": name, **body, "status": "in_progress", "due": time.monotonic() + self.batch_seconds}
         return web.json_response(await self.shown(name))
 
