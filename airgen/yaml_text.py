@@ -1,6 +1,7 @@
 """Read a YAML text from anybody: bounded in size, depth and aliases, without tags that make objects, numbers finite."""
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import yaml
@@ -26,13 +27,15 @@ def read_yaml(text: str, name: str = "<text>") -> tuple[Any, yaml.Node | None]:
         node = loader.get_single_node()
         if node is None:
             return None, None
-        if _size(node, {}) > _MAX_NODES:
+        sizes: dict[yaml.Node, int] = {}
+        if _size(node, sizes) > _MAX_NODES:
             raise SettingsError([f"{name}: its aliases repeat more than {_MAX_NODES:,} values; write fewer of them"])
-        if odd := _not_finite(node):
+        every = sorted(sizes, key=lambda one: one.start_mark.index)  # in the order of the text
+        if odd := _not_finite(every):
             raise SettingsError(
                 [f"{name}:{item.start_mark.line + 1}: {item.value} is not a finite number" for item in odd]
             )
-        if twice := _twice(node):
+        if twice := _twice(every):
             raise SettingsError(
                 [f"{name}:{item.start_mark.line + 1}: the key {item.value!r} stands twice: keep one" for item in twice]
             )
@@ -64,31 +67,16 @@ def _size(node: yaml.Node, sizes: dict[yaml.Node, int]) -> int:
     return sizes[node]
 
 
-def _every(top: yaml.Node) -> list[yaml.Node]:
-    """All nodes, each once, in the order of the text."""
-    seen: dict[int, yaml.Node] = {}
-    stack = [top]
-    while stack:
-        node = stack.pop()
-        if id(node) not in seen:
-            seen[id(node)] = node
-            if isinstance(node, yaml.MappingNode):
-                stack.extend(child for pair in node.value for child in pair)
-            elif isinstance(node, yaml.SequenceNode):
-                stack.extend(node.value)
-    return sorted(seen.values(), key=lambda node: node.start_mark.index)
-
-
-def _not_finite(top: yaml.Node) -> list[yaml.ScalarNode]:
+def _not_finite(nodes: Iterable[yaml.Node]) -> list[yaml.ScalarNode]:
     """The numbers that are NaN, infinite or too large for a float."""
-    numbers = (node for node in _every(top) if isinstance(node, yaml.ScalarNode) and node.tag == _FLOAT)
+    numbers = (node for node in nodes if isinstance(node, yaml.ScalarNode) and node.tag == _FLOAT)
     return [node for node in numbers if not math.isfinite(yaml.SafeLoader("").construct_yaml_float(node))]
 
 
-def _twice(top: yaml.Node) -> list[yaml.ScalarNode]:
+def _twice(nodes: Iterable[yaml.Node]) -> list[yaml.ScalarNode]:
     """The keys that their mapping has had already; PyYAML would take the last one in silence."""
     found = []
-    for mapping in _every(top):
+    for mapping in nodes:
         names = set()
         for key, _ in mapping.value if isinstance(mapping, yaml.MappingNode) else ():
             if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":

@@ -21,17 +21,18 @@ import os
 import secrets
 import subprocess
 import sys
-import urllib.error
-import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 from pydantic import Field
 
 from airgen import models
-from airgen.errors import AirgenError, LlmError, MissingExtra, ModelError
+from airgen.compute import cores
+from airgen.errors import LlmError, MissingExtra, ModelError
 from airgen.llms import llama_server
 from airgen.llms.base import Backend, Refused, Reply, Request, Retry, Rule
 from airgen.llms.chat import chat_reply, closed
@@ -99,8 +100,7 @@ class EmbeddedBackend(Backend):
         if importlib.util.find_spec("xllamacpp") is None:
             raise MissingExtra("the embedded LLM", "xllamacpp", "embedded")
         self.model, self._path = model, _gguf(models.path(model))
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        self._threads = threads or min(8, cores)  # with more, memory is the limit
+        self._threads = threads or min(8, cores())  # with more, memory is the limit
         self._context, self._slots = context, min(max(1, slots), 7) + 1
         self._workers = ThreadPoolExecutor(1, thread_name_prefix="airgen-llama")
         self._loading = asyncio.Lock()
@@ -141,20 +141,16 @@ class EmbeddedBackend(Backend):
         )
         assert server.stdin is not None and server.stdout is not None
         wanted = {
-            "path": str(self._path),
-            "context": self._context,
-            "slots": self._slots,
-            "block": BLOCK,
-            "threads": self._threads,
-            "key": self._secret,
-        }
+            "path": str(self._path), "context": self._context, "slots": self._slots, "block": BLOCK,
+            "threads": self._threads, "key": self._secret,
+        }  # fmt: skip
         server.stdin.write(json.dumps(wanted) + "\n")
         server.stdin.flush()
         answer = json.loads(server.stdout.readline() or '{"error": "its process ended"}')
         if "error" in answer:
             server.communicate()
             raise ModelError(f"{self._path}: llama.cpp cannot load it: {answer['error']}")
-        self._server, self._address = server, answer["address"]
+        self._server, self._address = server, urlsplit(answer["address"]).netloc
 
     def _answer(self, request: Request) -> Reply:
         tokens = self._tokens(request)
@@ -224,31 +220,17 @@ class EmbeddedBackend(Backend):
 
     def _http(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Ask the model's process, on its loopback port. The key keeps other users of the machine out."""
-        request = urllib.request.Request(
-            self._address + path,
-            json.dumps(body).encode(),
-            {"Content-Type": "application/json", "Authorization": f"Bearer {self._secret}"},
-        )
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self._secret}"}
         try:
-            try:
-                response = opener.open(request)
-            except urllib.error.HTTPError as error:
-                response = error  # its body is JSON, too
-            with response:
-                payload: dict[str, Any] = json.load(response)
-        except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError) as error:
-            raise self._lost(f"{path}: {error}") from error
-        return payload
-
-    def _lost(self, detail: str) -> AirgenError:
-        """The error for a call without an answer: final where the model's process has ended."""
-        ended = self._server.poll() if self._server is not None else None
-        return (
-            Retry("llama", detail=detail)
-            if ended is None
-            else LlmError(f"the process of {self.model} ended with status {ended}; is there enough memory?")
-        )
+            with closing(http.client.HTTPConnection(self._address)) as connection:
+                connection.request("POST", path, json.dumps(body), headers)
+                payload: dict[str, Any] = json.load(connection.getresponse())  # that of an error, too
+                return payload
+        except (http.client.HTTPException, OSError, ValueError) as error:
+            ended = self._server.poll() if self._server is not None else None
+            if ended is None:
+                raise Retry("llama", detail=f"{path}: {error}") from error
+            raise LlmError(f"the process of {self.model} ended with status {ended}; is there enough memory?") from error
 
 
 # No line breaks between the parts of an answer: they cost time, and a small model that begins may write hundreds.
@@ -271,9 +253,7 @@ def _parameters(request: Request) -> dict[str, Any]:
 
 def _gguf(path: Path) -> Path:
     """The GGUF file of a fetched model, which may be in a folder of its own."""
-    if path.is_dir():
-        found: Sequence[Path] = sorted(path.glob("*.gguf"))
-        if not found:
-            raise ModelError(f"{path}: contains no GGUF file")
-        return found[0]
-    return path
+    found = sorted(path.glob("*.gguf")) if path.is_dir() else [path]
+    if not found:
+        raise ModelError(f"{path}: contains no GGUF file")
+    return found[0]
