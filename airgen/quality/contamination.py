@@ -84,7 +84,7 @@ def contamination(home: Path, against: Sequence[Path], *, language: str | None =
     found = []
     for name, ours in _datasets(home).items():
         spoken = language or str(ours.info.get("language") or "en")
-        own_queries, own_passages = list(_queries(ours)), _PassageIndex(ours)
+        own_queries, own_passages = list(_queries(ours)), _PassageIndex(_passages(ours))
         for other in theirs:
             queries = match_queries(own_queries, _queries(other), spoken)
             found.append(Contamination(name, other.name, queries, own_passages.match(_passages(other))))
@@ -156,26 +156,26 @@ def words_key(text: str) -> str:
 
 
 class _PassageIndex:
-    """The passages of a dataset. In memory are ids, digests and the keys of the bands, not the texts."""
+    """The passages of a dataset: in memory are ids, and hashes of their words, n-grams and bands, not the texts."""
 
-    def __init__(self, dataset: BeirDataset) -> None:
-        self._dataset = dataset
+    def __init__(self, passages: Iterable[Text]) -> None:
         self._ids: list[str] = []
         self._exact: dict[str, list[int]] = {}
+        self._grams: list[NDArray[np.uint32]] = []
         keys = [np.empty((0, _SETTINGS.bands), np.uint64)]
-        for batch in batched(_passages(dataset), _BATCH):
+        for batch in batched(passages, _BATCH):
             for identifier, text in batch:
                 self._exact.setdefault(words_key(text), []).append(len(self._ids))
                 self._ids.append(identifier)
+                self._grams.append(_grams(text))
             keys.append(_keys([text for _, text in batch]))
         flat = np.concatenate(keys).ravel()
         order = np.argsort(flat, kind="stable")
         self._keys, self._owners = flat[order], order // _SETTINGS.bands
 
     def match(self, theirs: Iterable[Text]) -> TextMatches:
-        """The passages that stand among `theirs`. Reads the dataset once more if there are candidates."""
+        """The passages that stand among `theirs`."""
         best: dict[int, Match] = {}
-        candidates: dict[int, list[tuple[str, NDArray[np.uint32]]]] = {}
         others = 0
         for batch in batched(theirs, _BATCH):
             others += len(batch)
@@ -183,16 +183,10 @@ class _PassageIndex:
                 for place in self._exact.get(words_key(text), ()):
                     _keep(best, place, Match(self._ids[place], other, 1.0, True))
             for row, place in self._near(_keys([text for _, text in batch])):
-                if place not in best:
-                    candidates.setdefault(place, []).append((batch[row][0], _grams(batch[row][1])))
-        wanted = candidates.keys() - best.keys()
-        for place, (identifier, text) in enumerate(_passages(self._dataset) if wanted else ()):
-            if place in wanted:
-                own = _grams(text)
-                for other, grams in candidates[place]:
-                    both = len(np.intersect1d(own, grams, assume_unique=True))
-                    if (similarity := both / (len(own) + len(grams) - both)) >= THRESHOLD:
-                        _keep(best, place, Match(identifier, other, similarity, False))
+                own, grams = self._grams[place], _grams(batch[row][1])
+                both = len(np.intersect1d(own, grams, assume_unique=True))
+                if (similarity := both / (len(own) + len(grams) - both)) >= THRESHOLD:
+                    _keep(best, place, Match(self._ids[place], batch[row][0], similarity, False))
         return TextMatches(len(self._ids), others, tuple(best[place] for place in sorted(best)))
 
     def _near(self, keys: NDArray[np.uint64]) -> Iterator[tuple[int, int]]:

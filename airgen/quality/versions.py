@@ -273,8 +273,8 @@ def _ranking(
     names, best = sides[0].names, best_third(sides[0])
     whole = correlate(sides[0], sides[1], resampled)
     places = [names.index(one) for one in best]
-    among = [of[:, places] for of in resampled]
-    top = correlate(sides[0].of(best), sides[1].of(best), among) if best else None
+    drawn = [of[:, places] for of in resampled]
+    top = correlate(sides[0].of(best), sides[1].of(best), drawn) if best else None
     pairs = pairs_of(sides[0], sides[1])
     return Ranking(
         name, next(iter(old.values())).measure, sides[0].queries, sides[1].queries, names,

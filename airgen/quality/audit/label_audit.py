@@ -257,10 +257,9 @@ def score_relevance(job: Job, answers: Sequence[Path], folder: Path) -> Relevanc
     sample = load_sample(folder / "sample.json", "airgen audit relevance")
     people, ids = [person.answers for person in _people(answers, sample)], job.ids
     with job.open_store(read_only=True) as store:
-        voted_now = _voted(job, store, among={item.query for item in sample.items})
-        now = {(ids.query(one), ids.document(id_)): kind for (one, of), _ in voted_now for id_, kind in of.items()}
-    changed = sum(now.get((item.query, item.document)) != item.kind for item in sample.items)
-    if changed:
+        found = _voted(job, store)
+        now = {(ids.query(one), ids.document(id_)): kind for (one, of), _ in found for id_, kind in of.items()}
+    if changed := sum(now.get((item.query, item.document)) != item.kind for item in sample.items):
         raise DatasetError(
             f"{folder}: the votes on {changed} of {len(sample.items)} passages are others than when the sample was "
             "drawn: draw another one with `airgen audit relevance`"
@@ -322,14 +321,12 @@ def set_relevance(path: Path, word: str) -> None:
         raise disk_error(error) from error
 
 
-def _voted(
-    job: Job, store: Store, seed: int = 0, among: Collection[str] | None = None
-) -> Iterator[tuple[_Found, bool]]:
-    """The queries in drawn order with the kinds of their passages, and whether `answer` keeps them. among: their ids.
+def _voted(job: Job, store: Store, seed: int = 0) -> Iterator[tuple[_Found, bool]]:
+    """The queries in drawn order with the kinds of their passages, and whether `answer` keeps them.
 
     Generated negatives are left out. Raises DatasetError for a job that is not finished, or whose labels are no votes.
     """
-    pipeline, accepted, plan, ids = job.pipeline, job.accepted(store), job.plan(store), job.ids
+    pipeline, accepted, plan = job.pipeline, job.accepted(store), job.plan(store)
     if pipeline.control.judge.members:
         raise DatasetError(f"{job.path}: an LLM judges here, not votes: `airgen audit sample` checks its labels")
     if pipeline.queries is not None:
@@ -338,8 +335,6 @@ def _voted(
         raise DatasetError(f"{job.path}: the job is not finished: run it to its end first with `airgen run {job.path}`")
     made = {one.id for lineage in accepted.lineages for one in lineage.hard_negatives}
     for lineage in sorted(accepted.lineages, key=lambda one: text_key(f"relevance\x1f{seed}\x1f{one.final.key}")):
-        if among is not None and ids.query(lineage) not in among:
-            continue
         stages = [f"prelabel:{place}" for place in range(len(pipeline.control.rerankers))]
         rows = [row for stage in stages for row in store.made(Prelabel, plan[stage], [lineage.final.key])]
         sources = [one.id for one in lineage.sources]

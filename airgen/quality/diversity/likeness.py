@@ -35,7 +35,6 @@ from airgen.text.words import count_words
 LEAST = 10  # real queries
 MOST = 5000  # real queries that are compared, drawn by their texts
 _QUARTILE = 0.25
-_BLOCK = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +76,7 @@ def likeness(
     near = near_real = np.zeros(0)
     if embedder is not None and mine:
         vectors = [unit_rows(embedder.encode(texts, "query")) for texts in (held_out, mine, other)]
-        near, near_real = _nearest(vectors[0], vectors[1]), _nearest(vectors[0], vectors[2])
+        near, near_real = ((vectors[0] @ one.T).max(axis=1).astype(np.float64) for one in vectors[1:])
     bound = float(np.quantile(near_real, _QUARTILE)) if near_real.size else 0.0
     return Likeness(dataset, len(generated), len(real), copies, {
         "words, mean": (float(lengths[0].mean()), float(lengths[1].mean())),
@@ -120,12 +119,6 @@ def _stems(asked: Sequence[str], others: Sequence[str], language: str) -> float:
     known = {stem for text in others for stem in stems(text)}
     shares = [np.mean([stem in known for stem in found]) for text in asked if (found := set(stems(text)))]
     return float(np.mean(shares)) if shares else 0.0
-
-
-def _nearest(left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[np.float64]:
-    """For each row of `left` the largest inner product with a row of `right`, (n,)."""
-    parts = [(left[at : at + _BLOCK] @ right.T).max(axis=1) for at in range(0, len(left), _BLOCK)]
-    return np.concatenate(parts).astype(np.float64)
 
 
 def likeness_table(found: Sequence[Likeness]) -> Table:

