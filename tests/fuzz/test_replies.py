@@ -9,13 +9,16 @@ from typing import Any
 import pytest
 from hostile import JSON, broken, few, quick, replaced
 from http_double import Asked, answering
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from simulation import openai
 
-from airgen.errors import AirgenError
+from airgen.errors import AirgenError, LlmError
+from airgen.http import retry_after
 from airgen.llms.answers import parse_json
-from airgen.llms.base import Reply
-from airgen.llms.chat import chat_reply
+from airgen.llms.base import Message, Refused, Reply, Request, Retry
+from airgen.llms.batch import BatchBackend
+from airgen.llms.http import Endpoint
 from airgen.publishing.hub import Hub
 from airgen.quality.audit.answers import read_answers
 from airgen.quality.holes import Ledger
@@ -32,15 +35,24 @@ SCHEMA = {
 GOOD = b'Sure!\n```json\n{"query": "why?", "level": 2, "documents": ["a", "b"],}\n```\nAnything else?'
 
 
-@few
-@given(broken(GOOD, b'{"query": "why?"}'))
-def test_structured_answers(content: bytes) -> None:
-    text = content.decode("utf-8", "surrogateescape")[:20_000]
+PIECES = st.sampled_from(
+    ["{", "}", "[", "]", '"', "'", ":", ",", "\\", "```json\n", "```", '"query"', "why?", " ", "\n", "//", "/*", "#",
+     "1e999", "NaN", "\x00", "\ud800", "“", "<|im_end|>", "null", "-", "\\u0000"]
+)  # fmt: skip
+
+
+@settings(deadline=None)
+@given(
+    broken(GOOD, b'{"query": "why?"}').map(lambda content: content.decode("utf-8", "surrogateescape")[:20_000])
+    | st.lists(PIECES, max_size=80).map("".join)
+    | st.text(max_size=60)
+)
+def test_structured_answers(text: str) -> None:
     try:
         with quick():
             value = parse_json(text, SCHEMA)
     except ValueError as error:
-        assert "\n" not in str(error)
+        assert "\n" not in str(error) and len(str(error)) < 500
     else:
         assert isinstance(value["query"], str) and value["query"]
 
@@ -59,16 +71,56 @@ PAYLOAD = {
 }
 
 
-@few
-@given(replaced(PAYLOAD))
-def test_chat_completions(payload: object) -> None:
+HEADERS = st.dictionaries(
+    st.sampled_from(
+        [f"x-ratelimit-{what}-{unit}" for what in ("limit", "remaining", "reset") for unit in ("requests", "tokens")]
+        + ["Retry-After", "retry-after-ms", "Content-Type"]
+    ),
+    st.text(max_size=30)
+    | st.integers().map(str)
+    | st.floats().map(str)
+    | st.sampled_from(["9" * 5000, "1e999", "5m", "٣"]),
+)
+ABSURD = st.sampled_from([10**400, -1, 2**63, "9" * 5000, "\ud800", float("nan")])
+REQUEST = Request("m", (Message("user", "why?"),), {"max_tokens": 50, "logprobs": True}, stage="query")
+
+
+def storable(reply: Reply) -> None:
+    assert isinstance(reply.text, str) and isinstance(reply.finish_reason, str)
+    assert all(0 <= number < 2**31 for number in (reply.prompt_tokens, reply.cached_tokens, reply.completion_tokens))
+    json.dumps(reply.logprobs, allow_nan=False)
+
+
+@settings(deadline=None)
+@given(replaced(PAYLOAD, JSON | ABSURD), HEADERS, st.integers(0, 5))
+def test_chat_completions(payload: object, headers: dict[str, str], cut: int) -> None:
+    content = json.dumps(payload).encode()
+    content = content[: len(content) // 2] if cut == 0 else content
     try:
         with quick():
-            reply = chat_reply(payload)
-    except AirgenError:
-        return
-    assert isinstance(reply, Reply) and isinstance(reply.text, str)
-    assert min(reply.prompt_tokens, reply.cached_tokens, reply.completion_tokens) >= 0
+            reply = openai("http://127.0.0.1:1/v1")._reply(REQUEST, headers, content)
+    except (Retry, Refused, LlmError) as error:
+        assert len(str(error)) < 1000
+    else:
+        storable(reply)
+        for limit, left, _ in reply.limits or ():
+            assert 0 <= (limit or 0) < 2**63 and 0 <= (left or 0) < 2**63
+    after = retry_after(headers)
+    assert after is None or 0 <= after <= 3600
+
+
+LINE = {"custom_id": "k", "response": {"status_code": 200, "body": PAYLOAD}, "error": {"code": "batch_expired"}}
+
+
+@settings(deadline=None)
+@given(replaced(LINE, JSON | ABSURD), st.integers(0, 5))
+def test_lines_of_a_batch(item: object, cut: int) -> None:
+    line = json.dumps(item).encode()
+    batch = BatchBackend(Endpoint("http://127.0.0.1:1/v1"), Path("no-such-folder"))
+    key, outcome = batch._outcome(line[: len(line) // 2] if cut == 0 else line, True)
+    assert isinstance(key, str) and isinstance(outcome, Reply | AirgenError)
+    if isinstance(outcome, Reply):
+        storable(outcome)
 
 
 def hub_at(url: str) -> Hub:

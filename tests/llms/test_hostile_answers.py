@@ -1,7 +1,6 @@
 """Answers of a server that means harm: whatever it sends, a call ends as an answer or a known error."""
 
 import asyncio
-import functools
 import gzip
 import json
 import tracemalloc
@@ -10,25 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from simulation import engine_of, openai
 
-from airgen.errors import AirgenError, LlmError
-from airgen.http import retry_after
-from airgen.llms.answers import parse_json
-from airgen.llms.base import Message, Refused, Reply, Request, Retry, parse_logprobs
-from airgen.llms.batch import BatchBackend
+from airgen.llms.base import Message, Request, parse_logprobs
 from airgen.llms.chat import most_prompt_tokens
-from airgen.llms.http import Endpoint
 from airgen.llms.money import Price
 from airgen.records import Answer
 from airgen.store import Store
 
-FUZZ = settings(
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
 REQUEST = Request("m", (Message("user", "why?"),), {"max_tokens": 50, "logprobs": True}, stage="query")
 CENT = Price(10_000.0, 10_000.0, 10_000.0)
 KEY = "sk-loopback-0123456789"
@@ -207,107 +195,3 @@ def test_a_word_that_a_server_of_ones_own_wants_as_a_key_is_no_secret(
 ) -> None:
     monkeypatch.setenv("LOOPBACK_KEY", "fine")
     assert answered(body(), tmp_path, key="LOOPBACK_KEY")[0].text == "fine"
-
-
-# -- fuzz: `make fuzz` draws more examples --------------------------------------------------------------------------
-
-scalars = st.one_of(
-    st.none(), st.booleans(), st.text(max_size=20), st.floats(), st.integers(), st.integers(min_value=10**19),
-    st.sampled_from([10**400, -1, 2**63, "stop", KEY, "9" * 5000, "\ud800"]),
-)  # fmt: skip
-NAMES = st.sampled_from(
-    ["choices", "message", "content", "refusal", "finish_reason", "logprobs", "top_logprobs", "token", "logprob",
-     "text", "usage", "prompt_tokens", "completion_tokens", "prompt_tokens_details", "cached_tokens", "error", "code",
-     "type",
-     "custom_id", "response", "status_code", "body"]
-)  # fmt: skip
-values = st.recursive(
-    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=4), max_leaves=12
-)
-
-
-@st.composite
-def payloads(draw: st.DrawFn) -> Any:
-    """A chat completion of which any parts are something else."""
-    message = draw(st.fixed_dictionaries({"content": st.just("fine") | values}, optional={"refusal": values}))
-    choice = {"message": draw(st.just(message) | values), **draw(st.dictionaries(NAMES, values, max_size=3))}
-    found = {"choices": draw(st.just([choice]) | values), **draw(st.dictionaries(NAMES, values, max_size=3))}
-    return draw(st.just(found) | values)
-
-
-HEADERS = st.dictionaries(
-    st.sampled_from(
-        [f"x-ratelimit-{what}-{unit}" for what in ("limit", "remaining", "reset") for unit in ("requests", "tokens")]
-        + ["Retry-After", "retry-after-ms", "Content-Type"]
-    ),
-    st.text(max_size=30)
-    | st.integers().map(str)
-    | st.floats().map(str)
-    | st.sampled_from(["9" * 5000, "1e999", "5m", "٣"]),
-)
-
-
-@FUZZ
-@given(payload=payloads(), headers=HEADERS, cut=st.integers(0, 5))
-def test_fuzz_every_answer_ends_in_one_of_the_known_ways(payload: Any, headers: dict[str, str], cut: int) -> None:
-    content = json.dumps(payload).encode()
-    content = content[: len(content) // 2] if cut == 0 else content
-    backend = openai("http://127.0.0.1:1/v1")
-    try:
-        reply = backend._reply(REQUEST, headers, content)
-    except (Retry, Refused, LlmError) as error:
-        assert len(str(error)) < 1000
-    else:
-        check(reply)
-        for limit, left, _ in reply.limits or ():
-            assert 0 <= (limit or 0) < 2**63 and 0 <= (left or 0) < 2**63
-    after = retry_after(headers)
-    assert after is None or 0 <= after <= 3600
-
-
-def check(reply: Reply) -> None:
-    """The store can hold it."""
-    assert isinstance(reply.text, str) and isinstance(reply.finish_reason, str)
-    assert all(0 <= number < 2**31 for number in (reply.prompt_tokens, reply.cached_tokens, reply.completion_tokens))
-    json.dumps(reply.logprobs, allow_nan=False)
-
-
-@functools.cache
-def batches() -> BatchBackend:
-    return BatchBackend(Endpoint("http://127.0.0.1:1/v1"), Path("no-such-folder"))
-
-
-@FUZZ
-@given(item=values, body=payloads(), status=st.just(200) | scalars, cut=st.integers(0, 5))
-def test_fuzz_every_line_of_a_batch_is_an_outcome(item: Any, body: Any, status: Any, cut: int) -> None:
-    result = {"custom_id": "k", "response": {"status_code": status, "body": body}, "error": None}
-    for value in (item, result):
-        line = json.dumps(value).encode()
-        key, outcome = batches()._outcome(line[: len(line) // 2] if cut == 0 else line, True)
-        assert isinstance(key, str)
-        if isinstance(outcome, Reply):
-            check(outcome)
-        else:
-            assert isinstance(outcome, AirgenError)
-
-
-SCHEMA = {"type": "object", "properties": {"query": {"type": "string", "minLength": 1}}, "required": ["query"]}
-PIECES = st.sampled_from(
-    ["{", "}", "[", "]", '"', "'", ":", ",", "\\", "```json\n", "```", '"query"', "why?", " ", "\n", "//", "/*", "#",
-     "1e999", "NaN", "\x00", "\ud800", "“", "<|im_end|>", "null", "-", "\\u0000"]
-)  # fmt: skip
-
-
-@FUZZ
-@given(
-    st.text(max_size=60)
-    | st.lists(PIECES, max_size=80).map("".join)
-    | st.binary(max_size=60).map(lambda b: b.decode("latin-1"))
-)
-def test_fuzz_every_text_is_a_fitting_value_or_one_line(text: str) -> None:
-    try:
-        value = parse_json(text, SCHEMA)
-    except ValueError as error:
-        assert "\n" not in str(error) and len(str(error)) < 500
-    else:
-        assert isinstance(value["query"], str) and value["query"]
