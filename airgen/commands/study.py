@@ -90,10 +90,10 @@ def study_agree(
     if check:
         return _check(job, found, path.resolve().parent)
     study = AgreementStudy(
-        job, home, found, path.resolve().parent, split=split, sources=sources, measure=measure, beside=paths(beside),
-        leave_one_out=leave_one_out, budget_usd=budget, draws=draws, drawn=drawn,
+        job, home, found, path.resolve().parent, Display(job.directory / STATUS), split=split, sources=sources,
+        measure=measure, beside=paths(beside), leave_one_out=leave_one_out, budget_usd=budget, draws=draws, drawn=drawn,
     )  # fmt: skip
-    report = study.report(Display(job.directory / STATUS))
+    report = study.report()
     folder = job.directory / "agreement"
     report.write(folder)
     files = f"{folder / 'agreement.md'}, agreement.json, ranks.svg, scores.svg, resamplings.svg"

@@ -153,6 +153,11 @@ class _Version:
                 if not path.is_file() or file_sha256(path) != known:
                     raise DatasetError(f"{path} was edited after the dataset was made: export or download it again")
 
+    @property
+    def has_split(self) -> bool:
+        """Whether the dataset has the split, with labels or without."""
+        return self.split in (*self.dataset.splits, *self.dataset.withheld)
+
     @cached_property
     def labels(self) -> dict[tuple[str, str], float]:
         """The labels by query and passage; none where they are private."""
@@ -182,11 +187,12 @@ def _versions(old: Path, new: Path, split: str) -> tuple[dict[str, _Version], di
     single = all(len(found) == 1 for found in folders)
     both = []
     for home, found in zip((old, new), folders, strict=True):
-        opened = {key: BeirDataset.open(folder) for key, folder in sorted(found.items())}
-        have = {k for k, one in opened.items() if single or split == "all" or split in (*one.splits, *one.withheld)}
-        if not have:
+        versions = {key: _Version(folder, split) for key, folder in sorted(found.items())}
+        if not single and split != "all":
+            versions = {key: one for key, one in versions.items() if one.has_split}
+        if not versions:
             raise DatasetError(f"{home}: no dataset has the split {split!r}")
-        both.append({key: _Version(found[key], split) for key in opened if key in have})
+        both.append(versions)
     return both[0], both[1]
 
 

@@ -299,13 +299,12 @@ def circularity(gains: Sequence[RankGain], involved: Mapping[str, tuple[str, ...
     """Do systems that share a model with quality control rank higher? involved: {system: the shared models}."""
     values = np.array([gain.gain for gain in gains])
     inside = np.array([gain.system in involved for gain in gains], dtype=bool)
-    if not inside.any() or inside.all():
-        mean = float(values.mean()) if len(values) else math.nan
-        return Circularity(involved, mean if inside.any() else math.nan, math.nan if inside.any() else mean, math.nan)
-    observed = float(values[inside].mean() - values[~inside].mean())
+    gain, others = (float(of.mean()) if len(of) else math.nan for of in (values[inside], values[~inside]))
+    if math.isnan(gain - others):
+        return Circularity(involved, gain, others, math.nan)
     random = np.random.default_rng(0)
     shuffled = np.array([random.permutation(values) for _ in range(10_000)])
     count = int(inside.sum())
     drawn = shuffled[:, :count].mean(axis=1) - shuffled[:, count:].mean(axis=1)
-    p = float((1 + (drawn >= observed - 1e-12).sum()) / (1 + len(drawn)))
-    return Circularity(involved, float(values[inside].mean()), float(values[~inside].mean()), p)
+    p = float((1 + (drawn >= gain - others - 1e-12).sum()) / (1 + len(drawn)))
+    return Circularity(involved, gain, others, p)

@@ -1,7 +1,7 @@
 """The study of `airgen study agree`: run the job, score the systems on both sides, compare the two rankings.
 
-    study = AgreementStudy(job, Path("scifact"), systems, Path("pipelines"))
-    study.report(display).write(job.directory / "agreement")
+    study = AgreementStudy(job, Path("scifact"), systems, Path("pipelines"), display)
+    study.report().write(job.directory / "agreement")
 
 The collection's corpus becomes the pipeline's corpus, and its human positives are the documents that queries are
 generated from (paper, section 4.1). The job is an ordinary one, so it can be stopped at any point. Systems are run once
@@ -147,6 +147,7 @@ class AgreementStudy:
     collection: Path
     systems: Sequence[SystemSettings]
     folder: Path
+    display: Display
     split: str = "test"
     sources: str = "positives"
     measure: str = "nDCG@10"
@@ -156,7 +157,7 @@ class AgreementStudy:
     draws: int = 30
     drawn: int | None = None
 
-    def report(self, display: Display) -> AgreementReport:
+    def report(self) -> AgreementReport:
         """Run the job to its end, run the systems on both sides, and compare. Work that was done before is kept.
 
         Raises what a job and an evaluation raise, and UsageError for fewer than three systems. After Stopped the same
@@ -164,15 +165,15 @@ class AgreementStudy:
         """
         # Both sides have the same passages, and recall, voters and systems often the same model.
         with shared_encodings(self.job.directory / "embeddings"):
-            return self._report(display)
+            return self._report()
 
-    def _report(self, display: Display) -> AgreementReport:
+    def _report(self) -> AgreementReport:
         job = self.job
-        self._check(display)
-        human, labels = self._human_side(self.collection, display)
-        others = {BeirDataset.open(path).name: self._human_side(path, display)[0] for path in self.beside}
-        run_job(job, display, budget_usd=self.budget_usd)
-        every = self._generated_sides(display)
+        self._check()
+        human, labels = self._human_side(self.collection)
+        others = {BeirDataset.open(path).name: self._human_side(path)[0] for path in self.beside}
+        run_job(job, self.display, budget_usd=self.budget_usd)
+        every = self._generated_sides()
         weakened = [system.name for system in self.systems if system.weakened]
         complete, generated = every[COMPLETE]
         made = complete.of(human.names)
@@ -193,14 +194,14 @@ class AgreementStudy:
             resamplings=rankings.resamplings(human, made, queries=self.drawn, rounds=self.draws),
             competitors={name: rankings.correlate(human, other) for name, other in others.items()},
             gains=gains, circularity=circular,
-            leave_one_out=self._left_out(human, made, circular.involved, display) if self.leave_one_out else [],
+            leave_one_out=self._left_out(human, made, circular.involved) if self.leave_one_out else [],
             notes=[
                 *_notes(job.pipeline.target, both, bool(circular.involved), self.collection, job.dataset),
                 *breadth_note(labels, _positives(generated)),
             ],
         )  # fmt: skip
 
-    def _check(self, display: Display) -> None:
+    def _check(self) -> None:
         """Everything that the study needs, before its first system runs. Raises what is missing."""
         for path in (self.collection, *self.beside):
             BeirDataset.open(path).qrels(self.split)
@@ -208,14 +209,13 @@ class AgreementStudy:
             raise SettingsError(missing)
         if not self.job.finished():
             ensure_ready(self.job, evaluate=False, budget_usd=self.budget_usd)
-            rehearse(self.job, display, evaluate=False)
+            rehearse(self.job, self.display, evaluate=False)
 
     def _run(
         self,
         dataset: Path,
         out: Path,
         split: str,
-        display: Display,
         *,
         report: bool = True,
         indexes: MutableMapping[str, Retriever] | None = None,
@@ -225,7 +225,7 @@ class AgreementStudy:
         report: write the tables, tests of all pairs and charts of the dataset beside its results.
         """
         refuse_few(len(self.systems))
-        with display.stage(f"systems on {out.name}", len(self.systems)) as bar:
+        with self.display.stage(f"systems on {out.name}", len(self.systems)) as bar:
             options = EvaluationOptions(
                 split, ["nDCG@10", "Recall@10", "Recall@100"], language=self.job.pipeline.language, folder=self.folder,
                 report=report,
@@ -235,14 +235,14 @@ class AgreementStudy:
                 indexes=indexes, progress=lambda line: bar.advance(note=line.split(": ", 1)[-1]),
             )  # fmt: skip
 
-    def _human_side(self, path: Path, display: Display) -> tuple[Side, Labels]:
+    def _human_side(self, path: Path) -> tuple[Side, Labels]:
         """The systems on a human-labelled collection."""
         dataset = BeirDataset.open(path)
         labels = dataset.qrels(self.split).labels
-        results = self._run(path, self.job.directory.parent / "collections" / dataset.name, self.split, display)
+        results = self._run(path, self.job.directory.parent / "collections" / dataset.name, self.split)
         return scored(results, labels, self.measure), labels
 
-    def _generated_sides(self, display: Display) -> dict[str, tuple[Side, Labels]]:
+    def _generated_sides(self) -> dict[str, tuple[Side, Labels]]:
         """The finished job's dataset, its other labels and its ablations by name: scores of all systems, and labels.
 
         Systems are run again only if the corpus or the queries of an ablation differ from the complete dataset's.
@@ -251,7 +251,7 @@ class AgreementStudy:
         files = load_manifest(job.dataset).files
         texts = [files[name].sha256 for name in ("corpus.jsonl", "queries.jsonl")]
         indexes: dict[str, Retriever] = {}  # most ablations change the queries but not the corpus
-        results = self._run(job.dataset, out / "generated", "all", display, indexes=indexes)
+        results = self._run(job.dataset, out / "generated", "all", indexes=indexes)
         found: dict[str, tuple[Labels, list[Result]]] = {
             COMPLETE: (BeirDataset.open(job.dataset).qrels("all").labels, results),
             **{name: (variant_labels(job.dataset, kind) or {}, results) for kind, name in GAINS.items()},
@@ -266,20 +266,18 @@ class AgreementStudy:
             own = results
             if [manifest.files[file].sha256 for file in ("corpus.jsonl", "queries.jsonl")] != texts:
                 # The figures of an ablation stand in the report of the study.
-                own = self._run(directory, out / directory.name, "all", display, indexes=indexes, report=False)
+                own = self._run(directory, out / directory.name, "all", indexes=indexes, report=False)
             found[name] = BeirDataset.open(directory).qrels("all").labels, own
         return {name: (scored(runs, labels, self.measure), labels) for name, (labels, runs) in found.items() if labels}
 
-    def _left_out(
-        self, human: Side, made: Side, involved: Mapping[str, tuple[str, ...]], display: Display
-    ) -> list[LeaveOneOut]:
+    def _left_out(self, human: Side, made: Side, involved: Mapping[str, tuple[str, ...]]) -> list[LeaveOneOut]:
         """Each involved system's rank on labels that were made without its models; equal sets of models run once."""
         job = self.job
-        results = self._run(job.dataset, job.directory / "agreement" / "generated", "all", display, report=False)
+        results = self._run(job.dataset, job.directory / "agreement" / "generated", "all", report=False)
         ranks = [dict(zip(one.names, average_ranks(-one.means), strict=True)) for one in (human, made)]
         alone: dict[tuple[str, ...], dict[str, float] | None] = {}
         for shared in dict.fromkeys(involved.values()):
-            labels = _labels_without(job, frozenset(shared), display)
+            labels = _labels_without(job, frozenset(shared), self.display)
             side = scored(results, labels, self.measure) if labels else None
             alone[shared] = dict(zip(side.names, average_ranks(-side.means), strict=True)) if side else None
         return [
