@@ -35,8 +35,8 @@ class Costs:
 
     latency: milliseconds of queries that were searched one by one (median, 95th percentile, number of queries).
     batch_ms: milliseconds for each query when all are searched at once; queries_per_second is its inverse.
-    memory_bytes: growth of resident memory while indexing and searching. `includes`: systems that ran before, whose
-    times are part of these. ann_recall: the share of the 10 nearest passages by exact search that an approximate index
+    memory_bytes: growth of resident memory while indexing and searching. Times of a system that builds on others hold
+    theirs. ann_recall: the share of the 10 nearest passages by exact search that an approximate index
     has among its first 10 hits.
     """
 
@@ -51,7 +51,6 @@ class Costs:
     parameters: int | None = None
     device: str | None = None
     threads: int | None = None
-    includes: tuple[str, ...] = ()
     ann_recall: float | None = None
 
 

@@ -197,7 +197,6 @@ def _searched(
         parameters=facts.parameters,
         device=facts.device,
         threads=facts.threads,
-        includes=tuple(after),
         ann_recall=retriever.ann_recall(texts, hits) if isinstance(retriever, Component) else None,
     )
     return FinishedRun(run_from_hits(ids, context.corpus.ids, hits), dict(retriever.describe()), costs)

@@ -97,6 +97,17 @@ def test_p_values_of_perfect_agreement_with_ties() -> None:
     assert spearman_p(best, np.r_[np.zeros(9), 1.0]) == pytest.approx(0.1)
 
 
+def test_intervals_over_systems_by_hand_and_what_has_none() -> None:
+    left = np.arange(9.0)
+    found = rank_correlation(left, left[[1, 0, 2, 5, 3, 4, 8, 7, 6]])
+    middle, reach = math.atanh(found.spearman), 1.959964 * math.sqrt((1 + found.spearman**2 / 2) / 6)
+    assert np.arctanh([found.spearman_low, found.spearman_high]) == pytest.approx([middle - reach, middle + reach])
+    five, four = rank_correlation(left[:5], left[[1, 0, 2, 3, 4]]), rank_correlation(left[:4], left[[1, 0, 2, 3]])
+    assert [math.isnan(one.kendall_low) for one in (five, four)] == [False, True]
+    for one, other in ((np.ones(5), left[:5]), (left[:2], left[:2])):  # a constant row, too few systems
+        assert math.isnan(spearman_p(one, other)) and math.isnan(kendall_p(other, one))
+
+
 def test_intervals_over_systems_hold_what_they_say() -> None:
     """Bonett and Wright: of 300 samples of 20 systems, 95 % of the intervals hold the true coefficients."""
     random, rho = np.random.default_rng(5), 0.6

@@ -3,12 +3,11 @@
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 from beir_folder import write_beir
 from command_line import call
 
-from airgen.evaluation.lengths import curves, length_table, top_lengths
+from airgen.evaluation.lengths import length_table, top_lengths
 
 LONG = """
 import numpy as np
@@ -43,15 +42,6 @@ def test_lengths_by_hand() -> None:
     }  # fmt: skip
     table = length_table(found, {"one": 0.5}, "nDCG@10")
     assert "| one | 0.5000 | 2 | 50 |" in table and "| none |  | 0 |" in table
-
-
-def test_curves_sum_to_one_whatever_the_size() -> None:
-    draw = np.random.default_rng(0)
-    middles, shares = curves(
-        {"few": draw.integers(0, 50, 7), "many": draw.integers(0, 5000, 900), "none": np.array([], int)}
-    )
-    assert set(shares) == {"few", "many"} and len(middles) == 40
-    assert [share.sum() for share in shares.values()] == pytest.approx([1, 1])
 
 
 def test_the_dot_product_finds_longer_passages_than_the_cosine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -158,7 +158,7 @@ def read_as(path: Path, *, large: bool) -> object:
     return list(found.query_ids), list(found.passage_ids), *(one.tolist() for one in arrays), dict(found.notes)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(deadline=None)
 @given(files(), st.booleans())
 @example(b"q1 Q0 a 1 1e39 t\n", False)
 @example(b"q1 Q0 a 1 .5 t\nq2 Q0 a 1 .5 t\nq1 Q0 b 2 .7 t\nq1 Q0 a 3 .1 t\n", False)
