@@ -12,18 +12,16 @@ A request is refused
 The files that may be read are a list of names, so a path cannot lead anywhere else.
 """
 
+import asyncio
 import json
+import logging
 import secrets
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from http.cookies import CookieError, SimpleCookie
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
-from socket import SHUT_RDWR, socket
-from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
-from weakref import WeakSet
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from aiohttp import web
 
 from airgen.errors import AirgenError, UsageError
 from airgen.report.view import View
@@ -32,17 +30,12 @@ from airgen.text.display import one_line
 HOST = "127.0.0.1"
 NAMES = (HOST, "localhost", "[::1]")
 """Names of this machine that only this machine answers to. The port is not compared: a tunnel may have changed it."""
+_T = TypeVar("_T")
 _LARGEST_BODY = 1 << 16
-_SECONDS = 30.0  # for a request to be sent
-_KINDS = {
-    ".html": "text/html; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".css": "text/css; charset=utf-8",
-    ".svg": "image/svg+xml",
-}
+_KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 _GO_ON = (
-    b'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url=/">'
-    b'<link rel="icon" href="data:,"><title>airgen</title>'
+    '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url=/">'
+    '<link rel="icon" href="data:,"><title>airgen</title>'
 )
 _HEADERS = {
     "Cache-Control": "no-store",
@@ -52,180 +45,132 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
+_QUIET = logging.getLogger("airgen.report.server")  # a path may hold a token
+_QUIET.addHandler(logging.NullHandler())
+_QUIET.propagate = False
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def __init__(self, served: View, port: int) -> None:
-        self.served, self.token = served, secrets.token_urlsafe(32)
-        self._open: WeakSet[socket] = WeakSet()
-        super().__init__((HOST, port), _Handler)
-
-    def get_request(self) -> tuple[socket, Any]:
-        """A new connection, which may bring many requests."""
-        connection, address = super().get_request()
-        self._open.add(connection)
-        return connection, address
-
-    def server_close(self) -> None:
-        """Nothing is answered any more, on open connections either."""
-        super().server_close()
-        for connection in list(self._open):
-            with suppress(OSError):
-                connection.shutdown(SHUT_RDWR)
-
-    @property
-    def cookie(self) -> str:
-        """Browsers send a cookie to every port of a host, so its name has the port."""
-        return f"airgen-{self.server_port}"
-
-    def knows(self, token: str) -> bool:
-        return secrets.compare_digest(token.encode("utf-8", "replace"), self.token.encode())
+class _Refused(Exception):
+    """An answer that is no page: its status and a line for whoever asked."""
 
 
 @contextmanager
 def serving(served: View, port: int = 0) -> Iterator[str]:
     """Yields the address to open, token included. Raises UsageError if the port is taken; 0 takes a free one."""
-    try:
-        server = _Server(served, port)
-    except (OSError, OverflowError) as error:
-        raise UsageError(f"--port {port}: cannot be used ({error}); without --port a free one is taken") from error
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
+    loop, server = asyncio.new_event_loop(), _Server(served)
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
+
+    def wait(work: Coroutine[Any, Any, _T]) -> _T:
+        return asyncio.run_coroutine_threadsafe(work, loop).result()
+
     try:
-        yield f"http://{HOST}:{server.server_port}/?token={server.token}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: _Server
-    protocol_version = "HTTP/1.1"
-    server_version, sys_version = "airgen", ""
-    timeout = _SECONDS
-
-    def do_GET(self) -> None:
-        """A file, or a value that is asked again and again."""
-        parts = urlsplit(self.path)
-        if not self._from_here(page=parts.path == "/"):
-            return
-        if parts.path == "/" and (given := parse_qs(parts.query).get("token")):
-            self._take_token(given[0])
-        elif self._allowed():
-            name = unquote(parts.path).removeprefix("/") or "index.html"
-            try:
-                value = self.server.served.read(name)
-            except AirgenError as error:
-                self._refuse(400, one_line(error, 500))
-                return
-            if value is not None:
-                self._send_json(value)
-            elif (path := self.server.served.file(name)) is not None:
-                self._send_file(path)
-            else:
-                self._refuse(404, "there is no such page")
-
-    def do_POST(self) -> None:
-        """What a page asks for: JSON to JSON. The page must be of this server."""
-        if not (self._from_here(page=False) and self._allowed()):
-            return
-        origin, kind = self.headers.get("Origin"), self.headers.get_content_type()
-        if origin != f"http://{self.headers['Host']}" or kind != "application/json":
-            self._refuse(403, "only a page of this report may do that")
-            return
-        value = self._body()
-        if value is None:
-            return
         try:
-            answer = self.server.served.write(unquote(urlsplit(self.path).path).removeprefix("/"), value)
-        except AirgenError as error:
-            self._refuse(400, one_line(error, 500))
-            return
-        if answer is None:
-            self._refuse(404, "there is no such address")
-        else:
-            self._send_json(answer)
+            wait(server.listen(port))
+        except (OSError, OverflowError) as error:
+            raise UsageError(f"--port {port}: cannot be used ({error}); without --port a free one is taken") from error
+        yield f"http://{HOST}:{server.port}/?token={server.token}"
+    finally:
+        wait(server.runner.cleanup())  # open connections end, too
+        wait(loop.shutdown_default_executor())
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
 
-    def _from_here(self, *, page: bool) -> bool:
+
+class _Server:
+    def __init__(self, served: View) -> None:
+        self.served, self.token, self.port = served, secrets.token_urlsafe(32), 0
+        app = web.Application(middlewares=[self._answer])
+        app.router.add_route("GET", "/{name:.*}", self._get)
+        app.router.add_route("POST", "/{name:.*}", self._post)
+        self.runner = web.AppRunner(app, access_log=None, logger=_QUIET, shutdown_timeout=0)
+
+    async def listen(self, port: int) -> None:
+        """Take the port, or a free one for 0."""
+        await self.runner.setup()
+        await web.TCPSite(self.runner, HOST, port).start()
+        self.port = self.runner.addresses[0][1]
+
+    @web.middleware
+    async def _answer(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        """What the handler gives, or why the request is refused, with the headers of every answer."""
+        try:
+            self._is_from_here(request)
+            response = await handler(request)
+        except _Refused as refused:
+            status, why = refused.args
+            response = _text(f"{why}\n", "text/plain", status)
+            response.force_close()  # what was sent with the request stays unread
+        except AirgenError as error:
+            response = _text(f"{one_line(error, 500)}\n", "text/plain", 400)
+        response.headers.update(_HEADERS)
+        return response
+
+    def _is_from_here(self, request: web.Request) -> None:
         """Whether the request is to this machine by its own name, and from no other site, but for links to the page."""
-        hosts = self.headers.get_all("Host") or [""]
+        hosts = request.headers.getall("Host", [""])
         name = hosts[0].rpartition(":")[0] if hosts[0].rpartition(":")[2].isdigit() else hosts[0]
         if len(hosts) != 1 or name not in NAMES:
-            self._refuse(403, f"open http://{HOST}:{self.server.server_port}/, not another name of this machine")
-            return False
-        site = self.headers.get("Sec-Fetch-Site", "none")
-        if site in ("same-origin", "none") or (page and self.headers.get("Sec-Fetch-Dest") == "document"):
-            return True
-        self._refuse(403, "a page of another origin may not read this report")
-        return False
+            raise _Refused(403, f"open http://{HOST}:{self.port}/, not another name of this machine")
+        is_page = request.method == "GET" and request.path == "/"
+        linked = is_page and request.headers.get("Sec-Fetch-Dest") == "document"
+        if request.headers.get("Sec-Fetch-Site", "none") not in ("same-origin", "none") and not linked:
+            raise _Refused(403, "a page of another origin may not read this report")
 
-    def _allowed(self) -> bool:
+    def _knows(self, token: str) -> bool:
+        return secrets.compare_digest(token.encode("utf-8", "replace"), self.token.encode())
+
+    def _allow(self, request: web.Request) -> None:
+        scheme, _, bearer = request.headers.get("Authorization", "").partition(" ")
+        # Browsers send a cookie to every port of a host, so its name has the port.
+        token = bearer.strip() if scheme.lower() == "bearer" else request.cookies.get(f"airgen-{self.port}", "")
+        if not self._knows(token):
+            raise _Refused(403, "open the address that `airgen report --live` printed: it holds a token")
+
+    async def _get(self, request: web.Request) -> web.Response:
+        """A file, or a value that is asked again and again."""
+        if request.path == "/" and (given := request.query.get("token")):
+            if not self._knows(given):
+                raise _Refused(403, "this token is not the one that `airgen report --live` printed")
+            # A redirect that another site began would come without a strict cookie; a page that goes on does not.
+            page = _text(_GO_ON, "text/html")
+            page.set_cookie(f"airgen-{self.port}", self.token, httponly=True, samesite="Strict")
+            return page
+        self._allow(request)
+        name = request.match_info["name"] or "index.html"
+        value = await asyncio.to_thread(self.served.read, name)
+        if value is not None:
+            return web.json_response(value)
+        if (path := self.served.file(name)) is None:
+            raise _Refused(404, "there is no such page")
         try:
-            known = SimpleCookie(self.headers.get("Cookie", "")).get(self.server.cookie)
-        except CookieError:
-            known = None
-        scheme, _, bearer = self.headers.get("Authorization", "").partition(" ")
-        token = bearer.strip() if scheme.lower() == "bearer" else known.value if known else ""
-        if self.server.knows(token):
-            return True
-        self._refuse(403, "open the address that `airgen report --live` printed: it holds a token")
-        return False
+            content = await asyncio.to_thread(path.read_text, "utf-8")
+        except OSError:
+            raise _Refused(404, "this page was replaced: reload the report") from None
+        return _text(content, _KINDS.get(path.suffix, "application/octet-stream"))
 
-    def _take_token(self, token: str) -> None:
-        if not self.server.knows(token):
-            self._refuse(403, "this token is not the one that `airgen report --live` printed")
-            return
-        cookie = f"{self.server.cookie}={self.server.token}; Path=/; HttpOnly; SameSite=Strict"
-        # A redirect that another site began would come without a strict cookie; a page that goes on by itself does not.
-        self._send(200, _GO_ON, _KINDS[".html"], {"Set-Cookie": cookie})
-
-    def _body(self) -> dict[str, Any] | None:
-        length = self.headers.get("Content-Length", "")
-        if not (length.isascii() and length.isdigit() and len(length) < 10 and int(length) <= _LARGEST_BODY):
-            self._refuse(413, f"the request needs a length of at most {_LARGEST_BODY} bytes")
-            return None
+    async def _post(self, request: web.Request) -> web.Response:
+        """What a page asks for: JSON to JSON. The page must be of this server."""
+        self._allow(request)
+        origin = f"http://{request.headers['Host']}"
+        if request.headers.get("Origin") != origin or request.content_type != "application/json":
+            raise _Refused(403, "only a page of this report may do that")
+        if request.content_length is None or request.content_length > _LARGEST_BODY:
+            raise _Refused(413, f"the request needs a length of at most {_LARGEST_BODY} bytes")
         try:
-            value = json.loads(self.rfile.read(int(length)))
+            value = json.loads(await request.read())
         except (ValueError, RecursionError):
             value = None
         if not isinstance(value, dict):
-            self._refuse(400, "the request is not a JSON object")
-            return None
-        return value
+            raise _Refused(400, "the request is not a JSON object")
+        answer = await asyncio.to_thread(self.served.write, request.match_info["name"], value)
+        if answer is None:
+            raise _Refused(404, "there is no such address")
+        return web.json_response(answer)
 
-    def _send_json(self, value: Any) -> None:
-        self._send(200, json.dumps(value).encode(), "application/json")
 
-    def _send_file(self, path: Path) -> None:
-        try:
-            content = path.read_bytes()
-        except OSError:
-            self._refuse(404, "this page was replaced: reload the report")
-            return
-        self._send(200, content, _KINDS.get(path.suffix, "application/octet-stream"))
-
-    def _refuse(self, status: int, why: str) -> None:
-        # What was sent with the request stays unread, so nothing else can come on this connection.
-        self.close_connection = True
-        self._send(status, f"{why}\n".encode(), "text/plain; charset=utf-8", {"Connection": "close"})
-
-    def _send(self, status: int, content: bytes, kind: str, more: dict[str, str] | None = None) -> None:
-        self.send_response(status)
-        for name, value in {**_HEADERS, "Content-Type": kind, **(more or {})}.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def handle(self) -> None:
-        """A browser that goes away in the middle is no error."""
-        try:
-            super().handle()
-        except (ConnectionError, TimeoutError):
-            self.close_connection = True
-
-    def log_message(self, *_: Any) -> None:
-        """Nothing: the path may hold a token."""
+def _text(content: str, kind: str, status: int = 200) -> web.Response:
+    return web.Response(text=content, content_type=kind, charset="utf-8", status=status)

@@ -64,11 +64,12 @@ def test_only_who_has_the_token_reads(client: Client) -> None:
             assert "data" not in said and headers["Cache-Control"] == "no-store"
     assert client("/", token="", Cookie=f"airgen-{client.port}=wrong")[0] == 403
     assert client("/", token="", Cookie=f"airgen-{client.port}={client.token}")[0] == 200
-    assert client("/", token="", Cookie="\x07; =;;")[0] == 403
+    assert client("/", token="", Cookie="=;;")[0] == 403
+    assert client("/", token="", Cookie="\x07; =;;")[0] == 400
     # The token in an address is changed for a cookie; a wrong one is not.
     status, page, headers = client(f"/?token={client.token}", token="")
     assert status == 200 and client.token not in page
-    assert headers["Set-Cookie"] == f"airgen-{client.port}={client.token}; Path=/; HttpOnly; SameSite=Strict"
+    assert headers["Set-Cookie"] == f"airgen-{client.port}={client.token}; HttpOnly; Path=/; SameSite=Strict"
     status, _, headers = client("/?token=wrong", token="")
     assert status == 403 and "Set-Cookie" not in headers
     assert client(f"/data/report.js?token={client.token}", token="")[0] == 403
@@ -102,7 +103,7 @@ def test_only_files_of_the_report(client: Client, tmp_path: Path) -> None:
         status, said, _ = client(path)
         assert status == 404 and said == "there is no such page\n", path
     for method in ("PUT", "DELETE", "OPTIONS", "HEAD", "TRACE"):
-        assert client("/", method)[0] == 501
+        assert client("/", method)[0] == 405
 
 
 def test_only_a_page_of_the_report_writes(client: Client) -> None:
@@ -117,8 +118,8 @@ def test_only_a_page_of_the_report_writes(client: Client) -> None:
     assert client("/nothing", "POST", "{}", **right)[0] == 404
     for body in ("", "[]", "{", "[" * 60_000, '"x"', "\ud7ff"):
         assert client("/rebuild", "POST", body, **right)[0] == 400, body[:9]
-    for length in ("65537", "999999999999", "-1", "x", "²"):
-        assert client("/rebuild", "POST", "{}", **right, Content_Length=length)[0] == 413, length
+    for length, status in (("65537", 413), ("999999999999", 413), ("-1", 400), ("x", 400), ("²", 400)):
+        assert client("/rebuild", "POST", "{}", **right, Content_Length=length)[0] == status, length
 
 
 def test_a_port_that_is_taken(client: Client, tmp_path: Path, dataset: Path) -> None:
