@@ -16,12 +16,11 @@ import shutil
 import threading
 from collections import Counter
 from dataclasses import dataclass, field
-from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from http_double import Quiet
+from http_double import Asked, answering
 
 GOOD_TOKEN = "hf_" + "g" * 34
 READ_TOKEN = "hf_" + "r" * 34
@@ -71,47 +70,6 @@ class Repository:
         return self.commits[-1]
 
 
-class FakeHub:
-    """The server; a context manager. `requests` counts requests by name."""
-
-    def __init__(self) -> None:
-        self.repositories: dict[str, Repository] = {}
-        self.faults: list[Fault] = []
-        self.requests: Counter[str] = Counter()
-        self.arrived: list[bytes] = []
-        self.lock = threading.Lock()
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": self}))
-        self.server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
-
-    def __enter__(self) -> "FakeHub":
-        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.server.shutdown()
-        self.server.server_close()
-
-    def create(self, repo: str, private: bool = False, files: dict[str, bytes] | None = None) -> None:
-        self.repositories[repo] = Repository(private)
-        self.repositories[repo].add({".gitattributes": b"", **(files or {})})
-
-    def download(self, repo: str, out: Path, token: str = READ_TOKEN) -> Path:
-        """What a user of the repository gets."""
-        from huggingface_hub import snapshot_download
-
-        snapshot_download(
-            repo, repo_type="dataset", endpoint=self.url, token=token, local_dir=out, cache_dir=out.parent / "cache",
-            ignore_patterns=[".gitattributes"],
-        )  # fmt: skip
-        shutil.rmtree(out / ".cache", ignore_errors=True)
-        return out
-
-    def public_bytes(self) -> bytes:
-        """Everything that ever arrived for a public repository."""
-        return b"\n".join(body for repo in self.repositories.values() if not repo.private for body in repo.arrived)
-
-
 def blob_id(data: bytes) -> str:
     return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
 
@@ -140,70 +98,78 @@ ROUTES = [
 ]
 
 
-class _Handler(Quiet):
-    hub: FakeHub
-    protocol_version = "HTTP/1.1"
-    head_only = False
-    wbufsize = -1  # one packet an answer
+class FakeHub:
+    """The server; a context manager. `requests` counts requests by name."""
 
-    def do_GET(self) -> None:
-        self._serve()
+    def __init__(self) -> None:
+        self.repositories: dict[str, Repository] = {}
+        self.faults: list[Fault] = []
+        self.requests: Counter[str] = Counter()
+        self.arrived: list[bytes] = []
+        self.lock = threading.Lock()
+        self.url = ""
 
-    do_POST = do_PUT = do_GET
+    def __enter__(self) -> "FakeHub":
+        self._running = answering(self._serve)
+        self.url = self._running.__enter__()
+        return self
 
-    def do_HEAD(self) -> None:
-        self.command = "GET"
-        self.head_only = True
-        self._serve()
+    def __exit__(self, *error: Any) -> None:
+        self._running.__exit__(*error)
 
-    def _serve(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        path = unquote(urlsplit(self.path).path)
-        routes = ((name, re.fullmatch(pattern, path)) for method, pattern, name in ROUTES if method == self.command)
+    def create(self, repo: str, private: bool = False, files: dict[str, bytes] | None = None) -> None:
+        self.repositories[repo] = Repository(private)
+        self.repositories[repo].add({".gitattributes": b"", **(files or {})})
+
+    def download(self, repo: str, out: Path, token: str = READ_TOKEN) -> Path:
+        """What a user of the repository gets."""
+        from huggingface_hub import snapshot_download
+
+        snapshot_download(
+            repo, repo_type="dataset", endpoint=self.url, token=token, local_dir=out, cache_dir=out.parent / "cache",
+            ignore_patterns=[".gitattributes"],
+        )  # fmt: skip
+        shutil.rmtree(out / ".cache", ignore_errors=True)
+        return out
+
+    def public_bytes(self) -> bytes:
+        """Everything that ever arrived for a public repository."""
+        return b"\n".join(body for repo in self.repositories.values() if not repo.private for body in repo.arrived)
+
+    # -- the API -----------------------------------------------------------------------------------------------------
+
+    def _serve(self, asked: Asked) -> tuple[Any, ...] | None:
+        """Status, body and headers of an answer; None where the connection is dropped."""
+        path, method = unquote(urlsplit(asked.path).path), asked.method.replace("HEAD", "GET")
+        routes = ((name, re.fullmatch(pattern, path)) for of, pattern, name in ROUTES if method == of)
         name, match = next(((name, match) for name, match in routes if match), ("", None))
         if match is None:
-            return self._send(404, {"error": f"not served: {self.command} {path}"})
-        with self.hub.lock:
-            self.hub.requests[name] += 1
-            self.hub.arrived.append(body)
+            return 404, {"error": f"not served: {method} {path}"}
+        with self.lock:
+            self.requests[name] += 1
+            self.arrived.append(asked.body)
             fault = self._fault(name)
             if fault and fault.drop == "before":
-                return self._drop()
+                return None
             if fault and fault.status:
-                return self._send(fault.status, {"error": "a fault on demand"}, {"Retry-After": str(fault.retry_after)})
+                return fault.status, {"error": "a fault on demand"}, {"Retry-After": str(fault.retry_after)}
             try:
-                self._authorise(name)
-                value = getattr(self, f"_{name}")(body, **match.groupdict())
+                self._authorise(name, method, {key.lower(): value for key, value in asked.headers.items()})
+                value = getattr(self, f"_{name}")(asked.body, **match.groupdict())
             except _Answer as answer:
-                return self._send(answer.status, answer.value, answer.headers)
+                return answer.status, answer.value, answer.headers
             if fault and fault.drop == "after":
-                return self._drop()
-            return self._send(200, *value) if name == "resolve" else self._send(200, value)
+                return None
+            return (200, *value) if name == "resolve" else (200, value, {"Content-Type": "application/json"})
 
     def _fault(self, name: str) -> Fault | None:
-        for fault in self.hub.faults:
+        for fault in self.faults:
             if fault.where == name and fault.skip:
                 fault.skip -= 1
             elif fault.where == name and fault.times:
                 fault.times -= 1
                 return fault
         return None
-
-    def _drop(self) -> None:
-        self.close_connection = True
-        self.connection.shutdown(2)
-
-    def _send(self, status: int, value: Any, headers: dict[str, str] | None = None) -> None:
-        data = value if isinstance(value, bytes) else json.dumps(value).encode()
-        self.send_response(status)
-        fixed = {"Content-Length": str(len(data)), "Content-Type": "application/json"}
-        for key, text in ((headers or {}) | fixed).items():
-            self.send_header(key, text)
-        self.end_headers()
-        if not self.head_only:
-            self.wfile.write(data)
-        self.head_only = False
-        self.wfile.flush()
 
     def _resolve(self, body: bytes, repo: str, revision: str, path: str) -> tuple[bytes, dict[str, str]]:
         commit = self._repository(repo).at(revision)
@@ -212,27 +178,27 @@ class _Handler(Quiet):
         data = commit.files[path]
         return data, {"ETag": f'"{blob_id(data)}"', "X-Repo-Commit": commit.oid}
 
-    def _authorise(self, name: str) -> None:
+    def _authorise(self, name: str, method: str, headers: dict[str, str]) -> None:
         if name in ("validate", "large"):
             return
-        token = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
-        if token == READ_TOKEN and self.command != "GET":
+        token = headers.get("authorization", "").removeprefix("Bearer ")
+        if token == READ_TOKEN and method != "GET":
             raise _Answer(403, "Forbidden")
         if token not in (GOOD_TOKEN, READ_TOKEN):
             raise _Answer(401, "Unauthorized", {"X-Error-Message": "Invalid credentials in Authorization header"})
 
     def _repository(self, repo: str) -> Repository:
-        if repo not in self.hub.repositories:
+        if repo not in self.repositories:
             raise _Answer(404, "Repository not found", {"X-Error-Code": "RepoNotFound"})
-        return self.hub.repositories[repo]
+        return self.repositories[repo]
 
     def _create(self, body: bytes) -> Any:
         value = json.loads(body)
         repo = f"{value['organization']}/{value['name']}"
-        if repo in self.hub.repositories:
-            raise _Answer(409, "You already created this dataset repo", url=f"{self.hub.url}/datasets/{repo}")
-        self.hub.create(repo, private=value.get("visibility") == "private" or bool(value.get("private")))
-        return {"url": f"{self.hub.url}/datasets/{repo}"}
+        if repo in self.repositories:
+            raise _Answer(409, "You already created this dataset repo", url=f"{self.url}/datasets/{repo}")
+        self.create(repo, private=value.get("visibility") == "private" or bool(value.get("private")))
+        return {"url": f"{self.url}/datasets/{repo}"}
 
     def _validate(self, body: bytes) -> Any:
         return {"warnings": [], "errors": []}
@@ -276,7 +242,7 @@ class _Handler(Quiet):
         for item in json.loads(body)["objects"]:
             row: dict[str, Any] = {"oid": item["oid"], "size": item["size"]}
             if item["oid"] not in repository.large:
-                row["actions"] = {"upload": {"href": f"{self.hub.url}/large/{repo}/{item['oid']}"}}
+                row["actions"] = {"upload": {"href": f"{self.url}/large/{repo}/{item['oid']}"}}
             objects.append(row)
         return {"transfer": "basic", "objects": objects}
 
@@ -305,7 +271,7 @@ class _Handler(Quiet):
                 del files[value["path"]]
         repository.arrived.append(body)
         commit = repository.add(files)
-        return {"commitUrl": f"{self.hub.url}/datasets/{repo}/commit/{commit.oid}", "commitOid": commit.oid}
+        return {"commitUrl": f"{self.url}/datasets/{repo}/commit/{commit.oid}", "commitOid": commit.oid}
 
     def _tag(self, body: bytes, repo: str, revision: str) -> Any:
         repository = self._repository(repo)

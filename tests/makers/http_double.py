@@ -42,16 +42,20 @@ def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[ThreadingHTTPServ
 
 
 @contextmanager
-def answering(answer: Callable[[Asked], tuple[Any, ...]]) -> Iterator[str]:
+def answering(answer: Callable[[Asked], tuple[Any, ...] | None]) -> Iterator[str]:
     """The address of a server while the block lasts. `answer` gives (status, body) or (status, body, headers).
 
-    A body that is neither bytes nor text is sent as JSON.
+    Where it gives None, the connection breaks. A body that is neither bytes nor text is sent as JSON.
     """
 
     class Handler(Quiet):
         def do_GET(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            status, content, *more = answer(Asked(self.command, self.path, dict(self.headers), body))
+            found = answer(Asked(self.command, self.path, dict(self.headers), body))
+            if found is None:
+                self.connection.shutdown(2)
+                return
+            status, content, *more = found
             content = content if isinstance(content, bytes | str) else json.dumps(content)
             data = content.encode() if isinstance(content, str) else content
             self.send_response(status)
