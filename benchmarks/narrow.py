@@ -20,7 +20,7 @@ from airgen.dataset.beir import BeirDataset
 from airgen.evaluation.measures import score
 from airgen.evaluation.run import run_from_dict
 from airgen.records import flat_text
-from airgen.retrievers.dense.onnx_encoder import Bert
+from airgen.retrievers.dense.onnx_encoder import bert
 from airgen.retrievers.dense.shipped import PackedE5
 
 
@@ -38,7 +38,7 @@ def main() -> None:
     args = parser.parse_args()
     narrow, wide = PackedE5(), PackedE5()
     file = wide._file
-    wide._bert = Bert(file.weights(), file.layers, file.heads, file.epsilon)
+    wide._bert = bert(file.weights(), file.layers, file.heads, file.epsilon)
     for folder in args.collections:
         dataset = BeirDataset.open(folder)
         passages = {one.id: flat_text(one.title, one.text) for one in islice(dataset.passages(), args.passages)}

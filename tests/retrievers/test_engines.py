@@ -59,7 +59,7 @@ def server(monkeypatch):
 
 def engine(server, **settings):
     headers = {"X-TYPESENSE-API-KEY": "${TS_KEY}"}
-    return load_retriever({"kind": "typesense", "url": server.url, "headers": headers, "retries": 1, **settings})
+    return load_retriever({"kind": "typesense", "url": server.url, "headers": headers, **settings})
 
 
 def test_every_passage_is_indexed_once_and_found(server):
@@ -96,8 +96,8 @@ def test_what_is_held_depends_on_the_passages_and_the_settings_of_the_index(serv
 
 
 def test_indexing_goes_on_after_a_failure(server):
-    server.failures["import"] = [None] * 5 + [(503, "full")] * 8
-    with pytest.raises(ModelError, match=r"typesense: http.*/import\?action=upsert answered 503: full .tried 2 times"):
+    server.failures["import"] = [None] * 5 + [(503, "full")] * 40
+    with pytest.raises(ModelError, match=r"typesense: http.*/import\?action=upsert answered 503: full .tried 6 times"):
         engine(server).index(CORPUS)
     before = set(server.imported)
     assert before >= set(range(1000))

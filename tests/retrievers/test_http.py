@@ -13,7 +13,7 @@ import pytest
 from http_double import Asked, answering
 
 from airgen import http
-from airgen.errors import ModelError
+from airgen.errors import ModelError, UsageError
 from airgen.retrievers.http import HttpEmbedder, HttpReranker
 
 Answer = Callable[[dict[str, Any]], tuple[int, Any]]
@@ -150,8 +150,8 @@ def test_nobody_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "_LONGEST_WAIT", 0.0)
     with pytest.raises(ModelError, match="cannot be reached"):
         HttpEmbedder("m", base_url="http://127.0.0.1:9/v1").encode(["a"], "query")
-    with pytest.raises(ModelError, match="not an http address"):
-        HttpEmbedder("m", base_url="file:///etc").encode(["a"], "query")
+    with pytest.raises(UsageError, match=r"base_url: .*https"):
+        HttpEmbedder("m", base_url="file:///etc")
 
 
 def jina(body: dict[str, Any]) -> tuple[int, Any]:

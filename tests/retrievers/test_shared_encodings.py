@@ -18,26 +18,6 @@ from .conftest import assert_same
 QUERIES = list(LABELLED)
 
 
-def test_a_retriever_takes_over_what_a_reranker_encoded(splade: str, corpus: Corpus, tmp_path: Path) -> None:
-    pairs = [(QUERIES[0], text) for text in corpus.texts[:3]]
-    alone = load_retriever("sparse")
-    alone.index(corpus)
-    scores = load_reranker("splade").score(pairs)
-    with shared_encodings(tmp_path):
-        reranker, retriever = load_reranker("splade"), load_retriever("sparse")
-        np.testing.assert_array_equal(reranker.score(pairs), scores)
-        assert reused() == 0
-        retriever.index(corpus)
-        assert reused() == 3
-        load_retriever("sparse").index(corpus)
-        assert reused() == 3 + len(corpus)
-        assert_same(retriever.search(QUERIES, 5), alone.search(QUERIES, 5))
-        load_retriever({"kind": "sparse", "model": {"kind": "splade", "max_length": 8}}).index(corpus)
-        assert reused() == 3 + len(corpus)  # another description: nothing is taken over
-    retriever.index(corpus)
-    assert reused() == 0
-
-
 def test_dense_vectors_and_token_vectors(minilm: str, corpus: Corpus, tmp_path: Path) -> None:
     alone = load_retriever("dense")
     alone.index(corpus)
@@ -106,6 +86,11 @@ def test_recall_reranking_and_evaluation_encode_a_passage_once(
             assert_same(again.search(QUERIES, 5), wanted)
             assert reused() > 0
     assert sorted(asked) == sorted(corpus.texts)
+    with shared_encodings(tmp_path / "shared"):
+        load_retriever({"kind": retriever, "max_length": 8}).index(corpus)
+        assert reused() == 0  # another description: nothing is taken over
+    again.index(corpus)
+    assert reused() == 0  # and nothing outside
     asked.clear()
     for _ in range(2):  # the same by a setting
         first = load_retriever({"kind": retriever, "cache": str(tmp_path / "own")})

@@ -11,8 +11,8 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from airgen import models as airgen_models
 from airgen.errors import ModelError
 from airgen.retrievers import Embedder
-from airgen.retrievers.dense.onnx_encoder import Bert
-from airgen.retrievers.dense.shipped import PackedE5, StaticEmbedder
+from airgen.retrievers.dense.onnx_encoder import bert
+from airgen.retrievers.dense.shipped import _NAMES, PackedE5, StaticEmbedder
 
 WIDTH, LAYERS, HEADS, INNER, POSITIONS = 64, 2, 4, 96, 40
 PIECES = ["<s>", "<pad>", "</s>", "<unk>", "▁", "▁cat", "▁ca", "t", "a", "c", "s", "▁dog", "q", ":"]
@@ -68,7 +68,6 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, np
 
 
 def test_tokens(packed: tuple[Path, dict[str, np.ndarray]]) -> None:
-    pytest.importorskip("tokenizers")
     model = PackedE5(str(packed[0]), max_length=8)
     found = [
         [PIECES[piece] for piece in ids] for ids in model._ids(["cats", "Ǆt", "dog  cat", "dog\ncat", "", "s" * 30])
@@ -92,11 +91,6 @@ def test_the_forward_pass_is_that_of_transformers(packed: tuple[Path, dict[str, 
         intermediate_size=INNER, max_position_embeddings=POSITIONS,
     )  # fmt: skip
     theirs = transformers.BertModel(config, add_pooling_layer=False).eval()
-    layers = {
-        "q": "attention.self.query", "k": "attention.self.key", "v": "attention.self.value",
-        "ao": "attention.output.dense", "aln": "attention.output.LayerNorm", "fi": "intermediate.dense",
-        "fo": "output.dense", "oln": "output.LayerNorm",
-    }  # fmt: skip
     state = {
         "embeddings.word_embeddings.weight": weights["emb.word"],
         "embeddings.position_embeddings.weight": weights["emb.pos"],
@@ -108,7 +102,7 @@ def test_the_forward_pass_is_that_of_transformers(packed: tuple[Path, dict[str, 
         layer, _, rest = name.partition(".")
         if layer[1:].isdigit():
             short, _, part = rest.partition(".")
-            state[f"encoder.layer.{layer[1:]}.{layers[short]}.{'weight' if part == 'w' else 'bias'}"] = values
+            state[f"encoder.layer.{layer[1:]}.{_NAMES[short]}.{'weight' if part == 'w' else 'bias'}"] = values
     missing = theirs.load_state_dict({name: torch.from_numpy(values) for name, values in state.items()}, strict=False)
     assert not missing.unexpected_keys
     assert all("position_ids" in key or "token_type_ids" in key for key in missing.missing_keys)
@@ -116,7 +110,7 @@ def test_the_forward_pass_is_that_of_transformers(packed: tuple[Path, dict[str, 
     assert isinstance(ours, Embedder)
     texts = ["cats", "dog cat dog cats", "", "a q c t s " * 20]
     narrow = ours.encode(texts, "query")
-    ours._bert = Bert(ours._file.weights(), LAYERS, HEADS, 1e-12)
+    ours._bert = bert(ours._file.weights(), LAYERS, HEADS, 1e-12)
     vectors = ours.encode(texts, "query")
     assert (narrow * vectors).sum(axis=1).min() > 0.995  # 7 bits
     assert (narrow != vectors).any()

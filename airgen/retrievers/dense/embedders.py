@@ -105,6 +105,20 @@ class LibraryModel(TorchModel):
         chosen = name or self.name
         return loaded(what, chosen, getattr(library, kind), model_name_or_path=self.place(chosen), **own)
 
+    def side(self, kind: TextKind) -> Any:
+        """What encodes texts of a kind, for models that treat queries and documents apart."""
+        return self.model.encode_query if kind == "query" else self.model.encode_document
+
+    @property
+    def local(self) -> dict[str, object]:
+        """What tells a folder of the user's from its later self."""
+        return {"sha256": self._hash} if self._hash else {}
+
+
+def as_array(found: Any) -> NDArray[np.float32]:
+    """What the library gives, from whatever device."""
+    return np.asarray(found.cpu() if hasattr(found, "cpu") else found, np.float32)
+
 
 class SentenceTransformersEmbedder(LibraryModel):
     """An embedding model of sentence-transformers."""

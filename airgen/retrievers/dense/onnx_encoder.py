@@ -6,8 +6,8 @@ which moves a re-ranker's logits by up to .7 (benchmarks/rerank.py).
 
 For models that come without a graph, one is made when they are loaded, of weights named as transformers names them:
 
-    bert = Bert(weights, layers, heads, epsilon, narrow=True)
-    bert.states(words)                      # word embeddings (tokens, width) to the last hidden states, same shape
+    states = bert(weights, layers, heads, epsilon, narrow=True)
+    states(words)                           # word embeddings (tokens, width) to the last hidden states, same shape
 """
 
 from __future__ import annotations
@@ -278,32 +278,18 @@ _TERMS = 4096  # of a vocabulary at once
 _STEPS = 63  # steps of 7 bits: with 8, processors without VNNI would add up too much for 16 bits
 
 
-class Bert:
-    """Embeddings and encoder layers; `weights` are fp32, linear ones (out, in).
+def bert(
+    weights: Mapping[str, Array], layers: int, heads: int, epsilon: float, *, narrow: bool = False
+) -> Callable[[Array], Array]:
+    """A function of the word embeddings of one text, (tokens, width): its last hidden states, same shape.
 
-    narrow: linear layers in 7 bits with activations in 8, but for the second one of each feed-forward, whose inputs
-    have outliers. That is three times as fast, and a cosine of .999 to fp32 (benchmarks/narrow.py).
+    `weights` are fp32, linear ones (out, in). narrow: linear layers in 7 bits with activations in 8, but for the second
+    one of each feed-forward, whose inputs have outliers. That is three times as fast, and a cosine of .999 to fp32
+    (benchmarks/narrow.py).
     """
-
-    def __init__(
-        self, weights: Mapping[str, Array], layers: int, heads: int, epsilon: float, *, narrow: bool = False
-    ) -> None:
-        self._weights, self._layers, self._heads, self._epsilon = weights, layers, heads, epsilon
-        self._narrow = narrow
-
-    def loaded(self) -> Bert:
-        """Itself, when the graph is made: before several threads use it."""
-        _ = self._session
-        return self
-
-    def states(self, words: Array) -> Array:
-        """The last hidden states, (tokens, width), of the word embeddings of one text."""
-        return np.asarray(self._session.run(None, {"words": np.asarray(words, np.float32)})[0], np.float32)
-
-    @cached_property
-    def _session(self) -> Any:
-        graph = _Graph(self._weights, self._heads, self._epsilon, self._narrow)
-        return cpu_session(graph.model(graph.states(self._layers)))
+    graph = _Graph(weights, heads, epsilon, narrow)
+    session = cpu_session(graph.model(graph.states(layers)))
+    return lambda words: np.asarray(session.run(None, {"words": np.asarray(words, np.float32)})[0], np.float32)
 
 
 class MaskedLanguageModel:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -28,7 +28,7 @@ from airgen import models
 from airgen.errors import ModelError
 from airgen.keys import file_sha256
 from airgen.registry import load_extra
-from airgen.retrievers.dense.onnx_encoder import Array, Bert, EmbeddedEmbedder, encode_batch
+from airgen.retrievers.dense.onnx_encoder import Array, EmbeddedEmbedder, bert, encode_batch
 from airgen.settings.base import MODEL
 from airgen.settings.parts import located
 from airgen.text.words import encodable
@@ -72,9 +72,9 @@ class PackedE5(EmbeddedEmbedder):
         return 384 if self.name in models.catalogue() else self._file.width
 
     @cached_property
-    def _bert(self) -> Bert:
+    def _bert(self) -> Callable[[Array], Array]:
         file = self._file
-        return Bert(file.weights(), file.layers, file.heads, file.epsilon, narrow=True)
+        return bert(file.weights(), file.layers, file.heads, file.epsilon, narrow=True)
 
     @cached_property
     def _tokenizer(self) -> Any:
@@ -84,8 +84,8 @@ class PackedE5(EmbeddedEmbedder):
 
     def pooled(self, texts: Sequence[str]) -> Iterable[Array]:
         """The mean of each text's last hidden states."""
-        file, bert = self._file, self._bert.loaded()
-        return self._beside(lambda one: bert.states(file.words(one)).mean(axis=0), self._ids(texts))
+        file, states = self._file, self._bert
+        return self._beside(lambda one: states(file.words(one)).mean(axis=0), self._ids(texts))
 
     def _ids(self, texts: Sequence[str]) -> list[NDArray[np.int64]]:
         file, limit = self._file, self._max_length * _CHARS_A_TOKEN

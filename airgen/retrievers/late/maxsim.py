@@ -33,7 +33,7 @@ from airgen.retrievers.base import (
     non_empty,
     top_k,
 )
-from airgen.retrievers.dense.embedders import LibraryModel
+from airgen.retrievers.dense.embedders import LibraryModel, as_array
 from airgen.retrievers.encodings import CacheSettings, Memo, cache_root, encoded
 from airgen.retrievers.late.compressed_index import CompressedIndex, build_index, token_rows
 from airgen.settings.base import SPEED
@@ -85,16 +85,14 @@ class MultiVectorEncoder(LibraryModel):
 
     def token_vectors(self, texts: Sequence[str], kind: TextKind) -> list[NDArray[np.float32]]:
         """Token vectors of the model's query or document side."""
-        encode = self.model.encode_query if kind == "query" else self.model.encode_document
-        found = encode(list(texts), batch_size=self.settings.batch_size, show_progress_bar=False)
-        arrays = [np.asarray(item.cpu() if hasattr(item, "cpu") else item, np.float32) for item in found]
+        found = self.side(kind)(list(texts), batch_size=self.settings.batch_size, show_progress_bar=False)
+        arrays = [as_array(item) for item in found]
         # The model may leave out punctuation, which can be a whole text: one vector of zeros then matches nothing.
         whole = [array if len(array) else np.zeros((1, array.shape[-1]), np.float32) for array in arrays]
         return [finite(array, self.name) for array in whole]
 
     def describe(self) -> Mapping[str, object]:
-        local = {"sha256": self._hash} if self._hash else {}
-        return {**self.described("multi-vector", "model", "revision"), **local}
+        return {**self.described("multi-vector", "model", "revision"), **self.local}
 
 
 class _WithTokens(Component):

@@ -13,8 +13,9 @@ the folder; it runs here by ONNX Runtime, without torch.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -25,7 +26,7 @@ from airgen.errors import ModelError
 from airgen.models.catalogue import weights_hash
 from airgen.registry import load_extra
 from airgen.retrievers.base import Component, Corpus, Hits, ModelFacts, finite, unit_rows
-from airgen.retrievers.dense.onnx_encoder import Bert, encode_batch, load_tokenizer
+from airgen.retrievers.dense.onnx_encoder import Array, bert, encode_batch, load_tokenizer
 from airgen.retrievers.lexical.index import LexicalRetriever
 from airgen.retrievers.lexical.postings import BM25Weighting, PresenceWeighting, Weighting
 from airgen.settings.base import FILE
@@ -141,7 +142,7 @@ class Augmenter:
             raise ModelError(f"{folder}/model.safetensors is damaged: {error}") from error
         self.parameters = sum(array.size for array in weights.values())
         self._words = weights.pop("embeddings.word_embeddings.weight")
-        self._bert = Bert(weights, *shape)
+        self._weights, self._shape = weights, shape
         self._rows, self._bias = weights["added.weight"], weights["added.bias"]
         self._u, self._u_bias = weights["weight.weight"], float(weights["weight.bias"][0])
         if len(self.added) != len(self._rows):
@@ -149,6 +150,10 @@ class Augmenter:
         self._read = QueryReader(folder, length, kind, language)
         self.analyser = self._read.analyser
         self._names, self._kept = self.added, (self._rows, self._bias)
+
+    @cached_property
+    def _states(self) -> Callable[[Array], Array]:
+        return bert(self._weights, *self._shape)
 
     def keep(self, terms: Mapping[str, int]) -> None:
         """Add only terms among these, as others find nothing: a smaller matrix, and the same hits.
@@ -165,7 +170,7 @@ class Augmenter:
     def __call__(self, text: str) -> list[Term]:
         """The terms of one query: its own in order, then the added ones by weight, greatest first."""
         query = self._read([text])[0]
-        states = finite(self._bert.states(self._words[np.array(query.ids, np.int64)]), str(self.folder))
+        states = finite(self._states(self._words[np.array(query.ids, np.int64)]), str(self.folder))
         pooled = unit_rows(states.mean(axis=0)) if self._mean else states[0]
         rows, bias = self._kept
         values = rows @ pooled + bias
