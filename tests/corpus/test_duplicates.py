@@ -117,30 +117,6 @@ def test_signatures_of_a_corpus_that_was_prepared_before_are_the_same() -> None:
     ]
 
 
-def test_near_duplicates_go_and_the_first_one_stays() -> None:
-    draw = random.Random(11)
-    texts, expected = [], []
-    for number in range(120):
-        words = prose(number, 100).split()
-        texts.append(" ".join(words))
-        expected.append(True)
-        if number % 3 == 0:  # one changed word of 100 leaves 91 of 101 five-word runs: similarity 0.90
-            words[draw.randrange(20, 80)] = "changed"
-            texts.append(" ".join(words))
-            expected.append(False)
-        if number % 5 == 0:  # every fifth word changed: similarity near 0
-            texts.append(" ".join(word if place % 5 else f"n{number}x{place}" for place, word in enumerate(words)))
-            expected.append(True)
-    assert judge(NearDuplicates(NearDuplicateSettings()), texts) == expected
-
-
-def test_a_near_duplicate_names_what_it_repeats() -> None:
-    rows = [*items([prose(1)]), *(Item(Document(name, prose(1) + " more")) for name in ("later", "other"))]
-    first, *again = judged(NearDuplicates(NearDuplicateSettings()), rows)
-    assert first.keep and [verdict.reason for verdict in again] == ["near duplicate"] * 2
-    assert re.match("of 'd0', similarity (0.9|1.0)", again[0].detail)
-
-
 def test_recall_and_precision_of_near_duplicates_at_the_threshold() -> None:
     """Pairs well above the threshold are nearly all found, pairs well below never."""
     draw = random.Random(2)

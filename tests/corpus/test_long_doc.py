@@ -43,6 +43,7 @@ piece = st.one_of(
 )
 def test_chunks_are_pieces_that_cover_the_text_in_order(text: str, language: str, limits: tuple[int, int]) -> None:
     size, overlap = limits
+    assert "".join(sentence_pieces(text, language)) == text
     found = chunks(text, language=language, size=size, overlap=overlap)
     covered, last = 0, -1
     for chunk in found:
@@ -76,11 +77,6 @@ def test_the_splitter_is_llama_indexs(text: str) -> None:
     encode = load_tokenizer("cl100k_base")._encoding.encode_ordinary  # type: ignore[attr-defined]
     theirs = SentenceSplitter(chunk_size=200, chunk_overlap=50, tokenizer=encode).split_text(text)
     assert [text[chunk.start : chunk.end] for chunk in chunks(text)] == theirs
-
-
-@given(st.lists(piece, max_size=12).map("".join), st.sampled_from(sorted(SCRIPTS)))
-def test_sentences_with_their_spaces_are_the_text(text: str, language: str) -> None:
-    assert "".join(sentence_pieces(text, language)) == text
 
 
 BOOK = "\n\n".join(
