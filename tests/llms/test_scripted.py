@@ -36,6 +36,8 @@ def test_stages_answer_in_their_form_by_the_request_alone() -> None:
     assert len({ask("character", sample=sample).text for sample in range(5)}) > 1
     assert len(json.loads(ask("character").text)["characters"]) == 3
     assert len(json.loads(ask("scenario").text)["scenarios"]) == 3
+    asked_for = {"properties": {"scenarios": {"minItems": 1}}}
+    assert len(json.loads(ask("scenario", schema=asked_for).text)["scenarios"]) == 1
     words = set(json.loads(ask("query").text)["query"].lower().split())
     assert len(words & set(TEXT.lower().replace(",", "").replace(".", "").split())) >= 3
 

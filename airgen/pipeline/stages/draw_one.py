@@ -57,7 +57,8 @@ def _stage(
     def answer(request: Request) -> str:
         random = rng(name, request.key)
         topic = " ".join(keywords(document(request), 2, random))
-        texts = random.sample(scripted(topic), 3)
+        items = ((request.schema or {}).get("properties") or {}).get(f"{name}s") or {}
+        texts = random.sample(known := scripted(topic), min(items.get("minItems", 3), len(known)))
         return json.dumps({f"{name}s": texts}, ensure_ascii=False)
 
     def show(lineage: Lineage) -> tuple[dict[str, Any], list[str]]:
