@@ -110,10 +110,9 @@ def test_bad_files(text: str, words: str) -> None:
 
 
 def test_a_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="no such file"):
-        load_pipeline(tmp_path / "none.yaml")
-    with pytest.raises(SettingsError, match="is a directory"):
-        load_pipeline(tmp_path)
+    for path, words in ((tmp_path / "none.yaml", "no such file"), (tmp_path, "is a directory")):
+        with pytest.raises(SettingsError, match=words):
+            load_pipeline(path)
 
 
 @pytest.mark.parametrize("path", sorted(data_dir("pipelines").glob("*.yaml")), ids=lambda path: path.name)

@@ -155,13 +155,25 @@ class Pipeline(Settings):
 
     @model_validator(mode="before")
     @classmethod
-    def _a_subject_has_its_own_judge(cls, value: Any) -> Any:
-        if not isinstance(value, dict) or value.get("relevance") != "subject":
+    def _defaults(cls, value: Any) -> Any:
+        """What follows from `queries` (all own ones are labelled where no target is given), from `relevance` (a subject
+        has its own judge) and from `task` (A.2.1, A.2.2 and A.4: Long-Doc has questions and claims only, no generated
+        hard negatives, one split)."""
+        if not isinstance(value, dict):
             return value
+        if value.get("queries"):
+            value = {"target": ALL_QUERIES, **value}
         control = value.get("control") or {}
-        if not isinstance(control, dict) or not isinstance(control.get("judge") or {}, dict):
-            return value
-        return {**value, "control": {**control, "judge": about_the_subject(control.get("judge") or {})}}
+        if value.get("relevance") == "subject" and isinstance(control, dict):
+            judge = control.get("judge") or {}
+            if isinstance(judge, dict):
+                value = {**value, "control": {**control, "judge": about_the_subject(judge)}}
+        if value.get("task") == "long-doc":
+            own = {"types": {"question": 3, "claim": 1}, "hard_negatives": [0, 0]}
+            for part, defaults in (("generation", own), ("export", {"splits": {"test": 1}})):
+                if isinstance(given := value.get(part) or {}, dict):
+                    value = {**value, part: {**defaults, **given}}
+        return value
 
     @field_validator("language")
     @classmethod
@@ -171,26 +183,6 @@ class Pipeline(Settings):
             meant = f" (did you mean {known!r}?)" if known else ""
             raise ValueError(f"must be one of {', '.join(sorted(SUPPORTED))}{meant}")
         return value
-
-    @model_validator(mode="before")
-    @classmethod
-    def _all_own_queries(cls, value: Any) -> Any:
-        """Own queries are all labelled where no target is given."""
-        return {"target": ALL_QUERIES, **value} if isinstance(value, dict) and value.get("queries") else value
-
-    @model_validator(mode="before")
-    @classmethod
-    def _long_doc_defaults(cls, value: Any) -> Any:
-        """Long-Doc: questions and claims only, no generated hard negatives, one split (A.2.1, A.2.2 and A.4)."""
-        if not isinstance(value, dict) or value.get("task") != "long-doc":
-            return value
-        generation = value.get("generation") or {}
-        if not isinstance(generation, dict):
-            return value
-        defaults = {"types": {"question": 3, "claim": 1}, "hard_negatives": [0, 0]}
-        value = {**value, "generation": {**defaults, **generation}}
-        export = value.get("export") or {}
-        return {**value, "export": {"splits": {"test": 1}, **export}} if isinstance(export, dict) else value
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

@@ -10,7 +10,7 @@ from job_maker import CORPUS, PIPELINE, make_corpus
 from rich.console import Console
 
 from airgen.errors import SettingsError
-from airgen.llms.base import Message, Request
+from airgen.llms.base import CallLimits, Message, Request
 from airgen.llms.openai import DAY, OpenAISettings
 from airgen.pipeline import Job
 from airgen.pipeline.ask import connect, make_engine, workers_of
@@ -132,23 +132,16 @@ def test_every_wrong_key_is_said_with_the_line_and_the_closest_name(llm: str, pr
 # -- several LLMs in one job ---------------------------------------------------------------------------------------
 
 
-def test_each_llm_is_asked_within_its_own_limits(tmp_path: Path) -> None:
-    judge = {"llm": {"model": "j", "mode": "batch", "base_url": "http://b/v1"}}
-    found = pipeline({"model": "g", "base_url": "http://a/v1", "timeout_seconds": 5, "concurrency": 3}, judge)
-    generator, labeler = (connect(llm, tmp_path, {}).limits for llm in found.llms.values())
-    assert (generator.concurrency, generator.timeout, generator.adaptive, generator.retries) == (3, 5.0, True, 6)
-    assert (labeler.concurrency, labeler.adaptive, labeler.timeout) == (50_000, False, DAY)
-    assert labeler.timeout > 24 * 3600 and workers_of(*found.llms.values()) == 50_000
-
-
-def test_a_price_belongs_to_an_endpoint_and_a_model(tmp_path: Path) -> None:
-    own = {"model": "gpt-4o-mini", "base_url": "http://localhost:1/v1"}
+def test_each_llm_has_its_own_limits_and_price(tmp_path: Path) -> None:
+    own: dict[str, Any] = {"model": "gpt-4o-mini", "base_url": "http://a/v1", "timeout_seconds": 5, "concurrency": 3}
     own["prices"] = {"gpt-4o-mini": {"input": 0, "output": 0}}  # without it, a gateway on this machine is not free
     found = pipeline(own, {"llm": {"model": "gpt-4o-mini", "endpoint": "openai", "mode": "batch"}}).llms
-    prices = {where: connect(llm, tmp_path, {}).price for where, llm in found.items()}
-    free, halved = prices["default", "gpt-4o-mini"], prices["openai", "gpt-4o-mini"]
-    assert free is not None and free.output == 0
-    assert halved is not None and halved.output == 0.3
+    generator, labeler = (connect(llm, tmp_path, {}) for llm in found.values())
+    assert generator.limits == CallLimits(3, timeout=5.0, retries=6)
+    assert labeler.limits == CallLimits(50_000, adaptive=False, timeout=DAY, retries=6) and DAY > 24 * 3600
+    assert workers_of(*found.values()) == 50_000
+    assert generator.price is not None and generator.price.output == 0
+    assert labeler.price is not None and labeler.price.output == 0.3
 
 
 @pytest.mark.parametrize(
@@ -167,12 +160,9 @@ def test_two_settings_of_one_model_are_an_error_with_advice(judge: dict[str, Any
     assert len(pipeline(llm, {"llm": {"model": "m", "endpoint": "other", **judge}}).llms) == 2
 
 
-def test_a_limit_that_only_one_of_two_settings_of_a_model_has_holds_for_both() -> None:
+def test_a_limit_holds_for_all_who_ask_one_model_and_the_budget_for_the_job() -> None:
     (llm,) = pipeline({"model": "m", "timeout_seconds": 1}, {"llm": {"model": "m", "concurrency": 9}}).llms.values()
     assert (llm.timeout_seconds, llm.concurrency) == (1, 9)
-
-
-def test_the_budget_is_one_for_the_job() -> None:
     with pytest.raises(ValueError, match=r"one budget: give it in llm\.budget_usd"):
         pipeline({"model": "m"}, {"llm": {"model": "j", "budget_usd": 1}})
 

@@ -74,16 +74,13 @@ def test_thinking_without_end_is_an_answer_that_was_cut_off(
     assert [body["max_tokens"] for body in server.stats()["bodies"]] == [8, 8 + 4096, 8 + 8192]
 
 
-def test_a_smaller_window_than_the_room_is_found(loopback: Callable[..., Any], tmp_path: Path) -> None:
-    server = loopback(text="2", thinks=700, most_tokens=1500)
-    answers, _, _ = run(server.base_url, tmp_path, judgments(3), concurrency=1)
-    assert [one.text for one in answers] == ["2"] * 3
-
-
-def test_log_probabilities_are_those_of_the_answer(loopback: Callable[..., Any], tmp_path: Path) -> None:
-    server = loopback(text="Yes", thinks=50, thinks_in="text")
-    (answer,), _, _ = run(server.base_url, tmp_path, judgments(1, max_tokens=20, logprobs=True, top_logprobs=2))
-    assert answer.text == "Yes" and parse_logprobs(answer) == [[("Yes", -0.1), ("No", -2.4)]]
+def test_a_smaller_window_than_the_room_is_found_and_logprobs_are_those_of_the_answer(
+    loopback: Callable[..., Any], tmp_path: Path
+) -> None:
+    server = loopback(text="Yes", thinks=700, thinks_in="text", most_tokens=1500)
+    asked = judgments(3, max_tokens=20, logprobs=True, top_logprobs=2)
+    for answer in run(server.base_url, tmp_path, asked, concurrency=1)[0]:
+        assert answer.text == "Yes" and parse_logprobs(answer) == [[("Yes", -0.1), ("No", -2.4)]]
 
 
 @pytest.mark.parametrize(
