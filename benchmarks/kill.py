@@ -368,6 +368,13 @@ def prepare_holes(home: Path) -> None:
                 out.write(f"{query} Q0 {passages[(number * 5 + rank) % len(passages)]} {rank + 1} {10 - rank} made\n")
 
 
+def copied(before: Path, home: Path) -> None:
+    """A copy of the files; a job's status file names the pipeline that it belongs to, by its path."""
+    shutil.copytree(before, home)
+    for path in home.glob("runs/*/status.json"):
+        path.write_text(path.read_text().replace(f"{before}/", f"{home}/"))
+
+
 def uninterrupted(phase: Phase, home: Path) -> tuple[float, int]:
     """Run a phase to its end: seconds, and how many events there were."""
     began = time.monotonic()
@@ -384,7 +391,7 @@ def trial(phase: Phase, before: Path, work: Path, wanted: Any, size: tuple[float
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
     home = work / "home"
-    shutil.copytree(before, home)
+    copied(before, home)
     seconds, events = size
     done: list[dict[str, Any]] = []
     words = phase.command
@@ -475,7 +482,7 @@ def run_all(phases: list[Phase], top: Path, options: Any, began: float) -> None:
         if phase.needs:
             source = next(one for one in PHASES if one.name == phase.needs[0])
             reference(source)
-            shutil.copytree(top / f"{source.name.replace(' ', '-')}-reference" / "home", home)
+            copied(top / f"{source.name.replace(' ', '-')}-reference" / "home", home)
         else:
             prepare(home)
         if phase.name == "holes":
@@ -485,12 +492,12 @@ def run_all(phases: list[Phase], top: Path, options: Any, began: float) -> None:
         if phase.name == "train":
             prepare_training(home)
         starts[phase.name] = top / f"{phase.name.replace(' ', '-')}-start"
-        shutil.copytree(home, starts[phase.name])
+        copied(home, starts[phase.name])
         seconds, events = uninterrupted(phase, home)
         first = phase.compare(home)
         twin = top / "twin" / "home"
         shutil.rmtree(twin.parent, ignore_errors=True)
-        shutil.copytree(starts[phase.name], twin)
+        copied(starts[phase.name], twin)
         seconds = min(seconds, uninterrupted(phase, twin)[0])
         second = phase.compare(twin)
         if first != second:
