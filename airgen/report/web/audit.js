@@ -67,11 +67,11 @@ function answerBar(audit, query, id, done) {
   const bar = el("div", { class: "answer", role: "group", "aria-label": "Does the document answer the query?" });
   const show = () => {
     const now = answerTo(audit, query, id);
+    const drawn = audit.numbers.get(pairKey(query, id));
     for (const button of bar.querySelectorAll("button"))
       button.setAttribute("aria-pressed", String(now !== undefined && answerLevel(button.dataset.level) === now));
-    said.textContent = now === undefined || counts(audit, query, id) ? ""
-      : audit.numbers.has(pairKey(query, id)) && String(audit.numbers.get(pairKey(query, id))) in audit.saved.answers ? ""
-        : audit.numbers.has(pairKey(query, id)) ? "Kept apart: you have seen the label." : "Kept apart: not in the sample.";
+    said.textContent = now === undefined || counts(audit, query, id) || drawn in audit.saved.answers ? ""
+      : drawn ? "Kept apart: you have seen the label." : "Kept apart: not in the sample.";
   };
   bar.give = async (key) => {
     try { await answer(audit, query, id, answerLevel(key)); } catch (error) { said.textContent = `Not saved: ${error.message}`; return; }
@@ -153,20 +153,17 @@ airgenPage("audit-query", {
   async draw(main, params) {
     const { dataset, path } = params;
     const audit = await auditOf(dataset);
-    const { byId } = await queryRows(dataset);
-    const row = byId.get(path[2]);
-    if (!row) throw new Error(`There is no query ${path[2]} in this report.`);
-    const life = (await get(`${dataset.key}/lives-${String(Math.floor(row.place / BLOCK)).padStart(3, "0")}`))[row.place % BLOCK];
+    const life = await lifeOf(dataset, path[2]);
     const ids = life.labels.map((one) => one.id).filter((id) => life.docs[id]);
-    const places = new Map(ids.map((id) => [id, shuffle(`${row.id}\n${id}`)]));
+    const places = new Map(ids.map((id) => [id, shuffle(`${life.id}\n${id}`)]));
     ids.sort((a, b) => places.get(a) - places.get(b));
-    put(main, el("nav", { class: "steps small" }, el("a", { href: link(dataset.key, "query", row.id) }, "← With labels")),
-      foreign(row.text, "h1"),
+    put(main, el("nav", { class: "steps small" }, el("a", { href: link(dataset.key, "query", life.id) }, "← With labels")),
+      foreign(life.text, "h1"),
       el("p", { class: "quiet" }, "Its documents in an order of chance, without labels. Tab or ", el("kbd", {}, "j"), " and ", el("kbd", {}, "k"), " choose one, ",
         AUDIT_KEYS.slice(0, 4).map((key) => [el("kbd", {}, key), " "]), el("kbd", {}, "x"), " answer."), levelsOf(audit),
-      audit.seen.has(row.id) && notice("You have looked at the page of this query, which shows its labels. Your answers are kept apart.", "info"),
+      audit.seen.has(life.id) && notice("You have looked at the page of this query, which shows its labels. Your answers are kept apart.", "info"),
       ids.map((id) => el("article", { class: "doc", tabindex: 0, dataset: { document: id } }, el("h3", { dir: "auto" }, titleOf(life, id)),
-        el("div", { class: "foreign text", dir: "auto" }, life.docs[id].text), answerBar(audit, row.id, id))),
+        el("div", { class: "foreign text", dir: "auto" }, life.docs[id].text), answerBar(audit, life.id, id))),
       auditFoot(audit));
   },
 });

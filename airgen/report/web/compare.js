@@ -135,20 +135,11 @@
       put(main, el("p", { class: "steps" }, el("a", { href: link(dataset.key, "compare", left, right, splitOf(board)) }, "All queries"), to(rows[at - 1], "← Larger"), to(rows[at + 1], "Smaller →")),
         el("h1", {}, foreign(row.text)),
         el("p", { class: "quiet" }, dataset.has.includes("queries") ? el("a", { href: link(dataset.key, "query", row.id) }, "The life of this query") : foreign(row.id), ` · ${count(row.relevant)} relevant ${row.relevant === 1 ? "passage" : "passages"}`));
-      const life = await lifeOf(dataset, id);
+      const known = dataset.has.includes("queries") && (await queryRows(dataset)).byId.has(id);
+      const life = known ? await lifeOf(dataset, id) : null; // in which the hits of all systems are
       put(main, el("div", { class: "beside" }, side(board, a, "A", row.a, life, row.text, dataset), side(board, b, "B", row.b, life, row.text, dataset)));
     },
   });
-
-  /* The life of a query, in which the hits of all systems are; null where the report has none. */
-  async function lifeOf(dataset, id) {
-    if (!dataset.has.includes("queries")) return null;
-    const { id: ids } = await get(`${dataset.key}/queries`);
-    const at = ids.indexOf(id);
-    if (at < 0) return null;
-    const block = await get(`${dataset.key}/lives-${String(Math.floor(at / 32)).padStart(3, "0")}`);
-    return block[at % 32];
-  }
 
   function side(board, at, letter, value, life, query, dataset) {
     const system = board.systems[at];

@@ -43,6 +43,14 @@ async function queryRows(dataset) {
   return columns;
 }
 
+/* All that is known of a query. */
+async function lifeOf(dataset, id) {
+  const row = (await queryRows(dataset)).byId.get(id);
+  if (!row) throw new Error(`There is no query ${id} in this report.`);
+  const block = await get(`${dataset.key}/lives-${String(Math.floor(row.place / BLOCK)).padStart(3, "0")}`);
+  return block[row.place % BLOCK];
+}
+
 /* The value of a filter: counts above 5 are one choice. */
 function filterValue(row, name) {
   const value = row[name];
@@ -172,11 +180,7 @@ airgenPage("query", {
   route: /^\/d\d+\/query\/[^/]+$/, under: "queries", title: (params) => params.path[2],
   async draw(main, params) {
     const { dataset, path } = params;
-    const { byId } = await queryRows(dataset);
-    const row = byId.get(path[2]);
-    if (!row) throw new Error(`There is no query ${path[2]} in this report.`);
-    const block = String(Math.floor(row.place / BLOCK)).padStart(3, "0");
-    const life = (await get(`${dataset.key}/lives-${block}`))[row.place % BLOCK];
+    const life = await lifeOf(dataset, path[2]);
     const about = { language: dataset.language, stopwords: dataset.stopwords };
     put(main, stepBar(dataset, life), header(life), life.why && life.outcome === "dropped" && notice(`Dropped at ${life.why}`),
       el("div", { class: "two" }, el("div", {}, labels(life, about)),
