@@ -39,7 +39,7 @@ from airgen.retrievers.base import (
     non_empty,
 )
 from airgen.retrievers.dense.embedders import LibraryModel, TorchModel, as_array, torch_facts, with_tokenizer
-from airgen.retrievers.dense.onnx_encoder import Array, EmbeddedModel, MaskedLanguageModel, encode_batch
+from airgen.retrievers.dense.onnx_encoder import Array, EmbeddedModel, MaskedLanguageModel, encode_batch, load_weights
 from airgen.retrievers.encodings import CacheSettings, Memo
 from airgen.retrievers.lexical.index import InvertedIndex
 from airgen.settings.base import MODEL, SPEED
@@ -127,10 +127,8 @@ def _sparse(dense: Array, model: str) -> SparseRow:
 
 def _masked_language_model(folder: Path) -> tuple[Array, MaskedLanguageModel]:
     """Word embeddings, and a BERT with its masked-language-model head. Raises ModelError for another model."""
-    safetensors = load_extra("safetensors.numpy", "the embedded sparse model")
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        raw = safetensors.load_file(folder / "model.safetensors")
     except (OSError, ValueError) as error:
         raise ModelError(f"{folder} is not a BERT model: {error}") from error
     if config.get("model_type") != "bert" or config.get("hidden_act") != "gelu":
@@ -140,7 +138,7 @@ def _masked_language_model(folder: Path) -> tuple[Array, MaskedLanguageModel]:
         name.removeprefix("bert.")
         .replace("LayerNorm.gamma", "LayerNorm.weight")
         .replace("LayerNorm.beta", "LayerNorm.bias"): array
-        for name, array in raw.items()
+        for name, array in load_weights(folder).items()
     }
     shape = config["num_hidden_layers"], config["num_attention_heads"], float(config["layer_norm_eps"])
     return weights["embeddings.word_embeddings.weight"], MaskedLanguageModel(weights, *shape)

@@ -52,25 +52,22 @@ class NearDuplicateIndex:
 
     def find(self, text: str) -> int | None:
         """The place of the first text that is similar to this one, or None."""
-        return self._find(frozenset(folded_words(text, self._language)))
+        return next(iter(self.places(text)), None)
 
     def add(self, text: str) -> int | None:
         """Add a text; returns the place of the first earlier text that is similar to it, or None."""
         new = frozenset(folded_words(text, self._language))
-        found = self._find(new)
+        found = self._similar(new)
         for word in self._prefix(new):
             self._places.setdefault(word, []).append(len(self._sets))
         self._sets.append(new)
-        return found
+        return next(iter(found), None)
 
     def places(self, text: str) -> list[int]:
         """The places of all texts that are similar to this one, in order."""
-        return self._places_of(frozenset(folded_words(text, self._language)))
+        return self._similar(frozenset(folded_words(text, self._language)))
 
-    def _find(self, new: frozenset[str]) -> int | None:
-        return next(iter(self._places_of(new)), None)
-
-    def _places_of(self, new: frozenset[str]) -> list[int]:
+    def _similar(self, new: frozenset[str]) -> list[int]:
         candidates = {place for word in self._prefix(new) for place in self._places.get(word, ())}
         return sorted(place for place in candidates if alike(new, self._sets[place], self._threshold))
 

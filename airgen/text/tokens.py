@@ -17,10 +17,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from airgen.errors import CorpusError
+from airgen.errors import CorpusError, ModelError
 from airgen.interruptible import interruptible
+from airgen.registry import load_extra
 from airgen.text.words import count_words, words
 
 if TYPE_CHECKING:
@@ -105,6 +106,18 @@ def token_ids(vocabulary: tiktoken.Encoding, text: str) -> list[int]:
 def load_tokenizer(name: str, language: str = "en") -> Tokenizer:
     """`words`, or a tiktoken encoding. Raises CorpusError where its vocabulary cannot be loaded."""
     return _Words(language) if name == "words" else _Tiktoken(name)
+
+
+def plain_tokenizer(path: Path) -> Any:
+    """The `tokenizers.Tokenizer` of a file, which neither cuts nor pads. Raises ModelError, MissingExtra."""
+    library = load_extra("tokenizers", "the embedded models")
+    try:
+        found = library.Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises bare Exception for a missing or damaged file
+        raise ModelError(f"{path} is not a tokenizer: {error}") from error
+    found.no_padding()
+    found.no_truncation()
+    return found
 
 
 def count_tokens(text: str) -> int:

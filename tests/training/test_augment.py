@@ -293,7 +293,7 @@ def test_what_is_no_model_and_no_base(dataset: Path, bert: Path, tmp_path: Path)
         load_retriever({"kind": "augment", "path": str(tmp_path)})
     task(dataset, bert).save(tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"\x08" + b"\0" * 20)
-    with pytest.raises(ModelError, match="is damaged"):
+    with pytest.raises(ModelError, match="cannot be read"):
         Augmented(tmp_path)
     transformers.AutoTokenizer.from_pretrained(bert).save_pretrained(tmp_path / "base")
     config = transformers.ElectraConfig(vocab_size=70, hidden_size=32, num_hidden_layers=1, num_attention_heads=2)

@@ -30,6 +30,7 @@ from airgen.registry import load_extra
 from airgen.retrievers.base import Component, ModelFacts, TextKind, checked_scores, finite, unit_rows
 from airgen.settings.base import MODEL
 from airgen.settings.parts import located
+from airgen.text.tokens import plain_tokenizer
 from airgen.text.words import encodable
 
 Run = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.float32]]
@@ -49,14 +50,19 @@ def cpu_session(model: str | bytes) -> Any:
 
 def load_tokenizer(path: Path, max_length: int) -> Any:
     """A `tokenizers.Tokenizer` that truncates to `max_length` tokens and never pads."""
-    tokenizers = load_extra("tokenizers", "the embedded models")
-    try:
-        tokenizer = tokenizers.Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises bare Exception for a missing or damaged file
-        raise ModelError(f"{path} is not a tokenizer: {error}") from error
-    tokenizer.no_padding()
+    tokenizer = plain_tokenizer(path)
     tokenizer.enable_truncation(max_length)
     return tokenizer
+
+
+def load_weights(folder: Path) -> dict[str, Any]:
+    """The arrays of a model's folder by name. Raises ModelError."""
+    path, library = folder / "model.safetensors", load_extra("safetensors.numpy", "the embedded models")
+    try:
+        found: dict[str, Any] = library.load_file(path)
+    except Exception as error:  # the library's own error has no built-in base
+        raise ModelError(f"{path} cannot be read: {error}") from error
+    return found
 
 
 def encode_batch(
@@ -161,10 +167,7 @@ class EmbeddedEmbedder(EmbeddedModel):
 
 
 class OnnxModel(EmbeddedModel):
-    """A model of ONNX Runtime: a name of the catalogue, or a folder with `model.onnx` and `tokenizer.json`.
-
-    `truncated` counts the texts that were longer than `max_length`.
-    """
+    """A model of ONNX Runtime: a name of the catalogue, or a folder with `model.onnx` and `tokenizer.json`."""
 
     class Settings(EmbeddedModel.Settings):
         """As for every embedded model."""
@@ -173,10 +176,6 @@ class OnnxModel(EmbeddedModel):
 
     settings: Settings
     output: ClassVar[str]
-
-    def set_up(self) -> None:
-        super().set_up()
-        self.truncated = 0
 
     @cached_property
     def _session(self) -> Any:
@@ -201,7 +200,6 @@ class OnnxModel(EmbeddedModel):
 
     def _each(self, encoded: Sequence[Any], keep: Callable[[NDArray[np.float32]], Any]) -> list[Any]:
         """`keep` of the model's output for each encoding of the tokenizer, which runs alone."""
-        self.truncated += sum(bool(item.overflowing) for item in encoded)
         run = self._run
 
         def one(item: Any) -> Any:

@@ -28,7 +28,7 @@ from airgen import models
 from airgen.errors import ModelError
 from airgen.keys import file_sha256
 from airgen.registry import load_extra
-from airgen.retrievers.dense.onnx_encoder import Array, EmbeddedEmbedder, bert, encode_batch
+from airgen.retrievers.dense.onnx_encoder import Array, EmbeddedEmbedder, bert, encode_batch, load_weights
 from airgen.settings.base import MODEL
 from airgen.settings.parts import located
 from airgen.text.words import encodable
@@ -213,11 +213,7 @@ class StaticEmbedder(EmbeddedEmbedder):
 
     @cached_property
     def _table(self) -> tuple[NDArray[np.floating[Any]], NDArray[np.float32] | None, NDArray[np.int64] | None]:
-        path = self._folder / "model.safetensors"
-        try:
-            tensors = load_extra("safetensors.numpy", "static embeddings").load_file(path)
-        except Exception as error:  # the library raises its own error, bare ones, and OSError
-            raise ModelError(f"{path} cannot be read: {error}") from error
+        path, tensors = self._folder / "model.safetensors", load_weights(self._folder)
         weights, mapping = tensors.pop("weights", None), tensors.pop("mapping", None)
         if len(tensors) != 1 or next(iter(tensors.values())).ndim != 2:
             shapes = ", ".join(f"{name} {list(one.shape)}" for name, one in sorted(tensors.items())) or "nothing"

@@ -24,9 +24,8 @@ from pydantic import Field
 
 from airgen.errors import ModelError
 from airgen.models.catalogue import weights_hash
-from airgen.registry import load_extra
 from airgen.retrievers.base import Component, Corpus, Hits, ModelFacts, finite, unit_rows
-from airgen.retrievers.dense.onnx_encoder import Array, bert, encode_batch, load_tokenizer
+from airgen.retrievers.dense.onnx_encoder import Array, bert, encode_batch, load_tokenizer, load_weights
 from airgen.retrievers.lexical.index import LexicalRetriever
 from airgen.retrievers.lexical.postings import BM25Weighting, PresenceWeighting, Weighting
 from airgen.settings.base import FILE
@@ -136,10 +135,7 @@ class Augmenter:
             )
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ModelError(f"{folder} is not a model of `airgen train augment`: {path.name}: {error}") from error
-        try:
-            weights = load_extra("safetensors.numpy", "query augmentation").load_file(folder / "model.safetensors")
-        except Exception as error:  # the library's own error has no built-in base
-            raise ModelError(f"{folder}/model.safetensors is damaged: {error}") from error
+        weights = load_weights(folder)
         self.parameters = sum(array.size for array in weights.values())
         self._words = weights.pop("embeddings.word_embeddings.weight")
         self._weights, self._shape = weights, shape

@@ -12,7 +12,6 @@ passage's queries that would contain the word. The passage becomes a pseudo-docu
 round(scale * weight) times, and BM25 indexes that. Queries are not encoded.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, WrapValidator
 
+from airgen.dataset.beir import objects
 from airgen.errors import DatasetError, ModelError, UsageError
 from airgen.keys import content_key
 from airgen.registry import load_extra
@@ -33,27 +33,14 @@ from airgen.settings.parts import Part, located
 
 def read_expansions(path: Path) -> dict[str, list[str]]:
     """{passage id: queries}. Raises DatasetError for a file that is missing, or a line of another form."""
+    if not path.is_file():
+        raise DatasetError(f"{path}: no such file: `airgen train expand` makes it")
     found: dict[str, list[str]] = {}
-    try:
-        with path.open(encoding="utf-8") as lines:
-            for number, line in enumerate(lines, 1):
-                if not line.strip():
-                    continue
-                row = json.loads(line)
-                queries = row.get("queries") if isinstance(row, dict) else None
-                if (
-                    not isinstance(queries, list)
-                    or not all(isinstance(one, str) for one in queries)
-                    or "_id" not in row
-                ):
-                    raise DatasetError(
-                        f"{path}:{number}: an object is needed with _id and with queries, a list of texts"
-                    )
-                found[str(row["_id"])] = queries
-    except OSError as error:
-        raise DatasetError(f"{path}: cannot be read ({error.strerror}): `airgen train expand` makes it") from error
-    except ValueError as error:
-        raise DatasetError(f"{path}: not JSON lines in UTF-8 ({error})") from error
+    for where, row in objects(path):
+        queries = row.get("queries")
+        if "_id" not in row or not isinstance(queries, list) or not all(isinstance(one, str) for one in queries):
+            raise DatasetError(f"{where}: an object is needed with _id and with queries, a list of texts")
+        found[str(row["_id"])] = queries
     return found
 
 

@@ -29,10 +29,10 @@ from airgen import models
 from airgen.errors import ModelError
 from airgen.exact import worth_compiling
 from airgen.keys import file_sha256
-from airgen.registry import load_extra
 from airgen.sequences import batched
 from airgen.text.analysis import languages
 from airgen.text.analysis.boundaries import classes, tokens
+from airgen.text.tokens import plain_tokenizer
 from airgen.text.words import encodable, normal_form, segmenter, words
 
 if TYPE_CHECKING:
@@ -239,14 +239,7 @@ class WordPieces(Analyser):
     @cached_property
     def tokenizer(self) -> Any:
         """A `tokenizers.Tokenizer` that neither cuts nor pads. Raises ModelError, MissingExtra."""
-        library = load_extra("tokenizers", "terms of WordPiece")
-        try:
-            found = library.Tokenizer.from_file(str(self.path))
-        except Exception as error:  # the library raises bare Exception
-            raise ModelError(f"{self.path} is not a tokenizer: {error}") from error
-        found.no_padding()
-        found.no_truncation()
-        return found
+        return plain_tokenizer(self.path)
 
     @cached_property
     def _special(self) -> frozenset[str]:
