@@ -78,16 +78,9 @@ class BeirQuery:
 
 @dataclass(frozen=True, slots=True)
 class Qrels:
-    """Relevance labels: {query id: {passage id: label}}, in file order.
-
-    `repeated` counts lines that repeat an earlier one.
-    """
+    """Relevance labels: {query id: {passage id: label}}, in file order."""
 
     labels: Labels
-    repeated: int = 0
-
-    def __len__(self) -> int:
-        return len(self.labels)
 
     @property
     def judged(self) -> int:
@@ -263,12 +256,11 @@ class BeirDataset:
 
     def qrels(self, split: str = "test") -> Qrels:
         """The labels of one split, or of `all`. Raises DatasetError for an unknown split or a bad line."""
-        found = [read_qrels(path) for path in self._qrels_files(split)]
         labels: Labels = {}
-        for one in found:
-            for query, passages in one.labels.items():
+        for path in self._qrels_files(split):
+            for query, passages in read_qrels(path).labels.items():
                 labels.setdefault(query, {}).update(passages)
-        return Qrels(labels, sum(one.repeated for one in found))
+        return Qrels(labels)
 
     def label_rows(self, split: str = "test") -> Iterator[tuple[str, str, float]]:
         """(query id, passage id, label) of each line, in file order, as a stream; lines may repeat earlier ones."""
@@ -303,20 +295,15 @@ def read_qrels(path: str | Path) -> Qrels:
     """
     path = Path(path)
     labels: Labels = {}
-    repeated = 0
     for where, query, passage, label in _label_rows(path):
         of_query = labels.setdefault(query, {})
-        if passage in of_query:
-            if of_query[passage] != label:
-                raise DatasetError(
-                    f"{where}: query {query!r} and passage {passage!r} have two labels, "
-                    f"{of_query[passage]:g} and {label:g}"
-                )
-            repeated += 1
-        of_query[passage] = label
+        if of_query.setdefault(passage, label) != label:
+            raise DatasetError(
+                f"{where}: query {query!r} and passage {passage!r} have two labels, {of_query[passage]:g} and {label:g}"
+            )
     if not labels:
         raise DatasetError(f"{path}: no labels")
-    return Qrels(labels, repeated)
+    return Qrels(labels)
 
 
 def _label_rows(path: Path) -> Iterator[tuple[_Place, str, str, float]]:

@@ -310,8 +310,6 @@ class _Experiment:
             "language": task.language,
             "task": info.get("task"),
             "domain": info.get("domain"),
-            "judged_pairs": task.qrels.judged,
-            "queries_without_text": len(labels) - len(task.queries),
             "search_depth": options.top,
             **({"queries_with_answers": len(task.answers)} if task.answers else {}),
         }
@@ -326,7 +324,6 @@ class _Experiment:
             queries=len(scores.query_ids),
             missing=scores.missing,
             unjudged=scores.unjudged - len(task.unanswered.keys() & set(run.query_ids)),
-            without_relevant=scores.without_relevant,
             costs=done.costs,
             paths=paths,
             settings=without_secrets(system.settings),

@@ -33,18 +33,16 @@ from airgen.kept import DAMAGE, FORMAT, kept_of, read_json, write_json
 class Costs:
     """Seconds, milliseconds and bytes; None where a figure cannot be known.
 
-    latency: milliseconds of queries that were searched one by one (median, 95th percentile, number of queries).
-    batch_ms: milliseconds for each query when all are searched at once; queries_per_second is its inverse.
-    memory_bytes: growth of resident memory while indexing and searching. Times of a system that builds on others hold
-    theirs. ann_recall: the share of the 10 nearest passages by exact search that an approximate index
-    has among its first 10 hits.
+    latency: milliseconds of queries that were searched one by one (median, 95th percentile). batch_ms: milliseconds for
+    each query when all are searched at once; queries_per_second is its inverse. memory_bytes: growth of resident memory
+    while indexing and searching. Times of a system that builds on others hold theirs. ann_recall: the share of the 10
+    nearest passages by exact search that an approximate index has among its first 10 hits.
     """
 
     index_seconds: float | None = None
     index_bytes: int | None = None
     latency_p50_ms: float | None = None
     latency_p95_ms: float | None = None
-    latency_queries: int = 0
     batch_ms: float | None = None
     queries_per_second: float | None = None
     memory_bytes: int | None = None
@@ -133,7 +131,7 @@ class Result:
 
     means: {measure: mean over the qrels' queries}. intervals: {measure: (low, high)}, 95 % bootstrap. missing: queries
     of the qrels without a result, which score zero. unjudged: queries of the run that the qrels lack, which are left
-    out. without_relevant: queries of the qrels without a relevant passage. headline: the measure that ranks systems.
+    out. headline: the measure that ranks systems.
     cached: read from a file. worst: texts of the queries with the lowest scores. notes: counts of unusual things.
     by_document: {measure: (mean, low, high)} of a dataset of chunks, read per document. answers: the same of the
     queries with known answers; refusal: see `airgen.evaluation.breakdown`. family: groups systems in reports.
@@ -150,7 +148,6 @@ class Result:
     queries: int
     missing: int
     unjudged: int
-    without_relevant: int
     costs: Costs
     paths: Paths
     settings: Mapping[str, Any]

@@ -115,11 +115,9 @@ class Run:
         new = np.array([places[key] for key in names], dtype=np.int32)
         return _checked(replace(self, passage_ids=vocabulary, passages=new[self.passages]))
 
-    def items(self, wanted: Collection[str] | None = None) -> Iterator[tuple[str, list[tuple[str, float]]]]:
-        """(query id, [(passage id, score), ...]) as stored, of all queries or of the `wanted` ones."""
+    def items(self) -> Iterator[tuple[str, list[tuple[str, float]]]]:
+        """(query id, [(passage id, score), ...]) of all queries, as stored."""
         for place, key in enumerate(self.query_ids):
-            if wanted is not None and key not in wanted:
-                continue
             span = slice(self.offsets[place], self.offsets[place + 1])
             ids = [self.passage_ids[passage] for passage in self.passages[span]]
             yield key, list(zip(ids, self.scores[span].tolist(), strict=True))

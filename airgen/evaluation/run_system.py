@@ -209,7 +209,6 @@ def _speed(single: NDArray[np.float64], batch_ms: float | None, before: Sequence
     return Costs(
         latency_p50_ms=_sum([p50, *(cost.latency_p50_ms for cost in before)]),
         latency_p95_ms=_sum([p95, *(cost.latency_p95_ms for cost in before)]),
-        latency_queries=len(single),
         batch_ms=batch_ms,
         queries_per_second=1000 / batch_ms if batch_ms else None,
     )

@@ -11,8 +11,10 @@ import csv
 import io
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -94,7 +96,9 @@ def read_system_scores(source: Path, *, measure: str | None = None, split: str |
     if source.is_file():
         rows = _table(source)
     elif source.is_dir():
-        files = [path for path in sorted(source.rglob("*.json")) if path.name != _META and path.is_file()]
+        # Beside each MTEB form that airgen writes is the result itself, which says more.
+        found = (path for path in source.rglob("*.json") if path.name != _META and not path.name.endswith(".mteb.json"))
+        files = sorted(path for path in found if path.is_file())
         if len(files) > _MOST_FILES:
             raise DatasetError(f"{source}: more than {_MOST_FILES:,} JSON files: name a folder inside it")
         rows = [row for path in files for row in _file_scores(path, measure)]
@@ -117,8 +121,6 @@ def read_system_scores(source: Path, *, measure: str | None = None, split: str |
 
 def _file_scores(path: Path, measure: str | None) -> list[ScoreRow]:
     """The scores of one JSON file; nothing where it is something else."""
-    if path.name.endswith(".mteb.json") and path.with_name(path.name.removesuffix(".mteb.json") + ".json").exists():
-        return []  # the result itself says more
     value = _read_json(path)
     if not isinstance(value, dict):
         return []
@@ -128,8 +130,6 @@ def _file_scores(path: Path, measure: str | None) -> list[ScoreRow]:
         name = str(value.get("model_name") or path.stem)
         return [row for one in value["task_results"] if isinstance(one, dict) for row in _mteb_scores(one, name)]
     if "task_name" in value or "mteb_dataset_name" in value:
-        if path.name.endswith(".mteb.json"):
-            return list(_mteb_scores(value, path.name.removesuffix(".mteb.json")))
         meta = _read_json(path.with_name(_META))
         named = meta.get("name") if isinstance(meta, dict) else None
         folder = path.parent.parent.name.replace("__", "/")
@@ -155,14 +155,8 @@ def _airgen_scores(path: Path, measure: str | None) -> list[ScoreRow]:
     if wanted not in result.means:
         return []
     about = {name: str(result.about.get(name) or "") for name in ("task", "domain", "language")}
-
-    def by_query() -> Mapping[str, float]:
-        return read_scores(paths.scores, wanted)
-
-    keep = by_query if paths.scores.is_file() else None
-    return [
-        ScoreRow(result.name, result.dataset, result.means[wanted], result.split, by_query=keep, **about)
-    ]  # fmt: skip
+    by_query = partial(read_scores, paths.scores, wanted) if paths.scores.is_file() else None
+    return [ScoreRow(result.name, result.dataset, result.means[wanted], result.split, by_query=by_query, **about)]
 
 
 def _mteb_scores(value: Mapping[str, Any], model: str) -> Iterator[ScoreRow]:
@@ -277,16 +271,12 @@ def benchmarks(
 
 
 def _benchmark(title: str, cells: Mapping[str, Mapping[tuple[str, str, str], Mapping[str, ScoreRow]]]) -> Benchmark:
-    places = [where for parts in cells.values() for where in parts]
-    count: dict[str, int] = {}
-    for parts in cells.values():
-        for scores in parts.values():
-            for system in scores:
-                count[system] = count.get(system, 0) + 1
-    complete = [system for system, found in count.items() if found == len(places)]
+    each = [scores for parts in cells.values() for scores in parts.values()]
+    count = Counter(system for scores in each for system in scores)
+    complete = [system for system, found in count.items() if found == len(each)]
     means = {
         system: float(np.mean([np.mean([one[system].value for one in parts.values()]) for parts in cells.values()]))
         for system in complete
     }
-    incomplete = {system: len(places) - found for system, found in count.items() if found < len(places)}
+    incomplete = {system: len(each) - found for system, found in count.items() if found < len(each)}
     return Benchmark(title, means, incomplete, cells)

@@ -210,15 +210,16 @@ def holm(p: Sequence[float] | Matrix) -> Matrix:
     return corrected
 
 
-def queries_needed(difference: float, deviation: float, *, alpha: float = 0.05, power: float = 0.8) -> int | None:
-    """How many queries a two-sided paired t-test needs to find `difference`; `deviation` is that of the differences.
+def queries_needed(difference: float, deviation: float, *, alpha: float = 0.05) -> int | None:
+    """How many queries a two-sided paired t-test needs to find `difference` with a power of .8.
 
-    Normal approximation with Guenther's correction for t (+ z^2 / 2). None where the difference is 0.
+    `deviation` is that of the differences. Normal approximation with Guenther's correction for t (+ z^2 / 2). None
+    where the difference is 0.
     """
     if difference == 0:
         return None
     z = NormalDist().inv_cdf(1 - alpha / 2)
-    needed = ((z + NormalDist().inv_cdf(power)) * deviation / difference) ** 2 + z * z / 2
+    needed = ((z + NormalDist().inv_cdf(0.8)) * deviation / difference) ** 2 + z * z / 2
     return max(2, math.ceil(needed))
 
 

@@ -12,7 +12,7 @@ again. Relative paths start at the folder of the file.
 
 import inspect
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -164,19 +164,14 @@ def system_needs(systems: Sequence[SystemSettings], folder: Path) -> list[System
             packages += settings.required_packages()
             if model := model_of(settings):
                 named.append(f"{model} ({_whereabouts(settings, model, folder)})")
-        found.append(
-            SystemNeeds(system.name, system.kind, _once(named), _once(packages), tuple(missing))
-        )  # fmt: skip
+        once = (tuple(dict.fromkeys(each)) for each in (named, packages, missing))
+        found.append(SystemNeeds(system.name, system.kind, *once))
     return found
 
 
 def missing_needs(systems: Sequence[SystemSettings], folder: Path) -> list[str]:
     """One line for each file, model, package and key that a system needs and that is missing."""
     return [line for one in system_needs(systems, folder) for line in one.missing]
-
-
-def _once(values: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(values))
 
 
 def _whereabouts(settings: Settings, model: str, folder: Path) -> str:
@@ -340,8 +335,10 @@ def before_and_after(before: str, after: str, file: Path | None) -> tuple[list[S
 
 def _model_names(*models_: str) -> list[str]:
     """A name for each model: its last part, or with what stands before it where these are alike."""
-    for parts in (1, 2, 9):
-        found = [re.sub(r"[^A-Za-z0-9._+-]+", "-", "-".join(Path(one).parts[-parts:])).strip("-._+") for one in models_]
-        if len(set(found)) == len(found) and all(found):
-            return [one[:100] for one in found]
+    for parts in (1, 2):
+        names_ = [
+            re.sub(r"[^A-Za-z0-9._+-]+", "-", "-".join(Path(one).parts[-parts:])).strip("-._+") for one in models_
+        ]
+        if len(set(names_)) == len(names_) and all(names_):
+            return [one[:100] for one in names_]
     return ["before", "after"]
