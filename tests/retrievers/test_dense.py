@@ -12,7 +12,7 @@ from airgen.retrievers.dense.exact_search import Dense
 from airgen.retrievers.dense.onnx_encoder import OnnxEncoder
 from airgen.retrievers.rerank import CrossEncoder
 
-from .conftest import QUERIES, assert_same
+from .conftest import QUERIES
 
 
 class Letters:
@@ -39,21 +39,6 @@ def test_worked_example() -> None:
     # "ab" and "b a" (title and text) are one vector: the tie stands in the order of the corpus.
     assert hits.positions.tolist() == [[0, 1, 2, -1], [2, 0, 1, -1]]
     assert hits.scores[0] == pytest.approx([0.5**0.5, 0.5**0.5, 0, -np.inf], abs=1e-3)
-
-
-def test_the_cache_changes_nothing_but_the_work(tmp_path: Path) -> None:
-    texts = ["abc", "bcd", "xyz", "aaa"]
-    corpus = Corpus(list("1234"), texts)
-    plain = Dense(Letters())
-    plain.index(corpus)
-    wanted = plain.search(["a", "xb"], 3)
-    Dense(Letters(), cache=tmp_path).index(Corpus(list("12"), texts[1:3]))
-    embedder = Letters()
-    dense = Dense(embedder, cache=tmp_path)
-    dense.index(corpus)
-    assert embedder.asked == ["abc", "aaa"]
-    hits = dense.search(["a", "xb"], 3)
-    assert_same(hits, wanted)
 
 
 @pytest.mark.parametrize(

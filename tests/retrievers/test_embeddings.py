@@ -88,18 +88,6 @@ def test_a_torn_append_is_repaired(tmp_path: Path, lost_rows: int, lost_keys: in
     assert embedder.asked == texts[kept:]
 
 
-def test_a_row_that_never_reached_the_disk_is_found_by_its_checksum(tmp_path: Path) -> None:
-    texts = [f"text {number}" for number in range(10)]
-    rows_of(tmp_path, HashEmbedder(), texts)
-    data = bytearray(file_of(tmp_path, "data.bin").read_bytes())
-    data[8 * 16 : 9 * 16] = bytes(16)  # a block of zeros, as file systems leave after a power cut
-    file_of(tmp_path, "data.bin").write_bytes(data)
-    embedder = HashEmbedder()
-    found = rows_of(tmp_path, embedder, texts)
-    assert embedder.asked == texts[8:9]
-    assert np.array_equal(found, HashEmbedder().encode(texts, "passage").astype(np.float16))
-
-
 @pytest.mark.parametrize("place", range(0, 160, 7))
 @pytest.mark.parametrize(("name", "size"), [("data.bin", 16), ("keys.bin", 36)])
 def test_a_flipped_byte_is_found_wherever_it_is(tmp_path: Path, name: str, size: int, place: int) -> None:

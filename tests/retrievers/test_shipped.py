@@ -2,6 +2,7 @@
 
 import struct
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,6 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 
 from airgen import models as airgen_models
 from airgen.errors import ModelError
-from airgen.retrievers import Embedder
 from airgen.retrievers.dense.onnx_encoder import bert
 from airgen.retrievers.dense.shipped import _NAMES, PackedE5, StaticEmbedder
 
@@ -107,7 +107,6 @@ def test_the_forward_pass_is_that_of_transformers(packed: tuple[Path, dict[str, 
     assert not missing.unexpected_keys
     assert all("position_ids" in key or "token_type_ids" in key for key in missing.missing_keys)
     ours = PackedE5(str(path), max_length=30)
-    assert isinstance(ours, Embedder)
     texts = ["cats", "dog cat dog cats", "", "a q c t s " * 20]
     narrow = ours.encode(texts, "query")
     ours._bert = bert(ours._file.weights(), LAYERS, HEADS, 1e-12)
@@ -159,27 +158,26 @@ def make(folder: Path, **tensors: np.ndarray) -> Path:
     return folder
 
 
-def test_a_text_is_the_mean_of_its_known_tokens(tmp_path: Path) -> None:
-    model = StaticEmbedder(str(make(tmp_path)))
-    assert isinstance(model, Embedder) and model.dim == 2
-    found = model.encode(["Cats sit", "cats zebra", "zebra", "", "cats run"], "passage")
-    half, long = 0.5**0.5, 10**0.5
-    expected = [[half, half], [1, 0], [0, 0], [0, 0], [1 / long, 3 / long]]
-    np.testing.assert_allclose(found, np.array(expected, np.float32), rtol=1e-6)
-    assert model.encode(["sit"], "query").dtype == np.float32
+TWO = np.eye(2, dtype=np.float32)
+SHARED = {"weights": np.array([1, 1, 3, 4, 0.5], np.float32), "mapping": np.array([0, 0, 0, 1, 1], np.int64)}
 
 
-def test_prefix_and_length(tmp_path: Path) -> None:
-    model = StaticEmbedder(str(make(tmp_path)), query_prefix="cats ", max_length=2)
-    np.testing.assert_allclose(model.encode(["cats sit sit"], "query"), [[1, 0]])
-    np.testing.assert_allclose(model.encode(["sit sit cats"], "passage"), [[0, 1]])
-
-
-def test_weights_and_shared_vectors_as_model2vec_has_them(tmp_path: Path) -> None:
-    table = np.array([[1, 0], [0, 1]], np.float32)
-    weights, mapping = np.array([1, 1, 3, 4, 0.5], np.float32), np.array([0, 0, 0, 1, 1], np.int64)
-    model = StaticEmbedder(str(make(tmp_path, embeddings=table, weights=weights, mapping=mapping)))
-    np.testing.assert_allclose(model.encode(["cats sit", "run"], "query"), [[0.6, 0.8], [0, 1]], rtol=1e-6)
+@pytest.mark.parametrize(
+    ("tensors", "settings", "texts", "expected"),
+    [
+        ({}, {}, ["Cats sit", "cats zebra", "zebra", "", "cats run"], [[1, 1], [1, 0], [0, 0], [0, 0], [1, 3]]),
+        ({}, {"query_prefix": "cats ", "max_length": 2}, ["cats sit sit"], [[1, 0]]),
+        ({}, {"passage_prefix": "cats ", "max_length": 2}, ["sit sit cats"], [[0, 1]]),
+        ({"embeddings": TWO, **SHARED}, {}, ["cats sit", "run"], [[3, 4], [0, 1]]),  # as model2vec has them
+    ],
+)
+def test_a_text_is_the_mean_of_its_known_tokens(
+    tmp_path: Path, tensors: Any, settings: Any, texts: list[str], expected: list[list[float]]
+) -> None:
+    model = StaticEmbedder(str(make(tmp_path, **tensors)), **settings)
+    found, wanted = model.encode(texts, "query"), np.array(expected, np.float32)
+    assert model.dim == 2 and found.dtype == np.float32
+    np.testing.assert_allclose(found, wanted / np.maximum(1, np.linalg.norm(wanted, axis=1))[:, None], rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -189,6 +187,7 @@ def test_weights_and_shared_vectors_as_model2vec_has_them(tmp_path: Path) -> Non
         ({"a": TABLE, "b": TABLE}, r"holds a \[5, 2\], b \[5, 2\]"),
         ({"a": TABLE[:, 0].copy()}, r"holds a \[5\]"),
         ({"a": TABLE, "mapping": np.array([0, 1, 2, 3, 5])}, "`mapping` points outside the 5 vectors"),
+        ({"a": np.full((5, 2), np.nan, np.float32)}, "NaN or infinity"),
     ],
 )
 def test_files_that_do_not_fit(tmp_path: Path, tensors: dict[str, np.ndarray], words: str) -> None:
@@ -196,9 +195,7 @@ def test_files_that_do_not_fit(tmp_path: Path, tensors: dict[str, np.ndarray], w
         StaticEmbedder(str(make(tmp_path, **tensors))).encode(["cats"], "query")
 
 
-def test_a_damaged_file_and_vectors_that_are_no_numbers(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="NaN or infinity"):
-        StaticEmbedder(str(make(tmp_path, a=np.full((5, 2), np.nan, np.float32)))).encode(["cats"], "query")
+def test_a_damaged_file(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"not tensors")
     with pytest.raises(ModelError, match=r"model\.safetensors cannot be read"):
         StaticEmbedder(str(tmp_path)).encode(["cats"], "query")

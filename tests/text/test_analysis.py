@@ -112,29 +112,25 @@ def test_porter_examples(word: str, expected: str) -> None:
     assert porter_stem(word) == expected
 
 
+PARTS = [
+    *"abceilnostuyz1_é",
+    "ational",
+    "logi",
+    "bli",
+    "ed",
+    "ing",
+    "eed",
+    "sses",
+    "ies",
+    "ement",
+    "ion",
+    "ll",
+    "iviti",
+]
+
+
 @settings(max_examples=500, deadline=None)
-@given(
-    st.lists(
-        st.sampled_from(
-            [
-                *"abceilnostuyz1_é",
-                "ational",
-                "logi",
-                "bli",
-                "ed",
-                "ing",
-                "eed",
-                "sses",
-                "ies",
-                "ement",
-                "ion",
-                "ll",
-                "iviti",
-            ]
-        ),
-        max_size=6,
-    ).map("".join)
-)
+@given(st.lists(st.sampled_from(PARTS), max_size=6).map("".join))
 def test_porter_equals_its_authors_version(word: str) -> None:
     oracle = pytest.importorskip("nltk.stem.porter").PorterStemmer(mode="MARTIN_EXTENSIONS")
     assert porter_stem(word) == oracle.stem(word, to_lowercase=False)
@@ -175,9 +171,8 @@ def test_every_code_point_has_one_class_in_both_ways() -> None:
 
 def test_scan_grows_its_table() -> None:
     pytest.importorskip("numba")
-    texts = [
-        " ".join(f"w{number}x{number % 7}" for number in range(start, start + 500)) for start in range(0, 60_000, 400)
-    ]
+    words = [f"w{number}x{number % 7}" for number in range(60_500)]
+    texts = [" ".join(words[start : start + 500]) for start in range(0, 60_000, 400)]
     encoder = Encoder(analyser("en"), compiled=True)
     terms, _ = encoder.encode(texts)
     names = list(encoder.vocabulary)
