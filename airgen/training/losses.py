@@ -56,18 +56,15 @@ class E5Loss(_library.CachedMultipleNegativesRankingLoss):  # type: ignore[misc,
     checkpoints hold them.
     """
 
-    def __init__(
-        self, owner: Any, *, chunk: int, temperature: float, alpha: float, extra_negatives: str = "none",
-        queue_size: int = 0, momentum: float = 0.0,
-    ) -> None:  # fmt: skip
+    def __init__(self, owner: Any, recipe: Any) -> None:
         encoder = owner.encoder
-        super().__init__(encoder, scale=1 / temperature, mini_batch_size=chunk)
-        self.owner, self.alpha, self.momentum = [owner], alpha, momentum  # in a list, so it is no part of this module
-        self.queued, self.moco = extra_negatives != "none", extra_negatives == "moco"
+        super().__init__(encoder, scale=1 / recipe.temperature, mini_batch_size=recipe.chunk)
+        self.owner, self.recipe = [owner], recipe  # in a list, so it is no part of this module
+        self.queued, self.moco = recipe.extra_negatives != "none", recipe.extra_negatives == "moco"
         self.numbers: dict[str, Any] = {}
         if self.queued:
-            owner.register_buffer("queue", _torch.zeros(queue_size, encoder.get_embedding_dimension()))
-            owner.register_buffer("queue_texts", _torch.full((queue_size,), -1, dtype=_torch.long))
+            owner.register_buffer("queue", _torch.zeros(recipe.queue_size, encoder.get_embedding_dimension()))
+            owner.register_buffer("queue_texts", _torch.full((recipe.queue_size,), -1, dtype=_torch.long))
         if self.moco:
             owner.twin = copy.deepcopy(encoder).requires_grad_(False)
 
@@ -76,7 +73,7 @@ class E5Loss(_library.CachedMultipleNegativesRankingLoss):  # type: ignore[misc,
         (owner,) = self.owner
         with _torch.no_grad():
             for own, other in zip(owner.twin.parameters(), owner.encoder.parameters(), strict=True):
-                own.lerp_(other.detach(), 1 - self.momentum)
+                own.lerp_(other.detach(), 1 - self.recipe.momentum)
         return owner.twin
 
     def calculate_loss(self, reps: Any, labels: Any = None, *, with_backward: bool = False) -> Any:
@@ -116,4 +113,4 @@ class E5Loss(_library.CachedMultipleNegativesRankingLoss):  # type: ignore[misc,
             return contrastive
         soft = distillation(scores.gather(1, own), teacher, masked.gather(1, own))
         self.numbers = {"distillation": soft, "contrastive": contrastive}
-        return soft + self.alpha * contrastive
+        return soft + self.recipe.alpha * contrastive

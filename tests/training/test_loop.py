@@ -190,7 +190,7 @@ for write in map(int, sys.argv[4:]):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 @pytest.mark.parametrize(
-    "writes", [[2, 8, 9, 13], pytest.param([1, 5, 7, 10, 11, 12, 22], marks=pytest.mark.nightly)], ids=str
+    "writes", [[8, 13], pytest.param([1, 2, 5, 7, 9, 10, 11, 12, 22], marks=pytest.mark.nightly)], ids=str
 )
 def test_sigkill_at_any_write_changes_nothing(writes: list[int], dataset: Path, tmp_path: Path) -> None:
     figures = [0.1, 0.2, 0.3, 0.4, 0.5]

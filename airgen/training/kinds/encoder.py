@@ -81,8 +81,7 @@ class EncoderTask(SentenceTransformersTask):
         super().__init__(recipe, data, device, recipe.teacher)
         self.encoder = self.library_model = _encoder(base, recipe, device)
         self.model = self.trained = TrainedEncoder(self.encoder, recipe.precision)
-        names = {"chunk", "temperature", "alpha", "extra_negatives", "queue_size", "momentum"}
-        self.e5 = E5Loss(self.model, **recipe.model_dump(include=names))
+        self.e5 = E5Loss(self.model, recipe)
         self._text_ids = _ids_of(data.corpus.full_texts)  # so that no passage is a negative of its duplicate's query
         self.model.to(device)
 
