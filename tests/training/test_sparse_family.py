@@ -61,7 +61,7 @@ def test_an_expanded_passage_is_found_by_its_queries(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="none of the 1 expanded passages"):
         Expanded({"z": ["x"]}).index(corpus)
     path = tmp_path / "x.jsonl"
-    for text, reason in (('{"_id": "a"}\n', "x.jsonl:1"), ("no json\n", "x.jsonl:1: not JSON"), ("", "airgen train expand")):
+    for text, reason in (('{"_id": "a"}\n', "x.jsonl:1"), ("no json\n", ":1: not JSON"), ("", "airgen train expand")):
         path.write_text(text) if text else path.unlink()
         with pytest.raises(DatasetError, match=reason):
             Expanded(path)
