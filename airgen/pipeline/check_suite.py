@@ -1,6 +1,7 @@
 """What a suite needs and costs: each of its pipelines checked and priced, and the sum. Nothing is downloaded: a dataset
 whose corpus is not on this machine is priced by what is published of it."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,8 +38,8 @@ class SuiteEstimate:
 
     suite: Suite
     datasets: list[DatasetEstimate] = field(default_factory=list)
-    problems: dict[str, int] = field(default_factory=dict)
-    warnings: dict[str, int] = field(default_factory=dict)
+    problems: Counter[str] = field(default_factory=Counter)
+    warnings: Counter[str] = field(default_factory=Counter)
 
     @property
     def usd(self) -> float | None:
@@ -58,16 +59,14 @@ def check_suite(path: Path, runs: Path, *, budget_usd: float | None = None) -> S
         stand_in = corpus.model_copy(update={"fetch": None, "reader": {"kind": "datasets", "path": corpus.name}})
         job = Job(place, runs, pipeline=pipeline, corpus=corpus if readable else stand_in)
         needs = [] if readable else missing(corpus, pipeline.task)
-        for line in dict.fromkeys([*needs, *preflight(job, evaluate=False, budget_usd=budget_usd)]):
-            found.problems[line] = found.problems.get(line, 0) + 1
+        found.problems.update(dict.fromkeys([*needs, *preflight(job, evaluate=False, budget_usd=budget_usd)], 1))
         published, priced = None if here else known, None
         try:
             if published or readable:
                 priced = estimate(job, published.tokens if published else None)
         except AirgenError as error:  # it is on the Hub, which cannot be reached, and nothing is published of it
-            found.problems.update({line: 1 for line in str(error).splitlines() if line not in found.problems})
-        for line in [*(priced.warnings if priced else []), *advice(job)]:
-            found.warnings[line] = found.warnings.get(line, 0) + 1
+            found.problems.update(line for line in str(error).splitlines() if line not in found.problems)
+        found.warnings.update([*(priced.warnings if priced else []), *advice(job)])
         top, voters = pipeline.control.recall.top_k, len(pipeline.control.rerankers)
         pairs = pipeline.target * voters * (min(top, known.passages) if known else top)
         passages, tokens = (known.passages, known.passages * known.tokens) if known else (None, None)

@@ -36,7 +36,7 @@ from airgen.registry import installed, names
 from airgen.retrievers import Component, Corpus, load_embedder, load_reranker, load_retriever
 from airgen.retrievers.base import CorpusReranker
 from airgen.settings import LlmSettings, Pipeline
-from airgen.settings.base import Spec, find_yaml
+from airgen.settings.base import Settings, Spec, find_yaml
 from airgen.settings.parts import files_of, located, model_of, needs, parts, walk
 
 FREE_BYTES = 1 << 30  # what a small job writes, with room to spare
@@ -69,13 +69,10 @@ def preflight(
             attempt(lambda: problems.extend(unpriced(pipeline)))
         for judge in control.judge.members:
             attempt(lambda name=judge.prompt: job.prompts.get(name))  # type: ignore[misc]
-        for place, _, settings in walk(pipeline, job.folder):
-            later = until == "hard_negative" and place.startswith("control.")
-            if not later and not (control.recall.pools_only and place.startswith("control.recall.model")):
-                lacks = needs(settings, job.folder)
+        for place, _, settings in _used(job):
+            if until != "hard_negative" or not place.startswith("control."):
+                lacks = needs(settings, job.folder) or _away(settings, job.folder)
                 problems.extend(f"{place}: {line}" for line in lacks)
-                if not lacks:
-                    problems.extend(_away(place, settings, job.folder))
     if control.systems is not None and until not in ("corpus", "hard_negative"):
         own = control.systems
         attempt(lambda: _systems(find_yaml("pipelines", own, job.path.parent), problems))
@@ -97,15 +94,22 @@ def _hub_models(settings: BaseModel, folder: Path) -> list[str]:
     ]  # fmt: skip
 
 
-def _away(place: str, settings: BaseModel, folder: Path) -> list[str]:
+def _used(job: Job) -> Iterator[tuple[str, str, Settings]]:
+    """(place, kind, settings) of every part of the pipeline that a run uses."""
+    for place, kind, settings in walk(job.pipeline, job.folder):
+        if not (job.pipeline.control.recall.pools_only and place.startswith("control.recall.model")):
+            yield place, kind, settings
+
+
+def _away(settings: BaseModel, folder: Path) -> list[str]:
     """A line for each Hub model that is not here and cannot be fetched now."""
     found = {name: models.on_hub(name).problem for name in _hub_models(settings, folder)}
-    return [f"{place}: the model {name}: {problem}" for name, problem in found.items() if problem]
+    return [f"the model {name}: {problem}" for name, problem in found.items() if problem]
 
 
 def downloads(job: Job, problems: Iterable[str] = ()) -> list[str]:
     """A line for each Hub model that a run will fetch first, with its size; one for what `problems` say to fetch."""
-    names = [name for _, _, settings in walk(job.pipeline, job.folder) for name in _hub_models(settings, job.folder)]
+    names = [name for _, _, settings in _used(job) for name in _hub_models(settings, job.folder)]
     found = {name: models.on_hub(name).bytes for name in dict.fromkeys(names)}
     lines = [f"{name}: {size / 1e9:.1f} GB will be fetched from the Hub first" for name, size in found.items() if size]
     named = dict.fromkeys(re.findall(r"airgen fetch (\S+)$", "\n".join(problems), re.MULTILINE))
@@ -169,8 +173,8 @@ def _one_language(job: Job) -> list[str]:
     """What in recall and votes does not know both languages of a cross-lingual job."""
     pipeline, found = job.pipeline, []
     asked, corpus = language_name(pipeline.query_language), language_name(pipeline.language)
-    for place, kind, settings in walk(pipeline.control, job.folder, "control"):
-        if pipeline.control.recall.pools_only and place.startswith("control.recall.model"):
+    for place, kind, settings in _used(job):
+        if not place.startswith("control."):
             continue
         model = model_of(settings)
         if kind in LEXICAL or (kind == "maxsim" and model is None):

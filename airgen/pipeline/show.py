@@ -70,12 +70,12 @@ def lives(store: Store, job: Job, every: Sequence[tuple[Lineage, str]]) -> Itera
         some = every[first : first + _AT_ONCE]
         control = _Control(store, job, plan, [one for one, _ in some if one.query is not None])
         for lineage, rejected in some:
-            skips = lineage.skips.items()
+            skips, sources = lineage.skips.items(), zip(("document", "second"), lineage.sources, strict=False)
             value: dict[str, Any] = {
                 "id": name_of(lineage, ids),
                 "outcome": f"rejected: {rejected}" if rejected else "accepted",
-                **({"own": _own(lineage.own)} if lineage.own is not None else {"document": _shown(lineage.passage)}),
-                **({"second": _shown(lineage.partner)} if lineage.partner is not None else {}),
+                **({"own": _shown(lineage.own, "count", "lines", "line")} if lineage.own is not None else {}),
+                **{name: _shown(one, "title") for name, one in sources},
                 "skips": {stage: ": ".join(filter(None, (row.reason, row.detail))) for stage, row in skips},
                 "lines": [],
             }
@@ -90,12 +90,8 @@ def lives(store: Store, job: Job, every: Sequence[tuple[Lineage, str]]) -> Itera
             yield value
 
 
-def _shown(passage: Passage) -> dict[str, str]:
-    return {"id": passage.id, "title": passage.title, "text": passage.text}
-
-
-def _own(own: OwnQuery) -> dict[str, Any]:
-    return {"id": own.id, "text": own.text, "count": own.count, "lines": own.lines, "line": own.line}
+def _shown(row: Passage | OwnQuery | HardNegative, *names: str) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in ("id", "text", *names)}
 
 
 class _Control:
@@ -148,9 +144,7 @@ class _Control:
                     "reason": decision.reason if decision else None,
                 }
             )
-        shown = [
-            {"id": row.id, "title": row.title, "text": row.text, "origin": row.origin} for row in [*negatives, *mined]
-        ]
+        shown = [_shown(row, "title", "origin") for row in [*negatives, *mined]]
         return {"hard_negatives": shown, "labels": found}
 
 

@@ -276,14 +276,6 @@ def test_a_run_on_a_pipe(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert status is not None and status["pipeline"] == str(job) and status["ended"]["how"] == "done"
 
 
-def test_lists_can_be_copied_from_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "40")
-    out = call("show", "corpus")
-    assert "…" not in "".join(line.split("  ")[0] for line in out.splitlines())
-    assert any(line.startswith("hub-financial-news-ar ") for line in out.splitlines())
-    assert any(line.startswith("multilingual-e5-small-q4 ") for line in call("show", "models").splitlines())
-
-
 def test_measures_of_another_dataset_are_refused(tmp_path: Path) -> None:
     write_run(tmp_path / "a.run", run_from_dict({"q1": {"x": 2.0}}), "a")
     (tmp_path / "other.tsv").write_text("PLAIN-2\tMED-1\t1\n")

@@ -16,7 +16,7 @@ from airgen.errors import SettingsError
 from airgen.llms.base import Reply, Request
 from airgen.pipeline import Job
 from airgen.pipeline.stage import Lineage
-from airgen.pipeline.stages import CANDIDATES, Flow
+from airgen.pipeline.stages import CANDIDATES
 from airgen.pipeline.stages.attributes import too_near, words_pattern
 from airgen.pipeline.stages.query import draw_examples, form_of, repeats_example, unlike_model
 from airgen.prompts import PromptSet
@@ -89,21 +89,11 @@ def test_asked_from_the_need_the_document_is_not_shown(world: World) -> None:
     assert "flutter" not in shown and "Thin" not in shown
 
 
-def test_bounds_change_the_stage_that_checks_them(world: World) -> None:
-    """With rewriting that is the rewrite, otherwise the query."""
+def test_without_rewriting_the_bounds_are_part_of_the_query(world: World) -> None:
+    def of(**generation: Any) -> str:
+        return QUERY.fingerprint(world.pipeline(**generation), PromptSet())
 
-    def of(**generation: Any) -> dict[str, str]:
-        return {one.name: one.fingerprint(world.pipeline(**generation), PromptSet()) for one in Flow().every}
-
-    def changed(one: dict[str, str], other: dict[str, str]) -> set[str]:
-        return {name for name in one if one[name] != other[name]}
-
-    assert of(max_overlap=None) == of()
-    assert changed(of(), of(max_overlap=0.5)) == {"rewrite"}
-    assert changed(of(rewrites=0), of(rewrites=0, max_overlap=0.5)) >= {"query"}
-    assert changed(of(), of(query_from="need")) == {"query"}
-    one, two, none = (of(max_overlap=0.5, rewrites=count)["query"] for count in (1, 2, 0))
-    assert one == two != none
+    assert of(rewrites=0) != of(rewrites=0, max_overlap=0.5) != of(rewrites=1) == of(rewrites=2, max_overlap=0.5)
 
 
 # -- by example -------------------------------------------------------------------------------------------------------
