@@ -169,11 +169,8 @@ class Expected:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a stage is expected to cost before the job has answers of its own, by family of prompts.
-
-    default, small: (answer tokens, answers) of one piece of work. pieces: how many pieces of work there are.
-    items: how many items one answer holds, each of which takes so many tokens.
-    """
+    """What a stage is expected to cost before the job has answers of its own: (answer tokens, answers) of one piece of
+    work by family of prompts, how many pieces there are, and how many items an answer holds, each of so many tokens."""
 
     default: tuple[float, float]
     small: tuple[float, float]
@@ -267,10 +264,8 @@ def asked_language(pipeline: Pipeline) -> str:
 
 
 def stage_prompt(pipeline: Pipeline, prompts: PromptSet, name: str) -> Prompt:
-    """The prompt that a stage asks: the variant that the pipeline names, else the one of its family.
-
-    It is in the language of its answers where `generation.prompt_language` says so, and where there is such a one.
-    """
+    """The prompt that a stage asks: the variant that the pipeline names, else the one of its family; in the language of
+    its answers where `generation.prompt_language` says so, and where there is such a one."""
     generation = pipeline.generation
     language = pipeline.query_language if name in QUERY_PROMPTS else pipeline.language
     family = f"small/{name}" if generation.prompts == "small" else name

@@ -31,10 +31,8 @@ def trial_inputs(pipeline: Path, place: int) -> tuple[PromptSet, dict[str, Any],
 
 
 def stand_ins(job: Job, passage: Passage, name: str = "") -> dict[str, Any]:
-    """Inputs for every prompt: the real document, and what the stages give in place of earlier answers.
-
-    name: of the prompt; those of queries ask for the queries' language.
-    """
+    """Inputs for every prompt: the real document, and what the stages give in place of earlier answers. The prompts of
+    queries, by `name`, ask for the queries' language."""
     document = prompt_text(passage.title, passage.text)
     values: dict[str, Any] = {"language_name": language_name(job.pipeline.language), "document": document}
     if name.rpartition("/")[2] in QUERY_PROMPTS:
@@ -46,10 +44,8 @@ def stand_ins(job: Job, passage: Passage, name: str = "") -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class PromptAnswer:
-    """One prompt's answer for one document; `problem` is what is wrong with it, or nothing.
-
-    `borrowed` is the share of a query's stems that its document holds, None for other answers.
-    """
+    """One prompt's answer for one document, what is wrong with it, and the share of a query's stems that its document
+    holds (None for other answers)."""
 
     answer: str
     problem: str

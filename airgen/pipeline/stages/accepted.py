@@ -1,10 +1,7 @@
 """What accepted queries get besides: hard negatives, and a short reference answer for those who evaluate answers too.
 
-Hard negatives look relevant and are not (paper 2.3, step 6): 3 to 7 a query, none for Long-Doc (A.2.2).
-
-For a reference answer the model quotes the words of the document that answer the query, and then answers. The quote
-must stand in the document's text, so every answer has a span there. A query without a usable answer stays, and the skip
-says why.
+Hard negatives look relevant and are not (paper 2.3, step 6): 3 to 7 a query, none for Long-Doc (A.2.2). For a reference
+answer the model quotes the words of the document that answer the query, and then answers: every answer has a span.
 """
 
 import json
@@ -137,9 +134,8 @@ async def _answer(lineage: Lineage, tools: Tools) -> list[Row] | Problem:
 def span_of(quote: str, text: str) -> tuple[int, int] | None:
     """Where a quote stands in a text: (start, end) in characters, or None.
 
-    White space may differ, and marks of quotation or omission around the quote do not count. A small model often puts a
-    heading before the words that it copies, or ends them in its own way: the longest run of the quote's words counts
-    that is in the text, if it has three quarters of them, and at least four.
+    White space and marks of quotation or omission around the quote do not count. A small model often puts a heading
+    before the words that it copies: the longest run of them counts, if it has three quarters, and at least four.
     """
     words = quote.strip(" \t\r\n\"'\u201c\u201d\u2018\u2019\u00ab\u00bb\u2026").split()
     if not words or len(words) > _MOST_WORDS:

@@ -1,9 +1,5 @@
-"""The attributes of a query, drawn from the item's own key (paper, appendix A.2.1); and the checks of an answer.
-
-A draw depends on the key and the ratios alone, so concurrency, resume and the target's size change nothing. A check
-returns a `Problem`, whose text the model is told for its next attempt, or None; nothing more is paid for an answer
-before it has passed them.
-"""
+"""The attributes of a query, drawn from the item's own key (paper, appendix A.2.1); and the checks of an answer: each
+returns a `Problem`, whose text the model is told for its next attempt, or None."""
 
 import math
 import re
@@ -55,11 +51,8 @@ def draw(ratios: Mapping[str, float], *key: object) -> str:
 
 
 def query_attributes(generation: GenerationSettings, key: str) -> tuple[str, str, str]:
-    """(length, type, information) of the query made under `key`.
-
-    The type is drawn first; a claim's length is drawn from the two longer classes only, in their own ratio, since a
-    short claim is ambiguous (A.2.1).
-    """
+    """(length, type, information) of the query made under `key`. A claim's length is drawn from the two longer classes
+    only, in their own ratio, since a short claim is ambiguous (A.2.1)."""
     kind = draw(generation.types, key, "type")
     lengths: Mapping[str, float] = generation.lengths
     if kind == "claim":
@@ -93,22 +86,16 @@ _BEGIN = {
 
 
 def form_pattern(length: str, kind: str, language: str) -> str | None:
-    """A regular expression that a query of this length and type matches; None for a language that has none.
-
-    One line of one sentence, as many words as the class asks for, and a question mark for questions only: a small
-    model cannot count its words, and asking again does not teach it. See `run_together` for what it does at the end.
-    """
+    """A regular expression that a query of this length and type matches, as a small model cannot count its words; None
+    for a language that has none. See `run_together` for what the model does at the end."""
     least, most = WORDS[length]
     begin = _BEGIN.get((kind, language), "")
     return words_pattern(max(least, _LEAST.get(length, 1)), most or _LONGEST, kind == "question", language, begin)
 
 
 def words_pattern(least: int, most: int, question: bool, language: str, begin: str = "") -> str | None:
-    """A regular expression for one line of `least` to `most` words; None for Thai, whose words have no spaces.
-
-    `begin` is a pattern of the words that the line begins with, each with a space behind it. Chinese and Japanese are
-    held to a number of letters instead.
-    """
+    """A regular expression for one line of `least` to `most` words; None for Thai, whose words have no spaces. Chinese
+    and Japanese are held to a number of letters. `begin`: a pattern of the first words, each with a space behind it."""
     if language in _UNSPACED:
         low, high = math.ceil(least * _LETTERS_A_WORD[0]), math.floor(most * _LETTERS_A_WORD[1])
         foreign = r"[0-9A-Z][0-9A-Za-z%+#.\-]{0,19}"  # a name or a number, which counts with the letter after it
@@ -130,9 +117,8 @@ def words_pattern(least: int, most: int, question: bool, language: str, begin: s
 def run_together(text: str, length: str, language: str, *known: str) -> Problem | None:
     """Whether a model that ran out of words wrote the rest of its sentence as one: "... inside afunction".
 
-    Only the last word of a query of the greatest length can be such a one: it stands in none of the `known` texts,
-    and is made of two words that do (or are function words), holds two longer ones of them, goes on in a capital, or
-    holds a sign that joins words ("a branch and_pull").
+    That is the last word of a query of the greatest length, which stands in none of the `known` texts, and is made of
+    two words that do (or of function words), holds two longer ones, a capital, or a sign that joins ("a branch and_pull").
     """
     most, said = WORDS[length][1], text.rstrip("?.؟۔। ").split()
     if most is None or len(said) < most:
@@ -290,11 +276,8 @@ def names_character(query: str, character: str) -> Problem | None:
 
 
 def off_subject(query: str, document: str, scenario: str, character: str, language: str) -> Problem | None:
-    """Whether an original query shares no content word with its document or scenario.
-
-    Words that only name the character do not count. The check comes before any rewriting, so a query that was made
-    from the need alone should name something of the document or the scenario, too.
-    """
+    """Whether an original query shares no content word with its document or scenario, but for those that name the
+    character. A query that was made from the need alone should name something of them, too."""
     _, named = borrowed(query, f"{document}\n{scenario}", language)
     _, of_character = borrowed(query, character, language)
     if set(named) - set(of_character):

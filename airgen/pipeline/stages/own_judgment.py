@@ -1,9 +1,6 @@
 """Does the query's own document answer it? The first row of the paper's Table 2, asked before the hard negatives.
 
-The paper judges the original positive after the hard negatives were generated. A query that fails here costs the same
-judgment in either order, so airgen asks first and saves the negatives. Quality control reads this judgment later:
-each pair is judged once.
-
+The paper asks after the hard negatives were generated; airgen asks first and saves the negatives of a query that fails.
 Where votes are the labels, nobody is asked: the query must find its document again (`airgen.pipeline.round_trip`).
 
 A query that is nearer to its document than the pipeline allows is not judged at all. A multi-hop query is judged with

@@ -159,11 +159,8 @@ def one_line(value: Any) -> str:
 
 
 async def draw_drafts(lineage: Lineage, tools: Tools, parent: str, draw: Draw) -> list[Candidate]:
-    """The rows of all drafts, in their order. `draw(k)` asks for the draft number k, once.
-
-    A draft that repeats an earlier one in small or capital letters has a problem. Without `tools.find`, as where a
-    prompt is tried, every score is 0.
-    """
+    """The rows of all drafts, in their order. `draw(k)` asks for the draft number k, once. One that repeats an earlier
+    one in any letters has a problem. Without `tools.find`, every score is 0."""
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(draw(place)) for place in range(tools.pipeline.generation.candidates)]
     drafts, seen = list[tuple[str, str]](), set[str]()  # text and problem

@@ -1,8 +1,5 @@
-"""Rewriting, several rounds, away from the document's own words (paper 2.3, step 5; styles of appendix A.2.1).
-
-A round that gives nothing usable leaves the query of the round before. A query without any usable rewrite stays as it
-was, and the skip says why.
-"""
+"""Rewriting, several rounds, away from the document's own words (paper 2.3, step 5; styles of appendix A.2.1). A round
+that gives nothing usable leaves the query of the round before."""
 
 import json
 from dataclasses import replace
