@@ -12,8 +12,10 @@ from simulation import MemoryStore, Simulated, engine_of, outcomes_of, requests,
 
 from airgen.errors import BudgetSpent, SettingsError
 from airgen.llms.base import Backend, Message, Refused, Reply, Request, Retry
+from airgen.llms.call_queue import Connection
 from airgen.llms.chat import count_messages, most_prompt_tokens
-from airgen.llms.money import FREE, Price, Usage, price, unknown_price
+from airgen.llms.engine import Engine
+from airgen.llms.money import FREE, Budget, Price, Usage, price, unknown_price
 from airgen.pipeline.ask import make_engine, money
 from airgen.pipeline.show import render_report
 from airgen.records import Answer, Payment, Reservation
@@ -150,6 +152,18 @@ async def test_every_attempt_is_paid_whatever_comes_of_it() -> None:
     assert len(store.payments) == len(store.reservations) == 8
     (answer,), _ = await outcomes_of(Simulated(), 1, free, budget_usd=0)
     assert answer.text and not free.reservations and not free.payments  # a free model writes no journal
+
+
+@simulated
+async def test_a_call_replaces_what_a_kill_left_open_of_its_answer() -> None:
+    store, (request,) = MemoryStore(), requests(1)
+    left = Reservation("r1", request.key, "query", "m", "default", 4.0)
+    store.reservations["r1"] = left
+    llms = {("default", "m"): Connection(Simulated(), price=CENT)}
+    async with Engine(store, llms, budget=Budget(5.0, 4.0, {request.key: [left]})) as engine:  # type: ignore[arg-type]
+        answer = await engine.ask(request)
+    assert store.payments["r1"].usd == 0.0
+    assert store.spent == pytest.approx(answer.cost_usd) == pytest.approx(engine.spent_usd) == pytest.approx(1.1)
 
 
 # -- the real store ------------------------------------------------------------------------------------------------
