@@ -262,13 +262,16 @@ def audit_holes(
         say("\n".join([f"{calls:,} judgments, about {tokens:,} tokens, {usd}", *(f"! {one}" for one in cost.warnings)]))
         return not estimate
 
+    ask = resolve("judge", judge) if judge else None
+    if ask is not None and not callable(ask):
+        raise UsageError(f"--judge {judge}: is not a function")
     home, folder, refused = Path(dataset), Path(out), dict[str, list[str]]()
     labels, runs = None, {str(path): read_run(path) for path in paths(run)}
     if submissions:
         (labels,) = load_labels([home], split)
         runs, refused = read_submissions(paths(submissions), labels)
     found = judge_holes(
-        home, runs, folder, split=split, depth=depth, measure=metric, judge=resolve("judge", judge) if judge else None,
+        home, runs, folder, split=split, depth=depth, measure=metric, judge=ask,
         pipeline=None if pipeline is None else job_file(pipeline), submitted=labels, version=next_version,
         budget_usd=budget, before_asking=before_asking,
     )  # fmt: skip

@@ -212,6 +212,7 @@ def test_a_hub_whose_word_for_private_is_unknown(liar: Any) -> None:
         ("a.json", "[" * 100_000),
         ("a.json", '{"key": "k", "answers": {"\u00b2": 1}}'),
         ("a.json", json.dumps({"key": "k", "answers": {"9" * 5_000: 1}})),
+        ("a.json", json.dumps({"key": "k", "answers": {"9" * 4_000: 1}})),
         ("a.json", json.dumps({"key": "k", "answers": {"1": "\x1b[31m" * 9_000}})),
         ("a.json", json.dumps({"key": "k", "answers": [1]})),
         ("a.csv", "number,level\n1," + "9" * 200_000 + "\n"),

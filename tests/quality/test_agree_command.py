@@ -256,23 +256,21 @@ Run = Callable[..., RunResult]
 RECALL = "recall: {model: all-minilm-l6-v2-int8, top_k: 30}"
 
 
-def recalled(result: RunResult) -> dict[str, list[str]]:
-    with duckdb.connect(str(result.directory / "work.duckdb"), read_only=True) as connection:
-        return dict(connection.execute("SELECT parent, ids FROM recall").fetchall())
-
-
 def test_pools_join_the_recall(run: Run) -> None:
-    few = {"target: 12": "target: 4"}
+    def recalled(name: str, recall: str) -> dict[str, list[str]]:
+        result = run(name, {"target: 12": "target: 4", RECALL: recall}, until="judgment")
+        with duckdb.connect(str(result.directory / "work.duckdb"), read_only=True) as connection:
+            return dict(connection.execute("SELECT parent, ids FROM recall").fetchall())
+
     recall = "recall: {model: all-minilm-l6-v2-int8, top_k: 5}"
-    alone = recalled(run("alone", {**few, RECALL: recall}))
-    pooled = recalled(run("pooled", {**few, RECALL: f"{recall}\n  pools: [bm25, {{kind: lsa, dim: 10}}]"}))
+    alone, pooled = recalled("alone", recall), recalled("pooled", f"{recall}\n  pools: [bm25, {{kind: lsa, dim: 10}}]")
     assert alone.keys() == pooled.keys()
     for query, ids in pooled.items():
         assert set(alone[query]) <= set(ids)
         assert len(set(ids)) == len(ids) <= 15
     assert any(len(ids) > 5 for ids in pooled.values())
-    only = "recall: {model: none, top_k: 5, pools_only: true}\n  pools: [bm25]"
-    assert all(len(ids) == 5 for ids in recalled(run("only", {**few, RECALL: only})).values())
+    only = recalled("only", "recall: {model: none, top_k: 5, pools_only: true}\n  pools: [bm25]")
+    assert all(len(ids) == 5 for ids in only.values())
 
 
 def test_without_rewriting_the_original_text_keeps_its_labels(done: Run, folder: Path) -> None:

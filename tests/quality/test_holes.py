@@ -92,13 +92,20 @@ def test_runs_are_counted_exported_and_judged_by_a_function_or_a_pipelines_llm(
     assert (counted["holes"], counted["judged"], counted["not_in_the_dataset"]) == (2, 0, 1)
     (row,) = read_rows(tmp_path / "out" / "holes.jsonl")
     assert (row["query-id"], row["corpus-id"]) == ("q1", "p3")
-    (tmp_path / "judge_of_holes.py").write_text("def judge(query, passage):\n    return int('eat' in passage)\n")
+    (tmp_path / "judge_of_holes.py").write_text(
+        "def judge(query, passage):\n    return int('eat' in passage)\nONE = 1\n"
+    )
     monkeypatch.chdir(tmp_path)
     judged = holes("out", "--judge", "judge_of_holes:judge")
     assert judged["judged"] == 1
     (system,) = judged["systems"]
     assert system["after"]["value"] > system["before"]["value"]  # p3 stands first, and turned out relevant
-    for word, words in (("judge_of_holes:nothing", "judge_of_holes"), ("levels", "give module:function")):
+    wrong = {
+        "judge_of_holes:nothing": "judge_of_holes",
+        "levels": "give module:function",
+        "judge_of_holes:ONE": "is not",
+    }
+    for word, words in wrong.items():
         with pytest.raises(UsageError, match=words):
             holes("out", "--judge", word)
     Path("pipeline.yaml").write_text(

@@ -79,7 +79,7 @@ def read_answers(path: Path, key: str, items: int) -> PersonsAnswers:
 
 def _check_numbers(path: Path, found: PersonsAnswers, items: int) -> None:
     if wrong := [number for number in found.answers if not 1 <= number <= items]:
-        raise DatasetError(f"{path}: item {wrong[0]}: the sample has items 1 to {items}")
+        raise DatasetError(f"{path}: item {str(wrong[0])[:40]}: the sample has items 1 to {items}")
 
 
 def saved_answers(path: Path, sample: AuditSample | None) -> PersonsAnswers:
