@@ -15,6 +15,7 @@ from airgen.evaluation.significance import (
     fisher_test,
     holm,
     queries_needed,
+    rank_bounds,
     rank_intervals,
     resampled_means,
     t_test,
@@ -45,6 +46,11 @@ def test_exact_fisher_is_the_full_enumeration(values):
     assert fisher_test(differences)[0] == pytest.approx(expected)
 
 
+def test_fisher_by_hand_on_as_many_patterns_as_may_be_tried():
+    # |1 - 2 + 3| = 2: extreme are all patterns with a sum of 2 or more in size, all but +-0 (1 + 2 - 3).
+    assert fisher_test(np.array([[1.0, 2.0, 3.0], [1.0, -2.0, 3.0]]), samples=8).tolist() == [2 / 8, 6 / 8]
+
+
 def test_sampled_fisher_is_near_the_exact_one_and_seeded():
     differences = np.random.default_rng(3).normal(0.15, 0.5, 13)
     exact = fisher_test(differences)[0]
@@ -70,6 +76,11 @@ def test_ranks_by_hand():
     # Rows in any order: the second is far above, the last two are one system.
     assert rank_intervals(np.stack([base, base + 0.5 + noise, base])).tolist() == [[2, 3], [1, 1], [2, 3]]
     assert rank_intervals(base[None]).tolist() == [[1, 1]]
+    assert rank_bounds(np.full(2, 0.5), np.full((9, 2), 0.5)).tolist() == [[1, 2], [1, 2]]  # no noise, no difference
+    assert rank_bounds(np.array([0.5, 0.6]), np.tile([0.5, 0.6], (9, 1))).tolist() == [[2, 2], [1, 1]]
+    drawn = np.random.default_rng(2).normal(0, 0.1, (2000, 2))  # differences have a deviation of .14
+    for gap, ranks in ((0.2, [[1, 2], [1, 2]]), (0.4, [[2, 2], [1, 1]])):
+        assert rank_bounds(np.array([0.0, gap]), drawn + [0.0, gap]).tolist() == ranks
     assert rank_intervals(np.stack([base, base + 0.5])).tolist() == [[2, 2], [1, 1]]  # a constant difference is certain
     assert rank_intervals(np.array([[0.1], [0.9]])).tolist() == [[1, 2], [1, 2]]  # one query proves nothing
     assert rank_intervals(np.array([[0.0, 0.1, 0.0], [0.9, 0.8, 0.1]])).tolist() == [[1, 2], [1, 2]]
