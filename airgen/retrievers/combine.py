@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from airgen.errors import UsageError
-from airgen.retrievers.base import Component, Corpus, Hits, Reranker, Retriever, checked_scores, show_corpus, top_k
+from airgen.retrievers.base import Component, Corpus, Hits, Reranker, Retriever, checked_scores, show_corpus
 from airgen.retrievers.encodings import scored
 from airgen.settings.parts import Part
 
@@ -189,11 +189,9 @@ class RerankedRetriever(Component):
         start = 0
         for row in range(len(positions)):
             count = int((found.positions[row, : self.top] >= 0).sum())
-            # Ties keep the order of position: the candidates are sorted by it first.
-            candidates = np.sort(found.positions[row, :count])
-            back = np.argsort(found.positions[row, :count], kind="stable")
-            order, values = top_k(new[start : start + count][back], count)
-            positions[row, :count], scores[row, :count] = candidates[order], values
+            best, values = found.positions[row, :count], new[start : start + count]
+            order = np.lexsort((best, -values))  # ties go by position
+            positions[row, :count], scores[row, :count] = best[order], values[order]
             rest = np.flatnonzero(positions[row, count:] >= 0) + count
             if len(rest) and count:
                 last = scores[row, count - 1]

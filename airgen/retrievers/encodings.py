@@ -33,7 +33,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,34 +79,36 @@ class EncodingStore:
         """The encodings of those texts that have a sound one."""
         wanted = list(dict.fromkeys(texts))
         rows = self._rows(keys_of(wanted))
-        places = np.flatnonzero(rows >= 0)
-        found: dict[str, Arrays] = {}
-        if len(places):
-            with self.data.open("rb") as file:
-                for place in places[np.argsort(self._records["start"][rows[places]])].tolist():
-                    record = self._records[rows[place]]
-                    if (data := _sound(file, record)) is not None:
-                        found[wanted[place]] = self._arrays(data, int(record["columns"]))
-        return found
+        of_row = {row: text for row, text in zip(rows.tolist(), wanted, strict=True) if row >= 0}
+        found = self._read_data(rows[rows >= 0])
+        columns = self._records["columns"]
+        return {of_row[row]: self._arrays(data, int(columns[row])) for row, data in found if data is not None}
 
     def check(self, width: int) -> None:
         """Forget encodings that are damaged, or no row of `width` bytes, so that their texts are encoded again."""
         self._refresh()
-        records, end = self._records, self.data.stat().st_size if self.data.exists() else 0
-        good = (records["size"] == width) & (records["start"] % width == 0) & (records["start"] < end)
-        rows = np.flatnonzero(good)
-        rows = rows[np.argsort(records["start"][rows])]
-        if len(rows):
-            heads, step = records[rows].tobytes(), _RECORD.itemsize
-            fields = zip(rows.tolist(), *(records[name][rows].tolist() for name in ("start", "crc")), strict=True)
-            with self.data.open("rb") as file:
-                for at, (row, start, crc) in enumerate(fields):
-                    file.seek(start)  # most often where it is: no call of the system
-                    good[row] = (
-                        zlib.crc32(file.read(width), zlib.crc32(heads[at * step : at * step + _HEAD.size])) == crc
-                    )
-        self._records = records[good]
+        good = (self._records["size"] == width) & (self._records["start"] % width == 0)
+        for row, data in self._read_data(np.flatnonzero(good)):
+            good[row] = data is not None
+        self._records = self._records[good]
         self._end = int((self._records["start"] + self._records["size"]).max(initial=0))
+
+    def _read_data(self, rows: NDArray[np.int64]) -> Iterator[tuple[int, bytes | None]]:
+        """The data of some records in the order of the file; None where they do not belong together."""
+        if not len(rows):
+            return
+        rows = rows[np.argsort(self._records["start"][rows])]
+        records, step = self._records[rows], _RECORD.itemsize
+        heads, fields = records.tobytes(), (records[name].tolist() for name in ("start", "size", "crc"))
+        with self.data.open("rb") as file:
+            end = os.fstat(file.fileno()).st_size
+            for at, (row, start, size, crc) in enumerate(zip(rows.tolist(), *fields, strict=True)):
+                data = b""
+                if start + size <= end:
+                    file.seek(start)  # most often where it is: no call of the system
+                    data = file.read(size)
+                sound = zlib.crc32(data, zlib.crc32(heads[at * step : at * step + _HEAD.size])) == crc
+                yield row, data if sound else None
 
     def missing(self, keys: NDArray[np.bytes_]) -> NDArray[np.int64]:
         """The places of keys of texts (`keys_of`) that have no encoding, each key once, in their order."""
@@ -175,16 +177,6 @@ class EncodingStore:
 def keys_of(texts: Sequence[str]) -> NDArray[np.bytes_]:
     """The keys of texts. All have one length, so numpy's padding by zeros makes no two equal."""
     return np.fromiter((bytes.fromhex(text_key(text)) for text in texts), "S16", len(texts))
-
-
-def _sound(file: IO[bytes], record: Any) -> bytes | None:
-    """The data of a record, if they belong together."""
-    start, size = int(record["start"]), int(record["size"])
-    if start + size > os.fstat(file.fileno()).st_size:
-        return None
-    file.seek(start)
-    data = file.read(size)
-    return data if zlib.crc32(data, zlib.crc32(record.tobytes()[: _HEAD.size])) == record["crc"] else None
 
 
 @dataclass
