@@ -116,13 +116,14 @@ def test_a_folder_of_files(tmp_path: Path, pool: Processes) -> None:
 
 @pytest.mark.parametrize("personal", ["mask", "drop"])
 def test_chunks(personal: str, tmp_path: Path, pool: Processes) -> None:
-    long = [f"{prose(number)} {prose(number + 1)} {prose(number + 2)}" for number in range(50)]
-    long[::7] = [f"{text} Mail a@b.org." for text in long[::7]]
+    long = [
+        " ".join(prose(number + more) for more in range(3)) + " Mail a@b.org." * (number % 7 == 0)
+        for number in range(50)
+    ]
     rows = [{"_id": f"d{number % 45}", "text": text} for number, text in enumerate([" ", *long, long[4]])]
     (tmp_path / "c.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    clean = {**FULL, "personal_data": personal}
-    settings = corpus(tmp_path, {"kind": "jsonl", "path": "c.jsonl"}, clean=clean, chunk={"size": 40, "overlap": 8})
-    found = same(settings, pool, 8)
+    clean, chunk = {**FULL, "personal_data": personal}, {"size": 40, "overlap": 8}
+    found = same(corpus(tmp_path, {"kind": "jsonl", "path": "c.jsonl"}, clean=clean, chunk=chunk), pool, 8)
     assert {row.cleaner for row in found if isinstance(row, Dropped)} >= {"ids", "length", "exact duplicates"}
     assert any(isinstance(row, Passage) and row.start for row in found)
 

@@ -242,24 +242,18 @@ def test_it_learns_what_words_cannot_know(new_dataset: Callable[..., Path], bert
     assert learned.description["family"] == "augment"
 
 
-def test_training_goes_on_from_a_trained_model(dataset: Path, bert: Path, tmp_path: Path) -> None:
-    train_quickly("augment", dataset, bert, tmp_path / "a", "epochs=3", "keep=last", "patience=0")
+def test_a_fold_is_left_beside_the_model_from_which_training_goes_on(dataset: Path, bert: Path, tmp_path: Path) -> None:
+    changes = ("epochs=3", "keep=last", "patience=0")
+    train_quickly("augment", dataset, bert, tmp_path / "a", *changes, split="test", fold=Fold(1, 4))
+    held = json.loads((tmp_path / "a" / "card.json").read_text())["data"]["held_out_query_ids"]
+    lines = (tmp_path / "a" / "held-out.tsv").read_text().splitlines()[1:]
+    assert sorted(line.split("\t")[0] for line in lines) == held and len(held) == 2
+    assert BeirDataset.open(dataset).qrels("test").labels.keys() >= set(held)
     first = Augmenter(tmp_path / "a")
     second = task(dataset, tmp_path / "a")
     np.testing.assert_array_equal(second.model["added"].weight.detach().numpy(), first._rows)
     second.save(tmp_path)
-    text = "amber bridge candle"
-    assert Augmenter(tmp_path)(text) == first(text)
-
-
-def test_a_fold_leaves_its_queries_beside_the_model(dataset: Path, bert: Path, tmp_path: Path) -> None:
-    train_quickly("augment", dataset, bert, tmp_path / "m", split="test", fold=Fold(1, 4))
-    card = json.loads((tmp_path / "m" / "card.json").read_text())
-    lines = (tmp_path / "m" / "held-out.tsv").read_text().splitlines()[1:]
-    assert [line.split("\t")[0] for line in lines] == list(dict.fromkeys(line.split("\t")[0] for line in lines))
-    assert sorted(line.split("\t")[0] for line in lines) == card["data"]["held_out_query_ids"]
-    assert len(lines) == 2 and card["data"]["fold"] == "1/4"
-    assert BeirDataset.open(dataset).qrels("test").labels.keys() >= set(card["data"]["held_out_query_ids"])
+    assert Augmenter(tmp_path)("amber bridge candle") == first("amber bridge candle")
 
 
 def test_words_beyond_the_encoder_have_the_mean_weight(dataset: Path, bert: Path, tmp_path: Path) -> None:

@@ -104,10 +104,21 @@ def test_folds_part_the_queries(tmp_path_factory: pytest.TempPathFactory, count:
     assert sorted(held) == sorted(queries)
 
 
-@pytest.mark.parametrize("text", ["1", "0/5", "6/5", "1/1", "a/b", "1/5/2", "-1/5"])
-def test_bad_folds(text: str) -> None:
-    with pytest.raises(UsageError, match="--fold"):
-        Fold.parse(text)
+BAD_FOLDS = ("1", "0/5", "6/5", "1/1", "a/b", "1/5/2", "-1/5")
+BAD_WEIGHTS = ("nq=0", "nq=much", "nq=nan", "=2")
+
+
+def test_folds_and_weights_of_the_command_line(tmp_path: Path) -> None:
+    (tmp_path / "a=2").mkdir()
+    assert weighted_dataset(f"{tmp_path}/a=2") == (tmp_path / "a=2", 1.0)
+    assert [weighted_dataset(one)[1] for one in ("data/nli=0.3", "nq")] == [0.3, 1.0]
+    parsers: list[tuple[Any, Sequence[str], str]] = [
+        (Fold.parse, BAD_FOLDS, "--fold"), (weighted_dataset, BAD_WEIGHTS, "a weight above 0")
+    ]  # fmt: skip
+    for parse, texts, words in parsers:
+        for text in texts:
+            with pytest.raises(UsageError, match=words):
+                parse(text)
 
 
 def test_negatives_of_the_dataset_and_mined_ones(tmp_path: Path) -> None:
@@ -274,16 +285,6 @@ def test_two_datasets_become_one(tmp_path: Path) -> None:
     assert data.digest != mixed(sets, [1.0, 0.6]).digest
     twice = mixed([sets[0], sets[0]], [1.0, 1.0])
     assert [e.id for e in twice.examples] == ["one/q0", "one/q1", "one#2/q0", "one#2/q1"]
-
-
-def test_weights_of_the_command_line(tmp_path: Path) -> None:
-    (tmp_path / "a=2").mkdir()
-    assert weighted_dataset(f"{tmp_path}/a=2") == (tmp_path / "a=2", 1.0)
-    assert weighted_dataset("data/nli=0.3") == (Path("data/nli"), 0.3)
-    assert weighted_dataset("nq") == (Path("nq"), 1.0)
-    for wrong in ("nq=0", "nq=much", "nq=nan", "=2"):
-        with pytest.raises(UsageError, match="a weight above 0"):
-            weighted_dataset(wrong)
 
 
 @pytest.fixture
