@@ -262,8 +262,8 @@ class _Trainer(_library.Trainer):  # type: ignore[misc, name-defined]
     def _save(self, output_dir: str | None = None, state_dict: object = None) -> None:
         """The weights of any module, in `best.pt` or in a checkpoint."""
         if rank() == 0:
-            (self.work / (output_dir or "")).mkdir(parents=True, exist_ok=True)
             path = Path(output_dir) / "weights.pt" if output_dir else self.work / "best.pt"
+            path.parent.mkdir(parents=True, exist_ok=True)
             with _writing(path), whole_file(path) as fresh:
                 _torch.save(self.task.model.state_dict(), fresh)
 

@@ -80,7 +80,7 @@ def test_ranks_by_hand():
     assert rank_bounds(np.array([0.5, 0.6]), np.tile([0.5, 0.6], (9, 1))).tolist() == [[2, 2], [1, 1]]
     drawn = np.random.default_rng(2).normal(0, 0.1, (2000, 2))  # differences have a deviation of .14
     for gap, ranks in ((0.2, [[1, 2], [1, 2]]), (0.4, [[2, 2], [1, 1]])):
-        assert rank_bounds(np.array([0.0, gap]), drawn + [0.0, gap]).tolist() == ranks
+        assert rank_bounds(np.array([0.0, gap]), drawn + np.array([0.0, gap])).tolist() == ranks
     assert rank_intervals(np.stack([base, base + 0.5])).tolist() == [[2, 2], [1, 1]]  # a constant difference is certain
     assert rank_intervals(np.array([[0.1], [0.9]])).tolist() == [[1, 2], [1, 2]]  # one query proves nothing
     assert rank_intervals(np.array([[0.0, 0.1, 0.0], [0.9, 0.8, 0.1]])).tolist() == [[1, 2], [1, 2]]

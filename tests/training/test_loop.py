@@ -125,9 +125,12 @@ class Fails(Line):
         return super().loss(batch)
 
 
-def test_a_checkpoint_is_gone_on_from_only_when_asked(dataset: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_is_gone_on_from_only_when_asked(
+    dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     figures = [0.1, 0.2, 0.3, 0.4, 0.5]
-    whole = fit(dataset, tmp_path / "whole", figures, checkpoint_every=2)
+    monkeypatch.chdir(tmp_path)
+    whole = fit(dataset, Path("whole"), figures, checkpoint_every=2)
     with pytest.raises(KeyboardInterrupt):
         fit(dataset, tmp_path / "a", figures, Fails, checkpoint_every=2)
     assert not (tmp_path / "a").exists()
