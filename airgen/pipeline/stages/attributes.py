@@ -118,7 +118,7 @@ def run_together(text: str, length: str, language: str, *known: str) -> Problem 
     """Whether a model that ran out of words wrote the rest of its sentence as one: "... inside afunction".
 
     That is the last word of a query of the greatest length, which stands in none of the `known` texts, and is made of
-    two words that do (or of function words), holds two longer ones, a capital, or a sign ("a branch and_pull").
+    two words that do (or of function words), holds two longer ones, a capital, or a sign that joins ("and_pull").
     """
     most, said = WORDS[length][1], text.rstrip("?.؟۔। ").split()
     if most is None or len(said) < most:

@@ -12,7 +12,8 @@ from job_maker import ANSWERED, JUDGE, Run
 from airgen.dataset.verify import verify
 from airgen.errors import SettingsError
 from airgen.pipeline import Job, RunResult
-from airgen.pipeline.control.votes import NOT_FOUND, PEOPLES, WAY, first, lead, least_share, shares, voted
+from airgen.pipeline.control import votes
+from airgen.pipeline.control.votes import WAY, first, lead, least_share, shares, voted
 from airgen.pipeline.preflight import advice
 from airgen.records import Decision, Prelabel
 
@@ -65,8 +66,9 @@ def test_every_reranker_must_agree() -> None:
 
 def test_how_far_a_passage_must_be() -> None:
     of = [least_share(relevance, voters) for relevance in ("answer", "subject") for voters in (1, 2, 3)]
-    assert (of, PEOPLES) == ([math.inf, 0.5, 0.5, 0.2, 0.2, 0.2], 0.5)
-    assert NOT_FOUND == {"answer": NOT_FIRST, "subject": "its document was not found by the re-rankers"}
+    assert (of, votes.PEOPLES) == ([math.inf, 0.5, 0.5, 0.2, 0.2, 0.2], 0.5)
+    assert votes.NOT_FOUND == {"answer": NOT_FIRST, "subject": "its document was not found by the re-rankers"}
+    assert (votes.NOT_FIRST, votes.DEPTH, votes.DRAFT_DEPTH) == (NOT_FIRST, 50, 20)
 
 
 @given(
