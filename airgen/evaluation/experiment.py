@@ -228,10 +228,9 @@ class _Experiment:
             kept = not self.options.fresh and paths.run.is_file() and read_json(note)["key"] == key
         except DAMAGE:
             kept = False  # there is none, or it is damaged
-        done = self.runs[name] = FinishedRun(read_run(paths.run), {}, Costs()) if kept else self._run(system)
+        self.runs[name] = FinishedRun(read_run(paths.run), {}, Costs()) if kept else self._run(system)
         if not kept:
-            description = without_secrets(done.description)
-            write_json(note, {"key": key, "system": name, "split": task.split, "description": description})
+            write_json(note, {"key": key})
         self.searched[name] = Searched(name, task.dataset.name, task.split, len(task.queries), paths.run, kept)
 
     def _kept(self, system: SystemSettings, key: str) -> Result | None:
