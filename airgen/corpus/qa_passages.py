@@ -19,11 +19,11 @@ from pathlib import Path
 from airgen.compute import Compute, Work
 from airgen.corpus.chunking import cut
 from airgen.corpus.cleaning.duplicates import (
+    EXACT,
     CorpusWide,
     NearDuplicates,
     duplicate_ids,
     earlier_documents,
-    exact_duplicates,
 )
 from airgen.corpus.cleaning.filters import (
     Item,
@@ -226,7 +226,7 @@ def _steps(settings: CorpusSettings) -> list[list[Step | CorpusWide]]:
         whole.append(Step("personal data", partial(judge, names=clean.names, language=language)))
     line: list[Step | CorpusWide] = [duplicate_ids()]
     if clean.exact_duplicates == "drop":
-        line.append(exact_duplicates())
+        line.append(EXACT)
     counter = cache(lambda: load_tokenizer(settings.tokenizer, language))  # its vocabulary is large
     line.append(Step("length", lambda item: judge_length(item, counter(), clean.min_tokens, clean.max_tokens)))
     if clean.boilerplate == "drop":

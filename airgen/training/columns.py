@@ -227,19 +227,16 @@ class DatasetColumns:
             keys.extend((key_of(query), key_of(passage)))
             values.append(label)
         pairs, labels = np.asarray(keys).reshape(-1, 2), np.asarray(values)
-        order = np.lexsort(pairs.T[::-1])
-        again = (np.diff(pairs[order], axis=0) == 0).all(axis=1)
-        if (again & (np.diff(labels[order]) != 0)).any():
+        _, first, same = np.unique(pairs, axis=0, return_index=True, return_inverse=True)
+        if (labels != labels[first[same.ravel()]]).any():
             return None
-        kept = np.ones(len(labels), np.bool_)
-        kept[order[1:][again]] = False
-        queries, passages = pairs[kept].T
-        _, first, group = np.unique(queries, return_index=True, return_inverse=True)
-        rank = np.argsort(np.argsort(first))[group]
-        order = np.argsort(rank, kind="stable")
-        ends = np.cumsum(np.bincount(rank))
-        found = self._queries.find(queries[np.sort(first)]), self._passages.find(passages[order])
-        return _groups(*found, labels[kept][order], ends)
+        first.sort()
+        queries, passages = pairs[first].T
+        _, start, group = np.unique(queries, return_index=True, return_inverse=True)
+        order = np.argsort(start[group], kind="stable")
+        ends = np.flatnonzero(np.diff(group[order], append=-1)) + 1
+        found = self._queries.find(queries[np.sort(start)]), self._passages.find(passages[order])
+        return _groups(*found, labels[first][order], ends)
 
 
 def _groups(

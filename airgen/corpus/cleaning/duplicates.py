@@ -161,9 +161,7 @@ def duplicate_ids(table: str = "ids") -> Repeats:
     return Repeats("ids", lambda item: item.document.id, "duplicate id", "{} came before", table)
 
 
-def exact_duplicates() -> Repeats:
-    """Drops documents with exactly the text of an earlier one, after normalisation."""
-    return Repeats("exact duplicates", lambda item: item.document.text, "exact duplicate", "of {}", "texts")
+EXACT = Repeats("exact duplicates", lambda item: item.document.text, "exact duplicate", "of {}", "texts")
 
 
 class NearDuplicates:

@@ -215,7 +215,8 @@ def write_pairs(
                     qrels.write(f"{key}\t{_plain(passage)}\t{label}\n")
                 written += 1
         if not written:
-            raise DatasetError("no pair was found: " + (_reasons(counts) or "the corpus is empty"))
+            why = "; ".join(f"{kind}: {count} {reason}" for (kind, reason), count in sorted(counts.items()))
+            raise DatasetError(f"no pair was found: {why or 'the corpus is empty'}")
         kinds: dict[str, dict[str, int]] = {}
         for (kind, reason), count in sorted(counts.items()):
             kinds.setdefault(kind, {})[reason] = count
@@ -228,7 +229,3 @@ def _plain(key: str) -> str:
     if any(char in key for char in "\t\r\n"):
         raise DatasetError(f"the passage id {key!r} holds a tab or a line end, which a qrels file cannot represent")
     return key
-
-
-def _reasons(counts: Mapping[tuple[str, str], int]) -> str:
-    return "; ".join(f"{kind}: {count} {reason}" for (kind, reason), count in sorted(counts.items()))
