@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 
 from airgen.corpus.settings import CleanSettings, CorpusSettings
-from airgen.dataset.beir import BeirDataset, Qrels, read_qrels
+from airgen.dataset.beir import BeirDataset, read_qrels
 from airgen.dataset.manifest import load_manifest
 from airgen.errors import DatasetError, SettingsError, UsageError
 from airgen.evaluation.experiment import EvaluationOptions, evaluate
@@ -119,13 +119,10 @@ def scored(results: Sequence[Result], labels: Labels, measure: str) -> Side:
     return Side(tuple(result.name for result in results), np.array(rows))
 
 
-def variant_labels(dataset: Path, kind: str) -> Labels | None:
-    """The labels of all splits in one of the export's other forms (graded, soft); None if it does not have them."""
-    labels: dict[str, Mapping[str, float]] = {}
-    for path in sorted((dataset / f"qrels-{kind}").glob("*.tsv")):
-        read: Qrels = read_qrels(path)
-        labels.update(read.labels)
-    return labels or None
+def variant_labels(dataset: Path, kind: str) -> Labels:
+    """The labels of all splits in one of the export's other forms (graded, soft); none if it does not have them."""
+    files = sorted((dataset / f"qrels-{kind}").glob("*.tsv"))
+    return {query: of for path in files for query, of in read_qrels(path).labels.items()}
 
 
 FEW = 30  # queries below which a ranking is mostly noise
@@ -254,7 +251,7 @@ class AgreementStudy:
         results = self._run(job.dataset, out / "generated", "all", indexes=indexes)
         found: dict[str, tuple[Labels, list[Result]]] = {
             COMPLETE: (BeirDataset.open(job.dataset).qrels("all").labels, results),
-            **{name: (variant_labels(job.dataset, kind) or {}, results) for kind, name in GAINS.items()},
+            **{name: (variant_labels(job.dataset, kind), results) for kind, name in GAINS.items()},
         }
         absent = {"negatives": not generation.hard_negatives[1], "rewrite": not generation.rewrites}
         for left_out, name in ABLATIONS.items():
