@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from beir_folder import write_beir
+from command_line import call
 from hypothesis import given
 from hypothesis import strategies as st
 
 from airgen.dataset.beir import BeirDataset
-from airgen.errors import DatasetError
+from airgen.errors import DatasetError, UsageError
 from airgen.keys import rng, text_key
 from airgen.retrievers.base import TextKind
 from airgen.training.data import load_training_set
@@ -258,16 +259,10 @@ def test_the_filter_drops_what_the_model_does_not_find(tmp_path: Path) -> None:
         filter_pairs(only, tmp_path / "none", Letters())
 
 
-def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from airgen.cli import main
-
+def test_the_command(tmp_path: Path) -> None:
     rows = [{"_id": str(n), "title": f"Title {chr(97 + n)}", "text": f"{LONG} number {n}"} for n in range(6)]
     folder = write_beir(tmp_path / "set", rows, [{"_id": "q", "text": "Title b"}], {"test": [("q", "1", 1)]})
-    with pytest.raises(SystemExit) as done:
-        main(["train", "pairs", str(folder), "--out", str(tmp_path / "pairs"), "--json"])
-    assert done.value.code == 0
-    found = json.loads(capsys.readouterr().out)
+    found = json.loads(call("train", "pairs", folder, "--out", tmp_path / "pairs", "--json"))
     assert found["pairs"] == 5 and found["kinds"]["title"]["the query of a test collection"] == 1
-    with pytest.raises(SystemExit) as done:
-        main(["train", "pairs", str(folder), "--out", str(tmp_path / "pairs2"), "--kinds", "tilte"])
-    assert done.value.code == 2
+    with pytest.raises(UsageError, match="did you mean 'title'"):
+        call("train", "pairs", folder, "--out", tmp_path / "pairs2", "--kinds", "titel")
