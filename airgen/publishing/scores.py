@@ -145,7 +145,7 @@ def _load(home: Path, manifest: Manifest, split: str) -> Labels:
 
 
 def score_results(
-    results: Iterable[Results], labels: Sequence[Labels], *, bm25: Submission | None = None
+    results: Iterable[Results] | Submission, labels: Sequence[Labels], *, bm25: Submission | None = None
 ) -> SystemScore:
     """Score the results of one system, one dataset at a time.
 

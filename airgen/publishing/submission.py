@@ -20,7 +20,7 @@ from typing import Any
 
 from airgen.dataset.air_bench import air_bench_files
 from airgen.dataset.beir import BeirDataset
-from airgen.dataset.files import safe_name
+from airgen.dataset.files import safe_name, whole_file
 from airgen.dataset.layouts import read_rows
 from airgen.dataset.manifest import MANIFEST, load_manifest
 from airgen.errors import DatasetError
@@ -149,8 +149,7 @@ def pack(results: Iterable[Results], out: Path) -> Path:
     if len(systems) > 1:
         raise DatasetError(f"a submission is of one system, but there are {len(systems)}: {systems[0]}, {systems[1]}")
     out.parent.mkdir(parents=True, exist_ok=True)
-    partial = out.with_name(f".{out.name}.partial")
-    with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
+    with whole_file(out) as fresh, zipfile.ZipFile(fresh, "w", zipfile.ZIP_DEFLATED) as archive:
         last = ""
         for one in ordered:
             for part in (one.task, one.domain, one.language, one.dataset, one.split):
@@ -165,16 +164,15 @@ def pack(results: Iterable[Results], out: Path) -> Path:
             info = zipfile.ZipInfo(one.entry, date_time=(1980, 1, 1, 0, 0, 0))
             info.compress_type = zipfile.ZIP_DEFLATED
             archive.writestr(info, json.dumps(value, ensure_ascii=False, allow_nan=False, sort_keys=True))
-    partial.replace(out)
     return out
 
 
 class Submission:
     """A zip that airgen or air-benchmark packed, read one entry at a time. Only entries with the ending .json are read.
 
-    Iterating gives its `Results` in the order of entry names. It needs memory of about ten times the largest entry.
+    It is read in the order of entry names, and needs memory of about ten times the largest entry.
 
-    Raises DatasetError, while opening or iterating, for a file that is not a zip, encrypted entries, too many or too
+    Raises DatasetError, while it is opened or read, for a file that is not a zip, encrypted entries, too many or too
     large entries (counted while reading, whatever the headers say), names that point out of the zip, JSON that is
     broken or repeats a key, scores that are not finite numbers, too many hits, fields that contradict the name of the
     entry, several systems, and a zip without results.
@@ -199,12 +197,6 @@ class Submission:
         for before, info in zip(self._infos, self._infos[1:], strict=False):
             if _tail(before.filename) == _tail(info.filename):
                 raise DatasetError(f"{path}: holds {_tail(info.filename)} twice")
-
-    def __iter__(self) -> Iterator[Results]:
-        for found in self.read():
-            if isinstance(found, DatasetError):
-                raise found
-            yield found
 
     def read(self) -> Iterator[Results | DatasetError]:
         """The results of each entry, or why it is refused. A zip beyond the limits is given up with an error."""

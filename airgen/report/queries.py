@@ -5,11 +5,11 @@ n % 32 of the list `d0/lives-XXX`, where XXX is n // 32. Documents have the ids 
 """
 
 import json
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing
+from sqlite3 import Connection
 from typing import Any
 
+from airgen.database import on_disk
 from airgen.dataset.beir import BeirQuery, typed_rows
 from airgen.dataset.content import ANSWERED
 from airgen.errors import DatasetError, StoreError
@@ -25,39 +25,28 @@ LONGEST = 4000
 """Characters of a document in a report; the rest is counted."""
 
 
-class TextFile:
-    """Documents that were put in, by id; on the disk until they are closed."""
+_SCHEMA = "CREATE TABLE document (id TEXT PRIMARY KEY, row TEXT)"  # both as JSON, which takes any text
 
-    def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile(prefix="airgen-report-")  # noqa: SIM115
-        self._places: dict[str, tuple[int, int]] = {}
 
-    def close(self) -> None:
-        """Delete them."""
-        self._file.close()
+def _put(texts: Connection, rows: Iterable[tuple[str, str, str]]) -> None:
+    """Keep documents, given by id, title and text."""
+    every = ((id_, [title[:LONGEST], text[:LONGEST], max(0, len(text) - LONGEST)]) for id_, title, text in rows)
+    packed = ((json.dumps(id_), json.dumps(row)) for id_, row in every)
+    texts.executemany("INSERT OR REPLACE INTO document VALUES (?, ?)", packed)
 
-    def add(self, rows: Iterable[tuple[str, str, str]]) -> None:
-        """Put in rows of id, title and text."""
-        self._file.seek(0, 2)
-        for id_, title, text in rows:
-            raw = json.dumps([title[:LONGEST], text[:LONGEST], max(0, len(text) - LONGEST)]).encode("ascii")
-            self._places[id_] = (self._file.tell(), len(raw))
-            self._file.write(raw)
 
-    def shown(self, lengths: Mapping[str, int]) -> dict[str, dict[str, Any]]:
-        """{id: title, text and, where it is cut, how many characters are missing}; unknown ids are left out.
+def _shown(texts: Connection, lengths: Mapping[str, int]) -> dict[str, dict[str, Any]]:
+    """{id: title, text and, where it is cut, how many characters are missing}; unknown ids are left out.
 
-        `lengths` says for each id how many characters are wanted.
-        """
-        found = {}
-        for id_, longest in lengths.items():
-            if id_ in self._places:
-                start, length = self._places[id_]
-                self._file.seek(start)
-                title, text, more = json.loads(self._file.read(length))
-                more += max(0, len(text) - longest)
-                found[id_] = {"title": title, "text": text[:longest], **({"more": more} if more else {})}
-        return found
+    `lengths` says for each id how many characters are wanted.
+    """
+    found = {}
+    for id_, longest in lengths.items():
+        for (row,) in texts.execute("SELECT row FROM document WHERE id = ?", (json.dumps(id_),)):
+            title, text, more = json.loads(row)
+            more += max(0, len(text) - longest)
+            found[id_] = {"title": title, "text": text[:longest], **({"more": more} if more else {})}
+    return found
 
 
 BLOCK = 32
@@ -86,7 +75,7 @@ def write_queries(source: ReportSource, pack: Pack) -> dict[str, Any]:
         block.clear()
         number += 1
 
-    with closing(TextFile()) as texts:
+    with on_disk(_SCHEMA, "the texts of a report") as texts:
         for life in _lives(source, texts, systems):
             for name in _COLUMNS:
                 columns[name].append(life.get(name))
@@ -106,7 +95,7 @@ def write_queries(source: ReportSource, pack: Pack) -> dict[str, Any]:
     return {"queries": len(extra), "kept": outcomes.count("kept"), "attributes": names}
 
 
-def _lives(source: ReportSource, texts: TextFile, systems: Systems) -> Iterator[Life]:
+def _lives(source: ReportSource, texts: Connection, systems: Systems) -> Iterator[Life]:
     if source.job is not None:
         try:
             with source.store() as store:
@@ -147,7 +136,7 @@ def _ranked(systems: Systems, split: str, query: str) -> list[dict[str, Any]]:
     return sorted(found, key=lambda one: (-(one["score"] or 0.0), str(one["name"])))
 
 
-def _of_job(source: ReportSource, job: Job, store: Store, texts: TextFile) -> Iterator[Life]:
+def _of_job(source: ReportSource, job: Job, store: Store, texts: Connection) -> Iterator[Life]:
     """The lives of all that the job has begun, accepted ones first. The generated documents go into `texts`."""
     accepted, public = job.accepted(store), job.ids
     every = [(one, "") for one in accepted.lineages] + [(one.lineage, one.words) for one in accepted.rejected]
@@ -167,13 +156,9 @@ def _of_job(source: ReportSource, job: Job, store: Store, texts: TextFile) -> It
             outcome, why = "dropped", f"quality control: {fallen['reason']}"
         elif decided <= {None} and not finished:
             outcome, why = "pending", "quality control has not seen it yet"
-        texts.add(
-            (public.document(row["id"]), row["title"], row["text"])
-            for row in value.get("hard_negatives", ())
-            if row["origin"] != "mined"
-        )
+        made = [row for row in value.get("hard_negatives", ()) if row["origin"] != "mined"]
         documents = [value[name] for name in ("document", "second") if name in value]
-        texts.add((public.document(row["id"]), row["title"], row["text"]) for row in documents)
+        _put(texts, ((public.document(row["id"]), row["title"], row["text"]) for row in [*made, *documents]))
         yield {
             "id": value["id"],
             "text": lineage.final.text if lineage.query is not None else "",
@@ -192,7 +177,7 @@ def _of_job(source: ReportSource, job: Job, store: Store, texts: TextFile) -> It
             "answer": value.get("answer"),
             "skips": value["skips"],
             "more": {name: part for name, part in value.items() if name not in _KNOWN},
-            "made": [public.document(row["id"]) for row in value.get("hard_negatives", ()) if row["origin"] != "mined"],
+            "made": [public.document(row["id"]) for row in made],
             "labels": labels,
         }
 
@@ -239,7 +224,7 @@ def _answered(query: BeirQuery) -> dict[str, str]:
 
 
 def _complete(
-    source: ReportSource, every: list[Life], texts: TextFile, systems: Systems, store: Store | None = None
+    source: ReportSource, every: list[Life], texts: Connection, systems: Systems, store: Store | None = None
 ) -> Iterator[Life]:
     """The lives with labels, systems and the texts of all documents that they name."""
     wanted: set[str] = set()
@@ -252,11 +237,11 @@ def _complete(
         life["ranked"] = _ranked(systems, life["split"], life["id"]) if labels else []
         life.update(_counts(life, labels, hidden=life["split"] in source.withheld))
         wanted |= set(_documents(life))
-    texts.add(_texts(source, wanted, store))
+    _put(texts, _texts(source, wanted, store))
     headlines = {split: of[-1].headline for split, of in source.results.items() if of and not source.is_private(split)}
     for life in every:
         life["headline"] = headlines.get(life["split"]) or headlines.get("all")
-        life["docs"] = texts.shown(_documents(life))
+        life["docs"] = _shown(texts, _documents(life))
         yield life
 
 

@@ -227,6 +227,6 @@ def test_submissions(data: st.DataObject, outcome: Any) -> None:
 
     def read(folder: Path) -> Any:
         (folder / "s.zip").write_bytes(content)
-        return list(Submission(folder / "s.zip"))
+        return list(Submission(folder / "s.zip").read())
 
     outcome(read)

@@ -143,7 +143,7 @@ def test_results_are_of_the_published_making_of_a_version(tmp_path: Path) -> Non
         return results_of_run(tmp_path / "public", tmp_path / "a.run", model="m", reranker=NO_RERANKER, split=split)[0]
 
     results = of_run("test")
-    (again,) = Submission(pack([results], tmp_path / "a.zip"))
+    (again,) = Submission(pack([results], tmp_path / "a.zip")).read()
     assert again == results and again.pair
     (tmp_path / "labels" / "private" / "secret.key").unlink()  # who lost the secret can score all the same
     for fine in ("one", "labels"):

@@ -30,7 +30,11 @@ def read_submission(path: Path, **limits: int) -> list[Results]:
     with pytest.MonkeyPatch.context() as patch:
         for name, limit in limits.items():
             patch.setattr(f"airgen.publishing.submission._{name.upper()}", limit)
-        return list(Submission(path))
+        found = list(Submission(path).read())
+    for one in found:
+        if isinstance(one, DatasetError):
+            raise one
+    return [one for one in found if isinstance(one, Results)]
 
 
 def results(**changes: Any) -> Results:
