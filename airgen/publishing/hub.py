@@ -3,7 +3,6 @@
 This wraps `huggingface_hub.HfApi`, which takes endpoint and token from HF_ENDPOINT and HF_TOKEN.
 """
 
-import random
 import sys
 import tempfile
 import time
@@ -152,29 +151,42 @@ class Hub:
 
     def _call(self, repo: str, action: Callable[[], _T], attempts: int = _ATTEMPTS) -> _T:
         """Run a request. Temporary failures are tried again after growing pauses, others become DatasetError."""
-        for attempt in range(1, attempts + 1):
-            try:
-                found = action()
-            except (self._http_error, *_transport_errors()) as error:
-                status = _status(error)
-                self._answered = self._answered or status is not None
-                most = attempts if self._answered else min(attempts, _FIRST_ATTEMPTS)
-                if attempt >= most or not self.is_temporary(error):
-                    raise self._explained(repo, error) from error
-                wait = max(2 ** (attempt - 1) + random.random(), _asked_pause(error))
-                what = f"HTTP {status}" if status else "no connection"
-                self._say(f"{repo}: {what} from {self.endpoint}, trying again in {wait:.0f} s")
-                self._sleep(wait)
-            except ValueError as error:  # raised by the library for a wrong name or for wrong metadata
-                raise DatasetError(f"{repo}: huggingface_hub refuses: {_first_line(error)}") from error
-            except (KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
-                raise DatasetError(
-                    f"{repo}: {self.endpoint} gave an answer of another form than the Hub's: is HF_ENDPOINT a Hub?"
-                ) from error
-            else:
-                self._answered = True
-                return found
-        raise AssertionError
+        from tenacity import RetryCallState, Retrying, retry_if_exception, wait_exponential_jitter
+
+        growing = wait_exponential_jitter(initial=1, max=60)
+
+        def error_of(state: RetryCallState) -> BaseException | None:
+            return state.outcome.exception() if state.outcome else None
+
+        def enough(state: RetryCallState) -> bool:
+            self._answered = self._answered or _status(error_of(state)) is not None
+            return state.attempt_number >= (attempts if self._answered else min(attempts, _FIRST_ATTEMPTS))
+
+        def announce(state: RetryCallState) -> None:
+            what = f"HTTP {status}" if (status := _status(error_of(state))) else "no connection"
+            wait = state.next_action.sleep if state.next_action else 0.0
+            self._say(f"{repo}: {what} from {self.endpoint}, trying again in {wait:.0f} s")
+
+        retrying = Retrying(
+            retry=retry_if_exception(self.is_temporary),
+            stop=enough,
+            wait=lambda state: max(growing(state), _asked_pause(error_of(state))),
+            before_sleep=announce,
+            sleep=self._sleep,
+            reraise=True,
+        )
+        try:
+            found = retrying(action)
+            self._answered = True
+            return found
+        except (self._http_error, *_transport_errors()) as error:
+            raise self._explained(repo, error) from error
+        except ValueError as error:  # raised by the library for a wrong name or for wrong metadata
+            raise DatasetError(f"{repo}: huggingface_hub refuses: {_first_line(error)}") from error
+        except (KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
+            raise DatasetError(
+                f"{repo}: {self.endpoint} gave an answer of another form than the Hub's: is HF_ENDPOINT a Hub?"
+            ) from error
 
     def is_temporary(self, error: BaseException) -> bool:
         """Whether a failed request can succeed later. A failed commit of this kind may also have been made."""
@@ -206,13 +218,13 @@ def _texts(found: dict[Any, Any]) -> dict[str, str]:
     return found
 
 
-def _status(error: BaseException) -> int | None:
+def _status(error: BaseException | None) -> int | None:
     response = getattr(error, "response", None)
     status = getattr(response, "status_code", None)
     return status if isinstance(status, int) else None
 
 
-def _asked_pause(error: BaseException) -> float:
+def _asked_pause(error: BaseException | None) -> float:
     """Seconds that the Hub asks us to wait (Retry-After), at most five minutes."""
     headers = getattr(getattr(error, "response", None), "headers", None) or {}
     text = str(headers.get("Retry-After", ""))
