@@ -46,7 +46,7 @@ main(sys.argv[2:])
             "size = os.path.getsize(sys.argv[-1] + '/job/work.duckdb') + 1; "
             "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))",
             1,
-            "File too large: free some space and run the same command again",
+            "free some space and run the same command again",
         ),
     ],
     ids=["SIGTERM", "a full disk"],
