@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from airgen.errors import UsageError
-from airgen.evaluation.measures import Measure, parse_measure, parse_measures, score
+from airgen.evaluation.measures import AIR_BENCH, Measure, parse_measure, parse_measures, score
 from airgen.evaluation.run import run_from_dict
 
 # Ours -> trec_eval's.
@@ -166,7 +166,9 @@ def test_many_blocks_give_the_same_as_one():
         ("map", Measure("AP")),
         ("recip_rank", Measure("RR")),
         ("R@100", Measure("Recall", 100)),
-        ("r_cap@100", Measure("R_cap", 100)),
+        *((f"{name}@100", Measure("R_cap", 100)) for name in ("r_cap", "recall_cap", "rcap")),
+        ("map_cut@3", Measure("AP", 3)),
+        ("precision@3", Measure("P", 3)),
         ("Recall(rel=2)@10", Measure("Recall", 10, 2.0)),
     ],
 )
@@ -193,6 +195,7 @@ def test_a_wrong_measure_says_what_was_meant(text, hint):
 
 
 def test_several_measures_each_once():
+    assert len(AIR_BENCH) == 35 and {one.cutoff for one in AIR_BENCH} == {1, 3, 5, 10, 50, 100, 1000}
     assert [str(measure) for measure in parse_measures("nDCG@10, AP  nDCG@10")] == ["nDCG@10", "AP"]
     with pytest.raises(UsageError):
         parse_measures(" , ")
