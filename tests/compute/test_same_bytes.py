@@ -70,8 +70,8 @@ def hits(spec: Any) -> bytes:
     ("spec", "batches"),
     [
         ({"kind": "dense"}, 2),
-        ({"kind": "sparse"}, 7),
-        ({"kind": "late"}, 7),
+        pytest.param({"kind": "sparse"}, 7, marks=pytest.mark.nightly),
+        pytest.param({"kind": "late"}, 7, marks=pytest.mark.nightly),
         ({"kind": "rerank", "first": "bm25", "reranker": "maxsim", "top": 20}, 1),
         ("bm25", 0),
     ],

@@ -202,6 +202,7 @@ def test_another_sampling_frame_keeps_what_both_have(go: Go, collection: Path, f
     assert {name: narrow[name] for name in shared} == {name: wide[name] for name in shared}
 
 
+@pytest.mark.nightly  # three jobs; what the report says of it is asked in test_agreement.py
 def test_leave_one_out_labels_the_same_queries_without_the_systems_own_model(
     go: Go, collection: Path, folder: Path
 ) -> None:
