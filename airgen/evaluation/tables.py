@@ -239,7 +239,7 @@ def dataset_study(results: Sequence[Result], comparison: Comparison) -> Study:
     of_document[1:1] = [Column("95 %", lambda one: one.by_document[head][1:], ".3f")] if parents else []
     means = {(one.name, group.attribute, group.value): group.mean for one in results for group in one.groups}
     kinds = [
-        [group.attribute, group.value, group.queries,
+        [group.attribute, group.value, str(group.queries),
          *(means.get((one.name, group.attribute, group.value)) for one in results)]
         for group in first.groups
     ]  # fmt: skip

@@ -65,6 +65,7 @@ def test_a_run_file_by_hand_and_its_tables(dataset, their_run, tmp_path):
     assert f"**{results[0].score:.4f}**" in report
     assert f"<u>{results[1].score:.4f}</u>" in report
     assert "theirs: 1 queries without a result, 1 queries not judged, 1 unknown queries" in report
+    assert "| type | claim | 2 | " in report
     comparison = json.loads((out / "little" / "test" / "comparison.json").read_text())
     assert comparison["pairs"][0]["difference"] == pytest.approx(results[0].score - results[1].score)
 
