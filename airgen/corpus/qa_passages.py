@@ -175,26 +175,32 @@ class _Looking:
         columns: dict[Path, SeenColumns] = {}
         if isinstance(self._reader, JsonLinesReader):
             columns, self._reader.seen = self._reader.seen, {}
-        return _Looked([self._seen(_bounded(row)) for row in rows], len(rows), columns)
+        entries = [_bounded(row) for row in rows]
+        found = self._cleaned(self._lines[0], entries)
+        for seen, entry in zip(found, entries, strict=True) if len(self._lines) > 1 else ():
+            if isinstance(seen.row, Passage) and isinstance(entry, Item):
+                seen.chunks = self._cleaned(self._lines[1], [*self._chunks(entry.document)])
+        return _Looked(found, len(rows), columns)
 
-    def _seen(self, entry: Item | Dropped) -> Seen:
-        """A document after the steps, and its chunks where there are any."""
-        seen = self._cleaned(self._lines[0], entry)
-        if len(self._lines) > 1 and isinstance(seen.row, Passage) and isinstance(entry, Item):
-            seen.chunks = [self._cleaned(self._lines[1], chunk) for chunk in self._chunks(entry.document)]
-        return seen
+    def _cleaned(self, line: Sequence[Step | CorpusWide], entries: Sequence[Item | Dropped]) -> list[Seen]:
+        """The entries after these steps. Corpus-wide steps refuse nothing yet.
 
-    def _cleaned(self, line: Sequence[Step | CorpusWide], entry: Item | Dropped) -> Seen:
-        """The entry after these steps. Corpus-wide steps refuse nothing yet."""
-        if isinstance(entry, Dropped):
-            return Seen(entry)
-        seen: list[bytes] = []
+        A step looks at all entries before the next one does, because its tables stay in the processor's cache then.
+        """
+        rows: list[Dropped | None] = [entry if isinstance(entry, Dropped) else None for entry in entries]
+        notes: list[list[bytes]] = [[] for _ in entries]
         for step in line:
-            if not isinstance(step, Step):
-                seen.append(step.look(entry))
-            elif not (found := step.judge(entry)).keep:
-                return Seen(_dropped(entry.document, step.name, found.reason, found.detail), seen)
-        return Seen(_passage(self._settings, entry), seen)
+            for at, entry in enumerate(entries):
+                if rows[at] is not None or isinstance(entry, Dropped):
+                    continue
+                if not isinstance(step, Step):
+                    notes[at].append(step.look(entry))
+                elif not (found := step.judge(entry)).keep:
+                    rows[at] = _dropped(entry.document, step.name, found.reason, found.detail)
+        return [
+            Seen(row or _passage(self._settings, entry), note)  # type: ignore[arg-type]  # what has no row is an item
+            for row, entry, note in zip(rows, entries, notes, strict=True)
+        ]
 
     def _chunks(self, document: Document) -> Iterator[Item | Dropped]:
         """A document as its chunks. The id of a chunk is that of its document with a number from 1."""
