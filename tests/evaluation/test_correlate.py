@@ -13,7 +13,7 @@ from scipy import stats
 
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.correlate import correlate
-from airgen.evaluation.rank_correlation import kendall_p, rank_correlation, spearman_p
+from airgen.evaluation.rank_correlation import average_ranks, kendall, kendall_p, rank_correlation, spearman_p
 from airgen.evaluation.score_tables import ScoreRow, benchmarks, read_system_scores
 
 # The paper's Table 5: 17 systems with human labels, generated ones, without hard negatives, without quality control.
@@ -295,3 +295,14 @@ def test_bad_tables_end_in_one_line(tmp_path: Path, text: str, told: str) -> Non
     (tmp_path / "a.csv").write_text("system,x,y\na,1,2\nb,2,1\nc,3,4\nd,4,\n")  # a dataset that only some have
     (one,) = benchmarks({"a": read_system_scores(tmp_path / "a.csv")})
     assert one.means == {"a": 1.5, "b": 1.5, "c": 3.5} and one.incomplete == {"d": 1}
+
+
+def test_last_bits_break_no_tie_and_two_systems_are_too_few():
+    nearly = np.array([[0.1 + 0.2, 0.3, 0.5, 0.1], [3.0, 1.0, 2.0, 2.0]])
+    assert nearly[0, 0] != nearly[0, 1]
+    assert average_ranks(nearly).tolist() == [[2.5, 2.5, 4, 1], [4, 1, 2.5, 2.5]]
+    exact = np.array([0.3, 0.3, 0.5, 0.1])
+    assert kendall(nearly[0], exact) == pytest.approx(1) and kendall(exact, nearly[0]) == pytest.approx(1)
+    assert kendall_p(nearly[0], nearly[1]) == kendall_p(exact, nearly[1]) == kendall_p(nearly[1], nearly[0])
+    with pytest.raises(UsageError, match="a rank correlation needs at least 3"):
+        rank_correlation([1, 2], [2, 1])
