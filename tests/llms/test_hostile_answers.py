@@ -149,12 +149,12 @@ RAW = zlib.compressobj(wbits=-15)
 @pytest.mark.parametrize(
     ("coding", "content", "text", "error"),
     [
-        ("gzip", gzip.compress(body()), "fine", ""),
+        ("gzip", gzip.compress(body(), mtime=0), "fine", ""),
         ("deflate", zlib.compress(body()), "fine", ""),
         ("deflate", RAW.compress(body()) + RAW.flush(), "fine", ""),
         ("br", b"x", "", "bad_body"),
         ("gzip", b"no gzip", "", "bad_body"),
-        ("gzip", gzip.compress(body())[:-9], "", "bad_body"),
+        ("gzip", gzip.compress(body(), mtime=0)[:-9], "", "bad_body"),
         ("identity", b" " * (17 << 20), "", "too_large"),
     ],
     ids=["gzip", "deflate", "raw", "unknown", "none", "cut", "large"],
