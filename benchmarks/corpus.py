@@ -109,7 +109,8 @@ def airgen(step: str, path: Path, folder: Path) -> int:
                 kept += sum(map(judge[step], batch))
             else:
                 own = wide[step]
-                kept += sum(own.compare(item.document.id, own.look(item), earlier).keep for item in batch)
+                seen = zip(batch, own.look(batch), strict=True)
+                kept += sum(own.compare(item.document.id, one, earlier).keep for item, one in seen)
     return kept
 
 

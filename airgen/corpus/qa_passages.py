@@ -190,13 +190,14 @@ class _Looking:
         rows: list[Dropped | None] = [entry if isinstance(entry, Dropped) else None for entry in entries]
         notes: list[list[bytes]] = [[] for _ in entries]
         for step in line:
-            for at, entry in enumerate(entries):
-                if rows[at] is not None or isinstance(entry, Dropped):
-                    continue
-                if not isinstance(step, Step):
-                    notes[at].append(step.look(entry))
-                elif not (found := step.judge(entry)).keep:
-                    rows[at] = _dropped(entry.document, step.name, found.reason, found.detail)
+            alive = [(at, item) for at, item in enumerate(entries) if rows[at] is None and isinstance(item, Item)]
+            if not isinstance(step, Step):
+                for (at, _), seen in zip(alive, step.look([item for _, item in alive]), strict=True):
+                    notes[at].append(seen)
+                continue
+            for at, item in alive:
+                if not (found := step.judge(item)).keep:
+                    rows[at] = _dropped(item.document, step.name, found.reason, found.detail)
         return [
             Seen(row or _passage(self._settings, entry), note)  # type: ignore[arg-type]  # what has no row is an item
             for row, entry, note in zip(rows, entries, notes, strict=True)

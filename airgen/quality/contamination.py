@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.corpus.cleaning.duplicates import band_keys, grams, signature
+from airgen.corpus.cleaning.duplicates import band_keys, grams, signatures
 from airgen.corpus.settings import NearDuplicateSettings
 from airgen.dataset.air_bench import air_bench_files
 from airgen.dataset.beir import BeirDataset
@@ -167,8 +167,9 @@ class _PassageIndex:
             for identifier, text in batch:
                 self._exact.setdefault(words_key(text), []).append(len(self._ids))
                 self._ids.append(identifier)
-                self._grams.append(_grams(text))
-            keys.append(_keys([text for _, text in batch]))
+            found = grams([text for _, text in batch], _SETTINGS.ngram)
+            self._grams += map(np.unique, found)
+            keys.append(_keys(found))
         flat = np.concatenate(keys).ravel()
         order = np.argsort(flat, kind="stable")
         self._keys, self._owners = flat[order], order // _SETTINGS.bands
@@ -182,10 +183,11 @@ class _PassageIndex:
             for other, text in batch:
                 for place in self._exact.get(words_key(text), ()):
                     _keep(best, place, Match(self._ids[place], other, 1.0, True))
-            for row, place in self._near(_keys([text for _, text in batch])):
-                own, grams = self._grams[place], _grams(batch[row][1])
-                both = len(np.intersect1d(own, grams, assume_unique=True))
-                if (similarity := both / (len(own) + len(grams) - both)) >= THRESHOLD:
+            found = grams([text for _, text in batch], _SETTINGS.ngram)
+            for row, place in self._near(_keys(found)):
+                one, two = self._grams[place], np.unique(found[row])
+                both = len(np.intersect1d(one, two, assume_unique=True))
+                if (similarity := both / (len(one) + len(two) - both)) >= THRESHOLD:
                     _keep(best, place, Match(self._ids[place], batch[row][0], similarity, False))
         return TextMatches(len(self._ids), others, tuple(best[place] for place in sorted(best)))
 
@@ -198,13 +200,8 @@ class _PassageIndex:
                 yield row, place
 
 
-def _keys(texts: Sequence[str]) -> NDArray[np.uint64]:
-    rows = (signature(text, _SETTINGS.ngram, _SETTINGS.bands * _SETTINGS.rows) for text in texts)
-    return np.stack([band_keys(row, _SETTINGS.bands) for row in rows])
-
-
-def _grams(text: str) -> NDArray[np.uint32]:
-    return np.unique(grams(text, _SETTINGS.ngram))
+def _keys(found: Sequence[NDArray[np.uint32]]) -> NDArray[np.uint64]:
+    return band_keys(signatures(found, _SETTINGS.bands * _SETTINGS.rows), _SETTINGS.bands)
 
 
 def contamination_text(found: Sequence[Contamination]) -> str:

@@ -16,7 +16,8 @@ from airgen.corpus.cleaning.duplicates import (
     band_keys,
     duplicate_ids,
     earlier_documents,
-    signature,
+    grams,
+    signatures,
 )
 from airgen.corpus.cleaning.filters import CleanResult, Item
 from airgen.corpus.settings import NearDuplicateSettings
@@ -29,19 +30,35 @@ def items(texts: list[str]) -> list[Item]:
 
 def judged(step: CorpusWide, rows: list[Item]) -> list[CleanResult]:
     with earlier_documents() as earlier:
-        return [step.compare(row.document.id, step.look(row), earlier) for row in rows]
+        seen = step.look(rows)
+        return [step.compare(row.document.id, one, earlier) for row, one in zip(rows, seen, strict=True)]
+
+
+def signature(text: str, n: int, permutations: int) -> np.ndarray:
+    return signatures(grams([text], n), permutations)[0]
+
+
+def keys_of(row: np.ndarray, bands: int) -> np.ndarray:
+    return band_keys(row[None], bands)[0]
 
 
 def judge(step: CorpusWide, texts: list[str]) -> list[bool]:
     return [verdict.keep for verdict in judged(step, items(texts))]
 
 
+@settings(deadline=None)
+@given(st.lists(st.text("ab c今ก.\n\u0301", max_size=12) | st.text(max_size=6)), st.integers(1, 4))
+def test_a_text_has_the_same_hashes_alone_and_among_others(texts: list[str], n: int) -> None:
+    alone = [grams([text], n)[0].tolist() for text in texts]
+    assert [hashes.tolist() for hashes in grams(texts, n)] == alone
+
+
 def jaccard(first: str, second: str, n: int) -> float:
-    def grams(text: str) -> set[tuple[str, ...]]:
+    def runs(text: str) -> set[tuple[str, ...]]:
         words = re.findall(r"\w+", text.lower())
         return {tuple(words[at : at + n]) for at in range(max(len(words) - n + 1, 1))}
 
-    one, two = grams(first), grams(second)
+    one, two = runs(first), runs(second)
     return len(one & two) / len(one | two)
 
 
@@ -55,7 +72,7 @@ def test_decisions_are_those_of_a_list_of_all_documents(rows: list[tuple[int, in
     wanted = []
     for place, text in enumerate(texts):
         row = signature(text, own.ngram, 2 * own.bands)
-        keys = band_keys(row, own.bands).tolist()
+        keys = keys_of(row, own.bands).tolist()
         rivals = sorted({other for key in keys for other in held.get(key, ())[:4]})
         shares = [((row % 256 == kept[other][1] % 256).mean() - 1 / 256) / (1 - 1 / 256) for other in rivals]
         if rivals and max(shares) >= own.threshold:
@@ -99,7 +116,7 @@ def test_signatures_estimate_jaccard_without_bias() -> None:
 def test_what_counts_as_the_same_words(one: str, two: str, same: bool) -> None:
     rows = [signature(text, 3, 64) for text in (one, two)]
     assert np.array_equal(*rows) is same
-    assert np.array_equal(*(band_keys(row, 8) for row in rows)) is same
+    assert np.array_equal(*(keys_of(row, 8) for row in rows)) is same
 
 
 def test_signatures_of_a_corpus_that_was_prepared_before_are_the_same() -> None:
@@ -110,7 +127,7 @@ def test_signatures_of_a_corpus_that_was_prepared_before_are_the_same() -> None:
         120766021,
         1480511517,
     ]
-    assert band_keys(signature(text, 5, 6), 3).tolist() == [
+    assert keys_of(signature(text, 5, 6), 3).tolist() == [
         12209194573869253237,
         11437353440876089781,
         7206773757844606358,

@@ -52,7 +52,7 @@ def test_planted_copies_are_found_and_nothing_else(ours: Path, tmp_path: Path) -
     )
     (found,) = contamination(ours, [theirs])
     assert [(m.id, m.other, m.exact) for m in found.passages.matches] == [("d1", "a", True), ("d2", "b", False)]
-    one, other = (set(grams(text, 5).tolist()) for text in (passage(2), passage(2, changed=4)))
+    one, other = (set(grams([text], 5)[0].tolist()) for text in (passage(2), passage(2, changed=4)))
     similarity = len(one & other) / len(one | other)
     assert found.passages.matches[1].similarity == pytest.approx(similarity)
     assert similarity > 0.8
@@ -65,10 +65,10 @@ def test_it_finds_what_a_comparison_of_all_pairs_finds_and_names_the_best(ours: 
     others = {f"o{n}": passage(n, changed=n // 2) for n in range(40)}
     theirs = folder(tmp_path / "theirs", {"near": passage(0, changed=2), **others}, {"x": "nothing"})
     (found,) = contamination(ours, [theirs])
-    sets = {key: set(grams(text, 5).tolist()) for key, text in others.items()}
+    sets = {key: set(grams([text], 5)[0].tolist()) for key, text in others.items()}
     wanted = set()
     for n, (key, other) in itertools.product(range(40), sets.items()):
-        own = set(grams(passage(n), 5).tolist())
+        own = set(grams([passage(n)], 5)[0].tolist())
         if len(own & other) / len(own | other) >= 0.8:
             wanted.add((f"d{n}", key))
     assert {(m.id, m.other) for m in found.passages.matches} == wanted

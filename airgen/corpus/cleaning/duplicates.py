@@ -1,6 +1,7 @@
 """Exact and near duplicates in the whole corpus, found while it is streamed, in bounded memory.
 
-    signature("the cat sat on the mat", n=5, permutations=112)     -> uint32 (permutations,)
+    found = grams(["the cat sat on the mat", ...], n=5)     # uint32 hashes of each text, many texts at once in numpy
+    signatures(found, permutations=112)                     # uint32 (texts, permutations)
 
 A document is dropped if an earlier one that was kept has the same id, the same text, or nearly the same words: the
 share of equal places in two MinHash signatures estimates the Jaccard similarity of their sets of word n-grams (Broder
@@ -8,7 +9,7 @@ share of equal places in two MinHash signatures estimates the Jaccard similarity
 
 The data about earlier documents is in a temporary file of SQLite: about 0.6 kB a document. DuckDB would join all
 documents at once; here the first passages are known before the last document is read. Each step has two halves: `look`
-needs one document, and may be done anywhere; `compare` needs what was seen of all documents in their order.
+needs no other document, and may be done anywhere; `compare` needs what was seen of all documents in their order.
 """
 
 import hashlib
@@ -16,7 +17,7 @@ import sqlite3
 import struct
 import unicodedata
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
 from typing import NamedTuple
@@ -27,9 +28,10 @@ from numpy.typing import NDArray
 from airgen.corpus.cleaning.filters import KEEP, CleanResult, Item
 from airgen.corpus.settings import NearDuplicateSettings
 from airgen.database import on_disk
+from airgen.sequences import batched
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
-_BLOCK = 1024  # n-grams under all permutations at once
+_BLOCK = 1 << 17  # characters hashed at once
 
 
 @cache
@@ -67,52 +69,65 @@ def _powers(size: int) -> NDArray[np.uint64]:
     return np.multiply.accumulate(row)
 
 
-def grams(text: str, n: int) -> NDArray[np.uint32]:
-    """Hashes of the runs of n words; of a text with fewer words, one hash of all of them. Never empty."""
-    codes = np.frombuffer(f"{text.lower()}\n".encode("utf-32-le", "surrogatepass"), np.uint32)
+def grams(texts: Sequence[str], n: int) -> list[NDArray[np.uint32]]:
+    """Hashes of each text's runs of n words; of a text with fewer words, one hash of all of them. None is empty."""
+    blocks = batched(texts, _BLOCK, lambda text: len(text) + 1)  # whose arrays fit into the processor's cache
+    return [hashes for block in blocks for hashes in _block(block, n)]
+
+
+def _block(texts: Sequence[str], n: int) -> list[NDArray[np.uint32]]:
+    lines = [f"{text.lower()}\n" for text in texts]
+    codes = np.frombuffer("".join(lines).encode("utf-32-le", "surrogatepass"), np.uint32)
+    ends = np.cumsum([len(line) for line in lines])
     kind = _classes()[codes]
     inside, opens = kind == 1, kind == 2
     opens[0] |= inside[0]
     opens[1:] |= inside[1:] > inside[:-1]
-    # Without any word, the line break at the end is one.
-    begins = np.flatnonzero(opens) if opens.any() else np.array([len(codes) - 1])
+    # In a text without any word, the line break at its end is one.
+    opens[ends[np.diff(np.cumsum(opens)[ends - 1], prepend=0) == 0] - 1] = True
+    order = np.cumsum(opens)
+    last = order[ends - 1]  # of each text: where its words end
+    first = np.append(0, last[:-1])
+    begins = np.flatnonzero(opens)
     # The hash of a word is a polynomial of its characters' hashes.
-    place = np.arange(len(codes)) - begins[np.cumsum(opens) - 1]
+    place = np.arange(len(codes)) - begins[order - 1]
     words = np.add.reduceat(_letters()[codes] * _powers(1 << len(codes).bit_length())[place], begins)
     words ^= words >> np.uint64(32)
-    total = np.zeros(max(len(words) - n + 1, 1), np.uint64)
-    for step, weight in enumerate(_weights(n, 2)[: len(words)]):
-        total += words[step : step + len(total)] * weight
+    weights, padded = _weights(n, 2), np.concatenate([words, np.zeros(n, np.uint64)])
+    total = words * weights[0]
+    for step in range(1, n):
+        total += padded[step : step + len(words)] * weights[step]
+    keep = np.arange(len(words)) + n <= np.repeat(last, last - first)
+    for begin, end in zip(first[last - first < n].tolist(), last[last - first < n].tolist(), strict=True):
+        total[begin] = (words[begin:end] * weights[: end - begin]).sum()
+        keep[begin] = True
     total ^= total >> np.uint64(31)
     total *= _MIX
-    return (total >> np.uint64(32)).astype(np.uint32)
+    hashes = (total[keep] >> np.uint64(32)).astype(np.uint32)
+    return np.split(hashes, np.cumsum(np.maximum(last - first - n + 1, 1))[:-1])
 
 
-@cache
-def _permutations(count: int) -> NDArray[np.uint32]:
-    """(2, count, 1): a and b of each permutation."""
-    factors, flips = (_weights(2 * count, 3) >> np.uint64(32)).astype(np.uint32).reshape(2, count, 1)
-    return np.stack([factors | np.uint32(1), flips])
-
-
-def signature(text: str, n: int, permutations: int) -> NDArray[np.uint32]:
-    """The smallest hash of the text's n-grams under each permutation: uint32 (permutations,).
+def signatures(found: Sequence[NDArray[np.uint32]], permutations: int) -> NDArray[np.uint32]:
+    """The smallest hash of each text's n-grams under each permutation: uint32 (texts, permutations).
 
     The permutations are x -> (x ^ b) * a modulo 2^32, a odd: exact bijections, fast, and close enough to
     min-wise independence on hashed input (the tests compare with exact Jaccard similarity).
     """
-    hashes = grams(text, n)
-    factors, flips = _permutations(permutations)
-    blocks = (hashes[at : at + _BLOCK] for at in range(0, len(hashes), _BLOCK))
-    found: NDArray[np.uint32] = np.minimum.reduce([((block ^ flips) * factors).min(axis=1) for block in blocks])
-    return found
+    factors, flips = (_weights(2 * permutations, 3) >> np.uint64(32)).astype(np.uint32).reshape(2, permutations)
+    hashes, starts = np.concatenate(found), np.cumsum([0, *map(len, found[:-1])])
+    out, buffer = np.empty((permutations, len(found)), np.uint32), np.empty_like(hashes)
+    for row, (factor, flip) in enumerate(zip(factors | np.uint32(1), flips, strict=True)):
+        np.bitwise_xor(hashes, flip, out=buffer)
+        np.multiply(buffer, factor, out=buffer)
+        np.minimum.reduceat(buffer, starts, out=out[row])
+    return np.ascontiguousarray(out.T)
 
 
-def band_keys(row: NDArray[np.uint32], bands: int) -> NDArray[np.uint64]:
-    """One 64-bit key for each band of a signature: uint64 (bands,). Equal keys mean equal bands."""
-    width = len(row) // bands
-    parts = row[: bands * width].reshape(bands, width).astype(np.uint64)
-    keys = (parts * _weights(width, 4)).sum(axis=1, dtype=np.uint64) + _weights(bands, 5)
+def band_keys(rows: NDArray[np.uint32], bands: int) -> NDArray[np.uint64]:
+    """One 64-bit key for each band of a signature: uint64 (texts, bands). Equal keys mean equal bands."""
+    width = rows.shape[1] // bands
+    parts = rows[:, : bands * width].reshape(len(rows), bands, width).astype(np.uint64)
+    keys = (parts * _weights(width, 4)).sum(axis=2, dtype=np.uint64) + _weights(bands, 5)
     keys ^= keys >> np.uint64(32)
     keys *= _MIX
     keys ^= keys >> np.uint64(29)
@@ -143,9 +158,10 @@ class Repeats(NamedTuple):
     detail: str
     table: str
 
-    def look(self, item: Item) -> bytes:
-        """What it has to know of an item: a hash."""
-        return hashlib.blake2b(self.of(item).encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    def look(self, items: Sequence[Item]) -> list[bytes]:
+        """What it has to know of each item: a hash."""
+        texts = (self.of(item).encode("utf-8", "surrogatepass") for item in items)
+        return [hashlib.blake2b(text, digest_size=8).digest() for text in texts]
 
     def compare(self, identity: str, seen: bytes, earlier: sqlite3.Connection) -> CleanResult:
         """The result for a document, of which `look` saw this, after those before it in the corpus."""
@@ -174,10 +190,14 @@ class NearDuplicates:
         marks = ", ".join("?" * settings.bands)
         self._find = f"SELECT key, place FROM band WHERE key IN ({marks})"
 
-    def look(self, item: Item) -> bytes:
+    def look(self, items: Sequence[Item]) -> list[bytes]:
         """The key of each band of an item's signature, 8 bytes a key, then the signature, 8 bits a place."""
-        row = signature(item.document.text, self._settings.ngram, self._settings.bands * self._settings.rows)
-        return band_keys(row, self._settings.bands).tobytes() + row.astype(np.uint8).tobytes()
+        if not items:
+            return []
+        found = grams([item.document.text for item in items], self._settings.ngram)
+        rows = signatures(found, self._settings.bands * self._settings.rows)
+        keys = band_keys(rows, self._settings.bands)
+        return [row.tobytes() for row in np.concatenate([keys.view(np.uint8), rows.astype(np.uint8)], axis=1)]
 
     def compare(self, identity: str, seen: bytes, earlier: sqlite3.Connection) -> CleanResult:
         """See `Repeats`. The detail names the most similar earlier document that was kept, of equals the first."""
