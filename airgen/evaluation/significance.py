@@ -252,7 +252,7 @@ def compare(
         needed = queries_needed(difference, deviation, alpha=alpha)
         pairs.append(SystemPair(ranked[first], ranked[second], difference, p[0], p[1], p[2], p[3], effect, needed))
     alike = np.zeros((len(ranked), len(ranked)), np.bool_)
-    alike[one, other] = alike[other, one] = holm(fisher) > alpha
+    alike[one, other] = alike[other, one] = tests[4] > alpha
     together = [[ranked[place] for place in np.flatnonzero(row)] for row in alike]
     intervals = [(low, high) for low, high in rank_intervals(scores, level=1 - alpha, seed=seed).tolist()]
     return Comparison(ranked, means, pairs, intervals, together, alpha, samples)

@@ -70,7 +70,7 @@ def _powers(size: int) -> NDArray[np.uint64]:
 
 
 def grams(texts: Sequence[str], n: int) -> list[NDArray[np.uint32]]:
-    """Hashes of each text's runs of n words; of a text with fewer words, one hash of all of them. None is empty."""
+    """Hashes of each text's runs of n words; of a text with fewer words, one hash of all of them."""
     blocks = batched(texts, _BLOCK, lambda text: len(text) + 1)  # whose arrays fit into the processor's cache
     return [hashes for block in blocks for hashes in _block(block, n)]
 

@@ -90,8 +90,10 @@ class _Child:
         return self._end.alive and self._process.poll() is None
 
     def ask(self, raw: bytes, most: int) -> Iterator[list[str]]:
-        """The messages about one file; at last why it cannot be used, or "". Who does not read all of them ends the
-        process."""
+        """The messages about one file; at last why it cannot be used, or "".
+
+        A caller that does not read all of them ends the process.
+        """
         ended, pages = False, 0
         try:
             interruptible(lambda: self._send(b"%d %d %d\n" % (len(raw), most, pdf_child.SECONDS) + raw), self._end)

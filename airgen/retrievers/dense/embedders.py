@@ -111,7 +111,7 @@ class LibraryModel(TorchModel):
 
     @property
     def local(self) -> dict[str, object]:
-        """What tells a folder of the user's from its later self."""
+        """For a folder of the user: the hash of its files, because a changed folder is another model."""
         return {"sha256": self._hash} if self._hash else {}
 
 

@@ -316,7 +316,7 @@ class MaskedLanguageModel:
         )
 
     def logits(self, words: Array) -> tuple[NDArray[np.int32], Array]:
-        """The terms whose greatest logit is above 0, ascending, and these; NaN counts as such."""
+        """The terms whose greatest logit is above 0, ascending, and these logits; NaN counts as above 0."""
         states, *products = self._session.run(None, {"words": np.asarray(words, np.float32)})
         rough = np.concatenate([part.max(axis=0) for part in products]) + self._bias
         # By Cauchy and Schwarz. A state is wrong by a step of its 8 bits at most, a weight by what was rounded away.
