@@ -44,7 +44,7 @@ def name(request, monkeypatch):
 
 
 def engine(name, url, **settings):
-    return load_retriever({"kind": name, "url": url, "retries": 0, **SETTINGS[name], **settings})
+    return load_retriever({"kind": name, "url": url, **SETTINGS[name], **settings})
 
 
 @contextmanager
