@@ -9,14 +9,18 @@ import json
 import re
 from bisect import bisect
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airgen.dataset.air_bench import labels_repository
 from airgen.dataset.content import hub_licence
 from airgen.dataset.manifest import Manifest, statistics_markdown, table_fields, table_rows
 from airgen.errors import DatasetError
 from airgen.text.display import markdown_table, md
+
+if TYPE_CHECKING:
+    import jinja2
 
 _LEVELS = {
     0: "the document is not relevant to the query",
@@ -95,15 +99,22 @@ _PAPER = """@misc{chen2024airbench,
 }"""
 
 
-def render_card(manifest: Manifest) -> str:
-    """The text of README.md, by `card.md.j2`."""
+@cache
+def _template() -> "jinja2.Template":
+    """`card.md.j2`, compiled once: it takes longer than all the rest of a small dataset."""
     import jinja2  # slow to import, as yaml is
-    import yaml
 
-    info = manifest.info
     environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
     environment.filters |= {"md": md, "code": lambda text: " ".join(text.replace("`", "'").split()), "fence": _fence}
     environment.tests["link"] = lambda text: bool(re.fullmatch(r"https?://[^\s<>()\"'\\]+", text))
+    return environment.from_string(Path(__file__).with_suffix(".md.j2").read_text("utf-8"))
+
+
+def render_card(manifest: Manifest) -> str:
+    """The text of README.md, by `card.md.j2`."""
+    import yaml
+
+    info = manifest.info
     levels = [
         [str(level), md(text), str(int(level >= info.relevant_from))]
         for level, text in sorted((info.levels or _LEVELS).items())
@@ -125,7 +136,7 @@ def render_card(manifest: Manifest) -> str:
         f"  note = {{data {manifest.digest[:16]}}},\n"
         "}"
     )
-    return environment.from_string(Path(__file__).with_suffix(".md.j2").read_text("utf-8")).render(
+    return _template().render(
         front=yaml.safe_dump(front_matter(manifest), allow_unicode=True, sort_keys=False, width=1000),
         manifest=manifest,
         info=info,

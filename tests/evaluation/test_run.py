@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from child import finish
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from airgen.errors import DatasetError
@@ -28,7 +28,7 @@ def hits_of(run):
     return {query: dict(hits) for query, hits in run.items()}
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None)
 @given(RESULTS)
 def test_ranking_is_score_then_id_both_descending(results):
     expected = {
@@ -41,7 +41,7 @@ def test_ranking_is_score_then_id_both_descending(results):
     assert again.ranked() is again  # what is in order is left alone
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None)
 @given(RESULTS.filter(lambda results: any(results.values())), st.sampled_from(["r.run", "r.run.gz"]))
 def test_a_written_run_reads_back_with_the_same_float32(tmp_path_factory, results, name):
     path = tmp_path_factory.mktemp("runs") / name

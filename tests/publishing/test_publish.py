@@ -4,8 +4,9 @@ import dataclasses
 import json
 import shutil
 import socket
+import tempfile
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -55,10 +56,19 @@ def state(server: FakeHub) -> dict[str, Any]:
     return {repo: (one.private, one.files, sorted(one.tags)) for repo, one in server.repositories.items()}
 
 
+_SUITES = tempfile.TemporaryDirectory()
+
+
 def make_suite(home: Path, version: str = "26.11", documents: int = 12, names: tuple[str, ...] = tuple(WHERE)) -> Path:
     """A finished version of a suite; ids of documents and queries are of one dataset only."""
-    out = home / "suites" / "notes" / version
-    digests = {}
+    return Path(shutil.copytree(suite_of(version, documents, names), home / "suites" / "notes" / version))
+
+
+@cache
+def suite_of(version: str, documents: int, names: tuple[str, ...]) -> Path:
+    """Equal suites are made once in a process."""
+    home = Path(tempfile.mkdtemp(dir=_SUITES.name))
+    out, digests = home / version, {}
     for name in names:
         task, domain, split = WHERE.get(name, ("qa", "law", ""))
         content = make_content(documents, info=dataclasses.replace(INFO, name=name, task=task, domain=domain))
@@ -68,10 +78,8 @@ def make_suite(home: Path, version: str = "26.11", documents: int = 12, names: t
             for field, keys in mark.items()
             for rows in [list(getattr(content, field))]
         }
-        write_dataset(home / "jobs" / version / name, dataclasses.replace(content, **changed))
-        key = key_of(load_manifest(home / "jobs" / version / name))
-        manifest = derive(home / "jobs" / version / name, out / key, split=split or None, version=version)
-        digests[key] = manifest.digest
+        key = key_of(write_dataset(home / name, dataclasses.replace(content, **changed)))
+        digests[key] = derive(home / name, out / key, split=split or None, version=version).digest
     (out / SUITE).write_text(json.dumps({"name": "notes", "version": version, "datasets": digests}))
     return out
 

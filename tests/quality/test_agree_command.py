@@ -12,15 +12,13 @@ import duckdb
 import pytest
 from beir_folder import read_rows, write_beir
 from command_line import call
-from job_maker import FACTS, PLACES, TOPICS, make_corpus
+from job_maker import FACTS, PLACES, TOPICS, make_corpus, run_quietly
 from rich.console import Console
 
 from airgen import models
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import BudgetSpent, DatasetError, UsageError
 from airgen.evaluation.systems import load_systems
-from airgen.pipeline import Job, RunResult
-from airgen.pipeline.assemble import export_dataset
 from airgen.pipeline.progress import Display
 from airgen.quality.agreement.report import AgreementReport
 from airgen.quality.agreement.study import AgreementStudy, agree_job, control_without
@@ -40,25 +38,23 @@ PIPELINE = """
 name: try
 task: qa
 corpus: python-reference
-target: 8
-llm: {backend: scripted, concurrency: 8}
-generation: {hard_negatives: [0, 0], rewrites: 0}
+target: 5
+llm: {backend: scripted, concurrency: 8, model: m, prices: {m: {input: 1000.0, output: 1000.0}}}
+generation: {hard_negatives: [1, 2], rewrites: 1}
 control:
-  recall: {model: all-minilm-l6-v2-int8, top_k: 20}
-  pools: [rm3]
-  rerankers: [bm25, all-minilm-l6-v2-int8, {kind: bm25, k1: 2.0}]
-  thresholds: {hard_negative: 5, other: 3}
+  recall: {pools_only: true, top_k: 20}
+  pools: [bm25, rm3]
+  rerankers: [bm25, {kind: bm25, k1: 2.0}]
+  thresholds: {hard_negative: 5, other: 2}
   judge: {kind: yes-no, prompt: small/judge_yes_no}
 export: {splits: {dev: 1, test: 1}}
 """
 
-FULL = {"hard_negatives: [0, 0], rewrites: 0": "hard_negatives: [1, 2], rewrites: 1"}
-Go = Callable[..., AgreementReport]
-
 
 def make_collection(folder: Path) -> Path:
-    """The folder's corpus as a BEIR directory: a human query of each topic but the last, two positives each."""
+    """A corpus as a BEIR directory: a human query of each topic but the last, two positives each."""
     path = folder / "Made Up"
+    make_corpus(folder / "small.jsonl", 30)
     rows = [json.loads(line) for line in (folder / "small.jsonl").read_text().splitlines()]
     corpus = [{"_id": row["id"], "title": row["title"], "text": row["text"]} for row in rows]
     queries = [
@@ -72,9 +68,7 @@ def make_collection(folder: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def collection(folder: Path) -> Path:
-    return make_collection(folder)
+Go = Callable[..., AgreementReport]
 
 
 def compare(
@@ -97,19 +91,17 @@ def compare(
 
 
 @pytest.fixture
-def go(collection: Path, folder: Path) -> Go:
-    return partial(compare, folder)
+def go(tmp_path: Path) -> Go:
+    make_collection(tmp_path)
+    return partial(compare, tmp_path)
 
 
 @pytest.fixture(scope="module")
 def full(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, AgreementReport]:
-    """A folder in which a study with every step is finished, and its report."""
-    if not models.fetched("all-minilm-l6-v2-int8"):
-        pytest.skip("airgen fetch tests")
+    """A folder in which a study is finished, and its report."""
     folder = tmp_path_factory.mktemp("full")
-    make_corpus(folder / "small.jsonl", 60)
     make_collection(folder)
-    return folder, compare(folder, changes=FULL)
+    return folder, compare(folder)
 
 
 def positives(collection: Path) -> set[str]:
@@ -130,8 +122,8 @@ def test_the_whole_way(full: tuple[Path, AgreementReport]) -> None:
     names = ["complete", "graded labels", "soft gains", "no quality control", "no correction of labels"]
     assert [one.name for one in report.variants] == [*names, "no hard negatives", "no rewriting"]
     variants = {one.name: one for one in report.variants}
-    assert variants["no quality control"].agreement.queries >= 8  # with the candidates that were judged bad
-    assert all(one.agreement.queries == 8 for one in report.variants if one.name != "no quality control")
+    assert variants["no quality control"].agreement.queries >= 5  # with the candidates that were judged bad
+    assert all(one.agreement.queries == 5 for one in report.variants if one.name != "no quality control")
     assert variants["no quality control"].positives == variants["no correction of labels"].positives == 1.0
     assert report.variants[0].positives >= 1.0
     assert report.human.queries == 9
@@ -142,7 +134,7 @@ def test_the_whole_way(full: tuple[Path, AgreementReport]) -> None:
     assert any("are among the systems under test" in note for note in report.notes)
     assert any("9 human queries" in note for note in report.notes)
     found = json.loads((work / "agreement" / "agreement.json").read_text())
-    assert found["queries"] == {"human": 9, "generated": 8}
+    assert found["queries"] == {"human": 9, "generated": 5}
     assert found["variants"][0]["agreement"]["strong"]["systems"] == 4
     for name in ("ranks.svg", "scores.svg", "resamplings.svg"):
         assert (work / "agreement" / name).read_text().startswith("<svg")
@@ -151,7 +143,8 @@ def test_the_whole_way(full: tuple[Path, AgreementReport]) -> None:
     assert pages == {"generated"}  # none of the ablations, whose figures are in agreement.md
 
 
-def test_the_papers_systems_ship_and_check_says_what_each_needs(go: Go, collection: Path, folder: Path) -> None:
+def test_the_papers_systems_ship_and_check_says_what_each_needs(full: tuple[Path, AgreementReport]) -> None:
+    folder, collection = full[0], full[0] / "Made Up"
     seventeen = load_systems(find_yaml("pipelines", "systems-airbench-17"))
     assert len(seventeen) == 17 and not any(system.weakened for system in seventeen)
     assert {"repllama-v1-7b-lora-passage", "e5-mistral-7b-instruct", "bge-m3", "BM25"} < {one.name for one in seventeen}
@@ -181,21 +174,18 @@ def test_the_command_again_costs_nothing_and_says_the_same(full: tuple[Path, Agr
     assert said == first.as_dict()
 
 
-def test_a_stopped_run_goes_on_to_the_same_report(go: Go, folder: Path) -> None:
-    paid = {"concurrency: 8": "concurrency: 1, model: m, prices: {m: {input: 1000.0, output: 1000.0}}"}
-    whole = go("whole", paid, budget_usd=1000.0).as_dict()
+def test_a_stopped_run_goes_on_to_the_same_report(go: Go, full: tuple[Path, AgreementReport], tmp_path: Path) -> None:
     with pytest.raises(BudgetSpent):
-        go("cut", paid, budget_usd=1.0)
-    assert not (folder / "cut" / "try-made-up" / "agreement" / "agreement.json").exists()
-    assert go("cut", paid, budget_usd=1000.0).as_dict() == whole
+        go(budget_usd=2.0)
+    assert not (tmp_path / "runs" / "try-made-up" / "agreement" / "agreement.json").exists()
+    assert go(budget_usd=1000.0).as_dict() == full[1].as_dict()
 
 
-def test_another_sampling_frame_keeps_what_both_have(go: Go, collection: Path, folder: Path) -> None:
-    work = folder / "runs" / "try-made-up"
-    go()
-    narrow = sources_of(work)
-    go(sources="any")
-    wide = sources_of(work)
+def test_another_sampling_frame_keeps_what_both_have(full: tuple[Path, AgreementReport], tmp_path: Path) -> None:
+    collection = full[0] / "Made Up"
+    job = agree_job(collection, full[0] / "agree.yaml", tmp_path, sources="any")
+    run_quietly(job)
+    narrow, wide = sources_of(full[0] / "runs" / "try-made-up"), sources_of(job.directory)
     assert not set(wide) <= positives(collection)
     shared = set(narrow) & set(wide)
     assert shared
@@ -203,13 +193,18 @@ def test_another_sampling_frame_keeps_what_both_have(go: Go, collection: Path, f
 
 
 @pytest.mark.nightly  # three jobs; what the report says of it is asked in test_agreement.py
-def test_leave_one_out_labels_the_same_queries_without_the_systems_own_model(
-    go: Go, collection: Path, folder: Path
-) -> None:
+def test_leave_one_out_labels_the_same_queries_without_the_systems_own_model(go: Go, tmp_path: Path) -> None:
     """The recall's model chooses among drafts: without it, other drafts would be chosen, and no run has these."""
-    drafts = {"hard_negatives: [0, 0], rewrites: 0": "hard_negatives: [0, 0], rewrites: 0, candidates: 3"}
+    if not models.fetched("all-minilm-l6-v2-int8"):
+        pytest.skip("airgen fetch tests")
+    minilm = "all-minilm-l6-v2-int8"
+    drafts = {
+        "target: 5": "target: 8", "recall: {pools_only: true": f"recall: {{model: {minilm}", "[bm25, rm3]": "[rm3]",
+        "rewrites: 1": "rewrites: 0, candidates: 3", "rerankers: [bm25,": f"rerankers: [bm25, {minilm},",
+        "other: 2": "other: 3",
+    }  # fmt: skip
     dense = "  - {name: minilm, kind: dense, embedder: all-minilm-l6-v2-int8}\n"
-    beside = [collection]  # its own ranking, which agrees with itself
+    beside = [tmp_path / "Made Up"]  # its own ranking, which agrees with itself
     report = go(changes=drafts, systems=SYSTEMS + dense, leave_one_out=True, beside=beside, draws=7, drawn=3)
     assert report.competitors["Made Up"].spearman.value == pytest.approx(1.0)
     assert (report.resamplings.queries, len(report.resamplings.values), report.resamplings.systems) == (3, 7, 6)
@@ -217,12 +212,11 @@ def test_leave_one_out_labels_the_same_queries_without_the_systems_own_model(
     assert len(known) == 7 and 2 / 720 <= report.resamplings.mean_p <= 1
     assert "7 draws of 3 generated queries" in report.markdown() and "mean p" in report.markdown()
     # Without bm25 the other re-ranker votes alone; without rm3 its pool is gone.
-    minilm = "all-minilm-l6-v2-int8"
     assert [(one.system, one.without) for one in report.leave_one_out] == [
         ("bm25", ("bm25",)), ("bm25-raw", ("bm25",)), ("rm3", ("rm3",)), ("grams", ("bm25",)), ("minilm", (minilm,))
     ]  # fmt: skip
     assert all(1 <= one.alone <= 6 for one in report.leave_one_out)
-    (job,) = (folder / "runs").glob("try-*")
+    (job,) = (tmp_path / "runs").glob("try-*")
     chosen = BeirDataset.open(job / "dataset").queries().keys()
     again = BeirDataset.open(job / "agreement" / "datasets" / f"left-out-{minilm}").qrels("all").labels
     assert again and again.keys() <= chosen
@@ -241,47 +235,44 @@ def test_control_without_a_model(models: set[str], left: tuple[bool, list[str], 
     assert (found and (found.recall.pools_only, found.pools, found.rerankers)) == left
 
 
-def test_what_is_refused_before_anything_is_asked(go: Go, collection: Path, folder: Path) -> None:
+def test_what_is_refused_before_anything_is_asked(go: Go, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="1 system"):
         go(systems="systems:\n  - {name: only, kind: bm25}\n")
-    assert not (folder / "runs" / "try-made-up" / "work.duckdb").exists()
+    assert not (tmp_path / "runs" / "try-made-up" / "work.duckdb").exists()
     with pytest.raises(UsageError, match="must be qa"):
-        go(changes={"task: qa": "task: long-doc"})
-    path = collection / "qrels" / "test.tsv"
+        go(changes={"task: qa": "task: long-doc", "hard_negatives: [1, 2]": "hard_negatives: [0, 0]"})
+    path = tmp_path / "Made Up" / "qrels" / "test.tsv"
     path.write_text(path.read_text().replace("\t1\n", "\t0\n"))
     with pytest.raises(DatasetError, match=r"no label of the split 'test' is above 0"):
         go()
 
 
-Run = Callable[..., RunResult]
-RECALL = "recall: {model: all-minilm-l6-v2-int8, top_k: 30}"
+def test_pools_join_the_recall(full: tuple[Path, AgreementReport], tmp_path: Path) -> None:
+    """Until the judgments: pools of other retrievers beside those of the first one."""
 
-
-def test_pools_join_the_recall(run: Run) -> None:
-    def recalled(name: str, recall: str) -> dict[str, list[str]]:
-        result = run(name, {"target: 12": "target: 4", RECALL: recall}, until="judgment")
-        with duckdb.connect(str(result.directory / "work.duckdb"), read_only=True) as connection:
+    def recalled(pools: str) -> dict[str, list[str]]:
+        text = PIPELINE.replace("[bm25, rm3]", pools).replace("top_k: 20", "top_k: 5")
+        (tmp_path / "agree.yaml").write_text(text)
+        job = agree_job(full[0] / "Made Up", tmp_path / "agree.yaml", tmp_path / pools[1:5])
+        run_quietly(job, until="judgment")
+        with duckdb.connect(str(job.directory / "work.duckdb"), read_only=True) as connection:
             return dict(connection.execute("SELECT parent, ids FROM recall").fetchall())
 
-    recall = "recall: {model: all-minilm-l6-v2-int8, top_k: 5}"
-    alone, pooled = recalled("alone", recall), recalled("pooled", f"{recall}\n  pools: [bm25, {{kind: lsa, dim: 10}}]")
-    assert alone.keys() == pooled.keys()
+    alone, pooled = recalled("[bm25]"), recalled("[{kind: lsa, dim: 10}, bm25]")
+    assert alone.keys() == pooled.keys() and all(len(ids) == 5 for ids in alone.values())
     for query, ids in pooled.items():
         assert set(alone[query]) <= set(ids)
-        assert len(set(ids)) == len(ids) <= 15
+        assert len(set(ids)) == len(ids) <= 10
     assert any(len(ids) > 5 for ids in pooled.values())
-    only = recalled("only", "recall: {model: none, top_k: 5, pools_only: true}\n  pools: [bm25]")
-    assert all(len(ids) == 5 for ids in only.values())
 
 
-def test_without_rewriting_the_original_text_keeps_its_labels(done: Run, folder: Path) -> None:
-    full, bare = done().directory / "dataset", folder / "original"
-    job = Job(folder / "job.yaml", folder / "runs")
-    with job.open_store() as store:
-        export_dataset(job, store, job.accepted(store), bare, ["rewrite"])
-        originals = {one.query.text for one in job.accepted(store).lineages if one.query}
-    rewritten, original = (read_rows(path / "queries.jsonl") for path in (full, bare))
+def test_without_rewriting_the_original_text_keeps_its_labels(full: tuple[Path, AgreementReport]) -> None:
+    """The ablation without rewriting, which the study has exported."""
+    work = full[0] / "runs" / "try-made-up"
+    whole, bare = work / "dataset", work / "agreement" / "datasets" / "without-rewrite"
+    originals = {row["original"] for row in read_rows(whole / "private" / "lineage.jsonl")}
+    rewritten, original = (read_rows(path / "queries.jsonl") for path in (whole, bare))
     assert [row["_id"] for row in rewritten] == [row["_id"] for row in original]
     assert {row["text"] for row in original} == originals != {row["text"] for row in rewritten}
-    labels = [{path.name: path.read_bytes() for path in (one / "qrels").iterdir()} for one in (full, bare)]
+    labels = [{path.name: path.read_bytes() for path in (one / "qrels").iterdir()} for one in (whole, bare)]
     assert labels[0] == labels[1] and "test.tsv" in labels[0]
