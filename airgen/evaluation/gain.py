@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from airgen.dataset.beir import BeirDataset, BeirQuery
 from airgen.errors import UsageError
 from airgen.evaluation.breakdown import attributes
-from airgen.evaluation.result import Result, read_scores
+from airgen.evaluation.result import Result, all_scores
 from airgen.evaluation.significance import Interval, bootstrap_interval, fisher_test, holm, resampled_means
 from airgen.kept import write_json
 from airgen.study import Column, P, Study, Table, columns
@@ -191,7 +191,7 @@ def gains(
 
 def _read(before: Result, after: Result, measure: str) -> tuple[list[str], Matrix, Matrix]:
     """Query ids, and the scores of both systems in their order."""
-    left, right = (read_scores(result.paths.scores, measure) for result in (before, after))
+    left, right = all_scores([before.paths.scores, after.paths.scores], measure)
     if left.keys() != right.keys() or not left:
         raise UsageError(f"{before.dataset}: {before.name} and {after.name} have no common queries by {measure}")
     keys = sorted(left)

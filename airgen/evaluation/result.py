@@ -224,17 +224,25 @@ def write_scores(path: Path, result_of: Mapping[str, str], scores: Scores) -> No
 
 def read_scores(path: Path, measure: str) -> dict[str, float]:
     """{query id: score} of one measure. Raises DatasetError for a file that is missing or damaged."""
+    return all_scores([path], measure)[0]
+
+
+def all_scores(paths: Sequence[Path], measure: str) -> list[dict[str, float]]:
+    """What `read_scores` reads, of each file."""
     import duckdb
 
-    try:
-        with in_memory(files=[path]) as base:
-            rows = base.execute(
-                "SELECT query, score FROM read_parquet(?) WHERE measure = ? ORDER BY query",
-                [without_globs(path), measure],
-            ).fetchall()
-    except duckdb.Error as error:
-        raise DatasetError(f"{path}: cannot be read ({str(error).splitlines()[0]})") from error
-    return dict(rows)
+    found = []
+    with in_memory(files=paths) as base:  # which takes longer than to read a file
+        for path in paths:
+            try:
+                rows = base.execute(
+                    "SELECT query, score FROM read_parquet(?) WHERE measure = ? ORDER BY query",
+                    [without_globs(path), measure],
+                ).fetchall()
+            except duckdb.Error as error:
+                raise DatasetError(f"{path}: cannot be read ({str(error).splitlines()[0]})") from error
+            found.append(dict(rows))
+    return found
 
 
 def without_secrets(value: Any) -> Any:
@@ -287,7 +295,7 @@ def library_versions() -> dict[str, str]:
     return found
 
 
-def as_matrix(results: Iterable[Result], measure: str) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Scores by query of several results of one dataset, float64 (results, queries), queries sorted by id."""
-    rows = [read_scores(result.paths.scores, measure) for result in results]
-    return np.array([[row[key] for key in sorted(row)] for row in rows])
+def as_matrix(results: Iterable[Result], measure: str) -> tuple[list[str], np.ndarray[Any, np.dtype[np.float64]]]:
+    """The query ids, sorted, and the scores by query of several results of one dataset, float64 (results, queries)."""
+    rows = all_scores([result.paths.scores for result in results], measure)
+    return sorted(rows[0]), np.array([[row[key] for key in sorted(row)] for row in rows])

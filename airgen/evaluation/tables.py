@@ -287,7 +287,7 @@ def dataset_study(results: Sequence[Result], comparison: Comparison) -> Study:
 
 def compare_results(results: Sequence[Result]) -> Comparison:
     """All pairs of one dataset's systems on the headline measure."""
-    return compare([result.name for result in results], as_matrix(results, results[0].headline))
+    return compare([result.name for result in results], as_matrix(results, results[0].headline)[1])
 
 
 def write_overview(out: Path, results: Sequence[Result]) -> None:

@@ -21,7 +21,7 @@ from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.dataset_split import DatasetSplit
 from airgen.evaluation.experiment import EvaluationOptions, evaluate
 from airgen.evaluation.rank_correlation import LEAST_SYSTEMS, average_ranks
-from airgen.evaluation.result import as_matrix, read_scores
+from airgen.evaluation.result import as_matrix
 from airgen.evaluation.significance import Interval, resampled_means
 from airgen.evaluation.systems import SystemSettings, load_systems
 from airgen.kept import write_json
@@ -174,8 +174,9 @@ class _Version:
         self.measure = anchors.measure or self.task.headline
         options = EvaluationOptions(self.split, self.measure, folder=anchors.base)
         results = evaluate(self.folder, anchors.systems, out, options, progress=say, started=say)
-        self.order = {query: at for at, query in enumerate(read_scores(results[0].paths.scores, self.measure))}
-        self.side = Side(tuple(result.name for result in results), as_matrix(results, self.measure))
+        queries, scores = as_matrix(results, self.measure)
+        self.order = {query: at for at, query in enumerate(queries)}
+        self.side = Side(tuple(result.name for result in results), scores)
 
 
 def _versions(old: Path, new: Path, split: str) -> tuple[dict[str, _Version], dict[str, _Version]]:

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airgen.errors import DatasetError
-from airgen.evaluation.result import Result, as_matrix, read_scores
+from airgen.evaluation.result import Result, all_scores, as_matrix
 from airgen.evaluation.significance import Comparison, compare
 from airgen.evaluation.tables import fairness_lines
 from airgen.quality.agreement.rankings import RankGain
@@ -48,11 +48,6 @@ class Board:
         """The measure that ranks the systems."""
         return self.results[0].headline
 
-    @property
-    def queries(self) -> list[str]:
-        """The ids of the queries that the scores are of, sorted. Raises DatasetError for a file that is missing."""
-        return sorted(read_scores(self.results[0].paths.scores, self.headline))
-
 
 def boards(source: ReportSource) -> list[Board]:
     """The splits with results, `test` first."""
@@ -66,7 +61,7 @@ def boards(source: ReportSource) -> list[Board]:
         notes, comparison = fairness_lines(same), None
         try:
             if not private:
-                comparison = compare([one.name for one in same], as_matrix(same, headline))
+                comparison = compare([one.name for one in same], as_matrix(same, headline)[1])
                 place = {name: at for at, name in enumerate(comparison.names)}
                 same.sort(key=lambda one: place[one.name])
         except (DatasetError, ValueError) as error:  # ValueError: their scores are of different numbers of queries
@@ -173,7 +168,8 @@ def _holes(board: Board, labels: Labels, found: Rankings) -> dict[str, Any]:
 
 def _query_chunks(source: ReportSource, board: Board, labels: Labels, found: Rankings) -> Iterator[Chunk]:
     """The queries of a board, and each system's scores and ranks of the first relevant passage."""
-    folder, ids = f"{source.key}/{board.key}", board.queries
+    every = all_scores([one.paths.scores for one in board.results], board.headline)
+    folder, ids = f"{source.key}/{board.key}", sorted(every[0])
     texts = {key: text for one in board.results for key, text in one.worst.items()}
     texts |= {key: query.text for key, query in source.queries.items()}
     yield (
@@ -184,8 +180,8 @@ def _query_chunks(source: ReportSource, board: Board, labels: Labels, found: Ran
             "relevant": [sum(label > 0 for label in labels.get(key, {}).values()) for key in ids],
         },
     )
-    for at, one in enumerate(board.results):
-        scores, hits = read_scores(one.paths.scores, board.headline), found.get(one.name, {})
+    for at, (one, scores) in enumerate(zip(board.results, every, strict=True)):
+        hits = found.get(one.name, {})
         yield (
             f"{folder}/system-{at:03}",
             {

@@ -73,6 +73,12 @@ LEXICAL = (
 )
 """The same job without a model."""
 
+WORDS = {
+    "{model: all-minilm-l6-v2-int8, top_k: 30}": "{pools_only: true, top_k: 20}\n  pools: [bm25]",
+    "[bm25, dense, all-minilm-l6-v2-int8]": "[bm25, {kind: bm25, k1: 2.0}, {kind: bm25, b: 0.1}]",
+}
+"""Changes of the job: three voters, and no model."""
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:

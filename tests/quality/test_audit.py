@@ -13,7 +13,7 @@ from beir_folder import label_rows
 from command_line import call
 from hypothesis import given
 from hypothesis import strategies as st
-from job_maker import Run
+from job_maker import WORDS, Run
 
 from airgen.dataset.verify import verify
 from airgen.errors import AirgenError, DatasetError, StoreError
@@ -238,7 +238,7 @@ def test_a_job_from_the_sample_to_the_card(run: Run, done: Run, folder: Path) ->
     path, runs = folder / "job.yaml", folder / "runs"
     with pytest.raises(StoreError, match="airgen run"):
         audited_items(Job(path, runs))
-    dataset, audit = done().directory / "dataset", runs / "job" / "audit"
+    dataset, audit = done("runs", WORDS).directory / "dataset", runs / "job" / "audit"
     said = json.loads(call("audit", "sample", path, 20, "--runs", runs, "--json"))
     assert said["folder"] == str(audit) and said["pairs"] == 20
     sample = load_sample(audit / "sample.json")
@@ -261,6 +261,6 @@ def test_a_job_from_the_sample_to_the_card(run: Run, done: Run, folder: Path) ->
     assert "## Audit by people" in card and "No person has checked" not in card
     assert {one.name: one.read_bytes() for one in dataset.glob("*.jsonl")} == before
     assert "labels that people confirm" in call("audit", "score", path, answers, "--runs", runs)
-    run("runs", {"top_k: 30}": "top_k: 30}\n  judge: {relevant_from: 1}"})
+    run("runs", {**WORDS, "pools: [bm25]": "pools: [bm25]\n  judge: {relevant_from: 1}"})
     with pytest.raises(DatasetError, match="decided otherwise since the sample was drawn"):
         score_labels(Job(path, runs), [answers], audit)

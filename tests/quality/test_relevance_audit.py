@@ -4,8 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
+from beir_folder import read_rows, write_rows
 from command_line import call
-from job_maker import ANSWERED, JUDGE, PIPELINE, Run
+from job_maker import ANSWERED, JUDGE, PIPELINE, WORDS, Run
 
 from airgen.errors import DatasetError, SettingsError, StoreError, UsageError
 from airgen.kept import plain
@@ -99,11 +100,20 @@ def answer(folder: Path, good: set[str]) -> Path:
     return path
 
 
+def fewer(folder: Path, count: int) -> None:
+    """The first passages of the corpus alone, and a few words of each, half of which the next one has, too."""
+    rows = read_rows(folder / "small.jsonl")[:count]
+    texts = [row["text"].split()[:26] for row in rows]
+    few = [{**row, "text": " ".join(text[:6] + text[20:]) + "."} for row, text in zip(rows, texts, strict=True)]
+    write_rows(folder / "small.jsonl", few)
+
+
 def test_a_job_from_the_page_to_labels_made_again(
     run: Run, folder: Path, distinct: None, monkeypatch: pytest.MonkeyPatch, asked: list[Request]
 ) -> None:
     monkeypatch.setitem(WAY, "subject", 0.01)  # the queries of the scripted model are near nothing but their source
-    run("runs", {**ANSWERED, "target: 12": "target: 30\ngeneration: {hard_negatives: [0, 0]}"})
+    fewer(folder, 30)
+    run("runs", {**ANSWERED, "target: 12": "target: 14\ngeneration: {hard_negatives: [0, 0]}"})
     runs, path = ("--runs", folder / "runs"), folder / "job.yaml"
     said = json.loads(call("audit", "relevance", path, *runs, "--json"))
     audit = folder / "runs" / "job" / "audit-relevance"
@@ -130,13 +140,14 @@ def test_a_job_from_the_page_to_labels_made_again(
     again = json.loads(call("audit", "relevance", path, *runs, "--answers", answers, "--json"))
     assert (again["word"], again["now"]) == ("subject", "subject")
     assert json.loads((audit / "result.json").read_text(encoding="utf-8")) == again
-    monkeypatch.setitem(WAY, "subject", 0.4)
+    monkeypatch.setitem(WAY, "subject", 1.0)
     with pytest.raises(DatasetError, match="others than when the sample was drawn"):
         score_relevance(Job(path, folder / "runs"), [answers], audit)
 
 
 def test_few_queries_and_answers_that_do_not_tell(run: Run, folder: Path, distinct: None) -> None:
-    run("runs", {**ANSWERED, "target: 12": "target: 8"})
+    fewer(folder, 20)
+    run("runs", {**ANSWERED, "target: 12": "target: 5"})
     path, runs = folder / "job.yaml", ("--runs", folder / "runs")
     said = call("audit", "relevance", path, *runs)
     assert "queries (not 10: the re-rankers find the source of no other)" in said
@@ -155,7 +166,7 @@ def test_wrong_jobs(run: Run, done: Run, folder: Path) -> None:
     path, out = folder / "job.yaml", folder / "audit"
     with pytest.raises(StoreError, match="airgen run"):
         draw_relevance(Job(path, folder / "runs"), out)
-    done()
+    done("runs", WORDS)
     with pytest.raises(DatasetError, match="an LLM judges here, not votes: `airgen audit sample`"):
         draw_relevance(Job(path, folder / "runs"), out)
     run("unfinished", JUDGE, until="corpus")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from command_line import call
+from job_maker import WORDS
 
 from airgen.pipeline import RunResult
 from airgen.quality.audit.answers import read_answers
@@ -22,7 +23,7 @@ Run = Callable[..., RunResult]
 def test_answers_from_pages_are_scored(done: Run, folder: Path, tmp_path: Path, browse: Any) -> None:
     job, runs = folder / "job.yaml", folder / "runs"
     with browse.aside():
-        done()
+        done("runs", WORDS)
         index = make_report([job], tmp_path / "first", runs=runs)
     page = browse(Path(f"{index}"))
     page.get_by_role("link", name="Audit").click()
