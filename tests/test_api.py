@@ -2,8 +2,6 @@
 
 import asyncio
 import inspect
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -16,17 +14,13 @@ from airgen.paths import data_dir
 from airgen.pipeline.ask import run_to_end
 
 
-def test_every_function_is_there_documented_and_light() -> None:
+def test_every_function_is_there_documented() -> None:
     assert {"run", "check", "evaluate", "study_agree", "__version__"} <= set(dir(airgen))
     for name in dir(airgen):
         value = getattr(airgen, name)
         assert isinstance(value, str) or value.__doc__
     with pytest.raises(AttributeError, match="no attribute 'blub'"):
         airgen.blub  # noqa: B018
-    code = "import sys, airgen; assert not {'numpy', 'pydantic', 'duckdb', 'typer', 'airgen.api'} & set(sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True)
-    code = "import sys, airgen; airgen.run; assert not {'numpy', 'pydantic', 'duckdb'} & set(sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_a_function_shows_what_it_takes_and_gives() -> None:

@@ -2,24 +2,24 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from prompt_reader import ATTACKS, VALUES, as_read
+from prompt_reader import ATTACKS, PROMPTS, VALUES, as_read
 
 from airgen.errors import PromptError
 from airgen.paths import data_dir
 from airgen.prompts import PromptSet, fenced
 
-EVERY = PromptSet().names()
-ENGLISH = [name for name in EVERY if not PromptSet().get(name).translates]
+EVERY = PROMPTS.names()
+ENGLISH = [name for name in EVERY if not PROMPTS.get(name).translates]
 
 
 @pytest.mark.parametrize("name", ENGLISH)
 def test_each_prompt_renders_as_it_was_last_read_by_a_person(name: str) -> None:
-    messages = PromptSet().get(name).render(**VALUES)
+    messages = PROMPTS.get(name).render(**VALUES)
     as_read(name.replace("/", "-"), "".join(f"=== {message.role} ===\n{message.content}\n" for message in messages))
 
 
 def test_the_judge_is_table_8_word_for_word() -> None:
-    (message,) = PromptSet().get("judge").render(query="Q", document="D")
+    (message,) = PROMPTS.get("judge").render(query="Q", document="D")
     assert message.role == "user"
     assert message.content == (
         "For the following query and document, judge whether the document is relevant to the query.\n"
@@ -35,7 +35,7 @@ def test_the_judge_is_table_8_word_for_word() -> None:
 
 def test_the_prompts_of_one_document_share_their_beginning() -> None:
     def whole(prompt: str) -> str:
-        return "\n".join(message.content for message in PromptSet().get(prompt).render(**VALUES))
+        return "\n".join(message.content for message in PROMPTS.get(prompt).render(**VALUES))
 
     shared = whole("character").split("\nName 3")[0]
     assert VALUES["document"] in shared
@@ -48,7 +48,7 @@ def test_the_prompts_of_one_document_share_their_beginning() -> None:
 
 @pytest.mark.parametrize("name", EVERY)
 def test_no_text_can_close_its_own_fence_or_be_evaluated(name: str) -> None:
-    prompt = PromptSet().get(name)
+    prompt = PROMPTS.get(name)
     plain = prompt.render(**VALUES)
     for field, attack in product(("document", "query"), ATTACKS):
         hostile = prompt.render(**{**VALUES, field: attack})
@@ -67,17 +67,15 @@ def test_fenced_keeps_everything_but_the_bracket() -> None:
 
 def test_every_missing_variable_is_named() -> None:
     with pytest.raises(PromptError, match="'query' needs character, scenario, type"):
-        PromptSet().get("query").render(
-            **{k: v for k, v in VALUES.items() if k not in ("character", "scenario", "type")}
-        )
+        PROMPTS.get("query").render(**{k: v for k, v in VALUES.items() if k not in ("character", "scenario", "type")})
 
 
 def test_a_fingerprint_changes_with_what_is_included(tmp_path: Path) -> None:
-    before = PromptSet().get("query").fingerprint
+    before = PROMPTS.get("query").fingerprint
     text = (data_dir("prompts") / "_task.j2").read_text(encoding="utf-8")
     (tmp_path / "_task.j2").write_text(text + "Be brief.\n", encoding="utf-8")
     assert PromptSet([tmp_path]).get("query").fingerprint != before
-    assert PromptSet([tmp_path]).get("judge").fingerprint == PromptSet().get("judge").fingerprint
+    assert PromptSet([tmp_path]).get("judge").fingerprint == PROMPTS.get("judge").fingerprint
 
 
 @pytest.mark.parametrize(
@@ -104,25 +102,23 @@ def test_malformed_templates(tmp_path: Path, text: str, words: str) -> None:
 
 
 def test_a_pattern_constrains_the_named_property_only() -> None:
-    prompt = PromptSet().get("small/query")
+    prompt = PROMPTS.get("small/query")
     assert prompt.constrained() is not None and prompt.constrained()["properties"]["query"]["maxLength"] == 240
     constrained = prompt.constrained("^a b$")
     assert constrained == {**prompt.constrained(), "properties": {"query": {"type": "string", "pattern": "^a b$"}}}
     assert prompt.constrained(None) == prompt.constrained()
-    assert (
-        PromptSet().get("query").constrained("^a b$") == PromptSet().get("query").constrained()
-    )  # large models are not held
+    assert PROMPTS.get("query").constrained("^a b$") == PROMPTS.get("query").constrained()  # large models are not held
 
 
 def test_a_counted_list_has_as_many_items_as_the_prompt_asks_for() -> None:
-    schema = PromptSet().get("small/brief_hard_negative").constrained(None, 3)
+    schema = PROMPTS.get("small/brief_hard_negative").constrained(None, 3)
     assert schema is not None
     documents = schema["properties"]["documents"]
     assert (documents["minItems"], documents["maxItems"], documents["type"]) == (3, 3, "array")
-    prompt = PromptSet().get("small/hard_negative")
+    prompt = PROMPTS.get("small/hard_negative")
     assert prompt.constrained(None, 3) == prompt.constrained()  # it names no list to count
 
 
 def test_an_unknown_prompt_gets_the_closest_name() -> None:
     with pytest.raises(PromptError, match=r"no prompt 'qery' \(did you mean 'query'\?\)"):
-        PromptSet().get("qery")
+        PROMPTS.get("qery")

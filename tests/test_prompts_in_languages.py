@@ -5,7 +5,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from prompt_reader import VALUES
+from prompt_reader import PROMPTS, VALUES
 
 from airgen.languages import LANGUAGES, OWN_INSTRUCTIONS
 from airgen.pipeline.stage import stage_prompt
@@ -27,7 +27,7 @@ FAMILIES = sorted(product(STEPS, OTHERS))
 
 
 def prompts_of(family: str, language: str) -> list[Prompt]:
-    return [PromptSet().get(f"{family}{language}/{name}") for name in STEPS[family]]
+    return [PROMPTS.get(f"{family}{language}/{name}") for name in STEPS[family]]
 
 
 def rendered(prompt: Prompt, **values: object) -> str:
@@ -36,14 +36,14 @@ def rendered(prompt: Prompt, **values: object) -> str:
 
 def test_every_language_has_every_step_and_no_other() -> None:
     assert set(OTHERS) >= OWN_INSTRUCTIONS
-    translated = [name for name in PromptSet().names() if PromptSet().get(name).translates]
+    translated = [name for name in PROMPTS.names() if PROMPTS.get(name).translates]
     assert translated == sorted(f"{f}{language}/{name}" for f, language in FAMILIES for name in STEPS[f])
 
 
 @pytest.mark.parametrize(("family", "language"), FAMILIES)
 def test_a_translation_asks_for_the_same_with_the_same_material(family: str, language: str) -> None:
     for one in prompts_of(family, language):
-        english = PromptSet().get(family + one.name.rpartition("/")[2])
+        english = PROMPTS.get(family + one.name.rpartition("/")[2])
         assert one.translates == english.name
         # A text in English is replaced by its class, which the template names in its language.
         plain = {name.removesuffix("_class") for name in english.inputs}
@@ -79,7 +79,7 @@ def test_a_translation_is_in_its_language(family: str, language: str) -> None:
 
 @pytest.mark.parametrize("language", OTHERS)
 def test_the_examples_are_of_the_class_that_is_asked_for(language: str) -> None:
-    prompt = PromptSet().get(f"small/{language}/query")
+    prompt = PROMPTS.get(f"small/{language}/query")
     for length, kind, information in product(WORDS, TYPES, INFORMATION):
         if kind == "claim" and length in ("lt5", "lt10"):
             continue  # never drawn: a short claim is ambiguous
@@ -93,7 +93,7 @@ def test_the_examples_are_of_the_class_that_is_asked_for(language: str) -> None:
 
 @pytest.mark.parametrize("language", OTHERS)
 def test_every_style_has_examples_of_its_own(language: str) -> None:
-    prompt = PromptSet().get(f"small/{language}/rewrite")
+    prompt = PROMPTS.get(f"small/{language}/rewrite")
     found = [rendered(prompt, style_class=style, length_class=length) for style, length in product(STYLES, WORDS)]
     assert len(set(found)) == len(STYLES) * len(WORDS)
     for text in found:
@@ -108,24 +108,23 @@ def pipeline(language: str, **generation: object) -> Pipeline:
 
 
 def test_the_languages_own_is_the_default_where_it_is_better() -> None:
-    prompts = PromptSet()
     for language in ("en", *OTHERS):
         own = f"small/{language}/query" if language in OWN_INSTRUCTIONS else "small/query"
-        assert stage_prompt(pipeline(language, prompts="small"), prompts, "query").name == own
+        assert stage_prompt(pipeline(language, prompts="small"), PROMPTS, "query").name == own
         english = pipeline(language, prompts="small", prompt_language="english")
-        assert stage_prompt(english, prompts, "query").name == "small/query"
+        assert stage_prompt(english, PROMPTS, "query").name == "small/query"
         forced = pipeline(language, prompts="small", prompt_language="own")
         expected = "small/query" if language == "en" else f"small/{language}/query"
-        assert stage_prompt(forced, prompts, "query").name == expected
-        assert stage_prompt(pipeline(language), prompts, "query").name == "query"  # large models: English
+        assert stage_prompt(forced, PROMPTS, "query").name == expected
+        assert stage_prompt(pipeline(language), PROMPTS, "query").name == "query"  # large models: English
         large = pipeline(language, prompt_language="own")
-        assert stage_prompt(large, prompts, "query").name == ("query" if language == "en" else f"{language}/query")
+        assert stage_prompt(large, PROMPTS, "query").name == ("query" if language == "en" else f"{language}/query")
 
 
 def test_a_variant_is_in_the_language_too_and_a_step_without_translation_in_english() -> None:
     german = pipeline("de", prompts="small", variants={"hard_negative": "small/brief_hard_negative"})
-    assert stage_prompt(german, PromptSet(), "hard_negative").name == "small/de/brief_hard_negative"
-    assert stage_prompt(german, PromptSet(), "need").name == "small/need"
+    assert stage_prompt(german, PROMPTS, "hard_negative").name == "small/de/brief_hard_negative"
+    assert stage_prompt(german, PROMPTS, "need").name == "small/need"
 
 
 def test_a_prompt_beside_the_pipeline_hides_the_shipped_translation(tmp_path: Path) -> None:
@@ -140,10 +139,10 @@ def test_a_prompt_beside_the_pipeline_hides_the_shipped_translation(tmp_path: Pa
 
 
 def test_a_fingerprint_changes_with_the_front_matter_that_is_left_out(tmp_path: Path) -> None:
-    shipped = PromptSet().get("small/de/query")
+    shipped = PROMPTS.get("small/de/query")
     path = tmp_path / "small" / "query.j2"
     path.parent.mkdir()
-    english = PromptSet().get("small/query").source
+    english = PROMPTS.get("small/query").source
     path.write_text(english.replace("maxLength: 240", "maxLength: 99"), encoding="utf-8")
     changed = PromptSet([tmp_path]).get("small/de/query")
     assert changed.fingerprint != shipped.fingerprint and changed.constrained() != shipped.constrained()

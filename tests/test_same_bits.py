@@ -33,54 +33,37 @@ def usable() -> list[str]:
     return [name for name, needed in KERNELS.items() if flags and needed <= flags]
 
 
-def bits(*args: str, **environment: str) -> str:
-    env = {**os.environ, **environment}
-    return subprocess.run(
-        [sys.executable, str(SCRIPT), *args], env=env, check=True, capture_output=True, text=True
-    ).stdout
+def bits(folder: Path, environment: dict[str, str]) -> str:
+    """What `makers/bits.py` prints for a new job in this folder."""
+    folder.mkdir()
+    make_corpus(folder / "small.jsonl", 24)
+    (folder / "small.yaml").write_text(CORPUS, encoding="utf-8")
+    (folder / "systems.yaml").write_text(SYSTEMS, encoding="utf-8")
+    job = PIPELINE.replace("target: 12", "target: 3") + "evaluate: {systems: systems.yaml, split: all}\n"
+    (folder / "job.yaml").write_text(job, encoding="utf-8")
+    call = [sys.executable, str(SCRIPT), str(folder)]
+    done = subprocess.run(call, env={**os.environ, **environment}, check=True, capture_output=True, text=True)
+    return done.stdout
 
 
-@pytest.fixture(scope="module", params=["two", pytest.param("all", marks=pytest.mark.nightly)])
-def kernels(request: pytest.FixtureRequest) -> list[str]:
-    if len(found := usable()) < 2:
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.nightly)])
+def test_searches_and_a_job_with_its_evaluation(every: bool, tmp_path: Path) -> None:
+    if len(kernels := usable()) < 2:
         pytest.skip("fewer than two kernels of OpenBLAS run on this processor")
+    if not models.fetched("all-minilm-l6-v2-int8"):
+        pytest.skip("airgen fetch tests")
     pytest.importorskip("numba")
-    return found if request.param == "all" else [found[0], found[-1]]
-
-
-def test_searches(kernels: list[str]) -> None:
-    pairs = product(kernels, "12") if len(kernels) > 2 else zip(kernels, "21", strict=True)
-    runs = {
-        (kernel, threads): bits("searches", OPENBLAS_CORETYPE=kernel, OPENBLAS_NUM_THREADS=threads)
-        for kernel, threads in pairs
-    }
-    runs["numpy", "no AVX"] = bits("searches", NPY_DISABLE_CPU_FEATURES="X86_V4 X86_V3")
-    first = next(iter(runs.values()))
-    assert len(first.splitlines()) > 15
-    assert {name: found for name, found in runs.items() if found != first} == {}
+    pairs = [*product(kernels, "12")] if every else [(kernels[0], "2"), (kernels[-1], "1")]
+    machines = [{"OPENBLAS_CORETYPE": kernel, "OPENBLAS_NUM_THREADS": threads} for kernel, threads in pairs]
+    machines += [{}] if every else []
+    machines[-1]["NPY_DISABLE_CPU_FEATURES"] = "X86_V4 X86_V3"  # numpy without AVX
+    first, *others = (bits(tmp_path / str(number), machine) for number, machine in enumerate(machines))
+    for found, machine in zip(others, machines[1:], strict=True):
+        assert found == first, machine
+    assert "evaluation/job/all/lsa.json" in first and "dataset/manifest.json" in first
     # A query alone, among some and among all, and on two shards: one line a search, and they are equal.
     by_name: dict[str, set[str]] = {}
     for line in first.splitlines():
-        name, _, found = line.rpartition(" ")
-        by_name.setdefault(name, set()).add(found)
-    assert {name for name, found in by_name.items() if len(found) > 1} == set()
-
-
-def test_a_job_and_its_evaluation(kernels: list[str], tmp_path: Path) -> None:
-    if not models.fetched("all-minilm-l6-v2-int8"):
-        pytest.skip("airgen fetch tests")
-    found = {}
-    for place, kernel in enumerate(kernels):
-        folder = tmp_path / kernel
-        folder.mkdir()
-        make_corpus(folder / "small.jsonl", 24)
-        (folder / "small.yaml").write_text(CORPUS, encoding="utf-8")
-        (folder / "systems.yaml").write_text(SYSTEMS, encoding="utf-8")
-        job = PIPELINE.replace("target: 12", "target: 3") + "evaluate: {systems: systems.yaml, split: all}\n"
-        (folder / "job.yaml").write_text(job, encoding="utf-8")
-        threads = str(1 + place % 2)
-        found[kernel] = bits("job", str(folder), OPENBLAS_CORETYPE=kernel, OPENBLAS_NUM_THREADS=threads)
-    first = next(iter(found.values()))
-    assert "evaluation/job/all/lsa.json" in first and "dataset/manifest.json" in first
-    for kernel, lines in found.items():
-        assert lines == first, kernel
+        name, _, bits_of = line.rpartition(" ")
+        by_name.setdefault(name, set()).add(bits_of)
+    assert len(by_name) > 15 and {name for name, found in by_name.items() if len(found) > 1} == set()

@@ -3,6 +3,9 @@
 import ast
 import subprocess
 import sys
+from collections import Counter
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -26,10 +29,35 @@ FLOORS = (
 FILES_ONLY = {"dataset", "retrievers", "evaluation", "publishing", "training"}
 
 
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+@dataclass
+class Module:
+    """What is looked at of a module, without its tree: hundreds of them would slow down what runs after this."""
+
+    documented: bool
+    classes: list[str]
+    shown: list[str]
+    imports: list[ast.Import | ast.ImportFrom]  # those inside functions, too
+
+
+@cache
+def module(path: Path) -> Module:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    lists = [node for node in tree.body if isinstance(node, ast.Assign) and "__all__" in map(_name, node.targets)]
+    return Module(
+        bool(ast.get_docstring(tree)),
+        [node.name for node in tree.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")],
+        [name for node in lists for name in ast.literal_eval(node.value)],
+        [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)],
+    )
+
+
 def imports_of(path: Path) -> set[str]:
     """The parts of airgen that a module imports."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in module(path).imports:
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom) and node.module:
             names = [f"{node.module}.{alias.name}" if node.module == "airgen" else node.module for alias in node.names]
@@ -37,18 +65,15 @@ def imports_of(path: Path) -> set[str]:
     return found - {"__version__"}
 
 
-FILES = sorted(PACKAGE.rglob("*.py"))
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
-def test_imports_go_one_way(path: Path) -> None:
-    part = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-    if part == "__init__":
-        return
-    above = set(FLOORS[FLOORS.index(part) + 1 :])
-    assert not imports_of(path) & above, f"{path} imports what stands above it"
-    if part in FILES_ONLY:
-        assert not imports_of(path) & {"pipeline", "store", "llms", "prompts"}, f"{path} must know published files only"
+def test_imports_go_one_way() -> None:
+    for path in FILES:
+        part = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        if part != "__init__":
+            above = set(FLOORS[FLOORS.index(part) + 1 :])
+            assert not imports_of(path) & above, f"{path} imports what stands above it"
+        if part in FILES_ONLY:
+            unknown = {"pipeline", "store", "llms", "prompts"}
+            assert not imports_of(path) & unknown, f"{path} must know published files only"
 
 
 def test_every_floor_exists_and_every_part_has_a_floor() -> None:
@@ -56,23 +81,24 @@ def test_every_floor_exists_and_every_part_has_a_floor() -> None:
     assert parts - {"__init__"} == set(FLOORS)
 
 
-def test_the_beir_reader_and_the_metrics_need_no_pipeline() -> None:
-    code = (
-        "import sys, airgen.dataset.beir, airgen.evaluation\n"
-        "bad = [name for name in sys.modules if name.startswith(('airgen.store', 'airgen.pipeline', 'altair'))]\n"
-        "assert not bad, bad"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
+LARGE = {"numpy", "pydantic", "duckdb"}
+LIGHT = {
+    "import airgen": {*LARGE, "typer", "airgen.api"},
+    "import airgen; airgen.run": LARGE,
+    "from airgen.cli import main\ntry: main(['--help'])\nexcept SystemExit as stop: assert stop.code == 0": {
+        *LARGE, "torch", "aiohttp", "rich", "altair", "vl_convert",
+    },
+    "import airgen.corpus; airgen.corpus.load_corpus_settings('python-reference')": {
+        "numpy", "duckdb", "llama_index", "tiktoken", "selectolax", "pypdfium2", "markdown_it", "trafilatura",
+        "fasttext", "datasets",
+    },
+    "import airgen.dataset.beir, airgen.evaluation": {"airgen.store", "airgen.pipeline", "altair"},
+}  # fmt: skip
 
 
-def test_help_imports_nothing_heavy() -> None:
-    code = (
-        "import sys\nfrom airgen.cli import main\n"
-        "try:\n    main(['--help'])\nexcept SystemExit as stop:\n    assert stop.code == 0\n"
-        "heavy = {'numpy', 'duckdb', 'pydantic', 'torch', 'aiohttp', 'rich', 'altair', 'vl_convert'}\n"
-        "heavy &= set(sys.modules)\n"
-        "assert not heavy, heavy"
-    )
+@pytest.mark.parametrize("code", LIGHT)
+def test_what_is_looked_at_first_imports_nothing_heavy(code: str) -> None:
+    code = f"import sys\n{code}\nassert not {LIGHT[code]} & set(sys.modules), sys.modules.keys()"
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
 
 
@@ -104,15 +130,13 @@ def test_every_function_of_the_api_is_a_command() -> None:
 def test_every_module_says_what_it_is_for_and_keeps_private_names() -> None:
     """A name with an underscore is private. `__all__` stands only where a module shows names of others."""
     for path in FILES:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        assert ast.get_docstring(tree), path
-        imported = {alias.asname or alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)
+        assert module(path).documented, path
+        imported = {alias.asname or alias.name for node in module(path).imports if isinstance(node, ast.ImportFrom)
                     for alias in node.names if (node.module or "").startswith("airgen")}  # fmt: skip
         private = {name for name in imported if name.startswith("_") and not name.startswith("__")}
         assert private <= {module.stem for module in FILES}, path
-        shown = [node for node in tree.body if isinstance(node, ast.Assign) and "__all__" in map(_name, node.targets)]
-        for node in shown:
-            assert imported & set(ast.literal_eval(node.value)) or path.name == "__init__.py", path
+        shown = module(path).shown
+        assert not shown or imported & set(shown) or path.name == "__init__.py", path
 
 
 def _name(node: ast.expr) -> str:
@@ -126,11 +150,11 @@ def test_no_two_modules_import_each_other_in_a_circle() -> None:
     arrows: dict[str, set[str]] = {}
     for name, path in names.items():
         found = set()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ImportFrom) and node.module:
-                found |= {f"{node.module}.{alias.name}" for alias in node.names} | {node.module}
-            elif isinstance(node, ast.Import):
+        for node in module(path).imports:
+            if isinstance(node, ast.Import):
                 found |= {alias.name for alias in node.names}
+            elif node.module:
+                found |= {f"{node.module}.{alias.name}" for alias in node.names} | {node.module}
         # A package's __init__ shows what its modules offer: an arrow to it from inside is no circle.
         arrows[name] = {one for one in found & set(names) if one != name and names[one].name != "__init__.py"}
     done: set[str] = set()
@@ -147,10 +171,5 @@ def test_no_two_modules_import_each_other_in_a_circle() -> None:
 
 
 def test_no_two_public_classes_have_one_name() -> None:
-    found = [
-        node.name
-        for path in FILES
-        for node in ast.parse(path.read_text(encoding="utf-8")).body
-        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
-    ]
-    assert len(found) == len(set(found)), sorted({name for name in found if found.count(name) > 1})
+    found = Counter(name for path in FILES for name in module(path).classes)
+    assert [name for name, count in found.items() if count > 1] == []

@@ -47,7 +47,7 @@ def write(path: Path, count: int) -> list[dict[str, str]]:
 
 
 def test_the_funnel_adds_up_and_every_drop_has_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    count = len(write(tmp_path / "c.jsonl", 1200))  # more than one part
+    count = len(write(tmp_path / "c.jsonl", 60))
     settings = corpus(tmp_path, {"kind": "jsonl", "path": "c.jsonl"}, clean=FULL)
     steps: list[int] = []
     rows = list(prepare(settings, "qa", progress=steps.append))
@@ -70,12 +70,12 @@ def test_the_funnel_adds_up_and_every_drop_has_its_reason(tmp_path: Path, monkey
     (mail,) = [row for row in passages if row.id == "mail"]
     assert mail.text.endswith("Write to <EMAIL>.") and "x@y.org" not in json.dumps([str(row) for row in rows])
     monkeypatch.setattr(qa_passages, "PART", 400)
-    monkeypatch.setattr(records, "_PIECE", 1)
+    monkeypatch.setattr(records, "_PIECE", 1)  # many parts
     assert rows == list(prepare(settings, "qa"))
 
 
 def test_limits_and_nested_samples(tmp_path: Path) -> None:
-    write(tmp_path / "c.jsonl", 200)
+    write(tmp_path / "c.jsonl", 60)
     settings = corpus(tmp_path, {"kind": "jsonl", "path": "c.jsonl"}, clean=FULL)
 
     def ids(limit: int, seed: int | None = None) -> list[str]:
@@ -84,7 +84,7 @@ def test_limits_and_nested_samples(tmp_path: Path) -> None:
         return [row.id for row in rows]
 
     assert ids(3) == ["d0", "d1", "d2"]
-    small, large = ids(10, 1), ids(50, 1)
+    small, large = ids(10, 1), ids(30, 1)
     assert set(small) < set(large) and small != ids(10, 2)
     assert small == sorted(small, key=lambda name: int(name[1:]))  # in the corpus's order
     for text, words in (('{"_id": "a", "text": "short"}\n', "all 1 documents were dropped"), ("", "no passages")):
@@ -156,20 +156,6 @@ def test_settings_say_all_that_is_wrong_with_line_and_closest_name(tmp_path: Pat
     assert "must not begin with '-'" in problems(tmp_path, GOOD + "fetch: {kind: pip, package: --index-url=x}\n")[0]
     with pytest.raises(CorpusError, match="did you mean 'python-reference'"):
         load_corpus_settings("python-referense")
-
-
-def test_looking_at_settings_imports_nothing_heavy() -> None:
-    import subprocess
-    import sys
-
-    code = (
-        "import sys, airgen.corpus; airgen.corpus.load_corpus_settings('python-reference');"
-        "heavy = {'numpy', 'duckdb', 'llama_index', 'tiktoken', 'selectolax', 'pypdfium2', 'markdown_it',"
-        "'trafilatura', 'fasttext', 'datasets'};"
-        "print(sorted(heavy & set(sys.modules)))"
-    )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "[]"
 
 
 def test_a_corpus_lists_the_packages_files_and_vocabulary_that_it_lacks(

@@ -1,7 +1,6 @@
 """Prints what dense systems find, and the files of a small job with its evaluation, as hashes: one line each.
 
-python bits.py searches
-python bits.py job FOLDER        a folder of `job_maker`: FOLDER/job.yaml
+python bits.py FOLDER        a folder of `job_maker`: FOLDER/job.yaml
 """
 
 import hashlib
@@ -77,17 +76,20 @@ def searches() -> None:
 
 def job(folder: Path) -> None:
     """The files of a job with its evaluation, but for what holds times or names the machine."""
+    from encode_once import encoding_once
+
     from airgen.api import run
     from airgen.dataset.secret import Secret
     from airgen.pipeline import job as job_module
 
     job_module.new_secret = lambda: Secret(bytes(range(32)))  # type: ignore[assignment]
-    found = run(folder / "job.yaml", runs=folder / "runs", quiet=True)
+    with encoding_once():
+        found = run(folder / "job.yaml", runs=folder / "runs", quiet=True, report=False)
     assert found is not None
-    timed = ("report.md", "status.json")  # and the page: times, paths, and a nonce
+    timed = ("report.md", "status.json")
     for path in sorted((folder / "runs").rglob("*")):
         name, data = path.relative_to(folder).as_posix(), path.read_bytes() if path.is_file() else b""
-        if not data or path.suffix in (".duckdb", ".wal") or path.name in timed or name.startswith("runs/job/report/"):
+        if not data or path.suffix in (".duckdb", ".wal") or path.name in timed:
             continue
         if path.suffix == ".json":
             value = json.loads(data)
@@ -97,4 +99,5 @@ def job(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    searches() if sys.argv[1] == "searches" else job(Path(sys.argv[2]))
+    searches()
+    job(Path(sys.argv[1]))

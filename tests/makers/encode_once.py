@@ -6,6 +6,7 @@ quarters of a small job.
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,8 @@ def _identity(path: Path) -> tuple[Any, ...]:
     return str(path), file.st_mtime_ns, file.st_size
 
 
-@pytest.fixture(autouse=True, scope="session")
-def encode_once() -> Iterator[None]:
+@contextmanager
+def encoding_once() -> Iterator[None]:
     """Keep what the encoder loads and computes."""
     from airgen.retrievers.dense import onnx_encoder
 
@@ -72,6 +73,12 @@ def encode_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kind, "_run", patched)
         patch.setattr(onnx_encoder, "load_tokenizer", tokenizer)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def encode_once() -> Iterator[None]:
+    with encoding_once():
         yield
 
 

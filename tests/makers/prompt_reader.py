@@ -2,6 +2,9 @@
 
 from pathlib import Path
 
+from airgen.prompts import PromptSet
+
+PROMPTS = PromptSet()
 GOLDEN = Path(__file__).parents[1] / "golden"
 
 VALUES = {
