@@ -1,7 +1,6 @@
 """Encoding, re-ranking, recall, exact search by shards and whole jobs give the same bytes here and on workers."""
 
 import hashlib
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,8 @@ from typing import Any
 import job_maker
 import numpy as np
 import pytest
+from compute_work import HashEmbedder
+from encode_once import Kept
 from little_dataset import dataset as dataset
 from rich.console import Console
 
@@ -20,7 +21,7 @@ from airgen.pipeline import Job
 from airgen.pipeline.run import run_pipeline
 from airgen.pipeline.show import read_report, render_report
 from airgen.records import Prelabel, Recall
-from airgen.retrievers import load_embedder, load_reranker, load_retriever
+from airgen.retrievers import load_reranker, load_retriever
 from airgen.retrievers.base import Corpus, Hits
 from airgen.retrievers.dense import exact_search
 from airgen.retrievers.dense.exact_search import Dense
@@ -83,7 +84,7 @@ def test_retrievers(spec: Any, batches: int, two: Processes) -> None:
     assert sent >= batches if batches else not sent
 
 
-@pytest.mark.parametrize("spec", ["maxsim", "dense", "splade"])
+@pytest.mark.parametrize("spec", ["maxsim", "dense", pytest.param("splade", marks=pytest.mark.nightly)])
 def test_rerankers(spec: str, two: Processes) -> None:
     found, sent = batches_of(two, lambda: load_reranker(spec).score(PAIRS).tobytes())
     assert sent and found == load_reranker(spec).score(PAIRS).tobytes()
@@ -91,7 +92,7 @@ def test_rerankers(spec: str, two: Processes) -> None:
 
 def test_the_cache_has_the_same_bytes(two: Processes, tmp_path: Path) -> None:
     def rows(name: str) -> str:
-        Dense(load_embedder({"kind": "onnx", "max_length": 32}), cache=tmp_path / name).index(Corpus(TEXTS, TEXTS))
+        Dense(HashEmbedder(), cache=tmp_path / name).index(Corpus(TEXTS, TEXTS))
         files = sorted(path for path in (tmp_path / name).rglob("*") if path.suffix in (".bin", ".json"))
         return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
@@ -220,23 +221,18 @@ def test_ties_are_merged_in_the_order_of_position() -> None:
 # -- a whole job ------------------------------------------------------------------------------------------------------
 
 
-def test_a_job_has_the_bytes_of_one_process(tmp_path: Path) -> None:
+def test_a_job_has_the_bytes_of_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if not models.fetched("all-minilm-l6-v2-int8"):
         pytest.skip("airgen fetch tests")
-    job_maker.make_corpus(tmp_path / "small.jsonl", 40)
+    job_maker.make_corpus(tmp_path / "small.jsonl", 24)
     (tmp_path / "small.yaml").write_text(job_maker.CORPUS)
-    text = job_maker.PIPELINE.replace("[bm25, dense,", "[bm25, maxsim,").replace("target: 12", "target: 4")
+    text = job_maker.PIPELINE.replace("[bm25, dense, ", "[bm25, ").replace("target: 12", "target: 2")
     path = tmp_path / "job.yaml"
     path.write_text(text + "compute: {workers: 2}\n")
 
     def found(name: str, compute: str | None) -> tuple[dict[str, bytes], dict[str, Any], str]:
-        runs = tmp_path / name
-        quiet = Console(quiet=True)
-        run_pipeline(path, runs=runs, evaluate=False, console=quiet, compute=compute, until="corpus")
-        if name == "here":  # what is drawn may depend on the secret: both jobs have one
-            shutil.copy(tmp_path / "there" / "job" / "secret.key", runs / "job" / "secret.key")
-        run_pipeline(path, runs=runs, evaluate=False, console=quiet, compute=compute)
-        job = Job(path, runs)
+        run_pipeline(path, runs=tmp_path / name, evaluate=False, console=Console(quiet=True), compute=compute)
+        job = Job(path, tmp_path / name)
         files = {
             place.relative_to(job.directory).as_posix(): place.read_bytes()
             for folder in ("dataset", "embeddings")
@@ -249,7 +245,9 @@ def test_a_job_has_the_bytes_of_one_process(tmp_path: Path) -> None:
         digests = {name: hashlib.sha256(data).digest() for name, data in files.items()}
         return digests, rows, render_report(read_report(job))
 
-    there, here = found("there", None), found("here", "local")
+    there = found("there", None)
+    monkeypatch.setattr(Kept, "on", True)  # here each model is loaded once
+    here = found("here", "local")
     assert there[1] == here[1] and there[1]["Prelabel"]
     assert there[0] == here[0] and any(name.startswith("embeddings") for name in there[0])
     assert "compute local: 2 workers, " in there[2] and "compute local" not in here[2]
