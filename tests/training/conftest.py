@@ -1,7 +1,8 @@
 """A random BERT of a few thousand weights, and a dataset that it can learn in seconds."""
 
+import gc
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,14 @@ _LINE = (
     "quarry ribbon saddle temple urchin valley window yonder zephyr anchor basket copper dragon ember"
 )
 WORDS = _LINE.split()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def without_collections() -> Iterator[None]:
+    """Accelerate collects garbage before and after each training: most of the time of one that has few steps."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gc, "collect", lambda *_: 0)
+        yield
 
 
 def make_bert(folder: Path, *, masked_lm: bool = True, hidden: int = 32, seed: int = 0) -> Path:

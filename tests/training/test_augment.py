@@ -272,14 +272,13 @@ def test_words_beyond_the_encoder_have_the_mean_weight(dataset: Path, bert: Path
 
 
 @pytest.mark.parametrize("terms", ["wordpiece", "words"])
-@pytest.mark.parametrize("text", ["", "   ", "[SEP] [CLS]", "\ud800", "zzz 中文 \x00", "amber " * 500])
-def test_odd_queries(dataset: Path, bert: Path, tmp_path: Path, text: str, terms: Any) -> None:
+def test_odd_queries(dataset: Path, bert: Path, tmp_path: Path, terms: Any) -> None:
     lively(task(dataset, bert, terms=terms)).save(tmp_path)
     system = Augmented(tmp_path)
-    system.index(Corpus(["a", "b"], ["amber bridge", text]))
-    hits = system.search([text], 2)
-    assert hits.positions.shape == (1, 2)
-    assert not {term.term for term in system.explain(text)} & {"[SEP]", "[CLS]", "[UNK]", "[PAD]"}
+    for text in ("", "   ", "[SEP] [CLS]", "\ud800", "zzz 中文 \x00", "amber " * 500):
+        system.index(Corpus(["a", "b"], ["amber bridge", text]))
+        assert system.search([text], 2).positions.shape == (1, 2)
+        assert not {term.term for term in system.explain(text)} & {"[SEP]", "[CLS]", "[UNK]", "[PAD]"}
 
 
 def test_what_is_no_model_and_no_base(dataset: Path, bert: Path, tmp_path: Path) -> None:

@@ -28,10 +28,8 @@ def test_a_trained_kind_is_the_system_of_its_card(
     card = read_card(tmp_path / "m") or {}
     (tmp_path / "systems.yaml").write_text(f"systems:\n- {{name: bm25, kind: bm25}}\n{system_line(card)}\n")
     systems = load_systems(tmp_path / "systems.yaml")
-    _, found = evaluate(dataset, systems, tmp_path / "results", EvaluationOptions(folder=tmp_path))
+    _, found = evaluate(dataset, systems, tmp_path / "results", EvaluationOptions(folder=tmp_path, report=False))
     assert found.score > 0.1
-    again = train_quickly(kind, dataset, bert, tmp_path / "m", f"teacher={teacher}", "max_steps=3")
-    assert not again.trained_now and again.figures == trained.figures
 
 
 def test_the_weight_of_flops_grows_with_the_square_of_the_step(dataset: Path, bert: Path) -> None:

@@ -16,11 +16,7 @@ torch = pytest.importorskip("torch")
 from airgen.errors import ModelError, TrainingError, UsageError  # noqa: E402
 from airgen.retrievers.base import Hits  # noqa: E402
 from airgen.training.base_models import load_base, pick_device  # noqa: E402
-from airgen.training.data import (  # noqa: E402
-    TrainingSet,
-    epoch_batches,
-    load_training_set,
-)
+from airgen.training.data import TrainingSet, epoch_batches, load_training_set  # noqa: E402
 from airgen.training.recipe import Recipe, TrainingRequest  # noqa: E402
 from airgen.training.task import Trained, TrainingTask  # noqa: E402
 from airgen.training.trainer import learning_rate_share, run  # noqa: E402
@@ -89,11 +85,7 @@ def test_the_card_says_how(dataset: Path, tmp_path: Path) -> None:
     trained = fit(dataset, tmp_path / "a", [0.1, 0.2, 0.3, 0.4, 0.5])
     card = json.loads((tmp_path / "a" / "card.json").read_text())
     assert card["fingerprint"] == trained.fingerprint
-    assert (
-        card["data"]["split"] == "train"
-        and card["data"]["training_queries"] == 24
-        and len(card["data"]["digest"]) == 64
-    )
+    assert (card["data"]["split"], card["data"]["training_queries"], len(card["data"]["digest"])) == ("train", 24, 64)
     assert card["recipe"]["learning_rate"] == 0.01 and card["base"]["sha256"]
     words = (tmp_path / "a" / "README.md").read_text()
     assert "24 training and 8 dev queries over 40 passages" in words and "| 12 |" in words
@@ -144,18 +136,22 @@ def test_a_checkpoint_is_gone_on_from_only_when_asked(
         assert torch.equal(tensor, weights(resumed.out)[name])
 
 
-@pytest.mark.parametrize("name", ["airgen.json", "weights.pt", "optimizer.pt"])
-def test_a_damaged_checkpoint(dataset: Path, tmp_path: Path, name: str) -> None:
+def test_a_damaged_checkpoint(dataset: Path, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         fit(dataset, tmp_path / "a", [0.1, 0.2, 0.3, 0.4, 0.5], Fails, checkpoint_every=2)
-    (tmp_path / "a.training" / "checkpoint-6" / name).write_bytes(b"PK\x03\x04 not a checkpoint")
-    with pytest.raises(TrainingError, match=r"is damaged .* delete"):
-        fit(dataset, tmp_path / "a", [0.4, 0.5], resume=True)
+    for name in ("airgen.json", "weights.pt", "optimizer.pt"):
+        path = tmp_path / "a.training" / "checkpoint-6" / name
+        good = path.read_bytes()
+        path.write_bytes(b"PK\x03\x04 not a checkpoint")
+        with pytest.raises(TrainingError, match=r"is damaged .* delete"):
+            fit(dataset, tmp_path / "a", [0.4, 0.5], resume=True)
+        path.write_bytes(good)
 
 
 KILLED = """
-import os, signal, sys
+import gc, os, signal, sys
 from pathlib import Path
+gc.collect = lambda *_: 0
 sys.path.insert(0, sys.argv[1])
 import torch
 import airgen.training.trainer
