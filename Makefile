@@ -13,14 +13,15 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 TARGET ?= 8
 RUNS ?= runs
-JOBS ?= 2
+JOBS ?= 3
 FUZZ_MINUTES ?= 60
 KILLS ?= 1000
 PIP := $(BIN)/python -m pip install --quiet
 
-# In a temporary folder that goes away whatever ends the tests.
+# In a temporary folder that goes away whatever ends the tests. Three processes for two cores: a job often waits for its
+# disk or its next group of rows. With bytecode, also where the environment forbids it: hundreds of processes start.
 PYTEST = temporary=$$(mktemp -d) && trap 'rm -rf "$$temporary"' EXIT INT TERM && \
-	TMPDIR=$$temporary $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+	TMPDIR=$$temporary PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 .PHONY: demo demo-long-doc test nightly servers lint fuzz mutate kill release clean
 
