@@ -30,6 +30,7 @@ GROUP_SECONDS = 0.010  # longest time a row waits to be written together with ot
 GROUP_ROWS = 32  # most commits in one transaction
 BUSY_ROWS = 8  # with so many after that time, a group waits three times as long: a transaction costs as much as 60 rows
 STREAMED_ROWS = 2048  # of a long result, held in memory at a time
+_MARKS = 1 << 20  # bytes that tell most keys of new requests from those of answers, without a query
 
 SCHEMA = 4  # to be raised with every change of a row type of `TABLES`, or of a table below
 
@@ -61,6 +62,7 @@ class Store:
         self._wake = threading.Condition()
         self._closing = False
         self._writer: threading.Thread | None = None
+        self._answered: bytearray | None = None
 
     @classmethod
     def open(cls, path: Path, *, create: bool = True, read_only: bool = False) -> "Store":
@@ -98,6 +100,7 @@ class Store:
                 self._insert(tables)
             except duckdb.ConstraintException:  # a key is there already, which is rare
                 self._insert(tables, "ON CONFLICT DO NOTHING")  # the clause costs as much as the rest of the statement
+            self._mark(by_table.get(table_of(Answer), ()))
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -297,9 +300,22 @@ class Store:
         return {(cleaner, reason): count for cleaner, reason, count in rows}
 
     def answers(self, keys: Sequence[str]) -> dict[str, Answer]:
-        """The raw answers that are already on the disk, by key."""
-        found = self.rows(Answer, where="key IN (SELECT unnest(?))", parameters=[list(keys)])
+        """The raw answers that are already on the disk, by key. No query is made for most requests that are new."""
+        if self._answered is None:
+            with self._write:  # no answer is added meanwhile
+                if self._answered is None:
+                    known, self._answered = self.stream("SELECT key FROM answer"), bytearray(_MARKS)
+                    self._mark(key for (key,) in known)
+        marks = self._answered
+        maybe = [key for key in keys if marks[hash(key) % _MARKS]]
+        found = self.rows(Answer, where="key IN (SELECT unnest(?))", parameters=[maybe]) if maybe else []
         return {answer.key: answer for answer in found}
+
+    def _mark(self, keys: Iterable[str]) -> None:
+        """Remember that there are answers with these keys."""
+        if self._answered is not None:
+            for key in keys:
+                self._answered[hash(key) % _MARKS] = 1
 
     def forget(self, answers: Sequence[str]) -> None:
         """Remove failed answers, so that they are asked again (`--retry-failed`)."""

@@ -77,7 +77,7 @@ def load_lineages(store: Store, samples: Sequence[Sample], stages: Sequence[Stag
     A multi-hop sample whose second passage has left the corpus is left out.
     """
     seconds = {sample.second for sample in samples} - {""}
-    here = {"", *(key for key, _ in store.passage_names(plan["corpus"], seconds))}
+    here = {"", *(key for key, _ in (store.passage_names(plan["corpus"], seconds) if seconds else ()))}
     keys = [*{sample.parent for sample in samples} | seconds]
     passages = {one.key: one for one in store.rows(Passage, "t.key IN (SELECT unnest(?))", [keys])}
     known = [
@@ -88,22 +88,26 @@ def load_lineages(store: Store, samples: Sequence[Sample], stages: Sequence[Stag
 
 def with_rows(store: Store, lineages: Sequence[Lineage], stages: Sequence[Stage], plan: Plan) -> list[Lineage]:
     """The lineages with the rows that these stages of the plan made from them."""
-    rows: dict[str, dict[str, list[Row]]] = {stage.name: defaultdict(list) for stage in stages}
+    if not lineages or not stages:
+        return list(lineages)
+    skips = defaultdict[tuple[str, str], list[Row]](list)
+    for skip in store.rows(Skip, "t.fingerprint IN (SELECT unnest(?))", [[plan[one.name] for one in stages]]):
+        skips[skip.stage, skip.fingerprint].append(skip)
+    found = list(lineages)
     for stage in stages:
+        parents = [lineage.parent(stage.reads) for lineage in found]
+        if not any(parents):
+            continue
         fingerprint = plan[stage.name]
-        skips = store.rows(Skip, "t.stage = ? AND t.fingerprint = ?", [stage.name, fingerprint])
-        kinds = (stage.writes, *stage.beside)
-        for row in [*(row for kind in kinds for row in store.made(kind, fingerprint)), *skips]:
-            rows[stage.name][row.parent].append(row)
-    found = []
-    for lineage in lineages:
-        for stage in stages:
-            parent = lineage.parent(stage.reads)
+        rows = defaultdict[str, list[Row]](list)
+        made = (row for kind in (stage.writes, *stage.beside) for row in store.made(kind, fingerprint))
+        for row in (*made, *skips[stage.name, fingerprint]):
+            rows[row.parent].append(row)
+        for place, parent in enumerate(parents):
             if parent is not None:
-                made = rows[stage.name].get(parent.key, ())
-                own = [row for row in made if isinstance(row, Skip) or stage.belongs(row, lineage)]
-                lineage = lineage.extended(own)
-        found.append(lineage)
+                lineage, of = found[place], rows.get(parent.key, ())
+                own = [row for row in of if isinstance(row, Skip) or stage.belongs(row, lineage)]
+                found[place] = lineage.extended(own)
     return found
 
 
@@ -301,15 +305,14 @@ async def generate(
             share = 1.0 if serial else max(found / len(samples), 0.05)
             drawn += max(1, math.ceil((target - found) / share))
     spent = len(accepted.lineages) < target
-    samples = [lineage.sample for lineage in accepted.lineages]
-    with display.stage("hard negatives", len(samples)) as bar:
+    with display.stage("hard negatives", found) as bar:
 
         async def complete(lineage: Lineage) -> None:
             await walk(lineage, flow.accepted, tools, store, health)
             bar.advance()
 
-        await ask_each(load_lineages(store, samples, flow.every, plan), complete, workers)
-    return Accepted(load_lineages(store, samples, flow.every, plan), accepted.rejected, accepted.surplus, spent)
+        await ask_each(with_rows(store, accepted.lineages, flow.accepted, plan), complete, workers)
+    return replace(accepted, lineages=with_rows(store, accepted.lineages, flow.accepted, plan), spent=spent)
 
 
 def accepted_so_far(
@@ -317,6 +320,8 @@ def accepted_so_far(
 ) -> Accepted:
     """The selection over what is finished on the disk; unfinished samples are left out, and those outside `frame`."""
     every = store.made(Sample, plan["sample"])
+    if not every:
+        return Accepted([], [], 0, False)
     members = dict(store.passage_names(plan["corpus"], {sample.parent for sample in every}))
     samples = [
         sample for sample in every if sample.parent in members and (frame is None or members[sample.parent] in frame)

@@ -56,7 +56,7 @@ name: job
 task: qa
 corpus: small.yaml
 target: 12
-llm: {backend: scripted, concurrency: 8}
+llm: {backend: scripted, concurrency: 32}
 control:
   recall: {model: all-minilm-l6-v2-int8, top_k: 30}
   rerankers: [bm25, dense, all-minilm-l6-v2-int8]

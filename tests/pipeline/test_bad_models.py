@@ -31,7 +31,7 @@ from airgen.retrievers.lexical.bm25 import BM25Reranker
 from airgen.settings import Pipeline
 from airgen.text.language_check import wrong_language
 
-MANY = {"target: 12": "target: 40", "concurrency: 8": "concurrency: 2"}
+MANY = {"target: 12": "target: 40", "concurrency: 32": "concurrency: 2"}
 
 
 def pipeline() -> Pipeline:
@@ -89,7 +89,7 @@ def test_the_servers_words_are_in_the_message(run: Run, model_says: Callable[...
 
     model_says(refuses)
     with pytest.raises(LlmError, match=r"the first 4 calls \(http_400: this model takes no schema\)"):
-        run(changes={"concurrency: 8": "concurrency: 1"})
+        run(changes={"concurrency: 32": "concurrency: 1"})
 
 
 def test_a_judge_that_cannot_be_read_stops_the_run(run: Run, model_says: Callable[..., None]) -> None:
@@ -116,7 +116,7 @@ WORDS = "Unsupported value: 'thinking' is not supported"
 
 
 def write(folder: Path, llm: str, judge: str = "") -> Path:
-    text = PIPELINE.replace("{backend: scripted, concurrency: 8}", llm).replace("target: 12", "target: 40")
+    text = PIPELINE.replace("{backend: scripted, concurrency: 32}", llm).replace("target: 12", "target: 40")
     (folder / "job.yaml").write_text(text + (f"  judge: {judge}\n" if judge else ""), encoding="utf-8")
     return folder / "job.yaml"
 

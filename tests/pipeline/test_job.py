@@ -62,8 +62,8 @@ def test_a_finished_job_asks_nothing(run: Run, done: Run) -> None:
 
 
 def test_concurrency_changes_nothing(run: Run) -> None:
-    many = run("many", {**FEW, "concurrency: 8": "concurrency: 32, latency: 0.002"})
-    one = run("one", {**FEW, "concurrency: 8": "concurrency: 1"})
+    many = run("many", {**FEW, "concurrency: 32": "concurrency: 32, latency: 0.002"})
+    one = run("one", {**FEW, "concurrency: 32": "concurrency: 1"})
     assert data_files(many.directory / "dataset") == data_files(one.directory / "dataset")
 
 
@@ -97,7 +97,7 @@ def test_an_edited_prompt_redoes_only_what_follows_it(run: Run, done: Run, folde
 )
 def test_sigkill_and_resume_give_the_same_bytes(run: Run, done: Run, folder: Path, after: int) -> None:
     whole = data_files(done("whole").directory / "dataset")
-    slow = (folder / "job.yaml").read_text().replace("concurrency: 8", "concurrency: 8, latency: 0.02")
+    slow = (folder / "job.yaml").read_text().replace("concurrency: 32", "concurrency: 32, latency: 0.02")
     (folder / "slow.yaml").write_text(slow)
     write_secret(folder / "killed" / "job" / "secret.key", Secret(bytes(range(32))))  # of all jobs in the tests
     kill_at_line(after, COUNTED, "run", folder / "slow.yaml", "--runs", folder / "killed", "--quiet")
@@ -111,7 +111,7 @@ def test_sigkill_and_resume_give_the_same_bytes(run: Run, done: Run, folder: Pat
 
 def test_a_budget_stops_and_a_larger_one_goes_on(run: Run) -> None:
     price = "concurrency: 1, model: m, prices: {m: {input: 1000.0, output: 1000.0}}"
-    changes = {"target: 12": "target: 3", "concurrency: 8": price}
+    changes = {"target: 12": "target: 3", "concurrency: 32": price}
     # The scripted backend is free; priced, it stands for a paid one.
     with pytest.raises(BudgetSpent, match="raise the budget and run the same command"):
         run("paid", changes, budget_usd=2.0)
@@ -134,7 +134,7 @@ def test_faulty_answers_become_counted_skips(run: Run, folder: Path, monkeypatch
     # A quarter of all calls fails, so most samples are dropped, which would be taken for a broken model.
     monkeypatch.setattr("airgen.llms.health.FALSE_STOP", 1e-300)
     faults = ", ".join(f"{fault}: 0.04" for fault in ("refuse", "empty", "prose", "truncate", "language", "one_item"))
-    result = run("faulty", {"concurrency: 8": f"concurrency: 8, faults: {{{faults}}}"})
+    result = run("faulty", {"concurrency: 32": f"concurrency: 32, faults: {{{faults}}}"})
     assert result.manifest is not None
     assert sum(split.queries for split in result.manifest.statistics.splits.values()) == 12
     assert verify(result.directory / "dataset") == []

@@ -43,7 +43,7 @@ def go(folder: Path, **options: object) -> object:
 
 
 def test_a_run_that_ends_earlier_needs_less(folder: Path, asked: Asked) -> None:
-    change(folder, "{backend: scripted, concurrency: 8}", "{model: gpt-4o-mini, api_key_env: NOBODY_SET_THIS}")
+    change(folder, "{backend: scripted, concurrency: 32}", "{model: gpt-4o-mini, api_key_env: NOBODY_SET_THIS}")
     change(folder, RERANKERS, "[./no/folder]")
     (folder / "systems.yaml").write_text("systems:\n- {name: a, kind: expanded, expansions: none.jsonl}\n")
     change(folder, "control:", "evaluate: {systems: systems.yaml}\ncontrol:")
@@ -61,7 +61,7 @@ def test_a_run_that_ends_earlier_needs_less(folder: Path, asked: Asked) -> None:
     assert not (folder / "runs").exists() and asked == []
     go(folder, until="corpus")
     assert (folder / "runs" / "job" / "work.duckdb").exists()
-    change(folder, "{model: nobody-knows-it, api_key_env: NOBODY_SET_THIS}", "{backend: scripted, concurrency: 8}")
+    change(folder, "{model: nobody-knows-it, api_key_env: NOBODY_SET_THIS}", "{backend: scripted, concurrency: 32}")
     go(folder, until="hard_negative")
     assert asked
 

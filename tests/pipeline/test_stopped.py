@@ -119,7 +119,7 @@ def test_an_answer_without_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 # -- batch mode -------------------------------------------------------------------------------------------------------
 
 
-LIVE = "{backend: scripted, concurrency: 8}"
+LIVE = "{backend: scripted, concurrency: 32}"
 
 
 def test_a_whole_job_in_batches_gives_the_dataset_of_live_calls(
@@ -130,7 +130,7 @@ def test_a_whole_job_in_batches_gives_the_dataset_of_live_calls(
     server = loopback(scripted=True, batch_seconds=0.05)
     openai = f"backend: openai, model: m, base_url: '{server.base_url}', prices: {{m: {{input: 1, output: 2}}}}"
     few = {"target: 12": "target: 6"}
-    live = run("live", {**few, LIVE: f"{{{openai}, concurrency: 8}}"})
+    live = run("live", {**few, LIVE: f"{{{openai}, concurrency: 32}}"})
     calls = server.stats()["requests"]
     batch = run("batch", {**few, LIVE: f"{{{openai}, mode: batch}}"})
     stats = server.stats()

@@ -23,8 +23,9 @@ from airgen.pipeline.control.recall import RECALL, prelabel_stages, prelabels_of
 from airgen.pipeline.control.set_stage import Control, SetStage, add_rows
 from airgen.pipeline.control.table2 import BROUGHT, Pair, decide, pairs_to_judge, votes
 from airgen.pipeline.control.votes import NOT_FOUND, PEOPLES, first, least_share, voted
-from airgen.pipeline.stage import Plan, Problem, skip
+from airgen.pipeline.stage import Lineage, Plan, Problem, skip
 from airgen.records import Decision, HardNegative, Judgment, Prelabel, Recall, Skip
+from airgen.sequences import batched
 from airgen.settings import Thresholds
 from airgen.settings.generation import MINED_RANKS
 from airgen.store import Store
@@ -33,6 +34,7 @@ OWN = "own_query"
 """The plan's name for the user's own queries and their labels; only a pipeline with `queries` has it."""
 
 GROUP = 1000  # pairs whose documents are read from the work database at once
+QUERIES = 500  # whose decisions are written at once
 
 
 def pairs_of(control: Control) -> list[Pair]:
@@ -145,10 +147,13 @@ def _work(control: Control, model: Any, fp: str, queries: Sequence[str]) -> Iter
     }
     voting = not control.settings.judge.members
     unjudged = NOT_FOUND[control.tools.pipeline.relevance] if voting else "its document was not judged"
-    for lineage in lineages:
-        key = lineage.final.key
-        own = lineage.passage.id if lineage.sources else None
-        yield decide(key, own, negatives[key], judged.get(key, {}), dropped, relevant_from, fp, unjudged)
+
+    def of(lineage: Lineage) -> list[Decision]:
+        key, own = lineage.final.key, lineage.passage.id if lineage.sources else None
+        return decide(key, own, negatives[key], judged.get(key, {}), dropped, relevant_from, fp, unjudged)
+
+    for batch in batched(lineages, QUERIES):
+        yield [row for lineage in batch for row in of(lineage)]
 
 
 def _judgments(control: Control) -> dict[str, dict[str, Judgment]]:
@@ -230,7 +235,8 @@ def _mined_work(control: Control, model: Any, fp: str, queries: Sequence[str]) -
     decisions: dict[str, dict[str, Decision]] = {}
     for decision in control.store.made(Decision, control.plan["decision"], control.queries):
         decisions.setdefault(decision.parent, {})[decision.id] = decision
-    for lineage in control.accepted.lineages:
+
+    def of(lineage: Lineage) -> list[HardNegative | Skip]:
         key = lineage.final.key
         count = rng(lineage.sample.key, "mined negatives").randint(*settings.hard_negatives)
         found: list[HardNegative | Skip] = [*mine(
@@ -242,7 +248,10 @@ def _mined_work(control: Control, model: Any, fp: str, queries: Sequence[str]) -
             key_of_skip = row_key(f"skip/{MINED_NAME}", key, fp)
             figures = f"{len(found)} of {count} found"
             found.append(Skip(key_of_skip, key, fp, 0, MINED_NAME, "fewer than drawn", figures, "control"))
-        yield found
+        return found
+
+    for batch in batched(control.accepted.lineages, QUERIES):
+        yield [row for lineage in batch for row in of(lineage)]
 
 
 def mine(

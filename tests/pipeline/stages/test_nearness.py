@@ -206,7 +206,7 @@ def test_an_example_that_comes_back_is_refused_and_a_small_model_is_shown_none(
 
     model_says(parrot)
     small = CHANGES["target: 12"].replace("{examples", "{variants: {query_like: small/query_like}, examples")
-    result = run(changes={"target: 12": small, "concurrency: 8": "concurrency: 1"})
+    result = run(changes={"target: 12": small, "concurrency: 32": "concurrency: 1"})
     texts = [row["text"] for row in read_rows(result.directory / "dataset" / "queries.jsonl")]
     assert texts and not any(repeats_example(text, EXAMPLES, "en") for text in texts)
     assert any("repeats one of the examples" in text for text in prompts)
