@@ -20,7 +20,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 # Runs in a process of its own: what only POSIX has is away, then every module is imported, then a small job runs.
 WITHOUT_POSIX = """
-import asyncio, builtins, importlib, pkgutil, types
+import asyncio, builtins, contextlib, importlib, pkgutil, sys, types
 
 AWAY = {"resource", "fcntl", "termios", "pwd", "grp", "tty", "pty", "syslog", "readline", "curses"}
 ONLY_POSIX = {
@@ -48,10 +48,13 @@ def guarded(name, globals=None, locals=None, fromlist=(), level=0):
 
 builtins.__import__ = guarded
 
+sys.modules |= dict.fromkeys(("torch", "transformers", "sentence_transformers", "datasets"))  # they take long
 import airgen
+from airgen.errors import MissingExtra
 for found in pkgutil.walk_packages(airgen.__path__, "airgen."):
     if not found.name.endswith(("__main__", "_compiled")):
-        importlib.import_module(found.name)
+        with contextlib.suppress(MissingExtra):
+            importlib.import_module(found.name)
 
 def refuse(self, *arguments):
     raise NotImplementedError  # as the event loop of Windows

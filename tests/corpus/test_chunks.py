@@ -45,7 +45,7 @@ def check(text: str, pieces: list[Piece], part: ChunkSettings, tokenizer: Any) -
 
 
 @given(HEADINGS, st.lists(TEXT, min_size=9, max_size=9), st.integers(8, 60), st.integers(0, 20), TOKENIZERS)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100)
 @example([], ["hive. Wax? bee bee bee Zaun!", *[""] * 8], 8, 2, "cl100k_base")
 @example([], ["hive. 日本。 3.5 3.5 🐝🐝 bee bee\n\n bee", *[""] * 8], 19, 3, "cl100k_base")
 def test_nothing_is_lost_and_sizes_hold(
@@ -59,7 +59,6 @@ def test_nothing_is_lost_and_sizes_hold(
 
 
 @given(count=st.integers(0, 400), size=st.integers(8, 60), overlap=st.integers(0, 30))
-@settings(max_examples=100, deadline=None)
 def test_windows_of_tokens_overlap_exactly(count: int, size: int, overlap: int) -> None:
     text = " ".join(f"w{number}" for number in range(count))
     part, tokenizer = settings_of("tokens", size, overlap), load_tokenizer("words", "en")
@@ -71,7 +70,7 @@ def test_windows_of_tokens_overlap_exactly(count: int, size: int, overlap: int) 
 
 
 @given(lengths=st.lists(st.integers(1, 12), max_size=30), size=st.integers(12, 40), overlap=st.integers(0, 20))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100)
 def test_as_many_whole_sentences_as_fit_are_repeated(lengths: list[int], size: int, overlap: int) -> None:
     text = " ".join("Word" + " word" * (length - 1) + "." for length in lengths)
     part = settings_of("sentences", size, overlap)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from corpus_maker import corpus, prose
 
-from airgen.compute import _CURRENT, computing
+from airgen.compute import _CURRENT
 from airgen.compute.pool import Processes
 from airgen.corpus import prepare, qa_passages
 from airgen.corpus.readers import records
@@ -187,11 +187,10 @@ def test_errors_are_those_of_one_process(tmp_path: Path, pool: Processes) -> Non
             rows_of(corpus(tmp_path, {"kind": "csv", "path": "*.csv"}, clean=FULL), compute)
 
 
-def test_a_worker_with_other_packages_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_with_other_packages_is_refused(
+    tmp_path: Path, pool: Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(qa_passages, "package_versions", lambda: {"tiktoken": "0.0"})
     (tmp_path / "a.jsonl").write_bytes(lines())
-    with (
-        computing(ComputeSettings(workers=1)),
-        pytest.raises(CorpusError, match=r"cleans a corpus with other packages \(tiktoken \d.*here it is 0\.0\)"),
-    ):
-        list(prepare(corpus(tmp_path, {"kind": "jsonl", "path": "a.jsonl"}, clean=FULL), "qa"))
+    with pytest.raises(CorpusError, match=r"cleans a corpus with other packages \(tiktoken \d.*here it is 0\.0\)"):
+        rows_of(corpus(tmp_path, {"kind": "jsonl", "path": "a.jsonl"}, clean=FULL), pool)

@@ -40,7 +40,6 @@ def test_a_variant_has_its_name_and_its_values() -> None:
     assert hindi.reader == {"kind": "jsonl", "path": "hi.jsonl", "fields": {"id": "key", "text": "body"}}
     assert (hindi.limit, hindi.title, hindi.base) == (7, "hi first", Path("corpora").resolve())
     assert {"wiki-bn", "wiki-hi"} <= set(manifest_names()) and "wiki" not in manifest_names()
-    assert "wiki-hi" in call("show", "corpus")
 
 
 def test_the_file_itself_is_no_corpus_and_a_wrong_name_is_explained(folder: Path) -> None:

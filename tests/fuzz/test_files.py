@@ -1,6 +1,7 @@
 """Files from outside: documents, datasets, labels, runs, submissions, YAMLs. Only an AirgenError may come out."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -157,7 +158,7 @@ def test_files(
 
 @pytest.mark.parametrize(("name", "seed", "load", "_"), FILES[-4:], ids=[one[0] for one in FILES[-4:]])
 def test_settings_with_hostile_values(name: str, seed: bytes, load: Any, _: Any, outcome: Any) -> None:
-    for value in HOSTILE:
+    for value in HOSTILE if load is load_pipeline else (one for one in HOSTILE if len(one) < 200):
 
         def read(folder: Path, value: bytes = value) -> Any:
             (folder / name).write_bytes(seed + b"extra: " + value + b"\n")
@@ -192,11 +193,17 @@ def test_datasets(name: str, data: st.DataObject, outcome: Any) -> None:
     outcome(read)
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    write_dataset(folder := tmp_path_factory.mktemp("finished") / "d", make_content())
+    return folder
+
+
 @few
 @given(data=st.data())
-def test_a_finished_dataset_that_was_changed(data: st.DataObject, outcome: Any) -> None:
+def test_a_finished_dataset_that_was_changed(data: st.DataObject, outcome: Any, finished: Path) -> None:
     def change(folder: Path) -> Any:
-        write_dataset(folder / "d", make_content())
+        shutil.copytree(finished, folder / "d")
         paths = sorted(path for path in (folder / "d").rglob("*") if path.is_file())
         path = data.draw(st.sampled_from(paths))
         before = path.read_bytes()

@@ -112,24 +112,10 @@ def test_porter_examples(word: str, expected: str) -> None:
     assert porter_stem(word) == expected
 
 
-PARTS = [
-    *"abceilnostuyz1_é",
-    "ational",
-    "logi",
-    "bli",
-    "ed",
-    "ing",
-    "eed",
-    "sses",
-    "ies",
-    "ement",
-    "ion",
-    "ll",
-    "iviti",
-]
+PARTS = [*"abceilnostuyz1_é", "ational", "logi", "bli", "ed", "ing", "eed", "sses", "ies", "ement", "ion", "ll", "iviti"]
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.sampled_from(PARTS), max_size=6).map("".join))
 def test_porter_equals_its_authors_version(word: str) -> None:
     oracle = pytest.importorskip("nltk.stem.porter").PorterStemmer(mode="MARTIN_EXTENSIONS")
@@ -139,7 +125,7 @@ def test_porter_equals_its_authors_version(word: str) -> None:
 ALPHABET = "aB1_.,:;'’ -́‍️人ひカー한ไทا\U0001f600\U0001f468\U0001f469❤©\U0001f1e9\U0001f1ea\n\U00010400"
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150)
 @given(
     st.lists(st.text(st.one_of(st.sampled_from(ALPHABET), st.characters()), max_size=40), max_size=6),
     st.sampled_from(["en", "zh", "hi"]),
@@ -162,8 +148,9 @@ def test_compiled_scan_equals_regular_expression(texts: list[str], language: str
 
 def test_every_code_point_has_one_class_in_both_ways() -> None:
     pytest.importorskip("numba")
-    points = [chr(code) for code in range(0x20000) if not 0xD800 <= code < 0xE000]
-    texts = [f"a{one}b {one} {one}\ufe0f 1{one}2" for one in points]
+    alike = {*range(0x3400, 0xA000), *range(0xAC00, 0xD7A4), *range(0x10000, 0x1F000)}  # some of these stand for all
+    points = [code for code in range(0x20000) if not 0xD800 <= code < 0xE000 and (code % 16 == 0 or code not in alike)]
+    texts = [f"a{one}b {one} {one}\ufe0f 1{one}2" for one in map(chr, points)]
     analyse = analyser("xx")
     fast, slow = Encoder(analyse, compiled=True), Encoder(analyse, compiled=False)
     np.testing.assert_array_equal(fast.encode(texts)[0], slow.encode(texts)[0])
