@@ -72,10 +72,10 @@ def test_text_that_duckdb_cannot_hold_is_made_whole(store: Store) -> None:
 def test_any_error_of_the_writer_reaches_its_caller_and_the_writer_goes_on(
     error: Exception, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    insert = Store._insert
+    execute = Store._execute
 
     def fail_once(self: Store, *_: object) -> None:
-        monkeypatch.setattr(Store, "_insert", insert)
+        monkeypatch.setattr(Store, "_execute", execute)
         raise error
 
     async def main() -> None:
@@ -84,7 +84,7 @@ def test_any_error_of_the_writer_reaches_its_caller_and_the_writer_goes_on(
         assert future.done() and type(future.exception()) is type(error)
         await asyncio.wait_for(store.commit([answer("kept")]), 30)
 
-    monkeypatch.setattr(Store, "_insert", fail_once)
+    monkeypatch.setattr(Store, "_execute", fail_once)
     asyncio.run(main())
     assert set(store.answers(["lost", "kept"])) == {"kept"}
 
