@@ -53,14 +53,13 @@ class Connection:
 
 @dataclass(slots=True)
 class Call:
-    """One request. All who asked for it wait on `done`; `order` is its place in the queue; `stage` counts it."""
+    """One request. Each who asked waits on a future; `order` is its place in the queue; `stage` counts it."""
 
     request: Request
     key: str
     order: int
-    done: asyncio.Future[Answer]
     stage: StageUsage
-    waiters: int = 0
+    waiters: list[asyncio.Future[Answer]] = field(default_factory=list)
     attempts: int = 0
     refusals: int = 0
     began: float = 0.0
@@ -76,12 +75,14 @@ class Call:
 class Shared:
     """What all queues of an engine share; `unsaved` counts answers that are not on the disk yet.
 
-    `start(queue, call)` is called for each call that may start; `stop(error)` stops the whole engine; `save(rows)`
-    returns once they are on the disk; `say(text)` shows the user a line. `payments` are to be saved next.
+    `start(queue, call)` is called for each call that may start, and `drop(call)` for one that nobody waits for any
+    more; `stop(error)` stops the whole engine; `save(rows)` returns once they are on the disk; `say(text)` shows the
+    user a line. `payments` are to be saved next.
     """
 
     budget: Budget
     start: "Callable[[CallQueue, Call], None]"
+    drop: Callable[[Call], None]
     stop: Callable[[AirgenError], None]
     save: Callable[[Sequence[Any]], Awaitable[None]]
     say: Callable[[str], None]
@@ -135,9 +136,8 @@ class CallQueue:
             self._timer.cancel()
         while self._queued and self._has_room():
             call = self._queued[0][1]
-            if call.waiters <= 0:  # its callers were cancelled
-                self._take()
-                call.done.cancel()
+            if all(waiter.done() for waiter in call.waiters):  # they were cancelled
+                self._shared.drop(self._take())
                 continue
             self._size(call)
             if (wait := self.rate.wait(call.tokens, self._now())) > 0:

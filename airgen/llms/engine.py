@@ -53,6 +53,7 @@ class Engine:
         self._shared = Shared(
             budget or Budget(),
             start=lambda queue, call: self._spawn(self._run(queue, call)),
+            drop=lambda call: self._calls.pop(call.key, None),
             stop=self._halt,
             save=store.commit,
             say=say,
@@ -72,20 +73,15 @@ class Engine:
         key = self._connection(request).key(request)
         call = self._calls.get(key)
         if call is None:
-            done = asyncio.get_running_loop().create_future()
-            call = Call(request, key, self._order, done, self._usage[request.stage])
+            call = self._calls[key] = Call(request, key, self._order, self._usage[request.stage])
             self._order += 1
-            self._calls[key] = call
-            call.done.add_done_callback(lambda done: self._forget(key, done))
             self._new.append(call)
             if not self._looking_up:
                 self._looking_up = True
                 self._spawn(self._look_up())
-        call.waiters += 1
-        try:
-            return await asyncio.shield(call.done)
-        finally:
-            call.waiters -= 1
+        waiter: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        call.waiters.append(waiter)
+        return await waiter
 
     def usage(self) -> dict[str, StageUsage]:
         """The live counters by stage; a stage appears with its first call."""
@@ -155,11 +151,11 @@ class Engine:
                 for call in calls:
                     if answer := found.get(call.key):
                         call.stage.from_disk += 1
-                        _resolve(call, answer)
+                        self._resolve(call, answer)
                         continue
                     queue = self._queue(call.request)
                     if self._stopped is not None:
-                        _resolve(call, self._stopped)
+                        self._resolve(call, self._stopped)
                     else:
                         queue.add(call)
                 self._start_calls()
@@ -211,7 +207,7 @@ class Engine:
         full = self._shared.unsaved > GROUP
         self._shared.unsaved -= len(finished)
         for each, answer in finished:
-            _resolve(each, outcome or answer)
+            self._resolve(each, outcome or answer)
         if full:  # the queues may have waited for this commit
             self._start_calls()
 
@@ -228,7 +224,7 @@ class Engine:
         self._stopped = self._stopped or error
         for queue in self._queues.values():
             for call in queue.empty():
-                _resolve(call, self._stopped)
+                self._resolve(call, self._stopped)
 
     # -- tasks -------------------------------------------------------------------------------------------------
 
@@ -244,19 +240,15 @@ class Engine:
             return
         self._halt(Stopped("an internal error stopped the engine"))
         for call in list(self._calls.values()):
-            if not call.done.done():
-                call.done.set_exception(error)
+            self._resolve(call, error)
 
-    def _forget(self, key: str, done: asyncio.Future[Answer]) -> None:
-        self._calls.pop(key, None)
-        if not done.cancelled():
-            done.exception()  # read, so that asyncio does not warn where every caller was cancelled
-
-
-def _resolve(call: Call, outcome: Answer | AirgenError) -> None:
-    if call.done.done():
-        return
-    if isinstance(outcome, Answer):
-        call.done.set_result(outcome)
-    else:
-        call.done.set_exception(outcome)
+    def _resolve(self, call: Call, outcome: Answer | BaseException) -> None:
+        """Pass the outcome of a call to all who still wait for it."""
+        self._calls.pop(call.key, None)
+        for waiter in call.waiters:
+            if waiter.done():
+                continue
+            if isinstance(outcome, Answer):
+                waiter.set_result(outcome)
+            else:
+                waiter.set_exception(outcome)

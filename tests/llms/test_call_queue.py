@@ -62,14 +62,17 @@ class Line:
         self.said: list[str] = []
         self.saved: list[Any] = []
         self.stage = StageUsage()
-        shared = Shared(budget or Budget(), self._start, self.stops.append, self._save, self.said.append)
+        self.dropped: list[Call] = []
+        shared = Shared(
+            budget or Budget(), self._start, self.dropped.append, self.stops.append, self._save, self.said.append
+        )
         shared.unsaved += unsaved
         self.shared = shared
         self.queue = CallQueue(Connection(self.backend, CallLimits(**limits), price), shared)
         self.calls = []
         for order, one in enumerate(requests(calls)):
-            done = asyncio.get_running_loop().create_future()
-            self.calls.append(Call(one, one.key, order, done, self.stage, waiters=1))
+            waiter = asyncio.get_running_loop().create_future()
+            self.calls.append(Call(one, one.key, order, self.stage, [waiter]))
             self.queue.add(self.calls[-1])
         self.queue.start_calls()
 
@@ -162,12 +165,12 @@ async def test_one_timer_waits_however_often_it_is_looked() -> None:
 
 
 @simulated
-async def test_a_call_that_nobody_waits_for_is_not_sent_and_can_be_asked_again() -> None:
+async def test_a_call_that_nobody_waits_for_is_not_sent_and_dropped() -> None:
     line = Line(2, concurrency=1)
-    line.calls[1].waiters = 0
+    line.calls[1].waiters[0].cancel()
     await line.attempt(Reply("fine"))
     line.queue.start_calls()
-    assert line.calls[1].done.cancelled() and len(line.started) == 1 and line.stage.waiting == 0
+    assert (line.dropped, line.started, line.stage.waiting) == ([line.calls[1]], [line.calls[0]], 0)
 
 
 # -- what the user is told ------------------------------------------------------------------------------------------
