@@ -296,7 +296,6 @@ def evaluate_measures(
     metrics: Annotated[
         str, opt("Measures, separated by spaces; `air-bench` for all of AIR-Bench's.")
     ] = "nDCG@10 Recall@100 R_cap@100 AP RR@10 Hole@10",
-    parents: Annotated[Place | None, opt("private/parents.jsonl: score documents, each by its best chunk.")] = None,
     by_query: Annotated[bool, opt("Print the scores of each query as well.")] = False,
     ignore_identical_ids: IgnoreIdenticalIds = False,
 ) -> Outcome[dict[str, Any]]:
@@ -306,7 +305,6 @@ def evaluate_measures(
     """
     from airgen.dataset.beir import read_qrels
     from airgen.evaluation import AIR_BENCH, parse_measures, read_run, score
-    from airgen.evaluation.dataset_split import labels_by_parent, read_parents, run_by_parent
     from airgen.evaluation.significance import bootstrap_interval
 
     wanted = AIR_BENCH if metrics == "air-bench" else parse_measures(metrics)
@@ -317,9 +315,6 @@ def evaluate_measures(
             f"{run} and {qrels} have no query in common (for example {ids[0]!r} and {ids[1]!r}): give the qrels of the "
             "dataset on which the run was made"
         )
-    if parents is not None:
-        tree = read_parents(Path(parents))
-        found, labels = run_by_parent(found, tree), labels_by_parent(labels, tree)
     scores = score(found, labels, wanted, ignore_identical_ids=ignore_identical_ids)
     names, means = [str(measure) for measure in wanted], scores.means()
     intervals = dict(zip(names, bootstrap_interval(scores.values).tolist(), strict=True))

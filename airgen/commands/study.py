@@ -273,11 +273,6 @@ def study_judge(
     collections: Annotated[Places, arg("COLLECTION", "Human-labelled datasets.")],
     pipeline: Annotated[Place | None, opt("Use this pipeline's models (default: quickstart's).")] = None,
     pairs: Annotated[int, opt("Pairs drawn from each collection; half are relevant.", min=2)] = 60,
-    every_pair: Annotated[
-        bool,
-        opt("Every recalled passage instead of a sample, for judges that ask no LLM: probabilities then hold for the "
-            "passages that quality control meets, most of which are not relevant.", "--every-pair"),
-    ] = False,
     depth: Annotated[int, opt("Draw pairs from the top hits of BM25 and the recall model.", min=1)] = 10,
     relevant_from: Annotated[
         Sequence[str],
@@ -307,7 +302,7 @@ def study_judge(
     folders = {folder.resolve().name: folder for folder in paths(collections)}
     if unknown := sorted((least.keys() | left_out.keys()) - folders.keys()):
         raise UsageError(f"{unknown[0]}=...: no collection given has that directory's name")
-    drawn = Selection(split, None if every_pair else pairs, depth, seed=seed, language=language or Selection.language)
+    drawn = Selection(split, pairs, depth, seed=seed, language=language or Selection.language)
     chosen = [
         (folder, replace(drawn, label_from=max(least.get(name, [1.0])), ignore=tuple(left_out.get(name, []))))
         for folder in paths(collections)

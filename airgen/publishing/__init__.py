@@ -8,3 +8,12 @@ def dataset_key(task: str, domain: str, language: str, name: str) -> str:
     'qa_science_en/weather-notes'
     """
     return f"{task}_{domain}_{language}/{name}"
+
+
+def version_order(version: str) -> tuple[list[int], str]:
+    """What versions are sorted by, the oldest first.
+
+    >>> sorted(["26.11", "AIR-Bench_24.05", "26.9"], key=version_order)
+    ['AIR-Bench_24.05', '26.9', '26.11']
+    """
+    return [int(part) for part in version.replace("_", ".").split(".") if part.isdigit()], version

@@ -18,6 +18,7 @@ from airgen.dataset.files import write_text
 from airgen.errors import DatasetError
 from airgen.evaluation.significance import rank_bounds
 from airgen.kept import write_json
+from airgen.publishing import version_order
 from airgen.publishing.scores import CLASSES, HEAD, DatasetScore, SystemScore
 from airgen.publishing.submission import NO_RERANKER
 from airgen.study import Column, Study, Table
@@ -44,7 +45,7 @@ def leaderboard(scores: Iterable[SystemScore]) -> list[Standings]:
     """The tables of test, the newest version first, classes in the paper's order. Means are in [0, 1] or None."""
     scores = list(scores)
     tables = []
-    for version in sorted({score.version for score in scores}, key=_order, reverse=True):
+    for version in sorted({score.version for score in scores}, key=version_order, reverse=True):
         mine = [score for score in scores if score.version == version]
         for task, measure in HEAD.items():
             every = {(one.domain, one.language, one.dataset) for score in mine for one in _of(score, task)}
@@ -55,10 +56,6 @@ def leaderboard(scores: Iterable[SystemScore]) -> list[Standings]:
                 if systems:
                     tables.append(_table(version, name, task, measure, systems, every))
     return tables
-
-
-def _order(version: str) -> tuple[list[int], str]:
-    return [int(part) for part in version.replace("_", ".").split(".") if part.isdigit()], version
 
 
 def _of(score: SystemScore, task: str) -> list[DatasetScore]:

@@ -20,7 +20,7 @@ from airgen.dataset.secret import long_doc_splits
 from airgen.dataset.verify import DatasetProblem, verify
 from airgen.errors import BudgetSpent, DatasetError, UsageError
 from airgen.kept import DAMAGE, read_json, write_json
-from airgen.publishing import dataset_key
+from airgen.publishing import dataset_key, version_order
 from airgen.publishing.withhold import secrecy_problems
 from airgen.settings.suite import Suite
 from airgen.text.display import dollars
@@ -67,7 +67,7 @@ def build(
     if (home / SUITE).is_file():
         raise DatasetError(f"{home} is finished, and finished versions do not change: raise the version")
     known = versions(root, suite.name)
-    newer = [version for version in known if _order(version) > _order(suite.version)]
+    newer = [version for version in known if version_order(version) > version_order(suite.version)]
     if newer:
         raise DatasetError(
             f"version {suite.version} would come after {newer[-1]}, which is finished: raise the version"
@@ -167,11 +167,7 @@ def is_dataset(home: Path) -> bool:
 def versions(root: Path, name: str) -> list[str]:
     """The finished versions of a suite, oldest first."""
     found = [path.parent.name for path in (root / name).glob(f"*/{SUITE}")]
-    return sorted(found, key=_order)
-
-
-def _order(version: str) -> list[int]:
-    return [int(part) for part in version.split(".") if part.isdigit()]
+    return sorted(found, key=version_order)
 
 
 def verify_directory(home: Path) -> dict[str, list[DatasetProblem]]:

@@ -25,10 +25,7 @@ def test_front_matter_as_the_hub_reads_it(dataset: Path) -> None:
     assert (
         configs["default"]
         == configs["qrels"]
-        == [
-            {"split": "dev", "path": "qrels/dev.jsonl"},
-            {"split": "test", "path": "qrels/test.jsonl"},
-        ]
+        == [{"split": "dev", "path": "qrels/dev.jsonl"}, {"split": "test", "path": "qrels/test.jsonl"}]
     )
     assert configs["corpus"] == [{"split": "corpus", "path": "corpus.jsonl"}]
     assert all(

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 from beir_folder import write_beir
-from command_line import invoke
 
 from airgen.errors import DatasetError
-from airgen.evaluation import evaluate, run_from_dict
+from airgen.evaluation import evaluate, parse_measures, read_run, run_from_dict, score
 from airgen.evaluation.dataset_split import labels_by_parent, read_parents, run_by_parent
 from airgen.evaluation.systems import SystemSettings
 
@@ -32,7 +31,7 @@ def test_a_run_of_other_ids_is_an_error(tmp_path: Path) -> None:
 
 
 def test_evaluate_reads_a_dataset_of_chunks_per_document_too(tmp_path: Path) -> None:
-    """The report has a second table, equal to `evaluate measures --parents`; a dataset without parents has none."""
+    """The report has a second table; a dataset without parents has none."""
     passages = [
         {"_id": "a1", "text": "bees dance in the hive"},
         {"_id": "a2", "text": "the queen of the bees"},
@@ -50,9 +49,8 @@ def test_evaluate_reads_a_dataset_of_chunks_per_document_too(tmp_path: Path) -> 
     (home / "private" / "parents.jsonl").write_text("\n".join(lines))
     (found,) = evaluate(home, systems, tmp_path / "out")  # the run is kept, and scored again
     assert not found.cached and found.means == plain.means
-    files = [str(found.paths.run), str(home / "qrels" / "test.tsv"), "--json", "--metrics", " ".join(found.means)]
-    parents = ["--parents", str(home / "private" / "parents.jsonl")]
-    means = json.loads(invoke("evaluate", "measures", *files, *parents).stdout)["means"]
+    run, labels = (run_by_parent(read_run(found.paths.run), PARENTS), {"q1": {"A": 1}, "q2": {"C": 1}})
+    means = score(run, labels, parse_measures(" ".join(found.means))).means()
     assert {name: row[0] for name, row in found.by_document.items()} == pytest.approx(means)
     assert means["RR@10"] != found.means["RR@10"]
     table = report.read_text().partition("## By document")[2]

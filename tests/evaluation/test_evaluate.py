@@ -179,8 +179,7 @@ def test_times_are_unknown_where_another_step_had_encoded_the_passages(dataset, 
 
 def test_reranking_and_fusion_use_the_first_stage_once(dataset, tmp_path):
     wanted = systems(
-        {"name": "again", "kind": "rerank", "first": "bm25", "reranker": {"kind": "bm25", "k1": 1.5}, "top": 2},
-        BM25,
+        {"name": "again", "kind": "rerank", "first": "bm25", "reranker": {"kind": "bm25", "k1": 1.5}, "top": 2}, BM25
     )
     lines = []
     again, first = evaluate(dataset, wanted, tmp_path / "out", started=lines.append)

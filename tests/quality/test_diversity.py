@@ -17,13 +17,7 @@ from numpy.typing import NDArray
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError, UsageError
 from airgen.quality.diversity.likeness import likeness, likeness_table
-from airgen.quality.diversity.measure import (
-    NO_SPLIT,
-    Vocabulary,
-    VocabularySize,
-    profile_dataset,
-    profile_datasets,
-)
+from airgen.quality.diversity.measure import NO_SPLIT, Vocabulary, VocabularySize, profile_dataset, profile_datasets
 from airgen.quality.diversity.report import jaccard_matrix, shares_chart, weighted_jaccard, write_diversity
 
 CORPUS = [

@@ -41,7 +41,7 @@ from airgen.study import Study, Table
 
 @dataclass(frozen=True)
 class Selection:
-    """How pairs are chosen: `count` of them, or all recalled ones where it is None, as quality control meets them.
+    """How `count` pairs are chosen.
 
     `label_from` is the lowest human label that counts as relevant; pairs with a label in `ignore` are left out.
     `language` is that of a collection whose manifest does not say it. With `source`, a relevant passage of each query,
@@ -49,7 +49,7 @@ class Selection:
     """
 
     split: str = "test"
-    count: int | None = 60
+    count: int = 60
     depth: int = 10
     label_from: float = 1
     ignore: tuple[float, ...] = ()
@@ -94,19 +94,17 @@ def gather(
     work = add_rows(RECALL, work)
     recalls: dict[str, Recall] = work.rows("recall", Recall)
     pools = {key: [id_ for id_ in recalls[key].ids if id_ not in sources.get(key, ())] for key in queries}
-    if selection.count is not None:
-        bm25 = load_retriever("bm25")
-        bm25.index(corpus)
-        hits = bm25.search(list(queries.values()), depth)
-        for place, key in enumerate(queries):
-            both = [*recalls[key].ids[:depth], *(corpus.ids[at] for at in hits.positions[place] if at >= 0)]
-            recalled = set(pools[key])
-            pools[key] = [id_ for id_ in dict.fromkeys(both) if id_ in recalled]
-    pairs = figures.every_pair(
+    bm25 = load_retriever("bm25")
+    bm25.index(corpus)
+    hits = bm25.search(list(queries.values()), depth)
+    for place, key in enumerate(queries):
+        both = [*recalls[key].ids[:depth], *(corpus.ids[at] for at in hits.positions[place] if at >= 0)]
+        recalled = set(pools[key])
+        pools[key] = [id_ for id_ in dict.fromkeys(both) if id_ in recalled]
+    every = figures.every_pair(
         task.qrels.labels, pools, relevant_from=selection.label_from, ignore=selection.ignore
     )  # fmt: skip
-    if selection.count is not None:
-        pairs = figures.select_pairs(pairs, selection.count, seed=selection.seed)
+    pairs = figures.select_pairs(every, selection.count, seed=selection.seed)
     if not pairs:
         raise DatasetError(
             f"{folder}: the top {depth} of BM25 and the recall model hold no relevant passage, or only relevant ones: "
@@ -177,8 +175,6 @@ def calibrate(
     else:
         settings = pipeline.control.judge if judge == "pipeline" else _prompt_judge(judge, pipeline, prompts)
         rerankers = [judge] if settings is None else []
-    if settings is not None and any(how.count is None for _, how in collections):
-        raise UsageError("--every-pair: this judge would ask an LLM about every recalled passage: give --pairs instead")
     control = pipeline.control.model_copy(update={"rerankers": rerankers, "judge": settings or pipeline.control.judge})
     pipeline = pipeline.model_copy(update={"control": control})
     with Store.open(work / "work.duckdb") as store:
