@@ -96,7 +96,7 @@ def study_agree(
     report = study.report()
     folder = job.directory / "agreement"
     report.write(folder)
-    files = f"{folder / 'agreement.md'}, agreement.json, ranks.svg, scores.svg, resamplings.svg"
+    files = f"{folder / 'agreement.md'}, agreement.json, ranks.svg, resamplings.svg"
     return Outcome(report, [report.markdown(), files])
 
 
@@ -127,7 +127,7 @@ def study_correlate(
     measure: Annotated[str | None, opt("The measure of airgen's results; else the one that ranks.")] = None,
     split: Annotated[str | None, opt("The split of datasets that have several; else test, then dev.")] = None,
     least: Annotated[int, opt("Fewest common systems of two benchmarks.", min=3)] = 3,
-    out: Annotated[Place, opt("Folder for the report and its charts.")] = Path("correlation"),
+    out: Annotated[Place, opt("Folder for the report and its chart.")] = Path("correlation"),
 ) -> Outcome[CorrelationStudy]:
     """Correlate the rankings of the same systems by several benchmarks: Spearman and Kendall, p-values, intervals.
 
@@ -149,7 +149,7 @@ def study_correlate(
     mapped = read_names(Path(names)) if names else {}
     found = correlate(benchmarks(rows, by=by, names=mapped, only=only, datasets=dataset), least=least)
     found.write(folder)
-    return Outcome(found, [found.text(), f"{folder / 'correlation.md'}, correlation.json, correlation.svg, scores.svg"])
+    return Outcome(found, [found.text(), f"{folder / 'correlation.md'}, correlation.json, correlation.svg"])
 
 
 @command
@@ -161,7 +161,7 @@ def study_gain(
     measure: Annotated[str | None, opt("By default nDCG@10, and Recall@10 for Long-Doc datasets.")] = None,
     split: Split = "test",
     results: Annotated[Place, opt("Folder of results; what is there does not run again.")] = Path("results"),
-    out: Annotated[Place, opt("Folder for the report and its chart.")] = Path("gain"),
+    out: Annotated[Place, opt("Folder for the report.")] = Path("gain"),
     alpha: Annotated[float, number("Significance level, Holm-corrected.", min=0.0001, max=0.5)] = 0.05,
     language: Language = None,
 ) -> Outcome[GainReport]:
@@ -188,14 +188,14 @@ def study_gain(
         found.append((opened, by_name[pair[-2].name], by_name[pair[-1].name]))
     report = gains(found, measure=measure, alpha=alpha)
     report.write(Path(out))
-    files = f"{Path(out) / 'gain.md'}, gain.json, gain.svg; by system: {results}/DATASET/{split}/report.md"
+    files = f"{Path(out) / 'gain.md'}, gain.json; by system: {results}/DATASET/{split}/report.md"
     return Outcome(report, [report.text(), files])
 
 
 @command
 def study_diversity(
     datasets: Datasets,
-    out: Annotated[Place, opt("Folder for the report, its charts and the labels.")] = Path("diversity"),
+    out: Annotated[Place, opt("Folder for the report and the labels.")] = Path("diversity"),
     label_with: Annotated[Place | None, opt("A pipeline whose LLM labels query types and styles.")] = None,
     real: Annotated[Place | None, opt("Real queries to compare with, ten or more: a file, a BEIR folder.")] = None,
     most: Annotated[int | None, opt("Maximum number of queries to label per dataset.", min=1)] = None,
@@ -227,7 +227,7 @@ def study_diversity(
         value["likeness"] = write_likeness(folder, alike)["datasets"]
         lines += ["", likeness_table(alike).text()]
         more = f", {folder / 'likeness.md'}"
-    return Outcome(value, [*lines, f"report: {folder / 'diversity.md'}, with .json and charts{more}"])
+    return Outcome(value, [*lines, f"report: {folder / 'diversity.md'}, with .json{more}"])
 
 
 @command

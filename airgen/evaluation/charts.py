@@ -8,7 +8,7 @@ chart is written, because Altair takes half a second to import. Its check agains
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import altair as alt
 import vl_convert
@@ -19,23 +19,10 @@ from airgen.text.display import distinct_names, one_line
 
 COLOURS = ["#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb", "#222255"]  # Paul Tol's
 _DASHES = [[1, 0], [6, 3], [2, 2], [8, 3, 2, 3]]
-_SHAPES = ["circle", "square", "triangle-up", "diamond"]
 _FONT = "Liberation Sans, Arial, Helvetica, sans-serif"  # vl-convert has the first; the others are as wide
 _LONGEST = 60  # characters of a name
-_ROW = 18  # pixels from one system to the next
-_PANEL = 260  # pixels of a panel's width
-_COLUMNS = 4  # panels beside each other
 
 AnyChart = alt.Chart | alt.LayerChart | alt.ConcatChart | alt.FacetChart
-Value = tuple[float, float, float]
-
-
-class Panel(NamedTuple):
-    """One column of dots: {system: (value, low, high)}. A system without a value has no dot."""
-
-    title: str
-    values: Mapping[str, Value]
-    form: str = ".3f"
 
 
 def save_svg(chart: AnyChart, path: Path) -> None:
@@ -60,7 +47,7 @@ def chart_names(names: Sequence[str]) -> list[str]:
 
 
 def colours(field: str, names: Sequence[str], palette: Sequence[str] = COLOURS) -> alt.Color:
-    """A colour for each name. After the eighth name they repeat; dashes or shapes tell these names apart."""
+    """A colour for each name. After the eighth name they repeat; dashes tell these names apart."""
     return alt.Color(f"{field}:N", scale=_cycle(names, palette, 1), legend=_legend(names))
 
 
@@ -96,55 +83,6 @@ def nothing_chart(title: str) -> AnyChart:
     """What is drawn where there is no value."""
     chart = alt.Chart(alt.InlineData(values=[{}])).mark_text(text="nothing to show", fontSize=12)
     return titled(chart.properties(width=300, height=60), title)
-
-
-@debug_mode(False)
-def panels_chart(
-    names: Sequence[str],
-    panels: Sequence[Panel],
-    groups: Mapping[str, str],
-    *,
-    title: str,
-) -> AnyChart:
-    """A row for each system in the order given, a panel for each thing measured, a dot with its interval.
-
-    `groups` says which systems share a colour.
-    """
-    if not names or not panels:
-        return nothing_chart(title)
-    shown = dict(zip(names, chart_names(names), strict=True))
-    group = {name: label(groups.get(name, "")) or "other" for name in names}
-    kinds = list(dict.fromkeys(group.values()))
-    shape = alt.Shape("group:N", scale=_cycle(kinds, _SHAPES, len(COLOURS)), legend=_legend(kinds))
-    axis: dict[str, Any] = {"title": None, "ticks": False, "domain": False, "grid": True, "labelPadding": 8}
-    drawn = []
-    for place, panel in enumerate(panels):
-        rows = tuple(  # no list: Altair copies lists at every step
-            {"system": shown[name], "value": value, "low": low, "high": high,
-             "text": format(value, panel.form), "group": group[name]}
-            for name, (value, low, high) in panel.values.items()
-        )  # fmt: skip
-        scale = alt.Scale(zero=False, nice=True, padding=6)
-        base = alt.Chart(alt.InlineData(values=rows)).encode(
-            x=alt.X("low:Q", scale=scale, axis=alt.Axis(title=None, format="~g", tickCount=5)),
-            y=alt.Y(
-                "system:N",
-                sort=None,
-                scale=alt.Scale(domain=list(shown.values())),
-                axis=alt.Axis(**axis, labels=place % _COLUMNS == 0),
-            ),
-            color=colours("group", kinds),
-        )
-        layers = [
-            base.mark_rule(strokeWidth=1.5).encode(x2=alt.X2("high:Q")),
-            base.mark_point(size=50, opacity=1, filled=True).encode(x=alt.X("value:Q"), shape=shape),
-            base.mark_text(align="left", fontSize=10, aria=False).encode(
-                x=alt.value(_PANEL + 8), text=alt.Text("text:N"), color=alt.ColorValue("#444444")
-            ),
-        ]
-        heading = alt.TitleParams(label(panel.title), fontSize=12, anchor="start", frame="group", offset=6)
-        drawn.append(alt.layer(*layers).properties(width=_PANEL, height=_ROW * len(shown), title=heading))
-    return titled(alt.concat(*drawn, columns=_COLUMNS, spacing=28), title)
 
 
 def lines_chart(

@@ -25,7 +25,7 @@ from airgen.evaluation.score_tables import Benchmark
 from airgen.evaluation.significance import Interval, holm, resampled_means
 from airgen.kept import write_json
 from airgen.study import Column, Study, Table, columns
-from airgen.text.display import distinct_names, md, p_value
+from airgen.text.display import md, p_value
 
 FEW = 10  # systems below which a rank correlation says little
 Matrix = NDArray[np.float64]
@@ -127,8 +127,8 @@ class CorrelationStudy:
         return Table(rows, columns("system", *(one.name for one in self.benchmarks)))
 
     def write(self, folder: Path) -> None:
-        """Write `correlation.md`, `correlation.json`, `correlation.svg` (Spearman) and `scores.svg` into the folder."""
-        from airgen.evaluation.charts import Panel, heat_map, panels_chart, save_svg
+        """Write `correlation.md`, `correlation.json` and `correlation.svg` (Spearman) into the folder."""
+        from airgen.evaluation.charts import heat_map, save_svg
 
         write_json(folder / "correlation.json", self)
         self.study().write(folder / "correlation.md")
@@ -139,14 +139,6 @@ class CorrelationStudy:
             left, right = names.index(pair.first), names.index(pair.second)
             values[left, right] = values[right, left] = pair.figures.spearman
         save_svg(heat_map(names, values, title="Spearman's rho between the rankings"), folder / "correlation.svg")
-        first = self.benchmarks[0].means
-        systems = sorted({name for one in self.benchmarks for name in one.means}, key=lambda name: -first.get(name, -1))
-        titles = distinct_names(names)
-        panels = [
-            Panel(title, {name: (value, value, value) for name, value in one.means.items()})
-            for title, one in zip(titles, self.benchmarks, strict=True)
-        ]
-        save_svg(panels_chart(systems, panels, {}, title="Means of the systems"), folder / "scores.svg")
 
 
 _NONE = (math.nan, math.nan)

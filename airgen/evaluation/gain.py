@@ -112,17 +112,9 @@ class GainReport:
         )  # fmt: skip
 
     def write(self, folder: Path) -> None:
-        """Write `gain.md`, `gain.json` and `gain.svg` into the folder."""
-        from airgen.evaluation.charts import Panel, panels_chart, save_svg
-
+        """Write `gain.md` and `gain.json` into the folder."""
         write_json(folder / "gain.json", self)
         self.study().write(folder / "gain.md")
-        names = [f"{one.dataset} ({one.measure})" for one in self.rows]
-        values = {name: (one.difference, one.low, one.high) for name, one in zip(names, self.rows, strict=True)}
-        groups = {name: one.verdict for name, one in zip(names, self.rows, strict=True)}
-        title = f"{self.after} less {self.before}"
-        chart = panels_chart(names, [Panel("difference", values, form="+.3f")], groups, title=title)
-        save_svg(chart, folder / "gain.svg")
 
 
 _COLUMNS = (

@@ -73,7 +73,7 @@ def test_who_gains_where(three: Path) -> None:
     scores = json.loads(call("evaluate", "measures", three / "finance.new.run", three / "finance/qrels/test.tsv",
                              "--metrics", "RR@10", "--json"))  # fmt: skip
     assert rows["finance"]["after"] == pytest.approx(scores["means"]["RR@10"])
-    assert {path.name for path in (three / "gain").iterdir()} == {"gain.md", "gain.json", "gain.svg"}
+    assert {path.name for path in (three / "gain").iterdir()} == {"gain.md", "gain.json"}
     text = call("study", "gain", *arguments, "--before", "old", "--after", "new", "--measure", "RR@10")
     assert "mean over 3 datasets" in text and "not told apart" in text
     # A system that builds on the other one.

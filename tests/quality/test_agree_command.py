@@ -136,7 +136,7 @@ def test_the_whole_way(full: tuple[Path, AgreementReport]) -> None:
     found = json.loads((work / "agreement" / "agreement.json").read_text())
     assert found["queries"] == {"human": 9, "generated": 5}
     assert found["variants"][0]["agreement"]["strong"]["systems"] == 4
-    for name in ("ranks.svg", "scores.svg", "resamplings.svg"):
+    for name in ("ranks.svg", "resamplings.svg"):
         assert (work / "agreement" / name).read_text().startswith("<svg")
     assert "| grams (weakened) |" in (work / "agreement" / "agreement.md").read_text()
     pages = {path.parents[2].name for path in work.rglob("report.md")}

@@ -18,7 +18,7 @@ from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError, UsageError
 from airgen.quality.diversity.likeness import likeness, likeness_table
 from airgen.quality.diversity.measure import NO_SPLIT, Vocabulary, VocabularySize, profile_dataset, profile_datasets
-from airgen.quality.diversity.report import jaccard_matrix, shares_chart, weighted_jaccard, write_diversity
+from airgen.quality.diversity.report import jaccard_matrix, weighted_jaccard, write_diversity
 
 CORPUS = [
     {"_id": "d1", "title": "Bees", "text": "Bees make honey from the nectar of flowers."},
@@ -132,7 +132,7 @@ def test_the_report_is_whole_and_the_same_twice(folder: Path, tmp_path: Path) ->
         write_diversity(tmp_path / out, profiles)
     files = {path.name: path.read_bytes() for path in (tmp_path / "one").iterdir()}
     assert files == {path.name: path.read_bytes() for path in (tmp_path / "two").iterdir()}
-    assert set(files) == {"diversity.md", "diversity.json", "jaccard.svg", "type.svg", "style.svg"}
+    assert set(files) == {"diversity.md", "diversity.json", "jaccard.svg"}
     text = files["diversity.md"].decode()
     for name, content in files.items():
         if name.endswith(".svg"):
@@ -145,15 +145,6 @@ def test_the_report_is_whole_and_the_same_twice(folder: Path, tmp_path: Path) ->
     assert value["datasets"][0]["shares"]["type"]["test"] == {"claim": 2}
     # Datasets of one task: the table has the task's own columns, as the paper's.
     assert "all qa test" in text and "6 (100.0%)" in text
-
-
-def test_shares_are_drawn_for_every_column_in_order() -> None:
-    chart = shares_chart({"a dev": {"x": 3, "y": 1}, "b test": {"y": 2}}, ["y", "x"], title="t").to_dict()
-    rows = [chart["datasets"][panel["data"]["name"]] for panel in chart["concat"]]
-    assert [[(row["value"], row["share"]) for row in one] for one in rows] == [
-        [("y", 0.25), ("x", 0.75)],
-        [("y", 1.0), ("x", 0.0)],
-    ]
 
 
 def test_the_command_labels_with_the_scripted_model_and_pays_once(folder: Path, tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from typing import Any, Literal
 import altair as alt
 
 from airgen.evaluation import charts
-from airgen.evaluation.significance import bootstrap_interval
 from airgen.kept import plain, write_json
 from airgen.quality.agreement.rankings import (
     Circularity,
@@ -76,17 +75,6 @@ def ranks_chart(
             ),
         ]
     return charts.titled(alt.layer(*layers).properties(width=width, height=18 * (len(gains) + 1)), title)
-
-
-def scores_chart(human: Side, generated: Side, families: Mapping[str, str], *, measure: str, title: str) -> Any:
-    """Each system's score on both sides with 95 % intervals, the best by human labels on top; axes fit their scores."""
-    panels = []
-    for name, side in (("human labels", human), ("generated", generated)):
-        ends = bootstrap_interval(side.scores).tolist()
-        values = {system: (mean, *end) for (system, mean), end in zip(side.by_name.items(), ends, strict=True)}
-        panels.append(charts.Panel(f"{measure}, {name}", values))
-    names = sorted(human.names, key=lambda name: -human.by_name[name])
-    return charts.panels_chart(names, panels, families, title=title)
 
 
 def resamplings_chart(draws: Resamplings, ceiling: Resamplings, whole: float, *, title: str) -> Any:
@@ -175,16 +163,12 @@ class AgreementReport:
         return values
 
     def write(self, folder: Path) -> None:
-        """Write `agreement.json`, `agreement.md` and three charts into a folder."""
+        """Write `agreement.json`, `agreement.md` and two charts into a folder."""
         write_json(folder / "agreement.json", self)
         write_lines(folder / "agreement.md", self.markdown())
-        generated, name = self.generated.of(self.human.names), self.collection
+        name = self.collection
         drawings = {
             "ranks": ranks_chart(self.gains, title=f"{name}: ranks of {len(self.gains)} systems"),
-            "scores": scores_chart(
-                self.human, generated, self.families, measure=self.measure,
-                title=f"{name}: scores on both sides, with 95 % intervals over queries",
-            ),
             "resamplings": resamplings_chart(
                 self.resamplings, self.ceiling, self.variants[0].agreement.all.spearman.value,
                 title=f"{name}: {len(self.resamplings.values)} draws of generated queries",
@@ -223,7 +207,7 @@ class AgreementReport:
                 Table(families, columns("family", "systems", "mean rank gain", form="+.1f")),
                 "## Circularity",
                 *self._circularity(),
-                "Charts: [ranks](ranks.svg), [scores](scores.svg), [draws of queries](resamplings.svg).",
+                "Charts: [ranks](ranks.svg), [draws of queries](resamplings.svg).",
             ],
         ).markdown()  # fmt: skip
 

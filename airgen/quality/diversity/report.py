@@ -1,4 +1,4 @@
-"""The diversity report of one or more datasets: `diversity.md`, `.json` and charts.
+"""The diversity report of one or more datasets: `diversity.md`, `.json` and a chart.
 
     write_diversity(Path("diversity"), [profile_dataset(BeirDataset.open(path)) for path in paths])
 
@@ -8,40 +8,19 @@ corpora is shown as in BEIR's Figure 2 and AIR-Bench's Figure 4.
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import altair as alt
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.evaluation.charts import AnyChart, chart_names, heat_map, label, save_svg, titled
+from airgen.evaluation.charts import heat_map, save_svg
 from airgen.kept import plain, write_json
 from airgen.quality.diversity.measure import Profile, Vocabulary
-from airgen.settings import LENGTHS
 from airgen.study import Column, Study, Table, columns
-
-
-def shares_chart(columns: Mapping[str, Mapping[str, int]], values: Sequence[str], *, title: str) -> AnyChart:
-    """A panel for each column of the report, {value: queries}, with a bar for each value in the order given."""
-    shown = dict(zip(values, chart_names(values), strict=True))
-    axis = alt.Axis(title=None, format="~%", tickCount=4)
-    panels = []
-    for place, (name, counts) in enumerate(columns.items()):
-        shares = {value: counts.get(value, 0) / sum(counts.values()) for value in values}
-        rows = [{"value": shown[value], "share": share, "text": f"{share:.1%}"} for value, share in shares.items()]
-        base = alt.Chart(alt.InlineData(values=rows)).encode(
-            y=alt.Y("value:N", sort=None, axis=alt.Axis(title=None, ticks=False, domain=False, labels=place % 4 == 0))
-        )
-        x = alt.X("share:Q", scale=alt.Scale(domainMin=0, nice=True), axis=axis)
-        bars = base.mark_bar(height=11, color="#4477aa").encode(x=x)
-        texts = base.mark_text(align="left", dx=4, fontSize=10, aria=False).encode(x=x, text="text:N")
-        heading = alt.TitleParams(label(name), fontSize=12, anchor="start", frame="group", offset=6)
-        panels.append(alt.layer(bars, texts).properties(width=200, height=18 * len(values), title=heading))
-    return titled(alt.concat(*panels, columns=4, spacing=36).resolve_scale(x="shared"), title)
 
 
 def weighted_jaccard(left: Vocabulary, right: Vocabulary) -> float:
@@ -93,19 +72,13 @@ def write_diversity(out: Path, profiles: Sequence[Profile]) -> dict[str, Any]:
         "datasets": [{name: plain(getattr(profile, name)) for name in shown} for profile in profiles]
     }
     names = [profile.name for profile in profiles]
-    drawings = {}
-    for attribute in _attributes(profiles):
-        shares = dict(_columns(profiles, attribute))
-        values = sorted({value for counts in shares.values() for value in counts}, key=_size)
-        title = f"share of queries by {attribute}"
-        drawings[f"{attribute.replace(' ', '-')}.svg"] = shares_chart(shares, values, title=title)
     if similarity is not None:
         value["weighted_jaccard"] = {"datasets": names, "matrix": np.round(similarity, 6).tolist()}
-        drawings["jaccard.svg"] = heat_map(names, similarity, title="weighted Jaccard similarity of the corpora")
     write_json(out / "diversity.json", value)
-    for name, chart in drawings.items():
-        save_svg(chart, out / name)
-    _study(profiles, similarity, list(drawings)).write(out / "diversity.md")
+    if similarity is not None:
+        chart = heat_map(names, similarity, title="weighted Jaccard similarity of the corpora")
+        save_svg(chart, out / "jaccard.svg")
+    _study(profiles, similarity).write(out / "diversity.md")
     return value
 
 
@@ -145,12 +118,7 @@ def _shares_table(profiles: Sequence[Profile], attribute: str) -> Table:
     return Table(rows, columns(attribute, *(title for title, _ in found)))
 
 
-def _size(value: str) -> tuple[int, str]:
-    """Orders length classes by size, and all other values by name."""
-    return (LENGTHS.index(value) if value in LENGTHS else len(LENGTHS), value)
-
-
-def _study(profiles: Sequence[Profile], similarity: NDArray[np.float64] | None, drawings: Sequence[str]) -> Study:
+def _study(profiles: Sequence[Profile], similarity: NDArray[np.float64] | None) -> Study:
     shares: list[str | Table] = []
     for name in _attributes(profiles):
         shares += [f"## {name.capitalize()}", _shares_table(profiles, name)]
@@ -174,8 +142,9 @@ def _study(profiles: Sequence[Profile], similarity: NDArray[np.float64] | None, 
             Table(rows, columns("", *names, form=".3f")),
             "The words are not stemmed and stop words are kept (BEIR, appendix F). The similarity of corpora in "
             "different languages says little.",
+            "![jaccard](jaccard.svg)",
         ]
-    return Study("Diversity", [*parts, "\n".join(f"![{name.removesuffix('.svg')}]({name})" for name in drawings)])
+    return Study("Diversity", parts)
 
 
 def _lengths(profiles: Sequence[Profile]) -> list[Column]:
