@@ -234,5 +234,7 @@ def test_commands(tmp_path: Path, runner: Runner) -> None:
     assert call("publish", "verify", second).count(": whole") == 2
     (second / "qa_law_en/beta/corpus.jsonl").write_text("")
     assert call("publish", "verify", second, code=1).count(": whole") == 1
+    (damaged, whole) = json.loads(call("publish", "verify", second, "--json", code=1)).values()
+    assert {"hash", "count", "dangling"} <= {problem["kind"] for problem in damaged} and whole == []
     (second / "suite.json").write_text("{}")
     assert "[suite]" in call("publish", "verify", second, code=1)
