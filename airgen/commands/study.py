@@ -59,11 +59,6 @@ def study_agree(
         Sequence[Place],
         opt("Another human-labelled collection; how well its ranking agrees is the baseline."),
     ] = (),
-    leave_one_out: Annotated[
-        bool,
-        opt("For each system whose models take part in quality control, label again without those models.",
-            "--leave-one-out"),
-    ] = False,
     draws: Annotated[int, opt("How often some generated queries are drawn (Figure 3).", min=1, max=10_000)] = 30,
     drawn: Annotated[int | None, opt("How many at a time; by default the paper's share.", min=1)] = None,
     check: Annotated[bool, opt("Print the cost and what each system needs; make no LLM call.")] = False,
@@ -91,7 +86,7 @@ def study_agree(
         return _check(job, found, path.resolve().parent)
     study = AgreementStudy(
         job, home, found, path.resolve().parent, Display(job.directory / STATUS), split=split, sources=sources,
-        measure=measure, beside=paths(beside), leave_one_out=leave_one_out, budget_usd=budget, draws=draws, drawn=drawn,
+        measure=measure, beside=paths(beside), budget_usd=budget, draws=draws, drawn=drawn,
     )  # fmt: skip
     report = study.report()
     folder = job.directory / "agreement"

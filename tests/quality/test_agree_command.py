@@ -1,7 +1,6 @@
 """`airgen study agree` on a made collection: the whole way with the scripted model, bad input, and going on."""
 
 import json
-import math
 import re
 from collections.abc import Callable
 from functools import partial
@@ -15,14 +14,11 @@ from command_line import call
 from job_maker import FACTS, PLACES, TOPICS, make_corpus, run_quietly
 from rich.console import Console
 
-from airgen import models
-from airgen.dataset.beir import BeirDataset
 from airgen.errors import BudgetSpent, DatasetError, UsageError
 from airgen.evaluation.systems import load_systems
 from airgen.pipeline.progress import Display
 from airgen.quality.agreement.report import AgreementReport
-from airgen.quality.agreement.study import AgreementStudy, agree_job, control_without
-from airgen.settings import ControlSettings
+from airgen.quality.agreement.study import AgreementStudy, agree_job
 from airgen.settings.base import find_yaml
 
 SYSTEMS = """
@@ -101,7 +97,12 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, AgreementRepor
     """A folder in which a study is finished, and its report."""
     folder = tmp_path_factory.mktemp("full")
     make_collection(folder)
-    return folder, compare(folder)
+    return folder, compare(folder, **beside(folder))
+
+
+def beside(folder: Path) -> dict[str, Any]:
+    """Options: the collection's own ranking, which agrees with itself, and seven draws of three queries."""
+    return {"beside": [folder / "Made Up"], "draws": 7, "drawn": 3}
 
 
 def positives(collection: Path) -> set[str]:
@@ -127,7 +128,9 @@ def test_the_whole_way(full: tuple[Path, AgreementReport]) -> None:
     assert variants["no quality control"].positives == variants["no correction of labels"].positives == 1.0
     assert report.variants[0].positives >= 1.0
     assert report.human.queries == 9
-    assert len(report.resamplings.values) == 30
+    assert report.competitors["Made Up"].spearman.value == pytest.approx(1.0)
+    assert (report.resamplings.queries, len(report.resamplings.values), report.resamplings.systems) == (3, 7, 5)
+    assert "7 draws of 3 generated queries" in report.markdown() and "mean p" in report.markdown()
     assert report.circularity.involved == {
         "bm25": ("bm25",), "bm25-raw": ("bm25",), "rm3": ("rm3",), "grams": ("bm25",)
     }  # fmt: skip
@@ -168,7 +171,8 @@ def test_the_command_again_costs_nothing_and_says_the_same(full: tuple[Path, Agr
     written = (work / "agreement" / "agreement.json").read_bytes()
     assert len(runs) == 6 * 5  # human, complete, and four ablations that change the corpus or the queries
     files = ["--pipeline", folder / "agree.yaml", "--systems", folder / "systems.yaml", "--runs", folder / "runs"]
-    said = json.loads(call("study", "agree", folder / "Made Up", *files, "--json"))
+    options = ["--beside", folder / "Made Up", "--draws", 7, "--drawn", 3]
+    said = json.loads(call("study", "agree", folder / "Made Up", *files, *options, "--json"))
     assert {path: path.stat().st_mtime_ns for path in sorted((folder / "runs").rglob("*.run.gz"))} == before
     assert (work / "agreement" / "agreement.json").read_bytes() == written
     assert said == first.as_dict()
@@ -178,7 +182,7 @@ def test_a_stopped_run_goes_on_to_the_same_report(go: Go, full: tuple[Path, Agre
     with pytest.raises(BudgetSpent):
         go(budget_usd=2.0)
     assert not (tmp_path / "runs" / "try-made-up" / "agreement" / "agreement.json").exists()
-    assert go(budget_usd=1000.0).as_dict() == full[1].as_dict()
+    assert go(budget_usd=1000.0, **beside(tmp_path)).as_dict() == full[1].as_dict()
 
 
 def test_another_sampling_frame_keeps_what_both_have(full: tuple[Path, AgreementReport], tmp_path: Path) -> None:
@@ -190,49 +194,6 @@ def test_another_sampling_frame_keeps_what_both_have(full: tuple[Path, Agreement
     shared = set(narrow) & set(wide)
     assert shared
     assert {name: narrow[name] for name in shared} == {name: wide[name] for name in shared}
-
-
-@pytest.mark.nightly  # three jobs; what the report says of it is asked in test_agreement.py
-def test_leave_one_out_labels_the_same_queries_without_the_systems_own_model(go: Go, tmp_path: Path) -> None:
-    """The recall's model chooses among drafts: without it, other drafts would be chosen, and no run has these."""
-    if not models.fetched("all-minilm-l6-v2-int8"):
-        pytest.skip("airgen fetch tests")
-    minilm = "all-minilm-l6-v2-int8"
-    drafts = {
-        "target: 5": "target: 8", "recall: {pools_only: true": f"recall: {{model: {minilm}", "[bm25, rm3]": "[rm3]",
-        "rewrites: 1": "rewrites: 0, candidates: 3", "rerankers: [bm25,": f"rerankers: [bm25, {minilm},",
-        "other: 2": "other: 3",
-    }  # fmt: skip
-    dense = "  - {name: minilm, kind: dense, embedder: all-minilm-l6-v2-int8}\n"
-    beside = [tmp_path / "Made Up"]  # its own ranking, which agrees with itself
-    report = go(changes=drafts, systems=SYSTEMS + dense, leave_one_out=True, beside=beside, draws=7, drawn=3)
-    assert report.competitors["Made Up"].spearman.value == pytest.approx(1.0)
-    assert (report.resamplings.queries, len(report.resamplings.values), report.resamplings.systems) == (3, 7, 6)
-    known = [value for value in report.resamplings.values if not math.isnan(value)]
-    assert len(known) == 7 and 2 / 720 <= report.resamplings.mean_p <= 1
-    assert "7 draws of 3 generated queries" in report.markdown() and "mean p" in report.markdown()
-    # Without bm25 the other re-ranker votes alone; without rm3 its pool is gone.
-    assert [(one.system, one.without) for one in report.leave_one_out] == [
-        ("bm25", ("bm25",)), ("bm25-raw", ("bm25",)), ("rm3", ("rm3",)), ("grams", ("bm25",)), ("minilm", (minilm,))
-    ]  # fmt: skip
-    assert all(1 <= one.alone <= 6 for one in report.leave_one_out)
-    (job,) = (tmp_path / "runs").glob("try-*")
-    chosen = BeirDataset.open(job / "dataset").queries().keys()
-    again = BeirDataset.open(job / "agreement" / "datasets" / f"left-out-{minilm}").qrels("all").labels
-    assert again and again.keys() <= chosen
-    same = go(changes=drafts, systems=SYSTEMS + dense)
-    assert same.as_dict()["scores"] == report.as_dict()["scores"]  # the job itself is as it was
-
-
-@pytest.mark.parametrize(
-    ("models", "left"),
-    [({"m"}, (True, ["bm25", "rm3"], ["bm25"])), ({"bm25"}, (False, ["rm3"], ["m"])),
-     ({"m", "bm25"}, None)],  # nobody is left to vote
-)  # fmt: skip
-def test_control_without_a_model(models: set[str], left: tuple[bool, list[str], list[str]] | None) -> None:
-    settings = {"recall": {"model": "m"}, "pools": ["bm25", "rm3"], "rerankers": ["m", "bm25"]}
-    found = control_without(ControlSettings.model_validate(settings), frozenset(models))
-    assert (found and (found.recall.pools_only, found.pools, found.rerankers)) == left
 
 
 def test_what_is_refused_before_anything_is_asked(go: Go, tmp_path: Path) -> None:

@@ -110,17 +110,6 @@ class Variant:
     positives: float
 
 
-@dataclass(frozen=True, slots=True)
-class LeaveOneOut:
-    """One system's ranks by people, by the generated labels, and (`alone`) by labels made without the shared models."""
-
-    system: str
-    without: tuple[str, ...]
-    human: float
-    generated: float
-    alone: float
-
-
 @dataclass(frozen=True)
 class AgreementReport:
     """Everything that `airgen study agree` found on one collection. `variants` begins with the complete dataset.
@@ -143,13 +132,12 @@ class AgreementReport:
     competitors: Mapping[str, Correlation]
     gains: Sequence[RankGain]
     circularity: Circularity
-    leave_one_out: Sequence[LeaveOneOut] = ()
     notes: Sequence[str] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values; NaN is None."""
         names = ("collection", "pipeline", "sources", "measure", "weakened", "families", "variants", "competitors",
-                 "circularity", "leave_one_out", "notes")  # fmt: skip
+                 "circularity", "notes")  # fmt: skip
         found = {name: getattr(self, name) for name in names} | {
             "queries": {"human": self.human.queries, "generated": self.generated.queries},
             "scores": {"human": self.human.by_name, "generated": self.generated.of(self.human.names).by_name},
@@ -226,23 +214,17 @@ class AgreementReport:
             ),
         ]  # fmt: skip
 
-    def _circularity(self) -> list[str | Table]:
+    def _circularity(self) -> list[str]:
         found = self.circularity
-        lines: list[str | Table] = ["No system under test shares a model with quality control."]
-        if found.involved:
-            shared = ", ".join(f"{md(name)} ({md(', '.join(own))})" for name, own in sorted(found.involved.items()))
-            lines = [
-                f"Systems that share a model with recall or votes: {shared}.",
-                f"Their mean rank gain is {_figure(found.gain, '+.1f')}, that of the others "
-                f"{_figure(found.others, '+.1f')}; a random group of that size gains as much with "
-                f"p = {_figure(found.p, '.3f')}.",
-            ]
-        if not self.leave_one_out:
-            return lines
-        rows = [(one.system, ", ".join(one.without), one.human, one.generated, one.alone) for one in self.leave_one_out]
-        titles = ("system", "control without", "human rank", "generated rank", "left out")
-        lines.append("Ranks by labels that were made without the models of the system:")
-        return [*lines, Table(rows, columns(*titles, form="g", left=[1]))]
+        if not found.involved:
+            return ["No system under test shares a model with quality control."]
+        shared = ", ".join(f"{md(name)} ({md(', '.join(own))})" for name, own in sorted(found.involved.items()))
+        return [
+            f"Systems that share a model with recall or votes: {shared}.",
+            f"Their mean rank gain is {_figure(found.gain, '+.1f')}, that of the others "
+            f"{_figure(found.others, '+.1f')}; a random group of that size gains as much with "
+            f"p = {_figure(found.p, '.3f')}.",
+        ]
 
 
 def _figure(value: float, form: str = ".2f") -> str:

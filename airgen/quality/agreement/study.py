@@ -23,10 +23,10 @@ from airgen.dataset.manifest import load_manifest
 from airgen.errors import DatasetError, SettingsError, UsageError
 from airgen.evaluation.experiment import EvaluationOptions, evaluate
 from airgen.evaluation.measures import parse_measure, score
-from airgen.evaluation.rank_correlation import average_ranks, refuse_few
+from airgen.evaluation.rank_correlation import refuse_few
 from airgen.evaluation.result import Result
 from airgen.evaluation.run import read_run
-from airgen.evaluation.systems import SystemSettings, labelling_models, made_labels, missing_needs, model_name
+from airgen.evaluation.systems import SystemSettings, labelling_models, made_labels, missing_needs
 from airgen.paths import RUNS
 from airgen.pipeline.assemble import export_dataset
 from airgen.pipeline.job import Job
@@ -35,10 +35,10 @@ from airgen.pipeline.progress import Display
 from airgen.pipeline.run import run_job
 from airgen.quality.agreement import rankings
 from airgen.quality.agreement.rankings import Side
-from airgen.quality.agreement.report import AgreementReport, LeaveOneOut, Variant
+from airgen.quality.agreement.report import AgreementReport, Variant
 from airgen.retrievers import Retriever
 from airgen.retrievers.encodings import shared_encodings
-from airgen.settings import ControlSettings, load_pipeline
+from airgen.settings import load_pipeline
 from airgen.settings.base import find_yaml
 
 Sources = Literal["positives", "any"]
@@ -135,9 +135,8 @@ class AgreementStudy:
     """What is compared.
 
     job: made by `agree_job` from the collection. folder: where relative paths of the systems file start. beside:
-    collections whose human rankings are the trivial competitors. leave_one_out: label again without the models of
-    each system that quality control uses. draws: of the generated queries (Figure 3), `drawn` at a time; by default the
-    paper's share of them, 2,000 of 6,319.
+    collections whose human rankings are the trivial competitors. draws: of the generated queries (Figure 3), `drawn` at
+    a time; by default the paper's share of them, 2,000 of 6,319.
     """
 
     job: Job
@@ -149,7 +148,6 @@ class AgreementStudy:
     sources: str = "positives"
     measure: str = "nDCG@10"
     beside: Sequence[Path] = ()
-    leave_one_out: bool = False
     budget_usd: float | None = None
     draws: int = 30
     drawn: int | None = None
@@ -177,7 +175,7 @@ class AgreementStudy:
         families = {system.name: system.family or system.kind for system in self.systems}
         gains = rankings.rank_gains(human, made, families)
         makers = labelling_models(job.pipeline.control, job.folder)
-        circular = rankings.circularity(gains, made_labels(self.systems, makers, self.folder))
+        shared = made_labels(self.systems, makers, self.folder)
         both = {"human": human, "generated": made}
         variants = [
             Variant(name, rankings.agree(human, side, weakened), _positives(labels_of, name == GAINS["soft"]))
@@ -190,10 +188,9 @@ class AgreementStudy:
             ceiling=rankings.same_size_ceiling(human, made.queries),
             resamplings=rankings.resamplings(human, made, queries=self.drawn, rounds=self.draws),
             competitors={name: rankings.correlate(human, other) for name, other in others.items()},
-            gains=gains, circularity=circular,
-            leave_one_out=self._left_out(human, made, circular.involved) if self.leave_one_out else [],
+            gains=gains, circularity=rankings.circularity(gains, shared),
             notes=[
-                *_notes(job.pipeline.target, both, bool(circular.involved), self.collection, job.dataset),
+                *_notes(job.pipeline.target, both, bool(shared), self.collection, job.dataset),
                 *breadth_note(labels, _positives(generated)),
             ],
         )  # fmt: skip
@@ -267,55 +264,11 @@ class AgreementStudy:
             found[name] = BeirDataset.open(directory).qrels("all").labels, own
         return {name: (scored(runs, labels, self.measure), labels) for name, (labels, runs) in found.items() if labels}
 
-    def _left_out(self, human: Side, made: Side, involved: Mapping[str, tuple[str, ...]]) -> list[LeaveOneOut]:
-        """Each involved system's rank on labels that were made without its models; equal sets of models run once."""
-        job = self.job
-        results = self._run(job.dataset, job.directory / "agreement" / "generated", "all", report=False)
-        ranks = [dict(zip(one.names, average_ranks(-one.means), strict=True)) for one in (human, made)]
-        alone: dict[tuple[str, ...], dict[str, float] | None] = {}
-        for shared in dict.fromkeys(involved.values()):
-            labels = _labels_without(job, frozenset(shared), self.display)
-            side = scored(results, labels, self.measure) if labels else None
-            alone[shared] = dict(zip(side.names, average_ranks(-side.means), strict=True)) if side else None
-        return [
-            LeaveOneOut(name, shared, float(ranks[0][name]), float(ranks[1][name]), float(of[name]))
-            for name in (system.name for system in self.systems if system.name in involved)
-            if (of := alone[shared := involved[name]]) is not None
-        ]
-
 
 def _positives(labels: Labels, soft: bool = False) -> float:
     """Mean number of positives a query; for soft labels, the mean sum of gains."""
     every = [label for of in labels.values() for label in of.values() if label > 0]
     return (sum(every) if soft else len(every)) / max(1, len(labels))
-
-
-def control_without(control: ControlSettings, models: frozenset[str]) -> ControlSettings | None:
-    """Quality control without the recall, pools and re-rankers that run these models; None if nothing can vote."""
-    pools = [spec for spec in control.pools if model_name("retriever", spec) not in models]
-    rerankers = [spec for spec in control.rerankers if model_name("reranker", spec) not in models]
-    recall_goes = model_name("embedder", control.recall.model) in models
-    if not rerankers or (recall_goes and not pools):
-        return None
-    recall = control.recall.model_copy(update={"pools_only": recall_goes or control.recall.pools_only})
-    return control.model_copy(update={"recall": recall, "pools": pools, "rerankers": rerankers})
-
-
-def _labels_without(job: Job, models: frozenset[str], display: Display) -> Labels | None:
-    """The labels of the same queries by a quality control without these models; None if nothing can vote."""
-    control = control_without(job.pipeline.control, models)
-    if control is None:
-        return None
-    pipeline = job.pipeline.model_copy(update={"control": control})
-    other = Job(job.path, job.directory.parent, pipeline=pipeline, corpus=job.corpus, frame=job.frame)
-    # The recall's model also chooses among drafts of a query; the drafts that it chose are kept.
-    other.fingerprints |= {stage.name: job.fingerprints[stage.name] for stage in job.flow.every}
-    run_job(other, display, until="judgment")
-    name = "-".join(sorted(models)).replace("/", "-")
-    directory = job.directory / "agreement" / "datasets" / f"left-out-{name}"
-    with other.open_store() as store:
-        export_dataset(other, store, other.accepted(store), directory)
-    return BeirDataset.open(directory).qrels("all").labels
 
 
 def _notes(target: int, both: Mapping[str, Side], involved: bool, collection: Path, dataset: Path) -> list[str]:
