@@ -22,13 +22,8 @@ from airgen.errors import CorpusError, SettingsError
 from airgen.keys import content_key
 from airgen.records import Document, Dropped, Passage
 
-FULL = {
-    "exact_duplicates": "drop",
-    "near_duplicates": {},
-    "personal_data": "mask",
-    "boilerplate": "drop",
-    "min_tokens": 10,
-}
+FULL = {"exact_duplicates": "drop", "near_duplicates": {}, "personal_data": "mask", "boilerplate": "drop",
+        "min_tokens": 10}  # fmt: skip
 
 
 def write(path: Path, count: int) -> list[dict[str, str]]:

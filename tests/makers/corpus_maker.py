@@ -7,15 +7,9 @@ from typing import Any
 from airgen.corpus.settings import CorpusSettings
 
 BARE = {
-    "language": "off",
-    "boilerplate": "off",
-    "personal_data": "off",
-    "offensive_share": None,
-    "near_duplicates": None,
-    "exact_duplicates": "off",
-    "min_tokens": 0,
-    "max_tokens": None,
-}
+    "language": "off", "boilerplate": "off", "personal_data": "off", "offensive_share": None, "near_duplicates": None,
+    "exact_duplicates": "off", "min_tokens": 0, "max_tokens": None,
+}  # fmt: skip
 
 
 def corpus(folder: Path, reader: dict[str, Any], **more: Any) -> CorpusSettings:

@@ -26,7 +26,7 @@ from airgen.publishing.publish import Published, plan, publish
 from airgen.publishing.suites import SUITE, key_of
 
 constants = pytest.importorskip("huggingface_hub.constants")
-from airgen.publishing.hub import Hub  # noqa: E402
+from airgen.publishing.hub import Hub
 
 REPO, LABELS, PAGE = "my-org/weather-notes", "my-org/qrels-weather-notes", "my-org/notes"
 WHERE = {"alpha": ("qa", "law", ""), "be-ta": ("qa", "law", ""), "book": ("long-doc", "law", "dev")}

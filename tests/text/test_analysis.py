@@ -112,11 +112,11 @@ def test_porter_examples(word: str, expected: str) -> None:
     assert porter_stem(word) == expected
 
 
-PARTS = [*"abceilnostuyz1_é", "ational", "logi", "bli", "ed", "ing", "eed", "sses", "ies", "ement", "ion", "ll", "iviti"]
+ENDINGS = ["ational", "logi", "bli", "ed", "ing", "eed", "sses", "ies", "ement", "ion", "ll", "iviti"]
 
 
 @settings(max_examples=200)
-@given(st.lists(st.sampled_from(PARTS), max_size=6).map("".join))
+@given(st.lists(st.sampled_from([*"abceilnostuyz1_é", *ENDINGS]), max_size=6).map("".join))
 def test_porter_equals_its_authors_version(word: str) -> None:
     oracle = pytest.importorskip("nltk.stem.porter").PorterStemmer(mode="MARTIN_EXTENSIONS")
     assert porter_stem(word) == oracle.stem(word, to_lowercase=False)

@@ -13,23 +13,19 @@ from small_training import train_quickly
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from airgen.dataset.beir import BeirDataset  # noqa: E402
-from airgen.errors import ModelError  # noqa: E402
-from airgen.evaluation import EvaluationOptions as Options  # noqa: E402
-from airgen.evaluation import evaluate, load_systems  # noqa: E402
-from airgen.retrievers import Corpus, load_retriever  # noqa: E402
-from airgen.retrievers.lexical.augment import (  # noqa: E402
-    Augmented,
-    Augmenter,
-    QueryReader,
-)
-from airgen.retrievers.lexical.bm25 import BM25  # noqa: E402
-from airgen.text.analysis import WordPieces, analyser  # noqa: E402
-from airgen.training.base_models import load_base  # noqa: E402
-from airgen.training.data import draw, load_training_set, with_negatives  # noqa: E402
-from airgen.training.kinds.augment import AugmentRecipe, AugmentTask, spelling  # noqa: E402
-from airgen.training.kinds.augment_model import EncodedQuery  # noqa: E402
-from airgen.training.recipe import Fold  # noqa: E402
+from airgen.dataset.beir import BeirDataset
+from airgen.errors import ModelError
+from airgen.evaluation import EvaluationOptions as Options
+from airgen.evaluation import evaluate, load_systems
+from airgen.retrievers import Corpus, load_retriever
+from airgen.retrievers.lexical.augment import Augmented, Augmenter, QueryReader
+from airgen.retrievers.lexical.bm25 import BM25
+from airgen.text.analysis import WordPieces, analyser
+from airgen.training.base_models import load_base
+from airgen.training.data import draw, load_training_set, with_negatives
+from airgen.training.kinds.augment import AugmentRecipe, AugmentTask, spelling
+from airgen.training.kinds.augment_model import EncodedQuery
+from airgen.training.recipe import Fold
 
 
 def task(dataset: Path, bert: Path, **changes: Any) -> AugmentTask:

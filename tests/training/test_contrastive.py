@@ -10,15 +10,11 @@ from small_training import train_quickly
 
 torch = pytest.importorskip("torch")
 
-from airgen.retrievers import load_embedder  # noqa: E402
-from airgen.training.data import load_training_set, with_negatives  # noqa: E402
-from airgen.training.kinds.encoder import (  # noqa: E402
-    EncoderRecipe,
-    EncoderTask,
-    false_negatives,
-)
-from airgen.training.kinds.transformer import Batch, info_nce  # noqa: E402
-from airgen.training.losses import distillation  # noqa: E402
+from airgen.retrievers import load_embedder
+from airgen.training.data import load_training_set, with_negatives
+from airgen.training.kinds.encoder import EncoderRecipe, EncoderTask, false_negatives
+from airgen.training.kinds.transformer import Batch, info_nce
+from airgen.training.losses import distillation
 
 
 def task(dataset: Path, bert: Path, **changes: Any) -> EncoderTask:

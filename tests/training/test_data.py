@@ -43,12 +43,9 @@ LABELS = {
 
 def write(folder: Path, labels: dict[str, list[tuple[str, str, int]]], queries: dict[str, str] = TEXTS) -> Path:
     passages = {
-        "p1": "cats eat fish and sleep all day",
-        "p2": "dogs eat bones and bark at cats",
-        "p3": "birds sing in the morning and eat seeds",
-        "p4": "fish swim in the sea",
-        "p5": "the stock market fell",
-    }
+        "p1": "cats eat fish and sleep all day", "p2": "dogs eat bones and bark at cats",
+        "p3": "birds sing in the morning and eat seeds", "p4": "fish swim in the sea", "p5": "the stock market fell",
+    }  # fmt: skip
     rows = [{"_id": key, "title": "", "text": text} for key, text in passages.items()]
     return write_beir(folder, rows, [{"_id": key, "text": text} for key, text in queries.items()], labels)
 

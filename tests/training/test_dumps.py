@@ -75,16 +75,11 @@ def test_reddit_joins_comments_to_their_posts(tmp_path: Path) -> None:
     ]
     assert pairs[0].passage_id.startswith("t1_a.")
     assert refused == {
-        ("line", "not JSON"): 1,
-        ("line", "not a JSON object"): 1,
-        ("post", "without a title"): 1,
-        ("post", "in a file that begins with comments"): 1,
-        ("comment", "a score below 1"): 2,
-        ("comment", "a reply to a comment"): 1,
-        ("comment", "its post is not in the files"): 2,
-        ("comment", "deleted"): 1,
-        ("comment", "by AutoModerator"): 1,
-    }
+        ("line", "not JSON"): 1, ("line", "not a JSON object"): 1, ("post", "without a title"): 1,
+        ("post", "in a file that begins with comments"): 1, ("comment", "a score below 1"): 2,
+        ("comment", "a reply to a comment"): 1, ("comment", "its post is not in the files"): 2,
+        ("comment", "deleted"): 1, ("comment", "by AutoModerator"): 1,
+    }  # fmt: skip
     assert not rows_of("reddit", packed, comments, question="title", min_score=4)[0]
     mixed = jsonl(tmp_path / "all.jsonl", [POSTS[0], comment("a", "7nas1g", "Thanks."), *POSTS[1:]])
     pairs, refused = rows_of("reddit", mixed)
@@ -119,13 +114,10 @@ def test_stackexchange_takes_upvoted_answers(tmp_path: Path) -> None:
     ]
     assert pairs[0].passage_id.startswith("coffee.stackexchange.com/7.")
     assert refused == {
-        ("answer", "a score below 1"): 1,
-        ("answer", "its question is not in the file"): 1,
-        ("answer", "without a score"): 1,
-        ("post", "neither a question nor an answer"): 1,
-        ("post", "a question without a title"): 1,
-        ("line", "not XML"): 2,
-    }
+        ("answer", "a score below 1"): 1, ("answer", "its question is not in the file"): 1,
+        ("answer", "without a score"): 1, ("post", "neither a question nor an answer"): 1,
+        ("post", "a question without a title"): 1, ("line", "not XML"): 2,
+    }  # fmt: skip
 
 
 def test_entities_are_never_declared(tmp_path: Path) -> None:
@@ -180,11 +172,9 @@ def test_papers_of_s2orc_and_of_semantic_scholar(tmp_path: Path) -> None:
     (linked,) = found[2:]
     assert (linked.one.text, linked.other.text) == ("Whales They swim.", "Ships They float.")
     assert refused == {
-        ("line", "without the id of a paper"): 1,
-        ("title", "a paper without an abstract"): 1,
-        ("citation", "cites itself"): 1,
-        ("citation", "a paper without title or abstract here"): 2,
-    }
+        ("line", "without the id of a paper"): 1, ("title", "a paper without an abstract"): 1,
+        ("citation", "cites itself"): 1, ("citation", "a paper without title or abstract here"): 2,
+    }  # fmt: skip
     parts = {
         "papers": [
             {"corpusid": 1, "title": "Whales"},
@@ -272,10 +262,8 @@ def test_responses_of_a_warc(tmp_path: Path, name: str) -> None:
     found, refused = rows_of("common-crawl", path)
     assert [(row.title, row.text) for row in found] == [("On whales", f"{LONG} ünd wide.\n{LONG} two.")]
     assert refused == {
-        ("record", "no HTML"): 1,
-        ("record", "an error or a redirection"): 1,
-        ("page", "without text"): 1,
-    }
+        ("record", "no HTML"): 1, ("record", "an error or a redirection"): 1, ("page", "without text"): 1,
+    }  # fmt: skip
 
 
 def test_conversions_of_a_wet_begin_with_the_title(tmp_path: Path) -> None:

@@ -9,13 +9,13 @@ from small_training import train_quickly
 torch = pytest.importorskip("torch")
 pytest.importorskip("sentence_transformers")
 
-from airgen.errors import ModelError  # noqa: E402
-from airgen.evaluation import EvaluationOptions, evaluate, load_systems  # noqa: E402
-from airgen.training.columns import Example  # noqa: E402
-from airgen.training.data import load_training_set, with_negatives  # noqa: E402
-from airgen.training.kinds.rankers import SpladeRecipe, SpladeTask  # noqa: E402
-from airgen.training.kinds.transformer import separate  # noqa: E402
-from airgen.training.task import read_card, system_line  # noqa: E402
+from airgen.errors import ModelError
+from airgen.evaluation import EvaluationOptions, evaluate, load_systems
+from airgen.training.columns import Example
+from airgen.training.data import load_training_set, with_negatives
+from airgen.training.kinds.rankers import SpladeRecipe, SpladeTask
+from airgen.training.kinds.transformer import separate
+from airgen.training.task import read_card, system_line
 
 
 @pytest.mark.parametrize("teacher", ["null", "{kind: bm25}"])

@@ -13,13 +13,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from airgen.errors import ModelError, TrainingError, UsageError  # noqa: E402
-from airgen.retrievers.base import Hits  # noqa: E402
-from airgen.training.base_models import load_base, pick_device  # noqa: E402
-from airgen.training.data import TrainingSet, epoch_batches, load_training_set  # noqa: E402
-from airgen.training.recipe import Recipe, TrainingRequest  # noqa: E402
-from airgen.training.task import Trained, TrainingTask  # noqa: E402
-from airgen.training.trainer import learning_rate_share, run  # noqa: E402
+from airgen.errors import ModelError, TrainingError, UsageError
+from airgen.retrievers.base import Hits
+from airgen.training.base_models import load_base, pick_device
+from airgen.training.data import TrainingSet, epoch_batches, load_training_set
+from airgen.training.recipe import Recipe, TrainingRequest
+from airgen.training.task import Trained, TrainingTask
+from airgen.training.trainer import learning_rate_share, run
 
 
 class Line(TrainingTask):

@@ -81,16 +81,11 @@ def test_what_is_no_pair_is_counted() -> None:
     pairs, counts = mined(*units, exclude=["A  test query"], kinds=["title"])
     assert [pair.passage_id for pair in pairs] == ["e0", "e1", "e2"]
     assert counts == {
-        ("passage", "shorter than 8 words"): 1,
-        ("passage", "longer than 4096 characters"): 1,
-        ("passage", "passages"): 8,
-        ("title", "a query without letters"): 1,
-        ("title", "the query of a test collection"): 1,
-        ("title", "its query has 3 passages already"): 1,
-        ("title", "comes twice"): 1,
-        ("title", "lone surrogates, which UTF-8 cannot hold"): 1,
-        ("title", "pairs"): 3,
-    }
+        ("passage", "shorter than 8 words"): 1, ("passage", "longer than 4096 characters"): 1,
+        ("passage", "passages"): 8, ("title", "a query without letters"): 1,
+        ("title", "the query of a test collection"): 1, ("title", "its query has 3 passages already"): 1,
+        ("title", "comes twice"): 1, ("title", "lone surrogates, which UTF-8 cannot hold"): 1, ("title", "pairs"): 3,
+    }  # fmt: skip
 
 
 def test_overlapping_chunks_are_no_neighbours() -> None:

@@ -13,24 +13,16 @@ from small_training import train_quickly
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from airgen.dataset.beir import BeirDataset, BeirPassage  # noqa: E402
-from airgen.errors import DatasetError, ModelError, UsageError  # noqa: E402
-from airgen.retrievers import load_retriever  # noqa: E402
-from airgen.retrievers.base import Corpus  # noqa: E402
-from airgen.retrievers.lexical.bm25 import BM25  # noqa: E402
-from airgen.retrievers.lexical.expanded import (  # noqa: E402
-    DeepCT,
-    Expanded,
-    TermWeigher,
-)
-from airgen.retrievers.sparse import Sparta, SpartaEncoder  # noqa: E402
-from airgen.training.data import load_training_set, read_corpus  # noqa: E402
-from airgen.training.kinds.sparse_family import (  # noqa: E402
-    QueryWriterRecipe,
-    QueryWriterTask,
-    impacts,
-)
-from airgen.training.mining.expansion import Seq2Seq, expand, queries_of  # noqa: E402
+from airgen.dataset.beir import BeirDataset, BeirPassage
+from airgen.errors import DatasetError, ModelError, UsageError
+from airgen.retrievers import load_retriever
+from airgen.retrievers.base import Corpus
+from airgen.retrievers.lexical.bm25 import BM25
+from airgen.retrievers.lexical.expanded import DeepCT, Expanded, TermWeigher
+from airgen.retrievers.sparse import Sparta, SpartaEncoder
+from airgen.training.data import load_training_set, read_corpus
+from airgen.training.kinds.sparse_family import QueryWriterRecipe, QueryWriterTask, impacts
+from airgen.training.mining.expansion import Seq2Seq, expand, queries_of
 
 
 class Letters:
