@@ -57,10 +57,11 @@ class Compute:
         """End the workers."""
 
     def map(
-        self, work: Work[In, Out], items: Iterable[tuple[Key, In]], *, ordered: bool = True
+        self, work: Work[In, Out], items: Iterable[tuple[Key, In]], *, ordered: bool = True, least: int = 0
     ) -> Iterator[tuple[Key, Out]]:
         """(key, result) of each (key, item), in the order of the items, or as they come.
 
+        least: fewer items are done here, sooner than workers start.
         Raises what the work raises; AirgenError where workers cannot do it.
         """
         return ((key, work.here(item)) for key, item in items)

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from itertools import chain, islice
 from multiprocessing.context import SpawnContext, SpawnProcess
 from types import ModuleType
 from typing import Any
@@ -114,13 +115,15 @@ class WorkerPool(Compute):
         return {**super().describe(), **counts}
 
     def map(
-        self, work: Work[In, Out], items: Iterable[tuple[Key, In]], *, ordered: bool = True
+        self, work: Work[In, Out], items: Iterable[tuple[Key, In]], *, ordered: bool = True, least: int = 0
     ) -> Iterator[tuple[Key, Out]]:
         """See `Compute.map`. Work that cannot be made elsewhere is done here."""
-        if work.there is None:
-            yield from super().map(work, items, ordered=ordered)
+        rest = iter(items)
+        first = list(islice(rest, least))
+        if work.there is None or len(first) < least:
+            yield from super().map(work, chain(first, rest))
             return
-        make, coming = pickle.dumps(work.there), enumerate(items)
+        make, coming = pickle.dumps(work.there), enumerate(chain(first, rest))
         out: dict[Future[Returned], _Item] = {}
         alone: deque[_Item] = deque()  # to be sent again
         done: dict[int, tuple[Any, Any]] = {}

@@ -9,7 +9,7 @@ import importlib.util
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from airgen.corpus.cleaning.filters import has_list, identify
@@ -91,10 +91,6 @@ class CorpusSummary:
     funnel: list[tuple[str, str, int]]
     histogram: list[tuple[int, int, int]]
     languages: list[tuple[str, int]] = field(default_factory=list)
-
-    def as_dict(self) -> dict[str, object]:
-        """For `--json`."""
-        return asdict(self)
 
 
 def summarise(

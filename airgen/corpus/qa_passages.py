@@ -13,7 +13,6 @@ import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from itertools import chain, islice
 from pathlib import Path
 
 from airgen.compute import Compute, Work
@@ -114,10 +113,6 @@ def qa_passages(
     rows = files.raw() if files is not None else reader.read() if documents is None else documents
     weigh = lambda row: max(row.size if isinstance(row, Raw) else len(row.text), PART // _MOST)  # noqa: E731
     parts: Iterator[Part] = batched(rows, PART, weigh)
-    if type(compute) is not Compute:
-        first = list(islice(parts, _FEW))
-        parts = chain(first, parts)
-        compute = compute if len(first) == _FEW else Compute()
     looking = _Looking(settings, files)
     versions = {name: version for name, version in package_versions().items() if version}
     work = Work("cleaning", looking.look, _Recipe(settings, files, versions).make)
@@ -137,7 +132,7 @@ def qa_passages(
             for chunk in one.chunks or ():
                 yield from settled(chunk, looking.wide[-1])
 
-        for _, part in compute.map(work, ((_name(part), part) for part in parts)):
+        for _, part in compute.map(work, ((_name(part), part) for part in parts), least=_FEW):
             for path in columns.keys() - part.columns.keys():
                 columns.pop(path).check(path)
             for path, seen in part.columns.items():

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
 from pydantic import Field
@@ -80,11 +80,6 @@ class Recipe(Settings):
         default=100, ge=1, description="steps between two checkpoints; changes no weights"
     )
 
-    @classmethod
-    def of(cls, value: dict[str, Any], name: str = "recipe") -> Self:
-        """A mapping as a recipe. Raises SettingsError with every problem."""
-        return validate(value, cls, name)
-
     def parts(self) -> dict[str, Any]:
         """The fields that can change the weights, as JSON values."""
         return answer_settings(self)
@@ -125,7 +120,7 @@ class TrainingRequest:
         for name, value in changed.items():
             if value is None and name in kind.model_fields and kind.model_fields[name].annotation is str:
                 changed[name] = ""  # `query_prefix=` is a text without words
-        return kind.of({**base.model_dump(mode="json"), **changed}, "--set")
+        return validate({**base.model_dump(mode="json"), **changed}, kind, "--set")
 
 
 def _assignment(text: str) -> tuple[str, Any]:

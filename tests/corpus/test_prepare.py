@@ -96,7 +96,6 @@ def test_statistics_count_what_streams_by(tmp_path: Path) -> None:
     assert sum(count for _, _, count in found.funnel) == 6
     assert sum(count for _, _, count in found.histogram) == 101
     assert (found.tokens.least, found.tokens.median, found.tokens.most) == (60, 60, 63)
-    json.dumps(found.as_dict())
     assert bins(Counter({0: 1, 9: 2, 10: 3, 119: 4})) == [
         (low, low + 9, {0: 3, 10: 3, 110: 4}.get(low, 0)) for low in range(0, 120, 10)
     ]

@@ -123,7 +123,7 @@ def test_negatives_of_the_dataset_and_mined_ones(tmp_path: Path) -> None:
     data = load_training_set(write(tmp_path, labels), split="train", dev_share=0)
 
     def negatives(**changes: object) -> list[tuple[int, ...]]:
-        return [e.negatives for e in with_negatives(data, Recipe.of(dict(changes))).examples]
+        return [e.negatives for e in with_negatives(data, Recipe.model_validate(changes)).examples]
 
     # "cats eat fish" is in p1, "fish" in p4, "cats eat" in p2; "dogs bark" in p2 alone, "birds sing" in p3 alone.
     assert negatives(negatives="both") == [(2, 1, 3), (), ()]

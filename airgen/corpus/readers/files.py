@@ -76,7 +76,7 @@ class PathReader:
             yield from [path] if isinstance(path, Dropped) else self.raw_file(path)
 
     def raw_file(self, path: Path) -> Iterator[Raw | Document | Dropped]:
-        """The same of one file: here its documents."""
+        """The same of one file: here its documents. A subclass has this, or `read_file`."""
         yield from self.read_file(path)
 
     def read_raw(self, raw: Raw) -> Iterator[Document | Dropped]:
@@ -111,7 +111,8 @@ class PathReader:
 
     def read_file(self, path: Path) -> Iterator[Document | Dropped]:
         """The documents of one file."""
-        raise NotImplementedError
+        for row in self.raw_file(path):
+            yield from self.read_raw(row) if isinstance(row, Raw) else [row]
 
 
 def _stem(name: str) -> str:

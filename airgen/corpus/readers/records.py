@@ -43,8 +43,7 @@ class JsonLinesReader(PathReader):
         self.seen: dict[Path, SeenColumns] = {}  # of files of which not all is read
 
     def read_file(self, path: Path) -> Iterator[Document | Dropped]:
-        for raw in self.raw_file(path):
-            yield from self.read_raw(raw)
+        yield from super().read_file(path)
         if path in self.seen:
             self.seen.pop(path).check(path)
 

@@ -141,13 +141,8 @@ class FileReader(PathReader):
     Settings: type[SectionSettings] = SectionSettings
     version = 2
 
-    def read_file(self, path: Path) -> Iterator[Document | Dropped]:
-        """The documents of one file; an empty or too large one is dropped."""
-        for row in self.raw_file(path):
-            yield from self.read_raw(row) if isinstance(row, Raw) else [row]
-
     def raw_file(self, path: Path) -> Iterator[Raw | Dropped]:
-        """The bytes of one file."""
+        """The bytes of one file; an empty or too large one is dropped."""
         name = self.name(path)
         with opened(path) as stream:
             raw = stream.read(self.settings.max_bytes + 1)
