@@ -10,7 +10,7 @@ anything is rendered, so that no document can forge a message. Text from outside
 
 import re
 from collections.abc import Iterable, Mapping
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -118,13 +118,12 @@ class PromptSet:
         )
         self._environment.filters.update(fenced=fenced, unquoted=_unquoted)
         self._loaded: dict[str, Prompt] = {}
-        self._translating: set[str] = set()
 
     @classmethod
     def beside(cls, folder: Path) -> "PromptSet":
         """The shipped prompts, behind those of a folder `prompts` in `folder`, if there is one."""
         own = folder / "prompts"
-        return cls([own] if own.is_dir() else [])
+        return cls([own]) if own.is_dir() else _shipped()
 
     def names(self) -> list[str]:
         """All prompts, sorted; parts that are only included begin with an underscore and are left out."""
@@ -138,8 +137,11 @@ class PromptSet:
 
     def get(self, name: str) -> Prompt:
         """One prompt. Raises PromptError where it is missing or malformed."""
+        return self._get(name, ())
+
+    def _get(self, name: str, translating: tuple[str, ...]) -> Prompt:
         if name not in self._loaded:
-            self._loaded[name] = self._load(name)
+            self._loaded[name] = self._load(name, translating)
         return self._loaded[name]
 
     def in_language(self, name: str, language: str) -> str:
@@ -155,7 +157,7 @@ class PromptSet:
                 return found
         return name
 
-    def _load(self, name: str) -> Prompt:
+    def _load(self, name: str, translating: tuple[str, ...]) -> Prompt:
         try:
             source, filename, _ = self._environment.loader.get_source(self._environment, f"{name}.j2")  # type: ignore[union-attr]
         except jinja2.TemplateNotFound:
@@ -165,7 +167,7 @@ class PromptSet:
             raise PromptError(f"{filename}: no front matter between two lines of ---")
         try:
             head, _ = mapping_in(front[1], f"{filename}: front matter")
-            left_out = self._left_out(name, head, filename or name)
+            left_out = self._left_out(head, filename or name, (*translating, name))
             head = validate({**left_out, **head}, FrontMatter, f"{filename}: front matter").model_dump()
         except SettingsError as error:
             raise PromptError("; ".join(error.problems)) from error
@@ -187,19 +189,16 @@ class PromptSet:
             raise PromptError(f"{filename}: uses {', '.join(sorted(undeclared))} without naming it in inputs")
         return Prompt(name=name, source=source, included=included, blocks=blocks, **head)
 
-    def _left_out(self, name: str, head: dict[str, Any], filename: str) -> dict[str, Any]:
+    def _left_out(self, head: dict[str, Any], filename: str, translating: tuple[str, ...]) -> dict[str, Any]:
         """What a translation takes from the prompt that it translates: all of the front matter that it has not."""
         if "translates" not in head:
             return {}
-        if name in self._translating:
+        if translating[-1] in translating[:-1]:
             raise PromptError(f"{filename}: translates: {head['translates']} translates this prompt")
-        self._translating.add(name)
         try:
-            other = self.get(str(head["translates"]))
+            other = self._get(str(head["translates"]), translating)
         except PromptError as error:
             raise PromptError(f"{filename}: translates: {error}") from error
-        finally:
-            self._translating.discard(name)
         given = other.model_dump(include=FrontMatter.model_fields.keys() - {"version", "translates"})
         return {key: value for key, value in given.items() if key not in head and value}
 
@@ -228,3 +227,9 @@ class PromptSet:
             for source in sources
             for name in jinja2.meta.find_undeclared_variables(self._environment.parse(source))
         }
+
+
+@cache
+def _shipped() -> PromptSet:
+    """The shipped prompts alone: every job of a process that has no others shares them."""
+    return PromptSet()

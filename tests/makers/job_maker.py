@@ -71,7 +71,10 @@ LEXICAL = (
   rerankers: [bm25]
 """
 )
-"""The same job without a model."""
+"""The same job without a model: a module of tests that is content with it says `JOB = LEXICAL`."""
+
+MODELS = {LEXICAL.partition("control:")[2]: PIPELINE.partition("control:")[2]}
+"""What makes of it the one with models."""
 
 WORDS = {
     "{model: all-minilm-l6-v2-int8, top_k: 30}": "{pools_only: true, top_k: 20}\n  pools: [bm25]",
@@ -81,13 +84,14 @@ WORDS = {
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     """A folder with a corpus, its YAML and a pipeline."""
-    if not models.fetched("all-minilm-l6-v2-int8"):
+    text = getattr(request.module, "JOB", PIPELINE)
+    if text == PIPELINE and not models.fetched("all-minilm-l6-v2-int8"):
         pytest.skip("airgen fetch tests")
     make_corpus(tmp_path / "small.jsonl", 60)
     (tmp_path / "small.yaml").write_text(CORPUS, encoding="utf-8")
-    (tmp_path / "job.yaml").write_text(PIPELINE, encoding="utf-8")
+    (tmp_path / "job.yaml").write_text(text, encoding="utf-8")
     return tmp_path
 
 
@@ -140,9 +144,10 @@ def run_quietly(job: Job, **options: Any) -> RunResult:
 @pytest.fixture
 def configure(folder: Path) -> Callable[[dict[str, str]], Path]:
     """Write the folder's pipeline after some replacements in its text."""
+    whole = (folder / "job.yaml").read_text(encoding="utf-8")
 
     def write(changes: dict[str, str]) -> Path:
-        text = PIPELINE
+        text = whole
         for old, new in changes.items():
             assert old in text
             text = text.replace(old, new)

@@ -18,6 +18,7 @@ DOCUMENT = (
     "Honey bees collect nectar from flowers and carry it to the hive in a stomach of its own. There, workers pass it "
     "from mouth to mouth until most of the water is gone, and fan it with their wings before they seal the cell."
 )
+PROMPTS = PromptSet()
 
 
 class Direct:
@@ -86,7 +87,7 @@ class World:
 
     def run(self, stage: Stage, lineage: Lineage | None = None, pipeline: Pipeline | None = None) -> list[Row]:
         """The rows that the stage makes of the lineage."""
-        pipeline, prompts = pipeline or self.pipeline(), PromptSet()
+        pipeline, prompts = pipeline or self.pipeline(), PROMPTS
         fingerprints = {one.name: one.fingerprint(pipeline, prompts) for one in Flow().every}
         tools = Tools(pipeline, prompts, fingerprints, self.llm, self.meaning)
         return asyncio.run(stage.run(lineage or self.lineage(), tools))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from beir_folder import read_rows
-from job_maker import PIPELINE, Run, run_quietly
+from job_maker import LEXICAL, Run, run_quietly
 from rich.console import Console
 
 from airgen.corpus import load_corpus_settings, prepare
@@ -31,6 +31,7 @@ from airgen.retrievers.lexical.bm25 import BM25Reranker
 from airgen.settings import Pipeline
 from airgen.text.language_check import wrong_language
 
+JOB = LEXICAL
 MANY = {"target: 12": "target: 40", "concurrency: 32": "concurrency: 2"}
 
 
@@ -116,7 +117,7 @@ WORDS = "Unsupported value: 'thinking' is not supported"
 
 
 def write(folder: Path, llm: str, judge: str = "") -> Path:
-    text = PIPELINE.replace("{backend: scripted, concurrency: 32}", llm).replace("target: 12", "target: 40")
+    text = LEXICAL.replace("{backend: scripted, concurrency: 32}", llm).replace("target: 12", "target: 40")
     (folder / "job.yaml").write_text(text + (f"  judge: {judge}\n" if judge else ""), encoding="utf-8")
     return folder / "job.yaml"
 
@@ -183,7 +184,7 @@ def test_an_empty_corpus_is_one_clear_line(run: Run, folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("wrong", "words"),
-    [(lambda scores: scores * np.nan, "not a number"), (lambda scores: scores[:-1], "359 scores for 360 documents")],
+    [(lambda scores: scores * np.nan, "not a number"), (lambda scores: scores[:-1], "239 scores for 240 documents")],
 )
 def test_a_broken_reranker_is_named_and_a_mended_one_goes_on(
     run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch, wrong: Callable[[Any], Any], words: str
@@ -276,7 +277,7 @@ def test_documents_are_data_and_each_is_accounted_for(run: Run, folder: Path, as
     assert dropped.cleaner == "length" and "long" in dropped.reason
     # A pipeline that takes it all the same is not brought down by it.
     (folder / "small.yaml").write_text(text.replace("min_tokens: 5", "min_tokens: 1, max_tokens: null"), "utf-8")
-    result = run("bad", {"target: 12": "target: 50", "[bm25, dense, all-minilm-l6-v2-int8]": "[bm25]"})
+    result = run("bad", {"target: 12": "target: 50"})
     dataset = result.directory / "dataset"
     assert verify(dataset) == []
     corpus = {row["text"] for row in read_rows(dataset / "corpus.jsonl")}

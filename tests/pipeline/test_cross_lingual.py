@@ -164,9 +164,9 @@ def test_own_queries_of_another_language(folder: Path) -> None:
 
 @pytest.mark.skipif(not models.fetched("multilingual-e5-small-q4"), reason="airgen fetch multilingual-e5-small-q4")
 def test_a_multilingual_model_recalls_and_votes(folder: Path) -> None:
-    make_corpus(folder / "small.jsonl", 14)  # the model needs a tenth of a second for a passage
+    make_corpus(folder / "small.jsonl", 8)  # the model needs a tenth of a second for a passage
     control = "control: {recall: {model: multilingual-e5-small-q4, top_k: 20}, rerankers: [multilingual-e5-small-q4]}\n"
     with shared_encodings(folder / "embeddings"):
-        job, result = run(folder, PIPELINE.partition("control:")[0] + control)
-    assert result.manifest is not None and len(read_rows(job.dataset / "queries.jsonl")) == 4
+        job, result = run(folder, PIPELINE.partition("control:")[0].replace("target: 4", "target: 2") + control)
+    assert result.manifest is not None and len(read_rows(job.dataset / "queries.jsonl")) == 2
     assert advice(job) == []

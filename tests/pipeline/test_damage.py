@@ -9,12 +9,13 @@ from child import finish, start
 from command_line import call
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from job_maker import Run
+from job_maker import LEXICAL, Run
 from rich.console import Console
 
 from airgen.pipeline.progress import Display, read_status
 from airgen.pipeline.show import render_report
 
+JOB = LEXICAL
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),

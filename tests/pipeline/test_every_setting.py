@@ -24,11 +24,14 @@ from airgen.pipeline import Job
 from airgen.settings import Pipeline
 from airgen.settings.base import marked
 
+SHORT = {"kind": "onnx", "model": "all-minilm-l6-v2-int8", "max_length": 32}
 BASE: dict[str, Any] = {
     "name": "job", "task": "qa", "corpus": "small.yaml", "target": 4,
     "llm": {"backend": "scripted"},
     "generation": {"max_overlap": 0.9, "negatives": "both", "hard_negatives": [1, 3]},
-    "control": {"recall": {"model": "all-minilm-l6-v2-int8", "top_k": 18}, "rerankers": ["bm25", "dense"]},
+    "control": {
+        "recall": {"model": SHORT, "top_k": 18}, "rerankers": ["bm25", {"kind": "dense", "embedder": SHORT}],
+    },
 }  # fmt: skip
 # Another value for each field, by its path, below the first stage whose rows are made again. A new field has to come in
 # here. "speed": nothing changes. "dataset": the identity alone; what is exported differs.
@@ -72,7 +75,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "extra": {"generation.stages": ["extra_stage:STAGE"]},
     "own_query": {"queries": {"file": "own.txt"}},
     "recall": {
-        "target": 6, "control.recall.model": {"kind": "onnx", "model": "all-minilm-l6-v2-int8", "max_length": 16},
+        "target": 6, "control.recall.model": {**SHORT, "max_length": 16},
         "control.recall.top_k": 14, "control.recall.pools_only": True, "control.pools": ["bm25"],
         "control.systems": "systems.yaml", "control.judge.relevant_from": 3,
     },

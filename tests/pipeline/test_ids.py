@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from job_maker import CORPUS, LEXICAL, PIPELINE, Run, make_corpus, run_quietly
+from job_maker import CORPUS, LEXICAL, Run, make_corpus, run_quietly
 from rich.console import Console
 
 from airgen.corpus.readers.reader import Place
@@ -25,6 +25,8 @@ from airgen.pipeline import job as job_module
 from airgen.pipeline.generate import NEAR
 from airgen.pipeline.run import run_pipeline
 from airgen.records import Document
+
+JOB = LEXICAL
 
 
 @pytest.mark.parametrize(
@@ -83,7 +85,7 @@ def fresh_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def begun(folder: Path, runs: str, seed: int | str = 42, more: str = "") -> Job:
     """A job whose corpus is read."""
-    (folder / "job.yaml").write_text(f"{PIPELINE}seed: {seed}\n{more}", encoding="utf-8")
+    (folder / "job.yaml").write_text(f"{LEXICAL}seed: {seed}\n{more}", encoding="utf-8")
     job = Job(folder / "job.yaml", folder / runs)
     run_quietly(job, until="corpus")
     return job
@@ -152,7 +154,6 @@ def test_a_run_that_was_killed_before_its_first_row(folder: Path) -> None:
 
 
 def test_two_processes_begin_one_job(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (folder / "job.yaml").write_text(PIPELINE, encoding="utf-8")
     loser, winner, late_one = (Job(folder / "job.yaml", folder / "runs") for _ in range(3))
     real = job_module.write_secret
 

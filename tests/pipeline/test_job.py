@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from beir_folder import data_files, label_rows, read_rows, write_rows
 from child import kill_at_line
-from job_maker import COUNTED, Run, make_corpus
+from job_maker import COUNTED, LEXICAL, MODELS, Run, make_corpus
 
 from airgen.dataset.secret import Secret, write_secret
 from airgen.dataset.verify import verify
@@ -15,6 +15,7 @@ from airgen.pipeline import Job, RunResult
 from airgen.pipeline.assemble import export_dataset
 from airgen.store import Store
 
+JOB = LEXICAL
 FEW = {"target: 12": "target: 6"}
 
 
@@ -25,7 +26,7 @@ def answers(directory: Path) -> int:
 
 
 def test_a_whole_job(run: Run, folder: Path) -> None:
-    result = run()
+    result = run(changes=MODELS)
     assert result.manifest is not None
     dataset = result.directory / "dataset"
     assert verify(dataset) == []
@@ -62,8 +63,9 @@ def test_a_finished_job_asks_nothing(run: Run, done: Run) -> None:
 
 
 def test_concurrency_changes_nothing(run: Run) -> None:
-    many = run("many", {**FEW, "concurrency: 32": "concurrency: 32, latency: 0.002"})
-    one = run("one", {**FEW, "concurrency: 32": "concurrency: 1"})
+    few = {"target: 12": "target: 4"}
+    many = run("many", {**few, "concurrency: 32": "concurrency: 32, latency: 0.002"})
+    one = run("one", {**few, "concurrency: 32": "concurrency: 1"})
     assert data_files(many.directory / "dataset") == data_files(one.directory / "dataset")
 
 
@@ -111,7 +113,7 @@ def test_sigkill_and_resume_give_the_same_bytes(run: Run, done: Run, folder: Pat
 
 def test_a_budget_stops_and_a_larger_one_goes_on(run: Run) -> None:
     price = "concurrency: 1, model: m, prices: {m: {input: 1000.0, output: 1000.0}}"
-    changes = {"target: 12": "target: 3", "concurrency: 32": price}
+    changes = {"target: 12": "target: 2", "concurrency: 32": price}
     # The scripted backend is free; priced, it stands for a paid one.
     with pytest.raises(BudgetSpent, match="raise the budget and run the same command"):
         run("paid", changes, budget_usd=2.0)
@@ -185,7 +187,7 @@ def test_nothing_is_exported_before_quality_control(run: Run, folder: Path) -> N
         exported()
     before = data_files(run().directory / "dataset")
     text = (folder / "job.yaml").read_text(encoding="utf-8")
-    (folder / "job.yaml").write_text(text.replace("top_k: 30", "top_k: 31"), encoding="utf-8")
+    (folder / "job.yaml").write_text(text.replace("top_k: 20", "top_k: 21"), encoding="utf-8")
     with pytest.raises(UsageError, match="quality control has not run"):
         exported()
     assert data_files(folder / "runs" / "job" / "dataset") == before
@@ -216,8 +218,9 @@ def test_one_more_reranker_or_document_costs_only_itself(
     run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     three = "[bm25, dense, all-minilm-l6-v2-int8]"
-    two = {**FEW, three: "[bm25, dense]"}
-    run("runs", {**FEW, three: "[dense]"})
+    few = {**FEW, **MODELS}
+    two = {**few, three: "[bm25, dense]"}
+    run("runs", {**few, three: "[dense]"})
     more = scored(lambda: run("runs", two), monkeypatch)
     assert more == {"BM25Reranker": 6 * 30}  # the dense scores stand
     extra = {"id": "doc-new", "title": "Tides", "text": "A document that was added later, on tides and lanterns alike."}
@@ -227,7 +230,7 @@ def test_one_more_reranker_or_document_costs_only_itself(
     # document itself and what a new sample brought.
     assert grown["BM25Reranker"] == 6 * 30
     assert grown.get("DenseReranker", 0) < 6 * 30 / 2
-    narrower = {**FEW, three: "[bm25, dense]\n  thresholds: {hard_negative: 10, other: 5}"}
+    narrower = {**few, three: "[bm25, dense]\n  thresholds: {hard_negative: 10, other: 5}"}
     assert scored(lambda: run("runs", narrower), monkeypatch) == {}
 
 

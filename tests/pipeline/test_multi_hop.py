@@ -10,7 +10,7 @@ import pytest
 from beir_folder import data_files, label_rows, read_rows, write_rows
 from hypothesis import given
 from hypothesis import strategies as st
-from job_maker import Run
+from job_maker import LEXICAL, Run
 
 from airgen.dataset.beir import BeirDataset
 from airgen.dataset.verify import verify
@@ -26,6 +26,7 @@ from airgen.pipeline.show import find_lineage, life, render_life
 from airgen.publishing.withhold import public_part
 from airgen.records import Candidate, Query
 
+JOB = LEXICAL
 HOPS = {"target: 12": "target: 12\ngeneration: {multi_hop: 0.5}", "task: qa": "task: long-doc"}
 
 
@@ -98,7 +99,7 @@ def test_documents_of_one_passage_are_an_error_that_says_what_to_do(run: Run, fo
     [
         ("multi_hop: 0.2, query_from: need", {}, "multi_hop needs query_from: document"),
         ("unanswerable: 0.6", {}, "unanswerable"),
-        ("negatives: mined", {"top_k: 30": "top_k: 9"}, "top_k is smaller"),
+        ("negatives: mined", {"top_k: 20": "top_k: 9"}, "top_k is smaller"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 from command_line import invoke
-from job_maker import Run
+from job_maker import LEXICAL, Run
 
 from airgen.dataset.verify import verify
 from airgen.errors import SettingsError
 from airgen.pipeline import Job
 from airgen.pipeline.show import find_lineage, life, render_life
 
+JOB = LEXICAL
 # What a user writes: a record, a prompt, a stage. The stage drops queries whose subject is too common.
 MODULE = '''
 from dataclasses import dataclass
@@ -119,7 +120,7 @@ def test_its_cost_is_estimated_and_its_prompt_can_be_tried(configure: Callable[.
 
 
 def test_a_judge_from_outside_decides(run: Run, outside: Path) -> None:
-    judge = {"target: 12": "target: 4", "top_k: 30}": 'top_k: 30}\n  judge: {kind: "outside_stage:Generous"}'}
+    judge = {"target: 12": "target: 4", "control:": 'control:\n  judge: {kind: "outside_stage:Generous"}'}
     result = run("runs", judge)
     assert result.manifest is not None
     assert any("a generous judge" in use.role for use in result.manifest.provenance)

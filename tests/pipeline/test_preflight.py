@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from corpus_maker import prose
+from job_maker import LEXICAL
 from rich.console import Console
 
 from airgen.commands.check import check_job
@@ -18,6 +19,7 @@ from airgen.pipeline.preflight import advice, preflight
 from airgen.pipeline.run import run_pipeline
 from airgen.settings import ControlSettings, Pipeline
 
+JOB = LEXICAL
 WORDS: dict[str, object] = {"recall": {"pools_only": True}, "pools": ["bm25"], "rerankers": ["bm25"]}
 """Quality control that needs no model."""
 

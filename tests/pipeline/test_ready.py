@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from command_line import invoke
+from job_maker import LEXICAL
 from rich.console import Console
 
 from airgen.cli import main
@@ -17,10 +18,11 @@ from airgen.paths import data_dir
 from airgen.pipeline.run import run_pipeline
 from airgen.prompts import PromptSet
 
+JOB = LEXICAL
 Asked = list[Request]
 
 
-RERANKERS = "[bm25, dense, all-minilm-l6-v2-int8]"
+RERANKERS = "rerankers: [bm25]"
 
 
 def change(folder: Path, old: str, new: str) -> Path:
@@ -44,7 +46,7 @@ def go(folder: Path, **options: object) -> object:
 
 def test_a_run_that_ends_earlier_needs_less(folder: Path, asked: Asked) -> None:
     change(folder, "{backend: scripted, concurrency: 32}", "{model: gpt-4o-mini, api_key_env: NOBODY_SET_THIS}")
-    change(folder, RERANKERS, "[./no/folder]")
+    change(folder, RERANKERS, "rerankers: [./no/folder]")
     (folder / "systems.yaml").write_text("systems:\n- {name: a, kind: expanded, expansions: none.jsonl}\n")
     change(folder, "control:", "evaluate: {systems: systems.yaml}\ncontrol:")
     with pytest.raises(SettingsError) as caught:
@@ -62,20 +64,16 @@ def test_a_run_that_ends_earlier_needs_less(folder: Path, asked: Asked) -> None:
     go(folder, until="corpus")
     assert (folder / "runs" / "job" / "work.duckdb").exists()
     change(folder, "{model: nobody-knows-it, api_key_env: NOBODY_SET_THIS}", "{backend: scripted, concurrency: 32}")
-    go(folder, until="hard_negative")
+    go(folder, until="hard_negative", target=1)
     assert asked
 
 
 @pytest.mark.parametrize(
     ("old", "new", "place"),
     [
-        (RERANKERS, "[bm25, {kind: dense, embedder: {kind: onnx, model: ./broken}}]", "broken"),
-        (
-            "all-minilm-l6-v2-int8, top_k",
-            "{kind: http, base_url: 'http://127.0.0.1:PORT/v1', model: m}, top_k",
-            "PORT",
-        ),
-        ("top_k: 30}", "top_k: 30}\n  pools: [{kind: sparse, model: {kind: splade, model: ./broken}}]", "broken"),
+        (RERANKERS, "rerankers: [bm25, {kind: dense, embedder: {kind: onnx, model: ./broken}}]", "broken"),
+        ("pools_only: true", "model: {kind: http, base_url: 'http://127.0.0.1:PORT/v1', model: m}", "PORT"),
+        ("pools: [bm25]", "pools: [{kind: sparse, model: {kind: splade, model: ./broken}}]", "broken"),
         ("control:", "generation: {meaning: {model: {kind: onnx, model: ./broken}}}\ncontrol:", "broken"),
         ("control:", "evaluate: {systems: systems.yaml}\ncontrol:", "broken"),
     ],
@@ -120,7 +118,8 @@ def test_a_system_that_fails_leaves_the_others_results(folder: Path, capsys: pyt
     )
     (folder / "their.run").write_text("q1 Q0 nowhere 1 1.0 t\n")
     change(folder, "control:", "evaluate: {systems: systems.yaml, split: all}\ncontrol:")
-    assert command("run", folder / "job.yaml", "--runs", folder / "runs", "--json") == 1
+    words = ["run", folder / "job.yaml", "--runs", folder / "runs", "--target", 3, "--json", "--no-report"]
+    assert command(*words) == 1
     out, err = capsys.readouterr()
     assert [row["system"] for row in json.loads(out)["scores"]] == ["a"]
     assert "airgen: systems.yaml: system theirs: their.run: none of its passages" in err
@@ -133,8 +132,8 @@ def test_a_system_that_fails_leaves_the_others_results(folder: Path, capsys: pyt
 
 
 def test_the_card_names_no_recall_model_that_never_ran(folder: Path) -> None:
-    change(folder, "top_k: 30}", "top_k: 30, pools_only: true}\n  pools: [rm3]")
-    go(folder)
+    change(folder, "pools: [bm25]", "pools: [rm3]")
+    go(folder, target=2)
     card = (folder / "runs" / "job" / "dataset" / "README.md").read_text()
     recalls = [line for line in card.splitlines() if line.startswith("| recall")]
     assert len(recalls) == 1 and "rm3" in recalls[0]

@@ -7,7 +7,7 @@ import pytest
 from beir_folder import read_rows
 from hypothesis import given
 from hypothesis import strategies as st
-from job_maker import Run
+from job_maker import LEXICAL, Run
 
 from airgen.dataset.derive import derive
 from airgen.dataset.verify import verify
@@ -16,6 +16,7 @@ from airgen.pipeline.show import find_lineage, life, render_life
 from airgen.pipeline.stages.accepted import span_of
 from airgen.publishing.withhold import labels_part, public_part
 
+JOB = LEXICAL
 ANSWERS = {"target: 12": "target: 12\ngeneration: {answers: true}"}
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from beir_folder import write_beir
 from command_line import call
-from job_maker import Run
+from job_maker import LEXICAL, Run
 from rich.console import Console
 
 from airgen import api
@@ -27,6 +27,8 @@ from airgen.pipeline import Job, RunResult, progress
 from airgen.pipeline.progress import Display, read_status
 from airgen.pipeline.show import find_job, find_place, read_report, render_life, render_report, render_work
 from airgen.records import Answer
+
+JOB = LEXICAL
 
 
 def shown(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
@@ -249,8 +251,10 @@ def test_a_run_on_a_pipe(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
         "systems: [{name: a-system-with-a-long-name, kind: bm25}, {name: titles, kind: bm25, k1: 0}]\n"
     )
     job = folder / "job.yaml"
-    job.write_text(job.read_text() + "evaluate: {systems: systems.yaml, split: all}\n")
-    assert call("run", job, "--runs", folder / "quiet", "--target", "3", "--quiet", "--no-report") == ""
+    job.write_text(
+        job.read_text().replace("target: 12", "target: 6") + "evaluate: {systems: systems.yaml, split: all}\n"
+    )
+    assert call("run", job, "--runs", folder / "quiet", "--target", "2", "--quiet", "--no-report") == ""
     out = call("run", job, "--runs", folder / "runs", "--verbose")
     lines = out.splitlines()
     assert (

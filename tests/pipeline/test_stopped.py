@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from beir_folder import data_files
 from child import finish
-from job_maker import Run
+from job_maker import LEXICAL, Run
 from simulation import engine_of, openai, simulate
 
 from airgen.errors import Stopped
@@ -22,6 +22,7 @@ from airgen.pipeline import RunResult
 from airgen.records import Answer
 from airgen.store import Store
 
+JOB = LEXICAL
 # The tenth call to the model is the moment at which the world changes.
 AT_THE_TENTH = """
 import os, resource, signal, sys
@@ -129,7 +130,7 @@ def test_a_whole_job_in_batches_gives_the_dataset_of_live_calls(
     monkeypatch.setattr("airgen.llms.batch.GATHER_SECONDS", 0.05)
     server = loopback(scripted=True, batch_seconds=0.05)
     openai = f"backend: openai, model: m, base_url: '{server.base_url}', prices: {{m: {{input: 1, output: 2}}}}"
-    few = {"target: 12": "target: 6"}
+    few = {"target: 12": "target: 4"}
     live = run("live", {**few, LIVE: f"{{{openai}, concurrency: 32}}"})
     calls = server.stats()["requests"]
     batch = run("batch", {**few, LIVE: f"{{{openai}, mode: batch}}"})

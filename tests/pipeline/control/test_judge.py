@@ -10,7 +10,7 @@ import pytest
 from command_line import call
 from hypothesis import given
 from hypothesis import strategies as st
-from job_maker import Run
+from job_maker import LEXICAL, Run
 from pydantic import ValidationError
 
 from airgen.llms.base import Reply, Request
@@ -23,6 +23,7 @@ from airgen.records import Answer
 from airgen.settings import JudgeSettings, Pipeline, load_pipeline
 from airgen.settings.base import find_yaml
 
+JOB = LEXICAL
 REFUSED = Problem("llm: content_filter", "flagged", "llm")
 
 
@@ -170,8 +171,7 @@ def test_a_judge_of_subjects(judge: dict[str, object], prompts: list[str] | None
 # -- need -------------------------------------------------------------------------------------------------------------
 
 
-JUDGE = "recall: {model: all-minilm-l6-v2-int8, top_k: 30}"
-NEED = {JUDGE: f"{JUDGE}\n  judge: {{need: true}}", "target: 12": "target: 4"}
+NEED = {"control:": "control:\n  judge: {need: true}", "target: 12": "target: 4"}
 
 
 def test_every_judgment_knows_the_need_and_no_need_knows_a_document(

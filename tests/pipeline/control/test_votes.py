@@ -7,7 +7,7 @@ import pytest
 from beir_folder import label_rows, read_rows, write_rows
 from hypothesis import given
 from hypothesis import strategies as st
-from job_maker import ANSWERED, JUDGE, Run
+from job_maker import LEXICAL, Run
 
 from airgen.dataset.verify import verify
 from airgen.errors import SettingsError
@@ -17,6 +17,8 @@ from airgen.pipeline.control.votes import WAY, first, lead, least_share, shares,
 from airgen.pipeline.preflight import advice
 from airgen.records import Decision, Prelabel
 
+JOB = LEXICAL
+VOTES = {"top_k: 20}": "top_k: 300}\n  judge: {kind: votes}"}
 NOT_FIRST = "a re-ranker puts another passage before its document"
 IDS = ["s", "a", "b", "c", "d"]
 SCORES = [9.0, 1.0, 5.0, 0.0, 1.0]
@@ -101,7 +103,7 @@ def positives(result: RunResult) -> set[tuple[str, str]]:
 
 def test_a_job_whose_labels_are_votes(run: Run, distinct: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(WAY, "subject", 0.01)  # the queries of the scripted model are near nothing but their source
-    result = run("runs", ANSWERED)
+    result = run("runs", VOTES)
     assert result.manifest is not None and "judgment" not in result.usage
     dataset, steps = result.directory / "dataset", {step.stage: step for step in result.manifest.funnel}
     assert verify(dataset) == []
@@ -121,7 +123,7 @@ def test_a_job_whose_labels_are_votes(run: Run, distinct: None, monkeypatch: pyt
     said = advice(Job(result.directory.parents[1] / "job.yaml", result.directory.parent))
     assert any("control.rerankers: one voter is no majority" in line for line in said)
     # What it is to be relevant changes the labels, and nobody is asked anything for it.
-    wider = run("runs", {**ANSWERED, "task: qa": "task: qa\nrelevance: subject"})
+    wider = run("runs", {**VOTES, "task: qa": "task: qa\nrelevance: subject"})
     assert not wider.already_done and sum(stage["calls"] for stage in wider.usage.values()) == 0
     assert narrow < positives(wider)
     ignored = [row for row in decisions(wider) if row.action == "ignore" and not row.id.startswith("neg-")]
@@ -134,9 +136,9 @@ OWN = "task: qa\nqueries: {file: own.jsonl, labels: [{file: known.tsv}]}\nexport
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"top_k: 30}": "top_k: 30}\n  judge: {panel: [{kind: votes}, {kind: levels}]}"}, "votes asks no LLM"),
+        ({"top_k: 20}": "top_k: 20}\n  judge: {panel: [{kind: votes}, {kind: levels}]}"}, "votes asks no LLM"),
         ({"task: qa": "task: qa\nrelevance: both"}, "input should be 'answer' or 'subject', not 'both'"),
-        ({**JUDGE, "task: qa": OWN.replace(", labels: [{file: known.tsv}]", ""), "target: 12\n": ""},
+        ({**VOTES, "task: qa": OWN.replace(", labels: [{file: known.tsv}]", ""), "target: 12\n": ""},
          r"your queries have none: name a file of labels \(queries.labels\)"),
     ],
 )  # fmt: skip
@@ -156,7 +158,7 @@ def test_peoples_queries_are_measured_by_their_known_positive(run: Run, folder: 
     lines = "".join(f"{query}\t{passage}\t3\n" for query, passage in sorted(known))
     (folder / "known.tsv").write_text(f"query-id\tcorpus-id\tscore\n{lines}")
     write_rows(folder / "small.jsonl", [*rows, {**rows[0], "id": "twin", "text": rows[0]["text"] + " Again."}])
-    dataset = run("runs", {**JUDGE, "task: qa": OWN, "target: 12\n": ""}).directory / "dataset"
+    dataset = run("runs", {**VOTES, "task: qa": OWN, "target: 12\n": ""}).directory / "dataset"
     assert len(read_rows(dataset / "queries.jsonl")) == 5
     positive = {(row["query-id"], row["corpus-id"]) for row in label_rows(dataset) if row["score"]}
     assert known | {("q0", "twin")} <= positive and "q4" not in {query for query, _ in positive}

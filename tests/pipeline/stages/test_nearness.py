@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from beir_folder import read_rows
-from job_maker import Run
+from job_maker import LEXICAL, Run
 from stage_world import World
 
 from airgen.errors import SettingsError
@@ -99,6 +99,7 @@ def test_without_rewriting_the_bounds_are_part_of_the_query(world: World) -> Non
 # -- by example -------------------------------------------------------------------------------------------------------
 
 
+JOB = LEXICAL
 EXAMPLES = (
     *(f"which {word} need repair?" for word in ("bells", "boats", "clocks", "roofs", "wells")),
     *(f"{word} prices" for word in ("tea", "salt", "rope", "wool", "tin")),
