@@ -10,7 +10,7 @@ import pytest
 from beir_folder import read_rows, write_beir
 from command_line import call, invoke
 from dataset_maker import INFO, make_content
-from job_maker import Run
+from job_maker import LEXICAL, Run
 from little_dataset import LABELS, PASSAGES, QUERIES
 from rich.console import Console
 
@@ -29,6 +29,7 @@ from airgen.publishing.scores import DatasetScore, SystemScore
 from airgen.quality.audit.label_audit import draw_labels
 from airgen.text.display import csv_text, html_text, json_text, md, plain_text, terminal_lines, terminal_table, visible
 
+JOB = LEXICAL
 EVIL = "\x1b[2J\x1b]0;title\x07\u202egnp.exe\u2066x\u2069\x08\x7f\x85\x9b31m\x9d0;t\x9cbees"
 RAW = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
@@ -264,7 +265,7 @@ def poisoned(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_whole_job_of_a_poisoning_model(
     poisoned: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    job = Job(poisoned / "job.yaml", poisoned / "runs", target=6)
+    job = Job(poisoned / "job.yaml", poisoned / "runs", target=3)
     screen = io.StringIO()
     display = Display(job.directory / "status.json", Console(file=screen, force_terminal=True, width=300))
     result = run_job(job, display)
@@ -306,8 +307,8 @@ def test_progress_notes_and_lines(tmp_path: Path) -> None:
     assert_clean((tmp_path / "status.json").read_text(encoding="utf-8"))
 
 
-def test_a_status_file_of_a_stranger(folder: Path, done: Run) -> None:
-    path = done().directory / "status.json"
+def test_a_status_file_of_a_stranger(folder: Path, run: Run) -> None:
+    path = run(until="corpus").directory / "status.json"
     value = json.loads(path.read_text())
     path.write_text(json.dumps({**value, "stages": {EVIL: {"done": 1, "total": 2, "rate": 1, "note": EVIL}}}))
     for options in ([], ["--json"]):

@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 from child import start
 from dataset_maker import make_content
-from job_maker import CORPUS, PIPELINE, make_corpus
+from job_maker import CORPUS, LEXICAL, make_corpus
 
-from airgen import models
 from airgen.dataset.write import write_dataset
 from airgen.text.tokens import shipped_vocabulary
 
@@ -137,14 +136,9 @@ def job(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("step", ["recall", "re-ranking"])
 def test_while_a_job_computes(step: str, job: Path) -> None:
-    text = PIPELINE.replace("target: 12", "target: 2")
-    if step == "recall":
-        text = text.replace("model: all-minilm-l6-v2-int8", 'model: {kind: "stuck:Stuck"}')
-    elif not models.fetched("all-minilm-l6-v2-int8"):
-        pytest.skip("airgen fetch tests")
-    else:
-        text = text.replace("[bm25, dense, all-minilm-l6-v2-int8]", '[{kind: "stuck:Stuck"}]')
-    (job / "job.yaml").write_text(text, encoding="utf-8")
+    old = {"recall": "pools_only: true", "re-ranking": "rerankers: [bm25]"}[step]
+    new = {"recall": 'model: {kind: "stuck:Stuck"}', "re-ranking": 'rerankers: [{kind: "stuck:Stuck"}]'}[step]
+    (job / "job.yaml").write_text(LEXICAL.replace("target: 12", "target: 2").replace(old, new), encoding="utf-8")
     assert_heard(job, "", "run", "job.yaml")
 
 

@@ -40,6 +40,7 @@ MEASURABLE = 0.004  # seconds; below it the growth of CPU time is noise
 LONGEST = 64_000  # characters
 SCREEN = 4_000  # characters that are tried at once, before the growth is measured
 GROWTH = 3.0  # of CPU time, where the input doubles: 2 is linear, 4 quadratic
+QUICK = 2.5  # a growth that is told from 4 by one look
 
 # Patterns that see only texts of a bounded length, and that length.
 BOUNDED = {
@@ -110,7 +111,7 @@ def spent(run: Callable[[str], object], text: str) -> float:
 def assert_linear(run: Callable[[str], object], make: Callable[[int], str], longest: int = LONGEST) -> None:
     """Double the input until time can be measured; then another doubling may cost at most three times as much.
 
-    The alarm ends what is exponential. A growth that was measured once can be another process's; the least of
+    The alarm ends what is exponential. A growth that was measured once can be another process's; then the least of
     three is compared.
     """
 
@@ -126,6 +127,8 @@ def assert_linear(run: Callable[[str], object], make: Callable[[int], str], long
         while size < longest and spent(run, make(size)) < MEASURABLE:
             size *= 2
         if size >= longest:
+            return
+        if spent(run, make(2 * size)) < QUICK * spent(run, make(size)):
             return
         for _ in range(5):
             once = min(spent(run, make(size)) for _ in range(3))
