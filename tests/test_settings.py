@@ -194,7 +194,7 @@ def test_every_option_that_is_a_number_refuses_what_is_none(value: str) -> None:
                 option.process_value(command.make_context(name, [], resilient_parsing=True), value)
             assert "BadParameter" in type(error.value).__name__, option.opts
             seen.add(option.opts[0])
-    assert {"--budget", "--alpha", "--top"} <= seen
+    assert {"--budget", "--margin", "--top"} <= seen
 
 
 def test_a_key_that_stands_twice_is_refused() -> None:

@@ -225,8 +225,6 @@ def evaluate_compare(
     runs: Annotated[Places, arg("A.run B.run", "Two or more TREC run files; with --baseline one or more.")],
     qrels: Annotated[Place, opt("Relevance labels as TSV, TREC or JSONL.")],
     metrics: Annotated[str, opt("Measures, separated by spaces.")] = "nDCG@10",
-    alpha: Annotated[float, number("Significance level, Holm-corrected.", min=0.0001, max=0.5)] = 0.05,
-    samples: Annotated[int, opt("Random permutations of Fisher's randomisation test.", min=100)] = 10_000,
     baseline: Annotated[Place | None, opt("Compare every run with this one only, by intervals.", metavar="RUN")] = None,
     fail_if_worse: Annotated[bool, opt("With --baseline: exit code 1 if a run is worse for certain.")] = False,
     fail_if_unsure: Annotated[bool, opt("With --baseline: exit code 1, too, if a run may be worse.")] = False,
@@ -258,7 +256,7 @@ def evaluate_compare(
     scored = [score(read_run(path), labels, wanted) for path in files]
     missing = dict(zip(names, (scores.missing for scores in scored), strict=True))
     if baseline is not None:
-        level = 1 - alpha / (len(wanted) * (len(files) - 1))  # all intervals hold together
+        level = 1 - 0.05 / (len(wanted) * (len(files) - 1))  # all intervals hold together
         gates = [
             against_baseline(name, one.of(m), scored[-1].of(m), measure=str(m), margin=margin, level=level)
             for name, one in zip(names[:-1], scored[:-1], strict=True)
@@ -272,10 +270,7 @@ def evaluate_compare(
         shown = {"baseline": baseline, "queries": len(labels), "runs": gates}
         code = 1 if bad & {gate.verdict for gate in gates} else 0
         return Outcome(Compared({}, missing, gates), terminal_table(rows), json=shown, code=code)
-    found = {
-        str(measure): compare(names, np.stack([scores.of(measure) for scores in scored]), alpha=alpha, samples=samples)
-        for measure in wanted
-    }
+    found = {str(measure): compare(names, np.stack([scores.of(measure) for scores in scored])) for measure in wanted}
     rows = [["run", *found, "missing"]]
     for name, scores in zip(names, scored, strict=True):
         rows.append([name, *(f"{mean:.4f}" for mean in scores.means().values()), str(scores.missing)])
@@ -340,7 +335,6 @@ def evaluate_tune(
     results: Annotated[Place, opt("Folder that `airgen evaluate --split dev` wrote.")] = Path("results"),
     split: Annotated[str, opt("The split whose labels choose the weights; never test.")] = "dev",
     metric: Annotated[str, opt("The measure to raise, with a cutoff of at most 10.")] = "nDCG@10",
-    folds: Annotated[int, opt("Folds of the nested validation.", min=2, max=20)] = 5,
     seed: Seed = 0,
 ) -> Outcome[TunedHybrid]:
     """Tune the weights of a hybrid on dev labels, and say what they gain on queries that did not choose them.
@@ -363,7 +357,7 @@ def evaluate_tune(
     opened = BeirDataset.open(dataset)
     files = find_runs(results_folder(Path(results), opened.name, split), systems)
     runs = {name: read_run(path) for name, path in files.items()}
-    found = tune(runs, opened.qrels(split).labels, measure=str(measure), folds=folds, seed=seed)
+    found = tune(runs, opened.qrels(split).labels, measure=str(measure), seed=seed)
     system = found.chosen.as_system("hybrid", found.systems)
     last = "  - " + json.dumps(system, ensure_ascii=False)
     return Outcome(found, [*found.lines(split), last], json={**asdict(found), "system": system})

@@ -22,7 +22,6 @@ from airgen.commands.options import (
     Split,
     Target,
     arg,
-    number,
     opt,
     path_or_none,
     paths,
@@ -157,7 +156,6 @@ def study_gain(
     split: Split = "test",
     results: Annotated[Place, opt("Folder of results; what is there does not run again.")] = Path("results"),
     out: Annotated[Place, opt("Folder for the report.")] = Path("gain"),
-    alpha: Annotated[float, number("Significance level, Holm-corrected.", min=0.0001, max=0.5)] = 0.05,
     language: Language = None,
 ) -> Outcome[GainReport]:
     """Compare a model before and after fine-tuning, on two or more datasets: where does it gain, where does it lose?
@@ -181,7 +179,7 @@ def study_gain(
         done = evaluate(opened, pair, Path(results), options, progress=say)
         by_name = {result.name: result for result in done}
         found.append((opened, by_name[pair[-2].name], by_name[pair[-1].name]))
-    report = gains(found, measure=measure, alpha=alpha)
+    report = gains(found, measure=measure)
     report.write(Path(out))
     files = f"{Path(out) / 'gain.md'}, gain.json; by system: {results}/DATASET/{split}/report.md"
     return Outcome(report, [report.text(), files])
@@ -193,7 +191,6 @@ def study_diversity(
     out: Annotated[Place, opt("Folder for the report and the labels.")] = Path("diversity"),
     label_with: Annotated[Place | None, opt("A pipeline whose LLM labels query types and styles.")] = None,
     real: Annotated[Place | None, opt("Real queries to compare with, ten or more: a file, a BEIR folder.")] = None,
-    most: Annotated[int | None, opt("Maximum number of queries to label per dataset.", min=1)] = None,
     budget: Budget = None,
     language: Language = None,
 ) -> Outcome[dict[str, Any]]:
@@ -212,7 +209,7 @@ def study_diversity(
 
     given, folder = paths(datasets), Path(out)
     base = None if label_with is None else job_file(label_with)
-    profiles, failed = profile_datasets(given, folder, language=language, pipeline=base, most=most, budget_usd=budget)
+    profiles, failed = profile_datasets(given, folder, language=language, pipeline=base, budget_usd=budget)
     warn = partial(echo, err=True)
     for reason, count in failed.items():
         warn(f"{count} queries have no label: {reason}")

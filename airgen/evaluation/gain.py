@@ -22,6 +22,7 @@ from airgen.text.display import one_line
 
 Verdict = Literal["gains", "loses", "not told apart"]
 Matrix = NDArray[np.float64]
+_ALPHA = 0.05
 _LEAST_GROUP = 10  # queries below which a group's interval says nothing
 _SHOWN = 5  # queries with the largest gain and the largest loss
 
@@ -43,7 +44,7 @@ class DatasetGain:
     """One dataset.
 
     won and lost: queries with a higher and with a lower score after. p: Fisher's test; p_holm: corrected over datasets.
-    verdict: `gains` or `loses` where p_holm is at most alpha. most: (query id, text, before, after) of the queries that
+    verdict: `gains` or `loses` where p_holm is at most .05. most: (query id, text, before, after) of the queries that
     changed most, the largest gains first, then the largest losses.
     """
 
@@ -73,7 +74,7 @@ class GainReport:
     after: str
     rows: tuple[DatasetGain, ...]
     mean: tuple[float, float, float]
-    alpha: float
+    alpha: float = _ALPHA
 
     def text(self) -> str:
         """For a terminal: a line for each dataset, and their mean."""
@@ -134,9 +135,7 @@ _COLUMNS = (
 )
 
 
-def gains(
-    pairs: Sequence[tuple[BeirDataset, Result, Result]], *, measure: str | None = None, alpha: float = 0.05
-) -> GainReport:
+def gains(pairs: Sequence[tuple[BeirDataset, Result, Result]], *, measure: str | None = None) -> GainReport:
     """Compare two systems on each dataset: pairs of (dataset, result before, result after).
 
     measure: by default each dataset's own, nDCG@10 or for Long-Doc Recall@10. Raises UsageError without a dataset, or
@@ -156,7 +155,7 @@ def gains(
         difference, queries = right - left, dataset.queries(result.split)
         ((low, high),) = bootstrap_interval(difference[None], samples=10_000).tolist()
         value = float(difference.mean())
-        verdict: Verdict = "not told apart" if p_holm > alpha or not value else "gains" if value > 0 else "loses"
+        verdict: Verdict = "not told apart" if p_holm > _ALPHA or not value else "gains" if value > 0 else "loses"
         order = np.argsort(difference, kind="stable").tolist()
         changed = [place for place in order[::-1][:_SHOWN] if difference[place] > 0]
         changed += [place for place in order[:_SHOWN] if difference[place] < 0]
@@ -178,7 +177,7 @@ def gains(
     ]
     mean = Interval.of(float(np.mean([row.difference for row in rows])), np.mean(drawn, axis=0))
     ((first, second),) = names
-    return GainReport(first, second, tuple(rows), (mean.value, mean.low, mean.high), alpha)
+    return GainReport(first, second, tuple(rows), (mean.value, mean.low, mean.high))
 
 
 def _read(before: Result, after: Result, measure: str) -> tuple[list[str], Matrix, Matrix]:

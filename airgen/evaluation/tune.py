@@ -22,6 +22,7 @@ from airgen.retrievers.base import Hits
 from airgen.retrievers.combine import DEPTH, Normalisation, reciprocal_rank_fusion, weighted_sum
 from airgen.text.display import terminal_table
 
+FOLDS = 5
 LEAST_QUERIES = 20
 _STEPS = {2: 20, 3: 10, 4: 6}  # weights are multiples of 1 / step; about the same number of candidates for each
 _OUT = 10  # hits that are kept: measures look no deeper
@@ -104,7 +105,6 @@ def tune(
     labels: Mapping[str, Mapping[str, float]],
     *,
     measure: str = "nDCG@10",
-    folds: int = 5,
     seed: int = 0,
 ) -> TunedHybrid:
     """Choose weights for joining the runs. Raises UsageError for fewer than twenty queries with a relevant passage."""
@@ -121,10 +121,10 @@ def tune(
     scores = np.array([scores_of(_joined(hits, way)) for way in ways])
     singles = np.array([score(run, labels, measure).of(measure) for run in runs.values()])
     place = {query: at for at, query in enumerate(sorted(queries, key=lambda q: text_key(f"fold\x1f{seed}\x1f{q}")))}
-    fold = np.array([place[query] % folds for query in queries])
+    fold = np.array([place[query] % FOLDS for query in queries])
     held_out, best_single, methods = np.empty(len(queries)), np.empty(len(queries)), []
     chosen = int(scores.mean(axis=1).argmax())
-    for number in range(folds):
+    for number in range(FOLDS):
         inside = fold == number
         way = int(scores[:, ~inside].mean(axis=1).argmax())
         held_out[inside] = scores[way, inside]
@@ -132,9 +132,9 @@ def tune(
         methods.append((ways[way].method, ways[way].normalisation))
     same = (ways[chosen].method, ways[chosen].normalisation)
     return TunedHybrid(
-        tuple(runs), measure, len(queries), folds, ways[chosen], float(scores[chosen].mean()), float(held_out.mean()),
+        tuple(runs), measure, len(queries), FOLDS, ways[chosen], float(scores[chosen].mean()), float(held_out.mean()),
         float(scores[0].mean()), dict(zip(runs, singles.mean(axis=1).tolist(), strict=True)),
-        _gain(held_out - scores[0]), _gain(held_out - best_single), methods.count(same) / folds,
+        _gain(held_out - scores[0]), _gain(held_out - best_single), methods.count(same) / FOLDS,
     )  # fmt: skip
 
 

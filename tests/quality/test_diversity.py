@@ -165,7 +165,7 @@ def test_the_command_labels_with_the_scripted_model_and_pays_once(folder: Path, 
     label(out, "refuse: 1.0")
     assert files == {name: (out / name).read_bytes() for name in files}
     # Labels that no one could read are counted.
-    assert "3 queries have no label: malformed" in label(tmp_path / "other", "prose: 1.0", "--most", "3").stderr
+    assert "4 queries have no label: malformed" in label(tmp_path / "other", "prose: 1.0").stderr
 
 
 REAL = [f"{word} prices" for word in ("tea", "salt", "rope", "wool", "tin", "oats", "flax", "hemp", "rye", "peat")]

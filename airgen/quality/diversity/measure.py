@@ -23,7 +23,6 @@ from airgen.dataset.beir import BeirDataset, BeirQuery, typed_rows
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.breakdown import length_class
 from airgen.evaluation.dataset_split import LINEAGE
-from airgen.keys import text_key
 from airgen.llms.base import Llm, Request
 from airgen.llms.scripted import last_block
 from airgen.pipeline.ask import ask_about, ask_until, parsed, show_and_correct
@@ -45,21 +44,18 @@ def label_queries(
     pipeline: Path,
     out: Path,
     datasets: Sequence[Mapping[str, str]],
-    *,
-    most: int | None = None,
     budget_usd: float | None = None,
 ) -> tuple[list[Labels], dict[str, int]]:
     """Label the queries {id: text} of each dataset with the pipeline's LLM and the prompt `label_query`.
 
-    `most` takes so many queries of a dataset, by the hash of their ids. Returns {id: {type, style}} for each dataset,
-    and how many queries got no usable answer, by reason. Raises BudgetSpent and Stopped; the same call then goes on.
+    Returns {id: {type, style}} for each dataset, and how many queries got no usable answer, by reason. Raises
+    BudgetSpent and Stopped; the same call then goes on.
     """
     settings = load_pipeline(pipeline)
     prompt, llm = PromptSet.beside(pipeline.parent).get("label_query"), settings.llm
     schema = prompt.constrained() or {}
     params: dict[str, Any] = {"temperature": 0.0, "max_tokens": 64}
-    kept = [set(sorted(queries, key=text_key)[:most]) for queries in datasets]
-    chosen = [(at, key) for at, queries in enumerate(datasets) for key in queries if key in kept[at]]
+    chosen = [(at, key) for at, queries in enumerate(datasets) for key in queries]
 
     async def one(engine: Llm, item: tuple[int, str]) -> dict[str, str] | str:
         messages = prompt.render(query=datasets[item[0]][item[1]])
@@ -209,23 +205,22 @@ def profile_datasets(
     *,
     language: str | None = None,
     pipeline: Path | None = None,
-    most: int | None = None,
     budget_usd: float | None = None,
 ) -> tuple[list[Profile], Mapping[str, int]]:
     """Measure the datasets; returns their profiles, and how many queries got no label, by reason.
 
     language: of corpora whose manifest does not say it. pipeline: the LLM of this YAML labels types and styles; its
-    answers and `labels.jsonl` are kept in `out`. most: how many queries of a dataset are labelled. Raises UsageError
-    for `most` or a budget without a pipeline, and what reading a dataset and asking an LLM raise.
+    answers and `labels.jsonl` are kept in `out`. Raises UsageError for a budget without a pipeline, and what reading
+    a dataset and asking an LLM raise.
     """
-    if pipeline is None and (most is not None or budget_usd is not None):
-        raise UsageError("--most and --budget limit the labels of an LLM: give --label-with as well")
+    if pipeline is None and budget_usd is not None:
+        raise UsageError("--budget limits the labels of an LLM: give --label-with as well")
     opened = [BeirDataset.open(path) for path in paths]
     labels: list[Labels] = [{} for _ in opened]
     failed: Mapping[str, int] = {}
     if pipeline is not None:
         texts = [{key: query.text for key, query in dataset.queries().items()} for dataset in opened]
-        labels, failed = label_queries(pipeline, out, texts, most=most, budget_usd=budget_usd)
+        labels, failed = label_queries(pipeline, out, texts, budget_usd=budget_usd)
         lines = "".join(
             json_text({"dataset": dataset.name, "query": key, **values}) + "\n"
             for dataset, labelled in zip(opened, labels, strict=True)
