@@ -287,7 +287,6 @@ export labels {full} --to opensearch --variant graded --out {out}.json
 export layout {full} trec --out {out}-trec
 publish verify {full}
 train recipe augment
-fetch --list
 """
 
 

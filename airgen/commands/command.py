@@ -108,7 +108,7 @@ def command(function: Callable[P, Outcome[T]]) -> Callable[P, T]:
     _give_signature(call, signature, shell=False)
     _give_signature(shell, signature, shell=True)
     shell.__doc__, shell.__name__ = function.__doc__, function.__name__
-    call.outcome, call.shell = run, shell  # type: ignore[attr-defined]
+    call.shell = shell  # type: ignore[attr-defined]
     return call
 
 
@@ -120,11 +120,6 @@ def _refuse_addresses(name: str, values: Sequence[str | Path | None]) -> None:
                 f"{name}: a file or folder of this machine is needed, not an address ({found[0]}/...): copy it with "
                 "the store's own tools; only a corpus is read from a store (`fetch: {kind: storage}`)"
             )
-
-
-def outcome_of(call: Callable[P, T]) -> Callable[P, Outcome[T]]:
-    """The same command, but with the text beside the value."""
-    return call.outcome  # type: ignore[attr-defined,no-any-return]
 
 
 def app_of(call: Callable[..., Any], more: str = "") -> typer.Typer:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from airgen.commands.command import Outcome, Rows, command, echo, outcome_of, progress_bar, say
+from airgen.commands.command import Outcome, Rows, command, echo, progress_bar, say
 from airgen.commands.options import Place, arg, opt
 from airgen.errors import CorpusError, SettingsError, UsageError
 from airgen.registry import closest
@@ -27,7 +27,6 @@ def fetch(
     only: Annotated[Sequence[str], opt("Of a list of collections only this set.")] = (),
     force: Annotated[bool, opt("Fetch corpora again that are already in the cache.")] = False,
     given: Annotated[Place | None, opt("The corpus's file, which you have already.", "--from", metavar="FILE")] = None,
-    listed: Annotated[bool, opt("List what can be fetched, and what is here.", "--list")] = False,
     verify: Annotated[bool, opt("Check the SHA-256 of every file of models (default: of all that are here).")] = False,
 ) -> Outcome[Rows[dict[str, Any]]]:
     """Download models, corpora and public collections into the cache, and check them. A stopped download goes on.
@@ -44,12 +43,12 @@ def fetch(
     from airgen.corpus.settings import CorpusSettings
     from airgen.evaluation.collections import CollectionList
 
-    if listed:
-        return _listed()
     if verify:
         return _verify(list(names))
     if not names:
-        raise UsageError("give the name of a model, a corpus or a list of collections; or --list")
+        raise UsageError(
+            "give the name of a model, a corpus or a list of collections: airgen show models, corpus, collections"
+        )
     found = [_named(name) for name in names]  # all names are right before the first download
     corpora = [one for one in found if isinstance(one, CorpusSettings)]
     if given is not None and (len(found) > 1 or not corpora):
@@ -104,7 +103,7 @@ def _named(name: str) -> list[str] | CollectionList | CorpusSettings:
             raise
         known = [*models.GROUPS, *models.catalogue(), *manifest_names(), "beir"]
         near = closest(name, known)
-        hint = near if "did you mean" in near else ": airgen fetch --list names all"
+        hint = near if "did you mean" in near else ": airgen show models, corpus and collections name all"
         raise UsageError(f"nothing to fetch is named {name!r}{hint}") from None
 
 
@@ -127,18 +126,6 @@ def _arriving(name: str) -> Iterator[Callable[[int], None]]:
     """A line that shows the bytes of a download, and the function that is told them."""
     with progress_bar(f"fetching {name}") as update:
         yield lambda done: update(completed=done)
-
-
-def _listed() -> Outcome[Rows[dict[str, Any]]]:
-    """What `airgen show models`, `corpus` and `collections` list, one after the other."""
-    from airgen.commands.show import show_collections, show_corpus, show_models
-
-    rows, lines = Rows[dict[str, Any]](), list[str]()
-    for kind, one in (("model", show_models), ("corpus", show_corpus), ("collection", show_collections)):
-        outcome = outcome_of(one)()
-        rows += [{"what": kind, **row} for row in outcome.value]
-        lines += [*outcome.text, ""]
-    return Outcome(rows, lines[:-1])
 
 
 def _verify(names: list[str]) -> Outcome[Any]:

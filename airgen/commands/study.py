@@ -252,7 +252,7 @@ def study_inspect(
         language=language, results=None if results is None else Path(results), against=paths(against), say=say,
     )  # fmt: skip
     files = write_inspection(found, folder)
-    return Outcome(found, [inspection_text(found), f"page: {files[0]}, with .json"])
+    return Outcome(found, [inspection_text(found), f"what to do: {files[0]}, with .json"])
 
 
 @command

@@ -232,14 +232,8 @@ def inspection_study(found: Inspection) -> Study:
 
 
 def inspection_text(found: Inspection) -> str:
-    """For a terminal: the findings, what to do about those that are not good, and the verdict."""
-    parts = [Table(found.findings, [_STATE, *_FINDINGS]).text()]
-    for one in found.findings:
-        if one.state in ("bad", "look"):
-            about = f"{one.check.title} ({one.check.shown(one.value)}; {one.check.limits}): {one.check.advice}"
-            examples = f"\n  for example: {one_line('; '.join(one.examples), 160)}" if one.examples else ""
-            parts.append(about + examples)
-    parts += [one_line(line, 200) for line in found.left_out]
+    """For a terminal: the findings and the verdict; the page says what to do."""
+    parts = [Table(found.findings, [_STATE, *_FINDINGS]).text(), *(one_line(line, 200) for line in found.left_out)]
     return "\n\n".join([*parts, f"{one_line(found.dataset, 100)}, {found.split}: {found.verdict}"])
 
 
