@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -318,9 +318,6 @@ def _labels(option: str, given: Sequence[str]) -> dict[str, list[float]]:
     return found
 
 
-_KNOWN = "A known collection, a suite or a folder of collections; no labels needed."
-
-
 @command
 def study_compare(
     old: Annotated[Place, arg("OLD", "A finished version of a suite, or a dataset.")],
@@ -328,17 +325,13 @@ def study_compare(
     systems: Annotated[Place | None, opt("Three or more systems that run on both versions.", metavar="YAML")] = None,
     split: Split = "test",
     measure: Annotated[str, opt("Measure that ranks the systems. Default: the task's.")] = "",
-    against: Annotated[Sequence[Place], opt(_KNOWN, metavar="DIR")] = (),
     out: Annotated[Place, opt("Folder for runs, scores and comparison.json.", metavar="DIR")] = Path("compare"),
 ) -> Outcome[VersionComparison]:
     """Tell whether anchor systems rank in a new version as in the old one, and what was carried over.
 
-    With --against also: which texts of the new version stand in known collections, word for word or nearly.
-
     Example: airgen study compare suites/python/26.11 suites/python/26.12 --systems anchors.yaml
     """
     from airgen.evaluation import load_systems
-    from airgen.quality.contamination import contamination, contamination_text
     from airgen.quality.versions import Anchors, compare_versions, versions_text
     from airgen.settings.base import find_yaml
 
@@ -347,17 +340,17 @@ def study_compare(
         path = find_yaml("pipelines", systems)
         anchors = Anchors(load_systems(path), path.resolve().parent, folder, measure)
     found = compare_versions(Path(old), Path(new), anchors, split=split, say=say)
-    known = contamination(Path(new), paths(against)) if against else []
-    shown = {**asdict(found), "contamination": known}
-    write_json(folder / "comparison.json", shown)
-    more = ["", contamination_text(known)] if known else []
-    return Outcome(found, [versions_text(found), *more, f"{folder / 'comparison.json'}"], json=shown)
+    write_json(folder / "comparison.json", found)
+    return Outcome(found, [versions_text(found), f"{folder / 'comparison.json'}"])
 
 
 @command
 def study_contamination(
     home: DatasetOrSuite,
-    against: Annotated[Sequence[Place], opt(_KNOWN, metavar="DIR")],
+    against: Annotated[
+        Sequence[Place],
+        opt("A known collection, a suite or a folder of collections; no labels needed.", metavar="DIR"),
+    ],
     language: Language = None,
 ) -> Outcome[Rows[Contamination]]:
     """List the queries and passages that stand in known collections, word for word or nearly.
