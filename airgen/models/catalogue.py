@@ -76,7 +76,10 @@ class RegistrySource:
 
 @dataclass(frozen=True, slots=True)
 class ModelEntry:
-    """One model: its purpose, licence, sources and files, and the settings that its kind runs it with."""
+    """One model: its purpose, licence, sources and files, and the settings that its kind runs it with.
+
+    heads: of a BERT that runs by a graph made of its weights, not by its own (`onnx_encoder.exported_bert`).
+    """
 
     name: str
     kind: str
@@ -87,6 +90,7 @@ class ModelEntry:
     files: tuple[ModelFile, ...]
     hub: str = ""
     parameters: int | None = None
+    heads: int | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from encode_once import Kept
 
+from airgen import models
 from airgen.errors import ModelError, UsageError
 from airgen.retrievers import Corpus, load_embedder, load_reranker, load_retriever
 from airgen.retrievers.dense.exact_search import Dense
@@ -94,6 +95,8 @@ def test_vectors_of_minilm_depend_on_nothing_else(minilm: str, corpus: Corpus) -
     assert np.array_equal(together, three.encode(corpus.texts, "passage"))
     prefixed = OnnxEncoder(minilm, query_prefix="The ").encode([corpus.texts[0][4:]], "query")
     assert np.array_equal(prefixed[0], together[0])
+    own_graph = OnnxEncoder(str(models.path(minilm))).encode(corpus.texts, "passage")  # a name has a quicker one
+    assert together == pytest.approx(own_graph, abs=1e-5)
 
 
 def test_what_the_jobs_of_the_tests_reuse_is_what_the_encoder_gives(
@@ -109,8 +112,6 @@ def test_what_the_jobs_of_the_tests_reuse_is_what_the_encoder_gives(
 
 def test_minilm_agrees_with_sentence_transformers(minilm: str, corpus: Corpus) -> None:
     pytest.importorskip("sentence_transformers")
-    from airgen import models
-
     if not models.fetched("all-minilm-l6-v2"):
         pytest.skip("airgen fetch all-minilm-l6-v2")
     theirs = load_embedder("all-minilm-l6-v2").encode(corpus.texts, "passage")
