@@ -32,6 +32,7 @@ from airgen.settings import Pipeline
 from airgen.text.language_check import wrong_language
 
 JOB = LEXICAL
+FEW = {"target: 12": "target: 4"}
 MANY = {"target: 12": "target: 40", "concurrency: 32": "concurrency: 2"}
 
 
@@ -184,7 +185,7 @@ def test_an_empty_corpus_is_one_clear_line(run: Run, folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("wrong", "words"),
-    [(lambda scores: scores * np.nan, "not a number"), (lambda scores: scores[:-1], "239 scores for 240 documents")],
+    [(lambda scores: scores * np.nan, "not a number"), (lambda scores: scores[:-1], "79 scores for 80 documents")],
 )
 def test_a_broken_reranker_is_named_and_a_mended_one_goes_on(
     run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch, wrong: Callable[[Any], Any], words: str
@@ -192,16 +193,16 @@ def test_a_broken_reranker_is_named_and_a_mended_one_goes_on(
     score = BM25Reranker.score
     monkeypatch.setattr(BM25Reranker, "score", lambda self, pairs: wrong(score(self, pairs)))
     with pytest.raises(ModelError, match=f"re-ranker bm25-reranker: .*{words}"):
-        run()
+        run(changes=FEW)
     monkeypatch.undo()
-    result = run()
+    result = run(changes=FEW)
     assert verify(result.directory / "dataset") == []
     # Candidates were not generated anew.
     assert result.usage.get("query", {}).get("calls", 0) == 0
     job = Job(folder / "job.yaml", folder / "runs")
     with job.open_store(read_only=True) as store:
         rows = store.made(Prelabel, job.plan(store)["prelabel:0"])
-    assert {row.model for row in rows} == {"bm25-reranker"} and len({row.parent for row in rows}) == 12
+    assert {row.model for row in rows} == {"bm25-reranker"} and len({row.parent for row in rows}) == 4
 
 
 def test_a_job_that_goes_on_does_not_read_the_corpus_again_for_what_is_scored(
@@ -214,7 +215,7 @@ def test_a_job_that_goes_on_does_not_read_the_corpus_again_for_what_is_scored(
         return fit(self, corpus)
 
     monkeypatch.setattr(BM25Reranker, "fit", counted)
-    job = Job(folder / "job.yaml", folder / "runs")
+    job = Job(folder / "job.yaml", folder / "runs", target=3)
     run_quietly(job, until="judgment")
     assert len(fitted) == 1
     result = run_quietly(job)
@@ -230,11 +231,11 @@ def test_a_judge_that_cannot_read_long_documents_skips_them_and_says_so(
             raise Refused("context_length", "9000 tokens, the context holds 8192")
 
     model_says(short_sighted)
-    result = run()
+    result = run(changes={"target: 12": "target: 6"})
     assert result.manifest is not None
     (step,) = [step for step in result.manifest.funnel if step.stage == "judgment of the own document"]
     assert step.reasons.get("llm: context_length", 0) > 0
-    assert sum(split.queries for split in result.manifest.statistics.splits.values()) == 12
+    assert sum(split.queries for split in result.manifest.statistics.splits.values()) == 6
     assert verify(result.directory / "dataset") == []
 
 

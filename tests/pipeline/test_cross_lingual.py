@@ -162,6 +162,7 @@ def test_own_queries_of_another_language(folder: Path) -> None:
     ]
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not models.fetched("multilingual-e5-small-q4"), reason="airgen fetch multilingual-e5-small-q4")
 def test_a_multilingual_model_recalls_and_votes(folder: Path) -> None:
     make_corpus(folder / "small.jsonl", 8)  # the model needs a tenth of a second for a passage

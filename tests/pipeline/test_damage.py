@@ -33,7 +33,7 @@ STATUS = st.fixed_dictionaries(
 
 @example("[" * 100_000)
 @given((STATUS | JSON).map(json.dumps))
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_an_odd_status_file_is_shown_as_far_as_it_makes_sense(tmp_path: Path, text: str) -> None:
     (tmp_path / "status.json").write_text(text, encoding="utf-8", errors="surrogatepass")
     status = read_status(tmp_path / "status.json")

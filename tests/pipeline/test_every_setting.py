@@ -37,7 +37,7 @@ BASE: dict[str, Any] = {
 # here. "speed": nothing changes. "dataset": the identity alone; what is exported differs.
 CHANGES: dict[str, dict[str, Any]] = {
     "speed": {
-        "llm.latency": 0.001, "llm.concurrency": 3, "llm.budget_usd": 9.0, "llm.requests_per_minute": 100_000,
+        "llm.latency": 0.001, "llm.concurrency": 1, "llm.budget_usd": 9.0, "llm.requests_per_minute": 100_000,
         "llm.tokens_per_minute": 99_999_999, "llm.timeout_seconds": 60.0,
         "llm.prices": {"scripted": {"input": 0, "output": 0}},
         "compute.kind": "ray", "compute.address": "ray://head:10001", "compute.workers": 2,

@@ -62,13 +62,6 @@ def test_a_finished_job_asks_nothing(run: Run, done: Run) -> None:
     assert answers(first.directory) == calls
 
 
-def test_concurrency_changes_nothing(run: Run) -> None:
-    few = {"target: 12": "target: 4"}
-    many = run("many", {**few, "concurrency: 32": "concurrency: 32, latency: 0.002"})
-    one = run("one", {**few, "concurrency: 32": "concurrency: 1"})
-    assert data_files(many.directory / "dataset") == data_files(one.directory / "dataset")
-
-
 def test_a_larger_target_keeps_the_first_queries_and_their_splits(run: Run, done: Run) -> None:
     small = run("runs", FEW)
     few = {str(row["_id"]): row for row in read_rows(small.directory / "dataset" / "queries.jsonl")}
