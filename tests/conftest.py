@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import gc
 import importlib.metadata
 import json
 import os
@@ -45,6 +46,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 os.environ.pop("COLUMNS", None)  # tables fold on a narrow terminal
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays to the end: the collector of garbage need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")
