@@ -2,8 +2,11 @@
 
 import importlib.util
 import json
+import sys
 from collections.abc import Callable
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import duckdb
 import pytest
@@ -54,8 +57,9 @@ def setup(monkeypatch: pytest.MonkeyPatch) -> Setup:
         monkeypatch.setattr(models, "on_hub", lambda one: models.OnHub(here=True))
         monkeypatch.setenv(starter.KEY, "sk-none") if key else monkeypatch.delenv(starter.KEY, raising=False)
         if "torch" in packages:
-            torch = pytest.importorskip("torch")
-            monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+            torch = ModuleType("torch")
+            torch.__spec__, torch.cuda = ModuleSpec("torch", None), SimpleNamespace(is_available=lambda: gpu)  # type: ignore[attr-defined]
+            monkeypatch.setitem(sys.modules, "torch", torch)
         return starter.Machine.here("en")
 
     return look
@@ -170,8 +174,9 @@ def test_no_system_has_made_the_labels(tmp_path: Path, setup: Setup) -> None:
     assert len(systems) >= 6 and not set().union(*systems.values()) & voters
 
 
-def test_what_it_says(tmp_path: Path) -> None:
+def test_what_it_says(tmp_path: Path, setup: Setup) -> None:
     """What the documents are, what counts as relevant, and what to do next."""
+    setup("key")
     place = documents(tmp_path, "markdown")
     pipeline = tmp_path / "own" / "pipeline.yaml"
     for relevance, words in (("subject", "Both count."), ("answer", "The first counts.")):
@@ -230,7 +235,8 @@ def test_a_folder_of_everything_is_one_corpus(tmp_path: Path, setup: Setup) -> N
     assert {(row.id, row.title) for row in read if isinstance(row, Document)} == {(str(n), "") for n in range(6)}
 
 
-def test_nothing_is_overwritten_and_nothing_is_written_into_the_documents(tmp_path: Path) -> None:
+def test_nothing_is_overwritten_and_nothing_is_written_into_the_documents(tmp_path: Path, setup: Setup) -> None:
+    setup("key")
     place = documents(tmp_path, "html")
     call("init", place, "--out", tmp_path / "own")
     (tmp_path / "own" / "corpus.yaml").write_text("mine")
@@ -267,8 +273,9 @@ def test_a_file_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path) -> 
     assert len(found.lengths) == 5 and found.problem == ""
     left_out = {one.kind: one.left_out for one in found.formats}
     assert left_out == {"pdf": "no document could be read: 1 damaged PDF", "markdown": "", "text": ""}
-    only = survey(place / "dump.pdf")
-    assert only.unreadable and "no document could be read: 1 " in only.problem
+    (tmp_path / "empty.md").write_text("")
+    only = survey(tmp_path / "empty.md")
+    assert only.unreadable and "no document could be read: 1 empty file" in only.problem
     with pytest.raises(CorpusError, match="nothing was written"):
         starter.starter_files(only, starter.Machine(frozenset()), "mine", tmp_path)
 
@@ -320,8 +327,9 @@ def test_the_language_without_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [guess_language(text) for text in texts] == ["en", "de", "ru", "ja"]
 
 
-def test_a_sitemap(tmp_path: Path) -> None:
+def test_a_sitemap(tmp_path: Path, setup: Setup) -> None:
     """A sitemap of sitemaps, with an odd page, one that is gone, and one of another site."""
+    setup("key")
     pages = ["/", "/guide/", "/guide/../../../up.html", "/gone", "/a.html?x=1&amp;y=../2"]
     there = {"/", "/guide/", "/up.html", "/a.html?x=1&y=../2"}
 
