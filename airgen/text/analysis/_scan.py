@@ -154,10 +154,11 @@ def _find(
 @jit
 def intern(
     text: NDArray[np.uint32], bounds: NDArray[np.int64], table: NDArray[np.uint8], state: State
-) -> tuple[NDArray[np.int32], NDArray[np.int64], State]:
+) -> tuple[NDArray[np.int32], NDArray[np.int64], tuple[NDArray[np.int32], NDArray[np.int32]], State]:
     """The tokens of several texts, text i being `text[bounds[i]:bounds[i + 1]]` in code points.
 
-    Returns token ids (all texts one after another), how many each text has, and the grown state.
+    Returns token ids (all texts one after another), how many each text has, where each new token begins and ends, and
+    the grown state.
     """
     slots, arena, used, count = state
     room = len(text) + 1  # no more tokens than code points; untouched pages cost nothing
@@ -180,6 +181,7 @@ def intern(
                 found += 1
                 begin = end
         counts[number] = found - before
+    fresh = 0
     # Apart from the scan, so that the processor can wait for many look-ups at once.
     for one in range(found):
         start, past, code = int(begins[one]), int(ends[one]), codes[one]
@@ -187,6 +189,8 @@ def intern(
         ids[one] = known
         if known < 0:
             ids[one] = count
+            begins[fresh], ends[fresh] = start, past  # these places are read already
+            fresh += 1
             need = used + _HEADER + past - start
             while need > len(arena):
                 arena = np.concatenate((arena, np.empty_like(arena)))
@@ -198,4 +202,5 @@ def intern(
             count += 1
             if 2 * count > len(slots):  # at most half full
                 slots = _grown(slots, arena, used)
-    return ids[:found].copy(), counts, (slots, arena, used, count)
+    news = begins[:fresh].copy(), ends[:fresh].copy()
+    return ids[:found].copy(), counts, news, (slots, arena, used, count)

@@ -143,7 +143,6 @@ class Encoder:
         self._ids = np.empty(0, np.int32)  # token id of the scan -> term id
         self._known: dict[str, int] = {}  # token -> term id, without the scan
         self._state: State | None = None  # of the scan
-        self._read = 0  # how much of the scan's arena has term ids
 
     def encode(self, texts: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Term ids of all texts one after another, int32; and the number of terms of each text, int64 (n,)."""
@@ -169,9 +168,11 @@ class Encoder:
         bounds = np.zeros(len(batch) + 1, np.int64)
         np.cumsum([len(one) for one in batch], out=bounds[1:])
         table = classes(128 if joined.isascii() else 0x110000, self.analyser.bigrams)
-        tokens, counts, state = _scan.intern(text, bounds, table, self._state or _scan.new_state())
-        self._state = state
-        self._name(state)
+        tokens, counts, (begins, ends), self._state = _scan.intern(
+            text, bounds, table, self._state or _scan.new_state()
+        )
+        fresh = [self._term(joined[begin:end]) for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
+        self._ids = np.concatenate((self._ids, np.array(fresh, np.int32)))
         terms = self._ids[tokens]
         kept = terms != _DROPPED
         if not kept.all():
@@ -179,19 +180,6 @@ class Encoder:
             counts = np.bincount(texts[kept], minlength=len(batch))
             terms = terms[kept]
         return terms, counts.astype(np.int64)
-
-    def _name(self, state: State) -> None:
-        """Run the analyser's chain on the tokens that the scan has met for the first time."""
-        _, arena, used, count = state
-        fresh = np.empty(count - len(self._ids), np.int32)
-        records = arena[self._read : used].tobytes()
-        place = 0
-        for number in range(len(fresh)):
-            size = int.from_bytes(records[place + 4 : place + 8], "little")
-            place += 16 + 4 * size  # id, length and hash stand before the letters
-            fresh[number] = self._term(records[place - 4 * size : place].decode("utf-32-le", "surrogatepass"))
-        self._read = used
-        self._ids = np.concatenate((self._ids, fresh))
 
     def _match(self, batch: list[str]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         known = self._known

@@ -61,45 +61,46 @@ def _pairs(text: str) -> dict[str, str]:
     return dict(one.split(":") for one in text.split())
 
 
-_STEP_2 = _pairs(
+_Rules = Mapping[str, list[tuple[str, str]]]
+
+
+def _by_end(rules: str) -> _Rules:
+    """The suffixes of a step with what stands for them, by their last two letters: few words need a look at one."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for suffix, instead in _pairs(rules).items():
+        found.setdefault(suffix[-2:], []).append((suffix, instead))
+    return found
+
+
+_STEP_2 = _by_end(
     "ational:ate tional:tion enci:ence anci:ance izer:ize bli:ble alli:al entli:ent eli:e ousli:ous ization:ize "
     "ation:ate ator:ate alism:al iveness:ive fulness:ful ousness:ous aliti:al iviti:ive biliti:ble logi:log"
 )
-_STEP_3 = _pairs("icate:ic ative: alize:al iciti:ic ical:ic ful: ness:")
+_STEP_3 = _by_end("icate:ic ative: alize:al iciti:ic ical:ic ful: ness:")
 # Longest first where one ends in another: ement, ment, ent.
-_STEP_4 = (
-    *("al", "ance", "ence", "er", "ic", "able", "ible", "ant", "ement", "ment", "ent", "ion", "ou", "ism"),
-    *("ate", "iti", "ous", "ive", "ize"),
-)
-# One test for all endings, which most words do not pass.
-_ENDINGS = (*_STEP_2, *_STEP_3)
-_ANY_ENDING = ("s", "ed", "ing", "y", "e", "ll", *_ENDINGS, *_STEP_4)
+_STEP_4 = _by_end("al: ance: ence: er: ic: able: ible: ant: ement: ment: ent: ion: ou: ism: ate: iti: ous: ive: ize:")
+# One test for all endings, which most words do not pass; s, y and e are the others.
+_ENDS = frozenset(["ed", "ng", "ll", *_STEP_2, *_STEP_3, *_STEP_4])
 
 
 def porter_stem(word: str) -> str:
     """The stem of a word in lower case. Every character except a, e, i, o, u and y is a consonant."""
-    if len(word) < 3 or not word.endswith(_ANY_ENDING):
+    if len(word) < 3 or not (word[-1] in "sye" or word[-2:] in _ENDS):
         return word
     word = _step_1(word)
     word = _replace(word, _STEP_2)
     word = _replace(word, _STEP_3)
-    return _step_5(_step_4(word))
+    word = _replace(word, _STEP_4, 2)
+    return _step_5(word)
 
 
-class _Letters(dict[int, str]):
-    """Code points to v or c for str.translate; y is settled by `_shape`."""
-
-    def __missing__(self, letter: int) -> str:
-        self[letter] = kind = "v" if chr(letter) in "aeiou" else "y" if chr(letter) == "y" else "c"
-        return kind
-
-
-_LETTERS = _Letters()
+# v, c or y for each byte; what is not ASCII is a question mark by then, and so a consonant.
+_KINDS = bytes(ord("v" if letter in b"aeiou" else "y" if letter == ord("y") else "c") for letter in range(256))
 
 
 def _shape(word: str) -> str:
     """v for each vowel and c for each consonant; y is a vowel after a consonant: `_shape("syzygy") == "cvcvcv"`."""
-    shape = word.translate(_LETTERS)
+    shape = word.encode("ascii", "replace").translate(_KINDS).decode()
     if "y" not in shape:
         return shape
     while (place := shape.find("y")) >= 0:
@@ -130,12 +131,10 @@ def _step_1(word: str) -> str:
     if word.endswith("eed"):
         if _measure(word[:-3]) > 0:
             word = word[:-1]
-    else:
-        for suffix in ("ed", "ing"):
-            if word.endswith(suffix):
-                if "v" in _shape(word[: -len(suffix)]):
-                    word = _restore(word[: -len(suffix)])
-                break
+    elif word.endswith(("ed", "ing")):
+        head = word[:-2] if word.endswith("d") else word[:-3]
+        if "v" in _shape(head):
+            word = _restore(head)
     if word.endswith("y") and "v" in _shape(word[:-1]):
         word = word[:-1] + "i"
     return word
@@ -150,26 +149,12 @@ def _restore(word: str) -> str:
     return word + "e" if _measure(word) == 1 and _ends_cvc(word) else word
 
 
-def _replace(word: str, rules: Mapping[str, str]) -> str:
-    """Apply the first rule whose suffix matches, if m > 0 before it."""
-    if not word.endswith(_ENDINGS):
-        return word
-    for suffix, instead in rules.items():
+def _replace(word: str, rules: _Rules, least: int = 1) -> str:
+    """Apply the first rule whose suffix matches, if m is at least `least` before it; ion goes after s and t only."""
+    for suffix, instead in rules.get(word[-2:], ()):
         if word.endswith(suffix):
             head = word[: -len(suffix)]
-            return head + instead if _measure(head) > 0 else word
-    return word
-
-
-def _step_4(word: str) -> str:
-    if not word.endswith(_STEP_4):
-        return word
-    for suffix in _STEP_4:
-        if word.endswith(suffix):
-            head = word[: -len(suffix)]
-            if _measure(head) > 1 and (suffix != "ion" or head[-1] in "st"):
-                return head
-            return word
+            return head + instead if _measure(head) >= least and (suffix != "ion" or head[-1] in "st") else word
     return word
 
 
@@ -251,8 +236,11 @@ def _stemmer(language: str) -> Callable[[str], str] | None:
     return stem
 
 
+_POSSESSIVES = tuple(mark + letter for mark in "'’＇" for letter in "sS")
+
+
 def _english(token: str) -> str:
-    if token[-2:-1] in ("'", "’", "＇") and token[-1:] in ("s", "S"):
+    if token.endswith(_POSSESSIVES):
         token = token[:-2]
     return lower(token)
 
