@@ -41,17 +41,19 @@ def encoding_once() -> Iterator[None]:
 
     def run_of(encoder: onnx_encoder.OnnxModel) -> Any:
         path = encoder._folder / "model.onnx"
-        if not Kept.on or not path.exists():
+        if not path.exists():
             return plain_run(encoder)
-        file = _identity(path)
+        file = (encoder.name, *_identity(path))  # by its name a model may run by another graph than by its folder
 
         def run(ids: NDArray[np.int64], types: NDArray[np.int64]) -> NDArray[np.float32]:
+            if file not in Kept.loaded:
+                Kept.loaded[file] = plain_run(encoder)
+            if not Kept.on:
+                return Kept.loaded[file](ids, types)
             key = (*file, ids.tobytes(), types.tobytes())
             if key in Kept.states:
                 Kept.states[key] = Kept.states.pop(key)  # the latest ones are kept
                 return Kept.states[key].copy()
-            if file not in Kept.loaded:
-                Kept.loaded[file] = plain_run(encoder)
             states = Kept.loaded[file](ids, types)
             if len(Kept.states) == LIMIT:
                 del Kept.states[next(iter(Kept.states))]
@@ -61,7 +63,7 @@ def encoding_once() -> Iterator[None]:
         return run
 
     def tokenizer(path: Path, max_length: int) -> Any:
-        if not Kept.on or not path.exists():
+        if not path.exists():
             return plain_tokenizer(path, max_length)
         key = (*_identity(path), max_length)
         if key not in Kept.loaded:
@@ -84,7 +86,7 @@ def encode_once() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="module")
 def encoder_as_it_is() -> Iterator[None]:
-    """Load and compute every time: for tests of the encoder itself, in whose conftest.py this is imported."""
+    """Compute every time: for tests of the encoder itself, in whose conftest.py this is imported."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Kept, "on", False)
         yield

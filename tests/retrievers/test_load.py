@@ -87,6 +87,7 @@ def test_nested_settings() -> None:
         (load_embedder, {"kind": "onx"}, "unknown embedder 'onx' .did you mean 'onnx'"),
         (load_embedder, {"model": "x"}, "`kind` is missing"),
         (load_embedder, {"kind": "onnx", "colour": "red"}, "colour"),
+        (load_embedder, {"kind": "onnx", "max_length": 2}, "max_length: .*greater than or equal to 3, not 2"),
         (load_embedder, "qwen2.5-coder-1.5b", "not an embedder; these are: all-minilm"),
         (load_reranker, {"kind": "cross-encoder"}, "model"),
         (load_retriever, {"kind": "none of these"}, "unknown retriever"),

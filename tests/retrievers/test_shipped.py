@@ -9,7 +9,6 @@ import pytest
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
-from airgen import models as airgen_models
 from airgen.errors import ModelError
 from airgen.retrievers.dense.onnx_encoder import bert
 from airgen.retrievers.dense.shipped import _NAMES, PackedE5, StaticEmbedder
@@ -199,10 +198,3 @@ def test_a_damaged_file(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"not tensors")
     with pytest.raises(ModelError, match=r"model\.safetensors cannot be read"):
         StaticEmbedder(str(tmp_path)).encode(["cats"], "query")
-
-
-def test_a_wheel_has_other_names_for_the_files(tmp_path: Path) -> None:
-    entry = airgen_models.catalogue()["wordllama-256"]
-    names = {file.name: file.wheel_file for file in entry.files}
-    assert names["model.safetensors"].startswith("weights/") and names["tokenizer.json"].startswith("tokenizers/")
-    assert entry.registry[0].python  # pip must not look for a wheel of this Python

@@ -7,9 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airgen import models
-from airgen.errors import ModelError, UsageError
+from airgen.errors import ModelError
 from airgen.retrievers import Corpus
-from airgen.retrievers.dense.onnx_encoder import OnnxEncoder
 from airgen.retrievers.sparse import EmbeddedSplade, Sparse, SparseEncoder, SparseReranker, impact_index, search_rows
 
 from .conftest import TEXTS
@@ -56,12 +55,6 @@ def test_retriever_and_reranker_agree() -> None:
     assert hits.positions.tolist() == [[1, 0, 2, -1]]
     assert hits.scores[0, :3].tolist() == [2, 1, 1]
     assert reranker.score([("a ccc", text) for text in texts]).tolist() == [1, 2, 1, 0]
-
-
-def test_bad_input() -> None:
-    for kind in (EmbeddedSplade, OnnxEncoder):
-        with pytest.raises(UsageError, match=r"max_length: .*greater than or equal to 3, not 2"):
-            kind(max_length=2)
 
 
 @pytest.mark.parametrize("shipped", [False, True])
