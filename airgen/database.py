@@ -96,7 +96,7 @@ def explain(path: Path, error: duckdb.Error) -> AirgenError:
         if os.strerror(code) in ours:
             return disk_error(OSError(code, os.strerror(code), str(path)), StoreError)
     if isinstance(error, duckdb.IOException) and "Could not set lock on file" in ours:
-        return StoreError(f"{path} is in use by another process: wait for it, or look with `airgen show`")
+        return StoreError(f"{path} is in use by another process: wait for it; `airgen show JOB` says how far it is")
     if isinstance(error, duckdb.OutOfMemoryException):
         return StoreError(f"{path}: not enough memory or temporary disk space ({words}): free some and run it again")
     if torn := _TORN.search(ours):

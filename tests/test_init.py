@@ -196,6 +196,8 @@ def test_what_it_says(tmp_path: Path, setup: Setup) -> None:
     text = call("init", few, "--out", tmp_path / "own", "--force")
     assert f"1 document: English 100%; {3 * len(ENGLISH.split())} words\n" in text
     assert f"  ! 1 not readable: empty file\n    which ones: airgen show corpus {tmp_path}" in text
+    (few / "A.md").write_text("# Contents")  # too short for an example
+    assert 'beside your document "The wardens' in call("init", few, "--out", tmp_path / "own", "--force")
 
 
 def test_a_folder_of_everything_is_one_corpus(tmp_path: Path, setup: Setup) -> None:

@@ -91,7 +91,7 @@ def test_a_corpus_of_ones_own_that_lost_all_documents(empty: Path) -> None:
         "{name: mine, language: en, domain: d, licence: CC0-1.0, source: s, reader: {kind: markdown, path: docs}}"
     )
     with pytest.raises(
-        CorpusError, match=r"has no passages: all 1 documents .* `airgen show corpus --dropped` with .* YAML"
+        CorpusError, match=r"has no passages: 1 of 1 documents .* `airgen show corpus --dropped` with .* YAML"
     ):
         call("show", "corpus", "mine.yaml")
     assert "too short" in call("show", "corpus", "mine.yaml", "--dropped")

@@ -45,7 +45,9 @@ def export(
         manifest = export_dataset(job, store, job.accepted(store), directory, without)
     queries = {split: one.queries for split, one in manifest.statistics.splits.items()}
     counts = {"passages": manifest.statistics.passages, "queries": queries}
-    return Outcome(manifest, f"{directory}: {counts}", json={"directory": directory, **counts})
+    by_split = ", ".join(f"{split} {count:,}" for split, count in queries.items())
+    line = f"{directory}: {manifest.statistics.passages:,} passages, queries: {by_split}"
+    return Outcome(manifest, line, json={"directory": directory, **counts})
 
 
 @command

@@ -17,6 +17,7 @@ import pickle
 import platform
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import astuple, replace
@@ -178,6 +179,7 @@ def _sample(rows: Iterable[Passage | Dropped], limit: int, seed: int) -> Iterato
 def _numbered(settings: CorpusSettings, rows: Iterable[Passage | Dropped]) -> Iterator[Passage | Dropped]:
     """Number the passages and give dropped rows their keys."""
     passages = dropped = 0
+    reasons = Counter[str]()
     for row in rows:
         if isinstance(row, Passage):
             yield replace(row, ordinal=passages)
@@ -186,12 +188,11 @@ def _numbered(settings: CorpusSettings, rows: Iterable[Passage | Dropped]) -> It
             # The number distinguishes equal documents that were all dropped.
             yield replace(row, key=content_key([settings.name, dropped, row.cleaner, row.id, row.source, row.position]))
             dropped += 1
+            reasons[f"{row.cleaner}: {row.reason}"] += 1
     if not passages:
-        words = (
-            f": all {dropped} documents were dropped, see `airgen show corpus --dropped` with the corpus YAML"
-            if dropped
-            else ""
-        )
+        why = ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common(3))
+        see = "`airgen show corpus --dropped` with the corpus YAML shows them"
+        words = f": {dropped:,} of {dropped:,} documents were dropped ({why}); {see}" if dropped else ""
         raise CorpusError(f"corpus {settings.name!r} has no passages{words}")
 
 

@@ -209,7 +209,7 @@ def _find(name: str | Path, folder: Path | None) -> tuple[Path, str]:
             return found
         raise CorpusError(f"no corpus is named {str(name)!r}{closest(str(name), manifest_names())}") from error
     if not path.is_file():
-        raise CorpusError(f"{path}: no such file")
+        raise CorpusError(f"corpus: {path}: no such file; `airgen init FOLDER` writes such a YAML")
     return path, ""
 
 

@@ -33,6 +33,7 @@ from airgen.text.words import count_words, words
 _DOCUMENTS, _CHARACTERS = 300, 5_000_000  # a sample ends at either
 _TABLES = ("csv", "json", "jsonl", "parquet")
 _TEXT_SHARE = {"pdf": 0.1, "epub": 0.3, "html": 0.4, "parquet": 3.0}  # text a byte, of kinds that are not plain text
+_TOO_SHORT = 100  # characters: a document that cleaning would drop is no example
 _FEW = 5  # words: a table beside other documents, half of whose texts have fewer, is no text
 _MOST_NAMED = 50  # files of tables that a corpus YAML names one by one
 _NO_COLLECTION = "no part of the BEIR collection"
@@ -72,9 +73,10 @@ class Format:
         return Counter(filter(None, (guess_language(row.text) for row in self.documents)))
 
     def example(self) -> str:
-        """The title of the first document that has one, else the first words of the first."""
-        titled = next((row.title for row in self.documents if row.title.strip()), "")
-        return one_line(titled or " ".join(self.documents[0].text.split()[:12]), 80) if self.documents else ""
+        """The title of the first document of some length that has one, else the first words of the first."""
+        long = [row for row in self.documents if len(row.text) >= _TOO_SHORT] or self.documents
+        titled = next((row.title for row in long if row.title.strip()), "")
+        return one_line(titled or " ".join(long[0].text.split()[:12]), 80) if long else ""
 
 
 @dataclass(frozen=True)

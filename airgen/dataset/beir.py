@@ -104,7 +104,10 @@ class BeirDataset:
         """Check that the directory holds the files of a dataset. Raises DatasetError where one is missing or cut."""
         path = Path(path)
         if not path.is_dir():
-            raise DatasetError(f"{path}: not a directory; a dataset has corpus.jsonl, queries.jsonl and qrels/")
+            raise DatasetError(
+                f"{path}: not a directory; a dataset has corpus.jsonl, queries.jsonl and qrels/ "
+                "(public ones: airgen show collections beir)"
+            )
         if not (path / "qrels").is_dir() and not (path / "manifest.json").exists():
             files = air_bench_files(path)
             if files is not None:

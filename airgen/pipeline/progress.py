@@ -127,7 +127,7 @@ class Display:
 
     def say(self, text: str) -> None:
         """One line above the bars."""
-        self.console.print(terminal_text(text), markup=False, highlight=False)
+        self.console.print(terminal_text(text), markup=False, highlight=False, soft_wrap=True)
 
     def update(self, name: str, *, force: bool = False, **values: Any) -> None:
         """Change one stage's values in the status file, at most once a second."""

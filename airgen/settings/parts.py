@@ -217,7 +217,10 @@ def needs(settings: Settings, folder: Path | None = None) -> list[str]:
 
 def _what(settings: Settings) -> str:
     name = model_of(settings)
-    return f"the model {name}" if name else type(settings).__qualname__.split(".")[0]
+    if not name:
+        return type(settings).__qualname__.split(".")[0]
+    near = [] if name in models.catalogue() else difflib.get_close_matches(name, models.catalogue(), n=1, cutoff=0.85)
+    return f"the model {name}" + (f" (did you mean {near[0]!r}?)" if near else "")
 
 
 def model_of(settings: BaseModel) -> str | None:

@@ -82,7 +82,10 @@ def test_limits_and_nested_samples(tmp_path: Path) -> None:
     small, large = ids(10, 1), ids(30, 1)
     assert set(small) < set(large) and small != ids(10, 2)
     assert small == sorted(small, key=lambda name: int(name[1:]))  # in the corpus's order
-    for text, words in (('{"_id": "a", "text": "short"}\n', "all 1 documents were dropped"), ("", "no passages")):
+    for text, words in (
+        ('{"_id": "a", "text": "short"}\n', r"1 of 1 documents were dropped \(1 length: too short\)"),
+        ("", "no passages"),
+    ):
         (tmp_path / "c.jsonl").write_text(text)
         with pytest.raises(CorpusError, match=words):
             list(prepare(settings, "qa"))

@@ -67,6 +67,10 @@ def read_answers(path: Path, key: str, items: int) -> PersonsAnswers:
         else:
             value = json.loads(text)
         found = kept_of(PersonsAnswers, value)
+    except FileNotFoundError:
+        raise DatasetError(
+            f"{path}: no such file; the page of the audit saves it, mostly among your downloads"
+        ) from None
     except (*DAMAGE, csv.Error) as error:
         raise DatasetError(f"{path}: not answers to an audit ({str(error)[:200]})") from error
     if found.key != key:
