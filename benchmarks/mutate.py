@@ -63,6 +63,11 @@ MODULES: dict[str, list[str]] = {
 
 # (module, line's text, change) -> why no test can tell it from the original.
 EQUIVALENT: dict[tuple[str, str, str], str] = {
+    (
+        "airgen/pipeline/control/votes.py",
+        "return (min(own) - max(others)) / ((max(scores) - min(scores)) or 1.0)",
+        "1.0 to 2.0",
+    ): "of equal scores the difference is 0",
     **{
         ("airgen/llms/call_queue.py", line, change): "a call is sized and numbered before these are read"
         for line, *changes in (

@@ -58,13 +58,14 @@ def round_trip_parts(pipeline: Pipeline) -> dict[str, Any]:
 def shares(scores: Sequence[float], ids: Sequence[str], sources: Collection[str]) -> dict[str, float]:
     """How far each passage is on the way from the median of all scores (0) to the sources' median score (1). Empty
     where the sources have no score, or none above the median: such a re-ranker does not see why they are."""
-    own = [score for id_, score in zip(ids, scores, strict=True) if id_ in sources]
+    pairs = list(zip(ids, scores, strict=True))
+    own = [score for id_, score in pairs if id_ in sources]
     if not own:
         return {}
     low, high = statistics.median(scores), statistics.median(own)
     if high <= low:
         return {}
-    return {id_: (score - low) / (high - low) for id_, score in zip(ids, scores, strict=True)}
+    return {id_: (score - low) / (high - low) for id_, score in pairs}
 
 
 def voted(prelabels: Sequence[Prelabel], sources: Collection[str]) -> Mapping[str, float]:
@@ -79,8 +80,9 @@ def first(prelabels: Sequence[Prelabel], sources: Collection[str], written: Coll
     """Whether every re-ranker puts a source before all other passages, but for the `written`: a generated hard negative
     that is too good leaves the corpus, and says nothing about the query."""
     for row in prelabels:
-        own = [score for id_, score in zip(row.ids, row.scores, strict=True) if id_ in sources]
-        rest = [score for id_, score in zip(row.ids, row.scores, strict=True) if id_ not in written]
+        pairs = list(zip(row.ids, row.scores, strict=True))
+        own = [score for id_, score in pairs if id_ in sources]
+        rest = [score for id_, score in pairs if id_ not in written]
         if not own or max(own) < max(rest):
             return False
     return True
@@ -89,8 +91,9 @@ def first(prelabels: Sequence[Prelabel], sources: Collection[str], written: Coll
 def lead(scores: Sequence[float], ids: Sequence[str], sources: Collection[str]) -> float:
     """How far the worst of the sources is ahead of the best other passage for one re-ranker, as a share of the range of
     all scores: -1 to 1, and 0 and above where they are found first."""
-    own = [score for id_, score in zip(ids, scores, strict=True) if id_ in sources]
-    others = [score for id_, score in zip(ids, scores, strict=True) if id_ not in sources]
+    pairs = list(zip(ids, scores, strict=True))
+    own = [score for id_, score in pairs if id_ in sources]
+    others = [score for id_, score in pairs if id_ not in sources]
     if not own or not others:
         return 1.0 if own else -1.0
     return (min(own) - max(others)) / ((max(scores) - min(scores)) or 1.0)

@@ -13,9 +13,10 @@ from airgen.dataset.verify import verify
 from airgen.errors import SettingsError
 from airgen.pipeline import Job, RunResult
 from airgen.pipeline.control import votes
-from airgen.pipeline.control.votes import WAY, first, lead, least_share, shares, voted
+from airgen.pipeline.control.votes import WAY, first, lead, least_share, round_trip_parts, shares, voted
 from airgen.pipeline.preflight import advice
 from airgen.records import Decision, Prelabel
+from airgen.settings import Pipeline
 
 JOB = LEXICAL
 VOTES = {"top_k: 20}": "top_k: 300}\n  judge: {kind: votes}"}
@@ -39,7 +40,7 @@ def test_the_way_from_the_typical_candidate_to_the_source() -> None:
 def test_a_source_that_is_not_first() -> None:
     rows, ahead = [prelabel(SCORES), prelabel([1.0, 0.9, 0.2, 0.0, 1.0])], prelabel([1.0, 1.1, 0.0, 0.0, 0.0])
     assert first(rows, ["s"]) and not first(rows[:1], ["a"]) and not first(rows, ["elsewhere"])
-    assert not first([*rows, ahead], ["s"]) and first([ahead], ["s", "a"])
+    assert first([*rows, ahead], ["s"]) is False and first([ahead], ["s", "a"])
     # A negative that was written for the query and answers it leaves the corpus; the query stays.
     assert first([ahead], ["s"], ["a"])
 
@@ -49,6 +50,7 @@ def test_a_source_that_is_not_first() -> None:
     [
         (SCORES, ["s"], 4 / 9),  # of the range, 0 to 9
         (SCORES, ["b"], -4 / 9),
+        ([9.0, 1.0, 5.0, -1.0, 1.0], ["s"], 0.4),
         ([9.0, 1.0, 10.0, 0.0, 1.0], ["s"], -0.1),
         (SCORES, ["s", "b"], 4 / 9),  # the worse of the two
         ([1.0] * 5, ["s"], 0.0),  # equal scores: as `first`, it is found
@@ -58,6 +60,26 @@ def test_a_source_that_is_not_first() -> None:
 )
 def test_how_far_a_source_is_ahead(scores: list[float], sources: list[str], ahead: float) -> None:
     assert lead(scores, IDS, sources) == pytest.approx(ahead)
+
+
+def test_scores_that_do_not_fit_the_passages_are_a_defect() -> None:
+    row = Prelabel("k", "q", "f", 0, "m", ["s", "a"], [1.0])
+    for work in (
+        lambda: shares([1.0], ["s", "a"], "s"),
+        lambda: first([row], "s"),
+        lambda: lead([1.0], ["s", "a"], "s"),
+    ):
+        with pytest.raises(ValueError, match="zip"):
+            work()
+
+
+@pytest.mark.parametrize("pools_only", [False, True])
+def test_a_fingerprint_holds_what_finds_a_source(pools_only: bool) -> None:
+    control = {"recall": {"pools_only": pools_only}, "rerankers": ["bm25"], "pools": ["bm25"]}
+    values = {"name": "p", "task": "qa", "corpus": "c", "target": 1, "llm": {"backend": "scripted"}, "control": control}
+    own = Pipeline.model_validate(values)
+    recall = None if pools_only else own.control.recall.model
+    assert round_trip_parts(own) == {"depths": [50, 20], "recall": recall, "rerankers": own.control.rerankers}
 
 
 def test_every_reranker_must_agree() -> None:
