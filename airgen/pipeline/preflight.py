@@ -6,7 +6,6 @@ rehearse(job, display)           # every local model is loaded and used once
 probe_models(job, display.say)   # each LLM that is not known yet is asked a few questions
 """
 
-import asyncio
 import os
 import re
 import shutil
@@ -26,7 +25,7 @@ from airgen.keys import content_key
 from airgen.languages import language_name
 from airgen.llms.base import backend_class
 from airgen.llms.probe import ModelProfile, probe, read_profiles, save_profile
-from airgen.pipeline.ask import make_engine, unpriced
+from airgen.pipeline.ask import make_engine, run_to_end, unpriced
 from airgen.pipeline.control.judge import YesNo, judge_kind
 from airgen.pipeline.generate import PARTNERS
 from airgen.pipeline.job import Job
@@ -315,7 +314,7 @@ def probe_models(
                     say(f"{llm.model}: {profile.about()}")
 
     if new:
-        asyncio.run(main())
+        run_to_end(main())
     return read_profiles(job.directory, job.pipeline.llms.values())
 
 

@@ -247,10 +247,9 @@ def job_with(name: str, runs: Path) -> Job:
     found: list[Job] = []
     others: list[Job] = []
     for status in sorted(runs.glob(f"*/{STATUS}")):
-        path = Path(str((read_status(status) or {}).get("pipeline", "")))
-        if not path.is_file() or not status.with_name("work.duckdb").is_file():
+        job = job_of_directory(status.parent)
+        if isinstance(job, str) or not status.with_name("work.duckdb").is_file():
             continue
-        job = Job(path, runs)
         with job.open_store(read_only=True) as store:
             accepted = job.accepted(store)
         every, ids = [*accepted.lineages, *(one.lineage for one in accepted.rejected)], job.ids

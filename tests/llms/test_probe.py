@@ -79,7 +79,8 @@ def write(folder: Path, url: str, more: str = "", judge: str = "") -> Path:
     make_corpus(folder / "small.jsonl", 20)
     (folder / "small.yaml").write_text(CORPUS, encoding="utf-8")
     llm = f"{{model: m, base_url: '{url}', concurrency: 4, prices: {{m: {{input: 1, output: 10}}}}{more}}}"
-    text = PIPELINE.replace("{backend: scripted, concurrency: 8}", llm)
+    text = PIPELINE.replace("{backend: scripted, concurrency: 32}", llm)
+    assert llm in text
     text = text.replace("[bm25, dense, all-minilm-l6-v2-int8]", "[bm25]").replace("all-minilm-l6-v2-int8", "bm25")
     (folder / "job.yaml").write_text(text + (f"  judge: {judge}\n" if judge else ""), encoding="utf-8")
     return folder / "job.yaml"
@@ -122,7 +123,12 @@ def test_what_was_learnt_is_remembered_and_the_probe_is_paid_once(loopback: Call
 
 def test_a_job_of_batches_is_probed_live(loopback: Callable[..., Any], tmp_path: Path) -> None:
     server = loopback(scripted=True, thinks=200)
-    probed(write(tmp_path, server.base_url, more=", mode: batch"))
+    path = write(tmp_path, server.base_url, more=", mode: batch")
+
+    async def notebook() -> None:
+        probed(path)
+
+    asyncio.run(notebook())  # where a loop runs already
     assert server.stats()["batch_lines"] == 0 and server.stats()["requests"] >= 6
 
 

@@ -67,6 +67,9 @@ def test_show(done: Run, folder: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert life["id"] == ids[0] and life["outcome"] == "accepted"
     code, _, said = shown(capsys, "qnobody", *runs)
     assert code == 2 and "no job has a query 'qnobody'" in said and "(job)" in said
+    text = (folder / "job.yaml").read_text(encoding="utf-8")  # a job is shown with the target that it was run with
+    (folder / "job.yaml").write_text(text.replace("target: 12", "target: 3"), encoding="utf-8")
+    assert "accepted" in shown(capsys, ids[11], *runs)[1].splitlines()[0]
     code, _, said = shown(capsys, "q", *runs)  # every query begins so
     assert code == 2 and "queries begin with 'q'" in said
 
