@@ -337,6 +337,17 @@ def test_labels_of_what_is_not_there(
     assert said(dataset) == [f"error: {file}: {line}" for line in expected]
 
 
+def test_a_query_that_nothing_answers_has_no_labels(dataset: Path) -> None:
+    without_labels_files(dataset)
+    rewrite(
+        dataset, "queries.jsonl", lambda text: text.replace('"split": "dev"', '"split": "dev", "answered": false', 1)
+    )
+    assert said(dataset) == [
+        "error: qrels/dev.jsonl: query 'q-02' has labels, but is marked as answered: false [positive]",
+        f"error: qrels/dev.jsonl: {COUNT}",
+    ]
+
+
 def test_queries_without_a_label_or_a_positive(dataset: Path) -> None:
     """Only q-05 has a positive then; q-02 has one score below 0, which is not one."""
     without_labels_files(dataset)

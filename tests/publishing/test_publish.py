@@ -362,10 +362,12 @@ def test_a_hub_that_breaks_in_the_middle(server: FakeHub, tmp_path: Path, fault:
 # -- what is refused, before anything is sent -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("repo", ["weather", "a/b/c", "../x", "org/..", "org/na me", "org/a..b", "-x/y"])
-def test_repository_names(dataset: Path, tmp_path: Path, repo: str) -> None:
-    with pytest.raises(DatasetError, match=r"is not of the form ORG/NAME"):
-        plan(dataset, repo, tmp_path / "work")
+def test_words_that_cannot_be(dataset: Path, tmp_path: Path) -> None:
+    for repo in ("weather", "a/b/c", "../x", "org/..", "org/na me", "org/a..b", "-x/y"):
+        with pytest.raises(DatasetError, match=r"is not of the form ORG/NAME"):
+            plan(dataset, repo, tmp_path / "work")
+    with pytest.raises(DatasetError, match=r"has no split 'tset' whose labels could be private \(it has: dev, test\)"):
+        plan(dataset, REPO, tmp_path / "work", private_qrels=["tset"])
 
 
 def edited(server: FakeHub, home: Path) -> Path:
@@ -443,11 +445,6 @@ def test_what_is_refused(
         send(server, home, tmp_path / "work", PAGE, layout=layout)
     if "README" not in words:  # the card of a repository is merged when its turn comes
         assert (state(server), server.requests["commit"]) == (before, commits)
-
-
-def test_a_split_that_no_dataset_has(server: FakeHub, tmp_path: Path) -> None:
-    with pytest.raises(DatasetError, match=r"has no split 'tset' whose labels could be private \(it has: dev, test\)"):
-        send(server, make_suite(tmp_path), tmp_path / "work", PAGE, private_qrels=["tset"])
 
 
 def test_a_licence_that_forbids_it(tmp_path: Path) -> None:

@@ -2,10 +2,10 @@
 
 import dataclasses
 import json
+import re
 import struct
 import time
 import zipfile
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -299,25 +299,13 @@ def test_a_rank_has_an_interval_where_errors_are_known(tmp_path: Path) -> None:
     assert [row["ranks"] for row in table.rows] == [None] * 4
 
 
-class Tags(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[tuple[str, list[tuple[str, str | None]]]] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.append((tag, attrs))
-
-
 def test_names_of_strangers_do_not_reach_the_page_as_markup(tmp_path: Path) -> None:
     evil = "</td><script>alert(1)</script><img src=x onerror=alert(1)>\u202e\x00"
     write_leaderboard([made(evil, evil, law_en=0.5)], tmp_path, title=evil)
-    parser = Tags()
-    parser.feed((tmp_path / "index.html").read_text())
-    tags = {tag for tag, _ in parser.seen}
+    page = (tmp_path / "index.html").read_text()
     allowed = {"html", "head", "meta", "title", "style", "body", "main", "h1", "h2", "h3", "p", "div"}
-    assert tags <= allowed | {"table", "thead", "tbody", "tr", "th", "td"}
-    assert not any(name.startswith("on") for _, attributes in parser.seen for name, _ in attributes)
-    assert "\u202e" not in (tmp_path / "index.html").read_text()
+    assert set(re.findall(r"<(\w+)", page)) <= allowed | {"table", "thead", "tbody", "tr", "th", "td"}
+    assert not re.search(r"<[^>]*\son\w+=", page) and "\u202e" not in page
     assert json.loads((tmp_path / "leaderboard.json").read_text())[0]["rows"][0]["model"] == evil
     saved = save_score(made("../../evil name", law_en=0.5), tmp_path / "scores")
     assert saved.parent == tmp_path / "scores"
