@@ -38,6 +38,7 @@ QUERIES = ["when did the river freeze", "bees on clover", "stone bridges"]
 PAIRS = [(query, text) for query in QUERIES for text in TEXTS[:70]]
 
 pytestmark = pytest.mark.models
+LATER = pytest.mark.nightly
 
 
 @pytest.fixture(scope="module")
@@ -71,8 +72,8 @@ def hits(spec: Any) -> bytes:
     ("spec", "batches"),
     [
         ({"kind": "dense"}, 2),
-        pytest.param({"kind": "sparse"}, 7, marks=pytest.mark.nightly),
-        pytest.param({"kind": "late"}, 7, marks=pytest.mark.nightly),
+        pytest.param({"kind": "sparse"}, 7, marks=LATER),
+        pytest.param({"kind": "late"}, 7, marks=LATER),
         ({"kind": "rerank", "first": "bm25", "reranker": "maxsim", "top": 20}, 1),
         ("bm25", 0),
     ],
@@ -84,7 +85,7 @@ def test_retrievers(spec: Any, batches: int, two: Processes) -> None:
     assert sent >= batches if batches else not sent
 
 
-@pytest.mark.parametrize("spec", ["maxsim", "dense", pytest.param("splade", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("spec", ["dense", pytest.param("maxsim", marks=LATER), pytest.param("splade", marks=LATER)])
 def test_rerankers(spec: str, two: Processes) -> None:
     found, sent = batches_of(two, lambda: load_reranker(spec).score(PAIRS).tobytes())
     assert sent and found == load_reranker(spec).score(PAIRS).tobytes()
