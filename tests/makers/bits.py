@@ -11,6 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
+from airgen import models
+
 
 def show(name: str, *parts: bytes) -> None:
     print(name, hashlib.sha256(b"\0".join(parts)).hexdigest()[:16])
@@ -100,4 +102,5 @@ def job(folder: Path) -> None:
 
 if __name__ == "__main__":
     searches()
-    job(Path(sys.argv[1]))
+    if models.fetched("all-minilm-l6-v2-int8"):
+        job(Path(sys.argv[1]))
