@@ -164,7 +164,7 @@ class HttpReranker(_Endpoint):
             scores[places] = some
         return checked_scores(scores, len(pairs), self.name)
 
-    def _ask(self, query: str, passages: list[str]) -> NDArray[np.float32]:
+    def _ask(self, query: str, passages: list[str]) -> list[float]:
         documents = [passage[: self.settings.max_chars] or " " for passage in passages]
         body: dict[str, Any] = {"query": query, "documents": documents, "top_n": len(documents)}
         url = self.settings.url
@@ -180,7 +180,7 @@ class HttpReranker(_Endpoint):
             raise ModelError(f"{url} gave scores for documents that were not sent, or two for one")
         if len(found) != len(passages):
             raise ModelError(f"{url} gave {len(found)} scores for {len(passages)} documents")
-        return checked_scores([found[place] for place in range(len(passages))], len(passages), self.name)
+        return [found[place] for place in range(len(passages))]
 
     def describe(self) -> Mapping[str, object]:
         """Model and cut; not the address, which does not change the scores."""

@@ -104,11 +104,7 @@ class CrossEncoder(LibraryModel):
                 scores[batch] = model.activation_fn(logits.float()).reshape(-1).cpu().numpy()
 
         batches = token_batches(lengths, budget)
-        if str(device) == "cpu":
-            _in_parallel(torch, run, batches)
-        else:
-            for batch in batches:
-                run(batch)
+        _in_parallel(torch, torch.get_num_threads() if str(device) == "cpu" else 1, run, batches)
         return scores
 
     def describe(self) -> Mapping[str, object]:
@@ -127,9 +123,9 @@ def _is_plain_classifier(model: Any) -> bool:
     )
 
 
-def _in_parallel(torch: Any, run: Callable[[list[int]], None], batches: list[list[int]]) -> None:
+def _in_parallel(torch: Any, threads: int, run: Callable[[list[int]], None], batches: list[list[int]]) -> None:
     """Run batches side by side, one thread each: small batches use cores better so than sharing them within one."""
-    threads = min(torch.get_num_threads(), len(batches))
+    threads = min(threads, len(batches))
     if threads < 2:
         for batch in batches:
             run(batch)

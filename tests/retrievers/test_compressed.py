@@ -150,9 +150,9 @@ def test_the_first_step_is_maxsim_over_cells_where_all_are_looked_at(tmp_path: P
 
 
 def test_few_candidates_find_most_of_what_is_exact(tmp_path: Path) -> None:
-    model, corpus = Drawn(), corpus_of(2000)
+    model, corpus = Drawn(), corpus_of(1000)
     exact, compressed = LateInteraction(model), LateInteraction(model, index="compressed", bits=4)
-    compressed.candidates = 100
+    compressed.candidates = 50
     for system in (exact, compressed):
         system.index(corpus)
     queries = [f"8 query {place}" for place in range(20)]
@@ -163,18 +163,18 @@ def test_few_candidates_find_most_of_what_is_exact(tmp_path: Path) -> None:
 
 
 def test_each_passage_is_encoded_once_and_the_cache_serves_it_again(tmp_path: Path) -> None:
-    corpus, told = corpus_of(900), []
+    corpus, told = corpus_of(300), []
     first = LateInteraction(Drawn(), index="compressed", cache=tmp_path)
     first.progress = lambda done, total: told.append((done, total))
     first.index(corpus)
     assert sorted(first.model.asked) == sorted(corpus.texts)  # type: ignore[attr-defined]
-    assert told[-1] == (900, 900) and [done for done, _ in told] == sorted(done for done, _ in told)
+    assert told[-1] == (300, 300) and [done for done, _ in told] == sorted(done for done, _ in told)
     again = LateInteraction(Drawn(), index="compressed", cache=tmp_path)
     again.index(corpus)
     assert not again.model.asked  # type: ignore[attr-defined]
     other = LateInteraction(Drawn(), index="compressed", cache=tmp_path)
-    other.index(corpus_of(899))  # another corpus is another index
-    assert len(other.model.asked) == 899  # type: ignore[attr-defined]
+    other.index(corpus_of(299))  # another corpus is another index
+    assert len(other.model.asked) == 299  # type: ignore[attr-defined]
 
 
 def test_a_damaged_index_is_named(tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_same_bytes_for_any_number_of_threads(tmp_path: Path) -> None:
     for threads in (1, 3):
         (tmp_path / str(threads)).mkdir()
         with threadpool_limits(threads, "blas"):
-            folder = built(tmp_path / str(threads), model, corpus_of(1500).texts, 2, 100)
+            folder = built(tmp_path / str(threads), model, corpus_of(800).texts, 2, 100)
             asked = model.token_vectors(["9 a", "33 b"], "query")
             hits = CompressedIndex.open(folder).search(asked, 50, probes=4, candidates=200)
         files = {path.name: path.read_bytes() for path in folder.iterdir()}
