@@ -467,9 +467,8 @@ def test_what_does_not_fit_in_memory_goes_to_the_disk(tmp_path: Path, monkeypatc
         assert Path(folder).parent == tmp_path
     monkeypatch.setattr("airgen.database._MEMORY", "60MB")
     with contextlib.closing(connect(tmp_path / "other.duckdb")) as base:
-        base.execute("SELECT count(*), max(m) FROM (SELECT md5(range::VARCHAR) m FROM range(2_000_000) ORDER BY m)")
-        base.execute("CREATE TEMP TABLE sorted AS SELECT md5(range::VARCHAR) m FROM range(2_000_000) ORDER BY m")
-        assert base.execute("SELECT count(*) FROM sorted").fetchall() == [(2_000_000,)]
+        base.execute("CREATE TEMP TABLE sorted AS SELECT md5(range::VARCHAR) m FROM range(1_000_000) ORDER BY m")
+        assert base.execute("SELECT count(*) FROM sorted").fetchall() == [(1_000_000,)]
 
 
 @pytest.mark.parametrize(

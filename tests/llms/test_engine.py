@@ -98,18 +98,6 @@ async def test_a_refusal_is_a_row_and_asked_again_only_when_told_to() -> None:
 
 
 @simulated
-async def test_passing_failures_are_retried_and_counted() -> None:
-    def flaky(request: Request, attempt: int) -> None:
-        if attempt <= 2:
-            raise Retry(["http_500", "connection"][attempt - 1])
-
-    answers, engine = await outcomes_of(Simulated(behave=flaky), 40)
-    assert {answer.error for answer in answers} == {""}
-    assert engine.usage()["query"].retries == {"http_500": 40, "connection": 40}
-    assert engine.usage()["query"].calls == 40
-
-
-@simulated
 async def test_what_fails_while_others_succeed_is_its_own_fault() -> None:
     poisoned = failing(Retry("http_500", detail="boom"), lambda number, attempt: number in (3, 7, 8, 9))
     answers, _ = await outcomes_of(Simulated(behave=poisoned), 1000, concurrency=1)
@@ -130,17 +118,10 @@ async def test_a_dead_server_stops_the_run_records_no_failure_and_says_how_to_go
 
 
 @simulated
-async def test_a_single_request_that_times_out_is_repeated_twice_then_a_row() -> None:
-    backend = Simulated(latency=100)
-    (answer,), _ = await outcomes_of(backend, 1, timeout=10)
-    assert answer.error == "timeout" and len(backend.sent) == 3
-
-
-@simulated
 async def test_an_endpoint_that_refuses_for_good_stops_at_once() -> None:
     backend = Simulated(behave=failing(LlmError("HTTP 401: wrong key")))
     async with engine_of(backend, MemoryStore(), concurrency=64) as engine:
-        outcomes = await asyncio.gather(*(engine.ask(one) for one in requests(5000)), return_exceptions=True)
+        outcomes = await asyncio.gather(*(engine.ask(one) for one in requests(500)), return_exceptions=True)
         assert {str(outcome) for outcome in outcomes} == {"HTTP 401: wrong key"}
         assert len(backend.sent) <= 16
         with pytest.raises(LlmError, match="wrong key"):
@@ -272,8 +253,8 @@ async def test_property_every_request_ends_once_whatever_happens(seed: int, conc
             raise Refused("content_filter")
 
     store = MemoryStore()
-    answers, engine = await outcomes_of(Simulated(behave=faulty), 300, store, concurrency=concurrency)
+    answers, engine = await outcomes_of(Simulated(behave=faulty), 120, store, concurrency=concurrency)
     usage = engine.usage()["query"]
-    assert [answer.error for answer in answers] == ["content_filter" if i % 50 == 0 else "" for i in range(300)]
-    assert len(store.rows) == 300
-    assert (usage.in_flight, usage.waiting, usage.calls) == (0, 0, 300)
+    assert [answer.error for answer in answers] == ["content_filter" if i % 50 == 0 else "" for i in range(120)]
+    assert len(store.rows) == 120
+    assert (usage.in_flight, usage.waiting, usage.calls) == (0, 0, 120)

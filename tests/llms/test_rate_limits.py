@@ -40,7 +40,7 @@ BUCKET = {"rate": 100, "burst": 100}
     [
         # nothing limits: the line is full but for the ramp, and a commit group
         (2000, 64, lambda: Simulated(latency=0.05), {}, 0, 2000 / 64 * 0.05 + 0.3),
-        (2000, 256, lambda: Simulated(latency=0.05), {}, 0, 2000 / 256 * 0.05 + 0.3),
+        (1500, 256, lambda: Simulated(latency=0.05), {}, 0, 1500 / 256 * 0.05 + 0.3),
         # 85 % of what a bucket of 100 a second allows; the ideal is 9 s, for it begins full
         *((1000, 64, lambda after=after: Simulated(**BUCKET, retry_after=after), {}, 0, 9 * 1.15)
           for after in (None, 0.2, 1.0)),
