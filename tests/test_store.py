@@ -54,6 +54,23 @@ def test_a_key_is_written_once_and_keeps_no_other_row_of_its_transaction_from_th
     ]  # fmt: skip
 
 
+def test_an_answer_is_found_whenever_it_came_and_new_requests_cost_no_query(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Store.open(tmp_path / "w.duckdb") as store:
+        store.put([answer(f"old{number}") for number in range(50)])
+    with Store.open(tmp_path / "w.duckdb") as store:
+        assert set(store.answers([f"old{number}" for number in range(51)])) == {f"old{number}" for number in range(50)}
+        assert store.answers(["new"]) == {}
+        store.put([answer("new"), Sample("s", "p", "f", 0)])
+        assert store.answers(["new", "other"]) == {"new": answer("new")}
+        asked = list[str]()
+        monkeypatch.setattr(store, "query", lambda sql, parameters=(): asked.append(sql) or [])
+        for number in range(1000):
+            store.answers([f"request {number}"])
+        assert len(asked) < 20  # where the marks of two keys are the same
+
+
 def test_two_different_rows_with_one_key_are_refused_and_nothing_is_written(store: Store) -> None:
     with pytest.raises(ValueError, match="two different rows of answer have the key k"):
         store.put([answer("other"), answer("k", text="a"), answer("k", text="b")])
