@@ -47,9 +47,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # Module -> the tests that protect it, fast ones first.
 MODULES: dict[str, list[str]] = {
     "airgen/keys.py": ["tests/test_keys.py"],
-    "airgen/llms/call_queue.py": [
-        f"tests/llms/test_{name}.py" for name in ("call_queue", "engine", "rate_limits", "money", "reasoning", "openai")
-    ],
+    "airgen/llms/call_queue.py": [f"tests/llms/test_{name}.py" for name in ("call_queue", "engine", "rate_limits")],
     "airgen/llms/money.py": ["tests/llms/test_budget.py", "tests/llms/test_money.py"],
     "airgen/pipeline/control/table2.py": ["tests/pipeline/control/test_table2.py"],
     "airgen/pipeline/control/votes.py": ["tests/pipeline/control/test_votes.py"],

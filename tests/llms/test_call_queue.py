@@ -362,6 +362,14 @@ async def test_an_attempt_is_reserved_on_the_disk_and_then_paid(outcome: Any, to
 
 
 @simulated
+async def test_a_call_without_an_answer_in_time_is_paid_in_full() -> None:
+    line = Line(1, Told(latency=100), CENT, timeout=10, retries=0)
+    ((call, row),) = await line.attempt(Reply("too late"))
+    assert (row.error, row.text, now()) == ("timeout", "no answer within 10 s", pytest.approx(10.0))
+    assert row.cost_usd == call.reserved == line.stage.usd > 1
+
+
+@simulated
 async def test_the_row_of_a_call() -> None:
     line = Line(3, Told(latency=2.5))
     one, two, three = line.started
