@@ -216,7 +216,7 @@ class AgreementStudy:
     ) -> list[Result]:
         """Evaluate every system on one dataset; results of before are kept. Raises UsageError for too few systems.
 
-        report: write the tables, tests of all pairs and charts of the dataset beside its results.
+        report: write the tables and tests of all pairs of the dataset beside its results.
         """
         refuse_few(len(self.systems))
         with self.display.stage(f"systems on {out.name}", len(self.systems)) as bar:
