@@ -67,14 +67,7 @@ class _Table:
         return None if found is None else bytes(found).decode("utf-8", "surrogatepass")
 
 
-class _Elsewhere(Indexed[T]):
-    """Items that are not in memory: another process gets a list."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return list, (list(self),)
-
-
-class StoredTexts(_Table, _Elsewhere[str]):
+class StoredTexts(_Table, Indexed[str]):
     """A list of texts."""
 
     def __init__(self, texts: Iterable[str] = ()) -> None:
@@ -151,7 +144,7 @@ class KeyPlaces:
         return int((last - first).sum())
 
 
-class Joined(_Elsewhere[T]):
+class Joined(Indexed[T]):
     """Several sequences one after another; `change(number of the sequence, item)` is what an item becomes."""
 
     def __init__(self, parts: Sequence[Sequence[T]], change: Callable[[int, T], T] = lambda _, item: item) -> None:
@@ -166,7 +159,7 @@ class Joined(_Elsewhere[T]):
         return self._change(part, self._parts[part][place - self._starts[part]])
 
 
-class _Chosen(_Elsewhere[T]):
+class _Chosen(Indexed[T]):
     """The items at these places."""
 
     def __init__(self, items: Sequence[T], places: Sequence[int] | NDArray[np.int64]) -> None:
