@@ -151,8 +151,3 @@ def test_refusals_of_a_search(server):
     server.collections.clear()
     with pytest.raises(ModelError, match=r"airgen-\w+: Not found\.: if its index is gone, run again"):
         made.search(["odd"], 3)
-
-
-def test_a_password_in_the_address_is_refused():
-    with pytest.raises(UsageError, match="must not hold a user or a password"):
-        load_retriever({"kind": "meilisearch", "url": "http://me:secret@localhost:7700"})

@@ -5,7 +5,7 @@ import pytest
 
 from airgen.errors import UsageError
 from airgen.retrievers.base import Corpus, Hits
-from airgen.retrievers.combine import Fused, reciprocal_rank_fusion, weighted_sum
+from airgen.retrievers.combine import Fused, RerankedRetriever, reciprocal_rank_fusion, weighted_sum
 from airgen.retrievers.dense.lsa import LSA, right_singular_vectors
 from airgen.retrievers.lexical.bm25 import BM25, RM3
 
@@ -26,6 +26,8 @@ def test_reciprocal_rank_fusion() -> None:
     np.testing.assert_allclose(fused.scores[0, :4], [1 / 62 + 1 / 61, 1 / 61, 1 / 62, 1 / 63], rtol=1e-6)
     weighted = reciprocal_rank_fusion([FIRST, SECOND], 1, constant=0, weights=[1, 10])
     assert weighted.scores.tolist() == [[10.5], [1.0]]
+    ties = reciprocal_rank_fusion([hits([[9, 2]], [[2, 1]]), hits([[2, 9]], [[2, 1]])], 2)
+    assert ties.positions.tolist() == [[2, 9]]  # by position
 
 
 def test_weighted_sum() -> None:
@@ -40,11 +42,6 @@ def test_weighted_sum() -> None:
     assert standard.positions[1].tolist() == [5, -1, -1]
 
 
-def test_ties_stand_by_position() -> None:
-    fused = reciprocal_rank_fusion([hits([[9, 2]], [[2, 1]]), hits([[2, 9]], [[2, 1]])], 2)
-    assert fused.positions.tolist() == [[2, 9]]
-
-
 def test_wrong_fusions() -> None:
     for wrong in (
         lambda: reciprocal_rank_fusion([], 1),
@@ -53,6 +50,7 @@ def test_wrong_fusions() -> None:
         lambda: Fused([BM25()], method="best"),
         lambda: RM3(original_weight=2),
         lambda: RM3(LSA()),
+        lambda: RerankedRetriever(BM25(), "bm25", top=0),
     ):
         with pytest.raises(UsageError):
             wrong()

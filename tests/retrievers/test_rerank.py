@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airgen import models
-from airgen.errors import ModelError, UsageError
+from airgen.errors import ModelError
 from airgen.retrievers import Corpus, Hits, load_reranker
 from airgen.retrievers.combine import RerankedRetriever
 from airgen.retrievers.rerank import CrossEncoder, token_batches
@@ -190,11 +190,6 @@ def test_wrong_scores_are_errors(scores: list[float], words: str) -> None:
 
     with pytest.raises(ModelError, match=words):
         reranked(First([0, 1]), Wrong({})).search(["x"], 2)
-
-
-def test_wrong_use() -> None:
-    with pytest.raises(UsageError, match=r"top: .*greater than or equal to 1, not 0"):
-        RerankedRetriever(First([0]), Given({}), top=0)
 
 
 def test_the_shipped_cross_encoder(corpus: Corpus) -> None:
