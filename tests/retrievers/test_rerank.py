@@ -10,6 +10,7 @@ from airgen import models
 from airgen.errors import ModelError
 from airgen.retrievers import Corpus, Hits, load_reranker
 from airgen.retrievers.combine import RerankedRetriever
+from airgen.retrievers.dense.onnx_encoder import OnnxCrossEncoder
 from airgen.retrievers.rerank import CrossEncoder, token_batches
 
 QUERIES = ["how do cells get energy", "the rings of a planet", "in python"]
@@ -192,7 +193,7 @@ def test_wrong_scores_are_errors(scores: list[float], words: str) -> None:
         reranked(First([0, 1]), Wrong({})).search(["x"], 2)
 
 
-def test_the_shipped_cross_encoder(corpus: Corpus) -> None:
+def test_the_shipped_cross_encoder(minilm: str, corpus: Corpus) -> None:
     """The logits of the model by itself, one pair at a time, whatever stands beside the pair."""
     name = "ms-marco-minilm-l12-int8"
     if not models.fetched(name):
@@ -213,5 +214,7 @@ def test_the_shipped_cross_encoder(corpus: Corpus) -> None:
         fed = {key: np.array([value[:size]], np.int64) for key, value in fed.items()}
         assert session.run(["logits"], fed)[0][0, 0] == pytest.approx(score, abs=1e-4)
     assert [int(scores[8 * at : 8 * at + 8].argmax()) for at in range(2)] == [0, 7]
+    with pytest.raises(ModelError, match="has no output `logits`: name a model"):
+        OnnxCrossEncoder(minilm).score(pairs[:2])
     assert ours.score(pairs[5:2:-1]).tolist() == scores[5:2:-1].tolist()
     assert ours.score([]).shape == (0,)

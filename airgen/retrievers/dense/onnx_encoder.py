@@ -193,10 +193,12 @@ class OnnxModel(EmbeddedModel):
     @cached_property
     def _run(self) -> Run:
         known = models.catalogue().get(self.name)
-        if known and (heads := known.heads):
+        if known and (heads := known.heads) and self.output == OnnxEncoder.output:
             exported: Run = self._loaded(lambda path: exported_bert(path, heads))
             return exported
         session = self._session
+        if self.output not in [one.name for one in session.get_outputs()]:
+            raise ModelError(f"{self.name} has no output `{self.output}`: name a model that was made for this kind")
         inputs = {given.name for given in session.get_inputs()}
 
         def run(ids: NDArray[np.int64], types: NDArray[np.int64]) -> NDArray[np.float32]:
