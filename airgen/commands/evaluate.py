@@ -98,10 +98,10 @@ def evaluate(
         return _compare_chunkers(given, find_yaml("pipelines", chunkers), chosen, out, options, gold, share)
     results, waiting = Rows["Result"](), list["Searched"]()
     lines: list[str] = []
-    lost: list[str] = []
+    lost: dict[tuple[Path, str], list[str]] = {}  # {(dataset, error): systems}: a damaged file fails all of them
 
     def failed(dataset: Path, name: str, error: AirgenError) -> None:
-        lost.append(f"{dataset}: system {name}: {error}")
+        lost.setdefault((dataset, str(error)), []).append(name)
         say(f"{dataset}: {name}: failed: {error}")
 
     known = [(one, find_list(one)) for one in given]
@@ -132,7 +132,8 @@ def evaluate(
         lines.append(
             f"tables: {out / 'results.md'}, {out / 'results.csv'}; by dataset: {out}/DATASET/{split}/report.md"
         )
-    return Outcome(results, lines, json=[*results, *waiting], error=AirgenError("\n".join(lost)) if lost else None)
+    errors = [f"{dataset}: system {', '.join(names)}: {words}" for (dataset, words), names in lost.items()]
+    return Outcome(results, lines, json=[*results, *waiting], error=AirgenError("\n".join(errors)) if lost else None)
 
 
 def _means(listed: CollectionList, results: Sequence[Result], out: Path) -> list[str]:

@@ -87,7 +87,9 @@ def find_column(
     known = list(dict.fromkeys(name for _, row in rows[:100] for name in row))
     if named:
         if named not in known:
-            raise UsageError(f"{where}: there is no column {named!r}{closest(named, known)} (it has {_few(known)})")
+            near = closest(named, known)
+            hint = near if "did you mean" in near else f" (it has {_few(known)})"
+            raise UsageError(f"{where}: there is no column {named!r}{hint}")
         return named
     folded = {"".join(name.casefold().replace("_", " ").replace("-", " ").split()): name for name in reversed(known)}
     found = next((folded[name] for name in usual if name in folded), None)

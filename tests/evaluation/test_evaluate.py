@@ -259,6 +259,7 @@ def test_what_any_system_lacks_is_said_before_the_first_one_runs(dataset, tmp_pa
         RUN,
         {"name": "dense", "kind": "dense", "embedder": "all-minilm-l6-v2-int8"},
         {"name": "cross", "kind": "rerank", "first": "bm25", "reranker": "some/cross-encoder"},
+        {"name": "typo", "kind": "dense", "embedder": "all-minilm-l6-v3-int8"},
         {"name": "expanded", "kind": "expanded", "expansions": "queries.jsonl"},
         {"name": "service", "kind": "http", "url": "http://127.0.0.1:9", "api_key_env": "NOBODY_SET_THIS"},
     )
@@ -271,6 +272,7 @@ def test_what_any_system_lacks_is_said_before_the_first_one_runs(dataset, tmp_pa
         "system theirs: path: ",
         "system dense: embedder: the model all-minilm-l6-v2-int8 is not here: airgen fetch",
         "system cross: reranker: the model some/cross-encoder needs the package sentence-transformers: pip install",
+        "the model all-minilm-l6-v3-int8 (did you mean 'all-minilm-l6-v2-int8'?) needs the package",
         "system expanded: expansions: ",
         "system service: api_key_env: the environment variable NOBODY_SET_THIS is not set",
     ):

@@ -129,6 +129,11 @@ def test_a_system_that_fails_leaves_the_others_results(folder: Path, capsys: pyt
     out, err = capsys.readouterr()
     assert "nDCG@10" in out and "system theirs: their.run" in err
     assert "| a |" in (folder / "out" / "results.md").read_text()
+    for path in (folder / "runs/job/dataset/qrels").glob("*.tsv"):
+        path.write_text(path.read_text() + "half a line\n")
+    assert command(*words, "--out", folder / "new") == 1
+    _, err = capsys.readouterr()
+    assert err.count("dataset: system theirs, a: ") == 1, err  # one damaged file is one line
 
 
 def test_the_card_names_no_recall_model_that_never_ran(folder: Path) -> None:
