@@ -82,7 +82,7 @@ class Shared:
 
     budget: Budget
     start: "Callable[[CallQueue, Call], None]"
-    drop: Callable[[Call], None]
+    drop: Callable[[Call], object]
     stop: Callable[[AirgenError], None]
     save: Callable[[Sequence[Any]], Awaitable[None]]
     say: Callable[[str], None]
