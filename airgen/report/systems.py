@@ -282,7 +282,8 @@ def _scatter(rows: list[dict[str, Any]], headline: str, page: dict[str, Any], wi
         scale=alt.Scale(type="log", domain=limits, nice=False),
         axis=alt.Axis(title="milliseconds a query", format="~g", tickCount=5, grid=False),
     )
-    y = alt.Y("score:Q", scale=alt.Scale(zero=False, nice=True, padding=10), axis=alt.Axis(title=headline, tickCount=6))
+    ticks = alt.Axis(title=headline, tickCount=6, labelExpr="datum.value > 1 ? '' : datum.label")  # no score is above 1
+    y = alt.Y("score:Q", scale=alt.Scale(zero=False, nice=True, padding=10), axis=ticks)
     base = alt.Chart(alt.InlineData(values=rows)).encode(x=x)
     front, others = base.transform_filter("datum.front"), base.transform_filter("!datum.front")
     accent, muted = page["palette"][0], page["muted"]
