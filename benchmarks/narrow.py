@@ -20,7 +20,7 @@ from airgen.dataset.beir import BeirDataset
 from airgen.evaluation.measures import score
 from airgen.evaluation.run import run_from_dict
 from airgen.records import flat_text
-from airgen.retrievers.dense.onnx_encoder import bert
+from airgen.retrievers.dense.bert_graph import bert
 from airgen.retrievers.dense.shipped import PackedE5
 
 

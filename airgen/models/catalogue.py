@@ -78,7 +78,7 @@ class RegistrySource:
 class ModelEntry:
     """One model: its purpose, licence, sources and files, and the settings that its kind runs it with.
 
-    heads: of a BERT that runs by a graph made of its weights, not by its own (`onnx_encoder.exported_bert`).
+    heads: of a BERT that runs by a graph made of its weights, not by its own (`bert_graph.exported_bert`).
     """
 
     name: str

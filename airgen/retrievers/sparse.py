@@ -38,8 +38,9 @@ from airgen.retrievers.base import (
     checked_scores,
     non_empty,
 )
+from airgen.retrievers.dense.bert_graph import Array, MaskedLanguageModel
 from airgen.retrievers.dense.embedders import LibraryModel, TorchModel, as_array, torch_facts, with_tokenizer
-from airgen.retrievers.dense.onnx_encoder import Array, EmbeddedModel, MaskedLanguageModel, encode_batch, load_weights
+from airgen.retrievers.dense.onnx_encoder import EmbeddedModel, encode_batch, load_weights
 from airgen.retrievers.encodings import CacheSettings, Memo
 from airgen.retrievers.lexical.index import InvertedIndex
 from airgen.settings.base import MODEL, SPEED

@@ -43,7 +43,8 @@ def encoding_once() -> Iterator[None]:
         path = encoder._folder / "model.onnx"
         if not path.exists():
             return plain_run(encoder)
-        file = (encoder.name, *_identity(path))  # by its name a model may run by another graph than by its folder
+        # By its name a model may run by another graph than by its folder.
+        file = (encoder.name, encoder.output, *_identity(path))
 
         def run(ids: NDArray[np.int64], types: NDArray[np.int64]) -> NDArray[np.float32]:
             if file not in Kept.loaded:

@@ -10,7 +10,7 @@ from safetensors.numpy import save_file
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
 from airgen.errors import ModelError
-from airgen.retrievers.dense.onnx_encoder import bert
+from airgen.retrievers.dense.bert_graph import bert
 from airgen.retrievers.dense.shipped import _NAMES, PackedE5, StaticEmbedder
 
 WIDTH, LAYERS, HEADS, INNER, POSITIONS = 64, 2, 4, 96, 40

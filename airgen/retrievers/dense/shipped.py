@@ -28,7 +28,8 @@ from airgen import models
 from airgen.errors import ModelError
 from airgen.keys import file_sha256
 from airgen.registry import load_extra
-from airgen.retrievers.dense.onnx_encoder import Array, EmbeddedEmbedder, bert, encode_batch, load_weights
+from airgen.retrievers.dense.bert_graph import Array, bert
+from airgen.retrievers.dense.onnx_encoder import EmbeddedEmbedder, encode_batch, load_weights
 from airgen.settings.base import MODEL
 from airgen.settings.parts import located
 from airgen.text.words import encodable

@@ -25,7 +25,8 @@ from pydantic import Field
 from airgen.errors import ModelError
 from airgen.models.catalogue import weights_hash
 from airgen.retrievers.base import Component, Corpus, Hits, ModelFacts, finite, unit_rows
-from airgen.retrievers.dense.onnx_encoder import Array, bert, encode_batch, load_tokenizer, load_weights
+from airgen.retrievers.dense.bert_graph import Array, bert
+from airgen.retrievers.dense.onnx_encoder import encode_batch, load_tokenizer, load_weights
 from airgen.retrievers.lexical.index import LexicalRetriever
 from airgen.retrievers.lexical.postings import BM25Weighting, PresenceWeighting, Weighting
 from airgen.settings.base import FILE
