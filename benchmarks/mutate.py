@@ -106,6 +106,11 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "'' changed",
     ): "other words in place of a missing file hold no secret either",
     ("airgen/store.py", 'T = TypeVar("T")', "removed"): "only annotations use it",
+    (
+        "airgen/store.py",
+        "several = len(statements) > 1",
+        "Gt to GtE",
+    ): "BEGIN and COMMIT around one statement cost time",
     ("airgen/evaluation/significance.py", "Matrix = NDArray[np.float64]", "removed"): "only annotations use it",
     ("airgen/evaluation/rank_correlation.py", "Matrix = NDArray[np.float64]", "removed"): "only annotations use it",
     **{
