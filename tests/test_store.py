@@ -79,14 +79,6 @@ def test_two_different_rows_with_one_key_are_refused_and_nothing_is_written(stor
     assert store.query("SELECT count(*) FROM answer") == [(1,)]
 
 
-def test_an_answer_that_comes_after_the_first_look_is_found(store: Store) -> None:
-    """What is known of the keys of answers is read once, and kept."""
-    store.put([answer("before")])
-    assert set(store.answers(["before", "later"])) == {"before"}
-    store.put([answer("later")])
-    assert set(store.answers(["before", "later", "never"])) == {"before", "later"}
-
-
 def test_text_that_duckdb_cannot_hold_is_made_whole(store: Store) -> None:
     store.put([answer("k", text="a\ud800b\x00c"), Character("k", "p", "f", 0, "x", ["a\ud800", "b\x00"])])
     assert store.answers(["k"])["k"].text == "a\ufffdbc"

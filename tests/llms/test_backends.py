@@ -191,6 +191,7 @@ def job(folder: Path, llm: str) -> Job:
     make_corpus(folder / "small.jsonl", 10)
     (folder / "small.yaml").write_text(CORPUS, encoding="utf-8")
     text = PIPELINE.replace("{backend: scripted, concurrency: 32}", llm).replace("target: 12", "target: 2")
+    assert llm in text
     (folder / "job.yaml").write_text(text, encoding="utf-8")
     return Job(folder / "job.yaml", folder / "runs")
 
