@@ -9,6 +9,7 @@ import difflib
 import importlib
 import importlib.util
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -133,12 +134,15 @@ EXTRAS: dict[str, tuple[str, str]] = {
 }
 
 
+def meant(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """A hint for a wrong name: ` (did you mean x?)`, or nothing where no known name is similar (`cutoff`, 0 to 1)."""
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)
+    return f" (did you mean {near[0]!r}?)" if near else ""
+
+
 def closest(name: str, known: list[str]) -> str:
-    """A hint for a wrong name: ` (did you mean x?)`, or the list of what is known, or nothing."""
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    if near:
-        return f" (did you mean {near[0]!r}?)"
-    return f" (known: {', '.join(sorted(known))})" if known else ""
+    """What `meant` says, else the list of what is known, or nothing."""
+    return meant(name, known) or (f" (known: {', '.join(sorted(known))})" if known else "")
 
 
 def names(kind: str) -> list[str]:

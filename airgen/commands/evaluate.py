@@ -242,7 +242,7 @@ def evaluate_compare(
 
     from airgen.dataset.beir import read_qrels
     from airgen.evaluation import parse_measures, read_run, score
-    from airgen.evaluation.significance import against_baseline, compare
+    from airgen.evaluation.significance import ALPHA, against_baseline, compare
     from airgen.evaluation.tables import pair_text, places_text, rank_text
 
     if baseline is None and (fail_if_worse or fail_if_unsure or margin):
@@ -257,7 +257,7 @@ def evaluate_compare(
     scored = [score(read_run(path), labels, wanted) for path in files]
     missing = dict(zip(names, (scores.missing for scores in scored), strict=True))
     if baseline is not None:
-        level = 1 - 0.05 / (len(wanted) * (len(files) - 1))  # all intervals hold together
+        level = 1 - ALPHA / (len(wanted) * (len(files) - 1))  # all intervals hold together
         gates = [
             against_baseline(name, one.of(m), scored[-1].of(m), measure=str(m), margin=margin, level=level)
             for name, one in zip(names[:-1], scored[:-1], strict=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from airgen.commands.command import Outcome, Rows, command, echo, progress_bar, say
 from airgen.commands.options import Place, arg, opt
 from airgen.errors import CorpusError, SettingsError, UsageError
-from airgen.registry import closest
+from airgen.registry import meant
 
 if TYPE_CHECKING:
     from airgen.corpus.settings import CorpusSettings
@@ -102,8 +102,7 @@ def _named(name: str) -> list[str] | CollectionList | CorpusSettings:
         if Path(name).suffix or Path(name).exists():
             raise
         known = [*models.GROUPS, *models.catalogue(), *manifest_names(), "beir"]
-        near = closest(name, known)
-        hint = near if "did you mean" in near else ": airgen show models, corpus and collections name all"
+        hint = meant(name, known) or ": airgen show models, corpus and collections name all"
         raise UsageError(f"nothing to fetch is named {name!r}{hint}") from None
 
 

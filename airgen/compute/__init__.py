@@ -61,7 +61,7 @@ class Compute:
     ) -> Iterator[tuple[Key, Out]]:
         """(key, result) of each (key, item), in the order of the items, or as they come.
 
-        least: fewer items are done here, sooner than workers start.
+        least: fewer items than this are done in this process, without workers.
         Raises what the work raises; AirgenError where workers cannot do it.
         """
         return ((key, work.here(item)) for key, item in items)

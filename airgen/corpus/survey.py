@@ -33,7 +33,7 @@ from airgen.text.words import count_words, words
 _DOCUMENTS, _CHARACTERS = 300, 5_000_000  # a sample ends at either
 _TABLES = ("csv", "json", "jsonl", "parquet")
 _TEXT_SHARE = {"pdf": 0.1, "epub": 0.3, "html": 0.4, "parquet": 3.0}  # text a byte, of kinds that are not plain text
-_TOO_SHORT = 100  # characters: a document that cleaning would drop is no example
+_TOO_SHORT = 100  # characters: a document of a few words is no example
 _FEW = 5  # words: a table beside other documents, half of whose texts have fewer, is no text
 _MOST_NAMED = 50  # files of tables that a corpus YAML names one by one
 _NO_COLLECTION = "no part of the BEIR collection"

@@ -15,14 +15,13 @@ from airgen.dataset.beir import BeirDataset, BeirQuery
 from airgen.errors import UsageError
 from airgen.evaluation.breakdown import attributes
 from airgen.evaluation.result import Result, all_scores
-from airgen.evaluation.significance import Interval, bootstrap_interval, fisher_test, holm, resampled_means
+from airgen.evaluation.significance import ALPHA, Interval, bootstrap_interval, fisher_test, holm, resampled_means
 from airgen.kept import write_json
 from airgen.study import Column, P, Study, Table, columns
 from airgen.text.display import one_line
 
 Verdict = Literal["gains", "loses", "not told apart"]
 Matrix = NDArray[np.float64]
-_ALPHA = 0.05
 _LEAST_GROUP = 10  # queries below which a group's interval says nothing
 _SHOWN = 5  # queries with the largest gain and the largest loss
 
@@ -74,7 +73,7 @@ class GainReport:
     after: str
     rows: tuple[DatasetGain, ...]
     mean: tuple[float, float, float]
-    alpha: float = _ALPHA
+    alpha: float = ALPHA
 
     def text(self) -> str:
         """For a terminal: a line for each dataset, and their mean."""
@@ -155,7 +154,7 @@ def gains(pairs: Sequence[tuple[BeirDataset, Result, Result]], *, measure: str |
         difference, queries = right - left, dataset.queries(result.split)
         ((low, high),) = bootstrap_interval(difference[None], samples=10_000).tolist()
         value = float(difference.mean())
-        verdict: Verdict = "not told apart" if p_holm > _ALPHA or not value else "gains" if value > 0 else "loses"
+        verdict: Verdict = "not told apart" if p_holm > ALPHA or not value else "gains" if value > 0 else "loses"
         order = np.argsort(difference, kind="stable").tolist()
         changed = [place for place in order[::-1][:_SHOWN] if difference[place] > 0]
         changed += [place for place in order[:_SHOWN] if difference[place] < 0]

@@ -22,6 +22,7 @@ from airgen.exact import summable
 
 Matrix = NDArray[np.float64]
 _CELLS = 4_000_000  # resampled cells held at once: 32 MB
+ALPHA = 0.05  # level of significance, after Holm where there are several tests
 _SAMPLES = 10_000  # random sign patterns of Fisher's test
 
 
@@ -210,7 +211,7 @@ def holm(p: Sequence[float] | Matrix) -> Matrix:
     return corrected
 
 
-def queries_needed(difference: float, deviation: float, *, alpha: float = 0.05) -> int | None:
+def queries_needed(difference: float, deviation: float) -> int | None:
     """How many queries a two-sided paired t-test needs to find `difference` with a power of .8.
 
     `deviation` is that of the differences. Normal approximation with Guenther's correction for t (+ z^2 / 2). None
@@ -218,14 +219,12 @@ def queries_needed(difference: float, deviation: float, *, alpha: float = 0.05) 
     """
     if difference == 0:
         return None
-    z = NormalDist().inv_cdf(1 - alpha / 2)
+    z = NormalDist().inv_cdf(1 - ALPHA / 2)
     needed = ((z + NormalDist().inv_cdf(0.8)) * deviation / difference) ** 2 + z * z / 2
     return max(2, math.ceil(needed))
 
 
-def compare(
-    names: Sequence[str], scores: Matrix, *, alpha: float = 0.05, samples: int | None = None, seed: int = 0
-) -> Comparison:
+def compare(names: Sequence[str], scores: Matrix, *, samples: int | None = None, seed: int = 0) -> Comparison:
     """Compare every pair of systems by Fisher's test after Holm, and each system with all others for its rank.
 
     names: one for each row of scores, float64 (systems, queries). samples: sign patterns of Fisher's test, by default
@@ -239,9 +238,9 @@ def compare(
     ranked, scores = [names[row] for row in order], scores[order]
     means = [float(row.mean()) for row in scores]
     one, other = np.triu_indices(len(ranked), 1)
-    samples = samples or max(_SAMPLES, math.ceil(2 * len(one) / alpha))
+    samples = samples or max(_SAMPLES, math.ceil(2 * len(one) / ALPHA))
     if not len(one):
-        return Comparison(ranked, means, [], [(1, 1)] * len(ranked), [[] for _ in ranked], alpha, samples)
+        return Comparison(ranked, means, [], [(1, 1)] * len(ranked), [[] for _ in ranked], ALPHA, samples)
     differences = scores[one] - scores[other]
     fisher, t = fisher_test(differences, samples=samples, seed=seed), t_test(differences)
     deviations = differences.std(axis=1, ddof=1) if scores.shape[1] > 1 else np.zeros(len(one))
@@ -249,13 +248,13 @@ def compare(
     pairs = []
     for first, second, (difference, deviation, *p) in zip(one.tolist(), other.tolist(), tests.T.tolist(), strict=True):
         effect = difference / deviation if deviation else 0.0
-        needed = queries_needed(difference, deviation, alpha=alpha)
+        needed = queries_needed(difference, deviation)
         pairs.append(SystemPair(ranked[first], ranked[second], difference, p[0], p[1], p[2], p[3], effect, needed))
     alike = np.zeros((len(ranked), len(ranked)), np.bool_)
-    alike[one, other] = alike[other, one] = tests[4] > alpha
+    alike[one, other] = alike[other, one] = tests[4] > ALPHA
     together = [[ranked[place] for place in np.flatnonzero(row)] for row in alike]
-    intervals = [(low, high) for low, high in rank_intervals(scores, level=1 - alpha, seed=seed).tolist()]
-    return Comparison(ranked, means, pairs, intervals, together, alpha, samples)
+    intervals = [(low, high) for low, high in rank_intervals(scores, level=1 - ALPHA, seed=seed).tolist()]
+    return Comparison(ranked, means, pairs, intervals, together, ALPHA, samples)
 
 
 def _matrix(scores: Matrix) -> Matrix:

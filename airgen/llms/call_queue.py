@@ -53,7 +53,10 @@ class Connection:
 
 @dataclass(slots=True)
 class Call:
-    """One request. Each who asked waits on a future; `order` is its place in the queue; `stage` counts it."""
+    """One request. Each caller that asked for it waits on a future of `waiters`.
+
+    `order` is its place in the queue; `stage` counts it.
+    """
 
     request: Request
     key: str

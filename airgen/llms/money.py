@@ -11,7 +11,6 @@ downloaded, and equal versions give equal estimates. The budget reserves money b
 by the real cost afterwards.
 """
 
-import difflib
 import functools
 import math
 from collections import Counter, deque
@@ -22,6 +21,7 @@ from urllib.parse import urlsplit
 
 from airgen.errors import BudgetSpent, SettingsError, UsageError
 from airgen.records import Answer, Reservation
+from airgen.registry import meant
 from airgen.text.display import dollars
 
 _WINDOW = 30.0  # seconds over which a rate is measured
@@ -102,9 +102,8 @@ def unknown_price(model: str) -> str:
     from genai_prices.data import providers
 
     known = sorted({one.id for provider in providers for one in provider.models} - {model})
-    near = difflib.get_close_matches(model, known, n=1, cutoff=0.8)
     return (
-        f"price unknown for model {model!r}{f' (did you mean {near[0]!r}?)' if near else ''}: write it in the pipeline "
+        f"price unknown for model {model!r}{meant(model, known, 0.8)}: write it in the pipeline "
         f"as llm.prices: {{{model!r}: {{input: 0.0, output: 0.0}}}} (US dollars a million tokens)"
     )
 

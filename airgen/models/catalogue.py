@@ -78,7 +78,8 @@ class RegistrySource:
 class ModelEntry:
     """One model: its purpose, licence, sources and files, and the settings that its kind runs it with.
 
-    heads: of a BERT that runs by a graph made of its weights, not by its own (`bert_graph.exported_bert`).
+    heads: how many heads of attention a BERT has whose own graph is not used: its weights run by a graph made of them
+    (`bert_graph.exported_bert`).
     """
 
     name: str

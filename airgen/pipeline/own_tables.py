@@ -20,7 +20,7 @@ from airgen.corpus.columns import csv_rows
 from airgen.corpus.readers.reader import decoded
 from airgen.dataset.content import check_id
 from airgen.errors import DatasetError, UsageError
-from airgen.registry import closest
+from airgen.registry import meant
 from airgen.settings import QueriesSettings
 from airgen.text.display import one_line
 
@@ -87,8 +87,7 @@ def find_column(
     known = list(dict.fromkeys(name for _, row in rows[:100] for name in row))
     if named:
         if named not in known:
-            near = closest(named, known)
-            hint = near if "did you mean" in near else f" (it has {_few(known)})"
+            hint = meant(named, known) or f" (it has {_few(known)})"
             raise UsageError(f"{where}: there is no column {named!r}{hint}")
         return named
     folded = {"".join(name.casefold().replace("_", " ").replace("-", " ").split()): name for name in reversed(known)}

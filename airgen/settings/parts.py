@@ -9,7 +9,6 @@ Everything here is read from declarations: the registry, the catalogue, the tabl
 models. No component is made.
 """
 
-import difflib
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -23,7 +22,7 @@ from pydantic_core import core_schema
 
 from airgen import models
 from airgen.errors import AirgenError
-from airgen.registry import REGISTRY, installed, names, resolve
+from airgen.registry import REGISTRY, installed, meant, names, resolve
 from airgen.settings.base import Mark, Settings, Spec, answer_settings, marked, message
 from airgen.settings.http import unset_variables
 
@@ -106,9 +105,9 @@ def as_mapping(part: str, spec: Spec) -> dict[str, Any]:
         return {"kind": spec}
     catalogue = models.catalogue()
     if spec not in catalogue:
-        near = difflib.get_close_matches(spec, kinds, n=1, cutoff=0.75)
+        near = meant(spec, kinds, 0.75)
         if near and "/" not in spec and not Path(spec).exists():  # a model of the Hub has an owner: owner/name
-            raise ValueError(f"no {part} is named {spec!r} (did you mean {near[0]!r}?)")
+            raise ValueError(f"no {part} is named {spec!r}{near}")
         return {"kind": _USUAL_KIND[part], "model": spec}
     kind = catalogue[spec].kind
     if kind in kinds:
@@ -219,8 +218,7 @@ def _what(settings: Settings) -> str:
     name = model_of(settings)
     if not name:
         return type(settings).__qualname__.split(".")[0]
-    near = [] if name in models.catalogue() else difflib.get_close_matches(name, models.catalogue(), n=1, cutoff=0.85)
-    return f"the model {name}" + (f" (did you mean {near[0]!r}?)" if near else "")
+    return f"the model {name}" + ("" if name in models.catalogue() else meant(name, models.catalogue(), 0.85))
 
 
 def model_of(settings: BaseModel) -> str | None:

@@ -76,7 +76,7 @@ class PathReader:
             yield from [path] if isinstance(path, Dropped) else self.raw_file(path)
 
     def raw_file(self, path: Path) -> Iterator[Raw | Document | Dropped]:
-        """The same of one file: here its documents. A subclass has this, or `read_file`."""
+        """The same of one file: here its documents. A subclass defines this or `read_file`."""
         yield from self.read_file(path)
 
     def read_raw(self, raw: Raw) -> Iterator[Document | Dropped]:

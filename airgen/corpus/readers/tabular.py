@@ -25,7 +25,7 @@ from airgen.errors import CorpusError
 from airgen.interruptible import interruptible
 from airgen.keys import text_key
 from airgen.records import Document, Dropped
-from airgen.registry import closest
+from airgen.registry import meant
 from airgen.settings.base import FILE, Settings
 
 Scalar = str | int | bool
@@ -96,8 +96,8 @@ def check_columns(fields: Fields, known: Collection[str], where: object) -> None
     """Raise CorpusError for a column that the YAML names and the file does not have."""
     for name in fields.named():
         if name not in known and name.split(".")[0] not in known:
-            near = closest(name, sorted(known)) if len(known) < 1000 else ""
-            hint = near if "did you mean" in near else f" (it has {few(sorted(known))})"
+            near = meant(name, sorted(known)) if len(known) < 1000 else ""
+            hint = near or f" (it has {few(sorted(known))})"
             raise CorpusError(f"{where}: no column {name!r}{hint}; set reader.fields")
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from airgen.errors import UsageError
 from airgen.evaluation.rank_correlation import LEAST_SYSTEMS, average_ranks, kendall, refuse_few, spearman, spearman_p
-from airgen.evaluation.significance import Interval, compare, resampled_means
+from airgen.evaluation.significance import ALPHA, Interval, compare, resampled_means
 
 Matrix = NDArray[np.float64]
 PAPER_SHARE = 2000 / 6319  # the paper draws 2,000 of its 6,319 queries at a time (section 4.1)
@@ -79,7 +79,7 @@ class SystemsPair:
     @property
     def significant(self) -> str:
         """On which sides the difference is significant (.05): both, old, new or neither."""
-        return {(1, 1): "both", (1, 0): "old", (0, 1): "new"}.get((self.old_p <= 0.05, self.new_p <= 0.05), "neither")
+        return {(1, 1): "both", (1, 0): "old", (0, 1): "new"}.get((self.old_p <= ALPHA, self.new_p <= ALPHA), "neither")
 
 
 def pairs_of(old: Side, new: Side) -> list[SystemsPair]:

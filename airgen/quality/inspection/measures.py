@@ -15,7 +15,7 @@ from airgen.evaluation.dataset_split import DatasetSplit
 from airgen.evaluation.measures import judged_hits, parse_measure, score
 from airgen.evaluation.rank_correlation import LEAST_SYSTEMS
 from airgen.evaluation.run import Run
-from airgen.evaluation.significance import Interval, compare, resampled_means
+from airgen.evaluation.significance import ALPHA, Interval, compare, resampled_means
 from airgen.exact import log2
 from airgen.quality.agreement.rankings import Side, split_half
 from airgen.quality.contamination import match_queries, words_key
@@ -91,8 +91,8 @@ def _rankings(names: list[str], matrix: Matrix) -> list[Finding]:
         return [not_measured(name, few) for name in ("reliability", "told apart", "top five")]
     half = split_half(Side(tuple(names), matrix))
     pairs = compare(names, matrix).pairs
-    apart = sum(pair.fisher_holm <= 0.05 for pair in pairs)
-    wanted = sorted(pair.queries_needed for pair in pairs if pair.fisher_holm > 0.05 and pair.queries_needed)
+    apart = sum(pair.fisher_holm <= ALPHA for pair in pairs)
+    wanted = sorted(pair.queries_needed for pair in pairs if pair.fisher_holm > ALPHA and pair.queries_needed)
     need = f"; half of the others need up to {wanted[len(wanted) // 2]:,} queries" if wanted else ""
     found = [
         finding("reliability", half, f"{len(names)} systems, halves of {matrix.shape[1] // 2:,} queries"),

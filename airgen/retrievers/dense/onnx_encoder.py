@@ -176,10 +176,10 @@ class OnnxModel(EmbeddedModel):
 
     @cached_property
     def _run(self) -> Run:
-        known = models.catalogue().get(self.name)
-        if known and (heads := known.heads) and self.output == OnnxEncoder.output:
-            exported: Run = self._loaded(lambda path: exported_bert(path, heads))
-            return exported
+        return self._graph()
+
+    def _graph(self) -> Run:
+        """The model's own graph, loaded."""
         session = self._session
         if self.output not in [one.name for one in session.get_outputs()]:
             raise ModelError(f"{self.name} has no output `{self.output}`: name a model that was made for this kind")
@@ -213,6 +213,14 @@ class OnnxEncoder(OnnxModel, EmbeddedEmbedder):
 
     settings: Settings
     output = "last_hidden_state"
+
+    def _graph(self) -> Run:
+        """A quicker graph of the same weights where the catalogue knows one, else the model's own."""
+        known = models.catalogue().get(self.name)
+        if known is None or (heads := known.heads) is None:
+            return super()._graph()
+        exported: Run = self._loaded(lambda path: exported_bert(path, heads))
+        return exported
 
     @cached_property
     def dim(self) -> int:
