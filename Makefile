@@ -81,7 +81,7 @@ $(VENV)/.demo: $(VENV)/bin/python pyproject.toml
 # run the server alone, which needs none of what its Python client brings.
 $(VENV)/.test: $(VENV)/.demo
 	$(PIP) torch==2.13.0
-	$(PIP) --editable '.[embedded,long-doc,corpus,languages,models,hub,fast,ray,storage,dumps,dev]'
+	$(PIP) --editable '.[embedded,long-doc,corpus,languages,models,ann,hub,fast,ray,storage,dumps,dev]'
 	$(PIP) --no-deps beir air-benchmark chromadb
 	touch $@
 

@@ -123,6 +123,8 @@ EXTRAS: dict[str, tuple[str, str]] = {
     "accelerate": ("accelerate", "models"),
     "transformers": ("transformers", "models"),
     "sentence_transformers": ("sentence-transformers", "models"),
+    "FlagEmbedding": ("FlagEmbedding", "models"),
+    "faiss": ("faiss-cpu", "ann"),
     "datasets": ("datasets", "hub"),
     "huggingface_hub": ("huggingface_hub", "hub"),
     "pandas": ("datasets", "hub"),  # which brings it
