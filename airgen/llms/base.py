@@ -140,14 +140,15 @@ class CallLimits:
     """How one LLM may be asked.
 
     concurrency: the most calls at a time; where `adaptive`, the engine goes below it for a slow or failing server.
-    timeout: seconds for one attempt. retries: attempts after the first, for 5xx, time-outs and dropped connections.
+    timeout: seconds for one attempt, None for no bound. retries: attempts after the first, for 5xx, time-outs and
+    dropped connections.
     backoff: the first pause between attempts in seconds; it doubles each time. requests_per_minute,
     tokens_per_minute: limits of the account, where they are known.
     """
 
     concurrency: int = 16
     adaptive: bool = True
-    timeout: float = 600.0
+    timeout: float | None = 600.0
     retries: int = 5
     backoff: float = 0.5
     requests_per_minute: float | None = None
@@ -166,7 +167,9 @@ class Backend:
     SMALL: ClassVar[bool] = False  # its models have few parameters: `airgen check` warns where they are too few
     SERIAL: ClassVar[bool] = False  # one call at a time, so that nothing is won by asking for more than is needed
     PROBED: ClassVar[bool] = False  # `airgen run` asks the model a few short questions first (`airgen.llms.probe`)
+    COLLECTS: ClassVar[bool] = False  # it holds requests back until `send_collected`
     say: Callable[[str], None] = staticmethod(_LOG.warning)  # shows the user a line; the engine sets it
+    collected: Callable[[], None] = staticmethod(lambda: None)  # called when it has kept a request; the engine sets it
 
     @classmethod
     def make(cls, settings: Any, *, folder: Path, rules: Mapping[str, Rule]) -> "Backend":
@@ -212,6 +215,14 @@ class Backend:
     async def send(self, request: Request) -> Reply:
         """Send one request once. Raises Retry, Refused, or LlmError for what will never work."""
         raise NotImplementedError
+
+    @property
+    def waiting(self) -> int:
+        """How many of its calls end only with what it has collected, or has sent as one."""
+        return 0
+
+    def send_collected(self) -> None:
+        """Send what it has collected: no further request can come before one of its own has an answer."""
 
     async def close(self) -> None:
         """Release connections and processes."""

@@ -2,10 +2,10 @@
 
     backend = BatchBackend(endpoint, Path("runs/python-reference/batches"))
 
-Requests are collected until none has come for a moment, uploaded and submitted. Each step is on the disk before the
-next begins, and a batch carries its local name as metadata: a process killed between submitting a batch and noting it
-finds that batch in the server's list. What expired or failed goes back to the engine as a failure that may pass, so the
-next batch holds only that.
+Requests are collected until the engine knows that no further one can come, uploaded and submitted. Each step is on the
+disk before the next begins, and a batch carries its local name as metadata: a process killed between submitting a batch
+and noting it finds that batch in the server's list. What expired or failed goes back to the engine as a failure that
+may pass, so the next batch holds only that.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from airgen.llms.money import Usage
 
 ENDED = {"completed", "expired", "failed", "cancelled"}
 POLL_SECONDS = 30.0  # between two requests for a batch's status, and the first pause after a failed step
-GATHER_SECONDS = 2.0  # without a new request, before a batch is submitted
+DAY = 26 * 3600.0  # seconds: the 24 hours that a batch may take, and time to end it
 TRIES = 8  # of one step, before the run stops
 BATCH_REQUESTS, MAX_BYTES = 50_000, 190_000_000  # OpenAI's limits of one file
 _LARGEST_FILE = 2 << 30  # bytes of the results of one batch
@@ -43,6 +43,7 @@ class BatchBackend(LearningBackend):
     """
 
     RECOVERS: ClassVar[bool] = True
+    COLLECTS: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -61,7 +62,6 @@ class BatchBackend(LearningBackend):
         self._submitted: dict[str, BatchFile] = {}  # key -> the batch that holds the request
         self._undelivered: dict[str, tuple[BatchFile, set[str]]] = {}  # fetched batches, and keys not asked for yet
         self._tasks: set[asyncio.Task[None]] = set()
-        self._timer: asyncio.TimerHandle | None = None
         self._recovered = False
 
     async def send(self, request: Request) -> Reply:
@@ -76,7 +76,17 @@ class BatchBackend(LearningBackend):
             self._deliver(key, self._results.pop(key))
         elif key not in self._submitted:
             self._collect(key, request)
-        return await future
+        self.collected()
+        try:
+            return await future
+        finally:
+            if self._asked.get(key) == (request, future):  # given up by its caller
+                del self._asked[key]
+
+    @property
+    def waiting(self) -> int:
+        """The calls without an outcome."""
+        return len(self._asked)
 
     def _recover(self) -> None:
         """Go on with the batches of an earlier process."""
@@ -92,8 +102,6 @@ class BatchBackend(LearningBackend):
 
     async def close(self) -> None:
         """Stop polling. Submitted batches stay with the server, and the next process finds them."""
-        if self._timer is not None:
-            self._timer.cancel()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -106,21 +114,18 @@ class BatchBackend(LearningBackend):
     # -- collecting ----------------------------------------------------------------------------------------------
 
     def _collect(self, key: str, request: Request) -> None:
-        """Submit when no request has come for a moment, or when a file is full."""
+        """Keep a request for the next batch; a file that is full is submitted."""
         line = {"custom_id": key, "method": "POST", "url": "/v1/chat/completions", "body": self.dialect.body(request)}
         data = json.dumps(line, separators=(",", ":")).encode() + b"\n"
-        if self._timer is not None:
-            self._timer.cancel()
         if self._unsent_bytes + len(data) > MAX_BYTES:
-            self._submit()
+            self.send_collected()
         self._unsent[key] = data
         self._unsent_bytes += len(data)
         if len(self._unsent) >= BATCH_REQUESTS:
-            self._submit()
-        else:
-            self._timer = asyncio.get_running_loop().call_later(GATHER_SECONDS, self._submit)
+            self.send_collected()
 
-    def _submit(self) -> None:
+    def send_collected(self) -> None:
+        """Submit one batch of what was kept."""
         lines, self._unsent, self._unsent_bytes = self._unsent, {}, 0
         if lines:
             state = {"url": self._endpoint.base_url, "keys": sorted(lines)}
@@ -137,7 +142,8 @@ class BatchBackend(LearningBackend):
         self._tasks.discard(task)
         if task.cancelled() or (error := task.exception()) is None:
             return
-        for _, future in self._asked.values():
+        asked, self._asked = self._asked, {}
+        for _, future in asked.values():
             if not future.done():
                 future.set_exception(error)
 
@@ -235,11 +241,17 @@ class BatchBackend(LearningBackend):
             after = f"&after={listed[-1]['id']}"
 
     async def _wait(self, batch: BatchFile) -> Mapping[str, Any]:
-        while True:
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        while clock() - began < DAY:
             found: Mapping[str, Any] = await self._call("GET", f"/batches/{batch.state['batch']}")
             if found.get("status") in ENDED:
                 return found
             await asyncio.sleep(POLL_SECONDS)
+        raise LlmError(
+            f"{self._endpoint.where}: batch {batch.name} has not ended within {DAY / 3600:g} h: it is kept; run the "
+            "same command to go on waiting for it"
+        )
 
     async def _fetch(self, batch: BatchFile, ended: Mapping[str, Any]) -> dict[str, Reply | AirgenError]:
         """Each request's outcome; one without a result is a failure that may pass."""

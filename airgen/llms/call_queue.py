@@ -80,7 +80,7 @@ class Shared:
 
     `start(queue, call)` is called for each call that may start, and `drop(call)` for one that nobody waits for any
     more; `stop(error)` stops the whole engine; `save(rows)` returns once they are on the disk; `say(text)` shows the
-    user a line. `payments` are to be saved next.
+    user a line; `waited()` is called after a pause of a queue has ended. `payments` are to be saved next.
     """
 
     budget: Budget
@@ -89,6 +89,7 @@ class Shared:
     stop: Callable[[AirgenError], None]
     save: Callable[[Sequence[Any]], Awaitable[None]]
     say: Callable[[str], None]
+    waited: Callable[[], None] = lambda: None
     payments: list[Payment] = field(default_factory=list)
     unsaved: int = 0
 
@@ -137,6 +138,7 @@ class CallQueue:
         """Start the first calls of the queue while concurrency, rate and budget allow."""
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None
         while self._queued and self._has_room():
             call = self._queued[0][1]
             if all(waiter.done() for waiter in call.waiters):  # they were cancelled
@@ -159,6 +161,12 @@ class CallQueue:
             call.number = self.rate.take(call.tokens)
             call.stage.in_flight += 1
             self._shared.start(self, call)
+
+    @property
+    def rests(self) -> bool:
+        """Whether nothing more is sent before a call ends that waits for what its backend collects."""
+        delayed = self._timer is not None or bool(self._paused)
+        return not delayed and self._in_flight == self._connection.backend.waiting
 
     def empty(self) -> list[Call]:
         """Remove and return all calls that are not in flight."""
@@ -190,7 +198,7 @@ class CallQueue:
             async with asyncio.timeout(self._limits.timeout):
                 outcome = await self._connection.backend.send(call.request)
         except TimeoutError:
-            outcome = Retry("timeout", detail=f"no answer within {self._limits.timeout:g} s", usage=Usage())
+            outcome = Retry("timeout", detail=f"no answer within {self._limits.timeout or 0:g} s", usage=Usage())
         except AirgenError as error:
             outcome = error
         finally:
@@ -259,7 +267,11 @@ class CallQueue:
             self._shared.say(
                 f"{who}: the next call waits {_duration(wait)} ({reason}); Ctrl-C stops, and keeps the rest"
             )
-        self._timer = asyncio.get_running_loop().call_later(wait, self.start_calls)
+        self._timer = asyncio.get_running_loop().call_later(wait, self._end_wait)
+
+    def _end_wait(self) -> None:
+        self.start_calls()
+        self._shared.waited()
 
     def _has_room(self) -> bool:
         """Whether one more call may be sent.
@@ -307,7 +319,7 @@ class CallQueue:
     def _end_pause(self, call: Call) -> None:
         del self._paused[call.order]
         heapq.heappush(self._queued, (call.order, call))
-        self.start_calls()
+        self._end_wait()
 
     def _decide(self, now: float, alive: bool) -> list[tuple[Call, Answer]]:
         """Calls that were set aside end as rows where they are at fault themselves. Where the endpoint is, the run

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any
 
 from airgen.errors import AirgenError, SettingsError, Stopped
+from airgen.llms.askers import ASKERS, Askers, current_asker
 from airgen.llms.base import Backend, Request
 from airgen.llms.call_queue import GROUP, Call, CallQueue, Connection, Shared
 from airgen.llms.money import Budget, StageUsage, unknown_price
@@ -47,8 +48,11 @@ class Engine:
         say: Callable[[str], None] = _LOG.warning,
     ) -> None:
         self._store, self._llms, self._retry_failed = store, llms, retry_failed
+        self._collecting = [one.backend for one in llms.values() if one.backend.COLLECTS]
+        self._askers = Askers(self._send_collected) if self._collecting else None
         for connection in llms.values():
             connection.backend.say = say
+            connection.backend.collected = self._send_collected
         self._usage: defaultdict[str, StageUsage] = defaultdict(StageUsage)
         self._shared = Shared(
             budget or Budget(),
@@ -57,6 +61,7 @@ class Engine:
             stop=self._halt,
             save=store.commit,
             say=say,
+            waited=self._send_collected,
         )
         self._calls: dict[str, Call] = {}
         self._queues: dict[tuple[str, str], CallQueue] = {}
@@ -81,6 +86,8 @@ class Engine:
                 self._spawn(self._look_up())
         waiter: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         call.waiters.append(waiter)
+        if (asker := current_asker()) is not None:
+            asker.wait_for(waiter)
         return await waiter
 
     def usage(self) -> dict[str, StageUsage]:
@@ -126,11 +133,13 @@ class Engine:
             await connection.backend.close()
 
     async def __aenter__(self) -> "Engine":
+        ASKERS.set(self._askers)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        ASKERS.set(None)
         await self.close()
 
     # -- the disk ----------------------------------------------------------------------------------------------
@@ -226,6 +235,15 @@ class Engine:
             for call in queue.empty():
                 self._resolve(call, self._stopped)
 
+    def _send_collected(self) -> None:
+        """Close the batches if no further request can come: all work waits, and all calls wait for a batch."""
+        if self._askers is None or self._askers.busy or self._new or self._stopped is not None:
+            return
+        waiting = sum(backend.waiting for backend in self._collecting)
+        if len(self._tasks) == waiting and all(queue.rests for queue in self._queues.values()):
+            for backend in self._collecting:
+                backend.send_collected()
+
     # -- tasks -------------------------------------------------------------------------------------------------
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -237,6 +255,7 @@ class Engine:
         """Pass an unexpected error of a backend or the store on to every caller, so that none waits for ever."""
         self._tasks.discard(task)
         if task.cancelled() or (error := task.exception()) is None:
+            self._send_collected()
             return
         self._halt(Stopped("an internal error stopped the engine"))
         for call in list(self._calls.values()):

@@ -33,8 +33,6 @@ from airgen.settings.base import KEY, SPEED
 from airgen.settings.http import KeyAccess, Parameters, Variable, filled, unset_variables
 from airgen.settings.llm import LlmSettings, check_address, hidden, looks_like_a_key, own_answer_settings
 
-DAY = 26 * 3600.0  # seconds: the 24 hours that a batch may take, and time to fetch its results
-
 _OURS = {"model", "messages", "max_tokens", "max_completion_tokens", "max_output_tokens", "n", "best_of", "stream"}
 _PERHAPS_FOR_A_PARAMETER = {400, 422, 500, 501}  # llama.cpp answers 500 where a template has no system message
 _AWAY = 30.0  # seconds that a server is passed over after it could not be reached
@@ -143,11 +141,15 @@ class OpenAIBackend(LearningBackend):
 
     @classmethod
     def limits(cls, settings: OpenAISettings) -> CallLimits:
-        """In batch mode a call may take a day, and all calls of a stage are out at a time."""
+        """In batch mode all calls of a stage are out at a time, and the batch, not the call, has a time limit. The
+        limits a minute are those of live calls."""
         found = super().limits(settings)
         if settings.mode == "live":
             return found
-        return dataclasses.replace(found, concurrency=settings.workers, adaptive=False, timeout=DAY)
+        return dataclasses.replace(
+            found, concurrency=settings.workers, adaptive=False, timeout=None, requests_per_minute=None,
+            tokens_per_minute=None,
+        )  # fmt: skip
 
     def __init__(self, settings: OpenAISettings) -> None:
         super().__init__(settings.dialect())

@@ -19,6 +19,7 @@ from airgen.errors import SettingsError
 from airgen.keys import content_key
 from airgen.languages import SPACELESS
 from airgen.llms.answers import afresh, corrective, parse_answer
+from airgen.llms.askers import together
 from airgen.llms.base import Llm, Request, Rule, backend_class
 from airgen.llms.batch_file import BatchFile
 from airgen.llms.call_queue import Connection
@@ -292,15 +293,7 @@ async def ask_each(items: Sequence[T], ask_one: Callable[[T], Awaitable[None]], 
         for item in waiting:
             await ask_one(item)
 
-    try:
-        async with asyncio.TaskGroup() as group:
-            for _ in range(min(workers, len(items))):
-                group.create_task(worker())
-    except BaseExceptionGroup as errors:
-        first: BaseException = errors
-        while isinstance(first, BaseExceptionGroup):  # the others are the same error in other workers
-            first = first.exceptions[0]
-        raise first from None
+    await together(*(worker() for _ in range(min(workers, len(items)))))
 
 
 def ask_about(

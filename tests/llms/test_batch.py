@@ -13,9 +13,10 @@ import pytest
 from simulation import MemoryStore, engine_of, requests
 
 from airgen.errors import LlmError, StoreError
-from airgen.llms.base import Message, Reply, Request
+from airgen.llms.base import Message, Request
 from airgen.llms.batch import BatchBackend
 from airgen.llms.batch_file import BatchFile
+from airgen.llms.engine import Engine
 from airgen.llms.http import Endpoint
 from airgen.llms.money import Price
 from airgen.llms.openai import OpenAISettings
@@ -38,7 +39,6 @@ def run(base_url: str, folder: Path, store: MemoryStore, n: int, *access: Any) -
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("airgen.llms.batch.POLL_SECONDS", 0.02)
-    monkeypatch.setattr("airgen.llms.batch.GATHER_SECONDS", 0.02)
 
 
 class Killed(BaseException):
@@ -72,23 +72,19 @@ def test_only_what_expired_is_submitted_again(loopback: Callable[..., Any], tmp_
 
 
 def ask(root: Path, url: str, texts: list[str], model: str = "m", **settings: Any) -> dict[str, str]:
-    """Ask one LLM of a job through its own connection, and end as a process does; the answers by their keys."""
+    """Ask one LLM of a job with nothing on the disk but its batches, and end as a process does; answers by key."""
     value = {"backend": "openai", "model": model, "base_url": url, "mode": "batch"}
     connection = connect(OpenAISettings.model_validate({**value, **settings}), root, {})
-    wanted = [Request(model, (Message("user", text),), {"max_tokens": 64}, stage="query") for text in texts]
+    endpoint = settings.get("endpoint", "default")
+    wanted = [
+        Request(model, (Message("user", text),), {"max_tokens": 64}, endpoint=endpoint, stage="query") for text in texts
+    ]
 
-    async def main() -> list[Reply]:
-        asks = [asyncio.ensure_future(connection.backend.send(request)) for request in wanted]
-        try:
-            return await asyncio.gather(*asks)
-        except Killed:
-            await asyncio.gather(*asks, return_exceptions=True)
-            raise
-        finally:
-            await connection.backend.close()
+    async def main() -> list[Answer]:
+        async with Engine(MemoryStore(), {(wanted[0].endpoint, model): connection}) as engine:
+            return await asyncio.gather(*(engine.ask(request) for request in wanted))
 
-    replies = asyncio.run(main())
-    return {connection.key(request): reply.text for request, reply in zip(wanted, replies, strict=True)}
+    return {answer.key: answer.text for answer in asyncio.run(main())}
 
 
 def killed_at(step: str, moment: str, monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) -> None:

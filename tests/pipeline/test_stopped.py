@@ -127,7 +127,6 @@ def test_a_whole_job_in_batches_gives_the_dataset_of_live_calls(
     run: Callable[..., RunResult], folder: Path, loopback: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("airgen.llms.batch.POLL_SECONDS", 0.05)
-    monkeypatch.setattr("airgen.llms.batch.GATHER_SECONDS", 0.05)
     server = loopback(scripted=True, batch_seconds=0.05)
     openai = f"backend: openai, model: m, base_url: '{server.base_url}', prices: {{m: {{input: 1, output: 2}}}}"
     few = {"target: 12": "target: 4"}

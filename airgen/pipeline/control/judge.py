@@ -7,7 +7,6 @@ A judge may read the need behind a query, too: a description and a narrative, as
 The prompt that writes it, once a query, shows no document, so the need cannot describe one.
 """
 
-import asyncio
 import json
 import math
 import re
@@ -18,6 +17,7 @@ from typing import Any, ClassVar, Protocol
 from airgen.keys import rng
 from airgen.languages import language_name
 from airgen.llms.answers import corrective, parse_answer
+from airgen.llms.askers import together
 from airgen.llms.base import Request, parse_logprobs
 from airgen.llms.scripted import keywords, overlap
 from airgen.pipeline.ask import ask_until, parsed, show_and_correct
@@ -243,7 +243,7 @@ async def judge_pair(tools: Tools, query: str, document: str, asker: Asker = (""
     members = tools.pipeline.control.judge.members
     if tools.pipeline.control.judge.need and (need := await need_of(tools, query, asker)):
         query = f"{query}\n\nWhat is sought: {need}"  # so a judge's prompt of your own needs no other input
-    found = await asyncio.gather(*(_ask(tools, member, query, document) for member in members))
+    found = await together(*(_ask(tools, member, query, document) for member in members))
     return found[0] if len(members) == 1 else vote(found)
 
 

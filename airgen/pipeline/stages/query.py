@@ -10,7 +10,6 @@ shown (nine of eleven queries of a 1.5B model were its examples), so its prompt 
 the form and the opening, which are the function words that the model begins with.
 """
 
-import asyncio
 import itertools
 import json
 import math
@@ -23,6 +22,7 @@ from typing import Any
 
 from airgen.keys import rng, row_key
 from airgen.languages import SPACELESS
+from airgen.llms.askers import together
 from airgen.llms.base import Request
 from airgen.llms.scripted import asked_length, document, keywords, padded
 from airgen.pipeline.ask import ask
@@ -161,11 +161,9 @@ def one_line(value: Any) -> str:
 async def draw_drafts(lineage: Lineage, tools: Tools, parent: str, draw: Draw) -> list[Candidate]:
     """The rows of all drafts, in their order. `draw(k)` asks for the draft number k, once. One that repeats an earlier
     one in any letters has a problem. Without `tools.find`, every score is 0."""
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(draw(place)) for place in range(tools.pipeline.generation.candidates)]
+    answers = await together(*(draw(place) for place in range(tools.pipeline.generation.candidates)))
     drafts, seen = list[tuple[str, str]](), set[str]()  # text and problem
-    for task in tasks:
-        answer = task.result()
+    for answer in answers:
         if isinstance(answer, Problem):
             drafts.append((answer.answer, answer.reason))
             continue

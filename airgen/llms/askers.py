@@ -1,0 +1,118 @@
+"""Which pieces of work may still ask: a backend that collects requests is told when no further one can come.
+
+    async with engine:
+        await together(*(work(item) for item in items))      # each may ask, and may call `together` itself
+
+Work is busy unless it waits for an answer of the engine, or has ended. Work that waits for another piece's answer in
+any other way, such as for a lock that is held during a call, counts as busy: it would keep a batch open for ever.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class Askers:
+    """The pieces of work of one engine. `changed` is called soon after one of them waits or ends."""
+
+    def __init__(self, changed: Callable[[], None]) -> None:
+        self.busy = 0
+        self._changed = changed
+
+    def count(self, more: int) -> None:
+        """Count work that has become busy (1), or is not any more (-1)."""
+        self.busy += more
+        if more < 0 and not self.busy:
+            # Soon: where work ended by an error, the engine may be closed before.
+            asyncio.get_running_loop().call_soon(self._changed)
+
+
+class Asker:
+    """One piece of work, which is busy at first."""
+
+    def __init__(self, askers: Askers) -> None:
+        self._askers = askers
+        self._waits = 0  # for answers, or for parts of itself
+        self._ended = False
+        askers.count(1)
+
+    def wait(self) -> None:
+        """It cannot ask before `resume`."""
+        self._waits += 1
+        if self._waits == 1 and not self._ended:
+            self._askers.count(-1)
+
+    def resume(self) -> None:
+        """One thing that it waited for is there."""
+        self._waits -= 1
+        if self._waits == 0 and not self._ended:
+            self._askers.count(1)
+
+    def wait_for(self, answer: "asyncio.Future[Any]") -> None:
+        """It waits until the answer is there: it is busy again before it runs again."""
+        self.wait()
+        answer.add_done_callback(lambda _: self.resume())
+
+    def end(self) -> None:
+        """It asks nothing more."""
+        if not self._ended:
+            self._ended = True
+            if not self._waits:
+                self._askers.count(-1)
+
+
+ASKERS: ContextVar[Askers | None] = ContextVar("askers", default=None)
+"""Those of the engine that is open here, where one of its backends collects requests."""
+
+_asker: ContextVar[Asker | None] = ContextVar("asker", default=None)
+
+
+def current_asker() -> Asker | None:
+    """The piece of work that runs here."""
+    return _asker.get()
+
+
+async def together(*works: Coroutine[Any, Any, T]) -> list[T]:
+    """Do several pieces of work at once, each of which may ask.
+
+    Returns:
+        Their results, in their order.
+
+    Raises:
+        The first error, which stops the others.
+    """
+    askers, parent = ASKERS.get(), _asker.get()
+    parts = [None if askers is None else Asker(askers) for _ in works]
+    left = set(range(len(works)))
+    if parent is not None:
+        parent.wait()
+
+    def ended(place: int) -> None:
+        left.discard(place)
+        if not left and parent is not None:
+            parent.resume()  # before its last part ends: at no moment is nobody busy
+        if (part := parts[place]) is not None:
+            part.end()
+
+    async def one(place: int) -> T:
+        _asker.set(parts[place])
+        result = await works[place]
+        ended(place)
+        return result
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(place)) for place in range(len(works))]
+    except BaseExceptionGroup as errors:
+        first: BaseException = errors
+        while isinstance(first, BaseExceptionGroup):  # the others are the same error in other parts
+            first = first.exceptions[0]
+        raise first from None
+    finally:
+        for place in sorted(left):  # what failed, and what was cancelled, perhaps before it began
+            works[place].close()
+            ended(place)
+    return [task.result() for task in tasks]
