@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from airgen.errors import AirgenError, MissingExtra, UsageError
+from airgen.guard import guarded
 
 REGISTRY: dict[str, dict[str, str]] = {
     "backend": {
@@ -165,9 +166,11 @@ def resolve(kind: str, name: str, folder: Path | None = None) -> Any:
     outside = [] if name in table else [str(place.resolve()) for place in (folder, Path()) if place is not None]
     sys.path[:0] = outside
     try:
-        return getattr(load_extra(module, f"{kind} {name!r}"), attribute)
-    except (ImportError, AttributeError) as error:
-        raise UsageError(f"{kind} {name!r} cannot be imported: {error}") from error
+        with guarded(f"{kind} {name!r} cannot be imported", UsageError):
+            try:
+                return getattr(load_extra(module, f"{kind} {name!r}"), attribute)
+            except (ImportError, AttributeError) as error:
+                raise UsageError(f"{kind} {name!r} cannot be imported: {error}") from error
     finally:
         for place in outside:
             sys.path.remove(place)

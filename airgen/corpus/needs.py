@@ -17,8 +17,10 @@ from airgen.corpus.readers.files import files
 from airgen.corpus.readers.reader import Place, Reader
 from airgen.corpus.settings import CorpusSettings, Task
 from airgen.errors import CorpusError, MissingExtra
+from airgen.guard import guarded, guarded_rows
 from airgen.keys import file_sha256
 from airgen.languages import SUPPORTED
+from airgen.records import Document, Dropped
 from airgen.registry import EXTRAS, resolve
 from airgen.settings.base import marked
 from airgen.settings.parts import read_part
@@ -38,8 +40,15 @@ def place_of(settings: CorpusSettings) -> Place:
 def open_reader(settings: CorpusSettings) -> Reader:
     """The corpus's reader, open on its files. Raises CorpusError if they must be fetched first."""
     read = read_part("reader", settings.reader, settings.base)
-    opened: Reader = resolve("reader", read.kind, settings.base)(read.settings, place_of(settings))
+    with guarded(f"reader {read.kind}", CorpusError):
+        opened: Reader = resolve("reader", read.kind, settings.base)(read.settings, place_of(settings))
     return opened
+
+
+def read_documents(reader: Reader) -> Iterator[Document | Dropped]:
+    """What a reader gives, in its order. Raises CorpusError for whatever it raises: a reader may be the user's own."""
+    kind = type(reader)
+    return guarded_rows(reader.read, f"reader {kind.__module__}:{kind.__qualname__}", CorpusError)
 
 
 def source_digest(settings: CorpusSettings) -> str:

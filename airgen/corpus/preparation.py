@@ -26,7 +26,7 @@ from pathlib import Path
 
 from airgen.compute import current
 from airgen.corpus.chunking import MAX_TEXT, chunk_document
-from airgen.corpus.needs import open_reader, package_versions
+from airgen.corpus.needs import open_reader, package_versions, read_documents
 from airgen.corpus.settings import CorpusSettings, Task
 from airgen.database import on_disk
 from airgen.errors import CorpusError
@@ -96,7 +96,7 @@ def prepare(
     from airgen.corpus.qa_passages import qa_passages  # numpy and the cleaners are large
 
     reader = open_reader(settings)
-    documents = _counted(reader.read(), progress)
+    documents = _counted(read_documents(reader), progress)
     if settings.limit is not None and not (task == "long-doc" and settings.long_doc.document):
         documents = limited(documents, settings.limit, settings.limit_seed)
     if task == "long-doc":

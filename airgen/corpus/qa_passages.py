@@ -34,7 +34,7 @@ from airgen.corpus.cleaning.filters import (
     judge_text,
     normalise_item,
 )
-from airgen.corpus.needs import package_versions
+from airgen.corpus.needs import package_versions, read_documents
 from airgen.corpus.readers.files import PathReader, Raw
 from airgen.corpus.readers.reader import Reader
 from airgen.corpus.readers.records import JsonLinesReader
@@ -110,7 +110,7 @@ def qa_passages(
     files: PathReader | None = None
     if documents is None and ":" not in str(settings.reader.get("kind")):  # a class of one's own is perhaps only here
         files = reader if isinstance(reader, PathReader) else None
-    rows = files.raw() if files is not None else reader.read() if documents is None else documents
+    rows = files.raw() if files is not None else read_documents(reader) if documents is None else documents
     weigh = lambda row: max(row.size if isinstance(row, Raw) else len(row.text), PART // _MOST)  # noqa: E731
     parts: Iterator[Part] = batched(rows, PART, weigh)
     looking = _Looking(settings, files)

@@ -16,7 +16,7 @@ from typing import Any
 
 from airgen.corpus.cleaning.filters import identify
 from airgen.corpus.columns import first_rows, guess_fields, json_rows
-from airgen.corpus.needs import open_reader
+from airgen.corpus.needs import open_reader, read_documents
 from airgen.corpus.readers.files import endings, files_below
 from airgen.corpus.readers.reader import ReaderSettings
 from airgen.corpus.settings import CorpusSettings
@@ -290,7 +290,7 @@ def _sample(path: Path, one: Format, only: Sequence[Path]) -> Format:
         documents: list[Document] = []
         dropped: Counter[str] = Counter()
         characters = 0
-        for row in open_reader(settings).read():
+        for row in read_documents(open_reader(settings)):
             if not isinstance(row, Document):
                 dropped[row.reason] += 1
             elif row.text.strip():

@@ -8,6 +8,7 @@ import math
 import urllib.parse
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -30,9 +31,22 @@ Results = dict[str, dict[str, float]]
 
 def finite_score(score: object, where: str) -> float:
     """The score as a number. Raises DatasetError for what is not a finite number."""
-    if isinstance(score, bool) or not hasattr(score, "__float__") or not math.isfinite(float(score)):
-        raise DatasetError(f"{where}: score {score!r} is not a finite number")
-    return float(score)
+    number = math.nan
+    if not isinstance(score, bool | str) and hasattr(score, "__float__"):
+        with suppress(OverflowError, TypeError, ValueError):  # a whole number of 400 digits; what only looks like one
+            number = float(score)
+    if not math.isfinite(number):
+        raise DatasetError(f"{where}: score {short(score)} is not a finite number")
+    return number
+
+
+def short(value: object) -> str:
+    """A value of other people's in an error message; its own `repr` may fail, as for a number of 5,000 digits."""
+    try:
+        words = repr(value)
+    except Exception:  # noqa: BLE001
+        return f"of the type {type(value).__name__}"
+    return words if len(words) <= 60 else f"{words[:60]}..."
 
 
 def search_with(
@@ -61,7 +75,7 @@ def search_with(
         except (TypeError, ValueError):
             raise DatasetError(
                 f"{place}: a list of passage ids, of (passage id, score), or {{passage id: score}} is needed, not "
-                f"{repr(hits)[:60]}"
+                f"{short(hits)}"
             ) from None
         odd["unknown_passages"] += sum(key not in known for key in found)
         best = sorted((key for key in found if key in known), key=lambda key: (-found[key], key))[:k]

@@ -25,6 +25,7 @@ from airgen.evaluation.outside_systems import HttpSystem, SearchService, load_fu
 from airgen.evaluation.result import Costs, resident_bytes, single_latencies
 from airgen.evaluation.run import Run, read_run, run_from_dict, run_from_hits
 from airgen.evaluation.systems import FunctionSystem, FuseSystem, RerankSystem, RunSystem, SystemSettings
+from airgen.guard import guarded
 from airgen.keys import content_key
 from airgen.registry import REGISTRY
 from airgen.retrievers import Component, Corpus, Hits, Retriever, load_retriever
@@ -68,7 +69,12 @@ class RunContext:
 
 
 def run_system(system: SystemSettings, context: RunContext) -> FinishedRun:
-    """Run one system. Raises what its family raises, UsageError for settings that are wrong."""
+    """Run one system. Raises AirgenError for whatever it raises; UsageError for settings that are wrong."""
+    with guarded(system.kind):
+        return _run(system, context)
+
+
+def _run(system: SystemSettings, context: RunContext) -> FinishedRun:
     options = system.options(context.folder)
     if isinstance(options, RunSystem):
         return _from_file(options, context)

@@ -22,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 from airgen import models
 from airgen.errors import AirgenError, SettingsError, Stopped, UsageError
 from airgen.evaluation.outside_systems import HttpSystem
+from airgen.guard import guarded
 from airgen.registry import closest, names, resolve
 from airgen.retrievers.combine import FusionSettings, RerankingSettings
 from airgen.settings import ControlSettings
@@ -200,7 +201,8 @@ def run_all(
         try:
             if lost is not None:
                 raise UsageError(f"it builds on the system {lost}, which failed")
-            run(system)
+            with guarded(system.kind):
+                run(system)
         except Stopped:
             raise
         except AirgenError as error:

@@ -27,6 +27,7 @@ from airgen.evaluation.dataset_split import DatasetSplit
 from airgen.evaluation.measures import parse_measure, score
 from airgen.evaluation.run import Run, run_from_dict
 from airgen.evaluation.significance import Interval, rank_bounds, resampled_means
+from airgen.guard import guarded
 from airgen.kept import DAMAGE
 from airgen.keys import content_key, fingerprint, row_key, text_key
 from airgen.llms.base import Llm
@@ -264,7 +265,9 @@ def judge_holes(
     (out / "holes.jsonl").write_text(lines, encoding="utf-8", errors="surrogatepass")
     if judge is not None:
         for query, passage in left:
-            ledger.add((query, passage), HoleLabel(float(judge(queries[query], texts[passage]))))
+            with guarded("the judge", UsageError):
+                label = float(judge(queries[query], texts[passage]))
+            ledger.add((query, passage), HoleLabel(label))
     elif settings is not None and pipeline is not None:
         prompts, least = PromptSet.beside(pipeline.parent), settings.control.judge.relevant_from
         estimate = estimate_judgments(settings, prompts, [(queries[query], texts[passage]) for query, passage in left])

@@ -32,6 +32,7 @@ from pydantic import ModelWrapValidatorHandler, ValidationError, model_validator
 from airgen import models
 from airgen.dataset.beir import BeirPassage
 from airgen.errors import CorpusError, ModelError, UsageError
+from airgen.guard import guarded, under_guard
 from airgen.records import flat_text
 from airgen.registry import resolve
 from airgen.sequences import Indexed
@@ -95,8 +96,12 @@ def unit_rows(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def checked_scores(scores: Any, count: int, model: str) -> NDArray[np.float32]:
-    """Scores as float32 (count,). Raises ModelError for another number of them, NaN or infinity."""
-    array = np.asarray(scores, np.float32).reshape(-1)
+    """Scores as float32 (count,). Raises ModelError for another number of them, texts, NaN or infinity."""
+    try:
+        with np.errstate(over="ignore"):
+            array = np.asarray(scores, np.float32).reshape(-1)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ModelError(f"{model} gave scores that are no numbers ({str(error)[:100]})") from None
     if len(array) != count:
         raise ModelError(f"{model} gave {len(array)} scores for {count} pairs")
     if not np.isfinite(array).all():
@@ -287,7 +292,8 @@ def build(part: str, spec: Any, folder: Path | None = None) -> Any:
         named = spec if isinstance(spec, str) else spec.get("kind")
         raise UsageError("\n".join(f"{part} {named!r}: {line}" for line in problems(error))) from None
     given = {name: getattr(read.settings, name) for name in read.settings.model_fields_set}
-    return resolve(part, read.kind, folder)(folder=folder, **given)
+    with guarded(f"{part} {read.kind}"):
+        return resolve(part, read.kind, folder)(folder=folder, **given)
 
 
 def load_embedder(spec: Spec, folder: Path | None = None) -> Embedder:
@@ -323,8 +329,11 @@ def _made(kind: str, folder: Path | None, settings: Mapping[str, Any]) -> Any:
     return resolve("embedder", kind, folder)(folder=folder, **settings)
 
 
+_WORK = ("fit", "index", "search", "encode", "token_vectors", "weights", "score", "describe", "ann_recall")
+
+
 class Component:
-    """The base of retrievers, re-rankers, embedders and encoders.
+    """The base of retrievers, re-rankers, embedders and encoders. Their work is called under the guard.
 
     A subclass declares its settings in a nested class `Settings`, and prepares itself in `set_up`. A field that is
     marked as a part becomes an attribute of the same name: the component that the settings describe. The constructor
@@ -339,6 +348,12 @@ class Component:
     positional: ClassVar[tuple[str, ...]] = ()
     travels: ClassVar[bool] = False  # its settings are all that it is: a worker elsewhere can make the same one
     progress: IndexProgress | None = None  # is told, where it is set, how many passages are encoded
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name in _WORK:
+            if callable(method := vars(cls).get(name)):
+                setattr(cls, name, under_guard(method, _named))
 
     def __init__(self, *values: Any, folder: Path | None = None, **settings: Any) -> None:
         fields = self.Settings.model_fields
@@ -399,6 +414,11 @@ class Component:
     def index_bytes(self) -> int | None:
         """Bytes of the index, None where there is none; by default those of its parts together."""
         return sum(part.index_bytes or 0 for part in self.components() if isinstance(part, Component)) or None
+
+
+def _named(component: Component) -> str:
+    """What a message calls a component; a class of the user's may have no name."""
+    return str(getattr(component, "name", "") or f"{type(component).__module__}:{type(component).__qualname__}")
 
 
 class SettingsWithModel(Component.Settings):

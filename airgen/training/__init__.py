@@ -17,7 +17,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from airgen.errors import UsageError
+from airgen.errors import TrainingError, UsageError
+from airgen.guard import guarded
 from airgen.registry import closest
 
 if TYPE_CHECKING:
@@ -79,4 +80,5 @@ def train(kind: str, request: TrainingRequest) -> Trained:
         for path, _ in datasets
     ]
     data = mixed(sets, [weight for _, weight in datasets]) if several else sets[0]
-    return run(kind, lambda device: task(recipe, data, request.base, device), recipe, data, request)
+    with guarded(f"training {kind}", TrainingError):
+        return run(kind, lambda device: task(recipe, data, request.base, device), recipe, data, request)

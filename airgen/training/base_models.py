@@ -69,7 +69,9 @@ def pick_device(device: str | None) -> str:
     """The given device; without one, a GPU if there is one. Raises ModelError for a device that does not exist."""
     torch = load_extra("torch", "training")
     if device is None:
-        return "cuda" if torch.cuda.is_available() else "cpu"
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cuda":  # the Trainer needs a number
+        device = f"cuda:{torch.cuda.current_device()}" if torch.cuda.is_available() else "cuda:0"
     try:
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:

@@ -26,6 +26,7 @@ from typing import Any
 from airgen.dataset.files import whole_file
 from airgen.errors import DatasetError, TrainingError, UsageError
 from airgen.evaluation.result import peak_bytes
+from airgen.guard import is_out_of_memory
 from airgen.keys import content_key
 from airgen.registry import load_extra
 from airgen.training.base_models import base_identity, pick_device, quiet
@@ -366,9 +367,8 @@ def _read(path: Path) -> Any:
 def _enough_memory(task: TrainingTask, where: str) -> Iterator[None]:
     try:
         yield
-    except (RuntimeError, MemoryError) as error:  # torch raises a RuntimeError, on a CPU a plain one
-        text = str(error).lower()
-        if not (isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text):
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
             raise
         lower = [name for name in _MEMORY if name in type(task.recipe).model_fields]
         raise TrainingError(

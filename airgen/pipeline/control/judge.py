@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
+from airgen.errors import LlmError
+from airgen.guard import guarded
 from airgen.keys import rng
 from airgen.languages import language_name
 from airgen.llms.answers import corrective, parse_answer
@@ -205,8 +207,9 @@ def scripted_need(request: Request) -> str:
 
 
 def judge_kind(judge: OneJudge) -> JudgeKind:
-    """The kind of a judge."""
-    return resolve("judge", judge.kind)()  # type: ignore[no-any-return]
+    """The kind of a judge. Raises LlmError for whatever its making raises: it may be the user's own."""
+    with guarded(f"judge {judge.kind}", LlmError):
+        return resolve("judge", judge.kind)()  # type: ignore[no-any-return]
 
 
 def judge_parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
@@ -280,9 +283,11 @@ async def _ask(tools: Tools, judge: OneJudge, query: str, document: str) -> Verd
     def again(first: Request, answer: Answer, problem: str, attempt: int) -> Request:
         return corrective(first, answer.text, kind.WISH)
 
-    found = await ask_until(
-        tools.llm, request, lambda answer: kind.read(answer, prompt, judge.threshold), again, attempts=2
-    )
+    def read(answer: Answer) -> Verdict | Problem:
+        with guarded(f"judge {judge.kind}", LlmError):
+            return kind.read(answer, prompt, judge.threshold)
+
+    found = await ask_until(tools.llm, request, read, again, attempts=2)
     verdict = found if isinstance(found, Problem) else found[0]
     if len(tools.pipeline.control.judge.members) > 1:
         tools.watch(f"judgment by {judge.prompt} of {llm.model}", verdict)

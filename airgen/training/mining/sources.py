@@ -22,6 +22,7 @@ from airgen.corpus import load_corpus_settings, prepare
 from airgen.dataset.beir import BeirDataset
 from airgen.dataset.files import building, encode_row
 from airgen.errors import DatasetError, UsageError
+from airgen.guard import guarded_rows
 from airgen.keys import file_sha256, text_key
 from airgen.records import Passage, flat_text
 from airgen.registry import REGISTRY, closest, resolve
@@ -95,8 +96,10 @@ def mine_sources(
     def pairs() -> Iterator[MinedPair]:
         if opened:
             yield from miner.mine(passages())
-        for reader in readers.values():
-            yield from miner.mine(map(told, islice(reader.read(), limit)), dump=True)
+        for kind, reader in readers.items():
+            yield from miner.mine(
+                map(told, islice(guarded_rows(reader.read, f"dump {kind}", DatasetError), limit)), dump=True
+            )
 
     def told(row: DumpRow) -> DumpRow:
         if progress:

@@ -1,0 +1,133 @@
+"""Other people's code is called under one guard: whatever it raises becomes one line, and the rest goes on.
+
+    with guarded("my_module:MyRetriever"):
+        retriever.search(queries, 10)
+
+A KeyError in line 12 of my_module.py is now a ModelError: "my_module:MyRetriever: my_module.py:12: KeyError: 'id'".
+Components are called under it wherever they are called (`Component`), and so are readers, judges, functions of the
+user's, and trainings. Errors of airgen pass as they are: they say what to do already.
+"""
+
+import functools
+import os
+import sysconfig
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+from airgen.errors import AirgenError, ModelError, disk_error
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_WORDS = 300  # characters of a foreign message
+_OWN = str(Path(__file__).parent) + os.sep
+_STDLIB = str(Path(sysconfig.get_path("stdlib"))) + os.sep
+_INSTALLED = ("site-packages", "dist-packages")
+_ENDS = ("KeyboardInterrupt", "GeneratorExit", "CancelledError")  # they end what is being done: no failure of a part
+_NO_MEMORY = ("out of memory", "can't allocate memory", "cublas_status_alloc_failed", "failed to allocate memory",
+              "unable to allocate")  # fmt: skip
+
+
+@contextmanager
+def guarded(what: str, kind: type[AirgenError] = ModelError) -> Iterator[None]:
+    """Call other people's code inside. Raises `kind` for whatever it raises, with one line: `what`, the place, why.
+
+    Errors of airgen, Ctrl-C and what cancels a task pass. `SystemExit` does not: no part ends the program.
+    """
+    try:
+        yield
+    except AirgenError:
+        raise
+    except BaseException as error:
+        if type(error).__name__ in _ENDS:
+            raise
+        raise failure(error, what, kind) from error
+
+
+def guarded_rows(rows: Callable[[], Iterable[T]], what: str, kind: type[AirgenError] = ModelError) -> Iterator[T]:
+    """The rows that other people's code gives, each asked for under the guard; what reads them is not under it."""
+    with guarded(what, kind):
+        coming = iter(rows())
+    while True:
+        with guarded(what, kind):
+            try:
+                row = next(coming)
+            except StopIteration:
+                return
+        yield row
+
+
+def under_guard(method: Callable[P, T], what: Callable[[Any], str]) -> Callable[P, T]:
+    """The same method, called under the guard; `what` names its object."""
+
+    @functools.wraps(method)
+    def call(*args: P.args, **given: P.kwargs) -> T:
+        with guarded(what(args[0])):
+            return method(*args, **given)
+
+    return call
+
+
+def failure(error: BaseException, what: str, kind: type[AirgenError] = ModelError) -> AirgenError:
+    """What other people's code raised, as an error of airgen of that kind."""
+    if is_out_of_memory(error):
+        return kind(f"{what}: out of memory ({_said(error)}): lower batch_size or max_length, or set dtype: bf16")
+    if isinstance(error, OSError) and error.filename is not None:
+        return kind(f"{what}: {disk_error(error)}")
+    if isinstance(error, SystemExit):
+        return kind(f"{what}: {_place(error)}it called sys.exit({error.code!r:.40})")
+    return kind(f"{what}: {_place(error)}{_said(error)}")
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory was exhausted, of the machine or of a GPU: torch raises RuntimeErrors of several wordings."""
+    if isinstance(error, MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(words in _text(error).lower() for words in _NO_MEMORY)
+
+
+def _said(error: BaseException) -> str:
+    """The kind and the message of an error, in one line."""
+    words = " ".join(_text(error).split())
+    words = words if len(words) <= _WORDS else f"{words[:_WORDS]}..."
+    return f"{type(error).__name__}: {words}" if words else type(error).__name__
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001  # a class of the user's own may fail even here
+        return ""
+
+
+def _place(error: BaseException) -> str:
+    """Where it was raised, with a colon: the last place in a file of the user's, else the library, or the last one."""
+    trace = traceback.walk_tb(error.__traceback__)
+    frames = [(frame.f_code.co_filename, line) for frame, line in trace]
+    frames = [(file, line) for file, line in frames if not file.startswith("<") and file != __file__]
+    if isinstance(error, SyntaxError) and error.filename:
+        frames.append((error.filename, error.lineno or 0))
+    places = [(file, line) for file, line in frames if _library(file) is None and not file.startswith((_OWN, _STDLIB))]
+    if not places and frames and (library := _library(frames[-1][0])):
+        return f"in {library}: "
+    return "".join(f"{_shown(file)}:{line}: " for file, line in (places or frames)[-1:])
+
+
+def _library(file: str) -> str | None:
+    """The name of the installed package that a file belongs to."""
+    parts = Path(file).parts
+    at = next((parts.index(name) for name in _INSTALLED if name in parts[:-1]), None)
+    return None if at is None else parts[at + 1].removesuffix(".py")
+
+
+def _shown(file: str) -> str:
+    """A file as people name it: from the working directory, where it is in there; a module of airgen by its package."""
+    if file.startswith(_OWN):
+        return str(Path("airgen", Path(file).relative_to(_OWN)))
+    try:
+        return str(Path(file).resolve().relative_to(Path.cwd()))
+    except (ValueError, OSError):
+        return file
