@@ -41,18 +41,22 @@ REGISTRY: dict[str, dict[str, str]] = {
         "text": "airgen.corpus.readers.texts:TextReader",
     },
     "embedder": {
+        "bge-m3": "airgen.retrievers.flag_embedding:BgeM3Embedder",
         "e5-packed": "airgen.retrievers.dense.shipped:PackedE5",
+        "flag-embedding": "airgen.retrievers.flag_embedding:FlagEmbedder",
         "http": "airgen.retrievers.http:HttpEmbedder",
         "onnx": "airgen.retrievers.dense.onnx_encoder:OnnxEncoder",
         "sentence-transformers": "airgen.retrievers.dense.embedders:SentenceTransformersEmbedder",
         "static": "airgen.retrievers.dense.shipped:StaticEmbedder",
     },
     "token-embedder": {
+        "bge-m3": "airgen.retrievers.flag_embedding:BgeM3Tokens",
         "multi-vector": "airgen.retrievers.late.maxsim:MultiVectorEncoder",
         "onnx": "airgen.retrievers.dense.onnx_encoder:OnnxEncoder",
         "onnx-tokens": "airgen.retrievers.dense.onnx_encoder:OnnxEncoder",
     },
     "sparse-embedder": {
+        "bge-m3": "airgen.retrievers.flag_embedding:BgeM3Sparse",
         "sparse-encoder": "airgen.retrievers.sparse:SparseEncoder",
         "splade": "airgen.retrievers.sparse:EmbeddedSplade",
     },
@@ -62,6 +66,7 @@ REGISTRY: dict[str, dict[str, str]] = {
         "bm25": "airgen.retrievers.lexical.bm25:BM25Reranker",
         "cross-encoder": "airgen.retrievers.rerank:CrossEncoder",
         "dense": "airgen.retrievers.rerank:DenseReranker",
+        "flag-reranker": "airgen.retrievers.flag_embedding:FlagReranker",
         "http": "airgen.retrievers.http:HttpReranker",
         "maxsim": "airgen.retrievers.late.maxsim:MaxSim",
         "onnx-cross-encoder": "airgen.retrievers.dense.onnx_encoder:OnnxCrossEncoder",
@@ -196,7 +201,7 @@ def load_extra(module: str, what: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         top = ((error.name if isinstance(error, ModuleNotFoundError) else "") or "").partition(".")[0]
-        if top in EXTRAS:
+        if top in EXTRAS and importlib.util.find_spec(top) is None:
             distribution, extra = EXTRAS[top]
             raise MissingExtra(what, distribution, extra) from error
         if (asked := module.partition(".")[0]) in EXTRAS:

@@ -90,7 +90,16 @@ def single_latencies(search: Callable[[str], object], queries: Sequence[str], *,
     return taken
 
 
-_LIBRARIES = ("numpy", "torch", "transformers", "sentence_transformers", "onnxruntime", "numba")
+_LIBRARIES = (
+    "numpy",
+    "torch",
+    "transformers",
+    "sentence_transformers",
+    "FlagEmbedding",
+    "faiss",
+    "onnxruntime",
+    "numba",
+)
 _SECRET = re.compile(r"(key|token|password|secret|authorization)$", re.IGNORECASE)
 _LANGUAGES = {
     "ar": "ara-Arab", "bn": "ben-Beng", "de": "deu-Latn", "en": "eng-Latn", "es": "spa-Latn", "fa": "fas-Arab",

@@ -33,7 +33,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +49,27 @@ from airgen.settings.base import FILE, SPEED
 from airgen.settings.parts import located
 
 Arrays = tuple[NDArray[Any], ...]
+
+
+@runtime_checkable
+class SeveralOutputs(Protocol):
+    """A model whose passes give encodings in several forms, of which a component of it gives one."""
+
+    form: str
+
+    @property
+    def beside(self) -> frozenset[str]:
+        """The other forms that a pass is to keep."""
+
+    def outputs(self, texts: Sequence[str], kind: TextKind, beside: Sequence[str]) -> Mapping[str, Sequence[Any]]:
+        """Its own form and those beside it, each for every text."""
+
+    def kept(self, form: str, value: Any) -> Arrays:
+        """The arrays that are kept of an output."""
+
+    def describe(self) -> Mapping[str, object]:
+        """The same for the components of all forms."""
+
 
 _FORMS = {"vectors": ("<f2",), "tokens": ("<f2",), "rows": ("<i4", "<f4")}  # what each array of an encoding holds
 _HEAD = struct.Struct("<16sQII")
@@ -304,7 +325,8 @@ class Memo:
         missing = [text for text in texts if text not in found]
         done = 0
         batches = list(batched(missing, _BATCH))
-        for batch, values in zip(batches, encoded(self._encode, batches, kind), strict=True):
+        encodings = encoded(self._encode, batches, kind, store.root if store else None)
+        for batch, values in zip(batches, encodings, strict=True):
             made = dict(zip(batch, map(self._keep, values), strict=True))
             if store:
                 store.keep(made, _LIMIT)
@@ -365,9 +387,39 @@ def _each(method: Callable[..., Any], batches: Iterable[Sequence[Any]], *rest: A
     yield from (None for _ in sent)
 
 
-def encoded(encode: Callable[..., Any], batches: Iterable[Sequence[str]], kind: TextKind) -> Iterator[Any]:
-    """What `encode`, a method of an embedder, gives for each batch of texts, in their order; None for no texts."""
+def encoded(
+    encode: Callable[..., Any], batches: Iterable[Sequence[str]], kind: TextKind, root: Path | None = None
+) -> Iterator[Any]:
+    """What `encode`, a method of an embedder, gives for each batch of texts, in their order; None for no texts.
+
+    With `root`, what else a pass over passages gives is kept below it (`SeveralOutputs`).
+    """
+    model: Any = getattr(encode, "__self__", None)
+    if root is not None and kind == "passage" and isinstance(model, SeveralOutputs):
+        return _kept_beside(model, batches, kind, sorted(model.beside), root)
     return _each(encode, batches, kind)
+
+
+def _kept_beside(
+    model: SeveralOutputs, batches: Iterable[Sequence[str]], kind: TextKind, beside: Sequence[str], root: Path
+) -> Iterator[Any]:
+    """The model's own output of each batch; the others go into their stores."""
+    stores = {form: EncodingStore(root, model.describe(), form, kind) for form in beside}
+    sent: deque[Sequence[str]] = deque()
+
+    def noted() -> Iterator[Sequence[str]]:
+        for batch in batches:
+            sent.append(batch)
+            yield batch
+
+    for found in _each(model.outputs, noted(), kind, beside):
+        texts = sent.popleft()
+        if found is not None:
+            for form, store in stores.items():
+                new = store.missing(keys_of(texts)).tolist()
+                limit = math.inf if form == "vectors" else _LIMIT
+                store.keep({texts[at]: model.kept(form, found[form][at]) for at in new}, limit)
+        yield None if found is None else found[model.form]
 
 
 def scored(reranker: Reranker, batches: Iterable[Sequence[tuple[str, str]]]) -> Iterator[Any]:

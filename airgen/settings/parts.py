@@ -1,7 +1,7 @@
 """Retrievers, re-rankers and embedders as a YAML file names them: what a name means, what it needs, what is wrong.
 
     read_part("reranker", "maxsim")                          kind maxsim with its default settings
-    read_part("embedder", "BAAI/bge-m3")                     kind sentence-transformers, model BAAI/bge-m3
+    read_part("embedder", "BAAI/bge-m3")                     kind bge-m3, model BAAI/bge-m3
     read_part("retriever", {"kind": "bm25", "k1": 1.2})      kind bm25
     needs(settings, folder)                                  the files, models and packages that are missing
 
@@ -9,6 +9,7 @@ Everything here is read from declarations: the registry, the catalogue, the tabl
 models. No component is made.
 """
 
+import importlib.util
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -34,6 +35,19 @@ _USUAL_KIND = {
     "sparta-encoder": "sparta",
     "term-weigher": "deepct",
     "reranker": "cross-encoder",
+}
+# Models of the Hub that FlagEmbedding runs, where it is installed: BAAI's own, and the paper's other re-rankers.
+_FLAG_EMBEDDING = {
+    "embedder": {
+        r"BAAI/bge-m3": "bge-m3",
+        r"BAAI/bge-(small|base|large)-(en|zh)(-v1\.5)?|BAAI/bge-(multilingual-gemma2|en-icl)": "flag-embedding",
+    },
+    "token-embedder": {r"BAAI/bge-m3": "bge-m3"},
+    "sparse-embedder": {r"BAAI/bge-m3": "bge-m3"},
+    "reranker": {
+        r"BAAI/bge-reranker-(base|large|v2-m3|v2-gemma|v2-minicpm-layerwise)|maidalun1020/bce-reranker-base_v1"
+        r"|nreimers/mmarco-mMiniLMv2-L12-H384-v1": "flag-reranker",
+    },
 }
 _CLASS = re.compile(r"(?<![\w.])[A-Za-z_][\w.]*+:[A-Za-z_]\w*+")
 
@@ -108,7 +122,7 @@ def as_mapping(part: str, spec: Spec) -> dict[str, Any]:
         near = meant(spec, kinds, 0.75)
         if near and "/" not in spec and not Path(spec).exists():  # a model of the Hub has an owner: owner/name
             raise ValueError(f"no {part} is named {spec!r}{near}")
-        return {"kind": _USUAL_KIND[part], "model": spec}
+        return {"kind": _kind_of(part, spec), "model": spec}
     kind = catalogue[spec].kind
     if kind in kinds:
         return {"kind": kind, "model": spec}
@@ -119,6 +133,13 @@ def as_mapping(part: str, spec: Spec) -> dict[str, Any]:
     able = ", ".join(name for name, entry in catalogue.items() if entry.kind in kinds)
     article = "an" if part[0] in "aeiou" else "a"
     raise ValueError(f"{spec} ({kind}) is not {article} {part}; these are: {able}")
+
+
+def _kind_of(part: str, model: str) -> str:
+    """The kind that runs a model of the Hub, or of a folder."""
+    own = (kind for names, kind in _FLAG_EMBEDDING.get(part, {}).items() if re.fullmatch(names, model))
+    kind = next(own, None)
+    return _USUAL_KIND[part] if kind is None or importlib.util.find_spec("FlagEmbedding") is None else kind
 
 
 def component_settings(part: str, kind: str, folder: Path | None = None) -> type[Settings]:

@@ -4,8 +4,7 @@ BEIR's cross-encoder learned from an ensemble of three re-rankers (its section 4
 from one (section 4.2).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from airgen.errors import ModelError
 from airgen.models.catalogue import weights_hash
 from airgen.registry import load_extra
 from airgen.retrievers.base import Corpus, Reranker, load_reranker, model_place, show_corpus
-from airgen.retrievers.dense.embedders import loaded
+from airgen.retrievers.dense.embedders import loaded, quiet_transformers
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ def load_base(base: str, *, masked_lm: bool = False) -> Base:
     if not getattr(tokenizer, "is_fast", False):
         raise ModelError(f"{base} has no fast tokenizer (tokenizer.json): choose another base")
     kind = transformers.AutoModelForMaskedLM if masked_lm else transformers.AutoModel
-    with quiet():
+    with quiet_transformers():
         model, notes = loaded(
             "the base model", base, kind.from_pretrained, pretrained_model_name_or_path=place, output_loading_info=True
         )
@@ -77,21 +76,6 @@ def pick_device(device: str | None) -> str:
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise ModelError(f"--device {device}: {str(error).splitlines()[0]}") from error
     return device
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Hide the progress bars of transformers, and its warnings about heads that a base does not need."""
-    logging = load_extra("transformers", "training").utils.logging
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()
 
 
 TeacherSpec = str | dict[str, Any] | list[str | dict[str, Any]] | None

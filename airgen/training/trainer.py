@@ -29,7 +29,8 @@ from airgen.evaluation.result import peak_bytes
 from airgen.guard import is_out_of_memory
 from airgen.keys import content_key
 from airgen.registry import load_extra
-from airgen.training.base_models import base_identity, pick_device, quiet
+from airgen.retrievers.dense.embedders import quiet_transformers
+from airgen.training.base_models import base_identity, pick_device
 from airgen.training.data import TrainingSet
 from airgen.training.recipe import Recipe, TrainingRequest
 from airgen.training.task import Trained, TrainingTask, processes, rank, read_card, write_card
@@ -74,7 +75,7 @@ def run(
     _torch.manual_seed(recipe.seed)  # the GPU's too, so that new weights depend on the recipe alone
     task = make(device)
     trainer = _Trainer(task, recipe, work, parts, device, quiet=request.quiet or rank() > 0)
-    with quiet():
+    with quiet_transformers():
         stopped = trainer.go(time.monotonic())
     history = trainer.history
     trained = Trained(

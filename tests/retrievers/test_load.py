@@ -9,6 +9,7 @@ from airgen.retrievers import Corpus, Reranker, Retriever, load_embedder, load_r
 from airgen.retrievers.dense.embedders import SentenceTransformersEmbedder
 from airgen.retrievers.dense.onnx_encoder import OnnxCrossEncoder, OnnxEncoder
 from airgen.retrievers.dense.shipped import PackedE5, StaticEmbedder
+from airgen.retrievers.flag_embedding import BgeM3Embedder, FlagReranker
 from airgen.retrievers.http import HttpEmbedder, HttpReranker
 from airgen.retrievers.late.maxsim import MaxSim
 from airgen.retrievers.lexical.bm25 import BM25Reranker
@@ -23,7 +24,7 @@ from airgen.retrievers.sparse import SparseReranker
         (load_embedder, "all-minilm-l6-v2", SentenceTransformersEmbedder),
         (load_embedder, "multilingual-e5-small-q4", PackedE5),
         (load_embedder, "wordllama-256", StaticEmbedder),
-        (load_embedder, "BAAI/bge-m3", SentenceTransformersEmbedder),
+        (load_embedder, "BAAI/bge-m3", BgeM3Embedder),
         (load_embedder, "intfloat/e5-small-v2", SentenceTransformersEmbedder),
         (load_embedder, "bge-small-en-int8", OnnxEncoder),
         (load_embedder, {"kind": "onnx"}, OnnxEncoder),
@@ -36,9 +37,10 @@ from airgen.retrievers.sparse import SparseReranker
         (load_reranker, "all-minilm-l6-v2-int8", DenseReranker),
         (load_reranker, "ms-marco-minilm-l12-int8", OnnxCrossEncoder),
         (load_reranker, "answerai-colbert-small-int8", MaxSim),
-        (load_reranker, "BAAI/bge-reranker-large", CrossEncoder),
-        (load_reranker, "maidalun1020/bce-reranker-base_v1", CrossEncoder),
-        (load_reranker, "nreimers/mmarco-mMiniLMv2-L12-H384-v1", CrossEncoder),
+        (load_reranker, "BAAI/bge-reranker-large", FlagReranker),
+        (load_reranker, "maidalun1020/bce-reranker-base_v1", FlagReranker),
+        (load_reranker, "nreimers/mmarco-mMiniLMv2-L12-H384-v1", FlagReranker),
+        (load_reranker, "cross-encoder/ms-marco-MiniLM-L6-v2", CrossEncoder),
         (load_reranker, {"kind": "http", "url": "http://localhost:1/v1/rerank"}, HttpReranker),
     ],
 )

@@ -1,7 +1,8 @@
 """Embedders of sentence-transformers, by Hub name, folder or catalogue name."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -29,6 +30,21 @@ def loaded(what: str, name: str, make: Any, **settings: Any) -> Any:
             f"{what} {name} cannot be loaded ({reason}): give a Hub name that can be reached, a folder, "
             "or a model of `airgen show models`"
         ) from error
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Hide the progress bars of transformers, and its warnings about heads that a model does not need."""
+    logging = load_extra("transformers", "a model").utils.logging
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
 
 
 def with_tokenizer(kind: str, what: str, name: str, place: str, device: str | None) -> tuple[Any, Any]:

@@ -338,14 +338,14 @@ class Dense(Component):
         self._rows = self._file = None
         if root is None:
             self._matrix = np.zeros((len(corpus), dim), np.float16)
-            for place, vectors in self._embedded(texts, np.arange(len(corpus))):
+            for place, vectors in self._embedded(texts, np.arange(len(corpus)), None):
                 self._matrix[place] = vectors
             return
         store = EncodingStore(root, self.embedder.describe(), "vectors", "passage")
         store.check(2 * dim)
         keys = keys_of(texts)
         new = store.missing(keys)
-        for place, vectors in self._embedded(texts, new):
+        for place, vectors in self._embedded(texts, new, root):
             store.keep({texts[at]: (row,) for at, row in zip(place.tolist(), vectors, strict=True)})
         took_over(len(corpus) - len(new))
         rows = store.starts(keys) // (2 * dim)
@@ -357,13 +357,13 @@ class Dense(Component):
             self._matrix, self._rows, self._file = matrix, rows, (store.data, 0)
 
     def _embedded(
-        self, texts: Sequence[str], places: NDArray[np.int64]
+        self, texts: Sequence[str], places: NDArray[np.int64], root: Path | None
     ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float16]]]:
         """The vectors of the texts at these places, a batch at a time, in fp16."""
         batches = [places[first : first + _BATCH] for first in range(0, len(places), _BATCH)]
         wanted = ([texts[place] for place in batch.tolist()] for batch in batches)
         done = 0
-        for batch, vectors in zip(batches, encoded(self.embedder.encode, wanted, "passage"), strict=True):
+        for batch, vectors in zip(batches, encoded(self.embedder.encode, wanted, "passage", root), strict=True):
             yield batch, half(self._checked(vectors, len(batch)), self.embedder.name)
             done += len(batch)
             if self.progress:

@@ -21,11 +21,12 @@ from pydantic import Field
 from airgen.registry import load_extra
 from airgen.retrievers.base import Retriever, model_place
 from airgen.retrievers.combine import RerankedRetriever
+from airgen.retrievers.dense.embedders import quiet_transformers
 from airgen.retrievers.late.maxsim import LateInteraction, MultiVectorEncoder
 from airgen.retrievers.lexical.bm25 import BM25
 from airgen.retrievers.rerank import CrossEncoder
 from airgen.retrievers.sparse import Sparse, SparseEncoder
-from airgen.training.base_models import TeacherSpec, load_base, quiet
+from airgen.training.base_models import TeacherSpec, load_base
 from airgen.training.data import TrainingSet
 from airgen.training.kinds.transformer import (
     IN_TRAINING,
@@ -149,7 +150,7 @@ def _splade(base: str, recipe: SpladeRecipe, device: str) -> Any:
     modules = load_extra("sentence_transformers.sparse_encoder.modules", f"training from {base!r}")
     transformers = load_extra("sentence_transformers.base.modules", f"training from {base!r}")
     load_base(base, masked_lm=True)  # raises an error if there is no trained head
-    with quiet():
+    with quiet_transformers():
         transformer = transformers.Transformer(model_place(base), transformer_task="fill-mask")
     transformer.max_seq_length = token_limit(transformer.model, recipe.max_length)
     return library.SparseEncoder(modules=[transformer, modules.SpladePooling("max")], device=device)

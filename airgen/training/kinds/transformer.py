@@ -16,8 +16,8 @@ from pydantic import Field
 from airgen.keys import rng
 from airgen.registry import load_extra
 from airgen.retrievers.base import Corpus, Retriever, model_place
-from airgen.retrievers.dense.embedders import loaded
-from airgen.training.base_models import Teacher, TeacherSpec, quiet
+from airgen.retrievers.dense.embedders import loaded, quiet_transformers
+from airgen.training.base_models import Teacher, TeacherSpec
 from airgen.training.columns import Example, part_of
 from airgen.training.data import TrainingSet, draw
 from airgen.training.recipe import Recipe
@@ -65,7 +65,7 @@ def load_model(loader: Any, base: str, argument: str = "model_name_or_path", **s
 
     `base` is a catalogue name, a folder or a Hub name. Raises ModelError if it cannot be loaded.
     """
-    with quiet():
+    with quiet_transformers():
         return loaded("the base model", base, loader, **{argument: model_place(base)}, **settings)
 
 
@@ -77,7 +77,7 @@ def token_limit(model: Any, max_length: int) -> int:
 def save_with_tokenizer(model: Any, tokenizer: Any, folder: Path) -> None:
     """Write a folder of transformers."""
     _settle(tokenizer)
-    with quiet():
+    with quiet_transformers():
         model.save_pretrained(str(folder))
         tokenizer.save_pretrained(str(folder))
 
@@ -196,7 +196,7 @@ class SentenceTransformersTask(TransformerTask):
         """Write a folder of sentence-transformers; the card beside it is ours."""
         model = self.library_model or self.model
         _settle(getattr(model, "tokenizer", None))
-        with quiet():
+        with quiet_transformers():
             model.save_pretrained(str(folder), create_model_card=False)
 
 

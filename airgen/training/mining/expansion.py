@@ -19,8 +19,7 @@ from airgen.keys import rng
 from airgen.records import flat_text
 from airgen.registry import load_extra
 from airgen.retrievers.base import model_place
-from airgen.retrievers.dense.embedders import with_tokenizer
-from airgen.training.base_models import quiet
+from airgen.retrievers.dense.embedders import quiet_transformers, with_tokenizer
 from airgen.training.data import RESERVED
 from airgen.training.mining.pairs import SourcePassage
 
@@ -51,7 +50,7 @@ class Seq2Seq:
     @cached_property
     def parts(self) -> tuple[Any, Any]:
         chosen = self.name, model_place(self.name), self._device
-        with quiet():
+        with quiet_transformers():
             return with_tokenizer("AutoModelForSeq2SeqLM", "the query model", *chosen)
 
     def queries(self, text: str, count: int, seed: int) -> list[str]:

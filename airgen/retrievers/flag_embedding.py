@@ -1,0 +1,464 @@
+"""BAAI's models by FlagEmbedding, their own library: bge-m3 with its three outputs, bge embedders, bge re-rankers.
+
+    {kind: dense, embedder: BAAI/bge-m3}            one vector for each text
+    {kind: sparse, model: BAAI/bge-m3}              weights of the text's own tokens
+    {kind: late, model: BAAI/bge-m3}                a vector for each token
+    {kind: rerank, first: bm25, reranker: BAAI/bge-reranker-v2-gemma}
+
+One pass of bge-m3 gives all three outputs. Components of one process that run the same model share its weights and
+its latest passes. Where encodings are kept on disk (`cache`, or the folder of a job), a pass also keeps the outputs
+that the other components want, so that a second system of the same model encodes nothing.
+"""
+
+import json
+import sys
+import threading
+import warnings
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+from weakref import WeakSet, WeakValueDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from airgen.errors import ModelError
+from airgen.registry import load_extra
+from airgen.retrievers.base import ModelFacts, TextKind, checked_scores, finite, half, unit_rows
+from airgen.retrievers.dense.embedders import TorchModel, loaded, quiet_transformers, torch_facts
+from airgen.retrievers.encodings import Arrays
+from airgen.retrievers.late.compressed_index import token_rows
+from airgen.settings.base import MODEL, SPEED
+
+_HEADS = ("colbert_linear.pt", "sparse_linear.pt")
+_IGNORED = ["onnx/*", "*.onnx", "*.onnx_data", "*.msgpack", "*.ot", "*.h5", "imgs/*", "*.jpg"]
+_MEMORY = 1 << 27  # bytes of the latest passes
+
+
+def _library(what: str) -> Any:
+    """The package, whose loops then draw no bars. Raises MissingExtra, or AirgenError where it cannot be imported."""
+    library = load_extra("FlagEmbedding", what)
+    for name, module in list(sys.modules.items()):
+        if name.startswith(("FlagEmbedding.inference", "FlagEmbedding.abc.inference")) and hasattr(module, "trange"):
+            vars(module).update(tqdm=lambda items, **_: items, trange=lambda *bounds, **_: range(*bounds))
+    return library
+
+
+def _device(library: Any, wanted: str | None) -> str:
+    """One device: given several, the library would start a process for each."""
+    return wanted or str(library.abc.inference.AbsEmbedder.get_target_devices(None)[0])
+
+
+@contextmanager
+def _understood(name: str) -> Iterator[None]:
+    """What the library raises while it runs a model, as a ModelError in one line; no warnings of what is deprecated."""
+    try:
+        with warnings.catch_warnings(action="ignore", category=FutureWarning):
+            yield
+    except (RuntimeError, ValueError, IndexError, KeyError, TypeError, AttributeError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+        raise ModelError(f"{name}: FlagEmbedding cannot run it ({reason})") from error
+
+
+class FlagModel(TorchModel):
+    """A model that FlagEmbedding runs. Code that comes with a model is never run."""
+
+    class Settings(TorchModel.Settings):
+        """`revision` is one of the Hub's. `fp16`: in half precision, on a GPU; a CPU computes in single precision."""
+
+        packages: ClassVar[tuple[str, ...]] = ("FlagEmbedding",)
+        revision: str | None = None
+        fp16: bool = False
+
+    settings: Settings
+
+    @cached_property
+    def _files(self) -> Path:
+        """The model's folder, or that of its copy from the Hub. Raises ModelError for one that cannot be had."""
+        place = self.place(self.name)
+        if Path(place).exists():
+            return Path(place)
+        fetch = load_extra("huggingface_hub", f"the model {self.name!r}").snapshot_download
+        ask = {"repo_id": place, "revision": self.settings.revision, "ignore_patterns": _IGNORED}
+        return Path(loaded("the model", self.name, fetch, **ask))
+
+    def _config(self) -> Mapping[str, Any]:
+        path = self._files / "config.json"
+        try:
+            config = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ModelError(f"{self.name} is no model of transformers: {path} cannot be read") from error
+        return config if isinstance(config, dict) else {}
+
+    def _made(self, make: Any, **settings: Any) -> Any:
+        with quiet_transformers(), warnings.catch_warnings(action="ignore", category=FutureWarning):
+            return loaded("the model", self.name, make, model_name_or_path=str(self._files), **settings)
+
+    @property
+    def facts(self) -> ModelFacts:
+        return torch_facts(self.model.model)
+
+
+class _Encoder:
+    """A bge-m3 in memory, and its latest passes."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self._lock = threading.Lock()
+        self._latest: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self._bytes = 0
+
+    def outputs(self, name: str, texts: Sequence[str], forms: frozenset[str], batch: int) -> list[dict[str, Any]]:
+        """For each text its output in these forms, from one pass of those that are not among the latest."""
+        with self._lock:
+            found = {text: self._latest[text] for text in texts if forms <= self._latest.get(text, {}).keys()}
+            new = list(dict.fromkeys(text for text in texts if text not in found))
+            if new:
+                found |= dict(zip(new, self._passed(name, new, forms, batch), strict=True))
+            for text in new:
+                self._bytes += _size(found[text]) - _size(self._latest.pop(text, {}))
+                self._latest[text] = found[text]
+            while self._bytes > _MEMORY and self._latest:
+                self._bytes -= _size(self._latest.popitem(last=False)[1])
+        return [found[text] for text in texts]
+
+    def _passed(self, name: str, texts: list[str], forms: frozenset[str], batch: int) -> Iterator[dict[str, Any]]:
+        with _understood(name):
+            made = self.model.encode(
+                texts,
+                batch_size=batch,
+                return_dense="vectors" in forms,
+                return_sparse="rows" in forms,
+                return_colbert_vecs="tokens" in forms,
+            )
+        names = {"vectors": "dense_vecs", "rows": "lexical_weights", "tokens": "colbert_vecs"}
+        columns = {form: made[names[form]] for form in forms}
+        for place in range(len(texts)):
+            output: dict[str, Any] = {}
+            for form, values in columns.items():
+                output[form] = _row(values[place]) if form == "rows" else np.asarray(values[place], np.float32)
+                finite(output[form][1] if form == "rows" else output[form], name)
+            yield output
+
+
+def _size(output: Mapping[str, Any]) -> int:
+    return sum(array.nbytes for value in output.values() for array in (value if isinstance(value, tuple) else (value,)))
+
+
+def _row(weights: Mapping[str, float]) -> Arrays:
+    """Ascending token ids, and their weights."""
+    terms = np.array([int(term) for term in weights], np.int32)
+    order = np.argsort(terms)
+    return terms[order], np.array(list(weights.values()), np.float32)[order]
+
+
+_ENCODERS: WeakValueDictionary[tuple[object, ...], _Encoder] = WeakValueDictionary()
+_LIVE: "WeakSet[BgeM3]" = WeakSet()
+
+
+class BgeM3(FlagModel):
+    """A model of bge-m3's architecture; a subclass gives one of its outputs."""
+
+    class Settings(FlagModel.Settings):
+        """`max_length` counts tokens, at most 8,192.
+
+        `keep`: outputs that a pass also keeps where passages are cached: name them where systems of one model run in
+        turn. Vectors and sparse rows are small; token vectors have 2 KB a token.
+        """
+
+        model: Annotated[str, MODEL] = "BAAI/bge-m3"
+        max_length: int = Field(default=512, ge=3, le=8192)
+        batch_size: Annotated[int, SPEED] = Field(default=32, ge=1)
+        keep: Annotated[tuple[Literal["vectors", "rows", "tokens"], ...], SPEED] = ("vectors", "rows")
+
+    settings: Settings
+    form: ClassVar[str]
+
+    def set_up(self) -> None:
+        super().set_up()
+        _LIVE.add(self)
+
+    @property
+    def _key(self) -> tuple[object, ...]:
+        chosen = self.settings
+        return self.place(self.name), chosen.revision, chosen.device, chosen.fp16, chosen.max_length
+
+    @cached_property
+    def _encoder(self) -> _Encoder:
+        """Raises ModelError for a model that lacks the weights of a sparse or token output."""
+        if self.form != "vectors":
+            self._need_heads()
+        encoder = _ENCODERS.get(self._key)
+        if encoder is None:
+            library = _library(f"the model {self.name!r}")
+            settings = {"use_fp16": self.settings.fp16, "devices": _device(library, self.settings.device)}
+            limit = min(self.settings.max_length, int(self._config().get("max_position_embeddings", 1 << 20)) - 2)
+            lengths = {"query_max_length": limit, "passage_max_length": limit}
+            encoder = _Encoder(self._made(library.BGEM3FlagModel, **settings, **lengths))
+            _ENCODERS[self._key] = encoder
+        return encoder
+
+    def _need_heads(self) -> None:
+        if missing := [name for name in _HEADS if not (self._files / name).is_file()]:
+            raise ModelError(
+                f"{self.name} has no {' and no '.join(missing)}, so it gives one vector for each text and nothing "
+                "else: name BAAI/bge-m3 or a model trained from it"
+            )
+
+    @cached_property
+    def model(self) -> Any:
+        """FlagEmbedding's `BGEM3FlagModel`."""
+        return self._encoder.model
+
+    @cached_property
+    def dim(self) -> int:
+        """Length of a vector; of a token vector, too."""
+        return int(self._config()["hidden_size"])
+
+    @property
+    def beside(self) -> frozenset[str]:
+        """The other outputs that a pass is to keep: those that live components want, and those of `keep`."""
+        wanted = {*self.settings.keep, *(other.form for other in list(_LIVE) if other._key == self._key)}
+        if not all((self._files / name).is_file() for name in _HEADS):
+            wanted &= {"vectors"}
+        return frozenset(wanted - {self.form})
+
+    def outputs(self, texts: Sequence[str], kind: TextKind, beside: Sequence[str]) -> dict[str, Any]:
+        """This output and the others named, each for every text, from one pass."""
+        wanted = frozenset([self.form, *beside])
+        made = self._encoder.outputs(self.name, texts, wanted, self.settings.batch_size)
+        found: dict[str, Any] = {form: [output[form] for output in made] for form in sorted(wanted)}
+        if "vectors" in found:
+            found["vectors"] = np.stack(found["vectors"]) if texts else np.zeros((0, self.dim), np.float32)
+        return found
+
+    def kept(self, form: str, value: Any) -> Arrays:
+        """An output as it is kept on disk."""
+        if form == "rows":
+            terms, weights = value
+            return terms, weights
+        return (half(value, self.name),) if form == "vectors" else (token_rows(value),)
+
+    def _own(self, texts: Sequence[str], kind: TextKind) -> Any:
+        live = {other.form for other in list(_LIVE) if other._key == self._key} if kind == "query" else ()
+        return self.outputs(texts, kind, sorted(live))[self.form]
+
+    def describe(self) -> Mapping[str, object]:
+        """Model, revision, maximum length, precision, and the hash of a local model's files."""
+        return {**self.described("bge-m3", "model", "revision", "max_length", "fp16"), "sha256": self._hash}
+
+
+class BgeM3Embedder(BgeM3):
+    """One unit vector for each text (an `Embedder`)."""
+
+    form = "vectors"
+
+    def encode(self, texts: Sequence[str], kind: TextKind) -> NDArray[np.float32]:
+        """Unit vectors, (n, dim)."""
+        vectors: NDArray[np.float32] = self._own(texts, kind)
+        return vectors
+
+
+class BgeM3Sparse(BgeM3):
+    """The lexical weights: the text's own tokens, each with the greatest weight that it has in the text."""
+
+    form = "rows"
+
+    def encode(self, texts: Sequence[str], kind: TextKind) -> list[Arrays]:
+        """For each text, ascending token ids (int32) and their weights above 0 (float32)."""
+        rows: list[Arrays] = self._own(texts, kind)
+        return rows
+
+
+class BgeM3Tokens(BgeM3):
+    """A unit vector for each token but the first, for MaxSim."""
+
+    form = "tokens"
+
+    def token_vectors(self, texts: Sequence[str], kind: TextKind) -> list[NDArray[np.float32]]:
+        """For each text its token vectors, (tokens, dim)."""
+        vectors: list[NDArray[np.float32]] = self._own(texts, kind)
+        return vectors
+
+
+class FlagEmbedder(FlagModel):
+    """A bge embedder other than bge-m3, with the pooling and the form of instructions that the library knows for it."""
+
+    class Settings(FlagModel.Settings):
+        """`model_class` and `pooling` are for a model whose name the library does not know.
+
+        `instruction` stands before queries, in the form that the model was trained with.
+        """
+
+        max_length: int = Field(default=512, ge=1)
+        batch_size: Annotated[int, SPEED] = Field(default=32, ge=1)
+        instruction: str | None = None
+        model_class: Literal["encoder-only-base", "decoder-only-base", "decoder-only-icl"] | None = None
+        pooling: Literal["cls", "mean", "last_token"] | None = None
+
+    settings: Settings
+
+    @cached_property
+    def model(self) -> Any:
+        library, chosen = _library(f"the model {self.name!r}"), self.settings
+        known = library.inference.auto_embedder.AUTO_EMBEDDER_MAPPING.get(Path(self.name).name)
+        settings: dict[str, Any] = {
+            "model_class": chosen.model_class, "pooling_method": chosen.pooling, "use_fp16": chosen.fp16,
+            "devices": _device(library, chosen.device), "query_instruction_for_retrieval": chosen.instruction,
+            "query_max_length": chosen.max_length, "passage_max_length": chosen.max_length,
+            "trust_remote_code": False, "batch_size": chosen.batch_size,
+        }  # fmt: skip
+        if known is not None:
+            settings["model_class"] = chosen.model_class or _class_name(known.model_class)
+            settings["pooling_method"] = chosen.pooling or known.pooling_method.value
+            settings["query_instruction_format"] = known.query_instruction_format
+        elif chosen.model_class is None:
+            raise ModelError(
+                f"{self.name} is no name that FlagEmbedding knows: set `model_class` and `pooling` beside it, or "
+                "`kind: sentence-transformers`"
+            )
+        return self._made(library.FlagAutoModel.from_finetuned, **settings)
+
+    @cached_property
+    def dim(self) -> int:
+        """Length of a vector."""
+        return int(self._config()["hidden_size"])
+
+    def encode(self, texts: Sequence[str], kind: TextKind) -> NDArray[np.float32]:
+        """Unit vectors, (n, dim)."""
+        if not texts:
+            return np.zeros((0, self.dim), np.float32)
+        model = self.model
+        with _understood(self.name):
+            found = (model.encode_queries if kind == "query" else model.encode_corpus)(list(texts))
+        return unit_rows(finite(np.asarray(found, np.float32).reshape(len(texts), -1), self.name))
+
+    def describe(self) -> Mapping[str, object]:
+        """Model, revision, maximum length, precision, instruction, class and pooling, the hash of local files."""
+        names = ("model", "revision", "max_length", "fp16", "instruction", "model_class", "pooling")
+        return {**self.described("flag-embedding", *names), "sha256": self._hash}
+
+
+def _class_name(kind: type) -> str:
+    """The library's own name of a class of embedders."""
+    mapping = load_extra("FlagEmbedding.inference.embedder.model_mapping", "FlagEmbedding").EMBEDDER_CLASS_MAPPING
+    return next(str(name.value) for name, known in mapping.items() if known is kind)
+
+
+RerankerClass = Literal["encoder-only-base", "decoder-only-base", "decoder-only-layerwise"]
+_CPU_BATCH, _GPU_BATCH = 8, 128
+
+
+class FlagReranker(FlagModel):
+    """Cross-encoders, LLMs that answer Yes, and layer-wise LLMs, by FlagEmbedding. Scores are raw logits."""
+
+    class Settings(FlagModel.Settings):
+        """`model_class`: how the model scores; None: as its name or its config.json says.
+
+        `max_length` counts the tokens of a pair, of which the query may have three quarters (`query_max_length`).
+        `cutoff_layer`: of a layer-wise model, the layer whose score is taken; None: the last. An LLM is asked `prompt`
+        (None: the one that it was trained with).
+        """
+
+        model: Annotated[str, MODEL] = "BAAI/bge-reranker-large"
+        model_class: RerankerClass | None = None
+        max_length: int = Field(default=512, ge=4)
+        query_max_length: int | None = Field(default=None, ge=1)
+        batch_size: Annotated[int | None, SPEED] = Field(default=None, ge=1)
+        cutoff_layer: int | None = Field(default=None, ge=1)
+        prompt: str | None = None
+
+    settings: Settings
+
+    def _class(self) -> str:
+        """Raises ModelError for a model that is none, and for one that this library cannot run here."""
+        if self.settings.model_class is not None:
+            return self.settings.model_class
+        names = [str(name) for name in self._config().get("architectures") or ()]
+        for ending, kind in (
+            ("ForSequenceClassification", "encoder-only-base"),
+            ("LayerWiseMiniCPMForCausalLM", "decoder-only-layerwise"),
+            ("CostWiseGemmaForCausalLM", "decoder-only-lightweight"),
+            ("ForCausalLM", "decoder-only-base"),
+        ):
+            if any(name.endswith(ending) for name in names):
+                if kind == "decoder-only-lightweight":
+                    raise ModelError(f"{self.name}: FlagEmbedding runs this kind of model with transformers 4.46 alone")
+                return kind
+        what = f"its config.json names {', '.join(names) or 'no architecture'}"
+        raise ModelError(f"{self.name} is no re-ranker ({what}): name another model, or set `model_class`")
+
+    @cached_property
+    def model(self) -> Any:
+        """FlagEmbedding's re-ranker."""
+        kind, chosen = self._class(), self.settings
+        library = _library(f"the re-ranker {self.name!r}")
+        device = _device(library, chosen.device)
+        settings: dict[str, Any] = {
+            "model_class": kind, "use_fp16": chosen.fp16, "devices": device, "trust_remote_code": False,
+            "batch_size": chosen.batch_size or (_CPU_BATCH if device == "cpu" else _GPU_BATCH),
+            "max_length": chosen.max_length, "query_max_length": chosen.query_max_length,
+        }  # fmt: skip
+        if kind != "encoder-only-base":
+            settings["prompt"] = chosen.prompt
+        if kind != "decoder-only-layerwise":
+            return self._made(library.FlagAutoReranker.from_finetuned, **settings)
+        settings["use_fp16"] = True  # the library insists; it computes in single precision on a CPU
+        if chosen.cutoff_layer is not None:
+            settings["cutoff_layers"] = [chosen.cutoff_layer]
+        with _layerwise_code() as repair:
+            return repair(self._made(library.FlagAutoReranker.from_finetuned, **settings))
+
+    def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
+        """One logit a pair, shape (n,). Raises ModelError for NaN or another number of scores."""
+        if not pairs:
+            return np.zeros(0, np.float32)
+        model = self.model
+        with _understood(self.name):
+            scores = model.compute_score([list(pair) for pair in pairs])
+        return checked_scores(scores, len(pairs), self.name)
+
+    def describe(self) -> Mapping[str, object]:
+        """Model and its class, revision, lengths, precision, layer, prompt, and the hash of local files."""
+        names = (
+            "model", "revision", "model_class", "max_length", "query_max_length", "fp16", "cutoff_layer", "prompt",
+        )  # fmt: skip
+        return {**self.described("flag-reranker", *names), "sha256": self._hash}
+
+
+@contextmanager
+def _layerwise_code() -> Iterator[Any]:
+    """What FlagEmbedding's own code of layer-wise MiniCPM needs to run with transformers 5.
+
+    transformers 5 gives every config a `rope_scaling`, wants tied weights as a mapping, has lost `use_return_dict` and
+    the cache that this code knows, and leaves buffers that are not saved unset: so they are made again after loading.
+    The scores are those of transformers 4.57 (tests/retrievers/test_flag_embedding.py).
+    """
+    code = load_extra("FlagEmbedding.inference.reranker.decoder_only.models.modeling_minicpm_reranker", "FlagEmbedding")
+    attention, usual = code.MiniCPMAttention, code.MiniCPMAttention._init_rope
+
+    def rope(layer: Any) -> None:
+        if "type" in (layer.config.rope_scaling or ()):
+            usual(layer)
+        else:
+            size, longest, base = layer.head_dim, layer.max_position_embeddings, layer.rope_theta
+            layer.rotary_emb = code.MiniCPMRotaryEmbedding(size, max_position_embeddings=longest, base=base)
+
+    def repaired(reranker: Any) -> Any:
+        reranker.model.config.use_cache = False
+        for layer in reranker.model.modules():
+            if isinstance(layer, attention):
+                rope(layer)
+        return reranker
+
+    attention._init_rope = rope
+    code.LayerWiseMiniCPMForCausalLM._tied_weights_keys = None
+    code.LayerWiseMiniCPMConfig.use_return_dict = True
+    try:
+        yield repaired
+    finally:
+        attention._init_rope = usual
