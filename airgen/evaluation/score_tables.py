@@ -7,8 +7,6 @@ MTEB writes `MODEL/REVISION/TASK.json` beside a `model_meta.json`; its earlier v
 another form of the file. The form is told by the content, so a clone of MTEB's results repository can be read as it is.
 """
 
-import csv
-import io
 import json
 import math
 from collections import Counter
@@ -21,9 +19,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from airgen.corpus.tables import read_table
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.result import Paths, load_result, read_scores
 from airgen.registry import closest
+from airgen.tables import Role, TableColumn, choose
 from airgen.text.display import one_line
 from airgen.yaml_text import read_yaml
 
@@ -186,29 +186,54 @@ def _mteb_scores(value: Mapping[str, Any], model: str) -> Iterator[ScoreRow]:
             )  # fmt: skip
 
 
+_SYSTEMS = ("system", "model", "modelname", "name", "retriever", "run", "key")
+_DATASETS = ("innerkey", "dataset", "task", "taskname", "benchmark", "collection", "corpus")
+_SCORES = ("score", "value", "mainscore", "ndcg10", "ndcgat10", "ndcgcut10", "mean")
+
+
+def _is_score(column: TableColumn) -> bool:
+    return column.numbers >= 0.9
+
+
+_LONG = {
+    "system": Role("the system", _SYSTEMS, lambda column: column.letters >= 0.5),
+    "dataset": Role("the dataset", _DATASETS, lambda column: column.letters >= 0.5),
+    "score": Role("the score", _SCORES, _is_score),
+}
+
+
 def _table(path: Path) -> list[ScoreRow]:
-    """A table: the first column names the system, each other column is a dataset. Empty cells are left out."""
-    try:
-        if path.stat().st_size > _LARGEST:
-            raise DatasetError(f"{path}: more than {_LARGEST >> 20} MB is no table of scores")
-        text = path.read_text(encoding="utf-8-sig")
-        lines = list(csv.reader(io.StringIO(text), delimiter="\t" if "\t" in text.split("\n", 1)[0] else ","))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DatasetError(f"{path}: cannot be read as a table ({error})") from error
-    if not lines or len(lines[0]) < 2:
+    """A table with a row for each system, whose other columns are datasets; or one with a row for each system and
+    dataset. Empty cells are left out."""
+    if path.is_file() and path.stat().st_size > _LARGEST:
+        raise DatasetError(f"{path}: more than {_LARGEST >> 20} MB is no table of scores")
+    table = read_table(path, "en", known={*_SYSTEMS, *_DATASETS}, header=True)
+    columns = table.columns()
+    if len(columns) < 2:
         raise DatasetError(f"{path}: a table needs a header: system, and a column for each benchmark")
+    choice = choose(columns, _LONG, where=str(path))
+    system, names, values = (choice[role] or "" for role in _LONG)
+    if system and names and values:
+        cells = [(number, row.get(system), row.get(names), row.get(values)) for number, row in table.rows]
+    else:
+        system = system or columns[0].name
+        cells = [
+            (number, row.get(system), name, value)
+            for number, row in table.rows
+            for name, value in row.items()
+            if name != system
+        ]
     rows = []
-    for number, line in enumerate(lines[1:], 2):
-        for name, cell in zip(lines[0][1:], line[1:], strict=False):
-            if not cell.strip():
-                continue
-            try:
-                value = float(cell)
-            except ValueError:
-                value = math.nan
-            if not math.isfinite(value):
-                raise DatasetError(f"{path}, line {number}: {one_line(cell, 40)!r} of {name} is not a number")
-            rows.append(ScoreRow(line[0].strip(), name.strip(), value))
+    for number, of, dataset, value in cells:
+        if value is None or not str(value).strip():
+            continue
+        try:
+            score = math.nan if isinstance(value, bool) else float(value)
+        except (TypeError, ValueError, OverflowError):
+            score = math.nan
+        if not math.isfinite(score):
+            raise DatasetError(f"{table.where(number)}: {one_line(value, 40)!r} of {dataset} is not a number")
+        rows.append(ScoreRow(str(of).strip(), str(dataset).strip(), score))
     return rows
 
 

@@ -8,10 +8,9 @@ in which queries are drawn follows from its key, its count and the seed: a large
 names a query by its id, as qrels do, or by its text, as Quepid and OpenSearch do.
 """
 
-import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -19,13 +18,14 @@ from typing import Any
 
 from airgen.corpus.cleaning.filters import CleanResult, Item, has_list, judge_offensive, normalise_line
 from airgen.corpus.settings import CorpusSettings
+from airgen.corpus.tables import read_table
 from airgen.dataset.beir import read_qrels
 from airgen.errors import DatasetError
 from airgen.keys import file_sha256, fingerprint, rng, row_key, text_key
 from airgen.pipeline.control.judgments import OWN
 from airgen.pipeline.control.table2 import BROUGHT
 from airgen.pipeline.generate import Accepted, with_rows
-from airgen.pipeline.own_tables import Line, files_behind, find_column, read_queries, read_text, table_rows
+from airgen.pipeline.own_tables import Line, files_behind, read_queries
 from airgen.pipeline.progress import Display
 from airgen.pipeline.stage import NO_PASSAGE, Lineage, Plan
 from airgen.pipeline.stages import Flow
@@ -33,14 +33,48 @@ from airgen.records import Document, Judgment, OwnQuery, Query, Row, Sample, Ski
 from airgen.settings import LabelFile, Pipeline, QueriesSettings
 from airgen.settings.base import answer_settings
 from airgen.store import Store
+from airgen.tables import Guess, Role, TableColumn, choose
 from airgen.text.display import one_line
 from airgen.text.language_check import wrong_language
 from airgen.text.near_duplicates import NearDuplicateIndex, folded_words
 
 RELEVANT = 3  # the level of a relevant label where the settings map no levels: above any relevant_from
-_QUERIES = ("query", "querytext", "querystring", "question", "queryid", "qid")
-_DOCUMENTS = ("docid", "documentid", "doc", "document", "corpusid", "id")
-_RATINGS = ("rating", "judgment", "judgement", "score", "grade", "relevance", "label")
+_QUERIES = ("query", "querytext", "querystring", "question", "queryid", "qid", "topic", "topicid", "key")
+_DOCUMENTS = (
+    "docid", "documentid", "doc", "document", "corpusid", "passageid", "passage", "pid", "innerkey", "_id", "id",
+)  # fmt: skip
+_RATINGS = ("rating", "judgment", "judgement", "score", "grade", "relevance", "label", "rel", "gain", "value")
+_MEMBERS = ("_source", "judgmentRatings", "judgments", "requests", "qrels", "relevant_docs", "rows", "data")
+_HIGHEST = 10  # of ratings in a column whose name says nothing
+
+
+def _roles(queries: Collection[str], documents: Collection[str]) -> dict[str, Role]:
+    """What the columns of labels are. Where no name says it, the ids of the queries and of the documents do."""
+
+    def of(known: Collection[str], place: int) -> Guess:
+        def guess(columns: Sequence[TableColumn], chosen: Mapping[str, TableColumn]) -> TableColumn | None:
+            best = max(columns, key=lambda one: (one.has(known), -one.place), default=None)
+            if best is not None and best.has(known) > 0:
+                return best
+            return next((one for one in columns if one.invented and one.place >= place), None)
+
+        return guess
+
+    def ratings(columns: Sequence[TableColumn], chosen: Mapping[str, TableColumn]) -> TableColumn | None:
+        few = [
+            one
+            for one in columns
+            if one.counts and len(one.counts) == one.rows and len(set(one.counts)) < 7 and max(one.counts) <= _HIGHEST
+        ]
+        # In TREC's qrels the column before the document is 0 throughout.
+        few = [one for one in few if one.invented or min(one.counts) == 0]
+        return max(few, key=lambda one: (len(set(one.counts)) > 1, one.place), default=None)
+
+    return {
+        "query": Role("the query", _QUERIES, guess=of(queries, 0), needed=True),
+        "document": Role("the document's id", _DOCUMENTS, guess=of(documents, 1), needed=True),
+        "rating": Role("the rating", _RATINGS, guess=ratings),
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,19 +87,24 @@ class Label:
     where: str
 
 
-def read_labels(settings: LabelFile, path: Path, language: str) -> Iterator[Label]:
+def read_labels(
+    settings: LabelFile,
+    path: Path,
+    language: str,
+    *,
+    queries: Collection[str] = (),
+    documents: Collection[str] = (),
+    about: Callable[[str], object] = len,
+) -> Iterator[Label]:
     """The labels of a file, in its order; pairs without a rating are left out.
 
-    Raises DatasetError for a file that cannot be read, a rating that is not a number, and one that `levels` lacks.
+    queries, documents: ids, by which columns are known that no name tells apart. about: is told which column is which.
+
+    Raises DatasetError for a file that cannot be read, a rating that is not a number, and one that `levels` lacks;
+    UsageError where a column cannot be found.
     """
-    suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
-    if suffix in (".json", ".csv"):
-        rows = (_opensearch if suffix == ".json" else _ratings)(path, language)
-    else:
-        found = read_qrels(path).labels
-        rows = ((str(path), query, document, label) for query, of in found.items() for document, label in of.items())
     known = ", ".join(f"{one:g}" for one in sorted(settings.levels))
-    for where, query, document, label in rows:
+    for where, query, document, label in _ratings(path, language, queries, documents, about):
         if not settings.levels:
             yield Label(query, document, RELEVANT if label >= settings.relevant_from else 0, where)
         elif label in settings.levels:
@@ -74,45 +113,33 @@ def read_labels(settings: LabelFile, path: Path, language: str) -> Iterator[Labe
             raise DatasetError(f"{where}: the label {label:g} is not in queries.labels.levels (it has {known})")
 
 
-_Row = tuple[str, str, str, float]
+def _ratings(
+    path: Path, language: str, queries: Collection[str], documents: Collection[str], about: Callable[[str], object]
+) -> Iterator[tuple[str, str, str, float]]:
+    """(where, query, document, rating) of qrels, of Quepid's CSV and of OpenSearch's judgment lists. A document without
+    a rating was not judged. In a table without ratings, such as a FAQ, each row is a query and the document that
+    answers it."""
+    table = read_table(path, language, known=_KNOWN, members=_MEMBERS, absorbing=_QUERIES)
+    if table.form == "lines":  # columns between spaces, as TREC writes them
+        for query, of in read_qrels(path).labels.items():
+            yield from ((str(path), query, document, label) for document, label in of.items())
+        return
+    choice = choose(table.columns(), _roles(queries, documents), where=str(path))
+    about("; ".join([choice.line(), *table.notes]))
+    rating = choice["rating"]
+    for number, row in table.rows:
+        where = table.where(number)
+        given = 1 if rating is None else row.get(rating)
+        if given is not None and str(given).strip():
+            yield where, _id_of(row, choice["query"]), _id_of(row, choice["document"]), _number(given, where)
 
 
-def _ratings(path: Path, language: str) -> Iterator[_Row]:
-    """Quepid's CSV: query, docid, rating; a document without a rating was not judged. In a table without ratings, such
-    as a FAQ, each row is a query and the document that answers it."""
-    rows = list(table_rows(path, language))
-    query, document = (
-        str(find_column(rows, "", usual, str(path), what, needed=True))
-        for usual, what in ((_QUERIES, "the query"), (_DOCUMENTS, "the document's id"))
-    )
-    rating = find_column(rows, "", _RATINGS, str(path), "the rating")
-    for number, row in rows:
-        where, given = f"{path}:{number}", "1" if rating is None else str(row.get(rating) or "").strip()
-        if given:
-            texts = (str(row.get(column) or "").strip() for column in (query, document))
-            yield where, *texts, _number(given, where)  # type: ignore[misc]
+_KNOWN = {*_QUERIES, *_DOCUMENTS, *_RATINGS} - {"value"}
 
 
-def _opensearch(path: Path, language: str) -> Iterator[_Row]:
-    """An OpenSearch judgment list: [{query, ratings: [{docId, rating}]}], or an object with it as judgmentRatings."""
-    try:
-        value: Any = json.loads(read_text(path, language))
-    except (ValueError, RecursionError) as error:
-        raise DatasetError(f"{path}: not JSON ({error})") from error
-    while isinstance(value, dict):
-        value = next((value[key] for key in ("_source", "judgmentRatings", "judgments") if key in value), None)
-    if not isinstance(value, list):
-        raise DatasetError(f"{path}: no judgment list of OpenSearch: it has no judgmentRatings")
-    for place, one in enumerate(value):
-        try:
-            query = str(one["query"])
-            ratings = one["ratings"]
-            pairs = ratings.items() if isinstance(ratings, dict) else [(row["docId"], row["rating"]) for row in ratings]
-        except (KeyError, TypeError) as error:
-            raise DatasetError(f"{path}: judgment {place}: needs query and ratings of docId and rating") from error
-        for document, rating in pairs:
-            where = f"{path}: judgment {place}"
-            yield where, query, str(document), _number(rating, where)
+def _id_of(row: Mapping[str, Any], column: str | None) -> str:
+    value = row.get(column or "")
+    return "" if value is None else str(value).strip()
 
 
 def _number(value: object, where: str) -> float:
@@ -171,14 +198,14 @@ def store_queries(
     if store.rows(OwnQuery, "t.fingerprint = ?", [fp]):
         return
     with display.stage("own queries", None) as bar:
-        groups, left_out = _read(pipeline, corpus, folder)
+        groups, left_out = _read(pipeline, corpus, folder, display.say)
         skips = [_skip(OWN, f"line {one.line}", fp, reason) for one, reason in left_out]
         rows = _rows(groups, settings, plan, fp)
         names = {name: group.key for group in groups for name in group.names}
         for one, _ in left_out:
             for name in _names(one, normalise_line(one.text), pipeline.query_language):
                 names.setdefault(name, "")
-        labels = list(_labels(store, pipeline, plan, folder, names, skips))
+        labels = list(_labels(store, pipeline, plan, folder, names, skips, display.say))
         store.put([*rows, *skips, *labels])
         lines = len(left_out) + sum(group.lines for group in groups)
         bar.advance(lines, f"{len(rows):,} queries" + (f", {len(labels):,} labels" if settings.labels else ""))
@@ -190,12 +217,17 @@ def queries_of(pipeline: Pipeline, corpus: CorpusSettings, folder: Path) -> list
     return [group.line.text for group in groups][: pipeline.target]
 
 
-def _read(pipeline: Pipeline, corpus: CorpusSettings, folder: Path) -> tuple[list[_Group], list[tuple[Line, str]]]:
-    """The queries of the file, and the lines that are left out, each with the reason."""
+def _read(
+    pipeline: Pipeline, corpus: CorpusSettings, folder: Path, say: Callable[[str], object] = len
+) -> tuple[list[_Group], list[tuple[Line, str]]]:
+    """The queries of the file, and the lines that are left out, each with the reason. `say` is told which column is
+    which."""
     settings, language = pipeline.queries, pipeline.query_language
     assert settings is not None
     path = files_behind(settings, folder)[0]
-    lines = read_queries(settings, path, language)
+    own = read_queries(settings, path, language)
+    lines = own.lines
+    say(f"queries of {path.name}: {own.about}")
     kept, left_out = _cleaned(lines, settings, language, corpus)
     if not kept:
         reasons = Counter(reason for _, reason in left_out)
@@ -214,6 +246,8 @@ def _cleaned(
         text = normalise_line(one.text) if len(one.text) <= 2 * settings.max_length else one.text
         if not text:
             left_out.append((one, "empty"))
+        elif not one.count:
+            left_out.append((one, "never asked"))
         elif len(text) > settings.max_length:
             left_out.append((one, "too long"))
         elif settings.other_language == "skip" and wrong_language(text, language):
@@ -299,7 +333,13 @@ def _rows(groups: Sequence[_Group], settings: QueriesSettings, plan: Plan, fp: s
 
 
 def _labels(
-    store: Store, pipeline: Pipeline, plan: Plan, folder: Path, names: Mapping[str, str], skips: list[Skip]
+    store: Store,
+    pipeline: Pipeline,
+    plan: Plan,
+    folder: Path,
+    names: Mapping[str, str],
+    skips: list[Skip],
+    say: Callable[[str], object],
 ) -> Iterator[Judgment]:
     """The labels of kept queries and known passages, each pair once: of two labels the first one counts."""
     settings, fp, language = pipeline.queries, plan[OWN], pipeline.query_language
@@ -311,7 +351,8 @@ def _labels(
         path = folder / Path(one.file).expanduser()
         odd: dict[str, list[str]] = {"unknown query": [], "unknown passage": []}
         count = 0
-        for label in read_labels(one, path, language):
+        about = partial(_say_labels, say, path.name)
+        for label in read_labels(one, path, language, queries=names, documents=known, about=about):
             count += 1
             form = forms.get(label.query) or forms.setdefault(label.query, "\n" + _form(label.query, language))
             key = names.get(label.query, names.get(form))
@@ -341,6 +382,10 @@ def _labels(
                     f"{path}: {len(found):,} of {count:,} labels are of {what}: {found[0]} is not in {where}; "
                     f"{_advice(store, plan, reason, found[0])}"
                 )
+
+
+def _say_labels(say: Callable[[str], object], name: str, about: str) -> None:
+    say(f"labels of {name}: {about}")
 
 
 def _advice(store: Store, plan: Plan, reason: str, example: str) -> str:

@@ -281,7 +281,7 @@ def test_a_name_given_twice_and_a_mapping(tmp_path: Path) -> None:
     ("text", "told"),
     [
         ("system\n", "needs a header"),
-        ("system,x\na,much\n", "line 2: 'much' of x is not a number"),
+        ("system,x\na,much\n", "a.csv:2: 'much' of x is not a number"),
         ("system,x\na,nan\n", "not a number"),
         ("system,x\n", "no scores"),
     ],
@@ -304,3 +304,19 @@ def test_last_bits_break_no_tie_and_two_systems_are_too_few():
     assert kendall_p(nearly[0], nearly[1]) == kendall_p(exact, nearly[1]) == kendall_p(nearly[1], nearly[0])
     with pytest.raises(UsageError, match="a rank correlation needs at least 3"):
         rank_correlation([1, 2], [2, 1])
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.csv", "name;x;y\nlexical;.5;.6\ndense;.4;\n"),
+        ("a.tsv", "x\ty\tmodel\n.5\t.6\tlexical\n.4\t\tdense\n"),
+        ("a.csv", "model,task,main_score\nlexical,x,.5\nlexical,y,.6\ndense,x,.4\n"),
+        ("a.json", '[{"model": "lexical", "x": 0.5, "y": 0.6}, {"model": "dense", "x": 0.4}]'),
+        ("a.json", '{"lexical": {"x": 0.5, "y": 0.6}, "dense": {"x": 0.4}}'),
+    ],
+)
+def test_scores_in_the_forms_that_people_have(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    found = {(row.system, row.dataset): row.value for row in read_system_scores(tmp_path / name)}
+    assert found == {("lexical", "x"): 0.5, ("lexical", "y"): 0.6, ("dense", "x"): 0.4}

@@ -151,7 +151,9 @@ def write_likeness(out: Path, found: Sequence[Likeness]) -> dict[str, Any]:
 
 def likeness_to(datasets: Sequence[Path], real: Path, language: str, warn: Callable[[str], None]) -> list[Likeness]:
     """The datasets' queries beside real ones; meanings are compared where a small embedder is on this machine."""
-    texts = [line.text for line in read_queries(QueriesSettings(file=str(real)), real, language) if line.text.strip()]
+    texts = [
+        line.text for line in read_queries(QueriesSettings(file=str(real)), real, language).lines if line.text.strip()
+    ]
     name = ENGLISH[0] if language == "en" else MULTILINGUAL
     embedder = load_embedder(name) if models.fetched(name) else None
     if embedder is None:

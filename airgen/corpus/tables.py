@@ -1,0 +1,183 @@
+"""A table that people bring, from its file: queries, labels or scores, in whatever form they have it.
+
+    table = read_table(Path("log.csv"), "en", known={"query", "count"})
+    table.rows                      # [(2, {"query": "login fails", "count": "7"}), ...]
+    table.columns()                 # what each column is called, and what it holds
+
+The form is told by the content: a JSON value, JSON Lines, topics of TREC, delimited text, or a text with a value a
+line. A file of Excel is read as Excel saves it: with semicolons, a line `sep=;`, UTF-16 or an old code page. Such files
+are read whole, so they have a bound.
+"""
+
+import gzip
+import io
+import json
+import re
+import zlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from airgen.corpus.readers.reader import decoded
+from airgen.errors import DatasetError
+from airgen.tables import DelimitedTable, TableColumn, columns_of, flat, folded, json_rows
+from airgen.tables.values import VALUE
+
+MAX_BYTES = 256 << 20  # of a file, after inflation
+_MARKS = (b"\xff\xfe", b"\xfe\xff")
+_SAMPLE = 1000  # rows that are looked at
+_TOPIC = re.compile(r"<top(?:ic)?\b([^>]*)>(.*?)(?=</top(?:ic)?>|<top(?:ic)?\b|\Z)", re.DOTALL | re.IGNORECASE)
+_FIELD = re.compile(r"<(num|title|query|question|raw_utterance)\b[^>]*>([^<]*)", re.IGNORECASE)
+_LABEL = re.compile(r"\A\s*(number|topic|query)\s*:", re.IGNORECASE)
+_NUMBER_OF = re.compile(r"""\b(?:number|id|qid)\s*=\s*["']([^"']+)""")
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class OwnTable:
+    """The rows of a file, each with the number of its line, from 1. `form`: `json`, `jsonl`, `topics`, `table` or
+    `lines`. `invented`: no header names the columns. `notes`: what was odd, in words.
+    `names`: the header, or names that say the place."""
+
+    path: Path
+    form: str
+    rows: Sequence[tuple[int, Row]]
+    invented: bool = False
+    notes: Sequence[str] = ()
+    names: Sequence[str] = ()
+
+    def columns(self) -> list[TableColumn]:
+        """The columns, by the first rows."""
+        return columns_of([row for _, row in self.rows[:_SAMPLE]], self.names, invented=self.invented)
+
+    def where(self, number: int) -> str:
+        """The place of a row, for messages."""
+        return f"{self.path}: row {number}" if self.form == "json" else f"{self.path}:{number}"
+
+
+def read_text(path: Path, language: str) -> str:
+    """The text of a file, gzipped or not, in UTF-8 or the encoding that its bytes show. Raises DatasetError."""
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DatasetError(f"{path}: cannot be read: {error}") from error
+    if len(raw) > MAX_BYTES:
+        raise DatasetError(f"{path}: has more than {MAX_BYTES >> 20} MB: take a part of it")
+    if raw[:2] not in _MARKS and b"\x00" in raw[:4096]:
+        raise DatasetError(f"{path}: is not text (an .xlsx file? save it as CSV)")
+    try:
+        return decoded(raw, "", language).removeprefix("\ufeff")
+    except UnicodeError as error:
+        raise DatasetError(f"{path}: its encoding is not known: save it in UTF-8") from error
+
+
+def read_table(
+    path: Path,
+    language: str,
+    *,
+    known: Collection[str] = (),
+    members: Sequence[str] = (),
+    header: bool | None = None,
+    absorbing: Sequence[str] = (),
+) -> OwnTable:
+    """Read a table. Raises DatasetError for a file that cannot be read, with the line.
+
+    Args:
+        path: the file. A `.txt` or a name without ending is one value a line, unless its lines are a table or JSON.
+        language: of its texts, which helps to know an old encoding.
+        known: usual names of columns, folded: a first row with one of them is a header.
+        members: names of the members that hold the rows, in a JSON object with several.
+        header: whether there is one; None to tell.
+        absorbing: usual names of the column to which surplus cells belong; the last one where there is none.
+    """
+    text = read_text(path, language)
+    suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
+    start = text.lstrip()[:1]
+    if suffix in (".json", ".jsonl", ".ndjson") or start in ("[", "{"):
+        table = _json(path, text, members, sure=suffix in (".json", ".jsonl", ".ndjson"))
+        if table is not None:
+            return table
+    if re.match(r"\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)?<(top|topics|topic)\b", text[:5000], re.IGNORECASE | re.DOTALL):
+        return _topics(path, text)
+    if suffix not in (".csv", ".tsv", ".tab") and not _has_tabs(text):
+        lines = text.replace("\r\n", "\n").replace("\r", "\n").removesuffix("\n").split("\n")
+        return OwnTable(path, "lines", [(number, {VALUE: line}) for number, line in enumerate(lines, 1)])
+    tabs = suffix in (".tsv", ".tab") or "\t" in text.split("\n", 1)[0]
+    table_text = DelimitedTable(io.StringIO(text, newline=None), known=known, header=header, tabs=tabs)
+    names = {folded(name): name for name in table_text.names}
+    table_text.absorbing = next((names[name] for name in absorbing if name in names), table_text.absorbing)
+    rows = [(row.line, row.cells) for row in table_text]
+    notes = []
+    if table_text.dialect.skipped:
+        notes.append(f"{table_text.dialect.skipped} lines before the header are left out")
+    if not table_text.dialect.header and len(table_text.names) > 1:
+        notes.append("no header")
+    if table_text.ragged:
+        notes.append(f"{table_text.ragged:,} rows have fewer or more cells than the others")
+    return OwnTable(path, "table", rows, not table_text.dialect.header, notes, table_text.names)
+
+
+def _has_tabs(text: str) -> bool:
+    """Whether all lines have the same number of tabs, one at least."""
+    counts = {line.count("\t") for line in text.split("\n") if line.strip()}
+    return len(counts) == 1 and counts != {0}
+
+
+def _json(path: Path, text: str, members: Sequence[str], *, sure: bool) -> OwnTable | None:
+    """A JSON value or JSON Lines; None for something else, where the name of the file promises neither."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        return _json_lines(path, text, error, sure=sure)
+    if isinstance(value, dict) and "\n" not in text.strip() and path.name.removesuffix(".gz").endswith("l"):
+        return OwnTable(path, "jsonl", [(1, flat(value))])  # JSON Lines of one line
+    if not isinstance(value, list | dict):
+        if not sure:
+            return None
+        return _json_lines(path, text, ValueError("no list"), sure=True)
+    try:
+        rows = json_rows(value, members)
+    except ValueError as error:
+        raise DatasetError(f"{path}: {error}") from error
+    return OwnTable(path, "json", list(enumerate(rows, 1)))
+
+
+def _json_lines(path: Path, text: str, whole: Exception, *, sure: bool) -> OwnTable | None:
+    rows: list[tuple[int, Row]] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            if not sure:
+                return None
+            if rows or path.name.removesuffix(".gz").endswith("l"):
+                raise DatasetError(f"{path}:{number}: not JSON ({error})") from error
+            raise DatasetError(f"{path}: not JSON ({whole})") from whole
+        if isinstance(row, list | bool | None):
+            kind = type(row).__name__
+            if not sure:
+                return None
+            raise DatasetError(f"{path}:{number}: holds {kind} where an object was expected")
+        rows.append((number, flat(row) if isinstance(row, dict) else {VALUE: row}))
+    return OwnTable(path, "jsonl", rows)
+
+
+def _topics(path: Path, text: str) -> OwnTable:
+    """Topics of TREC: `<top> <num> Number: 301 <title> ... </top>`, or `<topic number="1"><query>...`."""
+    rows: list[tuple[int, Row]] = []
+    for match in _TOPIC.finditer(text):
+        row: dict[str, Any] = {}
+        if number := _NUMBER_OF.search(match[1]):
+            row["num"] = number[1]
+        for name, value in _FIELD.findall(match[2]):
+            plain = " ".join(_LABEL.sub("", value).split())
+            if plain:
+                row.setdefault(name.lower(), plain)
+        if row:
+            rows.append((text.count("\n", 0, match.start()) + 1, row))
+    return OwnTable(path, "topics", rows)

@@ -1,0 +1,28 @@
+"""Tables that people bring: documents, queries, labels and scores are all read here, and their columns chosen here.
+
+table = DelimitedTable(lines, known={"query", "count"})     # its delimiter, quotes and header are told once
+for row in table: ...                                       # TableRow(2, {"query": "login fails", "count": "7"})
+json_rows(value)                                            # the rows in a JSON value, whatever its form
+choose(columns_of(rows), ROLES, where="log.csv")            # which column is which, by name and by content
+"""
+
+from airgen.tables.choice import Choice, Guess, Role, TableColumn, choose, columns_of, folded, whole_number
+from airgen.tables.delimited import DelimitedTable, TableDialect, TableRow
+from airgen.tables.values import flat, json_rows, list_of_rows
+
+__all__ = [
+    "Choice",
+    "DelimitedTable",
+    "Guess",
+    "Role",
+    "TableColumn",
+    "TableDialect",
+    "TableRow",
+    "choose",
+    "columns_of",
+    "flat",
+    "folded",
+    "json_rows",
+    "list_of_rows",
+    "whole_number",
+]  # fmt: skip

@@ -1,0 +1,236 @@
+"""Which column is which: by what it is called, and by what it holds.
+
+    choice = choose(columns_of(rows), {"query": QUERY, "count": COUNT}, where="log.csv")
+    choice.columns                  # {"query": "Suchbegriff", "count": "Anzahl"}
+    choice.line()                   # query = 'Suchbegriff', count = 'Anzahl'
+
+A role says how well a column plays it. A name alone is no proof: a column `query` of numbers is an id.
+"""
+
+import math
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import fmean
+from typing import Any
+
+from airgen.errors import UsageError
+from airgen.registry import meant
+from airgen.text.display import one_line
+
+_NUMBER = re.compile(r"\s*[+-]?(\d[\d\u00a0\u202f ,.']*|\.\d+)([eE][+-]?\d+)?\s*%?\s*")
+_LONGEST_ID = 200  # characters
+
+
+def folded(name: str) -> str:
+    """A column's name as names are compared: lower case, without spaces and the like."""
+    return "".join(character for character in name.casefold() if character.isalnum()) or name
+
+
+def is_number(text: str) -> bool:
+    """Whether a cell is a number, however it is grouped."""
+    return bool(_NUMBER.fullmatch(text))
+
+
+def whole_number(text: str) -> int | None:
+    """A cell as a whole number of 0 or more, also where thousands are grouped (1,234 or 1.234); None for others."""
+    plain = re.sub(r"[\u00a0\u202f ']", "", text)
+    parts = plain.replace(".", ",").split(",")
+    if len(parts) > 1 and all(len(part) == 3 for part in parts[1:]):
+        plain = "".join(parts)
+    try:
+        value = float(plain)
+    except ValueError:
+        return None
+    return int(value) if math.isfinite(value) and 0 <= value < 1e15 and value == int(value) else None
+
+
+@dataclass(frozen=True, eq=False)
+class TableColumn:
+    """A column of a sample: its name, its place from 0, the values that are not empty, and the number of rows.
+
+    `invented`: the table has no header, and the name says its place alone.
+    """
+
+    name: str
+    place: int
+    values: Sequence[Any]
+    rows: int
+    invented: bool = False
+
+    @cached_property
+    def words(self) -> set[str]:
+        """The words of its name, folded, each as it is and in the singular."""
+        parts = re.split(r"[\W_]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", self.name).casefold())
+        return {word for part in parts if part for word in (part, re.sub("ies$", "y", part).removesuffix("s"))}
+
+    @cached_property
+    def texts(self) -> list[str]:
+        """The plain values as text."""
+        return [str(one).strip() for one in self.values if not isinstance(one, bool | list | dict)]
+
+    @cached_property
+    def plain(self) -> bool:
+        """Whether nearly all rows have a plain value."""
+        return bool(self.values) and len(self.texts) >= 0.9 * len(self.values)
+
+    @cached_property
+    def numbers(self) -> float:
+        """The share of values that are numbers."""
+        return sum(map(is_number, self.texts)) / len(self.texts) if self.texts else 0.0
+
+    @cached_property
+    def counts(self) -> list[int]:
+        """The values that are whole numbers of 0 or more."""
+        return [number for one in self.texts if (number := whole_number(one)) is not None]
+
+    @cached_property
+    def distinct(self) -> float:
+        """The share of values that are different from those before."""
+        return len(set(self.texts)) / len(self.texts) if self.texts else 0.0
+
+    @cached_property
+    def letters(self) -> float:
+        """The share of values with a letter, of whatever script."""
+        return sum(any(map(str.isalpha, one)) for one in self.texts) / len(self.texts) if self.texts else 0.0
+
+    @cached_property
+    def length(self) -> float:
+        """Mean characters of a value."""
+        return fmean(map(len, self.texts)) if self.texts else 0.0
+
+    @cached_property
+    def several_words(self) -> float:
+        """The share of values of two words or more. Of scripts without spaces, four characters are two words."""
+        many = (len(one.split()) > 1 or (not one.isascii() and len(one) > 3) for one in self.texts)
+        return sum(many) / len(self.texts) if self.texts else 0.0
+
+    @cached_property
+    def like_ids(self) -> bool:
+        """Whether each value is one short word, different from the others, and most have a digit or are long."""
+        if not self.texts or self.distinct < 1 or len(self.texts) < self.rows:
+            return False
+        short = all(len(one.split()) == 1 and len(one) <= _LONGEST_ID for one in self.texts)
+        return short and sum(any(map(str.isdigit, one)) for one in self.texts) >= 0.9 * len(self.texts)
+
+    def identifies(self, share: float = 1.0) -> bool:
+        """Whether (nearly) every row has a value of its own that can be an id."""
+        enough = len(self.texts) >= share * self.rows and len(set(self.texts)) >= share * self.rows
+        return bool(self.texts) and enough and max(map(len, self.texts)) <= _LONGEST_ID
+
+    def has(self, known: Collection[str]) -> float:
+        """The share of values that are among the known ones."""
+        return sum(one in known for one in self.texts) / len(self.texts) if self.texts else 0.0
+
+    def named(self, names: Sequence[str]) -> int | None:
+        """The place of its name among usual names: the whole name first, then a word of it. None for no usual name."""
+        if self.invented:
+            return None
+        whole = folded(self.name)
+        if whole in names:
+            return names.index(whole)
+        last = folded(self.name.rpartition(".")[2])  # {"vars": {"question": ..}}
+        if last in names:
+            return len(names) + names.index(last)
+        return next((2 * len(names) + place for place, name in enumerate(names) if name in self.words), None)
+
+
+Guess = Callable[[Sequence["TableColumn"], Mapping[str, "TableColumn"]], "TableColumn | None"]
+
+
+def nothing(columns: Sequence[TableColumn], chosen: Mapping[str, TableColumn]) -> TableColumn | None:
+    """No guess: without a usual name, there is no such column."""
+    return None
+
+
+def anything(column: TableColumn) -> bool:
+    """Whatever it holds."""
+    return True
+
+
+@dataclass(frozen=True)
+class Role:
+    """What a column can be. `what`: for messages, with the setting that names it.
+
+    names: usual names, folded, the most usual first. fits: whether what a column holds can be that. guess: the column
+    among the free ones, given those that are chosen, where none has a usual name and fits. `needed`: it must be there.
+    """
+
+    what: str
+    names: tuple[str, ...] = ()
+    fits: Callable[[TableColumn], bool] = anything
+    guess: Guess = nothing
+    needed: bool = False
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which column plays which role; None for none."""
+
+    columns: Mapping[str, str | None]
+    known: Sequence[str]
+
+    def __getitem__(self, role: str) -> str | None:
+        return self.columns[role]
+
+    def line(self) -> str:
+        """Which column is which, and which are not used, on one line."""
+        used = [f"{role} = {one_line(repr(name), 60)}" for role, name in self.columns.items() if name is not None]
+        unused = [name for name in self.known if name not in self.columns.values()]
+        return ", ".join(used) + (f" (not used: {few(unused, 6)})" if unused else "")
+
+
+def columns_of(
+    rows: Sequence[Mapping[str, Any]], names: Sequence[str] = (), *, invented: bool = False
+) -> list[TableColumn]:
+    """The columns of some rows: those of the header (`names`), then others in the order in which they first come."""
+    values: dict[str, list[Any]] = {name: [] for name in names}
+    for row in rows:
+        for name, value in row.items():
+            of = values.setdefault(name, [])
+            if value is not None and value != "" and not (isinstance(value, str) and not value.strip()):
+                of.append(value)
+    return [TableColumn(name, place, of, len(rows), invented) for place, (name, of) in enumerate(values.items())]
+
+
+def choose(
+    columns: Sequence[TableColumn],
+    roles: Mapping[str, Role],
+    *,
+    named: Mapping[str, str] | None = None,
+    where: str = "",
+) -> Choice:
+    """Give each role the column that does best, role by role, in the order of the roles.
+
+    named: {role: column} of settings; an empty one is not named. Raises UsageError for a named column, or a needed
+    role, that is not there.
+    """
+    known, by_name = [column.name for column in columns], {column.name: column for column in columns}
+    chosen: dict[str, TableColumn] = {}
+    for role in roles:
+        if name := (named or {}).get(role, ""):
+            if name not in known:
+                hint = meant(name, known) or f" (it has {few(known)})"
+                raise UsageError(f"{where}: there is no column {name!r}{hint}")
+            chosen[role] = by_name[name]
+    for role, about in roles.items():
+        if role in chosen:
+            continue
+        free = [column for column in columns if column not in chosen.values()]
+        places = [(place, column) for column in free if (place := column.named(about.names)) is not None]
+        usual = [column for _, column in sorted(places, key=lambda pair: (pair[0], pair[1].place))]
+        plain = [column for column in free if column.plain]
+        best = next((column for column in usual if column.plain and about.fits(column)), None)
+        best = best or about.guess(plain, chosen) or (usual[0] if usual and about.needed else None)
+        if best is not None:
+            chosen[role] = best
+        elif about.needed:
+            raise UsageError(f"{where}: which column is {about.what}? It has {few(known)}: name one of them")
+    return Choice({role: chosen[role].name if role in chosen else None for role in roles}, known)
+
+
+def few(names: Sequence[str], most: int = 12) -> str:
+    """The first names, and how many there are besides."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(one_line(repr(name), 60) for name in names[:most]) + more if names else "no column"

@@ -1,0 +1,381 @@
+"""The one parser of delimited text: CSV, TSV, and what spreadsheets, search logs and test collections write.
+
+    table = DelimitedTable(io.StringIO("sep=;\nid;query\n7;login fails\n"))
+    table.dialect                                   # TableDialect(delimiter=";", header=True, width=2, skipped=1)
+    list(table)                                     # [TableRow(3, {"id": "7", "query": "login fails"})]
+
+The dialect is told once, from the first rows, and holds for the whole file. A cell ends where its delimiter stands: a
+quotation mark that is never closed, or that something other than a delimiter follows, is part of the text, so it
+cannot glue lines together. In text with tabs, where quotation marks mostly are text, a cell loses them only if it needs
+them (a tab, a line break or a doubled mark stands inside) or if a column has them in all rows.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import chain
+
+from airgen.tables.choice import folded, is_number
+
+_SAMPLE_ROWS, _SAMPLE_CHARACTERS = 1000, 1 << 20
+_DELIMITERS = "\t;,|"  # of two that fit equally well, the earlier one is taken
+_PREAMBLE = 20  # lines that may stand before the header
+_LONGEST_NAME = 60  # characters of a column's name, in telling a header from a row
+_REGULAR, _CLEAR = 0.6, 0.9  # share of the rows that must have the width of a table; of one without usual names
+_FEW = 3  # rows
+
+
+@dataclass(frozen=True, slots=True)
+class TableDialect:
+    """How a table is written. `delimiter`: empty for one column. `quoted`: cells lose quotation marks that they do not
+    need. `skipped`: lines before the header. `width`: cells of a row."""
+
+    delimiter: str
+    header: bool
+    width: int
+    quoted: bool = True
+    skipped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TableRow:
+    """A row: the number of its first line, from 1, and its cells by column. `ragged`: it had fewer or more of them."""
+
+    line: int
+    cells: Mapping[str, str]
+    ragged: bool = False
+
+
+class DelimitedTable:
+    """A table, read once, as a stream.
+
+    lines: with or without their ends; `\\n` and `\\r\\n` are both taken. delimiter: None to tell it. header: None to
+    tell whether the first row holds names. known: usual names of columns, folded. tabs: the file's name promises tabs.
+
+    A short row is filled with empty cells. What a row has too much belongs to the column `absorbing`, by default the
+    last one, as unquoted text with delimiters does. `ragged` counts both; nothing is left out.
+    """
+
+    def __init__(
+        self,
+        lines: Iterable[str],
+        *,
+        delimiter: str | None = None,
+        header: bool | None = None,
+        known: Collection[str] = (),
+        tabs: bool = False,
+    ) -> None:
+        lines = iter(lines)
+        sample = _sample(lines)
+        self.dialect = _dialect(sample, delimiter, header, known, tabs)
+        self._records = _records(chain(sample, lines), self.dialect)
+        self.names = self._names()
+        self.absorbing = self.names[-1] if self.names else ""
+        self.ragged = 0
+
+    def _names(self) -> list[str]:
+        width = self.dialect.width
+        if not self.dialect.header:
+            return [f"column {place}" for place in range(1, width + 1)]
+        _, cells = next(self._records, (0, []))
+        cells = [cell.strip() for cell in cells]
+        while len(cells) > width and not cells[-1]:
+            cells.pop()
+        names: dict[str, None] = {}
+        for place, cell in enumerate([*cells, *[""] * (width - len(cells))], 1):
+            name, number = cell or f"column {place}", 2
+            while name in names:
+                name, number = f"{cell} ({number})", number + 1
+            names[name] = None
+        return list(names)
+
+    def __iter__(self) -> Iterator[TableRow]:
+        names, width = self.names, len(self.names)
+        for line, cells in self._records:
+            ragged = False
+            if len(cells) != width:
+                while len(cells) > width and not cells[-1].strip():
+                    cells.pop()  # Excel writes delimiters for cells that were emptied
+                ragged = len(cells) != width
+                if surplus := max(0, len(cells) - width):
+                    place = names.index(self.absorbing)
+                    joined = self.dialect.delimiter.join(cells[place : place + surplus + 1])
+                    cells[place : place + surplus + 1] = [joined]
+                cells += [""] * (width - len(cells))
+            self.ragged += ragged
+            yield TableRow(line, dict(zip(names, cells, strict=True)), ragged)
+
+
+def _sample(lines: Iterator[str]) -> list[str]:
+    sample: list[str] = []
+    size = 0
+    for line in lines:
+        sample.append(line)
+        size += len(line)
+        if len(sample) >= _SAMPLE_ROWS or size > _SAMPLE_CHARACTERS:
+            break
+    return sample
+
+
+def _dialect(
+    sample: list[str], delimiter: str | None, header: bool | None, known: Collection[str], tabs: bool
+) -> TableDialect:
+    """The dialect of a table that begins with these lines."""
+    skipped = 0
+    first = sample[0].strip().strip('"') if sample else ""
+    if first.lower().startswith("sep=") and len(first) == 5:
+        delimiter, skipped = delimiter or first[4], 1
+    wanted = [delimiter] if delimiter else [one for one in _DELIMITERS if any(one in line for line in sample)]
+    found = [one for one in (_shape(sample, mark, skipped, known, bool(delimiter)) for mark in wanted) if one]
+    if tabs and any(shape[0].delimiter == "\t" for shape in found):
+        found = [shape for shape in found if shape[0].delimiter == "\t"]
+    if found:
+        dialect = max(found, key=lambda shape: (shape[1], -_DELIMITERS.find(shape[0].delimiter)))[0]
+    else:
+        dialect = TableDialect("", header=False, width=1, skipped=skipped)
+    dialect = replace(dialect, quoted=dialect.delimiter not in ("\t", "") or _all_quoted(sample, dialect))
+    rows = [cells for _, cells in _records(sample, dialect)]
+    return replace(dialect, header=_has_names(rows, known, not tabs) if header is None else header)
+
+
+def _shape(
+    sample: list[str], delimiter: str, skipped: int, known: Collection[str], stated: bool
+) -> tuple[TableDialect, float] | None:
+    """(dialect, how regular the rows are) if the lines are a table with this delimiter; None if they are not."""
+    dialect = TableDialect(delimiter, header=False, width=0, quoted=True, skipped=skipped)
+    rows = list(_records(sample, dialect))
+    if not rows:
+        return None
+    first = rows[0][1]
+    names = sum(folded(cell) in known for cell in first)
+    if stated or (len(first) > 1 and 2 * names >= len(first)):
+        return replace(dialect, width=len(first)), max(0.5, _regular(rows, len(first)))
+    if len(first) == 1 and names:
+        return None  # the name of one column: what follows are its texts
+    counts = Counter(len(cells) for _, cells in rows)
+    width = len(first)
+    if width < 2 or counts[width] < _REGULAR * len(rows):
+        width = max(counts, key=lambda size: (counts[size], size))
+    # A title, a date of export or the like may stand before the header. It has fewer cells than the table.
+    start = next((place for place, (_, cells) in enumerate(rows[: _PREAMBLE + 1]) if len(cells) == width), len(rows))
+    table = rows[start:]
+    if width < 2 or not table:
+        return None
+    regular, named = _regular(table, width), any(folded(cell) in known for cell in table[0][1])
+    if start:
+        several = len(table) > _FEW and regular >= _CLEAR
+        if (
+            not (named or several)
+            or not _like_names(table[0][1])
+            or any(len(cells) > width for _, cells in rows[:start])
+        ):
+            return None
+    if regular < _REGULAR or (not named and _like_prose(table)):
+        return None
+    return replace(dialect, width=width, skipped=table[0][0] - 1 if start else skipped), regular
+
+
+def _like_prose(rows: list[tuple[int, list[str]]]) -> bool:
+    """Whether a space follows nearly all delimiters, as in a sentence."""
+    after = [cell for _, cells in rows for cell in cells[1:]]
+    return sum(cell.startswith(" ") for cell in after) > 0.8 * len(after)
+
+
+def _regular(rows: list[tuple[int, list[str]]], width: int) -> float:
+    """The share of rows with so many cells, in twentieths: small differences do not decide between delimiters."""
+    return round(20 * sum(len(cells) == width for _, cells in rows) / len(rows)) / 20
+
+
+def _like_names(cells: list[str]) -> bool:
+    """Whether cells may be names: short, different, no numbers, and all there (the last ones may be empty)."""
+    names = [cell.strip() for cell in cells]
+    while names and not names[-1]:
+        names.pop()
+    return (
+        bool(names)
+        and all(name and len(name) <= _LONGEST_NAME and not is_number(name) for name in names)
+        and len(set(names)) == len(names)
+    )
+
+
+def _has_names(rows: list[list[str]], known: Collection[str], usual: bool) -> bool:
+    """Whether the first row holds names of columns. `usual`: in doubt it does, as CSV files have a header."""
+    if not rows:
+        return False
+    first, others = rows[0], rows[1:]
+    named = sum(folded(cell) in known for cell in first)
+    if len(first) == 1:
+        return bool(named)
+    columns = [[row[place].strip() for row in others if len(row) > place] for place in range(len(first))]
+    filled = [[value for value in values if value] for values in columns]
+    numbers = [bool(values) and sum(map(is_number, values)) >= 0.9 * len(values) for values in filled]
+    if named and named >= len([cell for cell in first if cell.strip()]) / 2:
+        return True
+    if any(of and is_number(cell) for of, cell in zip(numbers, first, strict=True)):
+        return False  # a number over numbers is a row like the others
+    if named:
+        return True
+    if not _like_names(first) or any(cell.strip() in values for cell, values in zip(first, columns, strict=True)):
+        return False
+    if any(of and cell.strip() for of, cell in zip(numbers, first, strict=True)):
+        return True  # a word over numbers
+    marked = [_signed(cell) and all(map(_signed, values)) for cell, values in zip(first, filled, strict=True) if values]
+    return usual and not any(marked) if others else usual
+
+
+def _signed(cell: str) -> bool:
+    """Whether a cell looks like an id: one word with a digit. Over such ids, another one is no name."""
+    return len(cell.split()) == 1 and any(map(str.isdigit, cell))
+
+
+def _all_quoted(sample: list[str], dialect: TableDialect) -> bool:
+    """Whether all cells of a column that are not empty are in quotation marks, in two rows or more."""
+    rows = [cells for _, cells in _records(sample, replace(dialect, quoted=False))]
+    columns = [[row[place] for row in rows if len(row) > place and row[place]] for place in range(dialect.width)]
+    marked = [[len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in cells] for cells in columns]
+    needed = [[any(one in cell for one in ("\n", "\t", '"')) for cell in cells] for cells in columns]
+    return any(sum(of) > 1 and all(map(max, of, others)) for of, others in zip(marked, needed, strict=True))
+
+
+def _records(lines: Iterable[str], dialect: TableDialect) -> Iterator[tuple[int, list[str]]]:
+    """(number of the first line, cells) of each row that is not empty."""
+    source, grammar = _Lines(lines), _Grammar(dialect)
+    while (line := source.next()) is not None:
+        if source.number <= dialect.skipped:
+            continue
+        number = source.number
+        cells = grammar.cells(line, source) if '"' in line else grammar.plain(line)
+        if any(cell.strip() for cell in cells):
+            yield number, cells
+
+
+class _Lines:
+    """Numbered lines without their ends, of which the next ones can be looked at before they are taken."""
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self._lines = iter(lines)
+        self._seen: list[str] = []  # lines that were looked at; those before `_place` are taken
+        self._place = 0
+        self.number = 0
+
+    def next(self) -> str | None:
+        """The next line, which is taken; None at the end."""
+        line = self.peek(0)
+        if line is not None:
+            self.take(1)
+        return line
+
+    def peek(self, ahead: int) -> str | None:
+        """The line so many lines after the next one."""
+        while len(self._seen) <= self._place + ahead:
+            line = next(self._lines, None)
+            if line is None:
+                return None
+            first = not self.number and not self._seen
+            self._seen.append((line.removeprefix("\ufeff") if first else line).rstrip("\r\n"))
+        return self._seen[self._place + ahead]
+
+    def take(self, count: int) -> None:
+        """Take so many lines."""
+        self._place += count
+        self.number += count
+        if self._place > 1000 or self._place == len(self._seen):
+            del self._seen[: self._place]
+            self._place = 0
+
+
+class _Grammar:
+    """How a line with quotation marks is cut into cells. The time is linear in the text."""
+
+    _LONGEST = 1 << 24  # characters of one quoted cell over several lines: what is longer was never closed
+    _REPAIRED = 1 << 14  # characters of a line whose marks are not doubled: each reading may look at all of it
+
+    def __init__(self, dialect: TableDialect) -> None:
+        self._dialect = dialect
+        end = f"(?={re.escape(dialect.delimiter)}|\\Z)" if dialect.delimiter else r"(?=\Z)"
+        self._inner = re.compile(rf'(?:[^"\\]++|""|\\"(?!{end})|\\)*+')
+        self._lazy = re.compile(r'"(.*?)"[ ]*' + end)
+        self._greedy = re.compile(r'"(.*)"[ ]*' + end)
+
+    def plain(self, line: str) -> list[str]:
+        """The cells of a line whose quotation marks are text."""
+        return line.split(self._dialect.delimiter) if self._dialect.delimiter else [line]
+
+    def cells(self, line: str, source: _Lines) -> list[str]:
+        """The cells of the row that begins with a line; lines that belong to it are taken."""
+        width, mark = self._dialect.width, self._dialect.delimiter
+        cells, used = self._strict(line, source)
+        fits = cells is not None and (not width or len(cells) == width or (len(cells) < width and mark != "\t"))
+        if cells is not None and (fits or not used):
+            if fits:
+                source.take(used)
+                return cells
+        elif cells is not None:
+            cells = None  # the mark glued several lines together
+        literal = self.plain(line)
+        if not width or len(line) > self._REPAIRED:
+            return cells or literal
+        # Marks that are not doubled: the reading that gives a row its width is the right one.
+        readings = [self._loose(line, self._lazy), self._loose(line, self._greedy), literal]
+        return next((one for one in readings if len(one) == width), cells or literal)
+
+    def _strict(self, line: str, source: _Lines) -> tuple[list[str] | None, int]:
+        """(cells, lines taken from those that follow); None where a cell that begins with a mark does not end with one
+        before a delimiter."""
+        cells: list[str] = []
+        text, place, used, size, mark = line, 0, 0, 0, self._dialect.delimiter
+        while True:
+            if text.startswith('"', place):
+                inner, start = [], place + 1
+                while (end := self._end(text, start)) == len(text):
+                    inner.append(text[start:])
+                    more, size = source.peek(used), size + len(text)
+                    if more is None or size > self._LONGEST:
+                        return None, 0
+                    text, start, used = more, 0, used + 1
+                inner.append(text[start:end])
+                place = end + 1
+                while text.startswith(" ", place):
+                    place += 1
+                if place < len(text) and not (mark and text.startswith(mark, place)):
+                    return None, 0
+                cells.append(self._plain("\n".join(inner)))
+            else:
+                end = text.find(mark, place) if mark else -1
+                end = len(text) if end < 0 else end
+                cells.append(text[place:end])
+                place = end
+            if place >= len(text):
+                return cells, used
+            place += 1
+            if place == len(text):  # a delimiter at the end: one more cell, which is empty
+                return [*cells, ""], used
+
+    def _end(self, text: str, start: int) -> int:
+        """The place of the mark that closes a cell; the length of the text where there is none."""
+        match = self._inner.match(text, start)
+        return match.end() if match else start
+
+    def _loose(self, text: str, pattern: re.Pattern[str]) -> list[str]:
+        """The cells of a line, whose quoted cells end where a pattern says; a cell without an end is text."""
+        cells, place, mark = [], 0, self._dialect.delimiter
+        while True:
+            match = pattern.match(text, place) if text.startswith('"', place) else None
+            if match is not None:
+                cells.append(self._plain(match[1]))
+                end = match.end()
+            else:
+                end = text.find(mark, place) if mark else -1
+                end = len(text) if end < 0 else end
+                cells.append(text[place:end])
+            if end >= len(text):
+                return cells
+            place = end + 1
+
+    def _plain(self, inner: str) -> str:
+        """A quoted cell without its marks, unless these are text."""
+        mark = self._dialect.delimiter
+        if not self._dialect.quoted and not ("\n" in inner or '""' in inner or (mark and mark in inner)):
+            return f'"{inner}"'
+        return inner.replace('""', '"').replace('\\"', '"')

@@ -1,0 +1,103 @@
+"""The rows in a JSON value, whatever its form: exports of other tools have at least six.
+
+json_rows([{"query": "login fails"}])                       # a list of objects, or of texts
+json_rows({"tests": [{"vars": {"question": ".."}}]})        # an object with such a list
+json_rows({"q1": "login fails"})                            # texts by id
+json_rows({"query": ["a", "b"], "id": [1, 2]})              # columns
+json_rows({"q1": {"d7": 1}})                                # labels, as pytrec_eval and ranx take them
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Row = dict[str, Any]
+KEY, VALUE, INNER = "key", "value", "inner key"
+"""The columns of rows that are made of an object's members: name, value, and the name inside the value."""
+_LABELS = ("ratings", "judgments", "judgements", "labels")  # members that hold the labels of a query
+_RATINGS = {"rating", "judgment", "judgement", "score", "grade", "relevance", "label", "gain", VALUE}
+
+
+def list_of_rows(value: Any) -> tuple[str, list[Row]]:
+    """(where the rows are, the rows) of a JSON value: itself, or the longest list of objects at the top."""
+    if isinstance(value, list):
+        return "", [row for row in value if isinstance(row, dict)]
+    lists = {name: one for name, one in value.items() if isinstance(one, list)} if isinstance(value, dict) else {}
+    if not lists:
+        return "", []
+    name = max(lists, key=lambda name: (len(lists[name]), name))
+    return name, [row for row in lists[name] if isinstance(row, dict)]
+
+
+def flat(row: Mapping[str, Any], depth: int = 3) -> Row:
+    """A row whose nested values have names with dots, as readers take them: {"body": {"text": ..}} has body.text."""
+    values: Row = {}
+    for name, value in row.items():
+        inner = flat(value, depth - 1) if isinstance(value, Mapping) and depth else {}
+        values.update({f"{name}.{below}": part for below, part in inner.items()} or {name: value})
+    return values
+
+
+def json_rows(value: Any, wanted: Sequence[str] = ()) -> list[Row]:
+    """The rows of a JSON value, flat; a list of plain values has the one column `value`.
+
+    wanted: names of members that hold the rows, if the value is an object with several. Raises ValueError for a value
+    in which there are no rows.
+    """
+    if isinstance(value, list):
+        return [row for place, one in enumerate(value) for row in _rows(one, place)]
+    if not isinstance(value, dict):
+        raise ValueError(f"holds {type(value).__name__} where a list of rows was expected")
+    for name in wanted:
+        if isinstance(value.get(name), list | dict):
+            return json_rows(value[name], wanted)
+    if value and all(isinstance(one, list) for one in value.values()):
+        columns = dict(value)
+        plain = not any(isinstance(item, dict) for items in columns.values() for item in items[:5])
+        if plain and len(columns) > 1 and len({len(items) for items in columns.values()}) == 1 and _named(columns):
+            return [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
+        if plain and len(columns) > 1:  # the relevant documents of each query
+            return [{KEY: name, INNER: item} for name, items in columns.items() for item in items]
+    if value and all(isinstance(one, dict) for one in value.values()):
+        return _of_objects(value)
+    _, rows = list_of_rows(value)
+    if rows:
+        return [flat(row) for row in rows]
+    texts = [(name, items) for name, items in value.items() if isinstance(items, list) and items]
+    if texts:
+        _, items = max(texts, key=lambda pair: len(pair[1]))
+        return json_rows(items)
+    if value and all(not isinstance(one, list | dict) for one in value.values()):
+        return [{KEY: name, VALUE: one} for name, one in value.items()]
+    raise ValueError("has no list of rows")
+
+
+def _rows(item: Any, place: int) -> list[Row]:
+    """The row of an item of a list; of a query with a list of labels, as search engines write them, a row for each."""
+    if not isinstance(item, dict):
+        return [{VALUE: item}]
+    name = next((name for name in _LABELS if isinstance(item.get(name), list | dict)), None)
+    if name is None:
+        return [flat(item)]
+    others = flat({key: one for key, one in item.items() if key != name})
+    labels = item[name]
+    if isinstance(labels, dict):
+        labels = [{"docId": document, "rating": label} for document, label in labels.items()]
+    if not all(isinstance(label, dict) and label.keys() & _RATINGS for label in labels):
+        raise ValueError(f"judgment {place}: needs query and {name} of docId and rating")
+    return [{**others, **flat(label)} for label in labels]
+
+
+def _named(columns: Mapping[str, Any]) -> bool:
+    """Whether the members' names are names of columns and no ids."""
+    return not any(any(map(str.isdigit, name)) for name in columns)
+
+
+def _of_objects(value: Mapping[str, Mapping[str, Any]]) -> list[Row]:
+    """The rows of an object of objects: columns by row (as pandas writes them), labels by pair, or rows by id."""
+    keys = [tuple(one) for one in value.values()]
+    if len(set(keys)) == 1 and keys[0] and all(key.isdigit() for key in keys[0]) and _named(value):
+        return [{name: column[key] for name, column in value.items()} for key in keys[0]]
+    inner = [one for of in value.values() for one in of.values()]
+    if inner and all(isinstance(one, int | float) and not isinstance(one, bool) for one in inner):
+        return [{KEY: name, INNER: below, VALUE: one} for name, of in value.items() for below, one in of.items()]
+    return [{KEY: name, **flat(one)} for name, one in value.items()]
