@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from airgen.commands.command import Outcome, Rows, command, echo
 from airgen.commands.options import DatasetOrSuite, Place, Places, Split, arg, dataset_of, opt, paths
 from airgen.errors import UsageError
+from airgen.publishing import A_DAY
 
 if TYPE_CHECKING:
     from airgen.dataset.verify import DatasetProblem
@@ -49,13 +50,13 @@ def publish(
     from airgen.publishing.publish import plan
     from airgen.publishing.publish import publish as carry_out
     from airgen.publishing.suites import dataset_folders
-    from airgen.publishing.withhold import secrecy_problems
+    from airgen.publishing.withhold import secrecy_problems, warnings_of
     from airgen.report.report import make_report
 
     home, tell = Path(dataset), partial(echo, err=True)
     folders = dataset_folders(home)
     for folder in folders.values() if private_qrels else ():
-        for problem in secrecy_problems(folder):
+        for problem in [*secrecy_problems(folder), *warnings_of(folder, private_qrels)]:
             tell(f"{folder}: {problem}" if len(folders) > 1 else str(problem))
     with tempfile.TemporaryDirectory(prefix="airgen-publish-") as work:
         uploads = plan(home, repo, Path(work), layout=layout, private_qrels=private_qrels, permission=permission)
@@ -164,13 +165,16 @@ def publish_score(
     bm25: Annotated[Place | None, opt("BM25's submission; checks Reranking Only.", metavar="ZIP")] = None,
     save: Annotated[Place | None, opt("Save the score for `airgen publish leaderboard`.", metavar="DIR")] = None,
     replace: Annotated[bool, opt("Replace the saved score of this name.")] = False,
+    per_day: Annotated[int, opt("With --save: submissions of a system that are scored in a day (UTC).", min=1)] = A_DAY,
 ) -> Outcome[SystemScore]:
     """Validate a submission and score it with the labels of the split. Queries without results count as zero.
 
-    A submission that is refused ends in all reasons at once.
+    A submission that is refused ends in all reasons at once. The score has the measure and the digits of the
+    leaderboard alone, and with --save each system has few a day, because scores tell something of private labels.
 
     Example: airgen publish score bm25.zip --qrels private/ --save scores/
     """
+    from airgen.keys import file_sha256
     from airgen.publishing.scores import load_labels, save_score, score_results
     from airgen.publishing.submission import Submission
 
@@ -178,7 +182,8 @@ def publish_score(
     scored = score_results(Submission(Path(submission)), load_labels(paths(qrels), split), bm25=official)
     lines = scored.lines()
     if save:
-        lines.append(str(save_score(scored, Path(save), replace=replace)))
+        sent = file_sha256(Path(submission))
+        lines.append(str(save_score(scored, Path(save), replace=replace, submission=sent, per_day=per_day)))
     return Outcome(scored, lines, json={"class": scored.system_class, **asdict(scored)})
 
 

@@ -140,7 +140,7 @@ def render_card(manifest: Manifest) -> str:
         front=yaml.safe_dump(front_matter(manifest), allow_unicode=True, sort_keys=False, width=1000),
         manifest=manifest,
         info=info,
-        own="judged" in manifest.query_fields,
+        own="count" in manifest.query_fields,
         answers=manifest.answer_files,
         variants=_VARIANTS,
         statistics=statistics_markdown(statistics),

@@ -29,7 +29,7 @@ from airgen.languages import language_name
 from airgen.pipeline.control.judge import NEED, judge_kind
 from airgen.pipeline.control.judgments import DECISIONS, mined_by_query
 from airgen.pipeline.control.votes import least_share
-from airgen.pipeline.export_rules import HeldOut, HouseStyle, PublicIds, hold_out
+from airgen.pipeline.export_rules import DECOYS, HeldOut, HouseStyle, PublicIds, hold_out
 from airgen.pipeline.funnel import funnel
 from airgen.pipeline.generate import Accepted, judged_away
 from airgen.pipeline.job import Job
@@ -74,7 +74,7 @@ def assemble(job: Job, store: Store, plan: Plan, every: Accepted, without: Colle
         judged.setdefault(row.parent, []).append(row)
     labels = _labels(pipeline, every, judged, without)
     lineages, steps = _queries(pipeline, every, labels, without), list[FunnelStep]()
-    held = _held_out(pipeline, every, judged)
+    held = _held_out(ids, every, judged)
     answered = [one for one in lineages if one.final.key not in held.queries]
     if held.queries:
         lost = len(lineages) - len(answered)
@@ -106,8 +106,9 @@ def assemble(job: Job, store: Store, plan: Plan, every: Accepted, without: Colle
         funnel=[*funnel(store, job.flow, plan, every, decisions), *steps],
         pipeline_yaml=pipeline_text(job.path),
         secret=ids.secret,
+        notes={"passages taken out": _taken_out(held)} if held.queries else {},
         lineage=list(_lineage(answered, mined, ids)),
-        answers=list(_answers(answered, ids)),
+        answers=list(_answers(answered, gone, ids)),
         parents=_parents(store, plan, gone, ids) if job.corpus.chunk is not None and pipeline.task == "qa" else (),
         count_tokens=lambda text: tokenizer.count([text])[0],
     )
@@ -136,14 +137,22 @@ def _queries(pipeline: Pipeline, every: Accepted, labels: Labels, without: Colle
     return [*left, *(judged_away(every, pipeline.target) if "control" in without else ())]
 
 
-def _held_out(pipeline: Pipeline, every: Accepted, judged: Labels) -> HeldOut:
+def _held_out(ids: PublicIds, every: Accepted, judged: Labels) -> HeldOut:
     """The queries whose answers are left out, the same ones in every ablation. One's own queries keep theirs."""
+    pipeline = ids.pipeline
     if not pipeline.generation.unanswerable or pipeline.queries is not None:
         return HeldOut()
     fallen = _of_action(judged, "drop_query", "parent")
     left = [one for one in every.lineages if one.final.key not in fallen]
     others = [one for one in every.lineages if one.final.key in fallen]
-    return hold_out(left, judged, pipeline.generation.unanswerable, others)
+    decoys = 0 if ids.secret is None else DECOYS
+    return hold_out(left, judged, pipeline.generation.unanswerable, others, ids.place, decoys)
+
+
+def _taken_out(held: HeldOut) -> str:
+    answers = len(held.passages) - held.decoys
+    more = f"; {held.decoys} of queries that others answer, so that a gap tells nothing" if held.decoys else ""
+    return f"{answers} that answer {len(held.queries)} queries{more}"
 
 
 def _negatives(every: Accepted, lineages: Sequence[Lineage], labels: Labels) -> set[str]:
@@ -277,11 +286,13 @@ def _qrels(
                 yield QrelRow(query, ids.document(row.id), _SCORES[row.action], row.level, row.probability)
 
 
-def _answers(lineages: Sequence[Lineage], ids: PublicIds) -> Iterator[AnswerRow]:
-    """Reference answers with their place in the text as it is exported."""
+def _answers(lineages: Sequence[Lineage], gone: Set[str], ids: PublicIds) -> Iterator[AnswerRow]:
+    """Reference answers with their place in the text as it is exported; none where that text is not in the corpus."""
     for lineage in lineages:
         for row in lineage.every(ReferenceAnswer):
             source = next(one for one in lineage.sources if row.quote in plain_text(one.text))
+            if source.id in gone:
+                continue
             start = plain_text(source.text).index(row.quote)
             yield AnswerRow(
                 ids.query(lineage), ids.document(source.id), plain_text(row.text),

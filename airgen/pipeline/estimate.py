@@ -18,10 +18,11 @@ from airgen.llms.money import unknown_price
 from airgen.llms.probe import ModelProfile, read_profiles
 from airgen.pipeline.control.judge import NEED, judge_kind
 from airgen.pipeline.job import Job
-from airgen.pipeline.own_queries import queries_of
+from airgen.pipeline.own_queries import answers_of_ids, queries_of
 from airgen.pipeline.stage import Expected, stage_prompt
 from airgen.pipeline.try_prompts import stand_ins
 from airgen.prompts import Prompt, PromptSet
+from airgen.publishing.public import same_ids
 from airgen.records import Passage, Query, Rewrite, table_of
 from airgen.settings import LlmSettings, Pipeline
 from airgen.text.display import dollars
@@ -133,6 +134,14 @@ def estimate(job: Job, tokens: int | None = None, budget_usd: float | None = Non
             f"the corpus has only {count} passage{'s' if count > 1 else ''}, so every system will find the right one: "
             "add documents, or cut them (`chunk` in the corpus YAML)"
         )
+    if own is not None and pipeline.export.ids == "original":
+        answers = answers_of_ids(pipeline, job.folder)
+        known = {one.id for one in passages} | {document for of in answers.values() for document in of}
+        if told := same_ids(answers, known):
+            warnings.append(
+                f"export.ids: {len(told):,} of {len(answers):,} queries have the id of a passage, such as {told[0]!r}: "
+                "their labels cannot be private when the dataset is published; ids: opaque helps"
+            )
     for work in _work(job, expected, seen):
         mean = statistics.fmean(count_messages(work.prompt.render(**values)) for values in inputs)
         if pipeline.control.judge.need and work.name.startswith("judgment"):

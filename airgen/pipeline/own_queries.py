@@ -217,6 +217,20 @@ def queries_of(pipeline: Pipeline, corpus: CorpusSettings, folder: Path) -> list
     return [group.line.text for group in groups][: pipeline.target]
 
 
+def answers_of_ids(pipeline: Pipeline, folder: Path) -> dict[str, set[str]]:
+    """{id of a query in its file: the documents that the files of labels call relevant for it}."""
+    settings = pipeline.queries
+    assert settings is not None
+    path, *labels = files_behind(settings, folder)
+    lines = read_queries(settings, path, pipeline.query_language).lines
+    found: dict[str, set[str]] = {line.id: set() for line in lines if line.id}
+    for file, path in zip(settings.labels, labels, strict=True):
+        for label in read_labels(file, path, pipeline.query_language, queries=found):
+            if label.level and label.query in found:
+                found[label.query].add(label.document)
+    return found
+
+
 def _read(
     pipeline: Pipeline, corpus: CorpusSettings, folder: Path, say: Callable[[str], object] = len
 ) -> tuple[list[_Group], list[tuple[Line, str]]]:

@@ -17,3 +17,7 @@ def version_order(version: str) -> tuple[list[int], str]:
     ['AIR-Bench_24.05', '26.9', '26.11']
     """
     return [int(part) for part in version.replace("_", ".").split(".") if part.isdigit()], version
+
+
+A_DAY = 3
+"""Submissions of one system that are scored in one day (UTC), where nothing else is said."""

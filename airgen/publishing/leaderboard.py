@@ -19,10 +19,12 @@ from airgen.errors import DatasetError
 from airgen.evaluation.significance import rank_bounds
 from airgen.kept import write_json
 from airgen.publishing import version_order
-from airgen.publishing.scores import CLASSES, HEAD, DatasetScore, SystemScore
+from airgen.publishing.scores import CLASSES, DIGITS, HEAD, DatasetScore, SystemScore
 from airgen.publishing.submission import NO_RERANKER
 from airgen.study import Column, Study, Table
 from airgen.text.display import md
+
+_SHOWN = f".{DIGITS - 2}f"  # of a hundredfold score
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,7 @@ def _table(
         def mean(keys: Iterable[tuple[str, str, str]], found: dict[Any, DatasetScore] = found) -> float | None:
             values = [found[key].measures.get(measure) if key in found else None for key in keys]
             known = [value for value in values if value is not None]
-            return round(fmean(known), 6) if known and len(known) == len(values) else None
+            return round(fmean(known), DIGITS) if known and len(known) == len(values) else None
 
         rows.append(
             {
@@ -126,7 +128,7 @@ def _margin(scores: Sequence[DatasetScore], datasets: int, measure: str) -> floa
     known = [error for error in errors if error is not None]
     if len(known) < datasets:
         return None
-    return round(1.96 * math.sqrt(sum(error * error for error in known)) / datasets, 6)
+    return round(1.96 * math.sqrt(sum(error * error for error in known)) / datasets, DIGITS)
 
 
 def write_leaderboard(scores: Iterable[SystemScore], out: Path, *, title: str = "Leaderboard") -> list[Path]:
@@ -155,7 +157,7 @@ def write_leaderboard(scores: Iterable[SystemScore], out: Path, *, title: str = 
 
 def _html_table(table: Standings) -> Table:
     def score(name: str) -> Column:
-        return Column(name, lambda row: _hundredfold(row["cells"][name]), ".2f", best=True)
+        return Column(name, lambda row: _hundredfold(row["cells"][name]), _SHOWN, best=True)
 
     reranker = Column("re-ranker", lambda row: row["reranker"], left=True)
     lost = Column("queries without results", lambda row: row["missing_queries"], ",")
@@ -166,8 +168,8 @@ def _html_table(table: Standings) -> Table:
             Column("95 %", lambda row: row["ranks"] and tuple(row["ranks"])),
             Column("model", lambda row: row["model"], left=True),
             *[reranker] * any(row["reranker"] != NO_RERANKER for row in table.rows),
-            Column("mean", lambda row: _hundredfold(row["mean"]), ".2f", best=True),
-            Column("±", lambda row: _hundredfold(row["margin"]), ".1f"),
+            Column("mean", lambda row: _hundredfold(row["mean"]), _SHOWN, best=True),
+            Column("±", lambda row: _hundredfold(row["margin"]), _SHOWN),
             *map(score, table.columns),
             Column("datasets", lambda row: row["datasets"]),
             *[lost] * any(row["missing_queries"] for row in table.rows),

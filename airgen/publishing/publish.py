@@ -13,7 +13,7 @@ ORG/NAME is the page of a suite, with suite.json. It is sent last.
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -28,6 +28,7 @@ from airgen.errors import DatasetError
 from airgen.kept import read_json, write_json
 from airgen.keys import file_sha256
 from airgen.publishing.hub import Hub, HubChanged
+from airgen.publishing.public import public_info
 from airgen.publishing.suites import SUITE, datasets_of, is_dataset, key_of
 from airgen.publishing.withhold import is_labels_of, labels_part, public_part, secrecy_problems
 from airgen.text.display import md
@@ -282,7 +283,8 @@ def _air_bench_layout(
             private |= {place} if hidden else set()
             write_air_bench_labels(folders[key] if hidden else part, split, out / place / folder)
             owned.setdefault(place, []).append(f"{folder}/")
-    for repo, text in air_bench_cards(manifests.values(), permission).items():
+    told = (replace(one, info=public_info(one.info)) for one in manifests.values())
+    for repo, text in air_bench_cards(told, permission).items():
         write_text(out / repo / "README.md", text)
     withheld = tuple(sorted({split for one in public.values() for split in one.withheld}))
     version = next(iter(manifests.values())).info.version

@@ -1,29 +1,39 @@
-"""Scoring a submission with private labels, by AIR-Bench's measures.
+"""Scoring a submission with private labels, by the measure that the leaderboard shows.
 
 A query without results counts as zero and is reported. Hits of unknown queries or documents are counted and do not
 affect the scores. Results for another version than that of the labels are refused.
+
+Whoever may ask a scorer can learn labels from its answers, so an answer has one measure, in the digits of the
+leaderboard, and nothing else that depends on labels: queries are counted against those of the split, which are public,
+and results with mostly unknown documents, which would place a passage at any rank, are refused. How often a system may
+ask is counted where its score is kept (`save_score`).
 """
 
 import hashlib
+import json
 import math
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 from airgen.dataset.derive import EARLIER
-from airgen.dataset.files import write_text
+from airgen.dataset.files import whole_file, write_text
 from airgen.dataset.layouts import read_rows
 from airgen.dataset.manifest import MANIFEST, Manifest, load_manifest
 from airgen.errors import DatasetError
-from airgen.evaluation.measures import AIR_BENCH, score
+from airgen.evaluation.measures import score
 from airgen.evaluation.run import run_from_dict
-from airgen.kept import FORMAT, read_kept
-from airgen.publishing import dataset_key
+from airgen.kept import DAMAGE, FORMAT, read_kept
+from airgen.keys import text_key
+from airgen.paths import locked
+from airgen.publishing import A_DAY, dataset_key
 from airgen.publishing.submission import NO_RERANKER, RefusedSubmission, Results, Submission, reasons_of
 from airgen.publishing.suites import key_of
-from airgen.publishing.withhold import pair_of
+from airgen.publishing.withhold import DOCUMENTS, pair_of
 from airgen.text.display import json_text
 
 CLASSES = ("Retrieval Only", "Reranking Only", "Retrieval + Reranking")
@@ -33,13 +43,22 @@ HEAD = {"qa": "nDCG@10", "long-doc": "Recall@10"}
 """The measure that ranks systems, by task."""
 
 RERANK_DEPTH = 100
+DIGITS = 3
+"""Of a score in [0, 1]: what the leaderboard shows, and all that is told."""
+
+SUBMISSIONS = "submissions.jsonl"
+"""In a folder of scores: when which system was scored, and what was sent in, as a hash."""
+
+_MOST_UNKNOWN = 0.5  # share of a submission's hits
 _MOST_NAMED = 50  # missing queries that are listed by id
 
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """The labels of one split. `corpus` is the corpus.jsonl of the dataset, if it is there; `pair` as in Results.
+    """The labels of one split; `pair` as in Results.
 
+    `queries` are the ids of all its queries, those without labels too, and `corpus` a file with the ids of all
+    documents; both are None for private labels that an older airgen published.
     `earlier` are versions with the same corpus and queries and fewer labels, each with its pair: their results fit.
     """
 
@@ -47,6 +66,7 @@ class Labels:
     split: str
     qrels: Mapping[str, Mapping[str, int]]
     corpus: Path | None = None
+    queries: frozenset[str] | None = None
     pair: str = ""
     earlier: Mapping[str, str] = field(default_factory=dict)
 
@@ -60,8 +80,9 @@ class Labels:
 class DatasetScore:
     """The scores of a system on one split of one dataset.
 
-    missing, missing_count: queries without results, the first of them by id. unknown_documents: number of hits that are
-    not in the corpus; None without the corpus. standard_errors: of the head measures' means over the queries.
+    measures, standard_errors: the head measure of the task alone, as the leaderboard shows it. queries: of the split,
+    whether or not they have labels; missing, missing_count: those without results, the first of them by id.
+    unknown_queries, unknown_documents: results and hits that the dataset does not have; None where it is not known.
     """
 
     dataset: str
@@ -73,7 +94,7 @@ class DatasetScore:
     queries: int
     missing: tuple[str, ...] = ()
     missing_count: int = 0
-    unknown_queries: int = 0
+    unknown_queries: int | None = 0
     unknown_documents: int | None = None
     standard_errors: Mapping[str, float] = field(default_factory=dict)
 
@@ -105,7 +126,7 @@ class SystemScore:
         lines = [f"{self.model} + {self.reranker}, version {self.version}: {self.system_class}"]
         for one in self.datasets:
             head = HEAD[one.task]
-            line = f"{one.key} {one.split}: {head} {one.measures[head]:.5f}"
+            line = f"{one.key} {one.split}: {head} {one.measures[head]:.{DIGITS}f}"
             if one.missing_count:
                 line += f"; {one.missing_count} of {one.queries} queries missing: {', '.join(one.missing[:5])}"
             if one.unknown_queries:
@@ -139,9 +160,13 @@ def _load(home: Path, manifest: Manifest, split: str) -> Labels:
     qrels: dict[str, dict[str, int]] = {}
     for row in read_rows(home / "qrels" / f"{split}.jsonl"):
         qrels.setdefault(row["query-id"], {})[row["corpus-id"]] = row["score"]
-    corpus = home / "corpus.jsonl"
+    corpus = next((path for name in ("corpus.jsonl", DOCUMENTS) if (path := home / name).is_file()), None)
+    asked: frozenset[str] | None = None
+    if (home / "queries.jsonl").is_file():
+        rows = read_rows(home / "queries.jsonl")
+        asked = frozenset(row["_id"] for row in rows if row["metadata"].get("split") == split)
     earlier = {str(version): str(pair) for version, pair in dict(manifest.notes.get(EARLIER) or {}).items()}
-    return Labels(manifest, split, qrels, corpus if corpus.is_file() else None, pair_of(home, manifest), earlier)
+    return Labels(manifest, split, qrels, corpus, asked, pair_of(home, manifest), earlier)
 
 
 def score_results(
@@ -151,8 +176,8 @@ def score_results(
 
     `bm25`: the official BM25 submission, which results of the class Reranking Only are checked against. Raises
     RefusedSubmission, with all reasons, for results without labels, of another split, of another version or of another
-    making of the version, results of the class Reranking Only that are not of BM25's top 100, entries of a submission
-    that cannot be read, and if there are no results.
+    making of the version, results of the class Reranking Only that are not of BM25's top 100, results of mostly unknown
+    documents in a submission, entries of it that cannot be read, and if there are no results.
     """
     by_key = {one.key: one for one in labels}
     scored: list[DatasetScore] = []
@@ -168,8 +193,15 @@ def score_results(
         label = by_key.get((one.key, one.split))
         found = _why_not(one, label, by_key, bm25)
         reasons += found
+        unknown = None if label is None or reasons else _unknown_documents(one, label)
+        hits = sum(map(len, one.hits.values()))
+        if isinstance(results, Submission) and unknown and unknown > _MOST_UNKNOWN * hits:
+            reasons.append(
+                f"{one.key}: {unknown:,} of {hits:,} hits are of documents that the dataset does not have: search the "
+                "published corpus"
+            )
         if label is not None and not reasons:
-            scored.append(_score_one(one, label))
+            scored.append(_score_one(one, label, unknown))
             version = version or label.manifest.info.version
             present.add((one.key, one.split))
     if reasons:
@@ -232,39 +264,65 @@ def _check_reranking(one: Results, bm25: Results | None) -> None:
                     )
 
 
-def _score_one(one: Results, label: Labels) -> DatasetScore:
-    known = {query: hits for query, hits in one.hits.items() if query in label.qrels}
-    missing = sorted(query for query in label.qrels if not known.get(query))
-    unknown = None
-    if label.corpus is not None:
-        found = Counter(document for hits in known.values() for document in hits)
-        for row in read_rows(label.corpus):  # as a stream: the corpus can be large
-            found.pop(row["_id"], None)
-        unknown = found.total()
-    info = label.manifest.info
-    scores = score(run_from_dict(known), label.qrels, AIR_BENCH)
-    means, count = scores.means(), len(label.qrels)
-    errors = {name: scores.of(name).std(ddof=1) / math.sqrt(count) for name in HEAD.values()} if count > 1 else {}
+def _unknown_documents(one: Results, label: Labels) -> int | None:
+    """The number of hits of documents that the dataset does not have; None where its documents are not known."""
+    if label.corpus is None:
+        return None
+    found = Counter(document for hits in one.hits.values() for document in hits)
+    for row in read_rows(label.corpus):  # as a stream: the corpus can be large
+        found.pop(row["_id"], None)
+    return found.total()
+
+
+def _score_one(one: Results, label: Labels, unknown_documents: int | None) -> DatasetScore:
+    info, head = label.manifest.info, HEAD[label.manifest.info.task]
+    queries = label.manifest.statistics.splits[label.split].queries
+    sent = {query for query, hits in one.hits.items() if hits}
+    missing: list[str] = []
+    if label.queries is not None:
+        missing, queries = sorted(label.queries - sent), len(label.queries)
+    labelled = {query: hits for query, hits in one.hits.items() if query in label.qrels}
+    scores = score(run_from_dict(labelled), label.qrels, head)
+    count = len(label.qrels)
+    errors = {head: scores.of(head).std(ddof=1) / math.sqrt(count)} if count > 1 else {}
     return DatasetScore(
         dataset=info.name,
         task=info.task,
         domain=info.domain,
         language=info.language,
         split=one.split,
-        measures={name: round(float(value), 6) for name, value in means.items()},
-        queries=len(label.qrels),
+        measures={head: round(float(scores.means()[head]), DIGITS)},
+        queries=queries,
         missing=tuple(missing[:_MOST_NAMED]),
-        missing_count=len(missing),
-        unknown_queries=len(one.hits) - len(known),
-        unknown_documents=unknown,
-        standard_errors={name: round(float(error), 6) for name, error in errors.items()},
+        missing_count=len(missing) if label.queries is not None else max(0, queries - len(sent)),
+        unknown_queries=None if label.queries is None else len(one.hits.keys() - label.queries),
+        unknown_documents=unknown_documents,
+        standard_errors={name: round(float(error), DIGITS) for name, error in errors.items()},
     )
 
 
-def save_score(scored: SystemScore, directory: Path, *, replace: bool = False) -> Path:
+def save_score(
+    scored: SystemScore,
+    directory: Path,
+    *,
+    replace: bool = False,
+    submission: str = "",
+    per_day: int = A_DAY,
+    today: date | None = None,
+) -> Path:
     """Write a score for the leaderboard. Returns the file.
 
-    Raises DatasetError if another submission has the same name, unless `replace` is true.
+    Args:
+        scored: The score.
+        directory: The folder of the scores; `SUBMISSIONS` in it says who asked when.
+        replace: Replace the score of another submission of the same name.
+        submission: The hash of what was sent in. The same again is not counted.
+        per_day: How many submissions of one system are scored a day.
+        today: The day; by default that of the clock, in UTC.
+
+    Raises:
+        DatasetError: The system was scored as often as it may be today, another submission has the same name and
+            `replace` is false, or `SUBMISSIONS` is damaged.
     """
     name = re.sub(r"[^A-Za-z0-9.-]+", "-", f"{scored.model}_{scored.reranker}")[:80].strip("-.")
     identity = hashlib.blake2b(
@@ -273,13 +331,45 @@ def save_score(scored: SystemScore, directory: Path, *, replace: bool = False) -
     path = directory / f"{name}-{identity}.score.json"
     value = {"format": FORMAT, "class": scored.system_class, **asdict(scored)}
     text = json_text(value, indent=1, sort_keys=True) + "\n"
-    if not replace and path.is_file() and path.read_text(encoding="utf-8") != text:
-        raise DatasetError(
-            f"{path}: another submission of {scored.model} + {scored.reranker}, version {scored.version}, was scored "
-            "before: replace it with --replace, or submit under another --model name"
-        )
-    write_text(path, text)
+    directory.mkdir(parents=True, exist_ok=True)
+    with locked(directory / f".{SUBMISSIONS}.lock", wait=True):
+        _count(scored, directory / SUBMISSIONS, submission or text_key(text), per_day, today)
+        if not replace and path.is_file() and path.read_text(encoding="utf-8") != text:
+            raise DatasetError(
+                f"{path}: another submission of {scored.model} + {scored.reranker}, version {scored.version}, was "
+                "scored before: replace it with --replace, or submit under another --model name"
+            )
+        with whole_file(path) as fresh:
+            write_text(fresh, text)
     return path
+
+
+def _count(scored: SystemScore, path: Path, submission: str, per_day: int, today: date | None) -> None:
+    """Note that a submission is scored. Raises DatasetError where the system has had its submissions of the day.
+
+    Every answer counts, also one that is not saved afterwards. A day that lies ahead counts as today: a clock that is
+    set back gives nobody more.
+    """
+    day = (today or datetime.now(UTC).date()).isoformat()
+    system = re.sub(r"[\W_]+", "", unicodedata.normalize("NFKC", f"{scored.model}|{scored.reranker}").casefold())
+    rows = []
+    if path.is_file():
+        try:
+            rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+            asked = {str(row["submission"]) for row in rows if row["system"] == system and str(row["day"]) >= day}
+        except DAMAGE as error:
+            raise DatasetError(f"{path}: is damaged: mend it, or move it away to count from nothing") from error
+        if submission in asked:
+            return
+        if len(asked) >= per_day:
+            raise DatasetError(
+                f"{scored.model} + {scored.reranker}: {len(asked)} submissions were scored today ({day} UTC), which is "
+                "the limit (--per-day): each score tells something of the private labels, so try again tomorrow"
+            )
+    row = {"day": day, "system": system, "model": scored.model, "reranker": scored.reranker,
+           "version": scored.version, "submission": submission}  # fmt: skip
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json_text(row) + "\n")
 
 
 def load_scores(directory: Path) -> list[SystemScore]:

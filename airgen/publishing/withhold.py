@@ -17,33 +17,33 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from airgen.dataset.beir import typed_rows
-from airgen.dataset.content import ANSWERED
 from airgen.dataset.files import building, encode_row, labelled_split, write_text
 from airgen.dataset.layouts import read_rows
 from airgen.dataset.manifest import MANIFEST, FileEntry, Manifest, data_digest, load_manifest, manifest_text
 from airgen.dataset.secret import SECRET_FILE, secret_of
 from airgen.dataset.verify import DatasetProblem
 from airgen.dataset.write import seal
-from airgen.errors import DatasetError, SettingsError
+from airgen.errors import DatasetError
 from airgen.keys import text_key
-from airgen.yaml_text import read_yaml
+from airgen.publishing.public import (
+    PAIR,
+    QUERY_FIELDS,
+    public_files,
+    public_manifest,
+    public_metadata,
+    same_ids,
+    same_numbers,
+)
 
-PAIR = "pair of parts"
-_STEPS_OF_LABELS = (
-    "hard negatives",
-    "positives",
-    "queries with an answer",
-)  # less those of dev, they count the withheld labels
-_FEW = 5
+DOCUMENTS = "private/documents.jsonl"
+"""In a private repository: the id of every document that a submission may name."""
 
 _WORDS = re.compile(r"[^\s\"'`,;:()\[\]{}|<>]+")
-_DERIVED = ("README.md", "croissant.json")
 
 
 def is_labels_of(name: str, splits: Sequence[str]) -> bool:
@@ -66,58 +66,38 @@ def public_part(dataset: Path, out: Path, withhold: Sequence[str], *, permission
     with a document.
     """
     manifest = _whole(dataset, withhold)
-    files = {
-        name: entry
-        for name, entry in manifest.files.items()
-        if not name.startswith("private/") and name not in _DERIVED and labelled_split(name) not in withhold
-    }
-    public_splits = sorted(set(manifest.statistics.splits) - set(withhold))
-    for name in files:
-        if is_labels_of(name, withhold) and labelled_split(name) not in public_splits:
-            raise DatasetError(f"not published: {name} looks like labels that must stay private")
-    notes = {**manifest.notes, **({"permission to publish the corpus": permission} if permission else {})}
-    files.pop("pipeline.yaml", None)
-    text = _without_seed(manifest.pipeline_yaml)
+    files = {name: manifest.files[name] for name in public_files(manifest, withhold)}
+    public = public_manifest(manifest, withhold, pair_of(dataset, manifest), permission)
     with building(out, durable=False) as directory:
         _copy(dataset, directory, files)
-        if ANSWERED in manifest.query_fields and withhold:
-            # The mark that says which withheld queries nothing answers is a label.
+        if withhold:
             lines = []
             for row in read_rows(path := directory / "queries.jsonl"):
-                if row["metadata"].get("split") in withhold:
-                    row["metadata"][ANSWERED] = None
-                lines.append(encode_row(row, f"query {row['_id']!r}"))
+                told = {"_id": row["_id"], "text": row["text"], "metadata": public_metadata(row["metadata"], withhold)}
+                lines.append(encode_row(told, f"query {row['_id']!r}"))
             path.unlink()  # it is a link to the file of the whole dataset
             files["queries.jsonl"] = FileEntry(*write_text(path, "".join(lines)))
-        if text:
-            files["pipeline.yaml"] = FileEntry(*write_text(directory / "pipeline.yaml", text))
-        public = dataclasses.replace(
-            manifest,
-            info=dataclasses.replace(manifest.info, seed=None),
-            part="public",
-            files=dict(sorted(files.items())),
-            withheld=tuple(sorted(withhold)),
-            pipeline_yaml=text,
-            notes=notes,
-        )
-        if withhold:
-            public = _without_counts(public, pair_of(dataset, manifest))
-        sealed = seal(directory, public)
+        if public.pipeline_yaml:
+            files["pipeline.yaml"] = FileEntry(*write_text(directory / "pipeline.yaml", public.pipeline_yaml))
+        sealed = seal(directory, dataclasses.replace(public, files=dict(sorted(files.items()))))
         for leak in _leaks(dataset, directory, withhold):
             raise DatasetError(f"not published: {leak}")
     return sealed
 
 
 def labels_part(dataset: Path, out: Path, withhold: Sequence[str]) -> Manifest:
-    """Copy the labels of `withhold` and the lineage to `out`, for a private repository; returns the manifest."""
+    """Copy what scoring `withhold` needs, and the lineage, to `out`, for a private repository; returns the manifest."""
     manifest = _whole(dataset, withhold)
     files = {
         name: entry
         for name, entry in manifest.files.items()
-        if name.startswith("private/") or labelled_split(name) in withhold
+        if name.startswith("private/") or name == "queries.jsonl" or labelled_split(name) in withhold
     }
     with building(out, durable=False) as directory:
         _copy(dataset, directory, files)
+        # What a submission may name: the scorer counts against these, not against the labels.
+        rows = (encode_row({"_id": one}, one) for one in _document_ids(dataset))
+        files[DOCUMENTS] = FileEntry(*write_text(directory / DOCUMENTS, rows))
         info = manifest.info
         card = (
             f"---\nviewer: false\n---\n\n# Private labels of {info.name}\n\nVersion {info.version}, splits "
@@ -148,49 +128,6 @@ def pair_of(dataset: Path, manifest: Manifest) -> str:
     return "" if secret is None else secret.text("pair", manifest.digest)[:32]
 
 
-def _without_counts(public: Manifest, pair: str) -> Manifest:
-    """The manifest without numbers of withheld labels, and without reasons in the funnel that are of few rows."""
-    splits = {
-        name: dataclasses.replace(part, positives=None, hard_negatives=None) if name in public.withheld else part
-        for name, part in public.statistics.splits.items()
-    }
-    funnel = []
-    for step in public.funnel:
-        if step.stage in _STEPS_OF_LABELS:
-            continue
-        few = sum(count for count in step.reasons.values() if count < _FEW)
-        reasons = {reason: count for reason, count in step.reasons.items() if count >= _FEW}
-        funnel.append(dataclasses.replace(step, reasons={**reasons, "rare reasons": few} if few else reasons))
-    notes = {name: value for name, value in public.notes.items() if name != "made from"}
-    return dataclasses.replace(
-        public,
-        statistics=dataclasses.replace(public.statistics, splits=splits),
-        funnel=tuple(funnel),
-        notes={**notes, PAIR: pair} if pair else notes,
-    )
-
-
-def _without_seed(text: str) -> str:
-    """A pipeline's YAML without its seed, and without the comments if the seed is more than one line of its own.
-
-    Raises DatasetError for a text that is not YAML, as it may hold a seed all the same.
-    """
-    import yaml
-
-    try:
-        value, _ = read_yaml(text, "the pipeline in the manifest")
-    except SettingsError as error:
-        raise DatasetError(f"{error}: its seed cannot be taken out, so nothing is published") from error
-    if not isinstance(value, dict) or "seed" not in value:
-        return text
-    del value["seed"]
-    shorter = re.sub(r"(?m)^seed[ \t]*:.*\n?", "", text)
-    with suppress(SettingsError):  # the rest of a seed of several lines
-        if read_yaml(shorter)[0] == value:
-            return shorter
-    return yaml.safe_dump(value, allow_unicode=True, sort_keys=False)
-
-
 def _whole(dataset: Path, withhold: Sequence[str]) -> Manifest:
     manifest = load_manifest(dataset)
     if manifest.part != "whole":
@@ -212,12 +149,39 @@ def _copy(dataset: Path, directory: Path, files: dict[str, FileEntry]) -> None:
             shutil.copyfile(dataset / name, target)
 
 
-def _leaks(dataset: Path, public: Path, withhold: Sequence[str]) -> Iterator[str]:
-    """Connections between withheld queries and documents in the public files, as text."""
+def _withheld_labels(dataset: Path, withhold: Sequence[str]) -> tuple[dict[str, set[str]], dict[str, set[str]]]:
+    """{query id: labelled documents} of withheld splits, and the relevant ones, of every query of these splits."""
     judged: dict[str, set[str]] = {}
+    relevant = {
+        row["_id"]: set[str]()
+        for row in read_rows(dataset / "queries.jsonl")
+        if row["metadata"].get("split") in withhold
+    }
     for split in withhold:
         for row in read_rows(dataset / "qrels" / f"{split}.jsonl"):
             judged.setdefault(row["query-id"], set()).add(row["corpus-id"])
+            if row["score"] > 0:
+                relevant.setdefault(row["query-id"], set()).add(row["corpus-id"])
+    return judged, relevant
+
+
+def _document_ids(dataset: Path) -> Iterator[str]:
+    return (row["_id"] for row in read_rows(dataset / "corpus.jsonl"))
+
+
+def _leaks(dataset: Path, public: Path, withhold: Sequence[str]) -> Iterator[str]:
+    """Connections between withheld queries and documents in the public files, as text."""
+    judged, relevant = _withheld_labels(dataset, withhold)
+    if told := same_ids(relevant, _document_ids(public)) if relevant else []:
+        yield (
+            f"{len(told)} of {len(relevant)} withheld queries have the id of a passage, such as {told[0]!r}, which "
+            f"tells what answers them: {OPAQUE}"
+        )
+    if withhold:
+        for row in read_rows(public / "corpus.jsonl"):
+            if row.keys() - {"_id", "title", "text"}:
+                yield f"the document {row['_id']!r} has other fields than _id, title and text: export it again"
+                break
     for row in read_rows(public / "queries.jsonl"):
         values = {str(value) for value in row["metadata"].values()}
         for document in sorted(judged.get(row["_id"], set()) & values):
@@ -307,6 +271,8 @@ def marks_of_generated(rows: Iterable[Row], generated: Collection[str]) -> Itera
 
 
 _LINEAGE = "private/lineage.jsonl"
+OPAQUE = "write `export: {ids: opaque}` in the pipeline and run it again"
+"""What helps where ids tell labels."""
 
 
 def secrecy_problems(dataset: Path) -> list[DatasetProblem]:
@@ -358,6 +324,20 @@ def _ids(dataset: Path, manifest: Manifest) -> Iterator[DatasetProblem]:
             message = f"the id {published!r} follows from the original id {source!r}: export with `ids: opaque`"
             yield DatasetProblem("ids", "corpus.jsonl", message, "warning")
             return
+
+
+def warnings_of(dataset: Path, withhold: Sequence[str]) -> list[DatasetProblem]:
+    """What to know before labels of these splits are withheld: queries numbered as their passages, fields left out."""
+    manifest = load_manifest(dataset)
+    _, relevant = _withheld_labels(dataset, sorted(set(withhold) & set(manifest.labelled_splits)))
+    found = []
+    if same := same_numbers(relevant, _document_ids(dataset)):
+        message = f"the ids of {len(same)} of {len(relevant)} queries have the number of a passage that answers them"
+        found.append(DatasetProblem("ids", "queries.jsonl", f"{message}, such as {same[0]!r}: {OPAQUE}", "warning"))
+    for name in sorted(manifest.query_fields.keys() - QUERY_FIELDS - {"judged", "hops"}):
+        message = f"metadata.{name} is left out beside private labels: it may follow from them"
+        found.append(DatasetProblem("fields", "queries.jsonl", message, "warning"))
+    return found
 
 
 def _order(dataset: Path) -> Iterator[DatasetProblem]:

@@ -10,7 +10,8 @@ neither do the job, the lineage and scores by query of these splits, so no part 
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -25,6 +26,7 @@ from airgen.errors import AirgenError, DatasetError, StoreError
 from airgen.evaluation.result import Result
 from airgen.evaluation.run import read_run
 from airgen.pipeline.job import Job
+from airgen.publishing.withhold import public_part
 from airgen.store import Store
 
 _COPIES = 5
@@ -142,6 +144,20 @@ class ReportSource:
         except DatasetError as error:
             self.notes.append(str(error))
             return None
+
+    def take_public_part(self, withhold: Sequence[str]) -> None:
+        """Replace the dataset by its public part, in a folder that is gone when nobody needs it any more.
+
+        Raises DatasetError where the public files would connect a withheld query with a document.
+        """
+        assert self.dataset is not None
+        folder = tempfile.mkdtemp(prefix="airgen-public-")
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        part = Path(folder) / self.dataset.path.resolve().name
+        public_part(self.dataset.path, part, withhold)
+        self.dataset = BeirDataset.open(part)
+        for name in ("manifest", "state", "withheld", "splits", "queries", "split_of"):
+            self.__dict__.pop(name, None)  # what was read of the whole dataset
 
     @property
     def info(self) -> Mapping[str, Any]:

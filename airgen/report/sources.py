@@ -6,7 +6,6 @@ sources[0].dataset, sources[0].results, sources[0].job
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from airgen.dataset.beir import BeirDataset
@@ -17,6 +16,8 @@ from airgen.paths import EVALUATION
 from airgen.pipeline.job import Job
 from airgen.pipeline.progress import STATUS
 from airgen.pipeline.show import find_job, job_of_directory
+from airgen.publishing.public import public_text
+from airgen.publishing.scores import DIGITS
 from airgen.publishing.suites import dataset_folders
 from airgen.report.source import ReportSource
 
@@ -65,6 +66,8 @@ def find_sources(
         source.key = f"d{place}"
         if public:
             _make_public(source, private)
+    if public:
+        notes = [public_text(one) for one in notes]
     if not found:
         raise UsageError("nothing to report on: name a pipeline, a job's directory, a dataset or a folder of results")
     return found, notes
@@ -119,7 +122,10 @@ def _of_directory(path: Path, notes: list[str]) -> ReportSource:
 
 
 def _make_public(source: ReportSource, private: Sequence[str] | None) -> None:
-    """Take away what the public must not see. A job's own rows are private, as its lineage is when it is published."""
+    """Take away what the public must not see. A job's own rows are private, as its lineage is when it is published.
+
+    Of airgen's datasets only the public part is left, as `airgen publish` makes it.
+    """
     source.public = True
     if source.job is not None and source.dataset is None:
         raise UsageError(f"{source.name}: has no finished dataset yet, so there is nothing that is public")
@@ -127,17 +133,47 @@ def _make_public(source: ReportSource, private: Sequence[str] | None) -> None:
     known = set(source.dataset.splits) | set(source.dataset.withheld) if source.dataset else set(source.results)
     if source.dataset is not None and (unknown := sorted(set(private or ()) - known)):
         raise UsageError(f"{source.name} has no split {unknown[0]!r} (it has: {', '.join(sorted(known))})")
+    whole = source.manifest is None or source.manifest.part != "public"
     if private is None:
-        whole = source.manifest is None or source.manifest.part != "public"
         private = sorted(known - {DEV}) if whole else ()
     source.private = frozenset(private)
+    if source.dataset is not None and source.manifest is not None and whole:
+        source.take_public_part(sorted(private))
     for split, every in source.results.items():
-        if source.is_private(split):  # nothing is told of single queries: with the hits they would tell the labels
-            nowhere = [Paths.of(Path("private"), one.name) for one in every]
-            source.results[split] = [
-                replace(one, worst={}, groups=(), negatives_above={}, biases={}, paths=paths)
-                for one, paths in zip(every, nowhere, strict=True)
-            ]
+        if source.is_private(split):
+            queries = sum(split in (of, "all") for of in source.split_of.values())
+            source.results[split] = [_public_result(one, queries) for one in every]
+    source.notes[:] = map(public_text, source.notes)
+
+
+def _public_result(result: Result, queries: int) -> Result:
+    """What a leaderboard would show: the head measure in its digits. Nothing is told of single queries, nor what
+    follows from how many of them have labels; with the hits, and with more digits, labels could be computed."""
+    low, high = (round(end, DIGITS) for end in result.intervals[result.headline])
+    return Result(
+        name=result.name,
+        kind=result.kind,
+        family=result.family,
+        dataset=result.dataset,
+        split=result.split,
+        headline=result.headline,
+        means={result.headline: round(result.score, DIGITS)},
+        intervals={result.headline: (low, high)},
+        queries=queries or result.queries,
+        missing=0,
+        unjudged=0,
+        costs=result.costs,
+        paths=Paths.of(Path("private"), result.name),
+        settings={},
+        description={},
+        about={
+            name: value for name, value in result.about.items() if name in ("passages", "task", "language", "domain")
+        },
+        rules={},
+        versions={},
+        made_labels=result.made_labels,
+        cached=result.cached,
+    )
 
 
 def _results_below(folder: Path) -> list[Result]:

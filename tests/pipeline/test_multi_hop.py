@@ -15,6 +15,7 @@ from job_maker import LEXICAL, Run
 from airgen.dataset.beir import BeirDataset
 from airgen.dataset.verify import verify
 from airgen.errors import SettingsError, UsageError
+from airgen.keys import text_key
 from airgen.llms.base import Reply, Request
 from airgen.pipeline import Job
 from airgen.pipeline.assemble import export_dataset
@@ -192,7 +193,8 @@ def test_the_bill_counts_every_draft(run: Run, folder: Path) -> None:
 
 
 def lineage(key: str, source: str) -> Any:
-    return SimpleNamespace(final=SimpleNamespace(key=key), sources=[SimpleNamespace(id=source)])
+    passage = SimpleNamespace(id=source)
+    return SimpleNamespace(final=SimpleNamespace(key=key), passage=passage, sources=[passage])
 
 
 def decisions(relevant: dict[str, list[str]]) -> Any:
@@ -232,6 +234,47 @@ def test_every_other_query_keeps_its_document(made: list[tuple[int, list[int]]],
         )
 
 
+@given(
+    st.lists(st.tuples(st.integers(0, 12), st.lists(st.integers(0, 20), max_size=5)), min_size=1, max_size=12),
+    st.sampled_from([0.1, 0.3, 0.5]),
+    st.integers(1, 3),
+    st.text(max_size=3),
+)
+def test_other_queries_lose_their_document_too_and_all_keep_an_answer(
+    made: list[tuple[int, list[int]]], share: float, decoys: int, salt: str
+) -> None:
+    """Who sees which documents are missing cannot tell by it which queries nothing answers."""
+    lineages = [lineage(f"q{at}", f"d{source}") for at, (source, _) in enumerate(made)]
+    relevant = {f"q{at}": [f"d{one}" for one in more] for at, (_, more) in enumerate(made)}
+
+    def place(key: str) -> str:
+        return text_key(salt + key)
+
+    plain = hold_out(lineages, decisions(relevant), share, place=place)
+    held = hold_out(lineages, decisions(relevant), share, place=place, decoys=decoys)
+    assert held.queries == plain.queries and held.passages >= plain.passages
+    assert len(held.passages - plain.passages) == held.decoys
+    lost = 0
+    for at, (source, more) in enumerate(made):
+        if f"q{at}" not in held.queries:
+            assert {f"d{one}" for one in (source, *more)} - held.passages  # something answers it
+            lost += f"d{source}" in held.passages
+    assert lost <= decoys * len(held.queries)
+
+
+def test_as_many_queries_lose_their_document_as_there_are() -> None:
+    made = [lineage(f"q{at}", f"d{at}") for at in range(20)]
+    relevant = {f"q{at}": [f"e{at}", f"f{at}"] for at in range(15)}  # the last five have one answer alone
+    held = hold_out(made, decisions(relevant), 0.2, decoys=2)
+    answered = [one for one in range(20) if f"q{one}" not in held.queries]
+    lost = [one for one in answered if f"d{one}" in held.passages]
+    assert len(held.queries) == 4 and len(lost) == 8 and max(lost) < 15
+    assert all(len({f"e{one}", f"f{one}"} - held.passages) == 1 for one in lost)
+    for one in made:
+        one.sources.append(SimpleNamespace(id=f"e{one.final.key[1:]}"))  # it needs both passages, so it loses neither
+    assert hold_out(made, decisions(relevant), 0.2, decoys=2).decoys == 0
+
+
 def by_id(path: Path) -> dict[str, Any]:
     return {row["_id"]: row for row in read_rows(path)}
 
@@ -248,8 +291,9 @@ def test_a_finished_job_holds_queries_out_without_asking_again(run: Run, asked: 
     corpus, queries = by_id(folder / "corpus.jsonl"), by_id(folder / "queries.jsonl")
     marked = {key for key, row in queries.items() if row["metadata"]["answered"] is False}
     assert 1 <= len(marked) <= 3 and set(queries) == set(old["queries"])
-    gone = {one for key in marked for one, label in labels[key].items() if label > 0}
-    assert set(old["corpus"]) - set(corpus) == gone
+    gone = set(old["corpus"]) - set(corpus)
+    answers = {one for key in marked for one, label in labels[key].items() if label > 0}
+    assert answers <= gone  # the others are of queries that something else answers: see `hold_out`
     assert all(corpus[key] == old["corpus"][key] for key in corpus)
     new = BeirDataset.open(folder).qrels("all").labels
     assert new == {
@@ -262,7 +306,12 @@ def test_a_finished_job_holds_queries_out_without_asking_again(run: Run, asked: 
     assert (step.stage, step.entered - step.left) == ("queries with an answer", len(marked))
     lineage_of = [row["query"] for row in read_rows(folder / "private" / "lineage.jsonl")]
     assert set(lineage_of) == set(queries) - marked
+    assert all(any(one in corpus for one, label in new[key].items() if label > 0) for key in new)
     assert "answered: false" in (folder / "README.md").read_text("utf-8")
+    assert result.manifest.notes["passages taken out"] == (
+        f"{len(answers)} that answer {len(marked)} queries; {len(gone - answers)} of queries that others answer, so "
+        "that a gap tells nothing"
+    )
 
     # Which withheld queries have no answer is a label: the public part does not tell it, the whole dataset still does.
     public_part(folder, tmp_path / "public", ["test"])

@@ -101,7 +101,7 @@ def test_the_whole_circle_with_two_clients(
                            load_labels([dataset]))  # fmt: skip
     means = {row["model"]: row["mean"] for row in board[0]["rows"]}
     margins = {row["model"]: row["margin"] for row in board[0]["rows"]}
-    assert margins["my-bm25"] == pytest.approx(1.96 * direct.datasets[0].standard_errors["nDCG@10"], abs=1e-5)
+    assert margins["my-bm25"] == pytest.approx(1.96 * direct.datasets[0].standard_errors["nDCG@10"], abs=1e-3)
     assert means["my-bm25"] == pytest.approx(direct.datasets[0].measures["nDCG@10"], abs=1e-5)
     page = (tmp_path / "scores" / "index.html").read_text(encoding="utf-8")
     assert "my-bm25" in page and "their-system" in page and SECRET not in page

@@ -117,7 +117,8 @@ def test_the_life_of_a_dataset_on_the_hub(server: FakeHub, dataset: Path, tmp_pa
     assert remote_files(server, REPO) == local_files(work / "public")
     assert remote_files(server, LABELS) == local_files(work / "labels")
     assert set(remote_files(server, LABELS)) == {
-        "README.md", "manifest.json", "private/lineage.jsonl", "private/secret.key",
+        "README.md", "manifest.json", "private/lineage.jsonl", "private/secret.key", "private/documents.jsonl",
+        "queries.jsonl",
         *(f"qrels{kind}/test.{end}" for kind in ("", "-positives", "-graded", "-soft") for end in ("tsv", "jsonl")),
     }  # fmt: skip
     assert len(server.repositories[REPO].commits) == 2  # the Hub's own and ours

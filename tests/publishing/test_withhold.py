@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from dataset_maker import INFO, make_content
 
 from airgen.dataset.content import CorpusRow, FunnelStep
@@ -20,6 +19,7 @@ from airgen.errors import DatasetError
 from airgen.keys import file_sha256, text_key
 from airgen.publishing import withhold
 from airgen.publishing.withhold import (
+    DOCUMENTS,
     PAIR,
     is_labels_of,
     labels_part,
@@ -69,14 +69,15 @@ def test_each_part_has_these_files_and_no_others(dataset: Path, tmp_path: Path) 
     before, whole = contents(dataset), changed(dataset, notes={"made from": "0123", "passages before trimming": 40})
     public = public_part(dataset, tmp_path / "p", ["test"], permission="Jane Doe: yes")
     labels = labels_part(dataset, tmp_path / "l", ["test"])
-    private = {"private/lineage.jsonl", "private/secret.key", *labels_of("test")}
+    private = {"private/lineage.jsonl", "private/secret.key", DOCUMENTS, "queries.jsonl", *labels_of("test")}
     for home, sealed, own, described in (
         ("p", public, {"corpus.jsonl", "queries.jsonl", "pipeline.yaml", *labels_of("dev")}, CARD),
         ("l", labels, private, CARD[:1]),
     ):
         found = contents(tmp_path / home)
         assert set(found) == {*own, *described, "manifest.json"}
-        assert all(found[name] == before[name] for name in own)
+        same = own - {DOCUMENTS, "queries.jsonl" if home == "p" else "", "pipeline.yaml"}
+        assert all(found[name] == before[name] for name in same)
         assert sealed == load_manifest(tmp_path / home)
         assert list(sealed.files) == sorted(set(found) - {"manifest.json"})
         assert verify(tmp_path / home) == []
@@ -120,21 +121,26 @@ def test_the_splits_that_are_withheld(dataset: Path, tmp_path: Path) -> None:
     assert verify(tmp_path / "none") == []
 
 
-def test_the_funnel_tells_no_counts_of_labels_and_no_rare_reasons(tmp_path: Path) -> None:
-    funnel = [
-        FunnelStep("query", 100, 80, {"too long": 11, "copies": 5, "odd": 4}),
-        FunnelStep("hard negatives", 80, 70, {"too easy": 10}),
-        FunnelStep("queries with an answer", 70, 60),
-        FunnelStep("decision", 80, 69, {"not relevant": 2, "no answer": 4, "other": 5}),
-        FunnelStep("positives", 69, 69),
-        FunnelStep("export", 69, 64, {"duplicate": 5}),
-    ]
-    sealed = public_part(written(tmp_path / "d", funnel=funnel), tmp_path / "p", ["test"])
-    assert sealed.funnel == (
-        FunnelStep("query", 100, 80, {"too long": 11, "copies": 5, "rare reasons": 4}),
-        FunnelStep("decision", 80, 69, {"other": 5, "rare reasons": 6}),
-        FunnelStep("export", 69, 64, {"duplicate": 5}),
-    )
+def test_what_follows_from_labels_is_on_no_list(tmp_path: Path) -> None:
+    """Only listed metadata, notes and figures are public; everything else of a dataset stays where its labels are."""
+    rows = [dataclasses.replace(row, metadata={"type": "claim", "judged": 7, "hops": 2, "hint": "x", "count": 3})
+            for row in make_content().queries]  # fmt: skip
+    audit = {"people": 2, "confirmed, positive": "0.900, 9 of 10", "unheard of": 1}
+    notes = {"made from": "0123", "refreshed": {"digest of it": "4567"}, "passages before trimming": 40, "mine": "x"}
+    funnel = [FunnelStep("query", 100, 80), FunnelStep("positives", 69, 120)]
+    home = written(tmp_path / "d", queries=rows, funnel=funnel, audit=audit, notes=notes)
+    sealed = public_part(home, tmp_path / "p", ["test"])
+    lines = [json.loads(line) for line in (tmp_path / "p" / "queries.jsonl").read_text().split("\n")[:-1]]
+    assert {tuple(row["metadata"]) for row in lines} == {("split", "count", "type")}
+    assert sealed.query_fields == {"split": "string", "count": "int64", "type": "string"}
+    assert (sealed.funnel, sealed.audit) == ((), {"people": 2}) and verify(tmp_path / "p") == []
+    assert set(sealed.notes) == {"passages before trimming", PAIR}
+    card = (tmp_path / "p" / "README.md").read_text()
+    assert "hops" not in card and "Funnel" not in card and "how many were judged" not in card
+    whole = public_part(home, tmp_path / "all", [])  # where every label is public
+    assert len(whole.funnel) == 2 and whole.audit == audit and "judged" in whole.query_fields
+    assert [one.kind for one in withhold.warnings_of(home, ["test"])] == ["fields"]
+    assert "metadata.hint is left out" in str(withhold.warnings_of(home, ["test"])[0])
 
 
 def test_that_nothing_answers_a_query_is_a_label(tmp_path: Path) -> None:
@@ -150,18 +156,15 @@ def test_that_nothing_answers_a_query_is_a_label(tmp_path: Path) -> None:
 
 
 def test_other_files_of_a_dataset(dataset: Path, tmp_path: Path) -> None:
-    with_file(dataset, "notes/by/ann.txt", "a note on q-02, faq-01 and q-011")  # q-02 is of dev, the others are words
+    with_file(dataset, "notes/by/ann.txt", "q-00 is answered by doc000")
+    with_file(dataset, "extra/qrels_test.txt", "q-00 doc000 1")
     row = '{"query-id": "%s", "corpus-id": "%s", "start": 0, "end": 7, "quote": "Passage"}\n'
     with_file(dataset, "answers/test.jsonl", row % ("q-00", "doc000"))
     with_file(dataset, "answers/dev.jsonl", row % ("q-02", "doc002"))
     public, private = public_part(dataset, tmp_path / "p", ["test"]), labels_part(dataset, tmp_path / "l", ["test"])
-    assert (tmp_path / "p" / "notes/by/ann.txt").read_text().startswith("a note")
+    assert not {"notes", "extra"} & {path.name for path in (tmp_path / "p").iterdir()}
     assert "answers/dev.jsonl" in public.files and "answers/test.jsonl" not in public.files
     assert "answers/test.jsonl" in private.files and "answers/dev.jsonl" not in private.files
-    with_file(dataset, "extra/qrels_test.txt")
-    with pytest.raises(DatasetError, match=r"^not published: extra/qrels_test\.txt looks like labels that must stay"):
-        public_part(dataset, tmp_path / "q", ["test"])
-    assert not (tmp_path / "q").exists()
 
 
 def test_on_another_file_system_files_are_copied(dataset: Path) -> None:
@@ -201,16 +204,15 @@ def test_which_files_may_hold_labels(name: str, withheld: list[str], may: bool) 
 @pytest.mark.parametrize(
     ("text", "public"),
     [
-        ("name: a # mine\nseed: 42\ntask: qa\n", "name: a # mine\ntask: qa\n"),
+        ("name: a # mine\nseed: 42\ntask: qa\n", "name: a\ntask: qa\n"),
         ("name: a\nseed : 42   # lucky\n", "name: a\n"),
-        ("seed:  42\nname: a", "name: a"),
+        ("seed:  42\nname: a", "name: a\n"),
         ("name: a\nseed: 42", "name: a\n"),
-        ("# the seed\nname: a\nnote: the seed is none\n", None),
+        ("# the seed\nname: a\nnote: the seed is none\n", "name: a\n"),
         ("name: a\ngeneration:\n  seed: 42\n", None),  # another setting
-        ("name: a\nnote: |\n  seed: 42\n", None),
-        ("- seed\n", None),
-        ("seed", None),
-        # more than one line of its own: written again
+        ("name: a\nnote: |\n  seed: 42\n", "name: a\n"),
+        ("- seed\n", ""),
+        ("seed", ""),
         ("name: ä # mine\nseed:\n  42\n", "name: ä\n"),
         ("name: ä\nseed: >-\n  42\ntask: qa\n", "name: ä\ntask: qa\n"),
         ("task: qa\n'seed': 42\nname: ä\n", "task: qa\nname: ä\n"),
@@ -221,11 +223,13 @@ def test_the_published_pipeline_has_no_seed(text: str, public: str | None, tmp_p
     info = dataclasses.replace(INFO, seed=42)
     sealed = public_part(written(tmp_path / "d", pipeline_yaml=text, info=info), tmp_path / "p", ["test"])
     expected = text if public is None else public
-    assert (tmp_path / "p" / "pipeline.yaml").read_text() == sealed.pipeline_yaml == expected
+    file = tmp_path / "p" / "pipeline.yaml"
+    assert (file.read_text() if expected else "") == sealed.pipeline_yaml == expected and file.exists() == bool(
+        expected
+    )
     assert sealed.info == INFO, "the seed is not in the manifest, either"
     if public is not None:
         assert "42" not in (tmp_path / "p" / "README.md").read_text()
-        assert yaml.safe_load(expected) == {k: v for k, v in yaml.safe_load(text).items() if k != "seed"}
     assert verify(tmp_path / "p") == []
 
 
@@ -249,7 +253,7 @@ def test_metadata_that_name_a_labelled_document_are_refused(tmp_path: Path) -> N
 
     def named(query: str, document: object) -> Path:
         rows = [
-            dataclasses.replace(row, metadata={"type": "question", "hint": document if row.id == query else "none"})
+            dataclasses.replace(row, metadata={"type": "question", "style": document if row.id == query else "none"})
             for row in make_content().queries
         ]
         return written(tmp_path / f"{query}-{document}", queries=rows)
@@ -268,9 +272,11 @@ def test_metadata_that_name_a_labelled_document_are_refused(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("around", ["see q-01", '"q-01"', "(q-01)", "q-01,q-05", "doc004|q-01", "<q-01>", "a:q-01;"])
-def test_a_file_that_names_a_withheld_query_is_refused(dataset: Path, tmp_path: Path, around: str) -> None:
-    with_file(dataset, "notes.txt", around)
-    with pytest.raises(DatasetError, match=r"^not published: notes\.txt mentions the query 'q-01', whose labels must"):
+def test_a_file_that_names_a_withheld_query_is_refused(tmp_path: Path, around: str) -> None:
+    dataset = written(tmp_path / "d", pipeline_yaml=json.dumps({"name": "a", "domain": around}))
+    with pytest.raises(
+        DatasetError, match=r"^not published: (README\.md|pipeline\.yaml) mentions the query 'q-01', whose labels must"
+    ):
         public_part(dataset, tmp_path / "p", ["test"])
 
 

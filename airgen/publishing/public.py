@@ -1,0 +1,238 @@
+"""What of a dataset may be public: lists of what is, so that whatever is new stays private until somebody lists it.
+
+Beside private labels, only these fields, files, notes and figures are published. Whatever follows from a label is on no
+list: how many passages of a query were judged, how many it needs, the funnel, digests of files that hold labels. What
+names the author's machine (an absolute path, an address that only the author reaches) is public in no case.
+
+    public_text("made from /home/ann/handbook by http://10.0.0.3:8000")    # "made from handbook by (a private address)"
+"""
+
+import dataclasses
+import ipaddress
+import math
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from airgen.dataset.content import ANSWERED, DatasetInfo, ModelUse
+from airgen.dataset.derive import EARLIER
+from airgen.dataset.files import labelled_split
+from airgen.dataset.manifest import Manifest
+from airgen.errors import DatasetError, SettingsError
+from airgen.yaml_text import read_yaml
+
+PAIR = "pair of parts"
+PERMISSION = "permission to publish the corpus"
+
+QUERY_FIELDS = frozenset(
+    {"split", "type", "length", "information", "style", "rewritten", "count", "language", "domain", ANSWERED}
+)
+"""The metadata of a query that do not follow from its labels. `answered` is emptied where the split is withheld."""
+
+_NOTES = frozenset({PAIR, PERMISSION, EARLIER, "passages before trimming"})
+_AUDIT = frozenset(
+    {"labels that people confirm, weighted by stratum", "equal levels", "people", "people agree with each other"}
+)
+_TABLES = frozenset({"corpus.jsonl", "queries.jsonl"})
+
+# Of a pipeline: the sections, and inside them the settings whose value may be a text. Numbers of a section are public.
+_SECTIONS = frozenset(
+    {"name", "task", "corpus", "language", "domain", "target", "relevance", "llm", "queries", "generation", "control",
+     "export"}
+)  # fmt: skip
+_LLM = frozenset({"backend", "model", "temperature", "max_tokens"})
+_QUERIES = frozenset({"duplicates", "other_language", "draw_by", "max_length"})
+_TEXTS = frozenset(
+    {"name", "task", "corpus", "language", "domain", "relevance", "backend", "model", "kind", "prompt", "negatives",
+     "query_from", "query_language", "prompts", "prompt_language", "duplicates", "other_language", "draw_by", "licence",
+     "ids", "version", "pools", "rerankers", "embedder", "retriever", "reranker", "base", "variants"}
+)  # fmt: skip
+
+_URL = re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]{1,20}://[^\s<>\"'`]+")
+_PATH = re.compile(
+    r"(?<![\w:/.~-])(?:~[\w.-]*|[A-Za-z]:|\\)?(?:[/\\](?:[^\s/\\<>\"'`|:*?]+)){2,}[/\\]?|(?<![\w/.])~[/\\]\S+"
+)
+_PLACES = (".local", ".internal", ".intranet", ".lan", ".corp", ".home", ".arpa", ".localhost", ".private", ".test")
+
+
+def public_files(manifest: Manifest, withhold: Sequence[str]) -> list[str]:
+    """The data files that are public: corpus, queries, labels and answers of the splits that are not withheld."""
+    public = set(manifest.statistics.splits) - set(withhold)
+    return [name for name in manifest.files if name in _TABLES or labelled_split(name) in public]
+
+
+def public_metadata(metadata: Mapping[str, Any], withhold: Sequence[str]) -> dict[str, Any]:
+    """The metadata of a query as they are published beside private labels."""
+    found = {name: value for name, value in metadata.items() if name in QUERY_FIELDS}
+    if ANSWERED in found and found.get("split") in withhold:
+        found[ANSWERED] = None
+    return found
+
+
+def public_manifest(manifest: Manifest, withhold: Sequence[str], pair: str, permission: str) -> Manifest:
+    """The manifest of the public part, without its files: `pair` is the mark that both parts hold."""
+    told = {PERMISSION: permission} if permission else {}
+    public = dataclasses.replace(
+        manifest,
+        info=public_info(manifest.info),
+        part="public",
+        withheld=tuple(sorted(withhold)),
+        provenance=tuple(map(_public_use, manifest.provenance)),
+        pipeline_yaml=public_pipeline(manifest.pipeline_yaml),
+        notes={**_without_places(manifest.notes), **told},
+    )
+    if not withhold:
+        return public
+    splits = {
+        name: dataclasses.replace(part, positives=None, hard_negatives=None) if name in withhold else part
+        for name, part in public.statistics.splits.items()
+    }
+    audit = {name: figure for name, figure in (public.audit or {}).items() if name in _AUDIT}
+    notes = {**public.notes, **({PAIR: pair} if pair else {})}
+    return dataclasses.replace(
+        public,
+        statistics=dataclasses.replace(public.statistics, splits=splits),
+        query_fields={name: kind for name, kind in public.query_fields.items() if name in QUERY_FIELDS},
+        funnel=(),
+        audit=audit or None,
+        notes={name: value for name, value in notes.items() if name in _NOTES},
+    )
+
+
+def public_info(info: DatasetInfo) -> DatasetInfo:
+    """The facts of a dataset without its seed, and without places of the author's machine."""
+    return dataclasses.replace(
+        info,
+        seed=None,
+        source=public_text(info.source),
+        source_licence=public_text(info.source_licence),
+        source_url="" if info.source_url and _is_private(info.source_url) else info.source_url,
+        description=public_text(info.description),
+        citation=public_text(info.citation),
+    )
+
+
+def _public_use(use: ModelUse) -> ModelUse:
+    return ModelUse(use.role, public_text(use.model), public_text(use.prompt), use.version)
+
+
+def public_pipeline(text: str) -> str:
+    """A pipeline's YAML as it is published: settings that decide what a dataset is, without comments.
+
+    Left out are the seed, files besides the corpus's name, addresses, names of variables, and whatever only changes
+    speed or cost. Raises DatasetError for a text that is not YAML, as it may hold anything.
+    """
+    import yaml
+
+    try:
+        value, _ = read_yaml(text, "the pipeline in the manifest")
+    except SettingsError as error:
+        raise DatasetError(f"{error}: its seed cannot be taken out, so nothing is published") from error
+    if not isinstance(value, dict):
+        return ""
+    public = {name: _public_setting(name, value[name]) for name in value if name in _SECTIONS}
+    known = {name: one for name, one in public.items() if one not in (None, {}, [])}
+    return yaml.safe_dump(known, allow_unicode=True, sort_keys=False, width=1000) if known else ""
+
+
+def _public_setting(name: str, value: Any) -> Any:
+    """A setting without what is not public in it; None where nothing is."""
+    if isinstance(value, Mapping):
+        listed = {"llm": _LLM, "queries": _QUERIES}.get(name)
+        below = {
+            str(key): _public_setting(name if name == "variants" else str(key), one)
+            for key, one in value.items()
+            if listed is None or key in listed
+        }
+        return {key: one for key, one in below.items() if one not in (None, {}, [])}
+    if isinstance(value, list):
+        return [one for item in value if (one := _public_setting(name, item)) not in (None, {}, [])]
+    if not isinstance(value, str):
+        return value
+    if name not in _TEXTS or _URL.search(value) or "@" in value:
+        return None
+    is_path = re.match(r"[/\\~.]|[A-Za-z]:[/\\]", value) is not None or ".." in re.split(r"[/\\]", value)
+    return re.split(r"[/\\]", value.rstrip("/\\"))[-1] if is_path or name == "corpus" else value
+
+
+def public_text(text: str) -> str:
+    """A text without places of the author's machine: of a path its last part is left, of a private address nothing."""
+
+    def address(found: re.Match[str]) -> str:
+        return "(a private address)" if _is_private(found[0]) else found[0]
+
+    def path(found: re.Match[str]) -> str:
+        return re.split(r"[/\\]", found[0].rstrip("/\\"))[-1]
+
+    pieces, last = [], 0
+    for found in _URL.finditer(text):
+        pieces += [_PATH.sub(path, text[last : found.start()]), address(found)]
+        last = found.end()
+    return "".join([*pieces, _PATH.sub(path, text[last:])])
+
+
+def _without_places(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _without_places(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_places(one) for one in value]
+    return public_text(value) if isinstance(value, str) else value
+
+
+def _is_private(url: str) -> bool:
+    """Whether an address names a file, a secret, or a host that only its author reaches."""
+    try:
+        parts = urlsplit(url)
+        host = (parts.hostname or "").rstrip(".").lower()
+        if parts.scheme not in ("http", "https", "ftp", "hf", "s3", "gs") or parts.username or parts.password:
+            return True
+        port = parts.port
+    except ValueError:
+        return True
+    try:
+        return not ipaddress.ip_address(host).is_global
+    except ValueError:
+        return "." not in host or host.endswith(_PLACES) or port not in (None, 80, 443)
+
+
+def same_ids(labels: Mapping[str, Iterable[str]], documents: Iterable[str]) -> list[str]:
+    """The withheld queries whose id is that of a passage, or of a passage that is labelled for them with more words.
+
+    `labels`: the relevant documents of each withheld query. Letter case and punctuation make no difference:
+    `FAQ 17` is `faq-17`, and `faq-17-question` tells that the passage `faq-17` answers it.
+    """
+    known = {"-".join(_words(one)) for one in documents}
+    return sorted(
+        query
+        for query, relevant in labels.items()
+        if "-".join(_words(query)) in known or any(_is_part(query, one) for one in relevant)
+    )
+
+
+def same_numbers(labels: Mapping[str, Collection[str]], documents: Iterable[str]) -> list[str]:
+    """The withheld queries with the number of a relevant passage in their id, if they are more than chance explains."""
+    numbers = Counter(map(_number, documents))
+    total, chance, same = numbers.total(), 0.0, []
+    for query, relevant in labels.items():
+        if number := _number(query):
+            chance += min(1.0, len(relevant) * numbers[number] / max(total, 1))
+            same += [query] if number in map(_number, relevant) else []
+    return sorted(same) if len(same) > chance + 4 * math.sqrt(max(chance, 1.0)) else []
+
+
+def _words(identifier: str) -> list[str]:
+    return re.findall(r"[^\W_]+", identifier.casefold())
+
+
+def _is_part(one: str, other: str) -> bool:
+    """Whether the words of one id begin or end with those of the other, a number among them."""
+    short, long = sorted((_words(one), _words(other)), key=len)
+    size = len(short)
+    numbered = any(char.isdigit() for word in short for char in word)
+    return numbered and short in (long[:size], long[-size:])
+
+
+def _number(identifier: str) -> str:
+    return "-".join(number.lstrip("0") or "0" for number in re.findall(r"\d+", identifier))
