@@ -45,7 +45,7 @@ class FrontMatter(Settings):
     """What a template says of itself. `output` is a JSON schema, or the name of a plain form: level, yes_no, text.
 
     `constrain` names the property of the output whose words and marks the schema itself is to bound, for models
-    that do not count: see `airgen.pipeline.stages.attributes.form_pattern`. `count` names a list of the output that the
+    that do not count: see `airgen.generation.attributes.form_pattern`. `count` names a list of the output that the
     schema is to hold to exactly as many items as the prompt's input `count` says. `translates` names the prompt from
     which a translation takes all of the front matter that its own does not have.
     """

@@ -92,9 +92,9 @@ REGISTRY: dict[str, dict[str, str]] = {
         "typesense": "airgen.retrievers.engines:Typesense",
     },
     "judge": {
-        "levels": "airgen.pipeline.control.judge:Levels",
-        "rubric": "airgen.pipeline.control.judge:Rubric",
-        "yes-no": "airgen.pipeline.control.judge:YesNo",
+        "levels": "airgen.control.judge:Levels",
+        "rubric": "airgen.control.judge:Rubric",
+        "yes-no": "airgen.control.judge:YesNo",
     },
     "dump": {
         "common-crawl": "airgen.training.mining.dumps.web:CommonCrawlDump",
@@ -105,7 +105,7 @@ REGISTRY: dict[str, dict[str, str]] = {
         "stackexchange": "airgen.training.mining.dumps.forums:StackExchangeDump",
         "wikipedia": "airgen.training.mining.dumps.articles:WikipediaDump",
     },
-    "stage": {},  # airgen's own stand in airgen.pipeline.stages; a pipeline names others as module:STAGE
+    "stage": {},  # airgen's own stand in airgen.generation.flow; a pipeline names others as module:STAGE
 }
 
 # Top-level package of an import -> (distribution, extra).

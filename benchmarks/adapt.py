@@ -34,13 +34,13 @@ from airgen.dataset.beir import BeirDataset
 from airgen.evaluation.significance import bootstrap_interval, fisher_test
 from airgen.keys import text_key
 from airgen.pipeline import Job
-from airgen.pipeline.progress import Display
 from airgen.pipeline.run import run_job
-from airgen.quality.agreement.study import agree_job
 from airgen.records import Candidate, Character, Passage, Sample, Scenario
 from airgen.retrievers import load_embedder
 from airgen.retrievers.dense.exact_search import Dense
 from airgen.settings.base import find_yaml
+from airgen.steps.progress import Display
+from airgen.studies.agree.study import agree_job
 from airgen.text.display import markdown_table
 from airgen.training.mining.consistency import filter_pairs
 

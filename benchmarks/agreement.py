@@ -27,11 +27,11 @@ from scipy.special import expit
 
 from airgen.dataset.beir import BeirDataset
 from airgen.evaluation.measures import parse_measure, score
-from airgen.evaluation.rank_correlation import average_ranks, spearman
 from airgen.evaluation.result import Paths
 from airgen.evaluation.run import Run, read_run, run_from_dict
 from airgen.evaluation.systems import SystemSettings, load_systems, models_of
-from airgen.quality.agreement.rankings import Side
+from airgen.studies.agree.rankings import Side
+from airgen.studies.rank_correlation import average_ranks, spearman
 from airgen.text.display import markdown_table, md
 
 VOTERS = ("bm25", "dirichlet", "rm3", "lsa-100", "bm25-4grams", "minilm", "minilm-maxsim", "splade-tiny")

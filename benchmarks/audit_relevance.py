@@ -24,9 +24,9 @@ from typing import Any
 from scipy.stats import spearmanr
 from votes import evidence, read, side_of
 
-from airgen.pipeline.control.votes import WAY, first, voted
-from airgen.quality.audit.label_audit import RelevanceAudit, kinds, pick, population, say
-from airgen.quality.audit.sample import AuditItem, AuditSample
+from airgen.audit.labels import RelevanceAudit, kinds, pick, population, say
+from airgen.audit.sample import AuditItem, AuditSample
+from airgen.control.votes import WAY, first, voted
 from airgen.records import Prelabel
 
 Rows = dict[str, list[Prelabel]]

@@ -12,11 +12,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from airgen.dataset.beir import BeirDataset
-from airgen.evaluation.chunkers import load_chunkers
-from airgen.evaluation.compare_chunkers import chunkers_study, compare_chunkers
 from airgen.evaluation.experiment import EvaluationOptions
 from airgen.evaluation.systems import SystemSettings
 from airgen.settings.base import find_yaml
+from airgen.studies.chunkers.chunkers import load_chunkers
+from airgen.studies.chunkers.compare_chunkers import chunkers_study, compare_chunkers
 
 TOGETHER = 5
 SYSTEMS = [SystemSettings(name="bm25", kind="bm25", k1=0.9, b=0.4), SystemSettings(name="lsa", kind="lsa", dim=200)]

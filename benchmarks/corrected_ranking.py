@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 from few_labels import judges, read
 
-from airgen.evaluation.rank_correlation import spearman
+from airgen.audit.difference import Pairs, corrected, draw_order, estimate, favours
 from airgen.evaluation.systems import load_systems
-from airgen.quality.audit.difference import Pairs, corrected, draw_order, estimate, favours
+from airgen.studies.rank_correlation import spearman
 from airgen.text.display import markdown_table
 
 SAMPLES, ANSWERS = 12, (50, 100, 200)

@@ -21,14 +21,14 @@ import numpy as np
 import yaml
 
 from airgen.errors import Stopped
+from airgen.generation import query
 from airgen.paths import data_dir
 from airgen.pipeline.job import Job
-from airgen.pipeline.progress import Display
 from airgen.pipeline.run import run_job
-from airgen.pipeline.stages import query
-from airgen.quality.agreement.study import agree_job
 from airgen.records import Candidate, Character, Passage, Query, Sample, Scenario
 from airgen.retrievers import load_embedder
+from airgen.steps.progress import Display
+from airgen.studies.agree.study import agree_job
 
 # A domain, a question of six or seven words, and one of about twelve. Written for airgen.
 BANK = [

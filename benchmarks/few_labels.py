@@ -27,11 +27,7 @@ import numpy as np
 from agreement import fit, predict
 from numpy.typing import NDArray
 
-from airgen.dataset.beir import BeirDataset
-from airgen.evaluation.result import Paths
-from airgen.evaluation.run import read_run
-from airgen.evaluation.systems import load_systems
-from airgen.quality.audit.difference import (
+from airgen.audit.difference import (
     BATCH,
     Pairs,
     critical_values,
@@ -41,6 +37,10 @@ from airgen.quality.audit.difference import (
     rank_weights,
     spent,
 )
+from airgen.dataset.beir import BeirDataset
+from airgen.evaluation.result import Paths
+from airgen.evaluation.run import read_run
+from airgen.evaluation.systems import load_systems
 from airgen.text.display import markdown_table
 
 DEPTH, COUPLES, SAMPLES, ANSWERS = 10, 40, 3, (50, 100, 200)

@@ -19,15 +19,17 @@ from pathlib import Path
 from typing import Any
 
 from airgen.dataset.beir import BeirDataset
+from airgen.generation.flow import CANDIDATES
+from airgen.generation.hard_negative import HARD_NEGATIVE
 from airgen.keys import text_key
 from airgen.languages import SPACELESS
 from airgen.llms.base import Llm
-from airgen.pipeline.ask import ask_about
-from airgen.pipeline.stage import Lineage, Tools
-from airgen.pipeline.stages import CANDIDATES, HARD_NEGATIVE
 from airgen.prompts import PromptSet
 from airgen.records import Character, Passage, Query, Row, Sample, Scenario, Skip
 from airgen.settings import Pipeline
+from airgen.steps.ask import ask_about
+from airgen.steps.lineage import Lineage
+from airgen.steps.stage import Tools
 from airgen.text.language_check import wrong_language
 from airgen.text.words import count_words, sentences
 

@@ -33,8 +33,8 @@ from typing import Any
 from scipy.stats import spearmanr
 from votes import evidence, read, side_of
 
+from airgen.control.table2 import pairs_to_judge
 from airgen.evaluation.run import Run, run_from_dict
-from airgen.pipeline.control.table2 import pairs_to_judge
 from airgen.records import Prelabel
 from airgen.settings import Thresholds
 

@@ -435,7 +435,7 @@ def load() -> bool:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     sys.path.insert(0, str(ROOT))
     for name in ("airgen.pipeline.run", "airgen.publishing.publish", "airgen.evaluation.tables", "onnxruntime",
-                 "airgen.retrievers.dense.embedders", "airgen.quality.holes", "airgen.publishing.suites", "typer",
+                 "airgen.retrievers.dense.embedders", "airgen.audit.holes", "airgen.publishing.suites", "typer",
                  "airgen.commands.train", "airgen.dataset.layouts", "tokenizers"):  # fmt: skip
         importlib.import_module(name)
     tokens: Any = importlib.import_module("airgen.text.tokens")

@@ -16,12 +16,14 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from airgen.generation.flow import Flow
+from airgen.generation.generate import select
+from airgen.generation.sample import draw_samples
 from airgen.keys import rng, row_key
 from airgen.pipeline.funnel import funnel
-from airgen.pipeline.generate import draw_samples, load_lineages, select
-from airgen.pipeline.stages import Flow
 from airgen.records import Character, HardNegative, Judgment, Passage, Query, Rewrite, Sample, Scenario
 from airgen.settings import Pipeline
+from airgen.steps.load import load_lineages
 from airgen.store import Store
 
 STAGES = ("sample", "character", "scenario", "query", "rewrite", "judgment", "hard_negative")

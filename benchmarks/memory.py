@@ -101,7 +101,7 @@ from airgen.compute import computing
 from airgen.settings.compute import compute_settings
 from airgen.pipeline import Job
 from airgen.pipeline.run import run_job
-from airgen.pipeline.progress import Display
+from airgen.steps.progress import Display
 
 class Said(Display):
     def stage(self, name, *rest):

@@ -49,20 +49,20 @@ MODULES: dict[str, list[str]] = {
     "airgen/keys.py": ["tests/test_keys.py"],
     "airgen/llms/call_queue.py": [f"tests/llms/test_{name}.py" for name in ("call_queue", "engine", "rate_limits")],
     "airgen/llms/money.py": ["tests/llms/test_budget.py", "tests/llms/test_money.py"],
-    "airgen/pipeline/control/table2.py": ["tests/pipeline/control/test_table2.py"],
-    "airgen/pipeline/control/votes.py": ["tests/pipeline/control/test_votes.py"],
+    "airgen/control/table2.py": ["tests/control/test_table2.py"],
+    "airgen/control/votes.py": ["tests/control/test_votes.py"],
     "airgen/store.py": ["tests/test_group_commit.py", "tests/test_store.py"],
     "airgen/dataset/verify.py": ["tests/dataset/test_verify.py"],
     "airgen/publishing/withhold.py": ["tests/publishing/test_withhold.py"],
     "airgen/evaluation/measures.py": ["tests/evaluation/test_measures.py"],
     "airgen/evaluation/significance.py": ["tests/evaluation/test_significance.py", "tests/evaluation/test_gate.py"],
-    "airgen/evaluation/rank_correlation.py": ["tests/evaluation/test_correlate.py"],
+    "airgen/studies/rank_correlation.py": ["tests/studies/test_correlate.py"],
 }
 
 # (module, line's text, change) -> why no test can tell it from the original.
 EQUIVALENT: dict[tuple[str, str, str], str] = {
     (
-        "airgen/pipeline/control/votes.py",
+        "airgen/control/votes.py",
         "return (min(own) - max(others)) / ((max(scores) - min(scores)) or 1.0)",
         "1.0 to 2.0",
     ): "of equal scores the difference is 0",
@@ -112,7 +112,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "Gt to GtE",
     ): "BEGIN and COMMIT around one statement cost time",
     ("airgen/evaluation/significance.py", "Matrix = NDArray[np.float64]", "removed"): "only annotations use it",
-    ("airgen/evaluation/rank_correlation.py", "Matrix = NDArray[np.float64]", "removed"): "only annotations use it",
+    ("airgen/studies/rank_correlation.py", "Matrix = NDArray[np.float64]", "removed"): "only annotations use it",
     **{
         ("airgen/evaluation/significance.py", line, change): "the same figures, more or fewer of them held at once"
         for line, change in (

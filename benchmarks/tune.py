@@ -10,12 +10,12 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from airgen.audit.systems import find_runs
 from airgen.dataset.beir import BeirDataset
 from airgen.evaluation.experiment import results_folder
 from airgen.evaluation.run import read_run
 from airgen.evaluation.significance import Interval
-from airgen.evaluation.tune import tune
-from airgen.quality.audit.system_audit import find_runs
+from airgen.studies.tune import tune
 from airgen.text.display import markdown_table
 
 START, END = "<!-- tuned weights: start -->", "<!-- tuned weights: end -->"

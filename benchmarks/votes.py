@@ -24,17 +24,17 @@ from typing import Any
 import numpy as np
 from scipy.stats import spearmanr
 
+from airgen.control.votes import first, shares
 from airgen.dataset.beir import BeirDataset
 from airgen.evaluation.experiment import EvaluationOptions, evaluate
 from airgen.evaluation.measures import score
 from airgen.evaluation.run import Run, read_run
 from airgen.evaluation.systems import load_systems
-from airgen.pipeline.control.votes import first, shares
-from airgen.quality.agreement.study import agree_job
 from airgen.records import Prelabel, flat_text
 from airgen.retrievers import Corpus, load_embedder, load_reranker
 from airgen.retrievers.base import show_corpus
 from airgen.settings.base import find_yaml
+from airgen.studies.agree.study import agree_job
 
 MODELS = {"ce": "ms-marco-minilm-l12-int8", "bge": "bge-small-en-int8"}
 OTHERS: dict[str, Any] = {  # with --third

@@ -11,7 +11,7 @@ from command_line import invoke
 import airgen
 from airgen.errors import SettingsError, UsageError
 from airgen.paths import data_dir
-from airgen.pipeline.ask import run_to_end
+from airgen.steps.ask import run_to_end
 
 
 def test_every_function_is_there_documented() -> None:

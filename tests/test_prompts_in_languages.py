@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from prompt_reader import PROMPTS, VALUES
 
+from airgen.generation.attributes import WORDS, wrong_length, wrong_type
 from airgen.languages import LANGUAGES, OWN_INSTRUCTIONS
-from airgen.pipeline.stage import stage_prompt
-from airgen.pipeline.stages.attributes import WORDS, wrong_length, wrong_type
 from airgen.prompts import Prompt, PromptSet
 from airgen.settings import INFORMATION, STYLES, TYPES, Pipeline
+from airgen.steps.stage import stage_prompt
 from airgen.text.language_check import wrong_language
 
 OTHERS = sorted(set(LANGUAGES) - {"en"})

@@ -27,12 +27,12 @@ from airgen.paths import EVALUATION
 from airgen.text.display import terminal_table
 
 if TYPE_CHECKING:
+    from airgen.audit.answers import AuditResult
+    from airgen.audit.holes import JudgedHoles
+    from airgen.audit.labels import RelevanceAudit
+    from airgen.audit.systems import SystemAudit
     from airgen.pipeline.estimate import Estimate
     from airgen.pipeline.job import Job
-    from airgen.quality.audit.answers import AuditResult
-    from airgen.quality.audit.label_audit import RelevanceAudit
-    from airgen.quality.audit.system_audit import SystemAudit
-    from airgen.quality.holes import JudgedHoles
 
 Folder = Annotated[Place | None, opt("Folder of the sample. Default: RUNS/NAME/audit, for a dataset audit/NAME.")]
 JobOrDataset = Annotated[Place, arg("JOB|DATASET", "A job, or a dataset directory, such as a released one.")]
@@ -67,7 +67,7 @@ def audit_sample(
 
     Example: airgen audit sample pipelines/quickstart.yaml 40
     """
-    from airgen.quality.audit.label_audit import draw_labels
+    from airgen.audit.labels import draw_labels
 
     job, folder = _source(what, out, path_or_none(runs))
     drawn = draw_labels(job or Path(what), count, folder, seed, split)
@@ -91,7 +91,7 @@ def audit_score(
 
     Example: airgen audit score pipelines/quickstart.yaml audit-answers.json
     """
-    from airgen.quality.audit.label_audit import score_labels
+    from airgen.audit.labels import score_labels
 
     (job, folder), files = _source(what, out, path_or_none(runs)), paths(answers)
     result = score_labels(job or Path(what), files, folder, split)
@@ -142,9 +142,9 @@ def audit_systems(
 
     Example: airgen audit systems datasets/scifact bm25 dense --answers audit-answers.json
     """
+    from airgen.audit.systems import audit_text, draw_systems, find_runs, groups_of, score_systems
     from airgen.dataset.beir import BeirDataset
     from airgen.evaluation.experiment import results_folder
-    from airgen.quality.audit.system_audit import audit_text, draw_systems, find_runs, groups_of, score_systems
 
     dataset, probabilities = Path(dataset), None if judge is None else Path(judge)
     own, name = dataset.parent / EVALUATION, BeirDataset.open(dataset).name
@@ -184,8 +184,8 @@ def audit_relevance(
 
     Example: airgen audit relevance pipelines/agree.yaml --answers audit-answers.json --set
     """
+    from airgen.audit.labels import draw_relevance, score_relevance, set_relevance
     from airgen.pipeline.show import find_job
-    from airgen.quality.audit.label_audit import draw_relevance, score_relevance, set_relevance
 
     job = find_job(pipeline, path_or_none(runs))
     folder = Path(out) if out else job.directory / "audit-relevance"
@@ -236,10 +236,10 @@ def audit_holes(
 
     Example: airgen audit holes scifact --run bm25.run --run dense.run --pipeline pipelines/quickstart.yaml
     """
+    from airgen.audit.holes import judge_holes, read_submissions
     from airgen.evaluation.run import read_run
     from airgen.pipeline.show import job_file
     from airgen.publishing.scores import load_labels
-    from airgen.quality.holes import judge_holes, read_submissions
     from airgen.registry import resolve
 
     if judge and pipeline:

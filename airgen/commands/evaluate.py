@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from airgen.evaluation.result import Result
     from airgen.evaluation.significance import AgainstBaseline, Comparison
     from airgen.evaluation.systems import SystemSettings
-    from airgen.evaluation.tune import TunedHybrid
+    from airgen.studies.tune import TunedHybrid
 
 
 @command
@@ -81,11 +81,11 @@ def evaluate(
     from airgen.evaluation import evaluate as run_systems
     from airgen.evaluation.collections import find_list
     from airgen.evaluation.experiment import results_folder, run_without_labels
-    from airgen.evaluation.lengths import write_lengths
     from airgen.evaluation.systems import chosen_systems
     from airgen.evaluation.tables import compare_results, overview_table, ranking_text
     from airgen.settings.base import find_yaml
     from airgen.settings.compute import compute_settings
+    from airgen.studies.lengths import write_lengths
 
     out, given, path = Path(out), paths(datasets), find_yaml("pipelines", systems)
     wanted = [str(measure) for measure in AIR_BENCH] if metrics == "air-bench" else (metrics or DEFAULT_MEASURES)
@@ -155,10 +155,10 @@ def _compare_chunkers(
     share: float,
 ) -> Outcome[Any]:
     """Compare chunkers on each dataset."""
-    from airgen.evaluation.chunkers import load_chunkers
-    from airgen.evaluation.compare_chunkers import chunkers_study, compare_chunkers
     from airgen.evaluation.experiment import results_folder
     from airgen.publishing.suites import opened_datasets
+    from airgen.studies.chunkers.chunkers import load_chunkers
+    from airgen.studies.chunkers.compare_chunkers import chunkers_study, compare_chunkers
 
     wanted = load_chunkers(chunkers)
     found = Rows(
@@ -344,11 +344,11 @@ def evaluate_tune(
 
     Example: airgen evaluate tune datasets/handbook bm25 dense --results results
     """
+    from airgen.audit.systems import find_runs
     from airgen.dataset.beir import BeirDataset
     from airgen.evaluation import parse_measures, read_run
     from airgen.evaluation.experiment import results_folder
-    from airgen.evaluation.tune import tune
-    from airgen.quality.audit.system_audit import find_runs
+    from airgen.studies.tune import tune
 
     if split == "test":
         raise UsageError("weights that test labels chose would make every test score too good: tune on dev labels")

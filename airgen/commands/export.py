@@ -30,7 +30,7 @@ def export(
 
     Example: airgen export pipelines/quickstart.yaml --without control --out ablation
     """
-    from airgen.pipeline.assemble import ABLATIONS, export_dataset
+    from airgen.pipeline.export import ABLATIONS, export_dataset
     from airgen.pipeline.job import Job
     from airgen.pipeline.show import find_place
 

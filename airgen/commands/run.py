@@ -104,11 +104,11 @@ def run_and_report(
     from rich.console import Console
 
     from airgen.pipeline.job import Job
-    from airgen.pipeline.progress import BEAT_SECONDS
     from airgen.pipeline.refresh import earlier_version
     from airgen.pipeline.run import result_lines, result_values, run_pipeline
-    from airgen.quality.versions import drift_since
     from airgen.report.report import report_of_run
+    from airgen.steps.progress import BEAT_SECONDS
+    from airgen.studies.compare import drift_since
 
     console, every = Console(stderr=True, quiet=quiet), 5.0 if verbose else BEAT_SECONDS
     result = run_pipeline(Path(path), runs=runs, console=console, every=every, **options)
@@ -123,11 +123,11 @@ def run_and_report(
 
 
 def _suite(path: Path, runs: Path, root: Path, budget: float | None) -> Outcome[RunResult]:
-    from airgen.pipeline.ask import money
     from airgen.pipeline.job import Job
     from airgen.pipeline.run import RunResult, run_pipeline
     from airgen.publishing.suites import FinishedPipeline, build
     from airgen.settings.suite import load_suite
+    from airgen.steps.ask import money
     from airgen.text.tokens import count_tokens
 
     def finish(path: Path, budget_usd: float | None) -> FinishedPipeline:

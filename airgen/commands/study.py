@@ -31,15 +31,15 @@ from airgen.kept import write_json
 from airgen.text.display import distinct_names, terminal_table
 
 if TYPE_CHECKING:
-    from airgen.evaluation.correlate import CorrelationStudy
-    from airgen.evaluation.gain import GainReport
     from airgen.evaluation.systems import SystemSettings
     from airgen.pipeline.job import Job
-    from airgen.quality.agreement.report import AgreementReport
-    from airgen.quality.contamination import Contamination
-    from airgen.quality.inspection.inspect_dataset import Inspection
-    from airgen.quality.judge.calibrate import Calibration
-    from airgen.quality.versions import VersionComparison
+    from airgen.studies.agree.report import AgreementReport
+    from airgen.studies.compare import VersionComparison
+    from airgen.studies.contamination import Contamination
+    from airgen.studies.correlate import CorrelationStudy
+    from airgen.studies.gain import GainReport
+    from airgen.studies.inspect.inspect_dataset import Inspection
+    from airgen.studies.judge.calibrate import Calibration
 
 
 @command
@@ -72,10 +72,10 @@ def study_agree(
     Example: airgen study agree scifact --pipeline pipelines/agree.yaml --systems pipelines/systems-agree.yaml
     """
     from airgen.evaluation.systems import load_systems
-    from airgen.pipeline.progress import STATUS, Display
     from airgen.pipeline.show import find_place
-    from airgen.quality.agreement.study import AgreementStudy, agree_job
     from airgen.settings.base import find_yaml
+    from airgen.steps.progress import STATUS, Display
+    from airgen.studies.agree.study import AgreementStudy, agree_job
 
     home, path = Path(collection), find_yaml("pipelines", systems)
     found = load_systems(path)
@@ -130,8 +130,8 @@ def study_correlate(
     Example: airgen study correlate results --by task
     Example: airgen study correlate results mteb-results --names names.yaml --dataset ArguAna --dataset SciFact
     """
-    from airgen.evaluation.correlate import correlate
     from airgen.evaluation.score_tables import benchmarks, read_names, read_system_scores
+    from airgen.studies.correlate import correlate
 
     given, folder = paths(sources), Path(out)
     if len(set(given)) < len(given):
@@ -165,10 +165,10 @@ def study_gain(
     Example: airgen study gain datasets/finance datasets/law --before all-minilm-l6-v2 --after models/finance
     """
     from airgen.evaluation import DEFAULT_MEASURES, EvaluationOptions, evaluate
-    from airgen.evaluation.gain import gains
     from airgen.evaluation.systems import before_and_after
     from airgen.publishing.suites import opened_datasets
     from airgen.settings.base import find_yaml
+    from airgen.studies.gain import gains
 
     path = None if systems is None else find_yaml("pipelines", systems)
     pair, folder = before_and_after(before, after, path)
@@ -203,9 +203,9 @@ def study_diversity(
     Example: airgen study diversity runs/quickstart/dataset scifact --real log.csv
     """
     from airgen.pipeline.show import job_file
-    from airgen.quality.diversity.likeness import likeness_table, likeness_to, write_likeness
-    from airgen.quality.diversity.measure import profile_datasets
-    from airgen.quality.diversity.report import summary_table, write_diversity
+    from airgen.studies.diversity.likeness import likeness_table, likeness_to, write_likeness
+    from airgen.studies.diversity.measure import profile_datasets
+    from airgen.studies.diversity.report import summary_table, write_diversity
 
     given, folder = paths(datasets), Path(out)
     base = None if label_with is None else job_file(label_with)
@@ -241,8 +241,8 @@ def study_inspect(
     """
     from airgen.dataset.beir import BeirDataset
     from airgen.evaluation.experiment import results_folder
-    from airgen.quality.inspection.inspect_dataset import inspect_dataset, inspection_text, write_inspection
     from airgen.settings.base import find_yaml
+    from airgen.studies.inspect.inspect_dataset import inspect_dataset, inspection_text, write_inspection
 
     if results is not None and systems is not None:
         raise UsageError("--results takes runs that are there, --systems makes them: give one of the two")
@@ -284,11 +284,11 @@ def study_judge(
 
     Example: airgen study judge votes datasets/scifact datasets/nfcorpus --pairs 200
     """
-    from airgen.pipeline.progress import STATUS, Display
     from airgen.pipeline.show import job_file
     from airgen.prompts import PromptSet
-    from airgen.quality.judge.calibrate import JudgeTrial, Selection, calibrate
     from airgen.settings import load_pipeline
+    from airgen.steps.progress import STATUS, Display
+    from airgen.studies.judge.calibrate import JudgeTrial, Selection, calibrate
 
     least, left_out = _labels("--relevant-from", relevant_from), _labels("--ignore", ignore)
     folders = {folder.resolve().name: folder for folder in paths(collections)}
@@ -332,8 +332,8 @@ def study_compare(
     Example: airgen study compare suites/python/26.11 suites/python/26.12 --systems anchors.yaml
     """
     from airgen.evaluation import load_systems
-    from airgen.quality.versions import Anchors, compare_versions, versions_text
     from airgen.settings.base import find_yaml
+    from airgen.studies.compare import Anchors, compare_versions, versions_text
 
     anchors, folder = None, Path(out)
     if systems is not None:
@@ -357,7 +357,7 @@ def study_contamination(
 
     Example: airgen study contamination runs/python-reference/dataset --against collections/scifact
     """
-    from airgen.quality.contamination import contamination, contamination_text
+    from airgen.studies.contamination import contamination, contamination_text
 
     found = contamination(Path(home), paths(against), language=language)
     return Outcome(Rows(found), contamination_text(found))

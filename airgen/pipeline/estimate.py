@@ -10,21 +10,26 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
+from airgen.control.judge import NEED, judge_kind
 from airgen.corpus import prepare
 from airgen.errors import CorpusError
 from airgen.llms.base import backend_class
 from airgen.llms.chat import count_messages
 from airgen.llms.money import unknown_price
 from airgen.llms.probe import ModelProfile, read_profiles
-from airgen.pipeline.control.judge import NEED, judge_kind
 from airgen.pipeline.job import Job
+<<<<<<< HEAD
 from airgen.pipeline.own_queries import answers_of_ids, queries_of
-from airgen.pipeline.stage import Expected, stage_prompt
+from airgen.steps.stage import Expected, stage_prompt
+=======
+from airgen.pipeline.own_queries import queries_of
+>>>>>>> e147757e (tree: follow the paper: generation, control, steps, studies, audit)
 from airgen.pipeline.try_prompts import stand_ins
 from airgen.prompts import Prompt, PromptSet
 from airgen.publishing.public import same_ids
 from airgen.records import Passage, Query, Rewrite, table_of
 from airgen.settings import LlmSettings, Pipeline
+from airgen.steps.stage import Expected, stage_prompt
 from airgen.text.display import dollars
 
 PASSAGES = 50  # rendered to learn the mean length of a prompt

@@ -13,11 +13,11 @@ from airgen.keys import rng
 from airgen.languages import language_name
 from airgen.llms.base import Llm, Request
 from airgen.llms.scripted import document, keywords
-from airgen.pipeline.ask import ask_about, ask_until, parsed, show_and_correct
-from airgen.pipeline.stage import Problem
 from airgen.prompts import PromptSet
 from airgen.records import prompt_text
 from airgen.settings import load_pipeline
+from airgen.steps.ask import ask_about, ask_until, parsed, show_and_correct
+from airgen.steps.stage import Problem
 from airgen.training.mining.expansion import PassageText
 
 

@@ -3,15 +3,16 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from airgen.control.judgments import OWN
+from airgen.control.votes import NOT_FOUND
 from airgen.dataset.content import FunnelStep
-from airgen.pipeline.control.judgments import OWN
-from airgen.pipeline.control.votes import NOT_FOUND
-from airgen.pipeline.generate import Accepted
+from airgen.generation.flow import Flow
 from airgen.pipeline.job import Job
 from airgen.pipeline.own_queries import LABELS
-from airgen.pipeline.stage import Lineage, Plan
-from airgen.pipeline.stages import Flow
 from airgen.records import Decision, HardNegative, Skip
+from airgen.steps.accepted import Accepted
+from airgen.steps.lineage import Lineage
+from airgen.steps.stage import Plan
 from airgen.store import Store
 
 

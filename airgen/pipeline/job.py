@@ -19,6 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from airgen import __version__
+from airgen.control.judgments import OWN
 from airgen.corpus import load_corpus_settings
 from airgen.corpus.needs import source_digest
 from airgen.corpus.preparation import prepared
@@ -28,20 +29,21 @@ from airgen.dataset.manifest import MANIFEST, load_manifest
 from airgen.dataset.secret import SECRET_FILE, Secret, load_secret, new_secret, secret_of, write_secret
 from airgen.dataset.verify import damaged_file
 from airgen.errors import CorpusError, DatasetError
+from airgen.generation.flow import JUDGMENT, Flow
+from airgen.generation.generate import accepted_so_far
+from airgen.generation.sample import sample_fingerprint
 from airgen.keys import content_key, fingerprint
 from airgen.paths import RUNS
-from airgen.pipeline.control.judgments import OWN
-from airgen.pipeline.export_rules import PublicIds
-from airgen.pipeline.generate import Accepted, accepted_so_far, sample_fingerprint
 from airgen.pipeline.own_queries import own_accepted, own_fingerprint
-from airgen.pipeline.progress import STATUS, Display, read_status
-from airgen.pipeline.stage import Plan
-from airgen.pipeline.stages import JUDGMENT, Flow
 from airgen.prompts import PromptSet
 from airgen.records import TABLES, Dropped, Passage
 from airgen.sequences import batched
 from airgen.settings import Pipeline, load_pipeline
 from airgen.settings.base import answer_settings, find_yaml
+from airgen.steps.accepted import Accepted
+from airgen.steps.progress import STATUS, Display, read_status
+from airgen.steps.public_ids import PublicIds
+from airgen.steps.stage import Plan
 from airgen.store import Store
 
 BATCH = 2000  # rows a transaction: large enough for DuckDB, small enough for memory and progress

@@ -16,22 +16,24 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from airgen.control.judgments import OWN
+from airgen.control.table2 import BROUGHT
 from airgen.corpus.cleaning.filters import CleanResult, Item, has_list, judge_offensive, normalise_line
 from airgen.corpus.settings import CorpusSettings
 from airgen.corpus.tables import read_table
 from airgen.dataset.beir import read_qrels
 from airgen.errors import DatasetError
+from airgen.generation.flow import Flow
 from airgen.keys import file_sha256, fingerprint, rng, row_key, text_key
-from airgen.pipeline.control.judgments import OWN
-from airgen.pipeline.control.table2 import BROUGHT
-from airgen.pipeline.generate import Accepted, with_rows
 from airgen.pipeline.own_tables import Line, files_behind, read_queries
-from airgen.pipeline.progress import Display
-from airgen.pipeline.stage import NO_PASSAGE, Lineage, Plan
-from airgen.pipeline.stages import Flow
 from airgen.records import Document, Judgment, OwnQuery, Query, Row, Sample, Skip
 from airgen.settings import LabelFile, Pipeline, QueriesSettings
 from airgen.settings.base import answer_settings
+from airgen.steps.accepted import Accepted
+from airgen.steps.lineage import NO_PASSAGE, Lineage
+from airgen.steps.load import with_rows
+from airgen.steps.progress import Display
+from airgen.steps.stage import Plan
 from airgen.store import Store
 from airgen.tables import Guess, Role, TableColumn, choose
 from airgen.text.display import one_line

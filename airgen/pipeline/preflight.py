@@ -17,19 +17,17 @@ from typing import Any
 from pydantic import BaseModel
 
 from airgen import models
+from airgen.control.judge import YesNo, judge_kind
 from airgen.corpus.fetch import still_to_fetch
 from airgen.corpus.needs import missing
 from airgen.errors import AirgenError, ModelError, SettingsError
 from airgen.evaluation.systems import labelling_models, load_systems, made_labels, missing_needs
+from airgen.generation.sample import PARTNERS
 from airgen.keys import content_key
 from airgen.languages import language_name
 from airgen.llms.base import backend_class
 from airgen.llms.probe import ModelProfile, probe, read_profiles, save_profile
-from airgen.pipeline.ask import make_engine, run_to_end, unpriced
-from airgen.pipeline.control.judge import YesNo, judge_kind
-from airgen.pipeline.generate import PARTNERS
 from airgen.pipeline.job import Job
-from airgen.pipeline.progress import STATUS, Display, read_status
 from airgen.pipeline.starter import MULTILINGUAL
 from airgen.registry import installed, names
 from airgen.retrievers import Component, Corpus, load_embedder, load_reranker, load_retriever
@@ -37,6 +35,8 @@ from airgen.retrievers.base import CorpusReranker
 from airgen.settings import LlmSettings, Pipeline
 from airgen.settings.base import Settings, Spec, find_yaml
 from airgen.settings.parts import files_of, located, model_of, needs, parts, walk
+from airgen.steps.ask import make_engine, run_to_end, unpriced
+from airgen.steps.progress import STATUS, Display, read_status
 
 FREE_BYTES = 1 << 30  # what a small job writes, with room to spare
 QUERY, PASSAGE = "how do bees find flowers", "Bees find flowers by colour and by scent."

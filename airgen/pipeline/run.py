@@ -20,31 +20,32 @@ from typing import Any
 from rich.console import Console
 
 from airgen.compute import computing
+from airgen.control.judgments import control_quality
+from airgen.control.set_stage import Control
 from airgen.dataset.content import FunnelStep
 from airgen.dataset.manifest import Manifest, load_manifest
 from airgen.dataset.verify import damaged_file
 from airgen.errors import AirgenError, UsageError
 from airgen.evaluation.result import peak_bytes
 from airgen.evaluation.significance import Comparison
+from airgen.generation.generate import generate
+from airgen.generation.round_trip import RoundTrip
 from airgen.interruptible import exit_soon
 from airgen.llms.engine import Engine
 from airgen.paths import EVALUATION, RUNS
-from airgen.pipeline.ask import health_of, make_engine, run_to_end, saw_answer, workers_of
-from airgen.pipeline.assemble import export_dataset
-from airgen.pipeline.control.judgments import control_quality
-from airgen.pipeline.control.set_stage import Control
+from airgen.pipeline.export import export_dataset
 from airgen.pipeline.funnel import funnel_so_far
-from airgen.pipeline.generate import Accepted, generate
 from airgen.pipeline.job import Job, load_corpus
 from airgen.pipeline.own_queries import store_queries
 from airgen.pipeline.preflight import ensure_ready, probe_models, rehearse
-from airgen.pipeline.progress import BEAT_SECONDS, STATUS, Display
 from airgen.pipeline.refresh import REFRESHED, change_lines
-from airgen.pipeline.round_trip import RoundTrip
-from airgen.pipeline.stage import Tools
 from airgen.retrievers import load_embedder
 from airgen.retrievers.encodings import shared_encodings
 from airgen.settings.compute import compute_settings
+from airgen.steps.accepted import Accepted
+from airgen.steps.ask import health_of, make_engine, run_to_end, saw_answer, workers_of
+from airgen.steps.progress import BEAT_SECONDS, STATUS, Display
+from airgen.steps.stage import Tools
 from airgen.store import Store
 from airgen.text.display import dollars, terminal_lines, terminal_table, terminal_text
 

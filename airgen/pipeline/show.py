@@ -10,19 +10,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from airgen.control.judge import asker_of, kept_need
+from airgen.control.judgments import MINED_NAME, OWN, current
+from airgen.control.table2 import votes
 from airgen.errors import SettingsError, StoreError, UsageError
 from airgen.paths import RUNS, beside
-from airgen.pipeline.ask import money
-from airgen.pipeline.control.judge import asker_of, kept_need
-from airgen.pipeline.control.judgments import MINED_NAME, OWN, current
-from airgen.pipeline.control.table2 import votes
-from airgen.pipeline.export_rules import PublicIds
-from airgen.pipeline.generate import Accepted
 from airgen.pipeline.job import Job
-from airgen.pipeline.progress import STATUS, number, read_status
-from airgen.pipeline.stage import Lineage, Plan
 from airgen.records import Decision, HardNegative, Judgment, OwnQuery, Passage, Prelabel, Recall, Row
 from airgen.settings.base import find_yaml
+from airgen.steps.accepted import Accepted
+from airgen.steps.ask import money
+from airgen.steps.lineage import Lineage
+from airgen.steps.progress import STATUS, number, read_status
+from airgen.steps.public_ids import PublicIds
+from airgen.steps.stage import Plan
 from airgen.store import Store
 from airgen.text.display import dollars, terminal_lines, terminal_table
 

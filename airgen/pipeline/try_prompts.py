@@ -8,16 +8,16 @@ from typing import Any
 
 from airgen.corpus import prepare
 from airgen.errors import UsageError
+from airgen.generation.attributes import form_pattern, query_problem
 from airgen.languages import language_name
 from airgen.llms.answers import parse_answer
 from airgen.llms.base import Llm, Request
 from airgen.paths import RUNS
-from airgen.pipeline.ask import ask_about, echo_of, sampling
 from airgen.pipeline.job import Job
-from airgen.pipeline.stage import QUERY_PROMPTS, asked_language
-from airgen.pipeline.stages.attributes import form_pattern, query_problem
 from airgen.prompts import Prompt, PromptSet
 from airgen.records import Passage, prompt_text
+from airgen.steps.ask import ask_about, echo_of, sampling
+from airgen.steps.stage import QUERY_PROMPTS, asked_language
 from airgen.text.near_duplicates import borrowed
 
 

@@ -15,19 +15,19 @@ import numpy as np
 
 from airgen.dataset.content import FunnelStep, ModelUse
 from airgen.errors import AirgenError
-from airgen.evaluation.rank_correlation import average_ranks, spearman
 from airgen.kept import DAMAGE, plain, read_json
-from airgen.pipeline.ask import money
-from airgen.pipeline.assemble import provenance
+from airgen.pipeline.export import provenance
 from airgen.pipeline.funnel import funnel_so_far
-from airgen.pipeline.generate import Accepted
 from airgen.pipeline.job import Job
-from airgen.quality.agreement.rankings import RankGain
-from airgen.quality.diversity.measure import ATTRIBUTES, profile_dataset
 from airgen.records import Rewrite
 from airgen.report.source import ReportSource
 from airgen.report.systems import Board, rank_slopes
+from airgen.steps.accepted import Accepted
+from airgen.steps.ask import money
 from airgen.store import Store
+from airgen.studies.agree.rankings import RankGain
+from airgen.studies.diversity.measure import ATTRIBUTES, profile_dataset
+from airgen.studies.rank_correlation import average_ranks, spearman
 
 _CALLS = """
 SELECT stage, model, count(*), count(*) FILTER (error <> ''), sum(prompt_tokens), sum(cached_tokens),

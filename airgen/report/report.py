@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from airgen import __version__
+from airgen.audit.answers import ANSWERS
+from airgen.audit.sample import LEVELS, AuditSample, load_sample
 from airgen.errors import AirgenError, DatasetError, StoreError
 from airgen.evaluation.experiment import results_folder
 from airgen.pipeline.job import Job
 from airgen.pipeline.run import RunResult
-from airgen.quality.audit.answers import ANSWERS
-from airgen.quality.audit.sample import LEVELS, AuditSample, load_sample
 from airgen.report.overview import overview, together
 from airgen.report.pack import Pack, report_file, report_folder
 from airgen.report.queries import write_queries

@@ -19,8 +19,8 @@ from airgen.errors import DatasetError
 from airgen.evaluation.result import Result, all_scores, as_matrix
 from airgen.evaluation.significance import Comparison, compare
 from airgen.evaluation.tables import fairness_lines
-from airgen.quality.agreement.rankings import RankGain
 from airgen.report.source import TOP, ReportSource, SystemRanks
+from airgen.studies.agree.rankings import RankGain
 
 if TYPE_CHECKING:
     from airgen.evaluation.charts import AnyChart
@@ -238,7 +238,7 @@ def rank_slopes(gains: Sequence[RankGain], title: str) -> Drawings:
     """The ranks of systems by people's labels on the left, by generated ones on the right. Empty below two systems."""
     if len(gains) < 2:
         return {}
-    from airgen.quality.agreement.report import ranks_chart
+    from airgen.studies.agree.report import ranks_chart
 
     return _drawings(
         _SLOPE_WIDTHS, lambda page, width: ranks_chart(gains, title=title, palette=page["palette"], width=width)

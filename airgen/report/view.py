@@ -15,15 +15,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from airgen.audit.answers import ANSWERS, add_answer, saved_answers
 from airgen.dataset.files import is_alive
 from airgen.errors import AirgenError
 from airgen.kept import DAMAGE, plain
-from airgen.pipeline.progress import STATUS, number, read_status
-from airgen.quality.audit.answers import ANSWERS, add_answer, saved_answers
 from airgen.report.pack import report_folder
 from airgen.report.report import audit_folder, audit_sample, title_of, write_data
 from airgen.report.source import ReportSource
 from airgen.report.sources import find_sources
+from airgen.steps.progress import STATUS, number, read_status
 from airgen.text.display import one_line
 
 SILENT_SECONDS = 60.0  # a running job gives a sign of life every 5 s

@@ -80,7 +80,7 @@ class JudgeSettings(OneJudge):
 
     `relevant_from` is the lowest level that counts as relevant, and 1 where `relevance` is subject and levels are
     given. With `kind: votes` no LLM is asked: what every re-ranker puts near the query's source is relevant
-    (`airgen.pipeline.control.votes`).
+    (`airgen.control.votes`).
     """
 
     relevant_from: int = Field(default=2, ge=1, le=3)  # the lowest level of what is relevant

@@ -13,6 +13,7 @@ from hostile import HOSTILE, archive, broken, few
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airgen.audit.holes import Ledger
 from airgen.corpus import load_corpus_settings, prepare
 from airgen.dataset.beir import BeirDataset, read_qrels
 from airgen.dataset.verify import verify
@@ -20,7 +21,6 @@ from airgen.dataset.write import write_dataset
 from airgen.errors import AirgenError
 from airgen.evaluation import load_systems, read_run
 from airgen.publishing.submission import Submission
-from airgen.quality.holes import Ledger
 from airgen.records import Dropped, Passage
 from airgen.settings import load_pipeline
 from airgen.settings.suite import load_suite

@@ -13,6 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulation import openai
 
+from airgen.audit.answers import read_answers
+from airgen.audit.holes import Ledger
 from airgen.errors import AirgenError, LlmError
 from airgen.http import retry_after
 from airgen.llms.answers import parse_json
@@ -20,8 +22,6 @@ from airgen.llms.base import Message, Refused, Reply, Request, Retry
 from airgen.llms.batch import BatchBackend
 from airgen.llms.http import Endpoint
 from airgen.publishing.hub import Hub
-from airgen.quality.audit.answers import read_answers
-from airgen.quality.holes import Ledger
 
 SCHEMA = {
     "type": "object",

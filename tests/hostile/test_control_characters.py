@@ -15,6 +15,7 @@ from little_dataset import LABELS, PASSAGES, QUERIES
 from rich.console import Console
 
 import airgen.commands
+from airgen.audit.labels import draw_labels
 from airgen.cli import main
 from airgen.commands.command import echo
 from airgen.dataset.content import CorpusRow, FunnelStep, QueryRow
@@ -22,11 +23,10 @@ from airgen.dataset.manifest import load_manifest
 from airgen.dataset.write import write_dataset
 from airgen.kept import plain
 from airgen.pipeline import Job, RunResult
-from airgen.pipeline.progress import Display
 from airgen.pipeline.run import result_lines, result_values, run_job
 from airgen.publishing.leaderboard import write_leaderboard
 from airgen.publishing.scores import DatasetScore, SystemScore
-from airgen.quality.audit.label_audit import draw_labels
+from airgen.steps.progress import Display
 from airgen.text.display import csv_text, html_text, json_text, md, plain_text, terminal_lines, terminal_table, visible
 
 JOB = LEXICAL

@@ -218,7 +218,7 @@ PARSERS: dict[str, tuple[Callable[[str], object], list[str]]] = {
     "words": (lambda text: words(text, "en"), ["_", ".", "a.", "!", "a'", "_a", "'", "\u0301", "\n ", "e\u0301."]),
     "sentences": (lambda text: sentences(text, "en"), ["_", ".", "a.", "!", "\n ", "\n", ". ", "A. ", "。", "\" "]),
     "tokens": (count_tokens, ["a", " ", "^", "\n", "1", "中", "\u0301"]),
-    # PyYAML itself is not linear in nesting, which ends in one clear error (tests/test_settings.py).
+    # PyYAML itself is not linear in nesting, which ends in one clear error (tests/settings/test_settings.py).
     "yaml": (settings, ["a: b\n", "- a\n", "# "]),
 }  # fmt: skip
 

@@ -15,7 +15,7 @@ from airgen.llms.base import Backend, CallLimits, Message, Reply, Request, Retry
 from airgen.llms.call_queue import Connection
 from airgen.llms.engine import Engine
 from airgen.llms.money import Price
-from airgen.pipeline.ask import ask_each
+from airgen.steps.ask import ask_each
 
 
 class Batches(Backend):

@@ -13,15 +13,15 @@ from airgen.errors import SettingsError
 from airgen.llms.base import CallLimits, Message, Request
 from airgen.llms.openai import OpenAISettings
 from airgen.pipeline import Job
-from airgen.pipeline.ask import connect, make_engine, workers_of
 from airgen.pipeline.estimate import estimate
 from airgen.pipeline.preflight import preflight
-from airgen.pipeline.progress import Display
 from airgen.pipeline.run import run_job
 from airgen.registry import names
 from airgen.settings import LlmSettings, Pipeline
 from airgen.settings.base import marked, parse_yaml
 from airgen.settings.llm import answer_parts
+from airgen.steps.ask import connect, make_engine, workers_of
+from airgen.steps.progress import Display
 from airgen.store import Store
 
 OUTSIDE = '''

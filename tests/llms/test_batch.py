@@ -20,8 +20,8 @@ from airgen.llms.engine import Engine
 from airgen.llms.http import Endpoint
 from airgen.llms.money import Price
 from airgen.llms.openai import OpenAISettings
-from airgen.pipeline.ask import connect
 from airgen.records import Answer
+from airgen.steps.ask import connect
 
 
 def run(base_url: str, folder: Path, store: MemoryStore, n: int, *access: Any) -> list[Answer]:

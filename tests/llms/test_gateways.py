@@ -14,10 +14,10 @@ from simulation import ask_all, openai, requests, send
 from airgen.errors import AirgenError, LlmError, SettingsError
 from airgen.llms.base import Message, Request, Retry, backend_class
 from airgen.llms.openai import OpenAIBackend, OpenAISettings, prefix_of
-from airgen.pipeline.ask import connect
 from airgen.settings import LlmSettings, Pipeline
 from airgen.settings.base import parse_yaml
 from airgen.settings.llm import looks_like_a_key, own_answer_settings
+from airgen.steps.ask import connect
 
 KEY = "0123456789abcdef0123456789abcdef"
 REQUEST = Request("m", (Message("user", "why?"),), {"max_tokens": 9, "temperature": 0})

@@ -16,10 +16,10 @@ from airgen.llms.call_queue import Connection
 from airgen.llms.chat import count_messages, most_prompt_tokens
 from airgen.llms.engine import Engine
 from airgen.llms.money import FREE, Budget, Price, Usage, price, unknown_price
-from airgen.pipeline.ask import make_engine, money
 from airgen.pipeline.show import render_report
 from airgen.records import Answer, Payment, Reservation
 from airgen.settings import Pipeline
+from airgen.steps.ask import make_engine, money
 from airgen.store import Store
 from airgen.text.tokens import count_tokens
 

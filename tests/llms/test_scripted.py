@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from airgen.errors import LlmError, ModelError, SettingsError
+from airgen.generation.flow import Flow
 from airgen.llms.base import Message, Refused, Reply, Request
 from airgen.llms.embedded import BLOCK, EmbeddedBackend
 from airgen.llms.scripted import FAULTS, ScriptedBackend
-from airgen.pipeline.stages import Flow
 
 TEXT = "Photosynthesis converts sunlight into chemical energy inside chloroplasts of leaves, releasing oxygen."
 

@@ -16,8 +16,8 @@ from airgen.keys import rng
 from airgen.llms.base import Reply, Request
 from airgen.llms.scripted import ScriptedBackend
 from airgen.pipeline import Job, RunResult
-from airgen.pipeline.progress import Display
 from airgen.pipeline.run import run_job
+from airgen.steps.progress import Display
 
 TOPICS = ("bridges", "yeast", "glaciers", "violins", "tariffs", "beetles", "harbours", "lanterns", "orchards", "tides")
 FACTS = ("are measured", "were described", "decline slowly", "need repair", "attract visitors", "differ in colour",

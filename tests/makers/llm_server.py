@@ -253,9 +253,9 @@ class Server:
         """A deterministic answer: the scripted model's if `scripted` is set, else always of one form."""
         if not self.scripted:
             return thinking(body, answer(body, key, self.text or ""), self.thinks or 0, self.thinks_in)
+        from airgen.generation.flow import Flow
         from airgen.llms.base import Message, Request
         from airgen.llms.scripted import ScriptedBackend
-        from airgen.pipeline.stages import Flow
 
         form = body.get("response_format", {}).get("json_schema", {})
         messages = tuple(Message(message["role"], message["content"]) for message in body["messages"])

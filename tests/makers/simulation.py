@@ -170,7 +170,7 @@ class MemoryStore:
 
     @property
     def spent(self) -> float:
-        """As `airgen.pipeline.ask.money` counts it."""
+        """As `airgen.steps.ask.money` counts it."""
         rows = [*self.payments.values(), *(one for key, one in self.reservations.items() if key not in self.payments)]
         return sum(row.usd for row in rows)
 

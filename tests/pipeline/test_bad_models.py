@@ -17,18 +17,18 @@ from rich.console import Console
 from airgen.corpus import load_corpus_settings, prepare
 from airgen.dataset.verify import verify
 from airgen.errors import CorpusError, LlmError, ModelError
+from airgen.generation.generate import accepted_so_far
 from airgen.llms.base import Refused, Reply, Request
 from airgen.llms.health import Health
 from airgen.llms.probe import ModelProfile, save_profile
 from airgen.pipeline import Job
-from airgen.pipeline.ask import ask_about
-from airgen.pipeline.generate import accepted_so_far
 from airgen.pipeline.run import run_pipeline
 from airgen.pipeline.show import life, read_report, render_life, render_report
-from airgen.pipeline.stage import Problem
 from airgen.records import Dropped, Prelabel
 from airgen.retrievers.lexical.bm25 import BM25Reranker
 from airgen.settings import Pipeline
+from airgen.steps.ask import ask_about
+from airgen.steps.stage import Problem
 from airgen.text.language_check import wrong_language
 
 JOB = LEXICAL

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from job_maker import LEXICAL, Run
 from rich.console import Console
 
-from airgen.pipeline.progress import Display, read_status
 from airgen.pipeline.show import render_report
+from airgen.steps.progress import Display, read_status
 
 JOB = LEXICAL
 JSON = st.recursive(

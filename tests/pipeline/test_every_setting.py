@@ -122,7 +122,7 @@ NOT_TRIED = {
 }
 STAGE = """
 from airgen.keys import row_key
-from airgen.pipeline.stage import Problem, Stage, skip
+from airgen.steps.stage import Problem, Stage, skip
 from airgen.records import Query, Row, Scenario
 
 async def work(lineage, tools):

@@ -19,10 +19,10 @@ from airgen.dataset.secret import Secret, new_secret
 from airgen.dataset.verify import verify
 from airgen.errors import DatasetError
 from airgen.evaluation.dataset_split import IdLookup
+from airgen.generation.sample import NEAR
 from airgen.keys import fingerprint
 from airgen.pipeline import Job
 from airgen.pipeline import job as job_module
-from airgen.pipeline.generate import NEAR
 from airgen.pipeline.run import run_pipeline
 from airgen.records import Document
 

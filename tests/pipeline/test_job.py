@@ -12,7 +12,7 @@ from airgen.dataset.verify import verify
 from airgen.errors import BudgetSpent, UsageError
 from airgen.llms.scripted import ScriptedBackend
 from airgen.pipeline import Job, RunResult
-from airgen.pipeline.assemble import export_dataset
+from airgen.pipeline.export import export_dataset
 from airgen.store import Store
 
 JOB = LEXICAL

@@ -15,6 +15,7 @@ from http_double import answering
 from job_maker import CORPUS, COUNTED, changed, job_of, make_corpus, run_quietly
 
 import airgen
+from airgen.audit.labels import audited_items
 from airgen.dataset.beir import BeirDataset
 from airgen.dataset.verify import verify
 from airgen.errors import AirgenError, DatasetError, SettingsError
@@ -23,7 +24,6 @@ from airgen.pipeline import Job
 from airgen.pipeline.label_pipeline import label_pipeline
 from airgen.pipeline.own_queries import read_labels
 from airgen.pipeline.own_tables import Line, read_queries
-from airgen.quality.audit.label_audit import audited_items
 from airgen.settings import LabelFile, QueriesSettings, load_pipeline
 
 LOG = """query,count

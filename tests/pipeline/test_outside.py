@@ -19,9 +19,9 @@ MODULE = '''
 from dataclasses import dataclass
 import json
 
-from airgen.pipeline.ask import ask
-from airgen.pipeline.control.judge import Verdict
-from airgen.pipeline.stage import Cost, Problem, Stage, made
+from airgen.steps.ask import ask
+from airgen.control.judge import Verdict
+from airgen.steps.stage import Cost, Problem, Stage, made
 from airgen.records import Query, Row
 
 

@@ -23,10 +23,11 @@ from airgen.evaluation import load_systems, run_from_dict, write_run
 from airgen.evaluation.dataset_split import DatasetSplit
 from airgen.evaluation.experiment import trained_on
 from airgen.llms.base import Refused, Request
-from airgen.pipeline import Job, RunResult, progress
-from airgen.pipeline.progress import Display, read_status
+from airgen.pipeline import Job, RunResult
 from airgen.pipeline.show import find_job, find_place, read_report, render_life, render_report, render_work
 from airgen.records import Answer
+from airgen.steps import progress
+from airgen.steps.progress import Display, read_status
 
 JOB = LEXICAL
 

@@ -26,13 +26,13 @@ from airgen.dataset.derive import derive
 from airgen.dataset.manifest import load_manifest
 from airgen.dataset.secret import Secret, split_of
 from airgen.dataset.write import write_dataset
+from airgen.generation.attributes import draw, query_attributes
 from airgen.keys import row_key, text_key
 from airgen.pipeline import Job
-from airgen.pipeline.assemble import export_dataset
-from airgen.pipeline.export_rules import PublicIds
-from airgen.pipeline.stages.attributes import draw, query_attributes
+from airgen.pipeline.export import export_dataset
 from airgen.publishing.withhold import public_part, secrecy_problems
 from airgen.records import Passage
+from airgen.steps.public_ids import PublicIds
 
 Guesses = dict[str, set[str]]  # query id: original ids of documents that may be its source
 

@@ -9,9 +9,9 @@ import pytest
 from command_line import call
 from job_maker import WORDS
 
+from airgen.audit.answers import read_answers
+from airgen.audit.sample import load_sample
 from airgen.pipeline import RunResult
-from airgen.quality.audit.answers import read_answers
-from airgen.quality.audit.sample import load_sample
 from airgen.report.report import audit_folder, audit_part, make_report
 from airgen.report.server import serving
 from airgen.report.sources import find_sources

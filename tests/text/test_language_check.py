@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from airgen.generation.attributes import wrong_length
 from airgen.languages import LANGUAGES
-from airgen.pipeline.stages.attributes import wrong_length
 from airgen.text.language_check import self_reference, wrong_language
 
 # One information need in each language, written for this test.

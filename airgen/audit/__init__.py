@@ -1,0 +1,1 @@
+"""People decide what a model cannot: labels, systems, relevance, holes."""

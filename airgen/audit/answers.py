@@ -1,0 +1,254 @@
+"""People's answers: the file that a page saves, one answer after another or at once, and what they say of the labels.
+
+    runs/NAME/audit/audit-answers.json      {"key", "dataset", "answers": {"12": 3}, "others": [{...}]}
+
+`others` are answers to pairs that a person chose, or whose label this person had seen: they say nothing about the
+share of right labels, and are in no estimate. People give the levels 0 to 3, as the judge does, without seeing its
+answer. A label is confirmed if the person's level means the same relevance, with the cut between levels that was used
+for the judge.
+"""
+
+import csv
+import io
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from airgen.audit.sample import KINDS, AuditItem, AuditSample
+from airgen.errors import DatasetError, disk_error
+from airgen.kept import DAMAGE, kept_of, read_json, write_json
+from airgen.text.display import figure
+
+ANSWERS = "audit-answers.json"
+_MOST = 10_000  # pairs that were chosen by hand
+
+Levels = Mapping[int, int | None]  # number of the item -> level, None for "cannot say"
+_Level = Annotated[int, Field(strict=True, ge=0, le=3)]
+_Id = Annotated[str, Field(max_length=1000)]
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A person's level of a pair that this person chose; None for "cannot say". seen: with the label in view."""
+
+    query: _Id
+    document: _Id
+    level: _Level | None = None
+    seen: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class PersonsAnswers:
+    """A file of answers: to the sample with this key by the item's number, and to pairs that the person chose."""
+
+    key: str | None
+    dataset: str = ""
+    answers: Mapping[int, _Level | None] = field(default_factory=dict)
+    others: tuple[Chosen, ...] = ()
+
+
+def read_answers(path: Path, key: str, items: int) -> PersonsAnswers:
+    """One person's answers to the sample with this key and so many items, from the page's JSON or the filled-in CSV.
+
+    Raises DatasetError for another sample's answers, a number that is not in the sample, a level that is not 0 to 3,
+    and a file without answers to the sample.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        if path.suffix == ".csv":
+            rows = [row for row in csv.DictReader(io.StringIO(text)) if row["level"].strip()]
+            value = {"key": key, "answers": {row["number"]: int(row["level"]) for row in rows}}
+        else:
+            value = json.loads(text)
+        found = kept_of(PersonsAnswers, value)
+    except FileNotFoundError:
+        raise DatasetError(
+            f"{path}: no such file; the page of the audit saves it, mostly among your downloads"
+        ) from None
+    except (*DAMAGE, csv.Error) as error:
+        raise DatasetError(f"{path}: not answers to an audit ({str(error)[:200]})") from error
+    if found.key != key:
+        raise DatasetError(f"{path}: answers to another sample ({found.key}; this sample is {key})")
+    _check_numbers(path, found, items)
+    if not found.answers:
+        raise DatasetError(f"{path}: the file has no answer")
+    return found
+
+
+def _check_numbers(path: Path, found: PersonsAnswers, items: int) -> None:
+    if wrong := [number for number in found.answers if not 1 <= number <= items]:
+        raise DatasetError(f"{path}: item {str(wrong[0])[:40]}: the sample has items 1 to {items}")
+
+
+def saved_answers(path: Path, sample: AuditSample | None) -> PersonsAnswers:
+    """What the file holds, or what a new file will. Raises DatasetError for answers to another sample."""
+    key, dataset = (None, "") if sample is None else (sample.key, sample.dataset)
+    if not path.is_file():
+        return PersonsAnswers(key, dataset)
+    try:
+        found = kept_of(PersonsAnswers, read_json(path))
+    except DAMAGE as error:
+        raise DatasetError(f"{path}: not answers to an audit ({error}): move the file away") from error
+    if found.answers and found.key != key:
+        raise DatasetError(f"{path}: answers to another sample ({found.key}; this sample is {key}): move the file away")
+    return replace(found, key=key, dataset=dataset)
+
+
+def add_answer(path: Path, sample: AuditSample | None, value: Mapping[str, Any]) -> PersonsAnswers:
+    """Take an answer into the file, in place of an older one to the same pair; returns what the file then holds.
+
+    value: {number, level} of the sample, or {query, document, level, seen}. A level is 0 to 3, None for "cannot say",
+    or absent: the answer is taken back. Raises DatasetError for anything else.
+    """
+    found, keep = saved_answers(path, sample), "level" in value
+    given = {"answers": {str(value["number"]): value.get("level")}} if "number" in value else {"others": [value]}
+    try:
+        new = kept_of(PersonsAnswers, {"key": found.key, **given})
+    except ValueError as error:
+        raise DatasetError(f"not an answer to an audit: {error}") from error
+    _check_numbers(path, new, 0 if sample is None else len(sample.items))
+    pairs = {(one.query, one.document) for one in new.others}
+    answers = {number: level for number, level in found.answers.items() if number not in new.answers}
+    others = tuple(one for one in found.others if (one.query, one.document) not in pairs)
+    if keep:
+        answers, others = {**answers, **new.answers}, (*others, *new.others)
+    found = replace(found, answers=answers, others=others)
+    if len(found.others) > _MOST:
+        raise DatasetError(f"{path}: more than {_MOST:,} pairs outside of the sample: draw a sample instead")
+    try:
+        write_json(path, found)
+    except OSError as error:
+        raise disk_error(error) from error
+    return found
+
+
+def chosen_pairs(items: Iterable[AuditItem], chosen: Iterable[Chosen], relevant_from: int) -> dict[str, int]:
+    """How many pairs people chose by hand, and of how many they confirm the label: counts, and no estimate.
+
+    unknown: pairs without a label. cannot say: pairs without a level.
+    """
+    relevant = {(item.query, item.document): item.relevant for item in items}
+    found = {"pairs": 0, "confirmed": 0, "unknown": 0, "cannot say": 0}
+    for one in chosen:
+        found["pairs"] += 1
+        label = relevant.get((one.query, one.document))
+        if one.level is None:
+            found["cannot say"] += 1
+        elif label is None:
+            found["unknown"] += 1
+        else:
+            found["confirmed"] += (one.level >= relevant_from) == label
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Proportion:
+    """The share of `count` pairs on which two labels agree, with its interval from `low` to `high`."""
+
+    agreed: int
+    count: int
+    share: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, rows: Iterable[tuple[bool, float]], z: float = 1.959964) -> "Proportion":
+        """Of (agreed, weight), with Wilson's score interval of 95 % (1927), which is right for few pairs and near 1.
+
+        As many pairs count as an unweighted sample of the same precision would have (Kish).
+        """
+        every = list(rows)
+        if not every:
+            return cls(0, 0, math.nan, 0.0, 1.0)
+        total = math.fsum(weight for _, weight in every)
+        share = math.fsum(weight for agreed, weight in every if agreed) / total
+        size = total**2 / math.fsum(weight**2 for _, weight in every)
+        middle = (share + z * z / (2 * size)) / (1 + z * z / size)
+        reach = z / (1 + z * z / size) * math.sqrt(share * (1 - share) / size + z * z / (4 * size**2))
+        agreed = sum(agreed for agreed, _ in every)
+        return cls(agreed, len(every), share, max(0.0, middle - reach), min(1.0, middle + reach))
+
+    def __format__(self, form: str) -> str:
+        return f"{figure(self.share, form)} ({self.low:{form}}–{self.high:{form}})"
+
+
+@dataclass(frozen=True, slots=True)
+class AuditResult:
+    """How far people agree with the labels.
+
+    overall: the share of all labels that people would confirm; each stratum is weighted by its size in the dataset.
+    same_level: the share of pairs with equal levels. people: how many people answered. agree: how often people who saw
+    the same pair gave the same relevance; None if no pair was seen twice. unanswered: pairs without an answer, which
+    count nowhere. chosen_by_hand: `chosen_pairs`.
+    """
+
+    overall: Proportion
+    by_kind: Mapping[str, Proportion]
+    by_level: Mapping[str, Proportion]
+    same_level: Proportion
+    people: int
+    agree: Proportion | None
+    unanswered: int
+    chosen_by_hand: Mapping[str, int] = field(default_factory=dict)
+
+    def as_card(self) -> dict[str, Any]:
+        """Figures for the dataset's card."""
+        found = {
+            "labels that people confirm, weighted by stratum": self.overall,
+            "equal levels": self.same_level,
+            "people": self.people,
+            "pairs without an answer": self.unanswered,
+            **{f"confirmed, {name}": value for name, value in {**self.by_kind, **self.by_level}.items()},
+            **({} if self.agree is None else {"people agree with each other": self.agree}),
+        }
+        return {
+            name: f"{one:.3f}, {one.agreed} of {one.count}" if isinstance(one, Proportion) else one
+            for name, one in found.items()
+        }
+
+
+def score(sample: AuditSample, people: Sequence[Levels]) -> AuditResult:
+    """Compare the dataset's labels with people's. A pair with several answers gets the lower median of their levels.
+
+    Raises DatasetError if there is no answer at all.
+    """
+    given, levels, cut = _given(people), middle_levels(people), sample.relevant_from
+    items = {n: sample.items[n - 1] for n in levels}
+    right = {n: (levels[n] >= cut) == item.relevant for n, item in items.items()}
+    twice = [(len({level >= cut for level in of}) == 1, 1.0) for of in given.values() if len(of) > 1]
+    answered = Counter(item.stratum for item in items.values())
+
+    def grouped(names: Sequence[str], name_of: Callable[[AuditItem], str]) -> dict[str, Proportion]:
+        found = {name: [(right[n], 1.0) for n, item in items.items() if name_of(item) == name] for name in names}
+        return {name: Proportion.of(of) for name, of in found.items() if of}
+
+    return AuditResult(
+        Proportion.of((right[n], sample.populations.get(item.stratum, 0) / answered[item.stratum])
+                      for n, item in items.items()),
+        grouped(KINDS, lambda item: item.kind),
+        grouped([f"level {n}" for n in range(4)], lambda item: f"level {item.level}"),
+        Proportion.of((levels[n] == item.level, 1.0) for n, item in items.items() if item.level is not None),
+        len(people), Proportion.of(twice) if twice else None, len(sample.items) - len(levels),
+    )  # fmt: skip
+
+
+def middle_levels(people: Sequence[Levels]) -> dict[int, int]:
+    """The lower median of the levels of each pair that has one, by number. Raises DatasetError if there is none."""
+    return {number: sorted(of)[(len(of) - 1) // 2] for number, of in sorted(_given(people).items())}
+
+
+def _given(people: Sequence[Levels]) -> dict[int, list[int]]:
+    levels: dict[int, list[int]] = {}
+    for answers in people:
+        for number, level in answers.items():
+            if level is not None:
+                levels.setdefault(number, []).append(level)
+    if not levels:
+        raise DatasetError("nobody answered: the audit has no answer")
+    return levels

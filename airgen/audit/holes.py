@@ -1,0 +1,384 @@
+"""Holes: passages that systems rank high and that have no label. Judge them, blind to the system, and score again.
+
+    judged = judge_holes(Path("scifact"), {"bm25": run}, Path("holes"), pipeline=Path("notes.yaml"))
+    judged.systems                     # scores and ranks before and after, with intervals
+
+BEIR's section 6: a pool collected with lexical systems has few holes for BM25 and many for dense retrievers, and
+those gain most when the holes are judged. Of submissions the judgments can become the labels of the next version: there
+the re-rankers of the pipeline vote on the hits without a label, and its LLM judges what more than half of them rank
+high. Answers and votes are kept in the folder: a second call asks nothing, and a stopped one goes on.
+"""
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from airgen.control.judge import judge_pair
+from airgen.control.recall import prelabel_stages, prelabels_of
+from airgen.control.set_stage import SetWork, add_rows
+from airgen.control.table2 import pairs_to_judge
+from airgen.dataset.beir import BeirDataset
+from airgen.dataset.content import ModelUse, QrelRow
+from airgen.dataset.derive import check_next_version, with_more_labels
+from airgen.errors import DatasetError, UsageError
+from airgen.evaluation.dataset_split import DatasetSplit
+from airgen.evaluation.measures import parse_measure, score
+from airgen.evaluation.run import Run, run_from_dict
+from airgen.evaluation.significance import Interval, rank_bounds, resampled_means
+from airgen.generation.flow import Flow
+from airgen.guard import guarded
+from airgen.kept import DAMAGE
+from airgen.keys import content_key, fingerprint, row_key, text_key
+from airgen.llms.base import Llm
+from airgen.pipeline.estimate import Estimate, estimate_judgments
+from airgen.prompts import PromptSet
+from airgen.publishing.scores import Labels as PrivateLabels
+from airgen.publishing.scores import reasons_to_refuse
+from airgen.publishing.submission import Results, Submission, reasons_of
+from airgen.publishing.withhold import pair_of
+from airgen.records import Recall, prompt_text
+from airgen.settings import ControlSettings, load_pipeline
+from airgen.steps.ask import ask_about
+from airgen.steps.progress import STATUS, Display
+from airgen.steps.stage import Problem, Tools
+from airgen.store import Store
+from airgen.study import Column, Table
+from airgen.text.display import json_text
+
+Labels = Mapping[str, Mapping[str, float]]
+Pair = tuple[str, str]  # query id, passage id
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One system before and after its holes were judged. Intervals are of 95 %, over queries that are drawn anew.
+
+    change: of the score, after less before. ranks: the interval of the rank. holes: mean share of the top `depth`
+    without a label for the query (BEIR's Hole@k counts a passage as judged if it has a label for any query).
+    """
+
+    system: str
+    before: Interval
+    after: Interval
+    change: Interval
+    rank_before: int
+    rank_after: int
+    ranks_before: tuple[int, int]
+    ranks_after: tuple[int, int]
+    holes_before: float
+    holes_after: float
+
+
+def find_holes(runs: Iterable[Run], qrels: Labels, depth: int) -> list[Pair]:
+    """(query, passage) pairs in any run's top `depth` without a label for that query.
+
+    Each once, in an order drawn from their ids: a judge can learn neither system nor rank from it.
+    """
+    found: set[Pair] = set()
+    for run in runs:
+        for query, hits in run.ranked().items():
+            if query in qrels:
+                found.update((query, passage) for passage, _ in hits[:depth] if passage not in qrels[query])
+    return sorted(found, key=lambda pair: (text_key("\x1f".join(pair)), pair))
+
+
+def fill(qrels: Labels, judged: Mapping[Pair, float]) -> dict[str, dict[str, float]]:
+    """The labels with the new ones added; where both have one, the old one stays."""
+    filled = {query: dict(labels) for query, labels in qrels.items()}
+    for (query, passage), label in judged.items():
+        filled.setdefault(query, {}).setdefault(passage, label)
+    return filled
+
+
+def moves(runs: Mapping[str, Run], before: Labels, after: Labels, measure: str, depth: int) -> list[Move]:
+    """Every system, the best one after first. The same queries are drawn for all systems, before and after."""
+    names, wanted = sorted(runs), parse_measure(measure)
+    scores = np.stack([score(runs[name], labels, [wanted]).values[0] for labels in (before, after) for name in names])
+    means, drawn = np.split(scores.mean(axis=1), 2), np.split(resampled_means(scores), 2, axis=1)
+    ranks = [(1 + (of[None] > of[:, None]).sum(axis=1)).tolist() for of in means]
+    spans = [rank_bounds(*each).tolist() for each in zip(means, drawn, strict=True)]
+    found = []
+    for at, name in enumerate(names):
+        (old, new), (old_drawn, new_drawn) = [float(of[at]) for of in means], [of[:, at] for of in drawn]
+        holes = [_hole_share(runs[name], labels, depth) for labels in (before, after)]
+        found.append(
+            Move(name, Interval.of(old, old_drawn), Interval.of(new, new_drawn),
+                 Interval.of(new - old, new_drawn - old_drawn), ranks[0][at], ranks[1][at],
+                 tuple(spans[0][at]), tuple(spans[1][at]), holes[0], holes[1])
+        )  # fmt: skip
+    return sorted(found, key=lambda one: (one.rank_after, one.system))
+
+
+def _hole_share(run: Run, qrels: Labels, depth: int) -> float:
+    """The mean share of the top `depth` without a label for the query; a missing query has no holes."""
+    hits = dict(run.ranked().items())
+    counts = [sum(passage not in of for passage, _ in hits.get(query, [])[:depth]) for query, of in qrels.items()]
+    return float(np.mean(counts)) / depth if counts else 0.0
+
+
+class HoleLabel(NamedTuple):
+    """A label, and the level and probability of the judge, if it gives them."""
+
+    label: float
+    level: int | None = None
+    probability: float | None = None
+
+
+class Ledger:
+    """Judgments in a file of JSON lines. Each is written as soon as it is made, so no pair is judged twice.
+
+    An incomplete last line, as a crash leaves it, is dropped. Raises DatasetError for any other unreadable line.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.judged: dict[Pair, HoleLabel] = {}
+        if not path.exists():
+            return
+        text = path.read_bytes()
+        whole, _, torn = text.rpartition(b"\n")
+        for number, line in enumerate(whole.splitlines(), 1):
+            try:
+                row = json.loads(line)
+                level, probability = row.get("level"), row.get("probability")
+                self.judged[str(row["query-id"]), str(row["corpus-id"])] = HoleLabel(
+                    float(row["score"]),
+                    None if level is None else int(level),
+                    None if probability is None else float(probability),
+                )
+            except DAMAGE as error:
+                raise DatasetError(f"{path}:{number}: not a judgment ({error})") from error
+        if torn:
+            path.write_bytes(text[: len(text) - len(torn)])
+
+    def add(self, pair: Pair, judgment: HoleLabel) -> None:
+        """Keep one judgment. Raises UsageError for a label that is not a finite number."""
+        label, level, probability = judgment
+        if not math.isfinite(label):
+            raise UsageError(
+                f"the judge gave {label} for query {pair[0]!r} and passage {pair[1]!r}: it must give a finite number"
+            )
+        self.judged[pair] = judgment
+        row = {"query-id": pair[0], "corpus-id": pair[1], "score": label}
+        row |= {} if level is None else {"level": level, "probability": probability}
+        with self.path.open("a", encoding="utf-8") as stream:
+            stream.write(json_text(row) + "\n")
+
+
+@dataclass(frozen=True)
+class JudgedHoles:
+    """What became of the holes of some runs. Numbers are of (query, passage) pairs.
+
+    holes: in a top `depth`, without a label. voted: how many of these the re-rankers let through. judged, relevant: how
+    many have a judgment now. refused: reasons by file. dataset: the next version, if it was made.
+    """
+
+    systems: list[Move]
+    measure: str
+    holes: int
+    not_in_the_dataset: int
+    voted: int
+    judged: int
+    relevant: int
+    estimate: Estimate | None = None
+    dataset: Path | None = None
+    refused: Mapping[str, list[str]] = field(default_factory=dict)
+
+    def lines(self) -> list[str]:
+        """For a terminal: who moved, and what was judged."""
+        moved = [one for one in self.systems if one.rank_before != one.rank_after]
+        sure = [one for one in moved if not one.ranks_after[0] <= one.rank_before <= one.ranks_after[1]]
+        voted = self.holes - self.not_in_the_dataset != self.voted
+        return [
+            Table(self.systems, [Column("system", lambda one: one.system),
+                                 Column(f"{self.measure} before", lambda one: one.before, ".3f"), *_MOVES]).text(),
+            f"{len(moved)} of {len(self.systems)} systems have another rank, {len(sure)} of them beyond its interval",
+            f"{self.holes} hits without a label, {f'{self.voted} chosen by the re-rankers, ' * voted}{self.judged} "
+            f"judged, {self.relevant} relevant; {self.not_in_the_dataset} are not in the dataset",
+        ]  # fmt: skip
+
+
+_MOVES = (
+    Column("after", lambda one: one.after, ".3f"),
+    Column("change", lambda one: one.change, "+.3f"),
+    Column("rank", lambda one: one.rank_before),
+    Column("95 %", lambda one: one.ranks_before),
+    Column("after", lambda one: one.rank_after),
+    Column("95 %", lambda one: one.ranks_after),
+    Column("holes before", lambda one: one.holes_before, ".3f"),
+    Column("after", lambda one: one.holes_after, ".3f"),
+)
+
+
+def judge_holes(
+    home: Path,
+    runs: Mapping[str, Run],
+    out: Path,
+    *,
+    split: str = "test",
+    depth: int = 10,
+    measure: str = "nDCG@10",
+    judge: Callable[[str, str], float] | None = None,
+    pipeline: Path | None = None,
+    submitted: PrivateLabels | None = None,
+    version: str | None = None,
+    budget_usd: float | None = None,
+    before_asking: Callable[[Estimate], bool] = lambda estimate: True,
+) -> JudgedHoles:
+    """Judge the holes of runs with a function of two texts, or with a pipeline's judge, and score them again.
+
+    Without either OUT/judgments.jsonl counts as it is. The pairs without a judgment are written to OUT/holes.jsonl with
+    their texts, so that people can label them. `submitted`: the labels that the runs were submitted for; the re-rankers
+    vote first then, labels are 1 or 0, and OUT/dataset is written if the next `version` is named. `before_asking` gets
+    the estimate; if it gives False, nothing is asked. Raises DatasetError for runs of another dataset and a version
+    that cannot be the next, UsageError for a pipeline whose judge asks no LLM, and Stopped (resumable).
+    """
+    if submitted is not None and version is not None:
+        check_next_version(home, submitted.manifest, version, split)
+    settings = None if pipeline is None else load_pipeline(pipeline)
+    if settings is not None and not settings.control.judge.members:
+        raise UsageError(f"{pipeline}: its judge is the re-rankers, not an LLM, which judging holes needs")
+    dataset = BeirDataset.open(home)
+    task = DatasetSplit(dataset, split, str(dataset.info.get("language") or "en"))
+    before = task.qrels.labels
+    holes = find_holes(runs.values(), before, depth)
+    wanted = {passage for _, passage in holes}
+    texts = {one.id: prompt_text(one.title, one.text) for one in dataset.passages() if one.id in wanted}
+    known = [(query, passage) for query, passage in holes if query in task.queries and passage in texts]
+    if holes and not known:
+        raise DatasetError(f"none of the unjudged hits is in {home}: check that the runs belong to this dataset")
+    queries = {query: task.queries[query].text for query, _ in known}
+    out.mkdir(parents=True, exist_ok=True)
+    chosen, estimate = known, None
+    if settings is not None and pipeline is not None and submitted is not None:
+        chosen = _voted(task, known, settings.control, pipeline.resolve().parent, out)
+    ledger = Ledger(out / "judgments.jsonl")
+    left = [pair for pair in chosen if pair not in ledger.judged]
+    rows = ({"query-id": q, "corpus-id": p, "query": queries[q], "text": texts[p]} for q, p in left)
+    lines = "".join(json_text(row) + "\n" for row in rows)
+    (out / "holes.jsonl").write_text(lines, encoding="utf-8", errors="surrogatepass")
+    if judge is not None:
+        for query, passage in left:
+            with guarded("the judge", UsageError):
+                label = float(judge(queries[query], texts[passage]))
+            ledger.add((query, passage), HoleLabel(label))
+    elif settings is not None and pipeline is not None:
+        prompts, least = PromptSet.beside(pipeline.parent), settings.control.judge.relevant_from
+        estimate = estimate_judgments(settings, prompts, [(queries[query], texts[passage]) for query, passage in left])
+
+        async def one(engine: Llm, pair: Pair) -> None:  # a pair that the judge refuses stays a hole
+            found = await judge_pair(Tools(settings, prompts, {}, engine), queries[pair[0]], texts[pair[1]])
+            if not isinstance(found, Problem):
+                ledger.add(pair, HoleLabel(float(found.level >= least), found.level, found.probability))
+
+        if before_asking(estimate):
+            ask_about(
+                left, one, settings, out / "answers.duckdb", budget_usd=budget_usd, rules=Flow().scripted
+            )  # fmt: skip
+    judged = {pair: ledger.judged[pair] for pair in known if pair in ledger.judged}
+    written = None
+    if submitted is not None and version is not None:
+        written = out / "dataset"
+        more = [QrelRow(*pair, int(label > 0), level, p) for pair, (label, level, p) in judged.items()]
+        judges = [] if settings is None else [(one.llm or settings.llm, one) for one in settings.control.judge.members]
+        role = "judge of what submissions found"
+        uses = [ModelUse(role, llm.model, one.prompt) for llm, one in judges]
+        uses, pair = uses or [ModelUse(role, "people or a function")], pair_of(home, submitted.manifest)
+        with_more_labels(home, written, more, version=version, split=split, pair=pair, provenance=uses)
+    after = {pair: one.label if submitted is None else float(one.label > 0) for pair, one in judged.items()}
+    return JudgedHoles(
+        moves(runs, before, fill(before, after), measure, depth), measure, len(holes), len(holes) - len(known),
+        len(chosen), len(judged), sum(label > 0 for label in after.values()), estimate, written,
+    )  # fmt: skip
+
+
+def read_submissions(places: Sequence[Path], labels: PrivateLabels) -> tuple[dict[str, Run], dict[str, list[str]]]:
+    """(the runs of all submissions on this split by the system's name, the reasons of those that are refused, by file).
+
+    A place is a zip, or a folder of zips. Results of other datasets are passed over. Raises DatasetError for a folder
+    without zips, for two submissions of one name, and where every submission is refused.
+    """
+    found: dict[str, tuple[Path, Run]] = {}
+    refused: dict[str, list[str]] = {}
+    zips: list[Path] = []
+    for place in places:
+        zips += (inside := sorted(place.glob("*.zip")) if place.is_dir() else [place])
+        if not inside:
+            raise DatasetError(f"{place}: holds no submissions (*.zip)")
+    for path in zips:
+        mine, reasons = _results(path, labels)
+        if reasons:
+            refused[str(path)] = reasons
+            continue
+        for one in mine:
+            name = f"{one.model} + {one.reranker}"
+            if name in found:
+                raise DatasetError(
+                    f"{found[name][0]} and {path} are both submissions of {name}: move away the one that does not "
+                    "count, or let it be submitted under another --model name"
+                )
+            found[name] = path, run_from_dict(one.hits)
+    if not found:
+        listed = "".join(f"\n- {file}: {reason}" for file, why in refused.items() for reason in why[:3])
+        raise DatasetError(f"no submission has results for {labels.key[0]} {labels.split}{listed}")
+    return {name: run for name, (_, run) in found.items()}, refused
+
+
+def _results(path: Path, labels: PrivateLabels) -> tuple[list[Results], list[str]]:
+    """What a zip has for the dataset and split of the labels, and why it is refused."""
+    mine: list[Results] = []
+    reasons: list[str] = []
+    try:
+        for one in Submission(path).read():
+            if isinstance(one, DatasetError):
+                reasons += reasons_of(one)
+            elif (one.key, one.split) == labels.key:
+                mine.append(one)
+                reasons += reasons_to_refuse(one, labels)
+    except DatasetError as error:
+        reasons += reasons_of(error)
+    return mine, reasons
+
+
+def _voted(task: DatasetSplit, unjudged: list[Pair], control: ControlSettings, folder: Path, out: Path) -> list[Pair]:
+    """The unjudged pairs that more than half of the re-rankers rank within their thresholds (paper, A.3).
+
+    A query's unjudged and labelled passages are ranked together. Passages that are labelled as not relevant have the
+    threshold of hard negatives. Scores are kept in OUT/votes.duckdb. All pairs if there is no re-ranker.
+    """
+    if not control.rerankers or not unjudged:
+        return unjudged
+    labels, corpus = task.qrels.labels, task.corpus
+    places = {id_: place for place, id_ in enumerate(corpus.ids)}
+    queries = {query: task.queries[query].text for query, _ in unjudged}
+    pools = {query: places.keys() & labels[query].keys() for query in queries}
+    for query, passage in unjudged:
+        pools[query].add(passage)
+    ids = {query: sorted(pool, key=partial(_place, query)) for query, pool in pools.items()}
+    pool_fp = fingerprint(stage="pool", version=1, dataset=task.digest, pools=content_key(ids))
+    with Store.open(out / "votes.duckdb") as store:
+        store.put(
+            Recall(row_key("pool", query, pool_fp), query, pool_fp, 0, "submissions", list(of), [0.0] * len(of))
+            for query, of in ids.items()
+        )
+        work = SetWork(
+            store, control, corpus, task.digest, places, queries, Display(out / STATUS), out / "embeddings",
+            plan={"recall": pool_fp}, scope=task.digest, folder=folder,
+        )  # fmt: skip
+        for stage in prelabel_stages(work):
+            work = add_rows(stage, work)
+        chosen: set[Pair] = set()
+        for query, rows in prelabels_of(work).items():
+            negatives = [id_ for id_, label in labels[query].items() if label <= 0]
+            chosen |= {(query, pair.id) for pair in pairs_to_judge(query, "", negatives, rows, control.thresholds)}
+    return [pair for pair in unjudged if pair in chosen]
+
+
+def _place(query: str, passage: str) -> str:
+    return text_key(f"{query}\x1f{passage}")

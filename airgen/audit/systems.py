@@ -1,0 +1,366 @@
+"""The audit of systems: people answer where the systems differ, and the answers say which system is better.
+
+results/NAME/SPLIT/audit/          the folder of one comparison
+    audit.html      for people: does not say which system found the document; saves audit-answers.json
+    sample.json     every pair in drawn order, with the judge's probability; people who answer should not open it
+    result.json     what the answers say, for programs and for the report
+"""
+
+import itertools
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from airgen.audit import difference
+from airgen.audit.answers import Levels, read_answers
+from airgen.audit.difference import BATCH, CorrectedSystem, Favour, PairDecision, Pairs, rank_weights
+from airgen.audit.sample import AuditItem, question_page
+from airgen.dataset.beir import BeirDataset, read_qrels
+from airgen.dataset.files import write_text
+from airgen.errors import DatasetError, UsageError
+from airgen.evaluation.result import Paths
+from airgen.evaluation.run import read_run
+from airgen.kept import DAMAGE, FORMAT, read_json, read_kept, write_json
+from airgen.keys import content_key
+from airgen.registry import REGISTRY, closest
+from airgen.studies.judge.figures import kappa
+from airgen.study import Column, P, Table
+from airgen.text.display import figure
+
+DEPTH = 10
+_LABEL = {True: 0.85, False: 0.15}  # the judge's probability where a dataset has labels without probabilities
+_UNLABELLED = 0.05
+_MARGIN = 0.05  # of the larger DCG@10: less does not matter
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class SystemSample:
+    """Every pair that the systems rank differently within the top ten, in drawn order; people see the first `shown`.
+
+    groups: systems that the judge might favour, by name of the group. queries: how many the means are over. judge: each
+    system's mean DCG@10 by the judge. pairs: (query, document, probability, the ranks that the systems give, 0 if below
+    the top ten).
+    """
+
+    dataset: str
+    split: str
+    systems: tuple[str, ...]
+    groups: Mapping[str, tuple[str, ...]]
+    queries: int
+    relevant_from: int
+    judge: tuple[float, ...]
+    pairs: tuple[tuple[str, str, float, tuple[int, ...]], ...]
+    shown: int
+
+    @cached_property
+    def key(self) -> str:
+        """An id, so that answers to another sample are refused. It stays where more of the same pairs are shown."""
+        return content_key([value for name, value in asdict(self).items() if name != "shown"])[:16]
+
+    @cached_property
+    def frame(self) -> Pairs:
+        """The pairs for the estimator; the contrasts are the systems' mean DCG@10 less the mean of all systems."""
+        gains = np.concatenate(([0.0], rank_weights(DEPTH))) / self.queries
+        weights = gains[np.array([ranks for _, _, _, ranks in self.pairs]).T]
+        return Pairs(weights - weights.mean(axis=0), np.array([p for _, _, p, _ in self.pairs]))
+
+
+@dataclass(frozen=True)
+class SystemAudit:
+    """What people's answers say. `decisions`: {(first, second): decision}.
+
+    answers: pairs that count, the first ones in drawn order. later: answers after a pair that nobody answered, which do
+    not count. unclear: counted pairs that people could not judge. kappa: agreement of people on pairs that two answered
+    (of `twice` pairs); NaN if there is none. A pair with several answers has their mean as its label.
+    """
+
+    dataset: str
+    split: str
+    queries: int
+    people: int
+    answers: int
+    later: int
+    unclear: int
+    twice: int
+    kappa: float
+    decisions: Mapping[tuple[str, str], PairDecision]
+    ranking: Sequence[CorrectedSystem]
+    favours: Sequence[Favour]
+
+    def as_dict(self) -> dict[str, Any]:
+        """What is written as JSON."""
+        found = {name: value for name, value in vars(self).items() if name != "decisions"}
+        pairs = [{"first": one, "second": other, **asdict(each)} for (one, other), each in self.decisions.items()]
+        return {**found, "measure": f"DCG@{DEPTH}", "pairs": pairs}
+
+
+def draw_systems(
+    home: Path,
+    split: str,
+    runs: Mapping[str, Path],
+    count: int,
+    out: Path,
+    *,
+    groups: Mapping[str, Collection[str]] | None = None,
+    judge: Path | None = None,
+    seed: int = 0,
+) -> SystemSample:
+    """Draw the pairs, and write page and sample to `out`. An older sample there is replaced.
+
+    runs: {system: run file}, two or more. groups: see `groups_of`. judge: a file of (query, document, probability);
+    else the dataset's soft labels, else its labels. Raises UsageError for fewer than two systems, DatasetError if they
+    do not differ.
+    """
+    if len(runs) < 2:
+        raise UsageError("one system cannot be compared: name two, or none for all systems of the results")
+    dataset = BeirDataset.open(home)
+    queries = dataset.queries(split)
+    known = _probabilities(dataset, split, judge)
+    asked = [query for query in (known or queries) if query in queries]
+    ranks: dict[tuple[str, str], list[int]] = {}
+    for at, path in enumerate(runs.values()):
+        ranked = read_run(path).ranked()
+        for query, hits in ranked.items():
+            for rank, (document, _) in enumerate(hits[:DEPTH], 1):
+                ranks.setdefault((query, document), [0] * len(runs))[at] = rank
+    wanted, chosen = {document for _, document in ranks}, set(asked)
+    texts = {row.id: (row.title, row.text) for row in dataset.passages() if row.id in wanted}
+    gains = np.concatenate(([0.0], rank_weights(DEPTH))) / max(1, len(asked))
+    scores, pairs = np.zeros(len(runs)), []
+    for (query, document), places in sorted(ranks.items()):
+        if query not in chosen or document not in texts:  # a passage that is not in the corpus is relevant to nothing
+            continue
+        p = known.get(query, {}).get(document, _UNLABELLED)
+        scores += gains[places] * p
+        if len(set(places)) > 1:
+            pairs.append((query, document, round(p, 6), tuple(places)))
+    if not pairs:
+        raise DatasetError(f"{home}: the systems have the same top ten for every query of {split}: nothing to compare")
+    relevant_from = int(str(dataset.info.get("relevant_from") or 2))
+    sample = SystemSample(
+        dataset.name, split, tuple(runs), {name: tuple(of) for name, of in (groups or {}).items()}, len(asked),
+        relevant_from, tuple(scores.tolist()), tuple(pairs), min(count, len(pairs)),
+    )  # fmt: skip
+    order = difference.draw_order(sample.frame, seed=seed)
+    sample = replace(sample, pairs=tuple(pairs[at] for at in order.tolist()))
+    items = [AuditItem(q, d, "", None, False, queries[q].text, *texts[d]) for q, d, _, _ in sample.pairs[:count]]
+    note = (
+        f"{len(sample.systems)} systems are compared ({', '.join(sample.systems)}). You see documents that they rank "
+        f"differently, without being told who found them. Please answer in this order; you may stop after any "
+        f"{BATCH} pairs."
+    )
+    out.mkdir(parents=True, exist_ok=True)
+    title = f"{sample.dataset} {split}: {' or '.join(sample.systems) if len(sample.systems) == 2 else 'systems'}"
+    write_text(out / "audit.html", question_page(title, sample.key, items, note=note, batch=BATCH))
+    write_json(out / "sample.json", {"format": FORMAT, "key": sample.key, **asdict(sample)}, indent=None)
+    return sample
+
+
+def _probabilities(dataset: BeirDataset, split: str, judge: Path | None) -> dict[str, dict[str, float]]:
+    """{query: {document: the judge's probability}} of the pairs that it knows."""
+    soft = dataset.path / "qrels-soft" / f"{split}.jsonl"
+    path = judge or (soft if soft.is_file() else None)
+    if path is None:
+        labels = dataset.qrels(split).labels
+        return {query: {id_: _LABEL[label > 0] for id_, label in of.items()} for query, of in labels.items()}
+    found = {query: dict(of) for query, of in read_qrels(path).labels.items()}
+    for query, of in found.items():
+        for document, p in of.items():
+            if not 0 <= p <= 1:
+                raise DatasetError(f"{path}: {query!r}, {document!r}: {p:g} is no probability: it has to be in 0 to 1")
+    return found
+
+
+def load_system_sample(path: Path) -> SystemSample:
+    """The sample that was drawn. Raises DatasetError if the file is missing, or is not a sample of systems."""
+    advice = "draw one with `airgen audit systems` without --answers"
+    sample = read_kept(SystemSample, path, "sample of airgen audit systems", advice)
+    if read_json(path).get("key") != sample.key:
+        raise DatasetError(f"{path}: not a sample of airgen audit systems (it was changed): {advice}")
+    return sample
+
+
+def score_systems(folder: Path, answers: Sequence[Path], *, margin: float | None = None) -> SystemAudit:
+    """Score the answers to the sample in `folder`; the result is also in its `result.json`.
+
+    margin: a difference in mean DCG@10 that is too small to matter; a twentieth of the best system's by the judge if
+    not given. Raises DatasetError for answers to another sample.
+    """
+    sample = load_system_sample(folder / "sample.json")
+    people = [read_answers(path, sample.key, sample.shown).answers for path in answers]
+    labels, later = _labels(sample, people)
+    frame, order, names = sample.frame, np.arange(len(sample.pairs)), sample.systems
+    judge = np.array(sample.judge)
+    smallest = _MARGIN * float(judge.max()) if margin is None else margin
+    couples = list(itertools.combinations(range(len(names)), 2))
+    contrasts = np.zeros((len(couples), len(names)))
+    for row, (one, other) in enumerate(couples):
+        contrasts[row, [one, other]] = 1, -1
+    decided = difference.decide(frame, order, labels, contrasts, margin=smallest)
+    decisions = {(names[one], names[other]): each for (one, other), each in zip(couples, decided, strict=True)}
+    steps = difference.looks(len(labels), len(sample.pairs))
+    ranking: list[CorrectedSystem] = []
+    favoured: list[Favour] = []
+    if steps:
+        counted = labels[: steps[-1]]
+        known = np.where(np.isnan(counted), frame.probability[: len(counted)], counted)
+        found = difference.estimate(frame, order, known)
+        ranking = difference.corrected(names, found, judge)
+        favoured = difference.favours(names, sample.groups, found)
+    same = [
+        (first >= sample.relevant_from, second >= sample.relevant_from)
+        for one, other in itertools.combinations(people, 2)
+        for at, first in sorted(one.items())
+        if first is not None and (second := other.get(at)) is not None
+    ]
+    twice = np.array(same, dtype=bool).reshape(-1, 2).T
+    result = SystemAudit(
+        sample.dataset, sample.split, sample.queries, len(people), len(labels), later, int(np.isnan(labels).sum()),
+        len(same), kappa(*twice) if same else math.nan, decisions, ranking, favoured,
+    )  # fmt: skip
+    write_json(folder / "result.json", result)
+    return result
+
+
+def _labels(sample: SystemSample, people: Sequence[Levels]) -> tuple[Floats, int]:
+    """The labels of the first pairs up to one that nobody answered, NaN for unclear ones; how many come after it."""
+    labels: list[float] = []
+    answered = set().union(*people)
+    for number in range(1, sample.shown + 1):
+        if number not in answered:
+            break
+        levels = [level for one in people if (level := one.get(number)) is not None]
+        labels.append(float(np.mean([level >= sample.relevant_from for level in levels])) if levels else math.nan)
+    return np.array(labels), len(answered) - len(labels)
+
+
+_RUN = ".run.gz"
+
+
+def find_runs(results: Path, wanted: Sequence[str]) -> dict[str, Path]:
+    """{system: run file}. `wanted` are names of the results or run files; all of the results if it is empty.
+
+    Raises UsageError for a system that is not there.
+    """
+    known = {path.name.removesuffix(_RUN): path for path in sorted(results.glob(f"*{_RUN}"))}
+    if not wanted:
+        if len(known) < 2:
+            raise UsageError(f"{results}: {len(known)} systems: evaluate two with `airgen evaluate`, or name run files")
+        return known
+    found: dict[str, Path] = {}
+    for name in wanted:
+        path = Path(name)
+        if name not in known and not path.is_file():
+            raise UsageError(f"{name!r} is neither a system of {results} nor a run file{closest(name, list(known))}")
+        key = name if name in known else path.name.removesuffix(".gz").removesuffix(".run").removesuffix(".trec")
+        if key in found:
+            raise UsageError(f"two systems are named {key!r}: rename a run file")
+        found[key] = known.get(name, path)
+    return found
+
+
+def groups_of(results: Path, names: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """The systems that a judge might favour, by group, from their results; a run file is in no group.
+
+    Groups are families (lexical, dense, sparse, late, or hybrid for a system that builds on others), and the systems
+    that share a model, or a kind such as bm25, with those that made the dataset's labels.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    sharing: tuple[str, ...] = ()
+    for name in names:
+        try:
+            result = read_json(Paths.of(results, name).json)
+        except DAMAGE:
+            continue
+        kind = str(result.get("kind") or "")
+        module = REGISTRY["retriever"].get(kind, "").partition("airgen.retrievers.")[2]
+        family = "hybrid" if kind in ("fuse", "rerank") else module.split(".")[0]
+        if family and family != "http":
+            found[family] = (*found.get(family, ()), name)
+        sharing += (name,) if result.get("made_labels") else ()
+    return {**found, "systems that share its models": sharing} if sharing else found
+
+
+_LONGEST = 20  # decisions that are printed one by one
+_RANKING = (
+    Column("#", lambda row: row[0]),
+    Column("system", lambda row: row[1].name, left=True),
+    Column("DCG@10", lambda row: row[1].score, ".3f"),
+    Column("rank", lambda row: (row[1].low, row[1].high)),
+    Column("by the judge", lambda row: row[1].judge, ".3f"),
+    Column("by people", lambda row: row[1].people, ".3f"),
+    Column("±", lambda row: 1.96 * row[1].error, ".3f"),
+)
+_FAVOURS = (
+    Column("does the judge favour", lambda row: row.group),
+    Column("DCG@10", lambda row: row.value, "+.3f"),
+    Column("95 %", lambda row: (row.low, row.high), "+.3f"),
+    Column("p, Holm", lambda row: row.p, P),
+)
+
+
+def audit_text(found: SystemAudit) -> str:
+    """For a terminal: the verdicts, the corrected ranking, and whether the judge favours a family."""
+    people = "1 person" if found.people == 1 else f"{found.people} people"
+    lines = [f"{found.dataset} {found.split}: {found.answers} pairs answered by {people}, {found.queries} queries"]
+    if found.later:
+        lines.append(f"{found.later} answers do not count: a pair before them has no answer. Answer it and ask again.")
+    if found.unclear:
+        lines.append(f"{found.unclear} pairs nobody could judge: the intervals have room for either answer.")
+    if found.twice:
+        lines.append(
+            f"kappa of two people {figure(found.kappa, '.2f', 'undefined')} on {found.twice} pairs; a pair with "
+            "several answers has their mean"
+        )
+    decided = {pair: one for pair, one in found.decisions.items() if one.verdict != "open"}
+    if len(found.decisions) > _LONGEST:
+        lines.append(f"{len(decided)} of {len(found.decisions)} pairs of systems are decided:")
+    shown = found.decisions if len(found.decisions) <= _LONGEST else decided
+    lines += [decision_text(first, second, one) for (first, second), one in shown.items()]
+    if any(one.answers for one in found.decisions.values()):
+        lines.append(
+            f"(mean DCG@10 over these {found.queries} queries, 95 % at all looks together; `airgen evaluate compare` "
+            "says what other queries would change)"
+        )
+    if len(found.ranking) > 2:
+        rows = list(enumerate(found.ranking, 1))
+        lines += [
+            "",
+            "corrected by people, as far as their answers can be told from chance:",
+            Table(rows, _RANKING).text(),
+        ]
+    if found.favours:
+        lines += ["", Table(found.favours, _FAVOURS).text()]
+    return "\n".join(lines)
+
+
+def decision_text(first: str, second: str, one: PairDecision) -> str:
+    """One comparison in one line."""
+    if not one.answers:
+        return f"{first}, {second}: no batch is complete: {one.more} answers more are needed first"
+    if one.low == one.high == 0:
+        return f"{first} and {second} do not differ: people's answers change nothing"
+    interval, judge = f"{one.low:+.3f} to {one.high:+.3f}", f"the judge alone says {one.judge:+.3f}"
+    if one.verdict == "equal":
+        return (
+            f"{first} and {second} differ by less than {one.bound:.3f} ({interval}; margin {one.margin:.3f}; {judge})"
+        )
+    if one.verdict == "open":
+        far = "" if math.isinf(one.bound) else f" They differ by less than {one.bound:.3f}."
+        return (
+            f"{first}, {second}: your {one.answers} labels cannot decide this yet: about {one.more} more would."
+            f"{far} ({interval}; {judge})"
+        )
+    better, worse = (first, second) if one.verdict == "first" else (second, first)
+    return (
+        f"{better} is better than {worse} by {abs(one.value):.3f}, known after {one.decided_at} answers ({first} less "
+        f"{second}: {interval}; {judge})"
+    )

@@ -1,0 +1,302 @@
+"""The LLM as labeler: one (query, document) pair to a level of 0 to 3 (paper, appendix A.3, Table 8).
+
+A kind of judge is a class with some facts and `read`, and a line in the registry; one from outside airgen is named
+`kind: module:Class`. The kind `votes` asks nobody: the re-rankers decide (`airgen.control.votes`).
+
+A judge may read the need behind a query, too: a description and a narrative, as topics of test collections have them.
+The prompt that writes it, once a query, shows no document, so the need cannot describe one.
+"""
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol
+
+from airgen.errors import LlmError
+from airgen.guard import guarded
+from airgen.keys import rng
+from airgen.languages import language_name
+from airgen.llms.answers import corrective, parse_answer
+from airgen.llms.askers import together
+from airgen.llms.base import Request, parse_logprobs
+from airgen.llms.scripted import keywords, overlap
+from airgen.prompts import Prompt, PromptSet
+from airgen.records import Answer, Character, Scenario
+from airgen.registry import names, resolve
+from airgen.settings import OneJudge, Pipeline, answer_parts
+from airgen.steps.ask import ask_until, parsed, show_and_correct
+from airgen.steps.lineage import Lineage
+from airgen.steps.stage import Problem, Tools, stage_prompt
+from airgen.store import Store
+
+_LEVEL = re.compile(r"(?<![\d.])([0-3])(?![\d]|\.\d)")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a judge, or a panel, says of one pair: level 0 to 3, P(relevant) and a reason where it gives them."""
+
+    level: int
+    probability: float | None = None
+    reason: str = ""
+
+
+class JudgeKind(Protocol):
+    """What airgen asks of a kind of judge.
+
+    PROMPT: the prompt that is used where none is named. SUBJECT: the same, and the lowest level that is relevant, with
+    `relevance: subject`. FORM: the `output` of its prompts' front matter, or `schema`.
+    WISH: what is asked for again after an answer that could not be read. ABOUT: for the dataset card, with the
+    threshold as {threshold}. GRADED: the answer is a level; otherwise a probability, which is cut into levels.
+    PARAMS: parameters of the call. TOKENS: expected length of an answer. QUERY_FIRST: its prompt begins with the query.
+    """
+
+    PROMPT: ClassVar[str]
+    SUBJECT: ClassVar[tuple[str, int]]
+    FORM: ClassVar[str]
+    WISH: ClassVar[str]
+    ABOUT: ClassVar[str]
+    GRADED: ClassVar[bool]
+    PARAMS: ClassVar[Mapping[str, Any]]
+    TOKENS: ClassVar[int]
+    QUERY_FIRST: ClassVar[bool]
+
+    def read(self, answer: Answer, prompt: Prompt, threshold: float) -> Verdict | Problem:
+        """The verdict in an answer, or why there is none."""
+        ...
+
+
+class Levels:
+    """The single number that Table 8 asks for."""
+
+    PROMPT, FORM = "judge", "level"
+    SUBJECT = ("judge", 1)  # level 1 is "superficially relevant"
+    WISH = "answer with one number, 0, 1, 2 or 3"
+    ABOUT, GRADED = "four levels", True
+    PARAMS: ClassVar[Mapping[str, Any]] = {"max_tokens": 8}
+    TOKENS, QUERY_FIRST = 1, True
+
+    def read(self, answer: Answer, prompt: Prompt, threshold: float) -> Verdict | Problem:
+        """The level in an answer such as `2`, `2.` or `Relevance: 3`; a problem where there are two different ones."""
+        found = set(_LEVEL.findall(answer.text))
+        return Verdict(int(found.pop())) if len(found) == 1 else malformed("no level from 0 to 3")
+
+
+class YesNo:
+    """The probability of "Yes" from the first token: for small models, whose levels mean nothing."""
+
+    PROMPT, FORM = "small/judge_yes_no", "yes_no"
+    SUBJECT = ("small/judge_yes_no_subject", 2)
+    WISH = "answer Yes or No"
+    ABOUT, GRADED = "probability of Yes, relevant from {threshold}", False
+    PARAMS: ClassVar[Mapping[str, Any]] = {"max_tokens": 1, "logprobs": True, "top_logprobs": 20}
+    TOKENS, QUERY_FIRST = 1, False
+
+    def read(self, answer: Answer, prompt: Prompt, threshold: float) -> Verdict | Problem:
+        """P(yes) / (P(yes) + P(no)) over the first token's alternatives; without them 1 or 0 by the text."""
+        yes = no = 0.0
+        for token, logprob in (parse_logprobs(answer) or [[]])[0]:
+            word = token.strip().casefold()
+            if word == "yes":
+                yes += math.exp(logprob)
+            elif word == "no":
+                no += math.exp(logprob)
+        if yes + no > 0:
+            probability = yes / (yes + no)
+        else:
+            word = re.sub(r"\W+.*", "", answer.text.strip()).casefold()
+            if word not in ("yes", "no"):
+                return malformed("neither Yes nor No")
+            probability = float(word == "yes")
+        return Verdict(level_of_probability(probability, threshold), probability)
+
+
+class Rubric:
+    """A reason of a few sentences, then the level, as JSON."""
+
+    PROMPT, FORM = "judge_rubric", "schema"
+    SUBJECT = ("judge_rubric", 1)  # level 1 is "the same subject"
+    WISH = "answer with the JSON that was asked for"
+    ABOUT, GRADED = "a reason and four levels", True
+    PARAMS: ClassVar[Mapping[str, Any]] = {"max_tokens": 300}
+    TOKENS, QUERY_FIRST = 60, False
+
+    def read(self, answer: Answer, prompt: Prompt, threshold: float) -> Verdict | Problem:
+        """The level and its reason."""
+        try:
+            value = parse_answer(answer, prompt.constrained() or {})
+            return Verdict(int(value["level"]), None, " ".join(str(value["reason"]).split()))
+        except (KeyError, TypeError):
+            return malformed("no reason and level")
+        except ValueError as error:
+            return malformed(str(error))
+
+
+def malformed(detail: str) -> Problem:
+    """An answer that could not be read."""
+    return Problem("malformed", detail, "malformed")
+
+
+def level_of_probability(probability: float, threshold: float) -> int:
+    """0 below half the threshold, 1 below the threshold, 2 up to half way from there to 1, 3 above."""
+    if probability < threshold / 2:
+        return 0
+    if probability < threshold:
+        return 1
+    return 2 if probability < (1 + threshold) / 2 else 3
+
+
+def kind_of_prompt(prompt: Prompt) -> str | None:
+    """The registered kind of judge that a prompt's output fits, or None."""
+    form = "schema" if prompt.constrained() else str(prompt.output)
+    return next((name for name in names("judge") if form == resolve("judge", name).FORM), None)
+
+
+NEED = "need"
+"""The name of the prompt, and of its calls in the accounts."""
+_TOKENS = 250
+
+
+Asker = tuple[str, str]
+"""Who asks, and when: character and scenario; empty where nobody knows."""
+
+
+def asker_of(lineage: Lineage) -> Asker:
+    """The character and the scenario that a query was generated for."""
+    return ("", "") if lineage.own is not None else (lineage.one(Character).text, lineage.one(Scenario).text)
+
+
+def _request(pipeline: Pipeline, prompts: PromptSet, query: str, asker: Asker) -> Request:
+    prompt, llm, (character, scenario) = stage_prompt(pipeline, prompts, NEED), pipeline.llm, asker
+    language = language_name(pipeline.language)
+    messages = prompt.render(language_name=language, query=query, character=character, scenario=scenario)
+    params = {"temperature": 0.0, "max_tokens": min(_TOKENS, llm.max_tokens)}
+    return Request(llm.model, messages, params, prompt.constrained(), 0, llm.endpoint, NEED)
+
+
+async def need_of(tools: Tools, query: str, asker: Asker) -> str:
+    """The need as text, or an empty one after two answers that cannot be used."""
+    request = _request(tools.pipeline, tools.prompts, query, asker)
+    found = await ask_until(tools.llm, request, parsed(request.schema or {}), show_and_correct, attempts=2)
+    return "" if isinstance(found, Problem) else _text(found[0])
+
+
+def _text(value: Mapping[str, str]) -> str:
+    return " ".join(f"{value['description']} {value['narrative']}".split())
+
+
+def kept_need(store: Store, pipeline: Pipeline, prompts: PromptSet, query: str, asker: Asker) -> str:
+    """The need that the first answer on the disk gave; empty where there is none, or where it was asked again."""
+    if not pipeline.control.judge.need:
+        return ""
+    request = _request(pipeline, prompts, query, asker)
+    answer = store.answers([request.key]).get(request.key)
+    try:
+        value = parse_answer(answer, request.schema or {}) if answer is not None and not answer.error else None
+    except ValueError:
+        return ""
+    return "" if value is None else _text(value)
+
+
+def scripted_need(request: Request) -> str:
+    """The scripted backend's need: some words of the query."""
+    text = request.messages[-1].content.partition("<query>")[2].partition("</query>")[0]
+    words = " ".join(keywords(text, 4, rng(NEED, request.key)))
+    return json.dumps({"description": f"Facts about {words}.", "narrative": f"A relevant text says more on {words}."})
+
+
+def judge_kind(judge: OneJudge) -> JudgeKind:
+    """The kind of a judge. Raises LlmError for whatever its making raises: it may be the user's own."""
+    with guarded(f"judge {judge.kind}", LlmError):
+        return resolve("judge", judge.kind)()  # type: ignore[no-any-return]
+
+
+def judge_parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
+    """What a judgment depends on besides its pair. The cut between levels is no part of it: the raw level is kept."""
+    judge = pipeline.control.judge
+    members = [_parts(member, pipeline, prompts) for member in judge.members]
+    found: dict[str, Any] = {"panel": bool(judge.panel), "judges": members}
+    if judge.need:
+        prompt = stage_prompt(pipeline, prompts, NEED).fingerprint
+        found[NEED] = {"prompt": prompt, "llm": answer_parts(pipeline.llm), "language": pipeline.language}
+    return found
+
+
+def _parts(judge: OneJudge, pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
+    return {
+        "prompt": prompts.get(judge.prompt).fingerprint,
+        "kind": judge.kind,
+        "temperature": judge.temperature,
+        "threshold": None if judge_kind(judge).GRADED else judge.threshold,
+        "llm": {**answer_parts(judge.llm or pipeline.llm), "temperature": judge.temperature},
+    }
+
+
+def judge_name(pipeline: Pipeline) -> str:
+    """How rows name the judge: its prompt, or the panel's prompts."""
+    return " + ".join(member.prompt for member in pipeline.control.judge.members) or "votes"
+
+
+async def judge_pair(tools: Tools, query: str, document: str, asker: Asker = ("", "")) -> Verdict | Problem:
+    """The verdict of the pipeline's judge or panel. Each judge is asked once a pair, whichever stage asks.
+
+    `asker`: who asks and when, where that is known; only `judge.need` reads it.
+    """
+    members = tools.pipeline.control.judge.members
+    if tools.pipeline.control.judge.need and (need := await need_of(tools, query, asker)):
+        query = f"{query}\n\nWhat is sought: {need}"  # so a judge's prompt of your own needs no other input
+    found = await together(*(_ask(tools, member, query, document) for member in members))
+    return found[0] if len(members) == 1 else vote(found)
+
+
+def vote(found: Sequence[Verdict | Problem]) -> Verdict | Problem:
+    """A panel's verdict: the mean of the probabilities, and the lower median of the levels, so that a pair is relevant,
+    wherever the levels are cut, exactly where more than half of the judges say so.
+
+    Judges that refuse are left out, and named in the reason. Where half or more refuse, the panel refuses.
+    """
+    verdicts = [one for one in found if isinstance(one, Verdict)]
+    refusals = [one for one in found if isinstance(one, Problem)]
+    if len(refusals) * 2 >= len(found):
+        first = refusals[0]
+        return replace(first, detail=f"({len(refusals)} of {len(found)} judges) {first.detail}")
+    levels = sorted(one.level for one in verdicts)
+    given = [one.probability for one in verdicts if one.probability is not None]
+    votes = [str(one.level) if isinstance(one, Verdict) else f"refused ({one.reason})" for one in found]
+    reasons = [one.reason for one in verdicts if one.reason]
+    return Verdict(
+        levels[(len(levels) - 1) // 2],
+        math.fsum(given) / len(given) if given else None,
+        "; ".join([f"votes {', '.join(votes)}", *reasons]),
+    )
+
+
+async def _ask(tools: Tools, judge: OneJudge, query: str, document: str) -> Verdict | Problem:
+    llm, kind = judge.llm or tools.pipeline.llm, judge_kind(judge)
+    prompt = tools.prompts.get(judge.prompt)
+    params = {"temperature": judge.temperature, **kind.PARAMS}
+    schema = prompt.constrained() if kind.FORM == "schema" else None
+    messages = prompt.render(query=query, document=document)
+    request = Request(llm.model, messages, params, schema, 0, llm.endpoint, "judgment")
+
+    def again(first: Request, answer: Answer, problem: str, attempt: int) -> Request:
+        return corrective(first, answer.text, kind.WISH)
+
+    def read(answer: Answer) -> Verdict | Problem:
+        with guarded(f"judge {judge.kind}", LlmError):
+            return kind.read(answer, prompt, judge.threshold)
+
+    found = await ask_until(tools.llm, request, read, again, attempts=2)
+    verdict = found if isinstance(found, Problem) else found[0]
+    if len(tools.pipeline.control.judge.members) > 1:
+        tools.watch(f"judgment by {judge.prompt} of {llm.model}", verdict)
+    return verdict
+
+
+def scripted_judge(request: Request) -> str:
+    """The scripted backend's judgment: by the share of the query's words that stand in the document."""
+    if request.params.get("logprobs"):
+        return "Yes" if overlap(request) >= 0.5 else "No"
+    return str(min(3, int(overlap(request) * 4)))

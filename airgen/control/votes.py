@@ -1,0 +1,99 @@
+"""Votes of re-rankers as labels, where no LLM judges (`control.judge: {kind: votes}`).
+
+A re-ranker's score means nothing by itself, so a cut that was looked at on one collection does not hold on the next.
+But each query brings its own scale: the median of what was recalled for it is a typical candidate, and its source is
+known to be relevant. A passage is relevant if every re-ranker puts it at least a share of the way from the one to the
+other: half of the way where it must answer the query, less where it must be about the query's subject. One re-ranker
+alone is no majority: then nothing but the source answers a query.
+
+A generated query of which a re-ranker puts another passage before its source is vague, or asks something else: it is
+not accepted (`airgen.generation.round_trip`), and is looked at once more when all that was recalled has been voted on,
+but for a subject, of which another passage may well be the better one.
+
+>>> shares([9.0, 1.0, 5.0, 0.0, 1.0], ["s", "a", "b", "c", "d"], ["s"])["b"]
+0.5
+"""
+
+import math
+import statistics
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from airgen.records import Prelabel
+from airgen.settings import Pipeline
+
+WAY = {"answer": 0.5, "subject": 0.2}
+"""How far from the typical candidate to the source a relevant passage is at least, by what `relevance` says."""
+
+PEOPLES = 0.5
+"""The same for queries of people, some of whose relevant passages are known, whatever `relevance` says."""
+
+NOT_FIRST = "a re-ranker puts another passage before its document"
+NOT_FOUND = {"answer": NOT_FIRST, "subject": "its document was not found by the re-rankers"}
+"""Why a generated query is not accepted, and why an accepted one falls when all that was recalled is voted on."""
+
+DEPTH, DRAFT_DEPTH = 50, 20
+"""Candidates of which the source of a final query, and of a draft, must be told apart: a CPU reads some 30 a second."""
+
+
+def least_share(relevance: str, voters: int) -> float:
+    """From which share of the way a passage is relevant to a generated query.
+
+    With one voter, labels of answers ranked systems at a Spearman of .37 and .44 (xquad-de, piaf-fr), and the source
+    alone at .75 and .84 (docs/notes/agreement.md).
+    """
+    return math.inf if relevance == "answer" and voters < 2 else WAY[relevance]
+
+
+def round_trip_parts(pipeline: Pipeline) -> dict[str, Any]:
+    """What it depends on whether a query finds its source again (`airgen.generation.round_trip`), besides its texts."""
+    recall = pipeline.control.recall
+    return {
+        "depths": [DEPTH, DRAFT_DEPTH],
+        "recall": None if recall.pools_only else recall.model,
+        "rerankers": pipeline.control.rerankers,
+    }
+
+
+def shares(scores: Sequence[float], ids: Sequence[str], sources: Collection[str]) -> dict[str, float]:
+    """How far each passage is on the way from the median of all scores (0) to the sources' median score (1). Empty
+    where the sources have no score, or none above the median: such a re-ranker does not see why they are."""
+    pairs = list(zip(ids, scores, strict=True))
+    own = [score for id_, score in pairs if id_ in sources]
+    if not own:
+        return {}
+    low, high = statistics.median(scores), statistics.median(own)
+    if high <= low:
+        return {}
+    return {id_: (score - low) / (high - low) for id_, score in pairs}
+
+
+def voted(prelabels: Sequence[Prelabel], sources: Collection[str]) -> Mapping[str, float]:
+    """For each recalled passage, the least share that any re-ranker gives it; empty where one finds no source."""
+    found = [shares(row.scores, row.ids, sources) for row in prelabels]
+    if not all(found):
+        return {}
+    return {id_: min(one[id_] for one in found) for id_ in found[0]}
+
+
+def first(prelabels: Sequence[Prelabel], sources: Collection[str], written: Collection[str] = ()) -> bool:
+    """Whether every re-ranker puts a source before all other passages, but for the `written`: a generated hard negative
+    that is too good leaves the corpus, and says nothing about the query."""
+    for row in prelabels:
+        pairs = list(zip(row.ids, row.scores, strict=True))
+        own = [score for id_, score in pairs if id_ in sources]
+        rest = [score for id_, score in pairs if id_ not in written]
+        if not own or max(own) < max(rest):
+            return False
+    return True
+
+
+def lead(scores: Sequence[float], ids: Sequence[str], sources: Collection[str]) -> float:
+    """How far the worst of the sources is ahead of the best other passage for one re-ranker, as a share of the range of
+    all scores: -1 to 1, and 0 and above where they are found first."""
+    pairs = list(zip(ids, scores, strict=True))
+    own = [score for id_, score in pairs if id_ in sources]
+    others = [score for id_, score in pairs if id_ not in sources]
+    if not own or not others:
+        return 1.0 if own else -1.0
+    return (min(own) - max(others)) / ((max(scores) - min(scores)) or 1.0)

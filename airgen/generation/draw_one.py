@@ -1,0 +1,74 @@
+"""What characters and scenarios have in common (paper 2.3, steps 2 and 3): the model names several, one is drawn."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from airgen.keys import rng
+from airgen.languages import language_name
+from airgen.llms.base import Request
+from airgen.llms.scripted import document, keywords
+from airgen.records import Character, Passage, Row, Scenario
+from airgen.settings import Pipeline
+from airgen.steps.ask import ask
+from airgen.steps.lineage import Lineage
+from airgen.steps.stage import Cost, Problem, Stage, Tools, made
+
+
+def draw_one_stage(
+    name: str,
+    reads: type[Row],
+    writes: type[Character] | type[Scenario],
+    *,
+    given: Callable[[Lineage], Mapping[str, str]],
+    tokens: tuple[int, int],
+    stand_in: str,
+    scripted: Callable[[str], Sequence[str]],
+) -> Stage:
+    """A stage whose prompt asks for `generation.{name}s` texts, in a list of that name, of which one is drawn.
+
+    given: what its prompt takes besides the document, the language and the count. tokens: of an answer, with default
+    and small prompts. stand_in: a text in its place, for prompts that are tried alone. scripted: texts on a subject.
+    """
+
+    def count(pipeline: Pipeline) -> int:
+        return int(getattr(pipeline.generation, f"{name}s"))
+
+    async def work(lineage: Lineage, tools: Tools) -> list[Row] | Problem:
+        parent = lineage.one(reads).key
+        values = {
+            "language_name": language_name(tools.pipeline.language),
+            "document": lineage.document,
+            "count": count(tools.pipeline),
+            **given(lineage),
+        }
+        found = await ask(tools, stage, values, lambda _: None)
+        if isinstance(found, Problem):
+            return found
+        options = list(dict.fromkeys(" ".join(text.split()) for text in found[0][f"{name}s"]))
+        chosen = rng(parent, name).choice(options)
+        return [made(writes, name, parent, tools, 0, chosen, options)]
+
+    def stand_ins(pipeline: Pipeline, passage: Passage) -> dict[str, Any]:
+        return {"count": count(pipeline), name: stand_in}
+
+    def answer(request: Request) -> str:
+        random = rng(name, request.key)
+        topic = " ".join(keywords(document(request), 2, random))
+        items = ((request.schema or {}).get("properties") or {}).get(f"{name}s") or {}
+        texts = random.sample(known := scripted(topic), min(items.get("minItems", 3), len(known)))
+        return json.dumps({f"{name}s": texts}, ensure_ascii=False)
+
+    def show(lineage: Lineage) -> tuple[dict[str, Any], list[str]]:
+        if not lineage.every(writes):
+            return {}, []
+        row = lineage.one(writes)
+        others = [f"           ({text})" for text in row.options if text != row.text]
+        return {name: {"chosen": row.text, "options": row.options}}, [f"{name:<10} {row.text}", *others]
+
+    cost = Cost((tokens[0], 1.0), (tokens[1], 1.0), lambda expected: expected.samples)
+    stage = Stage(
+        name, (reads,), writes, 1, work, settings=(f"{name}s",),
+        prompt=lambda pipeline: name, cost=cost, stand_in=stand_ins, scripted=answer, show=show,
+    )  # fmt: skip
+    return stage

@@ -1,0 +1,77 @@
+"""The stages in the paper's order, and those from outside airgen that a pipeline names.
+
+flow = Flow.of(pipeline)
+flow.candidates           from the character to the judgment of the query's own document
+flow.every                and the hard negatives, which only accepted queries get
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from airgen.control.judge import NEED, scripted_need
+from airgen.errors import AirgenError, SettingsError
+from airgen.generation import own_judgment, query, rewrite
+from airgen.generation.character import CHARACTER
+from airgen.generation.hard_negative import HARD_NEGATIVE
+from airgen.generation.reference_answer import REFERENCE_ANSWER
+from airgen.generation.scenario import SCENARIO
+from airgen.llms.base import Request
+from airgen.registry import closest, resolve
+from airgen.settings import Pipeline
+from airgen.steps.stage import Stage
+
+CANDIDATES: tuple[Stage, ...] = (CHARACTER, SCENARIO, query.STAGE, rewrite.STAGE, own_judgment.STAGE)
+JUDGMENT: Stage = own_judgment.STAGE
+
+
+@dataclass(frozen=True)
+class Flow:
+    """The stages of one pipeline. `accepted` are those that only accepted queries go through."""
+
+    candidates: tuple[Stage, ...] = CANDIDATES
+    accepted: tuple[Stage, ...] = (HARD_NEGATIVE,)
+
+    @classmethod
+    def of(cls, pipeline: Pipeline) -> "Flow":
+        """airgen's stages, with reference answers if the pipeline asks for them; and each stage of `generation.stages`
+        after the one that it names.
+
+        A pipeline with `queries` generates nothing. Raises SettingsError for a stage that cannot be imported, has a
+        name that is taken, or follows no stage, and for a variant of a prompt that no stage asks.
+        """
+        if pipeline.queries is not None:
+            return cls((), ())
+        candidates, accepted = list(CANDIDATES), [HARD_NEGATIVE]
+        if pipeline.generation.answers:
+            accepted.append(REFERENCE_ANSWER)
+        for target in pipeline.generation.stages:
+            where = f"generation.stages: {target}"
+            try:
+                stage = resolve("stage", target)
+            except AirgenError as error:
+                raise SettingsError([f"{where}: {error}"]) from error
+            if not isinstance(stage, Stage):
+                raise SettingsError([f"{where}: it is not a Stage of airgen.steps.stage"])
+            names = [one.name for one in [*candidates, *accepted]]
+            if stage.name in names:
+                raise SettingsError([f"{where}: another stage is called {stage.name!r}: give it another name"])
+            if stage.after not in names:
+                raise SettingsError([f"{where}: it follows {stage.after!r}{closest(stage.after, names)}"])
+            part = candidates if any(one.name == stage.after for one in candidates) else accepted
+            part.insert([one.name for one in part].index(stage.after) + 1, stage)
+        asked = [one.prompt(pipeline) for one in [*candidates, *accepted] if one.prompt is not None]
+        asked += [query.TWO_PASSAGES] if pipeline.generation.multi_hop else []
+        for name in sorted(set(pipeline.generation.variants) - set(asked)):
+            raise SettingsError([f"generation.variants: no stage asks a prompt {name!r}{closest(name, asked)}"])
+        return cls(tuple(candidates), tuple(accepted))
+
+    @property
+    def every(self) -> Sequence[Stage]:
+        """All stages in their order."""
+        return (*self.candidates, *self.accepted)
+
+    @property
+    def scripted(self) -> dict[str, Callable[[Request], str]]:
+        """The scripted backend's rules, by stage."""
+        stages = (own_judgment.STAGE, *self.every)  # quality control judges, whatever was generated
+        return {NEED: scripted_need} | {stage.name: stage.scripted for stage in stages if stage.scripted is not None}

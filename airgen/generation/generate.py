@@ -1,0 +1,198 @@
+"""Candidate generation: samples in the order of a seeded permutation go through the stages, until the target of
+accepted queries is reached or the corpus is spent.
+
+A sample's place in the permutation is its own key, a hash of passage and seed. A larger target takes a longer prefix
+of it; a larger corpus only adds places between the earlier ones. The accepted queries are the first `target` of that
+order that pass, in whatever order they were made. Samples are drawn in waves, of more samples than queries are missing
+where calls run beside each other.
+"""
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from airgen.control.votes import NOT_FIRST
+from airgen.generation.flow import Flow
+from airgen.generation.sample import draw_samples, with_second_passages
+from airgen.llms.base import backend_class
+from airgen.llms.health import Health
+from airgen.records import Judgment, Sample
+from airgen.settings import Pipeline
+from airgen.steps.accepted import Accepted, Rejected
+from airgen.steps.ask import ask_each, health_of
+from airgen.steps.lineage import Lineage
+from airgen.steps.load import load_lineages, with_rows
+from airgen.steps.progress import Display
+from airgen.steps.stage import Plan, Stage, Tools
+from airgen.store import Store
+from airgen.text.near_duplicates import NearDuplicateIndex
+
+PRIOR = 0.7  # share of samples expected to be accepted, before any was seen
+
+
+async def walk(lineage: Lineage, stages: Sequence[Stage], tools: Tools, store: Store, health: Health) -> Lineage:
+    """Take one lineage through the stages that it has not been through; each stage's rows are on the disk first."""
+    for stage in stages:
+        if not stage.done(lineage):
+            rows = await stage.run(lineage, tools)
+            await store.commit(rows)
+            lineage = lineage.extended(rows)
+            _saw_stage(health, lineage, stage)
+            health.check()
+        if stage.stopped(lineage):
+            break
+    return lineage
+
+
+def finished(lineage: Lineage, flow: Flow) -> bool:
+    """Whether no candidate stage is left to do."""
+    ended = any(stage.stopped(lineage) for stage in flow.candidates)
+    return ended or all(stage.done(lineage) for stage in flow.candidates)
+
+
+def _health(pipeline: Pipeline, store: Store, flow: Flow, lineages: Sequence[Lineage], done: Accepted) -> Health:
+    """A health that has seen what is on the disk: a run that it stopped does not spend more when it starts again."""
+    health = health_of(pipeline, store)
+    rejected = {one.lineage.sample.key: one for one in done.rejected}
+    for lineage in lineages:
+        for stage in flow.candidates:
+            if stage.done(lineage):
+                _saw_stage(health, lineage, stage)
+        if finished(lineage, flow):
+            _saw_end(health, rejected.get(lineage.sample.key))
+    return health
+
+
+def _saw_stage(health: Health, lineage: Lineage, stage: Stage) -> None:
+    """The outcome of a stage that a lineage has been through."""
+    if skip := lineage.skips.get(stage.name):
+        health.saw(stage.name, skip.reason, skip.detail, skip.cause)
+    else:
+        health.saw(stage.name)
+
+
+def _saw_end(health: Health, rejected: Rejected | None) -> None:
+    if rejected is None:
+        health.saw("queries")
+    else:
+        cause = rejected.cause if rejected.cause in ("llm", "malformed") else "check"
+        health.saw("queries", rejected.words, cause=cause)
+
+
+def select(lineages: Sequence[Lineage], flow: Flow, pipeline: Pipeline) -> Accepted:
+    """Accept finished lineages in order; a query that repeats an accepted one is rejected."""
+    accepted: list[Lineage] = []
+    rejected: list[Rejected] = []
+    seen = NearDuplicateIndex(pipeline.query_language)
+    surplus = 0
+    for lineage in lineages:
+        rejection = _rejection(lineage, flow, pipeline)
+        if rejection is None and seen.find(lineage.final.text) is not None:
+            rejection = Rejected(lineage, "duplicate", "it repeats an accepted query")
+        if rejection:
+            rejected.append(rejection)
+        elif len(accepted) < pipeline.target:
+            seen.add(lineage.final.text)
+            accepted.append(lineage)
+        else:
+            surplus += 1
+    return Accepted(accepted, rejected, surplus, False)
+
+
+def _rejection(lineage: Lineage, flow: Flow, pipeline: Pipeline) -> Rejected | None:
+    """Why a finished lineage is not accepted, or None."""
+    for stage in flow.candidates:
+        if stage.stopped(lineage):
+            skip = lineage.skips[stage.name]
+            return Rejected(lineage, stage.name, skip.reason, skip.cause)  # type: ignore[arg-type]
+    judge = pipeline.control.judge
+    if all(row.level < judge.relevant_from for row in lineage.every(Judgment)[:1]):
+        return Rejected(lineage, "judgment", "its document does not answer it" if judge.members else NOT_FIRST)
+    return None
+
+
+def judged_away(accepted: Accepted, target: int) -> list[Lineage]:
+    """The candidates whose own document was judged not to answer them, in the order of the permutation.
+
+    Where the target was reached, samples behind the last accepted one are left out: how many of them were tried depends
+    on the speed of the model.
+    """
+
+    def place(lineage: Lineage) -> tuple[int, str]:
+        return lineage.sample.ordinal, lineage.sample.key
+
+    judged = [one.lineage for one in accepted.rejected if one.stage == "judgment" and one.lineage.every(Judgment)]
+    if len(accepted.lineages) >= target:
+        last = max(map(place, accepted.lineages))
+        judged = [one for one in judged if place(one) < last]
+    return sorted(judged, key=place)
+
+
+async def generate(
+    store: Store, tools: Tools, flow: Flow, display: Display, workers: int, frame: Collection[str] | None = None
+) -> Accepted:
+    """Everything up to the hard negatives, for the first `target` accepted queries; sources come from `frame`."""
+    pipeline, plan, target = tools.pipeline, tools.plan, tools.pipeline.target
+    health = health_of(pipeline, store)
+    serial = backend_class(pipeline.llm).SERIAL
+    drawn = target if serial else math.ceil(target / PRIOR)
+    with display.stage("queries", target) as bar:
+        while True:
+            samples = draw_samples(store, plan, drawn, pipeline.generation.queries_per_passage, frame)
+            if hops := pipeline.generation.multi_hop:
+                samples = with_second_passages(store, plan, samples, hops)
+            store.put(samples)
+            lineages = load_lineages(store, samples, flow.candidates, plan)
+            pending = [lineage for lineage in lineages if not finished(lineage, flow)]
+            accepted = select([one for one in lineages if finished(one, flow)], flow, pipeline)
+            seen = _health(pipeline, store, flow, lineages, accepted)
+            display.counts["candidates"] = seen.counts
+            if pending:
+                bar.advance(len(accepted.lineages) - bar.done, f"{len(lineages) - len(pending)} samples tried")
+                health = seen
+                health.check()
+
+                async def one(lineage: Lineage, health: Health = health) -> None:
+                    end = await walk(lineage, flow.candidates, tools, store, health)
+                    rejected = _rejection(end, flow, pipeline)
+                    _saw_end(health, rejected)
+                    health.check()
+                    if end.query:
+                        display.saw_query(end.final.text, rejected.words if rejected else "")
+                    good = rejected is None and bar.done < target
+                    bar.advance(int(good), f"last: {end.final.text[:60]}" if end.query else None)
+
+                await ask_each(pending, one, workers)
+                lineages = load_lineages(store, samples, flow.candidates, plan)
+                accepted = select(lineages, flow, pipeline)
+            found = len(accepted.lineages)
+            bar.advance(found - bar.done, f"{len(lineages)} samples tried")
+            if found >= target or len(samples) < drawn:
+                break
+            # How long a prefix to take next: by the share accepted so far, or no more than is missing.
+            share = 1.0 if serial else max(found / len(samples), 0.05)
+            drawn += max(1, math.ceil((target - found) / share))
+    spent = len(accepted.lineages) < target
+    with display.stage("hard negatives", found) as bar:
+
+        async def complete(lineage: Lineage) -> None:
+            await walk(lineage, flow.accepted, tools, store, health)
+            bar.advance()
+
+        await ask_each(with_rows(store, accepted.lineages, flow.accepted, plan), complete, workers)
+    return replace(accepted, lineages=with_rows(store, accepted.lineages, flow.accepted, plan), spent=spent)
+
+
+def accepted_so_far(
+    store: Store, flow: Flow, plan: Plan, pipeline: Pipeline, frame: Collection[str] | None = None
+) -> Accepted:
+    """The selection over what is finished on the disk; unfinished samples are left out, and those outside `frame`."""
+    every = store.made(Sample, plan["sample"])
+    if not every:
+        return Accepted([], [], 0, False)
+    members = dict(store.passage_names(plan["corpus"], {sample.parent for sample in every}))
+    samples = [
+        sample for sample in every if sample.parent in members and (frame is None or members[sample.parent] in frame)
+    ]
+    lineages = load_lineages(store, samples, flow.every, plan)
+    return select([lineage for lineage in lineages if finished(lineage, flow)], flow, pipeline)

@@ -1,0 +1,70 @@
+"""Does the query's own document answer it? The first row of the paper's Table 2, asked before the hard negatives.
+
+The paper asks after the hard negatives were generated; airgen asks first and saves the negatives of a query that fails.
+Where votes are the labels, nobody is asked: the query must find its document again (`airgen.generation.round_trip`).
+
+A query that is nearer to its document than the pipeline allows is not judged at all. A multi-hop query is judged with
+both of its passages together; it is dropped if one of them answers it alone.
+"""
+
+from typing import Any
+
+from airgen.control.judge import Verdict, asker_of, judge_name, judge_pair, judge_parts, scripted_judge
+from airgen.control.votes import DEPTH, NOT_FIRST, round_trip_parts
+from airgen.generation.attributes import too_near
+from airgen.keys import row_key
+from airgen.prompts import PromptSet
+from airgen.records import Judgment, Query, Rewrite, Row, prompt_text
+from airgen.settings import Pipeline
+from airgen.steps.lineage import Lineage
+from airgen.steps.stage import Problem, Stage, Tools
+
+_FULL = 3  # the level of a passage that needs no other
+
+
+async def _work(lineage: Lineage, tools: Tools) -> list[Row] | Problem:
+    final, passage = lineage.final, lineage.passage
+    pipeline = tools.pipeline
+    if near := too_near(final.text, passage.title, lineage.document, pipeline):
+        return near
+    if not pipeline.control.judge.members:
+        return await _by_votes(lineage, tools)
+    asker = asker_of(lineage)
+    found = await judge_pair(tools, final.text, lineage.document, asker)
+    if isinstance(found, Problem):
+        return found
+    relevant = found.level >= pipeline.control.judge.relevant_from
+    for alone in lineage.sources if lineage.partner is not None and relevant else ():
+        verdict = await judge_pair(tools, final.text, prompt_text(alone.title, alone.text), asker)
+        if not isinstance(verdict, Problem) and verdict.level == _FULL:
+            return Problem("one of its two passages answers it alone")
+    return _rows(lineage, tools, found)
+
+
+async def _by_votes(lineage: Lineage, tools: Tools) -> list[Row]:
+    """A query that does not find its source is none: its votes would say nothing. Without `tools.find`, all pass."""
+    (lead,) = await tools.find(lineage, [lineage.final.text], DEPTH) if tools.find is not None else [0.0]
+    if lead < 0:
+        return _rows(lineage, tools, Verdict(0, None, NOT_FIRST))
+    return _rows(lineage, tools, Verdict(tools.pipeline.control.judge.relevant_from, None, "it is found again"))
+
+
+def _rows(lineage: Lineage, tools: Tools, found: Verdict) -> list[Row]:
+    key, fp, judge = lineage.final.key, tools.plan["judgment"], judge_name(tools.pipeline)
+    verdict = (found.level, found.probability, judge, found.reason)
+    return [
+        Judgment(row_key("judgment", f"{key}/{one.key}", fp), key, fp, place, one.id, *verdict)
+        for place, one in enumerate(lineage.sources)
+    ]
+
+
+def _parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
+    votes = None if pipeline.control.judge.members or pipeline.queries else round_trip_parts(pipeline)
+    return {"judge": judge_parts(pipeline, prompts), "votes": votes}
+
+
+STAGE = Stage(
+    "judgment", (Rewrite, Query), Judgment, 2, _work, _parts,
+    belongs=lambda row, lineage: row.id in [one.id for one in lineage.sources],
+    scripted=scripted_judge, label="judgment of the own document",
+)  # fmt: skip

@@ -1,0 +1,337 @@
+"""The original query (paper 2.3, step 4), with length, type and information drawn by key (appendix A.2.1).
+
+With `generation.candidates`, several drafts are answers to one prompt, so a prompt cache pays for its document once;
+the one is kept that finds its source best.
+
+With `generation.examples`, queries have the style of real ones: length, form and words, and never their content. One
+example, drawn by the sample's key, is the model of the query's length and form; three more show how people write. So
+the lengths and forms of generated queries are distributed as those of the examples are. A small model copies what it is
+shown (nine of eleven queries of a 1.5B model were its examples), so its prompt shows no example: it gets the length,
+the form and the opening, which are the function words that the model begins with.
+"""
+
+import itertools
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any
+
+from airgen.control.votes import DRAFT_DEPTH, round_trip_parts
+from airgen.generation.attributes import (
+    INFORMATION_TEXT,
+    LENGTH_TEXT,
+    TYPE_TEXT,
+    form_pattern,
+    names_character,
+    off_subject,
+    query_attributes,
+    query_problem,
+    words_pattern,
+)
+from airgen.keys import rng, row_key
+from airgen.languages import SPACELESS
+from airgen.llms.askers import together
+from airgen.llms.base import Request
+from airgen.llms.scripted import asked_length, document, keywords, padded
+from airgen.prompts import PromptSet
+from airgen.records import Candidate, Character, Passage, Query, Row, Scenario
+from airgen.settings import Pipeline
+from airgen.steps.ask import ask
+from airgen.steps.lineage import Lineage
+from airgen.steps.stage import Cost, Problem, Stage, Tools, asked_language, made, skip, stage_prompt
+from airgen.text.analysis.languages import STOPWORDS
+from airgen.text.near_duplicates import alike, folded_words
+from airgen.text.words import count_words, words
+
+SHOWN = 4  # examples in a prompt, the model first
+OPENING = 4  # words of an opening at most
+COMMON = 0.05  # share of the examples that begin with a word, from which on it belongs to their style
+RUN = 8  # words in a row that no query may share with an example: a few are style ("what is the effect of")
+_QUESTION = ("?", "\uff1f", "\u061f")
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """The example whose length and form a query gets, and those that the prompt shows. Bounds are in words.
+
+    opening: the words that the example begins with and that say nothing of its subject ("what are the"), or "".
+    """
+
+    text: str
+    shown: tuple[str, ...]
+    least: int
+    most: int
+    form: str
+    opening: str
+
+    @property
+    def length(self) -> str:
+        """The paper's class of its length."""
+        count = (self.least + self.most) // 2
+        return "lt5" if count < 5 else "lt10" if count < 10 else "10to20" if count <= 20 else "ge20"
+
+
+def form_of(text: str, language: str) -> str:
+    """`question` (it ends as one), `keywords` (no function word), else `sentence`."""
+    if text.rstrip(" \"'”’»").endswith(_QUESTION):
+        return "question"
+    known = STOPWORDS.get(language)
+    if known and not any(word.casefold() in known for word in words(text, language)):
+        return "keywords"
+    return "sentence"
+
+
+def draw_examples(examples: Sequence[str], key: str, language: str) -> Model:
+    """The examples for one query, decided by `key` alone."""
+    shown = rng(key, "examples").sample(list(examples), min(SHOWN, len(examples)))
+    count = max(1, count_words(shown[0], language))
+    least, most = max(1, math.floor(count * 0.6)), math.ceil(count * 1.5) + 1
+    form = form_of(shown[0], language)
+    opening = "" if form == "keywords" else _opening(shown[0], tuple(examples), language)
+    return Model(shown[0], tuple(shown), least, most, form, opening)
+
+
+def _opening(text: str, examples: tuple[str, ...], language: str) -> str:
+    """The first words of an example, each a function word or a word that other examples begin with, too."""
+    if language in SPACELESS:
+        return ""
+    style = _first_words(examples) | STOPWORDS.get(language, frozenset())
+    said = text.split()
+    begins = itertools.takewhile(lambda word: word.isalpha() and word.casefold() in style, said[:OPENING])
+    return " ".join(list(begins)[: len(said) - 1])
+
+
+@lru_cache(maxsize=4)
+def _first_words(examples: tuple[str, ...]) -> frozenset[str]:
+    counts = Counter(first[0].casefold() for text in examples if (first := text.split(maxsplit=1)))
+    return frozenset(word for word, count in counts.items() if count >= max(2, COMMON * len(examples)))
+
+
+def unlike_model(text: str, model: Model | None, language: str) -> Problem | None:
+    """Whether a query is much shorter or longer than its model, or has a question mark where that has none."""
+    if model is None:
+        return None
+    count = count_words(text, language)
+    if not model.least <= count <= model.most:
+        return Problem("wrong length", f"it has {count} words, wanted are {model.least} to {model.most}")
+    asks = form_of(text, language) == "question"
+    if asks != (model.form == "question"):
+        return Problem("wrong form", "end it with a question mark" if not asks else "write it without a question mark")
+    return None
+
+
+def repeats_example(text: str, examples: tuple[str, ...], language: str) -> Problem | None:
+    """Whether a query is a near duplicate of any example, or holds `RUN` words of one in a row: real queries must not
+    leak into a benchmark.
+    """
+    said = folded_words(text, language)
+    mine = frozenset(said)
+    if any(run in _runs(examples, language) for run in _windows(said)) or any(
+        alike(mine, theirs) for theirs in _word_sets(examples, language)
+    ):
+        return Problem("repeats an example", told="it repeats one of the examples; write about the document alone")
+    return None
+
+
+@lru_cache(maxsize=4)
+def _word_sets(examples: tuple[str, ...], language: str) -> tuple[frozenset[str], ...]:
+    return tuple(frozenset(folded_words(text, language)) for text in examples)
+
+
+def _windows(said: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    return (tuple(said[start : start + RUN]) for start in range(len(said) - RUN + 1))
+
+
+@lru_cache(maxsize=4)
+def _runs(examples: tuple[str, ...], language: str) -> frozenset[tuple[str, ...]]:
+    return frozenset(run for text in examples for run in _windows(folded_words(text, language)))
+
+
+Draw = Callable[[int], Coroutine[Any, Any, tuple[Any, int] | Problem]]
+
+
+def one_line(value: Any) -> str:
+    """The query of an answer, with single spaces."""
+    return " ".join(value["query"].split())
+
+
+async def draw_drafts(lineage: Lineage, tools: Tools, parent: str, draw: Draw) -> list[Candidate]:
+    """The rows of all drafts, in their order. `draw(k)` asks for the draft number k, once. One that repeats an earlier
+    one in any letters has a problem. Without `tools.find`, every score is 0."""
+    answers = await together(*(draw(place) for place in range(tools.pipeline.generation.candidates)))
+    drafts, seen = list[tuple[str, str]](), set[str]()  # text and problem
+    for answer in answers:
+        if isinstance(answer, Problem):
+            drafts.append((answer.answer, answer.reason))
+            continue
+        text = one_line(answer[0])
+        drafts.append((text, "repeats an earlier draft" if text.casefold() in seen else ""))
+        seen.add(text.casefold())
+    usable = [text for text, problem in drafts if not problem]
+    found = await tools.find(lineage, usable, DRAFT_DEPTH) if tools.find is not None and usable else ()
+    scores, fp = dict(zip(usable, found, strict=False)), tools.plan["query"]
+    return [
+        Candidate(
+            row_key("candidate", parent, fp, place), parent, fp, place, text, problem,
+            0.0 if problem else scores.get(text, 0.0),
+        )
+        for place, (text, problem) in enumerate(drafts)
+    ]  # fmt: skip
+
+
+def best_of(drafts: list[Candidate]) -> Candidate | None:
+    """The usable draft of the greatest score, of equal ones the first; None where none is usable."""
+    usable = [one for one in drafts if not one.problem]
+    return max(usable, key=lambda one: (one.score, -one.ordinal), default=None)
+
+
+TWO_PASSAGES = "query_two_passages"
+
+
+def _prompt(pipeline: Pipeline) -> str:
+    if pipeline.generation.examples:
+        return "query_like"
+    return "query_from_need" if pipeline.generation.query_from == "need" else "query"
+
+
+def _parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
+    generation = pipeline.generation
+    return {
+        "multi_hop": stage_prompt(pipeline, prompts, TWO_PASSAGES).fingerprint if generation.multi_hop else None,
+        "examples": generation.example_texts,
+        "candidates": [generation.candidates, round_trip_parts(pipeline) if generation.candidates > 1 else None],
+        # Without rewriting the bounds apply to the original query; with it they apply to the last rewrite.
+        "bounds": None if generation.rewrites else [generation.max_overlap, generation.max_title_overlap],
+    }
+
+
+def _attributes(pipeline: Pipeline, key: str) -> dict[str, str]:
+    length, kind, information = query_attributes(pipeline.generation, key)
+    return {
+        "length": LENGTH_TEXT[length],
+        "length_class": length,
+        "type": TYPE_TEXT[kind],
+        "type_class": kind,
+        "information": INFORMATION_TEXT[information],
+        "information_class": information,
+    }
+
+
+# What stands for real queries where a prompt is tried and the pipeline has none.
+_STAND_INS = ("how long does a passport take", "train to the airport at night", "Can I return an opened box?")
+
+
+def _like_values(model: Model) -> dict[str, Any]:
+    return {
+        "examples": "\n".join(model.shown), "least": model.least, "most": model.most, "form": model.form,
+        "opening": model.opening,
+    }  # fmt: skip
+
+
+async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
+    scenario, character = lineage.one(Scenario), lineage.one(Character).text
+    parent = scenario.key
+    pipeline, language, generation = tools.pipeline, tools.pipeline.query_language, tools.pipeline.generation
+    # The sample draws them, not the scenario: another character prompt then leaves the mix of attributes as it was.
+    attributes = _attributes(pipeline, lineage.sample.key)
+    length, kind = attributes["length_class"], attributes["type_class"]
+    name = _prompt(pipeline) if lineage.partner is None else TWO_PASSAGES
+    model = draw_examples(generation.example_texts, lineage.sample.key, language) if generation.examples else None
+    constrained = bool(stage_prompt(pipeline, tools.prompts, name).constrain)
+
+    def check(value: Any) -> Problem | None:
+        text, source = value["query"], lineage.document
+        own = [unlike_model(text, model, language), repeats_example(text, generation.example_texts, language)]
+        cross = pipeline.cross_lingual  # then the words of the query and of the document cannot be compared
+        subject = None if cross else off_subject(text, source, scenario.text, character, language)
+        return query_problem(
+            text, source, pipeline, *own, names_character(text, character), subject,
+            length="" if model else length, kind="" if model else kind,
+            known=(source, scenario.text) if constrained else (),
+            title=None if generation.rewrites else lineage.passage.title,
+        )  # fmt: skip
+
+    values = {
+        "language_name": asked_language(pipeline),
+        "document": lineage.document,
+        "character": character,
+        "scenario": scenario.text,
+        **(_like_values(model) if model else attributes),
+    }
+    pattern = form_pattern(length, kind, language)
+    if model:
+        begin = f"{model.opening} " if model.opening else ""
+        pattern = words_pattern(model.least, model.most, model.form == "question", language, begin)
+
+    async def draw(draft: int | None) -> tuple[Any, int] | Problem:
+        return await ask(tools, STAGE, values, check, pattern, name, draft)
+
+    rows = await draw_drafts(lineage, tools, parent, draw) if generation.candidates > 1 else []
+    if (best := best_of(rows)) is not None:
+        text, attempts = best.text, 1
+    else:
+        found = await draw(None)
+        if isinstance(found, Problem):
+            return [*rows, skip("query", parent, tools, found)]
+        text, attempts = one_line(found[0]), found[1]
+    drawn = (length, kind, attributes["information_class"])
+    if model:
+        drawn = (model.length, model.form, "")
+    return [*rows, made(Query, STAGE.name, parent, tools, 0, text, *drawn, attempts)]
+
+
+def _stand_in(pipeline: Pipeline, passage: Passage) -> dict[str, Any]:
+    query = passage.title or " ".join(passage.text.split()[:8])
+    real = pipeline.generation.example_texts if pipeline.generation.examples else _STAND_INS
+    like = _like_values(draw_examples(real, passage.key, pipeline.query_language))
+    return {"query": query, **_attributes(pipeline, passage.key), **like}
+
+
+_LIKE = re.compile(r"(?:Form:|\nWrite) ((?:a|one) question)?[^0-9]{0,90}([0-9]{1,4}) to ([0-9]{1,4}) words")
+
+
+def _scripted(request: Request) -> str:
+    text = request.messages[-1].content if len(request.messages) < 4 else request.messages[-3].content
+    like = _LIKE.search(text)  # the prompt with real queries
+    count = (int(like[2]) + int(like[3])) // 2 if like else asked_length(request)
+    words = keywords(document(request), min(6, count), rng("query", request.key))
+    mark = "?" if like and like[1] else ""
+    return json.dumps({"query": padded(words, count) + mark}, ensure_ascii=False)
+
+
+def _show(lineage: Lineage) -> tuple[dict[str, Any], list[str]]:
+    row = lineage.query
+    if row is None:
+        return {}, []
+    value = {
+        "original": row.text, "length": row.length, "type": row.type, "information": row.information,
+        "attempts": row.attempts,
+    }  # fmt: skip
+    tries = f"  (attempt {row.attempts})" if row.attempts > 1 else ""
+    drafts = [asdict(one) for one in lineage.every(Candidate)]
+    others = [
+        f"           ({one.text})  {one.problem or f'finds its source: {one.score:+.2f}'}"
+        for one in lineage.every(Candidate)
+        if one.text != row.text
+    ]
+    lines = [f"asked for  {row.type}, {row.length}, {row.information}", f"query      {row.text}{tries}", *others]
+    if drafts:
+        value["drafts"] = [{name: one[name] for name in ("text", "problem", "score")} for one in drafts]
+    return {"query": value}, lines
+
+
+def _drawn(pipeline: Pipeline) -> int:
+    return pipeline.generation.candidates
+
+
+STAGE = Stage(
+    "query", (Scenario,), Query, 4, _work, _parts,
+    settings=("lengths", "types", "information", "max_copied_words"),
+    prompt=_prompt, cost=Cost((25, 1.2), (24, 1.7), lambda expected: expected.samples * _drawn(expected.pipeline)),
+    beside=(Candidate,),
+    stand_in=_stand_in, scripted=_scripted, show=_show,
+)  # fmt: skip

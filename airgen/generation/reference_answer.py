@@ -1,0 +1,89 @@
+"""A short reference answer of an accepted query, for those who evaluate answers too.
+
+The model quotes the words of the document that answer the query, and then answers: every answer has a span.
+"""
+
+import json
+import math
+import re
+from typing import Any
+
+from airgen.generation.attributes import wrong_language
+from airgen.keys import rng
+from airgen.languages import language_name
+from airgen.llms.base import Request
+from airgen.llms.scripted import document
+from airgen.records import Query, ReferenceAnswer, Rewrite, Row
+from airgen.steps.ask import ask
+from airgen.steps.lineage import Lineage
+from airgen.steps.stage import Cost, Problem, Stage, Tools, made
+from airgen.text.display import plain_text
+
+_FEWEST_WORDS, _LEAST_SHARE = 4, 0.75  # of a quote that must be in the text in one run, where not all of it is
+
+
+_MOST_WORDS = 200  # of a quote: a longer one is the document, not an answer
+
+
+async def _answer(lineage: Lineage, tools: Tools) -> list[Row] | Problem:
+    final, language = lineage.final, tools.pipeline.language
+    texts = [plain_text(passage.text) for passage in lineage.sources]  # as they are exported
+
+    def quoted(quote: str) -> str:
+        found = ((text, span_of(quote, text)) for text in texts)
+        return next((text[slice(*span)] for text, span in found if span), "")
+
+    def check(value: Any) -> Problem | None:
+        if not quoted(value["quote"]):
+            return Problem("its quote is not in the document", told="quote the document's own words, without a change")
+        return wrong_language(value["answer"], language)
+
+    values = {"language_name": language_name(language), "document": lineage.document, "query": final.text}
+    found = await ask(tools, REFERENCE_ANSWER, values, check)
+    if isinstance(found, Problem):
+        return found
+    answer = " ".join(found[0]["answer"].split())
+    return [made(ReferenceAnswer, REFERENCE_ANSWER.name, final.key, tools, 1, answer, quoted(found[0]["quote"]))]
+
+
+def span_of(quote: str, text: str) -> tuple[int, int] | None:
+    """Where a quote stands in a text: (start, end) in characters, or None.
+
+    White space and marks of quotation or omission around the quote do not count. A small model often puts a heading
+    before the words that it copies: the longest run of them counts, if it has three quarters, and at least four.
+    """
+    words = quote.strip(" \t\r\n\"'\u201c\u201d\u2018\u2019\u00ab\u00bb\u2026").split()
+    if not words or len(words) > _MOST_WORDS:
+        return None
+    least = min(len(words), max(_FEWEST_WORDS, math.ceil(_LEAST_SHARE * len(words))))
+    for size in range(len(words), least - 1, -1):
+        for start in range(len(words) - size + 1):
+            found = re.search(r"\s+".join(map(re.escape, words[start : start + size])), text)
+            if found:
+                return found.span()
+    return None
+
+
+def _scripted_answer(request: Request) -> str:
+    words = document(request).partition("\n\n")[2].split() or document(request).split()  # not those of the title
+    start = rng("reference_answer", request.key).randrange(max(1, len(words) - 6))
+    quote = words[start : start + 6]
+    return json.dumps({"quote": " ".join(quote), "answer": " ".join(quote[:3])}, ensure_ascii=False)
+
+
+def _show_answer(lineage: Lineage) -> tuple[dict[str, Any], list[str]]:
+    rows = lineage.every(ReferenceAnswer)
+    if not rows:
+        return {}, []
+    lines = [f"answer     {row.text}  [quotes: {row.quote}]" for row in rows]
+    return {"answer": {"text": rows[-1].text, "quote": rows[-1].quote}}, lines
+
+
+REFERENCE_ANSWER = Stage(
+    "reference_answer", (Rewrite, Query), ReferenceAnswer, 2, _answer, ends=False,
+    prompt=lambda pipeline: "answer",
+    cost=Cost(
+        (70, 1.1), (60, 1.4), lambda expected: expected.pipeline.target if expected.pipeline.generation.answers else 0
+    ),
+    scripted=_scripted_answer, show=_show_answer, label="queries with a reference answer",
+)  # fmt: skip

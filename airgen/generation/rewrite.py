@@ -1,0 +1,129 @@
+"""Rewriting, several rounds, away from the document's own words (paper 2.3, step 5; styles of appendix A.2.1). A round
+that gives nothing usable leaves the query of the round before."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from airgen.control.votes import DEPTH, NOT_FIRST, round_trip_parts
+from airgen.exact import inner_products
+from airgen.generation.attributes import LENGTH_TEXT, STYLE_TEXT, draw, form_pattern, overlap, query_problem
+from airgen.keys import rng
+from airgen.llms.base import Request
+from airgen.llms.scripted import asked_length, last_block, padded
+from airgen.prompts import PromptSet
+from airgen.records import Passage, Query, Rewrite, Row
+from airgen.retrievers.base import unit_rows
+from airgen.settings import Pipeline
+from airgen.steps.ask import ask
+from airgen.steps.lineage import Lineage
+from airgen.steps.stage import Cost, Problem, Stage, Tools, asked_language, made, stage_prompt
+
+
+def _parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
+    return {"votes": None if pipeline.control.judge.members else round_trip_parts(pipeline)}
+
+
+async def _work(lineage: Lineage, tools: Tools) -> list[Row] | Problem:
+    original = lineage.one(Query)
+    rounds = tools.pipeline.generation.rewrites
+    if not rounds:
+        return Problem("no rewriting asked for", cause="settings")
+    rows: list[Row] = []
+    text, refusal = original.text, Problem("")
+    for turn in range(1, rounds + 1):
+        style = draw(tools.pipeline.generation.styles, lineage.sample.key, "style", turn)
+        found = await _round(lineage, tools, text, style, last=turn == rounds)
+        if isinstance(found, Problem):
+            refusal = found
+            continue
+        value, attempts = found
+        text = " ".join(value["query"].split())
+        rows.append(made(Rewrite, STAGE.name, original.key, tools, turn, text, style, attempts))
+    if rows and (lost := await _lost(lineage, tools, text)):
+        return replace(lost, answer=text)
+    return rows or refusal
+
+
+async def _lost(lineage: Lineage, tools: Tools, text: str) -> Problem | None:
+    """Where votes are the labels, a rewrite that does not find its document would be no query; the original may."""
+    if tools.pipeline.control.judge.members or tools.find is None:
+        return None
+    (lead,) = await tools.find(lineage, [text], DEPTH)
+    return None if lead >= 0 else Problem(NOT_FIRST, cause="control")
+
+
+async def _round(lineage: Lineage, tools: Tools, text: str, style: str, *, last: bool) -> tuple[Any, int] | Problem:
+    """One rewrite of `text`."""
+    pipeline, language, generation = tools.pipeline, tools.pipeline.query_language, tools.pipeline.generation
+    original, document = lineage.one(Query), lineage.document
+    length = "" if generation.free_rewrites else original.length
+    before = overlap(text, document, language)
+    constrained = bool(stage_prompt(tools.pipeline, tools.prompts, "rewrite").constrain)
+
+    def check(value: Any) -> Problem | None:
+        new = value["query"]
+        known = (document, original.text) if constrained else ()
+        title = lineage.passage.title if last else None
+        if found := query_problem(new, document, pipeline, length=length, known=known, title=title):
+            return found
+        if new.casefold().strip() == text.casefold().strip():
+            return Problem("says the same words again")
+        after = overlap(new, document, language)
+        if after > before and not pipeline.cross_lingual:  # words of two languages cannot be compared
+            return Problem("shares more words with the document than before", f"({after:.0%}, was {before:.0%})")
+        return _drifted(tools, original.text, new)
+
+    values = {
+        "language_name": asked_language(pipeline),
+        "document": document,
+        "query": text,
+        "style": STYLE_TEXT[style],
+        "style_class": style,
+        "length": LENGTH_TEXT[length] if length else "",
+        "length_class": length or "free",
+    }
+    return await ask(tools, STAGE, values, check, form_pattern(length, original.type, language) if length else None)
+
+
+def _drifted(tools: Tools, original: str, new: str) -> Problem | None:
+    """Several rounds drift away step by step, so each is compared with the original query, by cosine."""
+    meaning = tools.pipeline.generation.meaning
+    if tools.meaning is None or meaning is None:
+        return None
+    vectors = unit_rows(tools.meaning.encode([original, new], "query"))
+    cosine = float(inner_products(vectors[:1], vectors[1])[0])
+    if cosine >= meaning.min_cosine:
+        return None
+    figures = f"similarity {cosine:.2f} with the original, at least {meaning.min_cosine} is wanted"
+    return Problem("changed its meaning", figures)
+
+
+def _stand_in(pipeline: Pipeline, passage: Passage) -> dict[str, Any]:
+    style = draw(pipeline.generation.styles, passage.key, "style", 1)
+    return {"style": STYLE_TEXT[style], "style_class": style}
+
+
+def _scripted(request: Request) -> str:
+    words = last_block(request).split()
+    kept = words[: max(2, len(words) - 2)]
+    rng("rewrite", request.key).shuffle(kept)
+    return json.dumps({"query": padded(kept, asked_length(request))}, ensure_ascii=False)
+
+
+def _show(lineage: Lineage) -> tuple[dict[str, Any], list[str]]:
+    if lineage.query is None:
+        return {}, []
+    rows = [{"text": row.text, "style": row.style, "attempts": row.attempts} for row in lineage.rewrites]
+    tries = [f"  (attempt {row.attempts})" if row.attempts > 1 else "" for row in lineage.rewrites]
+    shown = zip(lineage.rewrites, tries, strict=True)
+    return {"rewrites": rows}, [f"rewrite    {row.text}  [{row.style}]{tried}" for row, tried in shown]
+
+
+STAGE = Stage(
+    "rewrite", (Query,), Rewrite, 3, _work, _parts, ends=False,
+    settings=("styles", "rewrites", "max_copied_words", "meaning", "prompts", "max_overlap", "max_title_overlap"),
+    prompt=lambda pipeline: "rewrite",
+    cost=Cost((25, 1.6), (18, 2.0), lambda expected: expected.queries * expected.pipeline.generation.rewrites),
+    stand_in=_stand_in, scripted=_scripted, show=_show, label="rewrite (kept original otherwise)",
+)  # fmt: skip

@@ -1,0 +1,97 @@
+"""Does a generated query find its source again?
+
+It is asked of the drafts of a query, and, where votes are the labels, of every final query before it is accepted.
+
+find = RoundTrip(store, pipeline, plan, folder, embeddings, display)
+found = await find(lineage, ["what bends a wing", "wing load"], 20)      # a lead for each
+
+The recall's model finds candidates for the query, and every re-ranker must put the source before them: another passage
+fits a vague query better. That does not depend on `relevance`, so that labels can be made again by the other word
+without a call. The finding is kept in the query's rows, so a corpus that grows later changes no query that is there.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from airgen.control.pool import Pool
+from airgen.control.votes import lead
+from airgen.records import flat_text
+from airgen.retrievers import load_embedder, load_reranker
+from airgen.retrievers.base import Corpus, Retriever, show_corpus, watch
+from airgen.retrievers.dense.exact_search import Dense
+from airgen.retrievers.lexical.bm25 import BM25
+from airgen.settings import Pipeline
+from airgen.steps.accepted import Accepted
+from airgen.steps.lineage import Lineage
+from airgen.steps.progress import Display
+from airgen.steps.stage import Plan
+from airgen.store import Store
+
+
+@dataclass
+class RoundTrip:
+    """See the module. Works on one sample at a time."""
+
+    store: Store
+    pipeline: Pipeline
+    plan: Plan
+    folder: Path | None
+    embeddings: Path
+    display: Display
+
+    def __post_init__(self) -> None:
+        self._one_at_a_time = asyncio.Lock()
+        self._known: dict[tuple[str, str, int], float] = {}  # a rewrite is asked about again as the final query
+
+    def prepare(self) -> None:
+        """Index the corpus, which the first query would do otherwise."""
+        _ = self._search, self._voters
+
+    async def __call__(self, lineage: Lineage, texts: Sequence[str], depth: int) -> list[float]:
+        """How far the source is ahead of `depth` candidates for each text. Raises what the models raise."""
+        async with self._one_at_a_time:
+            keys = {text: (lineage.sample.key, text, depth) for text in texts}
+            if new := [text for text, key in keys.items() if key not in self._known]:
+                found = await asyncio.to_thread(self._leads, lineage, new, depth)
+                self._known |= {keys[text]: one for text, one in zip(new, found, strict=True)}
+            return [self._known[keys[text]] for text in texts]
+
+    def _leads(self, lineage: Lineage, texts: Sequence[str], depth: int) -> list[float]:
+        corpus, search = self._search
+        depth = min(depth, self.pipeline.control.recall.top_k, len(corpus))
+        hits, titles = search.search(texts, depth), corpus.titles
+        own, found = {one.id: flat_text(one.title, one.text) for one in lineage.sources}, []
+        for text, positions in zip(texts, hits.positions, strict=True):
+            near = [int(place) for place in positions if place >= 0 and corpus.ids[place] not in own]
+            passages = [flat_text(titles[place] if titles else "", corpus.texts[place]) for place in near]
+            pairs = [(text, passage) for passage in (*own.values(), *passages)]
+            ids = [*own, *(corpus.ids[place] for place in near)]
+            scores = [np.asarray(voter.score(pairs), np.float64).round(6).tolist() for voter in self._voters]
+            found.append(min(lead(one, ids, own) for one in scores))
+        return found
+
+    @cached_property
+    def _search(self) -> tuple[Corpus, Retriever]:
+        recall = self.pipeline.control.recall
+        corpus = Pool.of(self.store, self.plan, Accepted([], [], 0, False)).corpus(self.pipeline.language)
+        with self.display.stage("index for the round trip", len(corpus)) as bar:
+            search: Any = BM25()
+            if not recall.pools_only:
+                search = Dense(load_embedder(recall.model, self.folder), cache=self.embeddings)
+                watch(search, lambda done, total: bar.advance(done - bar.done))
+            search.index(corpus)
+            bar.advance(len(corpus) - bar.done)
+        return corpus, search
+
+    @cached_property
+    def _voters(self) -> list[Any]:
+        found = [load_reranker(spec, self.folder) for spec in self.pipeline.control.rerankers]
+        for one in found:
+            show_corpus(one, self._search[0])
+        return found

@@ -1,0 +1,371 @@
+"""From decisions to a dataset, in three steps: labels, queries, and what is in the corpus.
+
+Documents and models may give control characters and escape sequences: they do not enter the dataset.
+"""
+
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from pathlib import Path
+from typing import Any
+
+from airgen.control.judge import NEED, judge_kind
+from airgen.control.judgments import DECISIONS, mined_by_query
+from airgen.control.votes import least_share
+from airgen.corpus.cleaning.filters import normalise, normalise_line
+from airgen.dataset.content import (
+    ANSWERED,
+    AnswerRow,
+    CorpusRow,
+    DatasetContent,
+    DatasetInfo,
+    FunnelStep,
+    ModelUse,
+    ParentRow,
+    QrelRow,
+    QueryRow,
+)
+from airgen.dataset.manifest import Manifest
+from airgen.dataset.write import write_dataset
+from airgen.errors import DatasetError, UsageError
+from airgen.evaluation.systems import load_systems, model_name
+from airgen.generation.generate import judged_away
+from airgen.languages import language_name
+<<<<<<< HEAD:airgen/pipeline/assemble.py
+from airgen.control.judge import NEED, judge_kind
+from airgen.control.judgments import DECISIONS, mined_by_query
+from airgen.control.votes import least_share
+from airgen.pipeline.house_style import DECOYS, HeldOut, HouseStyle, PublicIds, hold_out
+=======
+>>>>>>> e147757e (tree: follow the paper: generation, control, steps, studies, audit):airgen/pipeline/export.py
+from airgen.pipeline.funnel import funnel
+from airgen.pipeline.house_style import HouseStyle
+from airgen.pipeline.job import Job
+from airgen.pipeline.refresh import next_version
+from airgen.pipeline.unanswerable import HeldOut, hold_out
+from airgen.prompts import Prompt
+from airgen.records import Character, Decision, HardNegative, Passage, ReferenceAnswer, Scenario
+from airgen.settings import LlmSettings, Pipeline, pipeline_text
+from airgen.settings.base import Spec, find_yaml
+from airgen.steps.accepted import Accepted
+from airgen.steps.lineage import Lineage
+from airgen.steps.public_ids import PublicIds
+from airgen.steps.stage import Plan, stage_prompt
+from airgen.store import Store
+from airgen.text.display import plain_text
+from airgen.text.tokens import load_tokenizer
+
+ABLATIONS = ("control", "correction", "negatives", "rewrite")
+
+Labels = Mapping[str, Sequence[Decision]]
+"""Decisions by the key of the final query."""
+
+
+def export_dataset(job: Job, store: Store, accepted: Accepted, out: Path, without: Collection[str] = ()) -> Manifest:
+    """Write the dataset of the rows that are in the work database.
+
+    `without`, for the ablations of the paper's Table 5: without `control`, all candidates are there, those that were
+    judged bad, too; without `correction` only the accepted ones, with the labels that generation gave them; without
+    `rewrite`, queries have their original text and the labels of the rewritten one; without `negatives`, none of these.
+    Raises DatasetError where no query is left, UsageError where quality control has not run with these settings.
+    """
+    plan = job.plan(store)
+    if DECISIONS.name not in plan:
+        raise UsageError(f"{job.path}: quality control has not run with these settings: run `airgen run` first")
+    content = assemble(job, store, plan, accepted, without)
+    if out == job.dataset and not without:
+        content = next_version(store, plan["corpus"], content, out)
+    return write_dataset(out, content)
+
+
+def assemble(job: Job, store: Store, plan: Plan, every: Accepted, without: Collection[str]) -> DatasetContent:
+    """The content of the dataset; `every` are the queries that generation accepted."""
+    pipeline, ids = job.pipeline, job.ids
+    judged: dict[str, list[Decision]] = {}
+    for row in store.made(Decision, plan["decision"], every.keys):
+        judged.setdefault(row.parent, []).append(row)
+    labels = _labels(pipeline, every, judged, without)
+    lineages, steps = _queries(pipeline, every, labels, without), list[FunnelStep]()
+    held = _held_out(ids, every, judged)
+    answered = [one for one in lineages if one.final.key not in held.queries]
+    if held.queries:
+        lost = len(lineages) - len(answered)
+        reasons = {"their relevant passages were taken out": lost} if lost else {}
+        steps.append(FunnelStep("queries with an answer", len(lineages), len(answered), reasons))
+    rows = list(_query_rows(ids, lineages, labels, held, original="rewrite" in without))
+    if pipeline.queries is not None and not any(row.metadata[ANSWERED] for row in rows):
+        raise DatasetError(
+            f"none of the {len(rows)} queries has a relevant passage: look at some with `airgen show`, and try "
+            "another judge, or more retrievers (control.pools)"
+        )
+    negatives = _negatives(every, lineages, labels) - held.passages
+    if "negatives" in without:
+        # A negative that was generated for one query may have become another's positive: it goes, too.
+        negatives, generated = set(), _negatives_of(lineages)
+        labels = {key: [row for row in of if row.id not in generated] for key, of in labels.items()}
+    gone = held.passages | (_negatives_of(every.lineages) - negatives)  # what the corpus of the dataset has not
+    mined = {} if without else mined_by_query(store, plan, [one.final.key for one in lineages])
+    tokenizer = load_tokenizer(job.corpus.tokenizer, pipeline.language)
+    own = pipeline.control.systems
+    systems = [] if own is None else [one.name for one in load_systems(find_yaml("pipelines", own, job.path.parent))]
+    decisions = [row for of in labels.values() for row in of]
+    return DatasetContent(
+        info=_info(job),
+        corpus=_corpus(store, plan, every, gone, ids),  # a dropped query's negatives stay, unlabelled
+        queries=rows,
+        qrels=list(_qrels(answered, labels, mined, gone, ids)),
+        provenance=provenance(job, systems),
+        funnel=[*funnel(store, job.flow, plan, every, decisions), *steps],
+        pipeline_yaml=pipeline_text(job.path),
+        secret=ids.secret,
+        notes={"passages taken out": _taken_out(held)} if held.queries else {},
+        lineage=list(_lineage(answered, mined, ids)),
+        answers=list(_answers(answered, gone, ids)),
+        parents=_parents(store, plan, gone, ids) if job.corpus.chunk is not None and pipeline.task == "qa" else (),
+        count_tokens=lambda text: tokenizer.count([text])[0],
+    )
+
+
+def _labels(pipeline: Pipeline, every: Accepted, judged: Labels, without: Collection[str]) -> Labels:
+    """The labels, or those that generation alone gives: a query's source is positive, its negatives are not."""
+    uncorrected = [name for name in ("control", "correction") if name in without]
+    if not uncorrected:
+        return judged
+    if pipeline.queries is not None:
+        raise UsageError(f"--without {uncorrected[0]}: the labels of your own queries come from quality control alone")
+    found = {}
+    for one in [*every.lineages, *(judged_away(every, pipeline.target) if "control" in without else ())]:
+        key, (source, *further) = one.final.key, one.sources
+        actions = [(source.id, "keep_query"), *((more.id, "add_positive") for more in further)]
+        actions += [(negative.id, "keep_negative") for negative in one.hard_negatives]
+        found[key] = [Decision("", key, "", 0, id_, action, "no control") for id_, action in actions]
+    return found
+
+
+def _queries(pipeline: Pipeline, every: Accepted, labels: Labels, without: Collection[str]) -> list[Lineage]:
+    """The queries that are not dropped; without quality control, those that it dropped, too."""
+    fallen = _of_action(labels, "drop_query", "parent")
+    left = [one for one in every.lineages if one.final.key not in fallen]
+    return [*left, *(judged_away(every, pipeline.target) if "control" in without else ())]
+
+
+def _held_out(ids: PublicIds, every: Accepted, judged: Labels) -> HeldOut:
+    """The queries whose answers are left out, the same ones in every ablation. One's own queries keep theirs."""
+    pipeline = ids.pipeline
+    if not pipeline.generation.unanswerable or pipeline.queries is not None:
+        return HeldOut()
+    fallen = _of_action(judged, "drop_query", "parent")
+    left = [one for one in every.lineages if one.final.key not in fallen]
+    others = [one for one in every.lineages if one.final.key in fallen]
+    decoys = 0 if ids.secret is None else DECOYS
+    return hold_out(left, judged, pipeline.generation.unanswerable, others, ids.place, decoys)
+
+
+def _taken_out(held: HeldOut) -> str:
+    answers = len(held.passages) - held.decoys
+    more = f"; {held.decoys} of queries that others answer, so that a gap tells nothing" if held.decoys else ""
+    return f"{answers} that answer {len(held.queries)} queries{more}"
+
+
+def _negatives(every: Accepted, lineages: Sequence[Lineage], labels: Labels) -> set[str]:
+    """The generated passages that stay: as negatives, without a label, or because their query alone was dropped."""
+    fallen = _of_action(labels, "drop_query", "parent")
+    unlabelled = _negatives_of([one for one in every.lineages if one.final.key in fallen])
+    return _of_action(labels, "keep_negative", "id") | (unlabelled - _of_action(labels, "drop_negative", "id"))
+
+
+def _of_action(labels: Labels, action: str, of: str) -> set[str]:
+    return {getattr(row, of) for rows in labels.values() for row in rows if row.action == action}
+
+
+def _negatives_of(lineages: Iterable[Lineage]) -> set[str]:
+    return {one.id for lineage in lineages for one in lineage.hard_negatives}
+
+
+def _info(job: Job) -> DatasetInfo:
+    pipeline, corpus, more = job.pipeline, job.corpus, dict[str, Any]()
+    if pipeline.cross_lingual:
+        asked, found = language_name(pipeline.query_language), language_name(pipeline.language)
+        more["languages"] = (pipeline.language, pipeline.query_language)
+        more["description"] = f"Cross-lingual retrieval: queries in {asked}, documents in {found}."
+    return DatasetInfo(
+        name=pipeline.name, task=pipeline.task, domain=pipeline.domain, language=pipeline.language,
+        source_licence=corpus.licence, labels_licence=pipeline.export.licence, version=pipeline.export.version,
+        seed=None if pipeline.export.secret or pipeline.seed == "secret" else pipeline.seed,
+        splits=dict(pipeline.export.splits), source=corpus.source,
+        relevant_from=pipeline.control.judge.relevant_from, tokenizer=corpus.tokenizer, levels=_levels(pipeline),
+        **more,
+    )  # fmt: skip
+
+
+def _levels(pipeline: Pipeline) -> dict[int, str]:
+    """What a level means where it is not Table 8's wording: a probability, cut in four, or votes."""
+    judge = pipeline.control.judge
+    if not judge.members:
+        way = "every re-ranker puts it near the source of the query"
+        if math.isinf(least_share(pipeline.relevance, len(pipeline.control.rerankers))):
+            way += "; of a generated query only the source, as one re-ranker is no majority"
+        return {0: f"not so: {way}", judge.relevant_from: way}
+    if judge.panel or judge_kind(judge).GRADED:
+        return {}
+    what, threshold = "Yes", judge.threshold
+    middle = (1 + threshold) / 2
+    return {
+        0: f"probability of {what} below {threshold / 2:.2f}",
+        1: f"probability of {what} from {threshold / 2:.2f} to {threshold:.2f}",
+        2: f"probability of {what} from {threshold:.2f} to {middle:.2f}",
+        3: f"probability of {what} from {middle:.2f}",
+    }
+
+
+def _corpus(store: Store, plan: Plan, every: Accepted, gone: Set[str], ids: PublicIds) -> Iterator[CorpusRow]:
+    style = HouseStyle()
+    for passage in store.passages(plan["corpus"]):
+        style.see(passage.title, passage.text)
+        if passage.id not in gone:
+            yield CorpusRow(ids.document(passage.id), plain_text(passage.title), plain_text(passage.text))
+    written = {one.id: (lineage.passage, one) for lineage in every.lineages for one in lineage.hard_negatives}
+    yield from _generated([row for id_, row in sorted(written.items()) if id_ not in gone], ids.document, style)
+
+
+def _generated(
+    negatives: Iterable[tuple[Passage, HardNegative]], name_of: Callable[[str], str], style: HouseStyle
+) -> Iterator[CorpusRow]:
+    """Generated documents, each with its source. Nothing but the words tells them from passages: they have the
+    characters and the typography of the corpus, and a title exactly if their source has one.
+    """
+    for source, one in negatives:
+        text = normalise(style.text(normalise(one.text)))
+        title = normalise_line(style.title(normalise_line(one.title), text)) if source.title else ""
+        yield CorpusRow(name_of(one.id), plain_text(title), plain_text(text))
+
+
+def _parents(store: Store, plan: Plan, gone: Set[str], ids: PublicIds) -> Iterator[ParentRow]:
+    """The documents that passages are chunks of, and where they stand there."""
+    for passage in store.passages(plan["corpus"]):
+        if passage.id not in gone:
+            yield ParentRow(ids.document(passage.id), ids.document(passage.document), passage.start, passage.end)
+
+
+def _query_rows(
+    ids: PublicIds, lineages: Sequence[Lineage], labels: Labels, held: HeldOut, *, original: bool
+) -> Iterator[QueryRow]:
+    for lineage in lineages:
+        if lineage.own is not None:
+            judged = labels.get(lineage.final.key, ())
+            answered = any(row.action == "add_positive" for row in judged)
+            facts = {"count": lineage.own.count, ANSWERED: answered, "judged": len(judged)}
+            yield QueryRow(ids.query(lineage), plain_text(lineage.own.text), ids.split(lineage), facts)
+            continue
+        assert lineage.query is not None
+        last = lineage.rewrites[-1] if lineage.rewrites else None
+        metadata: dict[str, str | int | float | bool | None] = {
+            "type": lineage.query.type,
+            "length": lineage.query.length,
+            "information": lineage.query.information,
+            "style": last.style if last else "",
+            "rewritten": last is not None,
+        }
+        if ids.pipeline.generation.multi_hop:
+            metadata["hops"] = len(lineage.sources)
+        if ids.pipeline.generation.unanswerable:
+            metadata[ANSWERED] = lineage.final.key not in held.queries
+        text = lineage.query.text if original else lineage.final.text
+        yield QueryRow(ids.query(lineage), plain_text(text), ids.split(lineage), metadata)
+
+
+_SCORES = {"keep_query": 1, "add_positive": 1, "keep_negative": 0, "add_negative": 0}
+"""The labels that decisions give; others give none."""
+
+
+def _qrels(
+    lineages: Sequence[Lineage],
+    labels: Labels,
+    mined: Mapping[str, Sequence[HardNegative]],
+    gone: Set[str],
+    ids: PublicIds,
+) -> Iterator[QrelRow]:
+    for lineage in lineages:
+        judged = {row.id: row for row in labels.get(lineage.final.key, ()) if row.id not in gone}
+        if lineage.own is not None and not any(row.action == "add_positive" for row in judged.values()):
+            continue  # nothing answers it: its mark says so, and no average counts it
+        query = ids.query(lineage)
+        for id_ in (one.id for one in mined.get(lineage.final.key, ()) if one.id not in gone):
+            level, gain = (judged[id_].level, judged[id_].probability) if id_ in judged else (None, None)
+            yield QrelRow(query, ids.document(id_), 0, level, gain)
+        for row in judged.values():
+            if row.action in _SCORES:
+                yield QrelRow(query, ids.document(row.id), _SCORES[row.action], row.level, row.probability)
+
+
+def _answers(lineages: Sequence[Lineage], gone: Set[str], ids: PublicIds) -> Iterator[AnswerRow]:
+    """Reference answers with their place in the text as it is exported; none where that text is not in the corpus."""
+    for lineage in lineages:
+        for row in lineage.every(ReferenceAnswer):
+            source = next(one for one in lineage.sources if row.quote in plain_text(one.text))
+            if source.id in gone:
+                continue
+            start = plain_text(source.text).index(row.quote)
+            yield AnswerRow(
+                ids.query(lineage), ids.document(source.id), plain_text(row.text),
+                row.quote, start, start + len(row.quote),
+            )  # fmt: skip
+
+
+def provenance(job: Job, systems: Sequence[str] = ()) -> list[ModelUse]:
+    """The models that a job uses, what for, and with which prompts. `systems` are the user's own in the recall."""
+    pipeline, prompts, folder, uses = job.pipeline, job.prompts, job.folder, []
+
+    def asked(role: str, prompt: Prompt, llm: LlmSettings) -> ModelUse:
+        return ModelUse(role, llm.model, prompt.name, f"{prompt.version} ({prompt.fingerprint[:8]})")
+
+    for stage in job.flow.every:
+        if stage.prompt is not None and stage.asks(pipeline):
+            prompt = stage_prompt(pipeline, prompts, stage.prompt(pipeline))
+            uses.append(asked(stage.name.replace("_", " "), prompt, pipeline.llm))
+    if pipeline.generation.meaning:
+        uses.append(ModelUse("check of a rewrite's meaning", _model_name(pipeline.generation.meaning.model)))
+    settings = pipeline.control.recall
+    uses += [] if settings.pools_only else [ModelUse("recall", _part_name("embedder", settings.model, folder))]
+    uses += [ModelUse("recall", _part_name("retriever", spec, folder)) for spec in pipeline.control.pools]
+    uses += [ModelUse("recall, as a system of the user's", name) for name in systems]
+    uses += [
+        ModelUse("re-ranker (pre-label)", _part_name("reranker", one, folder)) for one in pipeline.control.rerankers
+    ]
+    if pipeline.control.judge.need:
+        prompt = stage_prompt(pipeline, prompts, NEED)
+        uses.append(asked("need behind a query, for the judge", prompt, pipeline.llm))
+    for judge in pipeline.control.judge.members:
+        about = judge_kind(judge).ABOUT.format(threshold=judge.threshold)
+        uses.append(asked(f"judge ({about})", prompts.get(judge.prompt), judge.llm or pipeline.llm))
+    return uses
+
+
+def _part_name(part: str, spec: Spec, folder: Path) -> str:
+    """The model, after the kind where only the kind was named: `maxsim all-minilm-l6-v2-int8`."""
+    said, model = _model_name(spec), model_name(part, spec, folder)
+    return said if said == model else f"{said} {model}"
+
+
+def _model_name(model: str | dict[str, Any]) -> str:
+    return model if isinstance(model, str) else str(model.get("model") or model.get("name") or model.get("kind"))
+
+
+def _lineage(
+    lineages: Sequence[Lineage], mined: Mapping[str, Sequence[HardNegative]], ids: PublicIds
+) -> Iterator[dict[str, Any]]:
+    for lineage in lineages:
+        assert lineage.query is not None
+        if lineage.own is not None:
+            continue  # no document stands behind it
+        yield {
+            "query": ids.query(lineage),
+            "positive": ids.document(lineage.passage.id),
+            **({"second": ids.document(lineage.partner.id)} if lineage.partner is not None else {}),
+            "source": lineage.passage.id,
+            "character": plain_text(lineage.one(Character).text),
+            "scenario": plain_text(lineage.one(Scenario).text),
+            "original": plain_text(lineage.query.text),
+            "rewrites": [plain_text(row.text) for row in lineage.rewrites],
+            "negatives": [ids.document(row.id) for row in lineage.hard_negatives],
+            "mined": [ids.document(row.id) for row in mined.get(lineage.final.key, ())],
+        }

@@ -1,1 +1,0 @@
-"""Can a benchmark be trusted? Judges against people, rankings against human ones, audits, diversity, holes."""

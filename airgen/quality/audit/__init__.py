@@ -1,1 +1,0 @@
-"""The human audit: people check a sample of a dataset's labels."""

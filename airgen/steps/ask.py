@@ -1,0 +1,360 @@
+"""Ask models: the engine that a pipeline's settings mean, one prompt until its answer can be used, and many things.
+
+value, attempts = await ask(tools, STAGE, values, check)                 # a stage's prompt; or a Problem
+await ask_each(items, ask_one, workers)                                  # the one loop over LLM calls
+answers = ask_about(items, ask_one, pipeline, Path("answers.duckdb"))    # with its own database and engine
+"""
+
+import asyncio
+import math
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from airgen.errors import SettingsError
+from airgen.keys import content_key
+from airgen.languages import SPACELESS
+from airgen.llms.answers import afresh, corrective, parse_answer
+from airgen.llms.askers import together
+from airgen.llms.base import Llm, Request, Rule, backend_class
+from airgen.llms.batch_file import BatchFile
+from airgen.llms.call_queue import Connection
+from airgen.llms.engine import Engine
+from airgen.llms.health import Health
+from airgen.llms.money import Budget, unknown_price
+from airgen.llms.probe import read_profiles
+from airgen.prompts import Prompt
+from airgen.records import Answer, Reservation
+from airgen.settings import LlmSettings, Pipeline
+from airgen.settings.llm import own_answer_settings
+from airgen.steps.stage import ATTEMPTS, Problem, Stage, Tools, stage_prompt
+from airgen.store import Store
+from airgen.text.display import dollars
+from airgen.text.words import words
+
+T = TypeVar("T")
+V = TypeVar("V")
+
+
+def connect(llm: LlmSettings, folder: Path, rules: Mapping[str, Rule]) -> Connection:
+    """The connection to one LLM, which has its own folder in `folder`, as with other settings. `rules`: see
+    `Backend.make`. Raises SettingsError without its key."""
+    kind = backend_class(llm)
+    backend = kind.make(llm, folder=folder / _own_folder(llm), rules=rules)
+    return Connection(backend, kind.limits(llm), kind.price(llm), own_answer_settings(llm))
+
+
+def _own_folder(llm: LlmSettings) -> str:
+    return content_key({"endpoint": llm.endpoint, "model": llm.model, **own_answer_settings(llm)})[:16]
+
+
+def workers_of(*llms: LlmSettings) -> int:
+    """How many items to work on at a time: enough for the LLM of these that can have the most calls in flight."""
+    return max(llm.workers for llm in llms)
+
+
+def make_engine(
+    pipeline: Pipeline,
+    store: Store,
+    *,
+    budget_usd: float | None = None,
+    retry_failed: bool = False,
+    rules: Mapping[str, Rule] | None = None,
+    say: Callable[[str], None] | None = None,
+    live: bool = False,
+) -> Engine:
+    """One engine, one budget, for the generator and the judges; it remembers what was learnt of the models.
+
+    rules: stage -> answer of the scripted backend. say: see `Engine`. live: no batches. Raises SettingsError for a
+    budget on an LLM without a known price, UsageError for a budget below 0.
+    """
+    limit = budget_usd if budget_usd is not None else pipeline.llm.budget_usd
+    if limit is not None and (problems := unpriced(pipeline)):
+        raise SettingsError(problems)
+    folder = store.path.parent / "batches"
+    settings = dict(pipeline.llms)
+    if live:
+        one_by_one = {"mode": "live"}
+        settings = {
+            where: llm.model_copy(update=one_by_one) if "mode" in type(llm).model_fields else llm
+            for where, llm in settings.items()
+        }
+    llms = {where: connect(llm, folder, rules or {}) for where, llm in settings.items()}
+    owned = {_own_folder(llm) for llm in settings.values()}
+    for left in sorted(path for path in folder.glob("*") if path.is_dir() and path.name not in owned):
+        if say and BatchFile.unfinished(left):
+            say(f"{left}: a batch of an LLM or of settings that the pipeline no longer has; its server may bill it")
+    for where, profile in read_profiles(store.path.parent, settings.values()).items():
+        llms[where].backend.remember(profile.known)
+    found, still_there = money(store), defaultdict[str, list[Reservation]](list)
+    for one in found.open:
+        where = (one.endpoint, one.model)
+        if where in llms and llms[where].backend.RECOVERS:
+            still_there[one.answer].append(one)
+    options = {} if say is None else {"say": say}
+    return Engine(store, llms, budget=Budget(limit, found.spent, still_there), retry_failed=retry_failed, **options)
+
+
+def health_of(pipeline: Pipeline, store: Store) -> Health:
+    """What stops a job whose stages reject everything; it knows what they have cost."""
+
+    def cost(stage: str) -> str:
+        where, values = ("WHERE stage = ?", [stage]) if stage else ("", [])
+        (usd,) = store.query(f"SELECT coalesce(sum(usd), 0) FROM payment {where}", values)[0]
+        (calls,) = store.query(f"SELECT count(*) FROM answer {where}", values)[0]
+        return f"{int(calls)} calls cost {dollars(float(usd))}"
+
+    return Health(pipeline.generation.prompts, cost)
+
+
+def unpriced(pipeline: Pipeline) -> list[str]:
+    """One line for each LLM of the job on which no budget can rest, because its price is unknown or only assumed."""
+    prices = {llm.model: backend_class(llm).price(llm) for llm in pipeline.llms.values()}
+    wrong = [model for model, price in prices.items() if price is None or price.assumed]
+    return [f"a budget needs prices: {unknown_price(model)}" for model in wrong]
+
+
+@dataclass(frozen=True)
+class Money:
+    """What a job has cost, in US dollars: attempts whose cost is known, and reservations that a kill or a crash left
+    without an outcome, whose calls may have been billed."""
+
+    paid: float
+    open: list[Reservation]
+
+    @property
+    def lost(self) -> float:
+        """The most that the open reservations can have cost."""
+        return math.fsum(one.usd for one in self.open)
+
+    @property
+    def spent(self) -> float:
+        """What counts against the budget."""
+        return self.paid + self.lost
+
+
+def money(store: Store) -> Money:
+    """The money in a work database. While a process works on it, its calls in flight are among the open ones."""
+    (paid,) = store.query("SELECT coalesce(sum(usd), 0) FROM payment")[0]
+    return Money(float(paid), store.rows(Reservation, "NOT EXISTS (FROM payment p WHERE p.key = t.key)"))
+
+
+ECHO_WORDS = 5  # so many words of the prompt in a row cannot be an accident
+# Inputs that vary from item to item: an answer may rightly repeat them.
+_MATERIAL = ("document", "character", "scenario", "query", "title", "examples", "opening")
+
+Next = Callable[[Request, Answer, str, int], Request]
+
+
+async def ask_until(
+    llm: Llm, request: Request, read: Callable[[Answer], V | Problem], again: Next, attempts: int
+) -> tuple[V, int] | Problem:
+    """Ask until `read` gives a value; returns it with the number of attempts, or a Problem after the last, or after a
+    failed call, which the engine has repeated. `again(first request, bad answer, problem, attempt)`: the next request.
+    """
+    sent, found = request, Problem("not asked", cause="settings")
+    answer = None
+    for attempt in range(1, attempts + 1):
+        answer = await llm.ask(sent)
+        if answer.error:
+            # The text of a failed call is what the server said.
+            reason, _, rest = answer.error.partition(":")
+            return Problem(f"llm: {reason}", rest.strip(), "llm", answer=answer.text)
+        result = read(answer)
+        if not isinstance(result, Problem):
+            return result, attempt
+        found = result
+        sent = again(request, answer, found.text, attempt)
+    return replace(found, answer=answer.text if answer else "")
+
+
+def show_and_correct(request: Request, answer: Answer, problem: str, attempt: int) -> Request:
+    """The next request shows the model its bad answer."""
+    return corrective(request, answer.text, problem)
+
+
+def parsed(schema: Mapping[str, Any]) -> Callable[[Answer], Any]:
+    """A reader of answers that must fit a JSON schema."""
+
+    def read(answer: Answer) -> Any:
+        try:
+            return parse_answer(answer, schema)
+        except ValueError as error:
+            return Problem("malformed", str(error), "malformed")
+
+    return read
+
+
+def sampling(llm: LlmSettings) -> dict[str, Any]:
+    """The parameters of a generating call."""
+    return {"temperature": llm.temperature, "max_tokens": llm.max_tokens}
+
+
+async def ask(
+    tools: Tools,
+    stage: Stage,
+    values: Mapping[str, Any],
+    check: Callable[[Any], Problem | None],
+    pattern: str | None = None,
+    prompt_of: str | None = None,
+    draft: int | None = None,
+) -> tuple[Any, int] | Problem:
+    """Ask a stage's prompt until the answer fits its schema and passes `check`.
+
+    `pattern` bounds the property that the prompt names in `constrain`. `prompt_of` names another prompt. `draft` asks
+    for one of several answers to the same prompt, with one attempt. Returns the value and the number of attempts, or a
+    Problem after the last.
+    """
+    pipeline, llm = tools.pipeline, tools.pipeline.llm
+    name = prompt_of or (stage.prompt and stage.prompt(pipeline))
+    assert name is not None
+    prompt = stage_prompt(pipeline, tools.prompts, name)
+    schema = prompt.constrained(pattern, values.get("count"))
+    first = Request(llm.model, prompt.render(**values), sampling(llm), schema, draft or 0, llm.endpoint, stage.name)
+    language = pipeline.language
+    instructions = _spaced(_instructions(prompt, values), language)
+    complaint = ""
+    small = pipeline.generation.prompts == "small"
+
+    def read(answer: Answer) -> Any:
+        try:
+            value = parse_answer(answer, schema or {})
+        except ValueError as error:
+            return Problem("malformed", str(error), "malformed")
+        return _echo(value, f"{instructions} {complaint}", language) or check(value) or value
+
+    def again(request: Request, answer: Answer, problem: str, attempt: int) -> Request:
+        # Only the last bad answer is shown, if any: a chain of all of them grows without telling the model more.
+        nonlocal complaint
+        sent = afresh(request, problem) if small else corrective(request, answer.text, problem)
+        added = sent.messages[-1].content.removeprefix(request.messages[-1].content)
+        complaint = _spaced(added, language)
+        return replace(sent, sample=attempt)
+
+    return await ask_until(tools.llm, first, read, again, ATTEMPTS if draft is None else 1)
+
+
+def saw_answer(health: Health, name: str, found: object) -> None:
+    """Count a value, or the Problem that stands for one. `name` begins with the stage."""
+    if isinstance(found, Problem):
+        cause = found.cause if found.cause in ("llm", "malformed") else "check"
+        health.saw(name, found.reason, f"{found.detail} {found.answer}", cause)
+    else:
+        health.saw(name)
+
+
+def echo_of(prompt: Prompt, values: Mapping[str, Any], value: Any, language: str) -> Problem | None:
+    """Whether an answer to a prompt repeats the prompt's own words."""
+    return _echo(value, _spaced(_instructions(prompt, values), language), language)
+
+
+def _instructions(prompt: Prompt, values: Mapping[str, Any]) -> str:
+    """A prompt's own words: rendered without the material."""
+    empty = {name: "" if name in _MATERIAL else value for name, value in values.items()}
+    return "\n".join(message.content for message in prompt.render(**empty))
+
+
+def _spaced(text: str, language: str) -> str:
+    """The text in small letters with one space between words, in languages that are written without spaces, too."""
+    folded = text.casefold()
+    return " ".join(words(folded, language) if language in SPACELESS else folded.split())
+
+
+def _echo(value: Any, instructions: str, language: str) -> Problem | None:
+    """Whether an answer repeats the prompt, as small models repeat its examples."""
+    for text in _strings(value):
+        said = _spaced(text, language).split()
+        for start in range(len(said) - ECHO_WORDS + 1):
+            run = " ".join(said[start : start + ECHO_WORDS])
+            if run in instructions:
+                return Problem("repeats the instructions", repr(run))
+    return None
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list):
+        for inner in value:
+            yield from _strings(inner)
+
+
+async def ask_each(items: Sequence[T], ask_one: Callable[[T], Awaitable[None]], workers: int) -> None:
+    """Ask about the items in their order, `workers` at a time; the first error stops the rest and is raised."""
+    waiting = iter(items)
+
+    async def worker() -> None:
+        for item in waiting:
+            await ask_one(item)
+
+    await together(*(worker() for _ in range(min(workers, len(items)))))
+
+
+def ask_about(
+    items: Sequence[T],
+    ask_one: Callable[[Llm, T], Awaitable[V]],
+    pipeline: Pipeline,
+    database: Path | Store,
+    *,
+    budget_usd: float | None = None,
+    retry_failed: bool = False,
+    progress: Callable[[int], None] | None = None,
+    rules: Mapping[str, Rule] | None = None,
+) -> list[V]:
+    """One answer for each item, in the items' order, by the pipeline's LLMs. Raises BudgetSpent and Stopped, and
+    LlmError where almost every value is a Problem.
+
+    Answers are kept in `database`, as those of a job are: a second call asks nothing, a stopped one goes on. `rules`
+    are the scripted backend's.
+    """
+    found: dict[int, V] = {}
+
+    async def main(store: Store) -> None:
+        health = health_of(pipeline, store)
+        async with make_engine(
+            pipeline, store, budget_usd=budget_usd, retry_failed=retry_failed, rules=rules
+        ) as engine:
+
+            async def one(place: int) -> None:
+                found[place] = await ask_one(engine, items[place])
+                saw_answer(health, "answers", found[place])
+                health.check()
+                if progress:
+                    progress(len(found))
+
+            await ask_each(range(len(items)), one, workers_of(*pipeline.llms.values()))
+
+    with Store.open(database) if isinstance(database, Path) else nullcontext(database) as store:
+        run_to_end(main(store))
+    return [found[place] for place in range(len(items))]
+
+
+def run_to_end(work: Coroutine[Any, Any, T]) -> T:
+    """The result of `work`. Where an event loop runs already, as in a notebook, it gets a loop and a thread of its own,
+    and this thread waits; Ctrl-C cancels the work."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    started: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = []
+
+    async def main() -> T:
+        task = asyncio.current_task()
+        assert task is not None
+        started.append((asyncio.get_running_loop(), task))
+        return await work
+
+    with ThreadPoolExecutor(1) as threads:
+        future = threads.submit(asyncio.run, main())
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            for loop, task in started:
+                loop.call_soon_threadsafe(task.cancel)
+            raise

@@ -1,0 +1,85 @@
+"""One sample and every row that was made from it: what the steps of a job hand on to each other."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from airgen.records import HardNegative, OwnQuery, Passage, Query, Rewrite, Row, Sample, Skip, prompt_text
+
+R = TypeVar("R", bound=Row)
+
+
+NO_PASSAGE = Passage("", "", -1, "")
+"""The passage of a lineage that no passage stands behind: a query of the user's own."""
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """One sample and all rows that were made from it, in the order of the stages; skips by stage.
+
+    `partner` is the second passage of a multi-hop sample. A query of the user's own has the passage `NO_PASSAGE`.
+    """
+
+    passage: Passage
+    sample: Sample
+    rows: tuple[Row, ...] = ()
+    skips: Mapping[str, Skip] = field(default_factory=dict)
+    partner: Passage | None = None
+
+    def every(self, kind: type[R]) -> tuple[R, ...]:
+        """All rows of a type."""
+        return tuple(row for row in (self.sample, *self.rows) if isinstance(row, kind))
+
+    def one(self, kind: type[R]) -> R:
+        """The newest row of a type. Raises LookupError where there is none."""
+        found = self.every(kind)
+        if not found:
+            raise LookupError(f"sample {self.sample.key} has no row of type {kind.__name__}")
+        return found[-1]
+
+    def parent(self, reads: Sequence[type[Row]]) -> Row | None:
+        """The newest row of the first of these types that the lineage has: what a stage that reads them starts from."""
+        return next((rows[-1] for kind in reads if (rows := self.every(kind))), None)
+
+    def extended(self, rows: Sequence[Row]) -> "Lineage":
+        """This lineage with the rows of one more stage."""
+        skips = {row.stage: row for row in rows if isinstance(row, Skip)}
+        made = tuple(row for row in rows if not isinstance(row, Skip))
+        return replace(self, rows=(*self.rows, *made), skips={**self.skips, **skips})
+
+    @property
+    def sources(self) -> tuple[Passage, ...]:
+        """The passages that the query is made from: one, two of one document, or none for the user's own query."""
+        if self.passage is NO_PASSAGE:
+            return ()
+        return (self.passage,) if self.partner is None else (self.passage, self.partner)
+
+    @property
+    def document(self) -> str:
+        """Title and text of the positive, or of both, as prompts show it."""
+        return "\n\n".join(prompt_text(passage.title, passage.text) for passage in self.sources)
+
+    @property
+    def query(self) -> Query | None:
+        """The original query, where there is one."""
+        return next(iter(self.every(Query)), None)
+
+    @property
+    def own(self) -> OwnQuery | None:
+        """The line of the user's file, where the query is from there."""
+        return next(iter(self.every(OwnQuery)), None)
+
+    @property
+    def rewrites(self) -> tuple[Rewrite, ...]:
+        """The rounds of rewriting that gave a query."""
+        return self.every(Rewrite)
+
+    @property
+    def hard_negatives(self) -> tuple[HardNegative, ...]:
+        """The generated hard negatives."""
+        return self.every(HardNegative)
+
+    @property
+    def final(self) -> Query | Rewrite:
+        """The last rewrite, or the original query where no rewrite passed: what the dataset will hold."""
+        return self.rewrites[-1] if self.rewrites else self.one(Query)

@@ -1,0 +1,58 @@
+"""The ids and splits that a dataset shows.
+
+They are made here alone. Row keys follow from the pipeline and the corpus, which are public: with them alone anyone
+could connect a query with its source. So ids and splits are made of row keys and the secret.
+"""
+
+from dataclasses import dataclass
+
+from airgen.dataset.content import fitting_id
+from airgen.dataset.secret import Secret, opaque_document_id, split_of
+from airgen.settings import Pipeline
+from airgen.steps.lineage import Lineage
+
+_LENGTH = 15  # hex digits: 60 bits
+
+
+@dataclass(frozen=True)
+class PublicIds:
+    """The ids and splits of one job's dataset. Without a secret (`export: {secret: false}`) anyone can compute them."""
+
+    pipeline: Pipeline
+    secret: Secret | None
+
+    def query(self, lineage: Lineage) -> str:
+        """A query's id. It depends on the key of the final text, so it stays when the target grows.
+
+        With `ids: original` a query of the user's own has the id that its file gives.
+        """
+        if lineage.own is not None and lineage.own.id and self.pipeline.export.ids == "original":
+            return lineage.own.id
+        return "q" + self._made("query", lineage.final.key)
+
+    def sample(self, lineage: Lineage) -> str:
+        """The id of a lineage that has no query."""
+        return "s" + self._made("sample", lineage.sample.key)
+
+    def document(self, id_: str) -> str:
+        """A document's id. An opaque one does not tell a generated negative from the rest; see also `fitting_id`."""
+        if self.pipeline.export.ids == "original":
+            return fitting_id(id_)
+        return opaque_document_id(self.pipeline.name, id_, self.secret)
+
+    def split(self, lineage: Lineage) -> str:
+        """The split of a query. It does not change with prompts or with the target.
+
+        With a secret, all queries of one passage are in one split, and with multi-hop queries all of one document: the
+        labels of dev must not tell sources of test.
+        """
+        ratios = self.pipeline.export.splits
+        if self.secret is None:
+            return split_of(lineage.sample.key, ratios)
+        if lineage.own is not None:
+            return split_of(self._made("split", lineage.final.key), ratios)
+        source = lineage.passage.document if self.pipeline.generation.multi_hop else lineage.passage.key
+        return split_of(self._made("split", source), ratios)
+
+    def _made(self, what: str, key: str) -> str:
+        return key[:_LENGTH] if self.secret is None else self.secret.text(self.pipeline.name, what, key)[:_LENGTH]

@@ -1,0 +1,1 @@
+"""Is the benchmark any good? What `airgen study` does."""

@@ -1,0 +1,310 @@
+"""Do two sets of queries rank the same systems alike? A generated benchmark against human labels (paper 4.1, RQ1).
+
+    human = Side(names, scores)                  # float64 (systems, queries): a row a system, a column a query
+    found = agree(human, generated, weakened={"lsa-10"})
+    found.all.spearman                           # Interval(value=0.82, low=0.61, high=0.91)
+
+Intervals resample the queries of both sides, each on its own. Noise only lowers a rank correlation, so an interval need
+not be centred on its value. If all systems score alike on a side, the figure is NaN. The rest says why two rankings
+differ: over-rated systems, and circularity.
+"""
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from airgen.errors import UsageError
+from airgen.evaluation.significance import ALPHA, Interval, compare, resampled_means
+from airgen.studies.rank_correlation import LEAST_SYSTEMS, average_ranks, kendall, refuse_few, spearman, spearman_p
+
+Matrix = NDArray[np.float64]
+PAPER_SHARE = 2000 / 6319  # the paper draws 2,000 of its 6,319 queries at a time (section 4.1)
+
+
+@dataclass(frozen=True)
+class Side:
+    """Scores by query of systems on one set of queries: names, and float64 (systems, queries)."""
+
+    names: tuple[str, ...]
+    scores: Matrix
+
+    @property
+    def means(self) -> Matrix:
+        """Mean score of each system, float64 (systems,)."""
+        means: Matrix = self.scores.mean(axis=1)
+        return means
+
+    @property
+    def by_name(self) -> dict[str, float]:
+        """{system: mean score}."""
+        return dict(zip(self.names, self.means.tolist(), strict=True))
+
+    @property
+    def queries(self) -> int:
+        """How many queries there are."""
+        return int(self.scores.shape[1])
+
+    def of(self, names: Sequence[str]) -> "Side":
+        """The same queries with these systems in this order. Raises UsageError for a system without scores."""
+        missing = [name for name in names if name not in self.names]
+        if missing:
+            raise UsageError(f"one side has no scores of the system {missing[0]!r}: evaluate the same systems on both")
+        return Side(tuple(names), self.scores[[self.names.index(name) for name in names]])
+
+
+@dataclass(frozen=True, slots=True)
+class Correlation:
+    """Two rankings of `systems` systems: Spearman's rho and Kendall's tau-b with 95 % intervals, and rho's p-value."""
+
+    systems: int
+    spearman: Interval
+    kendall: Interval
+    p: float
+
+
+@dataclass(frozen=True, slots=True)
+class SystemsPair:
+    """Two systems on two sides; `first` is better on the old one. Differences are of means, p after Holm (Fisher)."""
+
+    first: str
+    second: str
+    old_difference: float
+    old_p: float
+    new_difference: float
+    new_p: float
+
+    @property
+    def significant(self) -> str:
+        """On which sides the difference is significant (.05): both, old, new or neither."""
+        return {(1, 1): "both", (1, 0): "old", (0, 1): "new"}.get((self.old_p <= ALPHA, self.new_p <= ALPHA), "neither")
+
+
+def pairs_of(old: Side, new: Side) -> list[SystemsPair]:
+    """Every pair of the same systems on both sides. Differences are rounded: equal means must stay equal."""
+    later = {frozenset((pair.first, pair.second)): pair for pair in compare(new.names, new.scores).pairs}
+    found = []
+    for one in compare(old.names, old.scores).pairs:
+        other = later[frozenset((one.first, one.second))]
+        turn = 1 if other.first == one.first else -1
+        differences = [round(one.difference, 12), round(turn * other.difference, 12)]
+        found.append(
+            SystemsPair(one.first, one.second, differences[0], one.fisher_holm, differences[1], other.fisher_holm)
+        )
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class OrderedPairs:
+    """Counts of pairs of systems.
+
+    pairs: all. separated: those whose difference is significant on the human side (Fisher's test, Holm's correction,
+    .05). same: separated pairs that the generated side puts in the same order. contradicted: separated pairs whose
+    difference is significant on the generated side in the opposite order.
+    """
+
+    pairs: int
+    separated: int
+    same: int
+    contradicted: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resamplings:
+    """Spearman of `systems` systems over repeated draws of `queries` queries, one value a draw.
+
+    mean_p: mean p-value of the draws, as in the paper's Figure 3; NaN where it is not defined.
+    """
+
+    queries: int
+    values: tuple[float, ...]
+    systems: int = 0
+    mean_p: float = math.nan
+
+    @property
+    def mean(self) -> float:
+        """Mean of the draws."""
+        return float(np.mean(self.values))
+
+
+@dataclass(frozen=True, slots=True)
+class RankAgreement:
+    """One generated side against the human one.
+
+    `strong` leaves out the systems that were weakened on purpose. `top` is over the best third of all systems by the
+    human ranking, which is where a benchmark has to tell systems apart. None if fewer than three are left.
+    """
+
+    queries: int
+    all: Correlation
+    strong: Correlation | None
+    top: Correlation | None
+    pairs: OrderedPairs
+
+
+def correlate(human: Side, generated: Side, drawn: Sequence[Matrix] | None = None) -> Correlation:
+    """Rank correlation of the same systems' means, with intervals over the queries of both sides.
+
+    drawn: resampled means of both sides, float64 (samples, systems), if they are not drawn each on its own. Raises
+    UsageError for fewer than three systems.
+    """
+    refuse_few(len(human.names))
+    if drawn is None:
+        drawn = [resampled_means(side.scores, seed=at) for at, side in enumerate((human, generated))]
+    rho, tau = spearman(human.means, generated.means), kendall(human.means, generated.means)
+    return Correlation(
+        len(human.names),
+        Interval.of(float(rho), spearman(drawn[0], drawn[1])),
+        Interval.of(float(tau), kendall(drawn[0], drawn[1])),
+        spearman_p(human.means, generated.means),
+    )
+
+
+def ordered_pairs(human: Side, generated: Side) -> OrderedPairs:
+    """How the generated side orders the pairs whose difference is significant on the human side."""
+    pairs = pairs_of(human, generated)
+    separated = [pair for pair in pairs if pair.significant in ("both", "old")]
+    same = sum(pair.new_difference > 0 for pair in separated)
+    against = sum(pair.new_difference < 0 and pair.significant == "both" for pair in separated)
+    return OrderedPairs(len(pairs), len(separated), same, against)
+
+
+def best_third(side: Side) -> tuple[str, ...]:
+    """The best third of the systems by their means, rounded up, in their order; none if these are fewer than three.
+
+    >>> best_third(Side(tuple("abcdefg"), np.arange(7.0)[:, None]))
+    ('e', 'f', 'g')
+    """
+    count = math.ceil(len(side.names) / 3)
+    if count < LEAST_SYSTEMS:
+        return ()
+    best = set(np.argsort(-np.round(side.means, 12), kind="stable")[:count].tolist())
+    return tuple(name for place, name in enumerate(side.names) if place in best)
+
+
+def split_half(side: Side) -> float:
+    """Reliability: mean Spearman between the rankings by two random halves of the queries; NaN below two queries.
+
+    It is the reliability of half the queries. The formula of Spearman and Brown, which estimates that of all queries,
+    is not applied.
+    """
+    if side.queries < 2:
+        return math.nan
+    half, orders = side.queries // 2, _orders(side.queries)
+    found = spearman(_means(side, orders, slice(half)), _means(side, orders, slice(half, 2 * half)))
+    known = found[~np.isnan(found)]
+    return float(known.mean()) if len(known) else math.nan
+
+
+def same_size_ceiling(human: Side, queries: int) -> Resamplings:
+    """What human queries themselves reach: the ranking by `queries` of them against the ranking by all others.
+
+    If there are fewer than twice as many, half of them are ranked against the other half.
+    """
+    if human.queries < 2:
+        return Resamplings(0, (math.nan,))
+    size, orders = max(1, min(queries, human.queries // 2)), _orders(human.queries)
+    found = spearman(_means(human, orders, slice(size)), _means(human, orders, slice(size, None)))
+    return Resamplings(size, tuple(found.tolist()))
+
+
+def resamplings(human: Side, generated: Side, *, queries: int | None = None, rounds: int = 30) -> Resamplings:
+    """The paper's Figure 3: Spearman with the human ranking for 30 random draws of the generated queries.
+
+    `queries`: how many are drawn at a time, without replacement; the paper's share (2,000 of 6,319) if not given.
+    """
+    size = queries or max(1, round(generated.queries * PAPER_SHARE))
+    size = min(size, generated.queries)
+    means = _means(generated, _orders(generated.queries, rounds), slice(size))
+    values = spearman(np.broadcast_to(human.means, means.shape), means).tolist()
+    mean_p = float(np.mean([spearman_p(human.means, one) for one in means]))
+    return Resamplings(size, tuple(values), len(human.names), mean_p)
+
+
+def agree(human: Side, generated: Side, weakened: Collection[str] = ()) -> RankAgreement:
+    """All figures of one generated side. Raises UsageError for fewer than three systems."""
+    generated = generated.of(human.names)
+
+    def over(names: Sequence[str]) -> Correlation:
+        return correlate(human.of(names), generated.of(names))
+
+    names, best = [name for name in human.names if name not in weakened], best_third(human)
+    strong = over(names) if LEAST_SYSTEMS <= len(names) < len(human.names) else None
+    pairs = ordered_pairs(human, generated)
+    return RankAgreement(generated.queries, over(human.names), strong, over(best) if best else None, pairs)
+
+
+def _orders(total: int, rounds: int = 200) -> list[NDArray[np.int64]]:
+    """Random orders of the queries, the same on any machine."""
+    random = np.random.default_rng(0)
+    return [random.permutation(total) for _ in range(rounds)]
+
+
+def _means(side: Side, orders: Sequence[NDArray[np.int64]], part: slice) -> Matrix:
+    """The systems' means over that part of each order of the queries, float64 (orders, systems)."""
+    return np.array([side.scores[:, order[part]].mean(axis=1) for order in orders])
+
+
+@dataclass(frozen=True, slots=True)
+class RankGain:
+    """One system's ranks on both sides, 1 the best, ties shared; `gain` is human rank minus generated rank."""
+
+    system: str
+    family: str
+    human: float
+    generated: float
+
+    @property
+    def gain(self) -> float:
+        """Positive: the generated side ranks the system higher than people do."""
+        return self.human - self.generated
+
+
+@dataclass(frozen=True, slots=True)
+class Circularity:
+    """Systems that share a model with quality control, against the others.
+
+    involved: {system: the shared models}. gain and others: mean rank gains of the two groups. p: share of random
+    groups of that size whose difference is at least as large, one-sided; NaN if one group is empty.
+    """
+
+    involved: Mapping[str, tuple[str, ...]]
+    gain: float
+    others: float
+    p: float
+
+
+def rank_gains(human: Side, generated: Side, families: Mapping[str, str]) -> list[RankGain]:
+    """Every system's ranks on both sides, the best on the human side first."""
+    ranks = [average_ranks(-side.means) for side in (human, generated.of(human.names))]
+    found = [
+        RankGain(name, families.get(name, ""), float(one), float(other))
+        for name, one, other in zip(human.names, *ranks, strict=True)
+    ]
+    return sorted(found, key=lambda gain: (gain.human, gain.system))
+
+
+def family_gains(gains: Iterable[RankGain]) -> dict[str, tuple[int, float]]:
+    """{family: (systems, mean rank gain)}, the most over-rated first."""
+    members: dict[str, list[float]] = {}
+    for gain in gains:
+        members.setdefault(gain.family, []).append(gain.gain)
+    found = {family: (len(values), float(np.mean(values))) for family, values in members.items()}
+    return dict(sorted(found.items(), key=lambda item: (-item[1][1], item[0])))
+
+
+def circularity(gains: Sequence[RankGain], involved: Mapping[str, tuple[str, ...]]) -> Circularity:
+    """Do systems that share a model with quality control rank higher? involved: {system: the shared models}."""
+    values = np.array([gain.gain for gain in gains])
+    inside = np.array([gain.system in involved for gain in gains], dtype=bool)
+    gain, others = (float(of.mean()) if len(of) else math.nan for of in (values[inside], values[~inside]))
+    if math.isnan(gain - others):
+        return Circularity(involved, gain, others, math.nan)
+    random = np.random.default_rng(0)
+    shuffled = np.array([random.permutation(values) for _ in range(10_000)])
+    count = int(inside.sum())
+    drawn = shuffled[:, :count].mean(axis=1) - shuffled[:, count:].mean(axis=1)
+    p = float((1 + (drawn >= gain - others - 1e-12).sum()) / (1 + len(drawn)))
+    return Circularity(involved, gain, others, p)

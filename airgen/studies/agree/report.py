@@ -1,0 +1,255 @@
+"""What `airgen study agree` found: every figure with its interval, and charts (the last is the paper's Figure 3)."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import altair as alt
+
+from airgen.evaluation import charts
+from airgen.kept import plain, write_json
+from airgen.studies.agree.rankings import (
+    Circularity,
+    Correlation,
+    RankAgreement,
+    RankGain,
+    Resamplings,
+    Side,
+    family_gains,
+)
+from airgen.study import Column, P, Study, Table, columns, shown, write_lines
+from airgen.text.display import figure, md, p_value
+
+
+def ranks_chart(
+    gains: Sequence[RankGain], *, title: str, palette: Sequence[str] = charts.COLOURS, width: int = 340
+) -> Any:
+    """A slope graph: human ranks on the left, generated ones on the right; a colour a family, best on top.
+
+    Systems of equal rank stand below each other, so that no two names overlap. `width`: pixels between the sides.
+    """
+    if not gains:
+        return charts.nothing_chart(title)
+    shown = dict(zip([gain.system for gain in gains], charts.chart_names([gain.system for gain in gains]), strict=True))
+    places = {}
+    for side in ("human", "generated"):  # rows from 0, without ties
+        order = sorted(gains, key=lambda gain: (getattr(gain, side), gain.system))
+        places[side] = {gain.system: place for place, gain in enumerate(order)}
+    rows = [
+        {
+            "system": shown[gain.system],
+            "family": charts.label(gain.family) or "other",
+            "left": places["human"][gain.system],
+            "right": places["generated"][gain.system],
+            "human": f"{gain.human:g}",
+            "generated": f"{gain.generated:g}",
+            "width": 1 + min(abs(gain.gain), 8) / 4,
+        }
+        for gain in gains
+    ]
+    scale = alt.Scale(domain=[-1.2, len(gains) - 0.5], reverse=True, nice=False, zero=False)
+    base = alt.Chart(alt.InlineData(values=rows))
+    left_y, right_y = (alt.Y(f"{side}:Q", scale=scale, axis=None) for side in ("left", "right"))
+    families = list(dict.fromkeys(str(row["family"]) for row in rows))
+    lines = base.mark_rule().encode(
+        x=alt.value(0), x2=alt.value(width), y=left_y, y2="right:Q",
+        color=charts.colours("family", families, palette), strokeDash=charts.dashes("family", families),
+        strokeWidth=alt.StrokeWidth("width:Q", scale=None),
+    )  # fmt: skip
+    layers = [lines]
+    ends: list[tuple[str, str, alt.Y, Literal["left", "right"], int, int]] = [
+        ("human labels", "human", left_y, "right", -6, -34),
+        ("generated", "generated", right_y, "left", width + 6, width + 34),
+    ]
+    for head, field, y, align, rank_at, name_at in ends:
+        # The rank and the name are separate texts, because a right-to-left name would draw the rank to its other side.
+        texts = base.mark_text(align=align, fontSize=11).encode(y=y)
+        heading = alt.Chart(alt.InlineData(values=[{"head": head, "place": -1}]))
+        layers += [
+            texts.encode(x=alt.value(rank_at), text=f"{field}:N"),
+            texts.encode(x=alt.value(name_at), text="system:N"),
+            heading.mark_text(align=align, fontSize=11, fontWeight="bold").encode(
+                x=alt.value(rank_at), y=alt.Y("place:Q", scale=scale, axis=None), text="head:N"
+            ),
+        ]
+    return charts.titled(alt.layer(*layers).properties(width=width, height=18 * (len(gains) + 1)), title)
+
+
+def resamplings_chart(draws: Resamplings, ceiling: Resamplings, whole: float, *, title: str) -> Any:
+    """The paper's Figure 3: a dot for each draw of generated queries, a line for all of them and for human queries."""
+    levels = {"all generated queries": whole, f"{ceiling.queries} human queries": ceiling.mean}
+    values = [value for value in (*draws.values, *levels.values()) if not math.isnan(value)]
+    if not values:
+        return charts.nothing_chart(title)
+    y = alt.Y(
+        "rho:Q",
+        scale=alt.Scale(domain=[min(0.0, *values), 1.0], nice=True),
+        axis=alt.Axis(title="Spearman's rho", tickCount=6),
+    )
+    x = alt.X(
+        "draw:Q",
+        scale=alt.Scale(domain=[0, len(draws.values) + 1], nice=False),
+        axis=alt.Axis(title=f"draws of {draws.queries} generated queries", labels=False, ticks=False, grid=False),
+    )
+    rows = [{"line": name, "rho": value} for name, value in levels.items() if not math.isnan(value)]
+    lines = alt.Chart(alt.InlineData(values=rows)).mark_rule(strokeWidth=2)
+    rows = [{"draw": at, "rho": value} for at, value in enumerate(draws.values, 1) if not math.isnan(value)]
+    dots = alt.Chart(alt.InlineData(values=rows)).mark_circle(size=56, opacity=1, color="black")
+    layers = alt.layer(lines.encode(y=y, color=charts.colours("line", list(levels))), dots.encode(x=x, y=y))
+    return charts.titled(layers.properties(width=560, height=240), title)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way of making the generated side: its agreement, and its mean positives (or sum of gains) a query."""
+
+    name: str
+    agreement: RankAgreement
+    positives: float
+
+
+@dataclass(frozen=True)
+class AgreementReport:
+    """Everything that `airgen study agree` found on one collection. `variants` begins with the complete dataset.
+
+    competitors: the human ranking by other collections instead of the generated one, over the systems that both have.
+    """
+
+    collection: str
+    pipeline: str
+    sources: str
+    measure: str
+    human: Side
+    generated: Side
+    weakened: Sequence[str]
+    families: Mapping[str, str]
+    variants: Sequence[Variant]
+    reliability: Mapping[str, float]
+    ceiling: Resamplings
+    resamplings: Resamplings
+    competitors: Mapping[str, Correlation]
+    gains: Sequence[RankGain]
+    circularity: Circularity
+    notes: Sequence[str] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values; NaN is None."""
+        names = ("collection", "pipeline", "sources", "measure", "weakened", "families", "variants", "competitors",
+                 "circularity", "notes")  # fmt: skip
+        found = {name: getattr(self, name) for name in names} | {
+            "queries": {"human": self.human.queries, "generated": self.generated.queries},
+            "scores": {"human": self.human.by_name, "generated": self.generated.of(self.human.names).by_name},
+            "split_half": self.reliability,
+            "same_size_human": {"queries": self.ceiling.queries, "mean": self.ceiling.mean},
+            "resamplings": {**asdict(self.resamplings), "mean": self.resamplings.mean},
+            "rank_gains": [{**asdict(one), "gain": one.gain} for one in self.gains],
+            "family_gains": {name: gain for name, (_, gain) in family_gains(self.gains).items()},
+        }
+        values: dict[str, Any] = plain(found)
+        return values
+
+    def write(self, folder: Path) -> None:
+        """Write `agreement.json`, `agreement.md` and two charts into a folder."""
+        write_json(folder / "agreement.json", self)
+        write_lines(folder / "agreement.md", self.markdown())
+        name = self.collection
+        drawings = {
+            "ranks": ranks_chart(self.gains, title=f"{name}: ranks of {len(self.gains)} systems"),
+            "resamplings": resamplings_chart(
+                self.resamplings, self.ceiling, self.variants[0].agreement.all.spearman.value,
+                title=f"{name}: {len(self.resamplings.values)} draws of generated queries",
+            ),
+        }  # fmt: skip
+        for stem, chart in drawings.items():
+            charts.save_svg(chart, folder / f"{stem}.svg")
+
+    def markdown(self) -> str:
+        """The report for people."""
+        families = [(name, *found) for name, found in family_gains(self.gains).items()]
+        human, made = self.human.by_name, self.generated.by_name
+        scores = [
+            (one.system + " (weakened)" * (one.system in self.weakened), one, human[one.system], made[one.system])
+            for one in self.gains
+        ]
+        return Study(
+            f"{self.collection}: does {self.pipeline} rank systems as people do?",
+            [
+                f"{len(self.human.names)} systems by {md(self.measure)}; {self.human.queries} human queries, "
+                f"{self.generated.queries} generated from {_SOURCES.get(self.sources, md(self.sources))}. "
+                "Intervals are 95 % bootstrap intervals over the queries of both sides. Resampling only lowers a rank "
+                "correlation, so an interval can lie below its value. "
+                f"Weakened on purpose: {', '.join(map(md, self.weakened)) or 'none'}.",
+                *(f"> {md(note)}" for note in self.notes),
+                "## Agreement",
+                Table(self.variants, _VARIANTS),
+                f"Separated pairs, of all {self.variants[0].agreement.pairs.pairs}: the difference is significant on "
+                "the human side (Fisher's randomisation test, Holm's correction, .05). Contradicted: it is significant "
+                "on the generated side in the opposite order.",
+                "## For comparison",
+                Table(self._comparisons(), columns("Spearman of", "value", "")),
+                "## Scores (the paper's Table 5)",
+                Table(scores, _SCORES),
+                "## Over-rated families",
+                Table(families, columns("family", "systems", "mean rank gain", form="+.1f")),
+                "## Circularity",
+                *self._circularity(),
+                "Charts: [ranks](ranks.svg), [draws of queries](resamplings.svg).",
+            ],
+        ).markdown()  # fmt: skip
+
+    def _comparisons(self) -> list[tuple[str, str, str]]:
+        draws, known = self.resamplings, [value for value in self.resamplings.values if not math.isnan(value)]
+        reach = f"{_figure(min(known, default=math.nan))} to {_figure(max(known, default=math.nan))}"
+        drawn = f"{len(draws.values)} draws of {draws.queries} generated queries (Figure 3)"
+        return [
+            *((f"split halves of the {name} queries", _figure(value), "") for name, value in self.reliability.items()),
+            (f"{self.ceiling.queries} human queries against the others", _figure(self.ceiling.mean), ""),
+            (drawn, _figure(draws.mean), f"{reach}, mean p {p_value(draws.mean_p)}"),
+            *(
+                (f"another collection's human ranking: {name} ({one.systems} systems)",
+                 *shown(one.spearman, ".2f").partition(" ")[::2])
+                for name, one in self.competitors.items()
+            ),
+        ]  # fmt: skip
+
+    def _circularity(self) -> list[str]:
+        found = self.circularity
+        if not found.involved:
+            return ["No system under test shares a model with quality control."]
+        shared = ", ".join(f"{md(name)} ({md(', '.join(own))})" for name, own in sorted(found.involved.items()))
+        return [
+            f"Systems that share a model with recall or votes: {shared}.",
+            f"Their mean rank gain is {_figure(found.gain, '+.1f')}, that of the others "
+            f"{_figure(found.others, '+.1f')}; a random group of that size gains as much with "
+            f"p = {_figure(found.p, '.3f')}.",
+        ]
+
+
+def _figure(value: float, form: str = ".2f") -> str:
+    return figure(value, form, "undefined")
+
+
+_SOURCES = {"positives": "documents with a human positive label", "any": "any documents"}
+_VARIANTS = (
+    Column("labels", lambda one: one.name),
+    Column("queries", lambda one: one.agreement.queries),
+    Column("positives a query", lambda one: one.positives, ".2f"),
+    Column("Spearman", lambda one: one.agreement.all.spearman, ".2f"),
+    Column("p", lambda one: one.agreement.all.p, P),
+    Column("Kendall", lambda one: one.agreement.all.kendall, ".2f"),
+    Column("Spearman without the weakened", lambda one: one.agreement.strong and one.agreement.strong.spearman, ".2f"),
+    Column("Spearman of the best third", lambda one: one.agreement.top and one.agreement.top.spearman, ".2f"),
+    Column("separated pairs in order", lambda one: f"{one.agreement.pairs.same} of {one.agreement.pairs.separated}"),
+    Column("contradicted", lambda one: one.agreement.pairs.contradicted),
+)
+_SCORES = (
+    Column("system", lambda row: row[0]),
+    Column("family", lambda row: row[1].family, left=True),
+    Column("human", lambda row: row[2], ".4f"),
+    Column("generated", lambda row: row[3], ".4f"),
+    Column("human rank", lambda row: row[1].human, "g"),
+    Column("generated rank", lambda row: row[1].generated, "g"),
+    Column("gain", lambda row: row[1].gain, "+g"),
+)

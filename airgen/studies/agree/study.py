@@ -1,0 +1,314 @@
+"""The study of `airgen study agree`: run the job, score the systems on both sides, compare the two rankings.
+
+    study = AgreementStudy(job, Path("scifact"), systems, Path("pipelines"), display)
+    study.report().write(job.directory / "agreement")
+
+The collection's corpus becomes the pipeline's corpus, and its human positives are the documents that queries are
+generated from (paper, section 4.1). The job is an ordinary one, so it can be stopped at any point. Systems are run once
+on each set of queries; labels that are only different (graded, soft, without control) are scored from the same runs.
+"""
+
+import math
+import re
+from collections.abc import Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from airgen.corpus.settings import CleanSettings, CorpusSettings
+from airgen.dataset.beir import BeirDataset, read_qrels
+from airgen.dataset.manifest import load_manifest
+from airgen.errors import DatasetError, SettingsError, UsageError
+from airgen.evaluation.experiment import EvaluationOptions, evaluate
+from airgen.evaluation.measures import parse_measure, score
+from airgen.evaluation.result import Result
+from airgen.evaluation.run import read_run
+from airgen.evaluation.systems import SystemSettings, labelling_models, made_labels, missing_needs
+from airgen.paths import RUNS
+from airgen.pipeline.export import export_dataset
+from airgen.pipeline.job import Job
+from airgen.pipeline.preflight import ensure_ready, rehearse
+from airgen.pipeline.run import run_job
+from airgen.retrievers import Retriever
+from airgen.retrievers.encodings import shared_encodings
+from airgen.settings import load_pipeline
+from airgen.settings.base import find_yaml
+from airgen.steps.progress import Display
+from airgen.studies.agree import rankings
+from airgen.studies.agree.rankings import Side
+from airgen.studies.agree.report import AgreementReport, Variant
+from airgen.studies.rank_correlation import refuse_few
+
+Sources = Literal["positives", "any"]
+Labels = Mapping[str, Mapping[str, float]]
+
+COMPLETE = "complete"
+ABLATIONS = {
+    "control": "no quality control", "correction": "no correction of labels", "negatives": "no hard negatives",
+    "rewrite": "no rewriting",
+}  # fmt: skip
+GAINS = {"graded": "graded labels", "soft": "soft gains"}
+
+_KEEP_ALL = CleanSettings(
+    min_tokens=0, max_tokens=None, language="off", boilerplate="off", personal_data="off", offensive_share=None,
+    exact_duplicates="off", near_duplicates=None,
+)  # fmt: skip
+
+
+def collection_corpus(dataset: BeirDataset, language: str, domain: str) -> CorpusSettings:
+    """The collection's corpus as a corpus of airgen. Nothing is cleaned away, because human labels name any of it."""
+    info, folder = dataset.info, dataset.file("corpus").resolve().parent
+    fields = {"fields": {"id": "id"}} if dataset.air_bench is not None else {}
+    corpus = CorpusSettings(
+        name=re.sub(r"[^a-z0-9._-]+", "-", dataset.name.lower()).strip("-._")[:60] or "collection",
+        language=str(info.get("language") or language),
+        domain=str(info.get("domain") or domain),
+        licence=str(info.get("source_licence") or "unknown"),
+        source=dataset.name,
+        reader={"kind": "beir", "path": folder.name, **fields},
+        clean=_KEEP_ALL,
+    )
+    corpus._base = folder.parent
+    return corpus
+
+
+def agree_job(
+    collection: Path,
+    pipeline: Path,
+    runs: Path = RUNS,
+    *,
+    sources: Sources = "positives",
+    split: str = "test",
+    target: int | None = None,
+) -> Job:
+    """The job that generates from the collection; its name is made of the pipeline's and the collection's.
+
+    `sources` says which documents queries are generated from: those with a human positive label, as in section 4.1 of
+    the paper, or any. Raises DatasetError for a collection without positives, SettingsError for a wrong pipeline, and
+    UsageError for a pipeline of another task than qa.
+    """
+    pipeline = find_yaml("pipelines", pipeline)
+    dataset = BeirDataset.open(collection)
+    labels = dataset.qrels(split).labels
+    positives = frozenset(id_ for judged in labels.values() for id_, label in judged.items() if label > 0)
+    if not positives:
+        raise DatasetError(
+            f"{dataset.path}: no label of the split {split!r} is above 0, so no system can be ranked; use another split"
+        )
+    settings = load_pipeline(pipeline)
+    if settings.task != "qa":
+        raise UsageError(
+            f"{pipeline}: the task is {settings.task!r}, but the documents of a collection are passages: it must be qa"
+        )
+    corpus = collection_corpus(dataset, settings.language, settings.domain)
+    changes = {"name": f"{settings.name}-{corpus.name}"[:100], "language": corpus.language, "domain": corpus.domain}
+    # Labels are compared by id, so the export must keep the collection's ids. A study publishes nothing: without a
+    # secret, the same seed draws the same documents on every machine.
+    export = settings.export.model_copy(update={"ids": "original", "secret": False})
+    settings = settings.model_copy(update={**changes, "export": export})
+    frame = positives if sources == "positives" else None
+    return Job(pipeline, runs, target=target, pipeline=settings, corpus=corpus, frame=frame)
+
+
+def scored(results: Sequence[Result], labels: Labels, measure: str) -> Side:
+    """The runs of the systems, scored with these labels; a query without results counts as zero."""
+    wanted = [parse_measure(measure)]
+    rows = [score(read_run(result.paths.run), labels, wanted).of(measure) for result in results]
+    return Side(tuple(result.name for result in results), np.array(rows))
+
+
+def variant_labels(dataset: Path, kind: str) -> Labels:
+    """The labels of all splits in one of the export's other forms (graded, soft); none if it does not have them."""
+    files = sorted((dataset / f"qrels-{kind}").glob("*.tsv"))
+    return {query: of for path in files for query, of in read_qrels(path).labels.items()}
+
+
+FEW = 30  # queries below which a ranking is mostly noise
+ONE_ANSWER = 1.5  # relevant passages of a query, below which most have one
+BREADTH = 2.0  # times as many positives a query on one side as on the other
+
+
+@dataclass(frozen=True)
+class AgreementStudy:
+    """What is compared.
+
+    job: made by `agree_job` from the collection. folder: where relative paths of the systems file start. beside:
+    collections whose human rankings are the trivial competitors. draws: of the generated queries (Figure 3), `drawn` at
+    a time; by default the paper's share of them, 2,000 of 6,319.
+    """
+
+    job: Job
+    collection: Path
+    systems: Sequence[SystemSettings]
+    folder: Path
+    display: Display
+    split: str = "test"
+    sources: str = "positives"
+    measure: str = "nDCG@10"
+    beside: Sequence[Path] = ()
+    budget_usd: float | None = None
+    draws: int = 30
+    drawn: int | None = None
+
+    def report(self) -> AgreementReport:
+        """Run the job to its end, run the systems on both sides, and compare. Work that was done before is kept.
+
+        Raises what a job and an evaluation raise, and UsageError for fewer than three systems. After Stopped the same
+        call goes on.
+        """
+        # Both sides have the same passages, and recall, voters and systems often the same model.
+        with shared_encodings(self.job.directory / "embeddings"):
+            return self._report()
+
+    def _report(self) -> AgreementReport:
+        job = self.job
+        self._check()
+        human, labels = self._human_side(self.collection)
+        others = {BeirDataset.open(path).name: self._human_side(path)[0] for path in self.beside}
+        run_job(job, self.display, budget_usd=self.budget_usd)
+        every = self._generated_sides()
+        weakened = [system.name for system in self.systems if system.weakened]
+        complete, generated = every[COMPLETE]
+        made = complete.of(human.names)
+        families = {system.name: system.family or system.kind for system in self.systems}
+        gains = rankings.rank_gains(human, made, families)
+        makers = labelling_models(job.pipeline.control, job.folder)
+        shared = made_labels(self.systems, makers, self.folder)
+        both = {"human": human, "generated": made}
+        variants = [
+            Variant(name, rankings.agree(human, side, weakened), _positives(labels_of, name == GAINS["soft"]))
+            for name, (side, labels_of) in every.items()
+        ]
+        return AgreementReport(
+            collection=BeirDataset.open(self.collection).name, pipeline=job.pipeline.name, sources=self.sources,
+            measure=self.measure, human=human, generated=made, weakened=weakened, families=families, variants=variants,
+            reliability={name: rankings.split_half(side) for name, side in both.items()},
+            ceiling=rankings.same_size_ceiling(human, made.queries),
+            resamplings=rankings.resamplings(human, made, queries=self.drawn, rounds=self.draws),
+            competitors={name: rankings.correlate(human, other) for name, other in others.items()},
+            gains=gains, circularity=rankings.circularity(gains, shared),
+            notes=[
+                *_notes(job.pipeline.target, both, bool(shared), self.collection, job.dataset),
+                *breadth_note(labels, _positives(generated)),
+            ],
+        )  # fmt: skip
+
+    def _check(self) -> None:
+        """Everything that the study needs, before its first system runs. Raises what is missing."""
+        for path in (self.collection, *self.beside):
+            BeirDataset.open(path).qrels(self.split)
+        if missing := missing_needs(self.systems, self.folder):
+            raise SettingsError(missing)
+        if not self.job.finished():
+            ensure_ready(self.job, evaluate=False, budget_usd=self.budget_usd)
+            rehearse(self.job, self.display, evaluate=False)
+
+    def _run(
+        self,
+        dataset: Path,
+        out: Path,
+        split: str,
+        *,
+        report: bool = True,
+        indexes: MutableMapping[str, Retriever] | None = None,
+    ) -> list[Result]:
+        """Evaluate every system on one dataset; results of before are kept. Raises UsageError for too few systems.
+
+        report: write the tables and tests of all pairs of the dataset beside its results.
+        """
+        refuse_few(len(self.systems))
+        with self.display.stage(f"systems on {out.name}", len(self.systems)) as bar:
+            options = EvaluationOptions(
+                split, ["nDCG@10", "Recall@10", "Recall@100"], language=self.job.pipeline.language, folder=self.folder,
+                report=report,
+            )  # fmt: skip
+            return evaluate(
+                dataset, self.systems, out, options,
+                indexes=indexes, progress=lambda line: bar.advance(note=line.split(": ", 1)[-1]),
+            )  # fmt: skip
+
+    def _human_side(self, path: Path) -> tuple[Side, Labels]:
+        """The systems on a human-labelled collection."""
+        dataset = BeirDataset.open(path)
+        labels = dataset.qrels(self.split).labels
+        results = self._run(path, self.job.directory.parent / "collections" / dataset.name, self.split)
+        return scored(results, labels, self.measure), labels
+
+    def _generated_sides(self) -> dict[str, tuple[Side, Labels]]:
+        """The finished job's dataset, its other labels and its ablations by name: scores of all systems, and labels.
+
+        Systems are run again only if the corpus or the queries of an ablation differ from the complete dataset's.
+        """
+        job, out, generation = self.job, self.job.directory / "agreement", self.job.pipeline.generation
+        files = load_manifest(job.dataset).files
+        texts = [files[name].sha256 for name in ("corpus.jsonl", "queries.jsonl")]
+        indexes: dict[str, Retriever] = {}  # most ablations change the queries but not the corpus
+        results = self._run(job.dataset, out / "generated", "all", indexes=indexes)
+        found: dict[str, tuple[Labels, list[Result]]] = {
+            COMPLETE: (BeirDataset.open(job.dataset).qrels("all").labels, results),
+            **{name: (variant_labels(job.dataset, kind), results) for kind, name in GAINS.items()},
+        }
+        absent = {"negatives": not generation.hard_negatives[1], "rewrite": not generation.rewrites}
+        for left_out, name in ABLATIONS.items():
+            if absent.get(left_out):
+                continue
+            directory = out / "datasets" / f"without-{left_out}"
+            with job.open_store() as store:
+                manifest = export_dataset(job, store, job.accepted(store), directory, [left_out])
+            own = results
+            if [manifest.files[file].sha256 for file in ("corpus.jsonl", "queries.jsonl")] != texts:
+                # The figures of an ablation stand in the report of the study.
+                own = self._run(directory, out / directory.name, "all", indexes=indexes, report=False)
+            found[name] = BeirDataset.open(directory).qrels("all").labels, own
+        return {name: (scored(runs, labels, self.measure), labels) for name, (labels, runs) in found.items() if labels}
+
+
+def _positives(labels: Labels, soft: bool = False) -> float:
+    """Mean number of positives a query; for soft labels, the mean sum of gains."""
+    every = [label for of in labels.values() for label in of.values() if label > 0]
+    return (sum(every) if soft else len(every)) / max(1, len(labels))
+
+
+def _notes(target: int, both: Mapping[str, Side], involved: bool, collection: Path, dataset: Path) -> list[str]:
+    """What a reader must know before believing a figure."""
+    notes = []
+    if involved:
+        notes.append(
+            "Models of quality control are among the systems under test, or inside them: see Circularity before "
+            "believing their ranks."
+        )
+    for name, side in both.items():
+        if side.queries < FEW:
+            notes.append(f"There are only {side.queries} {name} queries: a ranking by so few is mostly noise.")
+        if len(set(side.means.round(12).tolist())) == 1:
+            notes.append(f"All systems score alike on the {name} queries, so no correlation is defined.")
+    count = both["generated"].queries
+    if count < target:
+        notes.append(f"{count} of {target} queries were generated; the other documents were used up or dropped.")
+    ids = [{row.id for row in BeirDataset.open(path).passages()} for path in (collection, dataset)]
+    if missing := len(ids[0] - ids[1]):
+        notes.append(f"{missing} documents of the collection have no text that a passage could be made of.")
+    if any(math.isnan(rankings.split_half(side)) for side in both.values()):
+        notes.append("A split-half reliability needs at least two queries a side whose rankings are not constant.")
+    return notes
+
+
+def breadth_note(human: Labels, made: float) -> list[str]:
+    """A note where generated queries have more than twice as many relevant passages as human ones, or less than half.
+
+    `made` is the mean of the generated side. With many wrong positives, or one of many right ones, rankings agree less
+    (docs/notes/agreement.md).
+    """
+    counts = [count for of in human.values() if (count := sum(label > 0 for label in of.values()))]
+    people = sum(counts) / len(counts) if counts else 0.0
+    if not people or not made or 1 / BREADTH <= made / people <= BREADTH:
+        return []
+    cut = "a stricter" if made > people else "a lower"
+    source = ". Where one passage answers a query, its document alone ranks best (airgen export --without correction)"
+    return [
+        f"Human queries have {people:.1f} relevant passages each, generated ones {made:.1f}: {cut} cut of the judge "
+        "(relevance: answer or subject; control.judge: threshold) brings them nearer to each other"
+        f"{source if people < ONE_ANSWER and made > people else ''}."
+    ]

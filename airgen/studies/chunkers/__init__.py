@@ -1,0 +1,1 @@
+"""Compare chunkers with the same retrievers on the same labels."""

@@ -1,0 +1,213 @@
+"""Compare chunkers with the same retrievers on the same labels.
+
+In `out/DATASET/SPLIT/chunkers/` each chunker has a dataset in BEIR format (its chunks, the queries, and the labels that
+follow from the spans) and the kept results of every system on it. Nothing runs twice.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache, partial
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from airgen.dataset.beir import BeirDataset
+from airgen.dataset.files import building, write_text
+from airgen.errors import CorpusError, DatasetError, UsageError
+from airgen.evaluation.experiment import EvaluationOptions, evaluate, results_folder
+from airgen.evaluation.run import read_run
+from airgen.evaluation.significance import bootstrap_interval, compare
+from airgen.evaluation.systems import SystemSettings
+from airgen.kept import write_json
+from airgen.studies.chunkers.chunkers import (
+    BUDGETS,
+    MEASURES,
+    ChunkerSettings,
+    DocumentChunk,
+    GoldKind,
+    GoldSpans,
+    chunks_of,
+    gold_spans,
+    is_relevant,
+    query_scores,
+)
+from airgen.study import Column, Study, Table
+from airgen.text.display import md
+from airgen.text.tokens import load_tokenizer
+
+HEAD = f"coverage@{BUDGETS[1]}"
+"""The measure by which chunkers are compared: all get the same number of tokens."""
+_TOP = 100  # hits of a query; a budget of 2,000 tokens holds fewer, but for tiny chunks
+
+Matrix = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class ChunkerRow:
+    """One chunker with one system. low, high: the 95 % interval of `HEAD`, over queries.
+
+    worse: whether it is significantly worse than the best chunker of the same system (Fisher's test, Holm).
+    """
+
+    chunker: str
+    system: str
+    chunks: int
+    mean_tokens: float
+    means: Mapping[str, float]
+    low: float
+    high: float
+    worse: bool
+
+
+@dataclass(frozen=True)
+class ChunkerComparison:
+    """All rows: by system, the best chunker first. gold: where the spans come from. without: queries without a span."""
+
+    dataset: str
+    split: str
+    gold: str
+    documents: int
+    queries: int
+    without: int
+    tokenizer: str
+    share: float
+    rows: tuple[ChunkerRow, ...]
+
+
+def compare_chunkers(
+    dataset: BeirDataset,
+    chunkers: Sequence[ChunkerSettings],
+    systems: Sequence[SystemSettings],
+    out: Path,
+    options: EvaluationOptions,
+    *,
+    gold: GoldKind = "auto",
+    share: float = 0.5,
+    say: Callable[[str], None] = lambda line: None,
+) -> ChunkerComparison:
+    """Cut the documents with each chunker, run each system, and score the hits against the spans.
+
+    Writes `chunkers.md` and `chunkers.json` beside the results. Raises what `gold_spans` and `evaluate` raise.
+    """
+    if not 0 < share <= 1:
+        raise UsageError(f"the share of a span that a chunk must cover is {share:g}, but must be above 0 and at most 1")
+    language = options.language or str(dataset.info.get("language") or "en")
+    known = gold_spans(dataset, options.split, gold)
+    try:  # the dataset's tokenizer, if its manifest names one; words where its vocabulary is missing
+        tokenizer = load_tokenizer(str(dataset.info.get("tokenizer") or "cl100k_base"), language)
+    except CorpusError:
+        tokenizer = load_tokenizer("words", language)
+    home = results_folder(out, dataset.name, options.split) / "chunkers"
+    found: dict[tuple[str, str], dict[str, Matrix]] = {}
+    sizes: dict[str, tuple[int, float]] = {}
+    for chunker in chunkers:
+        chunks = list(chunks_of(known.documents, chunker, tokenizer, language))
+        if not chunks:
+            raise DatasetError(f"chunker {chunker.name}: the documents have no text")
+        counts = tokenizer.count([chunk.text for chunk in chunks])
+        sizes[chunker.name] = (len(chunks), float(np.mean(counts)))
+        say(f"{chunker.name}: {len(chunks):,} chunks of {sizes[chunker.name][1]:.0f} tokens")
+        folder = home / chunker.name
+        _write(folder, dataset, known, chunks, language, share)
+        results = evaluate(
+            folder, systems, home / "results",
+            replace(options, split="test", top=_TOP, language=language, report=False, measures=("nDCG@10",)),
+            progress=say,
+        )  # fmt: skip
+        tokens = dict(zip((chunk.id for chunk in chunks), counts, strict=True))
+        by_id, starts_of = {chunk.id: chunk for chunk in chunks}, lru_cache(maxsize=64)(tokenizer.starts)
+
+        def cut(text: str, most: int, starts_of: Callable[[str], Sequence[int]] = starts_of) -> int:
+            starts = starts_of(text)  # of the chunks that most queries find
+            return starts[most] if most < len(starts) else len(text)
+
+        for result in results:
+            hits = {key: [by_id[one] for one, _ in row] for key, row in read_run(result.paths.run).ranked().items()}
+            scores = [query_scores(hits.get(key, []), spans, tokens, cut, share) for key, spans in known.spans.items()]
+            found[result.name, chunker.name] = {name: np.array([row[name] for row in scores]) for name in MEASURES}
+    rows = [row for system in systems for row in _rows(system.name, chunkers, sizes, found)]
+    comparison = ChunkerComparison(
+        dataset.name, options.split, known.kind, len(known.documents), len(known.spans), known.without,
+        tokenizer.name, share, tuple(rows),
+    )  # fmt: skip
+    write_json(home / "chunkers.json", {"format": 1, **asdict(comparison)})
+    chunkers_study(comparison).write(home / "chunkers.md")
+    return comparison
+
+
+def _write(
+    folder: Path, dataset: BeirDataset, known: GoldSpans, chunks: Sequence[DocumentChunk], language: str, share: float
+) -> None:
+    """The chunks as a dataset in BEIR format."""
+    files: dict[str, Sequence[Mapping[str, object]]] = {
+        "corpus.jsonl": [{"_id": one.id, "title": one.title, "text": one.text} for one in chunks],
+        "queries.jsonl": [{"_id": key, "text": text} for key, text in known.queries.items()],
+        "qrels/test.jsonl": _labels(known, chunks, share),
+        "manifest.json": [{"info": {"name": folder.name, "language": language, "task": dataset.info.get("task")}}],
+    }
+    with building(folder, durable=False) as fresh:
+        for path, rows in files.items():  # in ASCII a lone surrogate stays what it is
+            write_text(fresh / path, (json.dumps(row) + "\n" for row in rows))
+
+
+def _labels(known: GoldSpans, chunks: Sequence[DocumentChunk], share: float) -> list[dict[str, object]]:
+    of_document: dict[str, list[DocumentChunk]] = {}
+    for chunk in chunks:
+        of_document.setdefault(chunk.document, []).append(chunk)
+    return [
+        {"query-id": key, "corpus-id": one.id, "score": 1}
+        for key, spans in known.spans.items()
+        for document in dict.fromkeys(span.document for span in spans)
+        for one in of_document.get(document, ())
+        if any(is_relevant(one, span, share) for span in spans)
+    ]
+
+
+def _rows(
+    system: str,
+    chunkers: Sequence[ChunkerSettings],
+    sizes: Mapping[str, tuple[int, float]],
+    found: Mapping[tuple[str, str], Mapping[str, Matrix]],
+) -> list[ChunkerRow]:
+    """The rows of one system, the best chunker first."""
+    names = [one.name for one in chunkers if (system, one.name) in found]
+    if not names:
+        return []
+    matrix = np.array([found[system, name][HEAD] for name in names])
+    compared = compare(names, matrix)
+    best = compared.names[0]
+    worse = {
+        pair.second if pair.first == best else pair.first
+        for pair in compared.pairs
+        if best in (pair.first, pair.second) and pair.fisher_holm <= compared.alpha
+    }
+    intervals = bootstrap_interval(matrix).tolist()
+    rows = {}
+    for name, (low, high) in zip(names, intervals, strict=True):
+        means = {measure: float(values.mean()) for measure, values in found[system, name].items()}
+        rows[name] = ChunkerRow(name, system, *sizes[name], means, low, high, name in worse)
+    return [rows[name] for name in compared.names]
+
+
+def chunkers_study(found: ChunkerComparison) -> Study:
+    """The table for people."""
+    source = "quotes of the reference answers" if found.gold == "answers" else "texts of the relevant passages"
+    share = f"{found.share:.0%}"
+    about = (
+        f"{found.queries:,} queries, {found.documents:,} documents. Gold spans are the {source}. Tokens are those of "
+        f"{md(found.tokenizer)}. A chunk is relevant to a span if it covers {share} of it, or if {share} of the chunk "
+        "lies in it. coverage@N: share of the gold characters among the first N tokens of the hits. The interval is "
+        f"that of {HEAD}. worse: significantly below the best chunker of the system by {HEAD} (Fisher, Holm, .05)."
+    )
+    shown = [
+        Column("system", lambda row: row.system),
+        Column("chunker", lambda row: row.chunker, left=True),
+        Column("chunks", lambda row: row.chunks, ","),
+        Column("tokens", lambda row: row.mean_tokens, ".0f"),
+        *(Column(name, partial(lambda name, row: row.means[name], name), ".3f") for name in MEASURES),
+        Column("95 %", lambda row: (row.low, row.high), ".3f"),
+        Column("", lambda row: "worse" if row.worse else "", left=True),
+    ]
+    return Study(f"Chunkers on {found.dataset}, {found.split}", [about, Table(found.rows, shown)])

@@ -1,0 +1,355 @@
+"""Does a new version of a benchmark rank systems as the old one did, and what was carried over?
+
+    found = compare_versions(Path("suites/notes/26.11"), Path("suites/notes/26.12"), anchors)
+    found.rankings[0].spearman                    # Interval(value=0.94, low=0.77, high=1.0)
+
+Anchor systems run on both versions. Intervals resample queries: those of both versions together, the others of each
+version on their own. A pair of systems has turned if its order differs; it is told for certain only where the
+difference is significant in both versions (Fisher's randomisation test, Holm's correction).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple, dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from airgen.dataset.beir import BeirDataset
+from airgen.errors import DatasetError, UsageError
+from airgen.evaluation.dataset_split import DatasetSplit
+from airgen.evaluation.experiment import EvaluationOptions, evaluate
+from airgen.evaluation.result import as_matrix
+from airgen.evaluation.significance import Interval, resampled_means
+from airgen.evaluation.systems import SystemSettings, load_systems
+from airgen.kept import write_json
+from airgen.keys import file_sha256, text_key
+from airgen.pipeline.job import Job
+from airgen.publishing.suites import dataset_folders
+from airgen.records import flat_text
+from airgen.studies.agree.rankings import Side, SystemsPair, best_third, correlate, pairs_of
+from airgen.studies.rank_correlation import LEAST_SYSTEMS, average_ranks
+from airgen.study import Column, Table, columns
+from airgen.text.display import p_value
+
+Matrix = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Anchors:
+    """The systems that run on both versions.
+
+    `base`: where their relative paths start; `out`: where results are kept; `measure`: else each task's head measure.
+    """
+
+    systems: Sequence[SystemSettings]
+    base: Path
+    out: Path
+    measure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedOver:
+    """What became of the texts of one kind.
+
+    same: equal id and text. renamed: equal text under another id. changed: equal id, other text. For labels: the
+    labels of queries that were carried over; changed is another label for the same pair.
+    """
+
+    dataset: str
+    kind: str
+    old: int
+    new: int
+    same: int
+    renamed: int
+    changed: int
+    added: int
+    gone: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """The anchors on one dataset, or on all datasets of a task (the mean of the datasets' means).
+
+    top: Spearman over the best third of the systems by the old version; None if these are fewer than three.
+    """
+
+    name: str
+    measure: str
+    old_queries: int
+    new_queries: int
+    systems: tuple[str, ...]
+    old_means: tuple[float, ...]
+    new_means: tuple[float, ...]
+    spearman: Interval
+    kendall: Interval
+    top: Interval | None
+    pairs: int
+    turned: tuple[SystemsPair, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VersionComparison:
+    """`only_old` and `only_new` are datasets without a counterpart."""
+
+    split: str
+    only_old: tuple[str, ...]
+    only_new: tuple[str, ...]
+    carried: tuple[CarriedOver, ...]
+    rankings: tuple[Ranking, ...]
+
+
+def compare_versions(
+    old: Path,
+    new: Path,
+    anchors: Anchors | None = None,
+    *,
+    split: str = "test",
+    say: Callable[[str], None] = lambda _: None,
+) -> VersionComparison:
+    """Compare two finished versions, or two datasets; without anchors only what was carried over.
+
+    Raises UsageError for fewer than three anchors; DatasetError for a version or a dataset that was edited, two
+    versions without a common dataset, a split without labels, and labels of another dataset.
+    """
+    if anchors is not None and len(anchors.systems) < LEAST_SYSTEMS:
+        raise UsageError(f"{len(anchors.systems)} system(s): the rankings of {LEAST_SYSTEMS} or more can be compared")
+    before, after = _versions(old, new, split)
+    shared = [key for key in before if key in after]
+    if not shared:
+        raise DatasetError(f"{old} and {new} have no dataset in common: {', '.join(before)}; {', '.join(after)}"[:500])
+    carried: list[CarriedOver] = []
+    joined: dict[str, list[tuple[str, str]]] = {}
+    for key in shared:
+        rows, joined[key] = carried_over(key, before[key], after[key])
+        carried += rows
+    rankings: list[Ranking] = []
+    if anchors is not None:
+        for one in (before, after):
+            for version in one.values():
+                version.dataset.qrels(split)  # private labels are said before a system runs
+        for one in (before, after):
+            for key, version in one.items():
+                version.run(anchors, anchors.out / ("old" if one is before else "new") / key.replace("/", "-"), say)
+        rankings = _rankings(before, after, joined)
+    only = [tuple(key for key in one if key not in other) for one, other in ((before, after), (after, before))]
+    return VersionComparison(split, only[0], only[1], tuple(carried), tuple(rankings))
+
+
+class _Version:
+    """One dataset of one version, on one split. side: scores of the anchors; order: the column of each query."""
+
+    def __init__(self, folder: Path, split: str) -> None:
+        self.folder, self.split = folder, split
+        self.dataset = BeirDataset.open(folder)
+        self.task = DatasetSplit(self.dataset, split, str(self.dataset.info.get("language") or "en"))
+        self.side, self.order, self.measure = Side((), np.empty((0, 0))), dict[str, int](), self.task.headline
+        entries = self.dataset.manifest.get("files")
+        for name, entry in sorted(entries.items()) if isinstance(entries, dict) else ():
+            known = entry.get("sha256") if isinstance(entry, dict) else None
+            if name in ("corpus.jsonl", "queries.jsonl") or name.startswith("qrels/"):
+                path = folder / name
+                if not path.is_file() or file_sha256(path) != known:
+                    raise DatasetError(f"{path} was edited after the dataset was made: export or download it again")
+
+    @property
+    def has_split(self) -> bool:
+        """Whether the dataset has the split, with labels or without."""
+        return self.split in (*self.dataset.splits, *self.dataset.withheld)
+
+    @cached_property
+    def labels(self) -> dict[tuple[str, str], float]:
+        """The labels by query and passage; none where they are private."""
+        found = {} if self.split in self.dataset.withheld else self.task.qrels.labels
+        return {(query, passage): label for query, of in found.items() for passage, label in of.items()}
+
+    def texts(self) -> tuple[dict[str, str], dict[str, str]]:
+        """Digests of queries and passages by id."""
+        queries = {key: text_key(query.text) for key, query in self.task.queries.items()}
+        return queries, {row.id: text_key(flat_text(row.title, row.text)) for row in self.dataset.passages()}
+
+    def run(self, anchors: Anchors, out: Path, say: Callable[[str], None]) -> None:
+        """Evaluate the anchors."""
+        self.measure = anchors.measure or self.task.headline
+        options = EvaluationOptions(self.split, self.measure, folder=anchors.base)
+        results = evaluate(self.folder, anchors.systems, out, options, progress=say, started=say)
+        queries, scores = as_matrix(results, self.measure)
+        self.order = {query: at for at, query in enumerate(queries)}
+        self.side = Side(tuple(result.name for result in results), scores)
+
+
+def _versions(old: Path, new: Path, split: str) -> tuple[dict[str, _Version], dict[str, _Version]]:
+    """The datasets of both versions that have the split; two single datasets are compared whatever their names."""
+    folders = [dataset_folders(home) for home in (old, new)]
+    if all(len(found) == 1 for found in folders) and folders[0].keys() != folders[1].keys():
+        name = BeirDataset.open(next(iter(folders[1].values()))).name
+        folders = [{name: next(iter(found.values()))} for found in folders]
+    single = all(len(found) == 1 for found in folders)
+    both = []
+    for home, found in zip((old, new), folders, strict=True):
+        versions = {key: _Version(folder, split) for key, folder in sorted(found.items())}
+        if not single and split != "all":
+            versions = {key: one for key, one in versions.items() if one.has_split}
+        if not versions:
+            raise DatasetError(f"{home}: no dataset has the split {split!r}")
+        both.append(versions)
+    return both[0], both[1]
+
+
+def carried_over(key: str, old: _Version, new: _Version) -> tuple[list[CarriedOver], list[tuple[str, str]]]:
+    """What became of queries, passages and labels; and the ids of each query that was carried over, (old, new)."""
+    (old_queries, old_passages), (new_queries, new_passages) = old.texts(), new.texts()
+    queries, of_query = _matched(key, "queries", old_queries, new_queries)
+    passages, of_passage = _matched(key, "passages", old_passages, new_passages)
+    if not old.labels or not new.labels:
+        return [queries, passages], list(of_query.items())
+    before = {
+        (of_query[query], of_passage.get(passage, f"no passage of the new version: {passage}")): label
+        for (query, passage), label in old.labels.items()
+        if query in of_query
+    }
+    kept = set(of_query.values())
+    after = {pair: label for pair, label in new.labels.items() if pair[0] in kept}
+    same = sum(after.get(pair) == label for pair, label in before.items())
+    changed = sum(pair in after for pair in before) - same
+    counts = (same, 0, changed, len(after) - same - changed, len(before) - same - changed)
+    labels = CarriedOver(key, "labels", len(before), len(after), *counts)
+    return [queries, passages, labels], list(of_query.items())
+
+
+def _matched(key: str, kind: str, old: Mapping[str, str], new: Mapping[str, str]) -> tuple[CarriedOver, dict[str, str]]:
+    """The counts, and {old id: new id} of the texts that were carried over."""
+    same = {one: one for one, digest in old.items() if new.get(one) == digest}
+    changed = sum(one in new for one in old) - len(same)
+    free: dict[str, list[str]] = {}
+    for one, digest in reversed(list(new.items())):
+        if one not in old:
+            free.setdefault(digest, []).append(one)
+    renamed = {one: free[digest].pop() for one, digest in old.items() if one not in new and free.get(digest)}
+    known = len(same) + len(renamed) + changed
+    counts = (len(same), len(renamed), changed, len(new) - known, len(old) - known)
+    return CarriedOver(key, kind, len(old), len(new), *counts), {**same, **renamed}
+
+
+def _rankings(
+    before: Mapping[str, _Version], after: Mapping[str, _Version], joined: Mapping[str, list[tuple[str, str]]]
+) -> list[Ranking]:
+    """One ranking for each common dataset, and one for each task that has several datasets in a version."""
+    draws = {
+        key: _draws(before.get(key), after.get(key), joined.get(key, []), 3 * number)
+        for number, key in enumerate(dict.fromkeys((*before, *after)))
+    }
+    found = [_ranking(key, {key: before[key]}, {key: after[key]}, draws) for key in joined]
+    for measure in dict.fromkeys(one.measure for one in before.values()):
+        parts = [{k: one for k, one in version.items() if one.measure == measure} for version in (before, after)]
+        if all(parts) and (max(map(len, parts)) > 1):
+            found.append(_ranking(f"all datasets ({measure})", parts[0], parts[1], draws))
+    return found
+
+
+def _draws(
+    old: _Version | None, new: _Version | None, pairs: list[tuple[str, str]], seed: int
+) -> tuple[Matrix, Matrix]:
+    """Resampled means (samples, systems) of both versions; a query of both is drawn for both together."""
+    if old is None or new is None:
+        known = old or new
+        assert known is not None
+        means = resampled_means(known.side.scores, seed=seed)
+        return means, means
+    common = [(old.order[a], new.order[b]) for a, b in pairs if a in old.order and b in new.order]
+    places = [list(of) for of in zip(*common, strict=True)] or [[], []]
+    sides, count = [old.side.scores, new.side.scores], len(old.side.names)
+    sums = [np.zeros((1, count)), np.zeros((1, count))]
+    if common:
+        both = np.concatenate([scores[:, at] for scores, at in zip(sides, places, strict=True)])
+        sums = np.split(resampled_means(both, seed=seed) * len(common), 2, axis=1)
+    for number, (scores, at) in enumerate(zip(sides, places, strict=True)):
+        rest = np.delete(scores, at, axis=1)
+        if rest.shape[1]:
+            own = resampled_means(rest, seed=seed + number + 1)
+            sums[number] = sums[number] + own * rest.shape[1]
+    return sums[0] / old.side.queries, sums[1] / new.side.queries
+
+
+def _ranking(
+    name: str, old: Mapping[str, _Version], new: Mapping[str, _Version], draws: Mapping[str, tuple[Matrix, Matrix]]
+) -> Ranking:
+    sides = [_weighted([one.side for one in version.values()]) for version in (old, new)]
+    resampled = [np.mean([draws[key][at] for key in version], axis=0) for at, version in enumerate((old, new))]
+    names, best = sides[0].names, best_third(sides[0])
+    whole = correlate(sides[0], sides[1], resampled)
+    places = [names.index(one) for one in best]
+    drawn = [of[:, places] for of in resampled]
+    top = correlate(sides[0].of(best), sides[1].of(best), drawn) if best else None
+    pairs = pairs_of(sides[0], sides[1])
+    return Ranking(
+        name, next(iter(old.values())).measure, sides[0].queries, sides[1].queries, names,
+        tuple(sides[0].means.tolist()), tuple(sides[1].means.tolist()), whole.spearman, whole.kendall,
+        top.spearman if top else None, len(pairs),
+        tuple(pair for pair in pairs if pair.old_difference > 0 > pair.new_difference),
+    )  # fmt: skip
+
+
+def _weighted(sides: Sequence[Side]) -> Side:
+    """All queries of several datasets, with weights by which their mean is the mean of the datasets' means."""
+    total = sum(side.queries for side in sides)
+    parts = [side.of(sides[0].names).scores * (total / (len(sides) * side.queries)) for side in sides]
+    return Side(sides[0].names, np.concatenate(parts, axis=1))
+
+
+_CARRIED = columns("dataset", "", "old", "new", "same", "other id", "changed", "added", "gone", form=",")
+_RANKINGS = (
+    Column("ranking", lambda one: one.name),
+    Column("queries", lambda one: f"{one.old_queries:,} -> {one.new_queries:,}"),
+    Column("Spearman", lambda one: one.spearman, ".3f"),
+    Column("Kendall", lambda one: one.kendall, ".3f"),
+    Column("best third", lambda one: one.top and one.top.value, ".3f"),
+    Column("pairs", lambda one: one.pairs),
+    Column("turned", lambda one: len(one.turned)),
+    Column("for certain", lambda one: sum(pair.significant == "both" for pair in one.turned)),
+)
+
+
+def versions_text(found: VersionComparison) -> str:
+    """What was carried over, how the anchors rank, and which pairs turned."""
+    text = [f"split {found.split}", Table(list(map(astuple, found.carried)), _CARRIED).text()]
+    for where, keys in (("old", found.only_old), ("new", found.only_new)):
+        if keys:
+            text.append(f"only in the {where} version: {', '.join(keys)}")
+    if not found.rankings:
+        return "\n".join(text)
+    text += ["", Table(found.rankings, _RANKINGS).text()]
+    whole = found.rankings[-1]
+    means = (whole.old_means, whole.new_means)
+    ranks = [average_ranks(-np.array(of)) for of in means]
+    rows = [
+        [whole.systems[at], *(f"{of[at]:.4f}" for of in means), *(rank[at] for rank in ranks)]
+        for at in np.argsort(ranks[1], kind="stable").tolist()
+    ]
+    text += ["", Table(rows, columns(whole.name, f"{whole.measure} old", "new", "rank old", "new", form="g")).text()]
+    told = {"both": "both versions", "neither": "neither version", "old": "the old version only",
+             "new": "the new version only"}  # fmt: skip
+    for ranking in found.rankings:
+        text += [
+            f"{ranking.name}: {pair.first} > {pair.second} turned: {pair.old_difference:+.4f} ({p_value(pair.old_p)}) "
+            f"-> {pair.new_difference:+.4f} ({p_value(pair.new_p)}), significant in {told[pair.significant]}"
+            for pair in ranking.turned
+        ]
+    return "\n".join(text)
+
+
+def drift_since(job: Job, version: str) -> str:
+    """The report, which is kept in `runs/NAME/drift.json`; with fewer than three systems only what was carried over.
+
+    The systems run on the earlier version as well. Raises what `compare_versions` raises.
+    """
+    path = job.systems_file
+    systems = [] if path is None else load_systems(path)
+    anchors = None
+    if path is not None and len(systems) >= LEAST_SYSTEMS:
+        anchors = Anchors(systems, path.resolve().parent, job.directory / "drift")
+    earlier = job.directory / "versions" / version
+    found = compare_versions(earlier, job.dataset, anchors, split=job.pipeline.evaluate.split)
+    write_json(job.directory / "drift.json", found)
+    return f"since version {version}:\n{versions_text(found)}"

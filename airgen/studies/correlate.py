@@ -1,0 +1,225 @@
+"""Do two benchmarks, or two tasks of one, rank the same systems alike? (paper 4.2, RQ2)"""
+
+import itertools
+import math
+import zlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from airgen.errors import UsageError
+from airgen.evaluation.score_tables import Benchmark
+from airgen.evaluation.significance import Interval, holm, resampled_means
+from airgen.kept import write_json
+from airgen.studies.rank_correlation import (
+    LEAST_SYSTEMS,
+    RankCorrelation,
+    average_ranks,
+    kendall,
+    rank_correlation,
+    spearman,
+)
+from airgen.study import Column, Study, Table, columns
+from airgen.text.display import md, p_value
+
+FEW = 10  # systems below which a rank correlation says little
+Matrix = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkPair:
+    """Two benchmarks. `spearman_holm`, `kendall_holm`: p-values after Holm's correction over all pairs of the study.
+
+    by_queries: {"spearman": (low, high), "kendall": (low, high)}, 95 % intervals over the queries of both benchmarks;
+    empty where one has no scores by query.
+    """
+
+    first: str
+    second: str
+    systems: tuple[str, ...]
+    figures: RankCorrelation
+    spearman_holm: float
+    kendall_holm: float
+    by_queries: dict[str, tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class CorrelationStudy:
+    """All pairs of some benchmarks, those with too few common systems apart: (first, second, how many)."""
+
+    benchmarks: tuple[Benchmark, ...]
+    pairs: tuple[BenchmarkPair, ...]
+    too_few: tuple[tuple[str, str, int], ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """What is written as JSON."""
+        pairs: list[dict[str, Any]] = [{**asdict(pair), "few": len(pair.systems) < FEW} for pair in self.pairs]
+        too_few = [{"first": first, "second": second, "systems": count} for first, second, count in self.too_few]
+        means = [
+            {"name": one.name, "datasets": list(one.rows), "means": one.means, "incomplete": one.incomplete}
+            for one in self.benchmarks
+        ]
+        return {"benchmarks": means, "pairs": pairs, "too_few": too_few}
+
+    def notes(self) -> list[str]:
+        """What a reader must know before believing a figure."""
+        found = [
+            f"{first} and {second} have {count} systems in common: a rank correlation needs {LEAST_SYSTEMS}"
+            for first, second, count in self.too_few
+        ]
+        few = sorted(len(pair.systems) for pair in self.pairs if len(pair.systems) < FEW)
+        if few:
+            size = str(few[0]) if few[0] == few[-1] else f"{few[0]} to {few[-1]}"
+            found.append(
+                f"{len(few)} of {len(self.pairs)} pairs have only {size} systems in common: such a figure says little, "
+                "see its interval over systems"
+            )
+        for one in self.benchmarks:
+            if one.incomplete:
+                names = sorted(one.incomplete)
+                shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+                found.append(f"{one.name}: no mean of {shown}, which lack some of its {len(one.rows)} datasets")
+        return found
+
+    def text(self) -> str:
+        """For a terminal: the pairs, and what must be known."""
+        return "\n".join(
+            [Table(self.pairs, _COLUMNS).text() if self.pairs else "no two benchmarks can be compared", *self.notes()]
+        )
+
+    def study(self) -> Study:
+        """The report."""
+        return Study(
+            "Rank correlation of benchmarks",
+            [
+                "Spearman's rho and Kendall's tau-b between the systems' means. p: two-sided, Spearman's by Student's "
+                "t as in the paper, Kendall's counted over all orders where no systems tie; after Holm over all pairs "
+                "in brackets. Over systems: the 95 % interval if other systems had been taken (Bonett and Wright "
+                "2000). Over queries: the 95 % interval over 1,000 resamplings of the queries of both, where scores by "
+                "query are kept.",
+                Table(self.pairs, _COLUMNS),
+                "\n".join(f"- {md(note)}" for note in self.notes()),
+                "## Systems",
+                "The mean of each system, and its rank among the systems of that column.",
+                self._systems(),
+            ],
+        )
+
+    def _systems(self) -> Table:
+        ranks = []
+        for one in self.benchmarks:
+            values = np.array(list(one.means.values()))
+            ranks.append(dict(zip(one.means, average_ranks(-values).tolist() if len(values) else (), strict=True)))
+        names = sorted(
+            {name for one in self.benchmarks for name in one.means},
+            key=lambda name: (float(np.mean([rank.get(name, len(rank) + 1) for rank in ranks])), name),
+        )
+        both = list(zip(self.benchmarks, ranks, strict=True))
+        rows = [
+            [name, *(f"{one.means[name]:.4f} ({rank[name]:g})" if name in rank else "–" for one, rank in both)]
+            for name in names
+        ]
+        return Table(rows, columns("system", *(one.name for one in self.benchmarks)))
+
+    def write(self, folder: Path) -> None:
+        """Write `correlation.md`, `correlation.json` and `correlation.svg` (Spearman) into the folder."""
+        from airgen.evaluation.charts import heat_map, save_svg
+
+        write_json(folder / "correlation.json", self)
+        self.study().write(folder / "correlation.md")
+        names = [one.name for one in self.benchmarks]
+        values = np.full((len(names), len(names)), np.nan)
+        np.fill_diagonal(values, 1.0)
+        for pair in self.pairs:
+            left, right = names.index(pair.first), names.index(pair.second)
+            values[left, right] = values[right, left] = pair.figures.spearman
+        save_svg(heat_map(names, values, title="Spearman's rho between the rankings"), folder / "correlation.svg")
+
+
+_NONE = (math.nan, math.nan)
+
+
+def _p(value: float, corrected: float) -> str:
+    return p_value(value) if corrected == value else f"{p_value(value)} ({p_value(corrected)})"
+
+
+_COLUMNS = (
+    Column("benchmarks", lambda pair: f"{pair.first} ~ {pair.second}"),
+    Column("systems", lambda pair: pair.figures.systems),
+    Column("Spearman", lambda pair: pair.figures.spearman, ".3f", missing="undefined"),
+    Column("p", lambda pair: _p(pair.figures.spearman_p, pair.spearman_holm)),
+    Column("over systems", lambda pair: (pair.figures.spearman_low, pair.figures.spearman_high), ".2f"),
+    Column("over queries", lambda pair: pair.by_queries.get("spearman", _NONE), ".2f"),
+    Column("Kendall", lambda pair: pair.figures.kendall, ".3f", missing="undefined"),
+    Column("p", lambda pair: _p(pair.figures.kendall_p, pair.kendall_holm)),
+    Column("over systems", lambda pair: (pair.figures.kendall_low, pair.figures.kendall_high), ".2f"),
+    Column("over queries", lambda pair: pair.by_queries.get("kendall", _NONE), ".2f"),
+)
+
+
+def correlate(found: Sequence[Benchmark], *, least: int = LEAST_SYSTEMS, samples: int = 1000) -> CorrelationStudy:
+    """Correlate every two benchmarks over the systems that both have.
+
+    least: fewer common systems are not compared. Raises UsageError for fewer than two benchmarks, or if no pair has
+    enough systems in common.
+    """
+    if len(found) < 2:
+        raise UsageError(
+            f"{len(found)} benchmark(s): give two sources, or one with --by task, domain, language or dataset"
+        )
+    couples, too_few = [], []
+    for one, other in itertools.combinations(found, 2):
+        common = tuple(sorted(name for name in one.means if name in other.means))
+        if len(common) < max(least, LEAST_SYSTEMS):
+            too_few.append((one.name, other.name, len(common)))
+        else:
+            couples.append((one, other, common))
+    if not couples:
+        first, second, most = max(too_few, key=itemgetter(2))
+        raise UsageError(
+            f"no two benchmarks have {max(least, LEAST_SYSTEMS)} systems in common; the most have {first} and "
+            f"{second}: {most}. Names can be mapped with --names, and datasets that only some systems have "
+            "can be left out with --dataset"
+        )
+    figures = [
+        rank_correlation([one.means[name] for name in common], [other.means[name] for name in common])
+        for one, other, common in couples
+    ]
+    rho, tau = (holm([getattr(one, name) for one in figures]).tolist() for name in ("spearman_p", "kendall_p"))
+    pairs = []
+    drawn: dict[tuple[str, tuple[str, ...]], Matrix | None] = {}
+    for side, common in [(side, common) for one, other, common in couples for side in (one, other)]:
+        if (side.name, common) not in drawn:
+            drawn[side.name, common] = _resampled(side, common, samples)
+    for place, (one, other, common) in enumerate(couples):
+        left, right = drawn[one.name, common], drawn[other.name, common]
+        over_queries = {}
+        if left is not None and right is not None:
+            for name, measure in (("spearman", spearman), ("kendall", kendall)):
+                span = Interval.of(0.0, measure(left, right))
+                if not math.isnan(span.low):
+                    over_queries[name] = (span.low, span.high)
+        pairs.append(BenchmarkPair(one.name, other.name, common, figures[place], rho[place], tau[place], over_queries))
+    return CorrelationStudy(tuple(found), tuple(pairs), tuple(too_few))
+
+
+def _resampled(side: Benchmark, systems: Sequence[str], samples: int) -> Matrix | None:
+    """Means of the systems, (samples, systems), with the queries of each dataset drawn again.
+
+    The draw depends on the dataset's name, so that one dataset in two benchmarks is drawn alike in both.
+    """
+    read = side.queries(systems)
+    if read is None:
+        return None
+    every = []
+    for parts, scores in zip(side.rows.values(), read, strict=True):
+        seeds = [zlib.crc32("\0".join(where).encode("utf-8", "surrogatepass")) for where in parts]
+        drawn = [resampled_means(one, samples=samples, seed=seed) for one, seed in zip(scores, seeds, strict=True)]
+        every.append(np.mean(drawn, axis=0))
+    found: Matrix = np.mean(every, axis=0)
+    return found

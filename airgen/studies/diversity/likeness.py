@@ -1,0 +1,166 @@
+"""Do generated queries look like real ones? Lengths, forms, words and meanings of both, side by side.
+
+    found = likeness("python-reference", generated, real, "en", embedder)
+    found.figures["real queries covered"]    # (.61, .75): by generated ones, and by as many other real ones
+
+Everything is computed from texts alone. Half of the real queries stand for all real ones that could be asked: they are
+the yardstick for the other half, and as many generated ones are compared with it.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from airgen import models
+from airgen.dataset.beir import BeirDataset
+from airgen.errors import UsageError
+from airgen.generation.query import form_of
+from airgen.kept import plain, write_json
+from airgen.keys import rng
+from airgen.pipeline.own_tables import read_queries
+from airgen.pipeline.starter import ENGLISH, MULTILINGUAL
+from airgen.retrievers import load_embedder
+from airgen.retrievers.base import Embedder, unit_rows
+from airgen.settings import QueriesSettings
+from airgen.study import Study, Table, columns
+from airgen.text.analysis import analyser
+from airgen.text.near_duplicates import NearDuplicateIndex
+from airgen.text.words import count_words
+
+LEAST = 10  # real queries
+MOST = 5000  # real queries that are compared, drawn by their texts
+_QUARTILE = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Likeness:
+    """The figures of one dataset, each beside that of one half of the real queries to the other.
+
+    words: mean length. distance of lengths: the largest difference of the cumulative shares of lengths (Kolmogorov and
+    Smirnov). share of a form: question, keywords, sentence. distance of forms: half the sum of the differences of
+    shares (total variation). real stems known: share of the stems of a real query, without stop words, that some
+    generated query has. cosine of the nearest: mean cosine of a real query with the nearest generated one; None without
+    an embedder. real queries covered: share of real queries whose nearest generated query is as near as the nearest
+    real one is to three quarters of the real ones. copies: generated queries that are near duplicates of a real one.
+    """
+
+    dataset: str
+    generated: int
+    real: int
+    copies: int
+    figures: Mapping[str, tuple[float | None, float | None]]
+
+
+def likeness(
+    dataset: str, generated: Sequence[str], real: Sequence[str], language: str, embedder: Embedder | None = None
+) -> Likeness:
+    """Compare two sets of queries. Raises UsageError for fewer than ten real ones."""
+    real = _some(dict.fromkeys(real), MOST)
+    if len(real) < LEAST:
+        raise UsageError(f"{len(real)} real queries are too few to compare with: {LEAST} or more are needed")
+    seen = NearDuplicateIndex(language)
+    for text in real:
+        seen.add(text)
+    copies = sum(seen.find(text) is not None for text in generated)
+    yardstick, held_out = real[::2], real[1::2]
+    mine = _some(dict.fromkeys(generated), len(yardstick))
+    other = yardstick[: len(mine)]  # as many real queries as generated ones
+    sides: list[Sequence[str]] = [generated, real, yardstick, held_out]
+    lengths = [np.array([count_words(text, language) for text in texts]) for texts in sides]
+    forms = [_forms(texts, language) for texts in sides]
+    near = near_real = np.zeros(0)
+    if embedder is not None and mine:
+        vectors = [unit_rows(embedder.encode(texts, "query")) for texts in (held_out, mine, other)]
+        near, near_real = ((vectors[0] @ one.T).max(axis=1).astype(np.float64) for one in vectors[1:])
+    bound = float(np.quantile(near_real, _QUARTILE)) if near_real.size else 0.0
+    return Likeness(dataset, len(generated), len(real), copies, {
+        "words, mean": (float(lengths[0].mean()), float(lengths[1].mean())),
+        "distance of lengths": (_steps(*lengths[:2]), _steps(*lengths[2:])),
+        **{f"share of {form}": (forms[0][form], forms[1][form]) for form in forms[0]},
+        "distance of forms": (_variation(*forms[:2]), _variation(*forms[2:])),
+        "real stems known": (_stems(held_out, mine, language), _stems(held_out, other, language)),
+        "cosine of the nearest": (_mean(near), _mean(near_real)),
+        "real queries covered": (_mean(near >= bound), _mean(near_real >= bound)),
+    })  # fmt: skip
+
+
+def _mean(values: NDArray[Any]) -> float | None:
+    return float(values.mean()) if values.size else None
+
+
+def _some(texts: Mapping[str, None], most: int) -> list[str]:
+    """At most so many of the texts, in an order that depends on the texts alone."""
+    ordered = sorted(texts, key=lambda text: (rng("likeness", text).random(), text))
+    return ordered[:most]
+
+
+def _forms(texts: Sequence[str], language: str) -> dict[str, float]:
+    counts = Counter(form_of(text, language) for text in texts)
+    return {form: counts[form] / max(1, len(texts)) for form in ("question", "keywords", "sentence")}
+
+
+def _steps(left: NDArray[np.int64], right: NDArray[np.int64]) -> float:
+    values = np.unique(np.concatenate((left, right)))
+    shares = [np.searchsorted(np.sort(one), values, side="right") / len(one) for one in (left, right)]
+    return float(np.abs(shares[0] - shares[1]).max())
+
+
+def _variation(left: Mapping[str, float], right: Mapping[str, float]) -> float:
+    return sum(abs(left[name] - right[name]) for name in left) / 2
+
+
+def _stems(asked: Sequence[str], others: Sequence[str], language: str) -> float:
+    stems = analyser(language)
+    known = {stem for text in others for stem in stems(text)}
+    shares = [np.mean([stem in known for stem in found]) for text in asked if (found := set(stems(text)))]
+    return float(np.mean(shares)) if shares else 0.0
+
+
+def likeness_table(found: Sequence[Likeness]) -> Table:
+    """A row for each figure: the datasets, and the real queries among themselves."""
+    rows: list[Sequence[object]] = [
+        ["queries", *(f"{one.generated:,}" for one in found), f"{found[0].real:,}"],
+        *([name, *[one.figures[name][0] for one in found], real] for name, (_, real) in found[0].figures.items()),
+        ["copies of real ones", *(f"{one.copies:,}" for one in found), ""],
+    ]
+    return Table(rows, columns("", *(one.dataset for one in found), "real", form=".2f"))
+
+
+_ABOUT = (
+    "The last column compares one half of the real queries with the other: what could be reached. Distances: 0 is "
+    "alike, 1 is wholly different. Real stems known: the share of a real query's stems, without stop words, that some "
+    "generated query has. Real queries covered: the share whose nearest generated query is as near (cosine of "
+    "embeddings) as the nearest real one is for three quarters of the real queries. Copies: generated queries that are "
+    "near duplicates of a real one; more than a few mean that real queries leaked. As many generated as real queries "
+    "are compared, at most half of the real ones."
+)
+
+
+def write_likeness(out: Path, found: Sequence[Likeness]) -> dict[str, Any]:
+    """Write `likeness.md` and `likeness.json` into `out`; returns the content of the latter."""
+    Study("Generated and real queries", [likeness_table(found), _ABOUT]).write(out / "likeness.md")
+    value: dict[str, Any] = plain({"datasets": found})
+    write_json(out / "likeness.json", value)
+    return value
+
+
+def likeness_to(datasets: Sequence[Path], real: Path, language: str, warn: Callable[[str], None]) -> list[Likeness]:
+    """The datasets' queries beside real ones; meanings are compared where a small embedder is on this machine."""
+    texts = [
+        line.text for line in read_queries(QueriesSettings(file=str(real)), real, language).lines if line.text.strip()
+    ]
+    name = ENGLISH[0] if language == "en" else MULTILINGUAL
+    embedder = load_embedder(name) if models.fetched(name) else None
+    if embedder is None:
+        warn(f"meanings are not compared: airgen fetch {name}")
+    found = []
+    for path in datasets:
+        dataset = BeirDataset.open(path)
+        asked = [query.text for query in dataset.queries().values()]
+        found.append(likeness(dataset.name, asked, texts, language, embedder))
+    return found

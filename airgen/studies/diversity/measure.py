@@ -1,0 +1,369 @@
+"""How diverse a dataset's queries are, from its published files alone (AIR-Bench 3.2 and B.3; BEIR 3.1).
+
+    profile = profile_dataset(BeirDataset.open("python-reference"))
+    profile.shares["type"]["test"]             # {"question": 31, "claim": 9, ...}
+    profile.overlap.rewritten                  # share of a rewritten query's stemmed words that its positive holds
+
+The kind of a query comes from its metadata, or from an LLM that labels it (`airgen study diversity
+--label-with`); what it answers is kept in `OUT/answers.duckdb`. The original forms of rewritten queries are in
+`private/lineage.jsonl`.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from airgen.dataset.beir import BeirDataset, BeirQuery, typed_rows
+from airgen.errors import DatasetError, UsageError
+from airgen.evaluation.breakdown import length_class
+from airgen.evaluation.dataset_split import LINEAGE
+from airgen.llms.base import Llm, Request
+from airgen.llms.scripted import last_block
+from airgen.prompts import PromptSet
+from airgen.records import flat_text
+from airgen.retrievers.base import Corpus
+from airgen.sequences import batched
+from airgen.settings import load_pipeline
+from airgen.steps.ask import ask_about, ask_until, parsed, show_and_correct
+from airgen.steps.stage import Problem
+from airgen.text.analysis import Encoder, analyser
+from airgen.text.display import distinct_names, json_text
+from airgen.text.near_duplicates import NearDuplicateIndex, folded_words
+from airgen.text.words import count_words
+
+Labels = dict[str, dict[str, str]]
+
+
+def label_queries(
+    pipeline: Path,
+    out: Path,
+    datasets: Sequence[Mapping[str, str]],
+    budget_usd: float | None = None,
+) -> tuple[list[Labels], dict[str, int]]:
+    """Label the queries {id: text} of each dataset with the pipeline's LLM and the prompt `label_query`.
+
+    Returns {id: {type, style}} for each dataset, and how many queries got no usable answer, by reason. Raises
+    BudgetSpent and Stopped; the same call then goes on.
+    """
+    settings = load_pipeline(pipeline)
+    prompt, llm = PromptSet.beside(pipeline.parent).get("label_query"), settings.llm
+    schema = prompt.constrained() or {}
+    params: dict[str, Any] = {"temperature": 0.0, "max_tokens": 64}
+    chosen = [(at, key) for at, queries in enumerate(datasets) for key in queries]
+
+    async def one(engine: Llm, item: tuple[int, str]) -> dict[str, str] | str:
+        messages = prompt.render(query=datasets[item[0]][item[1]])
+        request = Request(llm.model, messages, params, schema, 0, llm.endpoint, "label")
+        found = await ask_until(engine, request, parsed(schema), show_and_correct, attempts=2)
+        return found.reason if isinstance(found, Problem) else dict(found[0])
+
+    rules = {"label": _scripted}
+    answers = ask_about(chosen, one, settings, out / "answers.duckdb", budget_usd=budget_usd, rules=rules)
+    found: list[Labels] = [{} for _ in datasets]
+    for (number, key), answer in zip(chosen, answers, strict=True):
+        if not isinstance(answer, str):
+            found[number][key] = answer
+    return found, dict(sorted(Counter(answer for answer in answers if isinstance(answer, str)).items()))
+
+
+def _scripted(request: Request) -> str:
+    """Type and style of a query by its first word and its length."""
+    words = last_block(request).casefold().split()
+    asked = next((name for name in ("what", "how", "why", "who", "when", "where", "which") if name in words), "")
+    style = "concise" if len(words) < 5 else "complicated" if len(words) >= 20 else "informal"
+    return json.dumps({"type": asked or ("claim" if len(words) >= 10 else "others"), "style": style})
+
+
+T = TypeVar("T")
+
+ATTRIBUTES = ("type", "style", "length", "information")
+"""Metadata of generated queries: the properties that the generator was asked for (AIR-Bench A.2.1)."""
+
+NO_SPLIT = "(no labels)"
+_BATCH = 5000  # passages read at a time
+
+Shares = dict[str, dict[str, dict[str, int]]]
+
+
+@dataclass(frozen=True, slots=True)
+class VocabularySize:
+    """How many words (tokens), and how many different ones (types)."""
+
+    tokens: int
+    types: int
+
+
+class Vocabulary:
+    """Counts of the words of one collection, which is added batch by batch.
+
+    Words are not stemmed and stop words are kept, because the wording itself is measured.
+    """
+
+    def __init__(self, language: str) -> None:
+        chain = analyser(language, stem=False, stopwords=False, segment=language in ("zh", "ja", "ko"))
+        self._encoder = Encoder(chain)
+        self._counts = np.zeros(0, np.int64)
+
+    def add(self, texts: Sequence[str]) -> NDArray[np.int64]:
+        """Count the words of more texts; returns how many each text has, int64 (texts,)."""
+        terms, lengths = self._encoder.encode(texts)
+        counts = np.bincount(terms, minlength=len(self._encoder.vocabulary))
+        counts[: len(self._counts)] += self._counts
+        self._counts = counts
+        return lengths
+
+    @property
+    def size(self) -> VocabularySize:
+        """How many words there are so far."""
+        return VocabularySize(int(self._counts.sum()), len(self._counts))
+
+    def shares(self) -> dict[str, float]:
+        """Each word's frequency over the sum of all words' frequencies."""
+        total = max(1, self.size.tokens)
+        return {word: int(self._counts[place]) / total for word, place in self._encoder.vocabulary.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class WordCounts:
+    """Words a text: mean, median, 5th and 95th percentile."""
+
+    mean: float
+    median: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """Mean share of a query's different stemmed words, without stop words, that a passage contains, 0 to 1.
+
+    positives: the query's relevant passages (their mean), over `queries` queries. others: a relevant passage of
+    another query, which shows how much comes from the subject alone. original and rewritten: the passage that the
+    query was written from, before and after rewriting, over the `pairs` rewritten queries; None if not known.
+    """
+
+    queries: int
+    positives: float
+    others: float
+    pairs: int = 0
+    original: float | None = None
+    rewritten: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicates:
+    """Shares, 0 to 1.
+
+    exact: queries with the same words as an earlier one. near: queries whose words have a Jaccard similarity of 0.8
+    or more with those of an earlier one, exact ones included. passages: passages with the title and text of an
+    earlier one.
+    """
+
+    exact: float
+    near: float
+    passages: float
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The measures of one dataset.
+
+    shares: {attribute: {split: {value: queries}}}. analysis: how words were found.
+    """
+
+    name: str
+    task: str
+    language: str
+    passages: int
+    splits: Mapping[str, int]
+    shares: Shares
+    query_words: WordCounts
+    passage_words: WordCounts
+    length_classes: Mapping[str, int]
+    overlap: Overlap
+    duplicates: Duplicates
+    query_vocabulary: VocabularySize
+    corpus_vocabulary: VocabularySize
+    analysis: Mapping[str, object]
+    vocabulary: Vocabulary = field(repr=False, compare=False)
+
+    @property
+    def queries(self) -> int:
+        """How many queries there are, with and without labels."""
+        return sum(self.splits.values())
+
+
+def profile_datasets(
+    paths: Sequence[Path],
+    out: Path,
+    *,
+    language: str | None = None,
+    pipeline: Path | None = None,
+    budget_usd: float | None = None,
+) -> tuple[list[Profile], Mapping[str, int]]:
+    """Measure the datasets; returns their profiles, and how many queries got no label, by reason.
+
+    language: of corpora whose manifest does not say it. pipeline: the LLM of this YAML labels types and styles; its
+    answers and `labels.jsonl` are kept in `out`. Raises UsageError for a budget without a pipeline, and what reading
+    a dataset and asking an LLM raise.
+    """
+    if pipeline is None and budget_usd is not None:
+        raise UsageError("--budget limits the labels of an LLM: give --label-with as well")
+    opened = [BeirDataset.open(path) for path in paths]
+    labels: list[Labels] = [{} for _ in opened]
+    failed: Mapping[str, int] = {}
+    if pipeline is not None:
+        texts = [{key: query.text for key, query in dataset.queries().items()} for dataset in opened]
+        labels, failed = label_queries(pipeline, out, texts, budget_usd=budget_usd)
+        lines = "".join(
+            json_text({"dataset": dataset.name, "query": key, **values}) + "\n"
+            for dataset, labelled in zip(opened, labels, strict=True)
+            for key, values in labelled.items()
+        )
+        (out / "labels.jsonl").write_text(lines, encoding="utf-8", errors="surrogatepass")
+    profiles = []
+    for name, dataset, labelled in zip(distinct_names(one.name for one in opened), opened, labels, strict=True):
+        spoken = str(dataset.info.get("language") or language or "")
+        profiles.append(profile_dataset(replace(dataset, called=name), language=spoken or None, labels=labelled))
+    return profiles, failed
+
+
+def profile_dataset(
+    dataset: BeirDataset, *, language: str | None = None, labels: Mapping[str, Mapping[str, str]] | None = None
+) -> Profile:
+    """Read a dataset once and measure it.
+
+    language: the corpus's; if not given, the manifest's, and if that has none, English. labels: a labeller's
+    {query id: {attribute: value}}, counted beside the metadata as `labelled ATTRIBUTE`. Raises DatasetError for files
+    that cannot be read.
+    """
+    language = language or str(dataset.info.get("language") or "en")
+    queries = dataset.queries()
+    if not queries:
+        raise DatasetError(f"{dataset.path}: there are no queries")
+    qrels = dataset.qrels("all").labels
+    split_of = {query: split for split in dataset.splits for query in dataset.qrels(split).labels}
+    positives = {
+        key: [id_ for id_, label in labelled.items() if label > 0] for key, labelled in qrels.items() if key in queries
+    }
+    rows = typed_rows(dataset.path / LINEAGE, {"query": str, "positive": str, "original": str})
+    lineage = {row["query"]: row for _, row in rows}  # which passage a query was written from
+    wanted = {id_ for ids in positives.values() for id_ in ids} | {row["positive"] for row in lineage.values()}
+    stems = analyser(language)
+    vocabulary, lengths, terms = Vocabulary(language), list[int](), dict[str, frozenset[str]]()
+    different: set[int] = set()
+    for batch in batched(dataset.passages(), _BATCH):
+        passages = [flat_text(one.title, one.text) for one in batch]
+        lengths += vocabulary.add(passages).tolist()
+        different.update(map(hash, passages))
+        read = zip(batch, passages, strict=True)
+        terms.update({one.id: frozenset(stems(text)) for one, text in read if one.id in wanted})
+    asked = Vocabulary(language)
+    texts, seen = [query.text for query in queries.values()], NearDuplicateIndex(language)
+    asked.add(texts)
+    near = sum(seen.add(text) is not None for text in texts)
+    folded = {tuple(folded_words(text, language)) for text in texts}
+    counts = [count_words(text, language) for text in texts]
+    return Profile(
+        name=dataset.name,
+        task=str(dataset.info.get("task") or ""),
+        language=language,
+        passages=len(lengths),
+        splits=dict(sorted(Counter(split_of.get(key, NO_SPLIT) for key in queries).items())),
+        shares=_shares(queries, split_of, labels or {}),
+        query_words=_lengths(counts),
+        passage_words=_lengths(lengths),
+        length_classes=dict(sorted(Counter(map(length_class, counts)).items())),
+        overlap=_overlap(queries, positives, lineage, terms, language),
+        duplicates=Duplicates(
+            (len(queries) - len(folded)) / len(queries),
+            near / len(queries),
+            (len(lengths) - len(different)) / len(lengths),
+        ),
+        query_vocabulary=asked.size,
+        corpus_vocabulary=vocabulary.size,
+        analysis=stems.describe(),
+        vocabulary=vocabulary,
+    )
+
+
+def _shares(
+    queries: Mapping[str, BeirQuery], split_of: Mapping[str, str], labels: Mapping[str, Mapping[str, str]]
+) -> Shares:
+    found: dict[str, dict[str, Counter[str]]] = {}
+    for key, query in queries.items():
+        values = {name: query.metadata.get(name) for name in ATTRIBUTES}
+        values |= {f"labelled {name}": value for name, value in labels.get(key, {}).items()}
+        for name, value in values.items():
+            if value is not None and value != "":
+                split = split_of.get(key, NO_SPLIT)
+                found.setdefault(name, {}).setdefault(split, Counter())[str(value)] += 1
+    return {
+        name: {split: dict(sorted(of.items())) for split, of in sorted(found[name].items())} for name in sorted(found)
+    }
+
+
+def _lengths(counts: Sequence[int]) -> WordCounts:
+    low, median, high = (float(value) for value in np.percentile(counts, [5, 50, 95]))
+    return WordCounts(float(np.mean(counts)), median, low, high)
+
+
+def stems_of(corpus: Corpus, wanted: Iterable[Iterable[str]]) -> dict[str, frozenset[str]]:
+    """The different stems, without stop words, of the wanted passages of a corpus, by id."""
+    stems, ids = analyser(corpus.language), {id_ for of in wanted for id_ in of}
+    return {id_: frozenset(stems(corpus.full_text(at))) for at, id_ in enumerate(corpus.ids) if id_ in ids}
+
+
+def shared_stems(
+    queries: Mapping[str, BeirQuery],
+    positives: Mapping[str, Sequence[str]],
+    passages: Mapping[str, frozenset[str]],
+    language: str,
+) -> dict[str, list[float]]:
+    """{query: which share of its different stems each of its passages has, 0 to 1}.
+
+    Without queries that have no stem, and those of whose passages none is in `passages`.
+    """
+    stems, found = analyser(language), {}
+    for key, ids in positives.items():
+        asked = frozenset(stems(queries[key].text)) if key in queries else frozenset[str]()
+        known = [passages[id_] for id_ in ids if id_ in passages]
+        if asked and known:
+            found[key] = [len(asked & there) / len(asked) for there in known]
+    return found
+
+
+def _overlap(
+    queries: Mapping[str, BeirQuery],
+    positives: Mapping[str, Sequence[str]],
+    lineage: Mapping[str, Mapping[str, Any]],
+    terms: Mapping[str, frozenset[str]],
+    language: str,
+) -> Overlap:
+    own = shared_stems(queries, positives, terms, language)
+    # The order of an exported dataset is random, so the next query's passage represents any other query's.
+    keys = list(own)
+    others = {}
+    for place, key in enumerate(keys):
+        later = (id_ for step in range(1, len(keys)) for id_ in positives[keys[(place + step) % len(keys)]])
+        others[key] = [id_ for id_ in later if id_ in terms and id_ not in positives[key]][:1]
+    written = {key: row for key, row in lineage.items() if key in queries and row.get("rewrites")}
+    before = {key: BeirQuery(key, row["original"]) for key, row in written.items()}
+    source = {key: [row["positive"]] for key, row in written.items()}
+    original, rewritten = (shared_stems(texts, source, terms, language) for texts in (before, queries))
+    pairs = original.keys() & rewritten.keys()
+    return Overlap(
+        len(own), _mean(own.values()), _mean(shared_stems(queries, others, terms, language).values()), len(pairs),
+        *(_mean(found[key] for key in pairs) if pairs else None for found in (original, rewritten)),
+    )  # fmt: skip
+
+
+def _mean(shares: Iterable[Sequence[float]]) -> float:
+    means = [float(np.mean(of)) for of in shares]
+    return float(np.mean(means)) if means else 0.0

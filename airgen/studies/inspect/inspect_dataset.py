@@ -1,0 +1,244 @@
+"""Everything that is measured of one split of a dataset, with given runs or those of cheap systems that run here.
+
+found = inspect_dataset(Path("scifact"), out=Path("inspect"))
+found.verdict                             # "It can be used, with care. Look at: saturation."
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from airgen.dataset.beir import BeirDataset
+from airgen.dataset.files import write_text
+from airgen.errors import DatasetError, UsageError
+from airgen.evaluation.dataset_split import DatasetSplit
+from airgen.evaluation.experiment import EvaluationOptions, evaluate, results_folder
+from airgen.evaluation.measures import score
+from airgen.evaluation.result import Paths, load_result
+from airgen.evaluation.run import Run, read_run
+from airgen.evaluation.significance import Interval
+from airgen.evaluation.systems import SystemSettings, load_systems, missing_needs
+from airgen.kept import FORMAT, plain, write_json
+from airgen.settings.base import find_yaml
+from airgen.settings.parts import model_of
+from airgen.studies.contamination import Contamination, contamination
+from airgen.studies.inspect.finding import CHECKS, STATES, Finding, not_measured, share, verdict
+from airgen.studies.inspect.measures import by_systems, by_texts, language_of, random_floor, system_means
+from airgen.study import Column, Html, Study, Table, columns
+from airgen.text.display import html_text, md, one_line
+
+DEFAULT_SYSTEMS = "systems-inspect"
+_LONGEST = 160  # characters of a text from outside
+_MOST_PASSAGES = 2000  # that a model reads on a machine without a GPU in about a minute
+
+_ENDINGS = (".run", ".run.gz", ".trec", ".trec.gz")
+
+
+def given_runs(results: Path, task: DatasetSplit) -> dict[str, Run]:
+    """{system: run} of a folder: the `--out` of `airgen evaluate`, or a folder with TREC run files.
+
+    Raises DatasetError for a folder without runs, or with results of another version of the dataset.
+    """
+    inner = results_folder(results, task.dataset.name, task.split)
+    folder = inner if inner.is_dir() else results
+    files = {path: path.name.removesuffix(end) for end in _ENDINGS for path in sorted(folder.glob(f"*{end}"))}
+    if not files:
+        raise DatasetError(
+            f"{results}: neither it nor {inner} has runs (*.run.gz): give the --out folder of `airgen evaluate`, "
+            "or leave out --results"
+        )
+    runs = {}
+    for path, name in sorted(files.items(), key=lambda one: one[1]):
+        known = load_result(Paths.of(folder, name))
+        if known is not None and known.about.get("digest") != task.digest:
+            raise DatasetError(
+                f"{path}: was made on another version of {task.dataset.name}: run `airgen evaluate` again"
+            )
+        run = read_run(path)
+        if not set(run.query_ids) & set(task.qrels.labels):
+            raise DatasetError(f"{path}: has no query of {task.dataset.name} {task.split}")
+        runs[name] = run
+    return runs
+
+
+def own_runs(
+    systems: Path | None, out: Path, task: DatasetSplit, say: Callable[[str], None]
+) -> tuple[dict[str, Run], list[str]]:
+    """{system: run} of the systems of a YAML file, and a line for each that is left out.
+
+    Without a file these are the shipped ones; of them, English models run on small English corpora only. Results are
+    kept in `out`. Raises UsageError if no system can run.
+    """
+    cheap = systems is None
+    systems = systems or find_yaml("pipelines", DEFAULT_SYSTEMS)
+    folder = systems.resolve().parent
+    chosen: list[SystemSettings] = []
+    left_out: list[str] = []
+    for system in load_systems(systems):
+        lacks = missing_needs([system], folder)
+        if cheap and any(model_of(part) for _, _, part in system.parts(folder)):
+            large = f"the corpus has more than {_MOST_PASSAGES:,} passages" if len(task.corpus) > _MOST_PASSAGES else ""
+            why = f"its model is English, the corpus is {task.language}" if task.language != "en" else large
+            lacks += [f"{why} (--systems runs it all the same)"] if why else []
+        lacks += [f"{used} is left out" for used in system.uses if used not in {one.name for one in chosen}]
+        if lacks:
+            left_out.append(f"{system.name} is left out: {lacks[0].removeprefix(f'system {system.name}: ')}")
+        else:
+            chosen.append(system)
+    if not chosen:
+        raise UsageError(f"{systems}: no system can run here: {left_out[0]}")
+    options = EvaluationOptions(task.split, top=100, language=task.language, folder=folder, report=False)
+    results = evaluate(
+        task.dataset, chosen, out, options, progress=say, failed=lambda name, error: left_out.append(f"{name}: {error}")
+    )
+    if not results:
+        raise UsageError(f"{systems}: every system failed: {left_out[0]}")
+    return {result.name: read_run(result.paths.run) for result in results}, left_out
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What was found. Findings are sorted: faults first, then what to look at.
+
+    random: the expected score of a random order. left_out: systems that this machine cannot run, and why.
+    """
+
+    dataset: str
+    split: str
+    language: str
+    task: str
+    passages: int
+    queries: int
+    measure: str
+    findings: tuple[Finding, ...]
+    systems: Mapping[str, Interval]
+    random: float
+    left_out: tuple[str, ...]
+    contamination: tuple[Mapping[str, object], ...]
+
+    @property
+    def verdict(self) -> str:
+        """The whole in words."""
+        return verdict(self.findings)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON: each finding has its limits, their source and the advice."""
+        findings = [{**asdict(one), **asdict(one.check)} for one in self.findings]
+        rounded: dict[str, Any] = plain(
+            {"format": FORMAT, **vars(self), "verdict": self.verdict, "findings": findings}, 6
+        )
+        return rounded
+
+
+def inspect_dataset(
+    folder: Path,
+    *,
+    out: Path,
+    systems: Path | None = None,
+    split: str = "test",
+    language: str | None = None,
+    results: Path | None = None,
+    against: Sequence[Path] = (),
+    say: Callable[[str], None] = lambda line: None,
+) -> Inspection:
+    """Measure one split.
+
+    results: runs that are there already. Without them the systems of the YAML file `systems` run, or the shipped ones,
+    and their results are kept in `out`. language: the corpus's; else the manifest's, else the one that is found.
+
+    Raises DatasetError for a dataset that cannot be read or whose labels are withheld, and UsageError if no system
+    can run.
+    """
+    dataset = BeirDataset.open(folder)
+    known = language or str(dataset.info.get("language") or "")
+    task = DatasetSplit(dataset, split, known or "en")
+    if not task.qrels.labels:
+        raise DatasetError(f"{folder}: the split {split} has no labels")
+    if not known and (found_language := language_of(task.corpus.texts)):
+        task = DatasetSplit(dataset, split, found_language)
+    say(f"{dataset.name}: reading texts")
+    findings = by_texts(task)
+    runs, left_out = (given_runs(results, task), []) if results else own_runs(systems, out / "results", task, say)
+    scores = {name: score(run, task.qrels.labels, task.headline).of(task.headline) for name, run in runs.items()}
+    findings += by_systems(runs, scores, task.qrels.labels, task.headline, len(task.corpus))
+    known_there = contamination(folder, against, language=task.language) if against else []
+    findings.append(_contaminated(known_there, task.queries))
+    states, checks = list(STATES), list(CHECKS)
+    return Inspection(
+        dataset.name, split, task.language, str(dataset.info.get("task") or ""), len(task.corpus), len(task.queries),
+        task.headline, tuple(sorted(findings, key=lambda one: (states.index(one.state), checks.index(one.name)))),
+        system_means(scores),
+        random_floor(task.qrels.labels, task.headline, len(task.corpus)),
+        tuple(left_out),
+        tuple(
+            {"collection": one.collection, "queries_exact": one.queries.exact, "queries_near": one.queries.near,
+             "passages_exact": one.passages.exact, "passages_near": one.passages.near}
+            for one in known_there
+        ),
+    )  # fmt: skip
+
+
+def _contaminated(found: Sequence[Contamination], queries: Collection[str]) -> Finding:
+    if not found:
+        return not_measured("contamination", "no other collection was named (--against)")
+    matches = {match.id: match.other for one in found for match in one.queries.matches if match.id in queries}
+    passages = ", ".join(f"{one.collection} {len(one.passages.matches):,}" for one in found)
+    examples = [f"{one} = {other}" for one, other in matches.items()]
+    return share("contamination", examples, len(queries), f"queries; passages known there: {passages}")
+
+
+_FINDINGS = (
+    Column("Check", lambda one: one.check.title, left=True),
+    Column("Value", lambda one: one.check.shown(one.value)),
+    Column("What was found", lambda one: one_line(one.detail, 300), left=True),
+)
+_TAG = Column("State", lambda one: Html(f'<span class="tag {one.state}">{STATES[one.state]}</span>'))
+_STATE = Column("State", lambda one: STATES[one.state])
+
+
+def inspection_study(found: Inspection) -> Study:
+    """The page."""
+    worst = found.findings[0].state if found.findings else "unknown"
+    advice = []
+    for one in found.findings:
+        if one.state in ("bad", "look"):
+            examples = "".join(f"\n- {md(one_line(text, _LONGEST))}" for text in one.examples)
+            advice += [f"### {one.check.title} ({one.check.shown(one.value)})", one.check.advice]
+            advice += [f"For example:\n{examples}"] if examples else []
+    return Study(
+        f"Inspection of {found.dataset}, {found.split}",
+        [
+            Html(f'<p class="notice {worst}">{html_text(found.verdict)}</p>\n'),
+            f"{found.queries:,} queries and {found.passages:,} passages in {md(found.language)}; "
+            f"{len(found.systems)} systems by {found.measure}.",
+            "## Findings",
+            Table(found.findings, [_TAG, *_FINDINGS]),
+            "## What to do",
+            *advice,
+            "## Systems",
+            f"{found.measure} with its 95 % interval (bootstrap over queries). A random order of the corpus scores "
+            f"{found.random:.4f}.",
+            Table(list(found.systems.items()), columns("System", "Mean", form=".3f")),
+            "\n".join(f"- {md(one_line(line, 300))}" for line in found.left_out),
+            "## Checks, limits and their sources",
+            *(
+                f"**{one.check.title}.** {one.check.meaning} Limits: {one.check.limits}. Source: {one.check.source}."
+                for one in found.findings
+            ),
+            "`inspect.json` has all figures.",
+        ],
+    )
+
+
+def inspection_text(found: Inspection) -> str:
+    """For a terminal: the findings and the verdict; the page says what to do."""
+    parts = [Table(found.findings, [_STATE, *_FINDINGS]).text(), *(one_line(line, 200) for line in found.left_out)]
+    return "\n\n".join([*parts, f"{one_line(found.dataset, 100)}, {found.split}: {found.verdict}"])
+
+
+def write_inspection(found: Inspection, out: Path) -> list[Path]:
+    """Write `inspect.html` and `inspect.json` to a folder; returns their paths."""
+    write_text(out / "inspect.html", inspection_study(found).html())
+    write_json(out / "inspect.json", found)
+    return [out / "inspect.html", out / "inspect.json"]

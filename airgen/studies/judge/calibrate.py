@@ -1,0 +1,264 @@
+"""Is the judge right? A judge on pairs of human-labelled collections; resumable like any job.
+
+runs/judge/
+    work.duckdb      recall, pre-labels and every answer of the LLM: asked once, whatever judge is tried next
+    embeddings/      vectors by content and model
+    JUDGE.md, .json  the figures of the last time that this judge was tried
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from airgen.control.judge import Verdict, judge_name, judge_pair, kind_of_prompt
+from airgen.control.recall import RECALL, prelabel_stages, prelabels_of
+from airgen.control.set_stage import SetWork, add_rows
+from airgen.control.votes import least_share, voted
+from airgen.dataset.beir import BeirDataset
+from airgen.errors import DatasetError, UsageError
+from airgen.evaluation.dataset_split import DatasetSplit
+from airgen.evaluation.systems import model_name
+from airgen.generation.flow import Flow
+from airgen.kept import plain, write_json
+from airgen.keys import text_key
+from airgen.llms.base import Llm
+from airgen.prompts import PromptSet
+from airgen.records import Prelabel, Recall
+from airgen.retrievers import load_retriever
+from airgen.settings import ControlSettings, JudgeSettings, Pipeline
+from airgen.settings.control import VOTES
+from airgen.steps.ask import ask_about
+from airgen.steps.progress import Display
+from airgen.steps.stage import Problem, Tools
+from airgen.store import Store
+from airgen.studies.judge import figures
+from airgen.studies.judge.figures import Assessment, CalibrationPair, Opinion
+from airgen.study import Study, Table
+
+
+@dataclass(frozen=True)
+class Selection:
+    """How `count` pairs are chosen.
+
+    `label_from` is the lowest human label that counts as relevant; pairs with a label in `ignore` are left out.
+    `language` is that of a collection whose manifest does not say it. With `source`, a relevant passage of each query,
+    drawn by the seed, is its source, like the document of a generated query. It is in no pair.
+    """
+
+    split: str = "test"
+    count: int = 60
+    depth: int = 10
+    label_from: float = 1
+    ignore: tuple[float, ...] = ()
+    seed: int = 0
+    language: str = "en"
+    source: bool = False
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The pairs of one collection; pre-labels and sources by query id, texts by id."""
+
+    name: str
+    pairs: list[CalibrationPair]
+    queries: Mapping[str, str]
+    documents: Mapping[str, str]
+    prelabels: Mapping[str, list[Prelabel]]
+    sources: Mapping[str, list[str]]
+
+
+def gather(
+    store: Store, folder: Path, selection: Selection, control: ControlSettings, display: Display, embeddings: Path
+) -> Evidence:
+    """Recall, select and pre-label; what the store has already is not made again.
+
+    The pool of a query is the top `depth` of BM25 and of the recall model. A passage that was not recalled is left out,
+    because quality control never judges one. Raises DatasetError if the pools hold no relevant passage, or no other.
+    """
+    dataset = BeirDataset.open(folder)
+    language = str(dataset.info.get("language") or selection.language)
+    task = DatasetSplit(dataset, selection.split, language)
+    corpus, depth = task.corpus, selection.depth
+    digest = task.digest if language == "en" else f"{task.digest}-{language}"  # what is kept of a language is its own
+    places = {id_: place for place, id_ in enumerate(corpus.ids)}
+    queries = {key: query.text for key, query in task.queries.items()}
+    sources: dict[str, list[str]] = {}
+    for key in queries if selection.source else ():
+        labels = task.qrels.labels.get(key, {})
+        fit = [id_ for id_, label in labels.items() if label >= selection.label_from and label not in selection.ignore]
+        sources[key] = sorted(fit, key=lambda id_: text_key(f"source\x1f{selection.seed}\x1f{key}\x1f{id_}"))[:1]
+    work = SetWork(store, control, corpus, digest, places, queries, display, embeddings, scope=digest, sources=sources)
+    work = add_rows(RECALL, work)
+    recalls: dict[str, Recall] = work.rows("recall", Recall)
+    pools = {key: [id_ for id_ in recalls[key].ids if id_ not in sources.get(key, ())] for key in queries}
+    bm25 = load_retriever("bm25")
+    bm25.index(corpus)
+    hits = bm25.search(list(queries.values()), depth)
+    for place, key in enumerate(queries):
+        both = [*recalls[key].ids[:depth], *(corpus.ids[at] for at in hits.positions[place] if at >= 0)]
+        recalled = set(pools[key])
+        pools[key] = [id_ for id_ in dict.fromkeys(both) if id_ in recalled]
+    every = figures.every_pair(
+        task.qrels.labels, pools, relevant_from=selection.label_from, ignore=selection.ignore
+    )  # fmt: skip
+    pairs = figures.select_pairs(every, selection.count, seed=selection.seed)
+    if not pairs:
+        raise DatasetError(
+            f"{folder}: the top {depth} of BM25 and the recall model hold no relevant passage, or only relevant ones: "
+            "try a greater --depth, another --split or another --relevant-from"
+        )
+    chosen = {pair.query: queries[pair.query] for pair in pairs}
+    work = replace(work, queries=chosen)
+    for stage in prelabel_stages(work):
+        work = add_rows(stage, work)
+    documents = work.documents({pair.id for pair in pairs})
+    return Evidence(dataset.name, pairs, queries, documents, prelabels_of(work), sources)
+
+
+_SHORT = {"judge_yes_no": "small/judge_yes_no", "rubric": "judge_rubric"}
+
+
+@dataclass(frozen=True)
+class JudgeTrial:
+    """How a judge is tried: the pipeline with its models, its prompts, and the folder that keeps all answers.
+
+    words: an LLM reads at most so many words of a document.
+    """
+
+    pipeline: Pipeline
+    prompts: PromptSet
+    work: Path
+    words: int | None = None
+    budget_usd: float | None = None
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What came out: tables by title, a collection a row."""
+
+    judge: str
+    about: str
+    tables: Mapping[str, list[Assessment]]
+    refusals: Mapping[str, int] = field(default_factory=dict)
+
+    def as_dict(self) -> Any:
+        """Plain values for JSON."""
+        return plain(vars(self), 6)
+
+    def study(self) -> Study:
+        """The report."""
+        tables: list[str | Table] = []
+        for title, table in self.tables.items():
+            tables += [f"## {title}", *figures.assessments_table(table)]
+        lost = "; ".join(f"{count} x {why}" for why, count in self.refusals.items())
+        return Study(f"Calibration of {self.judge}", [self.about, *tables, lost and f"No opinion: {lost}"])
+
+
+def calibrate(
+    judge: str, collections: Sequence[tuple[Path, Selection]], trial: JudgeTrial, display: Display
+) -> Calibration:
+    """Try one judge on some collections, and write the report to the trial's folder.
+
+    judge: a prompt's name (`judge`, `judge_yes_no`, `rubric`, ...), `pipeline` for the pipeline's own judge or
+    panel, `votes` for the votes of its re-rankers, or a re-ranker. For the votes, a relevant passage of each query is
+    drawn as its source, which is then in no pair. Raises UsageError where there is no such judge, Stopped (resumable)
+    where user or budget ends it.
+    """
+    pipeline, prompts, work = trial.pipeline, trial.prompts, trial.work
+    by_votes = judge == VOTES or (judge == "pipeline" and not pipeline.control.judge.members)
+    if by_votes:
+        settings, rerankers = None, pipeline.control.rerankers
+        collections = [(folder, replace(how, source=True)) for folder, how in collections]
+    else:
+        settings = pipeline.control.judge if judge == "pipeline" else _prompt_judge(judge, pipeline, prompts)
+        rerankers = [judge] if settings is None else []
+    control = pipeline.control.model_copy(update={"rerankers": rerankers, "judge": settings or pipeline.control.judge})
+    pipeline = pipeline.model_copy(update={"control": control})
+    with Store.open(work / "work.duckdb") as store:
+        found = [gather(store, folder, how, control, display, work / "embeddings") for folder, how in collections]
+        counts = Counter(one.name for one in found)
+        if twice := [name for name, count in counts.items() if count > 1]:
+            raise UsageError(f"two collections are called {twice[0]!r}: their pairs could not be told apart")
+        threshold, refused = None, Counter[str]()
+        if by_votes:
+            title, threshold = "By the votes", least_share(pipeline.relevance, len(control.rerankers))
+            names = ", ".join(model_name("reranker", one) for one in control.rerankers)
+            about = (
+                f"A passage is relevant if every re-ranker puts it at least {threshold:g} of the way from the query's "
+                f"typical candidate to its source ({names})."
+                if math.isfinite(threshold)
+                else f"One re-ranker is no majority ({names}): only a query's source is relevant."
+            )
+            opinions = [_by_votes(one, threshold) for one in found]
+        elif settings is None:
+            title, about = "By score", "A re-ranker, by its score."
+            opinions = [_by_score(one) for one in found]
+        else:
+            models = ", ".join((member.llm or pipeline.llm).model for member in control.judge.members)
+            title, about = "By the LLM", f"The prompt {judge_name(pipeline)}, answered by {models}."
+            opinions, refused = _by_llm(store, replace(trial, pipeline=pipeline), found, display)
+    rows = [
+        figures.assess(one.name, one.pairs, of, threshold=threshold) for one, of in zip(found, opinions, strict=True)
+    ]
+    result = Calibration(judge, about, {title: rows}, dict(refused.most_common()))
+    name = "".join(char if char.isalnum() or char in "-_" else "-" for char in judge.removesuffix(".json"))
+    result.study().write(work / f"{name}.md")
+    write_json(work / f"{name}.json", result)
+    return result
+
+
+def _prompt_judge(judge: str, pipeline: Pipeline, prompts: PromptSet) -> JudgeSettings | None:
+    """The settings for a prompt's name; None for anything else, which must be a re-ranker then."""
+    name = _SHORT.get(judge, judge)
+    if name not in prompts.names():
+        return None
+    prompt = prompts.get(name)
+    if set(prompt.inputs) != {"query", "document"}:
+        raise UsageError(f"the prompt {name!r} does not judge: it wants {', '.join(prompt.inputs)}")
+    kind, own = kind_of_prompt(prompt), pipeline.control.judge
+    values = {"prompt": name, "kind": kind, "llm": own.llm, "threshold": own.threshold, "need": own.need}
+    return JudgeSettings.model_validate(values)
+
+
+def _by_votes(one: Evidence, least: float) -> list[Opinion | None]:
+    """None where a query has no relevant passage that could be its source, or no re-ranker finds it."""
+    found = {key: voted(rows, one.sources.get(key, ())) for key, rows in one.prelabels.items()}
+    shares = [found[pair.query].get(pair.id) for pair in one.pairs]
+    return [None if share is None else Opinion(share, 2 if share >= least else 0) for share in shares]
+
+
+def _by_score(one: Evidence) -> list[Opinion | None]:
+    scores = {query: dict(zip(row.ids, row.scores, strict=True)) for query, (row,) in one.prelabels.items()}
+    return [Opinion(scores[pair.query][pair.id]) for pair in one.pairs]
+
+
+def _by_llm(
+    store: Store, trial: JudgeTrial, found: Sequence[Evidence], display: Display
+) -> tuple[list[list[Opinion | None]], Counter[str]]:
+    """Every pair's opinion, and why there is none. Pairs of one document are neighbours: a prefix cache serves them."""
+    pairs = [(one, pair) for one in found for pair in sorted(one.pairs, key=lambda pair: (pair.id, pair.query))]
+
+    async def one(engine: Llm, item: tuple[Evidence, CalibrationPair]) -> Verdict | Problem:
+        evidence, pair = item
+        tools = Tools(trial.pipeline, trial.prompts, {}, engine)
+        words = evidence.documents[pair.id].split(" ")[: trial.words]
+        return await judge_pair(tools, evidence.queries[pair.query], " ".join(words))
+
+    with display.stage("judgments", len(pairs)) as bar:
+        verdicts = ask_about(
+            pairs, one, trial.pipeline, store, budget_usd=trial.budget_usd,
+            progress=lambda done: bar.advance(done - bar.done), rules=Flow().scripted,
+        )  # fmt: skip
+    opinions: dict[tuple[str, CalibrationPair], Opinion | None] = {}
+    for (evidence, pair), said in zip(pairs, verdicts, strict=True):
+        opinions[evidence.name, pair] = None if isinstance(said, Problem) else _opinion(said)
+    refused = Counter(said.reason for said in verdicts if isinstance(said, Problem))
+    return [[opinions[evidence.name, pair] for pair in evidence.pairs] for evidence in found], refused
+
+
+def _opinion(verdict: Verdict) -> Opinion:
+    score = float(verdict.level) if verdict.probability is None else verdict.probability
+    return Opinion(score, verdict.level, verdict.probability)
