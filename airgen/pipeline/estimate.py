@@ -18,12 +18,7 @@ from airgen.llms.chat import count_messages
 from airgen.llms.money import unknown_price
 from airgen.llms.probe import ModelProfile, read_profiles
 from airgen.pipeline.job import Job
-<<<<<<< HEAD
 from airgen.pipeline.own_queries import answers_of_ids, queries_of
-from airgen.steps.stage import Expected, stage_prompt
-=======
-from airgen.pipeline.own_queries import queries_of
->>>>>>> e147757e (tree: follow the paper: generation, control, steps, studies, audit)
 from airgen.pipeline.try_prompts import stand_ins
 from airgen.prompts import Prompt, PromptSet
 from airgen.publishing.public import same_ids

@@ -30,18 +30,11 @@ from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.systems import load_systems, model_name
 from airgen.generation.generate import judged_away
 from airgen.languages import language_name
-<<<<<<< HEAD:airgen/pipeline/assemble.py
-from airgen.control.judge import NEED, judge_kind
-from airgen.control.judgments import DECISIONS, mined_by_query
-from airgen.control.votes import least_share
-from airgen.pipeline.house_style import DECOYS, HeldOut, HouseStyle, PublicIds, hold_out
-=======
->>>>>>> e147757e (tree: follow the paper: generation, control, steps, studies, audit):airgen/pipeline/export.py
 from airgen.pipeline.funnel import funnel
 from airgen.pipeline.house_style import HouseStyle
 from airgen.pipeline.job import Job
 from airgen.pipeline.refresh import next_version
-from airgen.pipeline.unanswerable import HeldOut, hold_out
+from airgen.pipeline.unanswerable import DECOYS, HeldOut, hold_out
 from airgen.prompts import Prompt
 from airgen.records import Character, Decision, HardNegative, Passage, ReferenceAnswer, Scenario
 from airgen.settings import LlmSettings, Pipeline, pipeline_text

@@ -54,5 +54,11 @@ class PublicIds:
         source = lineage.passage.document if self.pipeline.generation.multi_hop else lineage.passage.key
         return split_of(self._made("split", source), ratios)
 
+    def place(self, key: str) -> str:
+        """What decides which queries lose their answers: with a secret, nobody else can compute it."""
+        if self.secret is None:
+            return row_key("unanswerable", key, "")
+        return self.secret.text(self.pipeline.name, "unanswerable", key)
+
     def _made(self, what: str, key: str) -> str:
         return key[:_LENGTH] if self.secret is None else self.secret.text(self.pipeline.name, what, key)[:_LENGTH]

@@ -15,8 +15,8 @@ from job_maker import LEXICAL, Run
 from airgen.dataset.beir import BeirDataset
 from airgen.dataset.verify import verify
 from airgen.errors import SettingsError, UsageError
-from airgen.keys import text_key
 from airgen.generation.sample import NEAR
+from airgen.keys import text_key
 from airgen.llms.base import Reply, Request
 from airgen.pipeline import Job
 from airgen.pipeline.estimate import estimate
