@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from airgen.dataset.content import fitting_id
 from airgen.dataset.secret import Secret, opaque_document_id, split_of
+from airgen.keys import row_key
 from airgen.settings import Pipeline
 from airgen.steps.lineage import Lineage
 
