@@ -36,6 +36,7 @@ from urllib.request import url2pathname
 
 from airgen.errors import AirgenError, FetchError
 from airgen.keys import content_key
+from airgen.masking import error_words, printable
 from airgen.paths import locked
 from airgen.registry import load_extra
 
@@ -79,7 +80,7 @@ def from_address(address: str, target: Path, *, size: int | None = None, tick: T
                     target.unlink()
     except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
         kept = "; what has arrived is kept: run the same command to go on" if target.is_file() else ""
-        raise FetchError(f"{address}: {_line(error)}{kept}") from error
+        raise FetchError(f"{printable(address)}: {error_words(error)}{kept}") from error
 
 
 def _go_on(address: str, out: IO[bytes], size: int | None, tick: Tick) -> None:
@@ -104,19 +105,15 @@ def _go_on(address: str, out: IO[bytes], size: int | None, tick: Tick) -> None:
             done += len(piece)
             if done > most:
                 out.truncate(0)
-                raise FetchError(f"{address}: sends more than {_amount(most)}; refused")
+                raise FetchError(f"{printable(address)}: sends more than {_amount(most)}; refused")
             out.write(piece)
             tick(done)
     if size is not None and done < size:
-        raise FetchError(f"{address}: ended after {done:,} of {size:,} bytes: run the same command to go on")
+        raise FetchError(f"{printable(address)}: ended after {done:,} of {size:,} bytes: run the same command to go on")
 
 
 def _amount(count: int) -> str:
     return f"{count >> 30} GB" if count >= 1 << 30 else f"{count:,} bytes"
-
-
-def _line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:300] or type(error).__name__
 
 
 def from_store(url: str, folder: Path, *, tick: Tick = _nobody) -> dict[str, Path]:
@@ -163,7 +160,9 @@ def from_store(url: str, folder: Path, *, tick: Tick = _nobody) -> dict[str, Pat
                     (folder / ".partial").replace(found[place])
                 tick(done := done + found[place].stat().st_size)
     except ImportError as error:  # fsspec names the package of a store
-        raise FetchError(f"{url}: {_line(error)}: pip install it, or 'airgen-bench[storage]' for s3://") from error
+        raise FetchError(
+            f"{url}: {error_words(error)}: pip install it, or 'airgen-bench[storage]' for s3://"
+        ) from error
     except AirgenError:
         raise
     except Exception as error:  # stores have no common base class for their errors
@@ -171,7 +170,9 @@ def from_store(url: str, folder: Path, *, tick: Tick = _nobody) -> dict[str, Pat
         slow = isinstance(error, TimeoutError) or isinstance(error.__context__, TimeoutError)
         advice = ": check the keys in the environment" if isinstance(error, PermissionError) and not error.errno else ""
         kept = "; what has arrived is kept: run the same command to go on" if done else ""
-        raise FetchError(f"{url}: {'the store does not answer' if slow else _line(error)}{advice}{kept}") from error
+        raise FetchError(
+            f"{url}: {'the store does not answer' if slow else error_words(error)}{advice}{kept}"
+        ) from error
     return found
 
 

@@ -16,12 +16,28 @@ of the functions here, which use IEEE's elementary operations in a fixed order:
 """
 
 import importlib.util
+import math
 import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+
+def finite_number(value: object) -> float | None:
+    """The value as a finite float, or None where it has none: text, a bool, NaN, a whole number of 400 digits.
+
+    >>> finite_number(2), finite_number(10**400), finite_number("2")
+    (2.0, None, None)
+    """
+    if isinstance(value, bool | str) or not hasattr(value, "__float__"):
+        return None
+    try:
+        number = float(value)
+    except Exception:  # noqa: BLE001  # a type of somebody else's
+        return None
+    return number if math.isfinite(number) else None
 
 
 def numba_is_installed() -> bool:

@@ -16,7 +16,6 @@ import functools
 import importlib
 import io
 import json
-import os
 import re
 import threading
 import time
@@ -29,11 +28,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+from airgen.masking import SHORTEST, error_words, holds_secret, masked, masked_value, printable
+
 if TYPE_CHECKING:
     import aiohttp
 
 CONNECT_SECONDS = 15.0
-_SECRET = 8  # characters: a shorter "key", such as "EMPTY" for a server of one's own, is no secret, and may be a word
 _LONGEST_WAIT = 60.0  # seconds between two tries of `JsonClient`, whatever the server asks for
 _LARGEST_ANSWER = 1 << 28  # bytes of an answer to `JsonClient`
 _WHOLE = 1 << 20  # bytes of a body that are sent at once; more would hold up all other requests
@@ -71,6 +71,7 @@ class HttpClient:
     ) -> None:
         self.headers = {"Accept-Encoding": "gzip, deflate", **(headers or {})}
         self.secrets = [one for one in secrets if one]
+        self.long_secrets = [one for one in self.secrets if len(one) >= SHORTEST]
         self._largest, self._connections = largest, connections
         self._session: aiohttp.ClientSession | None = None
         importlib.import_module("aiohttp")  # it takes a tenth of a second: not during the first call
@@ -89,7 +90,7 @@ class HttpClient:
             data = io.BytesIO(data)
         try:
             async with self._request(method, url, data=data, headers=headers, params=query) as response:
-                body = _Body(response, self._largest, _CODINGS)
+                body = _Body(response, self._largest, _CODINGS, self.scrub)
                 pieces = []
                 async for piece in response.content.iter_any():
                     pieces.append(body.inflated(piece))  # noqa: PERF401  # a comprehension is one more coroutine
@@ -104,7 +105,7 @@ class HttpClient:
         try:
             async with self._request("GET", url, params=query, headers=plain) as response:
                 yield response.status, response.headers
-                body = _Body(response, largest, ())
+                body = _Body(response, largest, (), self.scrub)
                 async for piece in response.content.iter_any():
                     yield body.inflated(piece)
         except Exception as error:  # noqa: BLE001
@@ -126,15 +127,27 @@ class HttpClient:
     def _translated(self, error: Exception, url: str) -> Exception:
         import aiohttp
 
+        where = self.scrub(urlsplit(url).netloc)
+        proxy = " through the proxy" if _proxy(url) else ""
         if isinstance(error, aiohttp.InvalidURL):
-            return TransportError("address", f"{self.scrub(str(error))} is not an address")
+            if proxy:  # the error's own words would show its password
+                return TransportError("address", f"{where}{proxy}: the proxy's address, or this one, is not an address")
+            return TransportError("address", f"{where} is not an address")
+        if isinstance(error, aiohttp.ClientHttpProxyError):
+            reason = self.scrub(error.message)
+            return TransportError("unreached", f"no connection to {where}: the proxy answers {error.status} {reason}")
         if isinstance(error, aiohttp.ClientPayloadError):
-            return TransportError("body", self.scrub(str(error)))
+            return TransportError("body", self.words(error))
         if isinstance(error, aiohttp.ClientConnectorError):
-            return TransportError("unreached", self.scrub(f"no connection to {urlsplit(url).netloc}: {_cause(error)}"))
+            cause = error_words(error.os_error, self.secrets)
+            return TransportError("unreached", f"no connection to {where}{proxy}: {cause}")
         if isinstance(error, aiohttp.ClientError | OSError | ValueError):  # ValueError: headers that are none
-            return TransportError("broken", self.scrub(str(error) or type(error).__name__))
+            return TransportError("broken", self.words(error))
         return error
+
+    def words(self, error: BaseException) -> str:
+        """What went wrong, in one line without the keys."""
+        return error_words(error, self.secrets)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -144,27 +157,24 @@ class HttpClient:
 
     def scrub(self, message: str) -> str:
         """A server's message on one line, without the keys."""
-        message = " ".join(message.split())
-        for one in self.secrets:
-            message = message.replace(one, "[key]")
-        return message[:500]
+        return printable(message, 500, self.secrets)
 
     def mask(self, text: str) -> str:
         """A text of the server without the keys."""
-        for one in self.secrets:
-            text = text.replace(one, "[key]") if len(one) >= _SECRET else text
-        return text
+        return masked(text, self.long_secrets)
 
 
 class _Body:
     """A body that is inflated while it is not larger than an answer can be."""
 
-    def __init__(self, response: "aiohttp.ClientResponse", largest: int, codings: Sequence[str]) -> None:
+    def __init__(
+        self, response: "aiohttp.ClientResponse", largest: int, codings: Sequence[str], scrub: Callable[[str], str]
+    ) -> None:
         self._coding = response.headers.get("Content-Encoding", "identity").strip().lower()
         self._status, self._largest, self._length, self._first = response.status, largest, 0, True
         plain = self._coding in ("", "identity")
         if not plain and self._coding not in codings:
-            raise TransportError("body", f"Content-Encoding {self._coding[:40]!r} was not asked for")
+            raise TransportError("body", f"Content-Encoding {scrub(self._coding)[:40]!r} was not asked for")
         self._inflate = None if plain else zlib.decompressobj(zlib.MAX_WBITS | 32)
 
     def inflated(self, piece: bytes) -> bytes:
@@ -191,18 +201,12 @@ def as_json(body: object) -> bytes:
     return _ENCODER.encode(body).encode("ascii")
 
 
-def _cause(error: "aiohttp.ClientConnectorError") -> str:
-    """Why there is no connection, in the words of the operating system."""
-    number = error.os_error.errno or 0
-    words = os.strerror(number) if number > 0 else error.os_error.strerror
-    return words or str(error) or type(error).__name__
-
-
 @functools.lru_cache(maxsize=1024)
 def _proxy(url: str) -> str | None:
     """The proxy that the environment names for this address."""
     parts = urlsplit(url)
-    return None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
+    address = None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
+    return address if not address or "://" in address else f"http://{address}"
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
@@ -315,7 +319,7 @@ class JsonClient:
                     await asyncio.sleep(min(max(2.0**attempt, failure.after), _LONGEST_WAIT))
                     continue
                 tries = f" (tried {self._retries + 1} times)" if failure.may_pass and self._retries else ""
-                raise HttpFailure(self._client.scrub(str(failure)) + tries, failure.status) from None
+                raise HttpFailure(f"{failure}{tries}", failure.status) from None
         raise AssertionError("unreachable")
 
     async def _once(self, method: str, url: str, body: object, parameters: Mapping[str, Any] | None) -> Any:
@@ -342,18 +346,18 @@ class JsonClient:
             raise HttpFailure(
                 f"cannot be reached ({str(error)[:300]}): is the service running?", may_pass=True
             ) from None
+        secrets = self._client.secrets
         if not 200 <= status < 300:
             passing = status == 429 or status >= 500
-            raise HttpFailure(f"answered {status}: {_beginning(raw, 300)}", status, retry_after(headers), passing)
+            words = printable(raw, 300, secrets)
+            raise HttpFailure(f"answered {status}: {words}", status, retry_after(headers), passing)
         try:
-            return [json.loads(line) for line in raw.splitlines()] if lines else json.loads(raw)
+            value = [json.loads(line) for line in raw.splitlines()] if lines else json.loads(raw)
         except (ValueError, RecursionError):
-            raise HttpFailure(f"gave an answer that is not JSON: {_beginning(raw, 120)!r}") from None
+            raise HttpFailure(f"gave an answer that is not JSON: {printable(raw, 120, secrets)!r}") from None
+        known = self._client.long_secrets
+        return masked_value(value, known) if holds_secret(raw, known) else value
 
 
 def _close(client: HttpClient) -> None:
     asyncio.run_coroutine_threadsafe(client.close(), _loop())
-
-
-def _beginning(raw: bytes, length: int) -> str:
-    return " ".join(raw[:2000].decode("utf-8", "replace").split())[:length]

@@ -4,11 +4,9 @@ Answers are untrusted: what cannot be understood, or is no number, ends in an er
 """
 
 import inspect
-import math
 import urllib.parse
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -19,6 +17,7 @@ from pydantic import Field, field_validator, model_validator
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.dataset_split import IdLookup
 from airgen.evaluation.result import without_secrets
+from airgen.exact import finite_number
 from airgen.http import HttpFailure, JsonClient
 from airgen.registry import resolve
 from airgen.retrievers.base import Embedder, build
@@ -31,11 +30,7 @@ Results = dict[str, dict[str, float]]
 
 def finite_score(score: object, where: str) -> float:
     """The score as a number. Raises DatasetError for what is not a finite number."""
-    number = math.nan
-    if not isinstance(score, bool | str) and hasattr(score, "__float__"):
-        with suppress(OverflowError, TypeError, ValueError):  # a whole number of 400 digits; what only looks like one
-            number = float(score)
-    if not math.isfinite(number):
+    if (number := finite_number(score)) is None:
         raise DatasetError(f"{where}: score {short(score)} is not a finite number")
     return number
 

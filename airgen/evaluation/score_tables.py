@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from airgen.corpus.tables import read_table
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.result import Paths, load_result, read_scores
+from airgen.exact import finite_number
 from airgen.registry import closest
 from airgen.tables import Role, TableColumn, choose
 from airgen.text.display import one_line
@@ -175,13 +176,13 @@ def _mteb_scores(value: Mapping[str, Any], model: str) -> Iterator[ScoreRow]:
     for split, subsets in splits.items():
         for one in subsets if isinstance(subsets, list) else ():
             score = one.get("main_score", one.get("ndcg_at_10")) if isinstance(one, dict) else None
-            if isinstance(score, bool) or not isinstance(score, int | float) or not math.isfinite(score):
+            if (number := finite_number(score)) is None:
                 continue
             part = str(one.get("hf_subset") or "default")
             languages = one.get("languages")
             spoken = "+".join(map(str, languages)) if isinstance(languages, list) else ""
             yield ScoreRow(
-                model, task, float(score), str(split), "" if part == "default" else one_line(part, 100),
+                model, task, number, str(split), "" if part == "default" else one_line(part, 100),
                 language=one_line(spoken, 100),
             )  # fmt: skip
 

@@ -15,7 +15,7 @@ import functools
 import math
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -60,7 +60,7 @@ class Price:
 
     def halved(self) -> "Price":
         """The price through the Batch API, which is half."""
-        return Price(self.input / 2, self.cached / 2, self.output / 2)
+        return replace(self, input=self.input / 2, cached=self.cached / 2, output=self.output / 2)
 
 
 FREE = Price(0.0, 0.0, 0.0)

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from airgen.dataset.files import git_blob_id
 from airgen.errors import DatasetError
+from airgen.masking import error_words
 from airgen.registry import load_extra
 
 _T = TypeVar("_T")
@@ -182,7 +183,7 @@ class Hub:
         except (self._http_error, *_transport_errors()) as error:
             raise self._explained(repo, error) from error
         except ValueError as error:  # raised by the library for a wrong name or for wrong metadata
-            raise DatasetError(f"{repo}: huggingface_hub refuses: {_first_line(error)}") from error
+            raise DatasetError(f"{repo}: huggingface_hub refuses: {error_words(error)}") from error
         except (KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
             raise DatasetError(
                 f"{repo}: {self.endpoint} gave an answer of another form than the Hub's: is HF_ENDPOINT a Hub?"
@@ -201,12 +202,12 @@ class Hub:
             return DatasetError(f"{repo}: HF_HUB_OFFLINE is set: unset it to publish")
         if status is None and not self._answered:
             return DatasetError(
-                f"{repo}: no connection to {self.endpoint} ({_first_line(error)}): check the network, the proxy and "
+                f"{repo}: no connection to {self.endpoint} ({error_words(error)}): check the network, the proxy and "
                 "HF_ENDPOINT; nothing was sent"
             )
         if status is None:
             return DatasetError(f"{repo}: the connection to {self.endpoint} broke: publish again to go on")
-        advice = _ADVICE.get(status, f"the Hub answered: {_first_line(error)}")
+        advice = _ADVICE.get(status, f"the Hub answered: {error_words(error)}")
         kind = HubChanged if status in (409, 412) else DatasetError
         return kind(f"{repo}: HTTP {status} from {self.endpoint}: {advice}")
 
@@ -235,7 +236,3 @@ def _transport_errors() -> tuple[type[Exception], ...]:
     """The errors of broken connections in the HTTP library that this version of huggingface_hub uses."""
     found = [sys.modules[name].TransportError for name in ("httpx2", "httpx") if name in sys.modules]
     return (*found, ConnectionError, TimeoutError)
-
-
-def _first_line(error: BaseException) -> str:
-    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)[:300]

@@ -76,7 +76,7 @@ class SearchEngine(Remote):
         """Raises ModelError for an answer in which something is missing or of another type."""
         try:
             yield
-        except (LookupError, TypeError, ValueError, AttributeError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
             words = f"{type(error).__name__} {str(error)[:100]}"
             raise ModelError(
                 f"{self.engine}: {self._url} answered in a form that is not known ({words}): is it {self.engine}, and "

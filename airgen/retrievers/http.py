@@ -109,7 +109,7 @@ class HttpEmbedder(_Endpoint):
             items = sorted(answer["data"], key=lambda item: item["index"])
             places = [item["index"] for item in items]
             vectors = [np.asarray(item["embedding"], np.float32) for item in items]
-        except (KeyError, TypeError, ValueError) as error:
+        except (LookupError, TypeError, ValueError, OverflowError) as error:
             raise ModelError(f"{self._url} did not answer in the form of OpenAI's embeddings") from error
         if places != list(range(len(texts))):
             raise ModelError(f"{self._url} gave embeddings {places[:5]}... for {len(texts)} texts")
@@ -174,7 +174,7 @@ class HttpReranker(_Endpoint):
         items: Any = answer.get("results", answer.get("data")) if isinstance(answer, dict) else answer
         try:
             found = {int(item["index"]): float(item.get("relevance_score", item.get("score"))) for item in items}
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise ModelError(f"{url} did not answer in the form of a re-ranker") from error
         if len(found) != len(items) or not set(found) <= set(range(len(passages))):
             raise ModelError(f"{url} gave scores for documents that were not sent, or two for one")

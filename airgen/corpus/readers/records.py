@@ -18,6 +18,7 @@ from airgen.corpus.readers.files import PathReader, Raw, files, lines, opened
 from airgen.corpus.readers.reader import Place, drop
 from airgen.corpus.readers.tabular import ChosenRows, Fields, SeenColumns, column
 from airgen.errors import CorpusError
+from airgen.masking import error_words
 from airgen.records import Document, Dropped
 from airgen.registry import load_extra
 from airgen.sequences import batched
@@ -201,7 +202,7 @@ class DatasetsReader:
                 found = datasets.load_dataset(name, config, split=split, revision=revision, streaming=True, **more)
             yield from found
         except (OSError, ValueError, KeyError, RuntimeError) as error:  # the Hub's errors are OSErrors
-            words = str(error).splitlines()[0][:300] if str(error) else type(error).__name__
+            words = error_words(error)
             raise CorpusError(
                 f"data set {self.settings.path!r}, split {split!r}: cannot be read: {words}; "
                 "a data set of the Hub needs the network, and some also need a login (HF_TOKEN)"

@@ -1,0 +1,203 @@
+"""Secrets are known by where they come from, and no text from outside is shown before they are taken out of it.
+
+    printable(b'{"error": "bad key sk-1\\\\/2+3"}', 300, ["sk-1/2+3"])        # '{"error": "bad key [key]"}'
+    error_words(error, ["sk-1/2+3"])                                       # an exception of a library, in one line
+
+Text from outside is decoded first (characters that no terminal shows are left out), then masked in every way in which
+it may be written (as it is, in an address, in JSON, in HTML, in base64), and only then cut: a cut first would leave a
+part that is not recognised. Known everywhere, beside what a caller names: user and password of the proxies, and each
+variable of the environment that is named like a secret.
+"""
+
+import base64
+import functools
+import html
+import math
+import os
+import re
+import socket
+import ssl
+from collections.abc import Iterable, Sequence
+from typing import Any
+from urllib.parse import unquote
+from urllib.request import getproxies
+
+MASK = "[key]"
+SHORTEST = 8  # characters: a shorter "key", such as "EMPTY" for a server of one's own, is no secret, and may be a word
+_PIECE = 10  # characters of a secret that no message may hold in a row
+_LONG = 16  # a secret of this length is recognised by pieces of it
+_WINDOW = 1 << 16  # characters of a text that are looked at; a message shows far fewer
+_SHORTEST_OF_PROXY = 4  # characters of a user's name or password that are masked wherever they stand
+_ROUNDS = 4  # of encodings within encodings
+
+_SECRET_NAME = re.compile(
+    r"(?:^|_)(?:API_?KEY|(?:SECRET_|ACCESS_|PRIVATE_)?KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|PAT)$", re.IGNORECASE
+)
+_USER_INFO = re.compile(r"(?<=://)[^/\s@'\"]{1,500}@")
+_UNSEEN = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|([\"'/\\]))")
+_BASE64 = re.compile("[^A-Za-z0-9+/_=-]")  # ends a run of it
+
+
+def printable(text: str | bytes, longest: int = 500, secrets: Iterable[str] = ()) -> str:
+    """A text from outside in one line for a message, a log or a row.
+
+    Args:
+        text: as it came.
+        longest: the most characters of the result.
+        secrets: what it must not show, beside what is known everywhere.
+
+    Returns:
+        The decoded, masked and cut text.
+    """
+    text = text[: 4 * _WINDOW].decode("utf-8", "replace") if isinstance(text, bytes) else text
+    whole, text = len(text) <= _WINDOW, _UNSEEN.sub("", text[:_WINDOW])
+    known = [*dict.fromkeys(one for one in (*secrets, *_of_environment()) if one)]
+    text = masked(text, known)
+    for secret in known:
+        if len(secret) >= _LONG:
+            text = _without_pieces(text, secret)
+    text = _USER_INFO.sub(f"{MASK}@", text)
+    if not whole:  # what stands at the end may be the beginning of a secret
+        text = text[: max(longest, _WINDOW // 2)]
+    return " ".join(text.split())[:longest]
+
+
+def masked(text: str, secrets: Sequence[str]) -> str:
+    """The text without the secrets, however they are written in it; a text without any is unchanged."""
+    if not secrets:
+        return text
+    while True:
+        plain = text
+        for _ in range(_ROUNDS):
+            if (clean := _replaced(plain, secrets)) != plain:
+                break
+            if (plain := _decoded(plain)) == clean:
+                return text
+        else:
+            return text
+        text = clean
+
+
+def masked_value(value: Any, secrets: Sequence[str]) -> Any:
+    """A JSON value, its texts masked."""
+    if isinstance(value, str):
+        return masked(value, secrets)
+    if isinstance(value, list):
+        return [masked_value(item, secrets) for item in value]
+    if isinstance(value, dict):
+        return {masked(name, secrets): masked_value(item, secrets) for name, item in value.items()}
+    return value
+
+
+def holds_secret(content: bytes, secrets: Sequence[str]) -> bool:
+    """Whether a secret stands in the bytes of an answer in some way: then its texts are masked one by one."""
+    if not secrets:
+        return False
+    text = content.decode("utf-8", "replace")
+    if _replaced(text, secrets) != text:
+        return True
+    encoded = not text.isascii() or any(mark in text for mark in "\\%&")
+    return encoded and masked(text, secrets) != text
+
+
+def error_words(error: BaseException, secrets: Iterable[str] = (), longest: int = 300) -> str:
+    """What went wrong in a library, in one line: for an error of the operating system its words, else the library's."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the certificate is not trusted: {printable(getattr(error, 'verify_message', ''), 200, secrets)}"
+    if isinstance(error, ssl.SSLError):
+        reason = str(getattr(error, "reason", None) or "the handshake failed")
+        return f"TLS: {printable(reason.replace('_', ' ').lower(), 200, secrets)}"
+    if isinstance(error, socket.gaierror):
+        return "the name of the host is not known"
+    if isinstance(error, OSError) and error.errno and error.errno > 0 and (words := os.strerror(error.errno)):
+        return words
+    return printable(str(error), longest, secrets) or type(error).__name__
+
+
+def of_addresses(*addresses: str | None) -> list[str]:
+    """User and password of addresses such as `http://user:password@proxy:8080`, in each way in which they are sent."""
+    found: list[str] = []
+    for address in addresses:
+        # A proxy's address may come without a scheme.
+        named = address if address and "://" in address else f"http://{address or ''}"
+        given, _, _ = named.partition("://")[2].partition("/")[0].rpartition("@")
+        if not given:
+            continue
+        user, _, password = given.partition(":")
+        pair = base64.b64encode(f"{unquote(user)}:{unquote(password)}".encode()).decode()
+        found += [given, pair, unquote(password), password, unquote(user), user]
+    return [*dict.fromkeys(one for one in found if len(one) >= _SHORTEST_OF_PROXY)]
+
+
+def _of_environment() -> list[str]:
+    """The longest first, so that what holds another one is masked whole."""
+    named = [value.strip() for name, value in os.environ.items() if _SECRET_NAME.search(name)]
+    secrets = [*(value for value in named if len(value) >= SHORTEST), *of_addresses(*getproxies().values())]
+    return sorted(secrets, key=len, reverse=True)
+
+
+def _replaced(text: str, secrets: Sequence[str]) -> str:
+    for secret in secrets:
+        if secret in MASK:
+            continue
+        text = text.replace(secret, MASK)
+        if len(secret) >= SHORTEST:
+            for core in _base64_cores(secret):
+                if core in text:
+                    text = _without_runs(text, core)
+    return text
+
+
+def _without_runs(text: str, core: str) -> str:
+    """The text without the runs of base64 that hold `core`."""
+    kept, done = [], 0
+    while (place := text.find(core, done)) >= 0:
+        before = _BASE64.search(text[done:place][::-1])
+        after = _BASE64.search(text, place + len(core))
+        kept += [text[done : place - (before.start() if before else place - done)], MASK]
+        done = after.start() if after else len(text)
+    return "".join([*kept, text[done:]])
+
+
+def _decoded(text: str) -> str:
+    """The text without one layer of the encodings that are in it: of JSON, of an address, of HTML."""
+    text = _UNSEEN.sub("", text)
+    if "\\" in text:
+        text = _ESCAPE.sub(lambda found: found[3] or _character(found[1] or found[2]), text)
+    if "%" in text:
+        text = unquote(text)
+    if "&" in text:
+        text = html.unescape(text)
+    return text
+
+
+def _character(number: str) -> str:
+    letter = chr(int(number, 16))
+    return letter if not "\ud800" <= letter <= "\udfff" else "\ufffd"
+
+
+@functools.lru_cache(maxsize=256)
+def _base64_cores(secret: str) -> tuple[str, ...]:
+    """What base64 of any text with the secret holds, by where the secret begins in it; in both alphabets."""
+    raw, cores = secret.encode("utf-8", "replace"), []
+    for before in range(3):
+        encoded = base64.b64encode(bytes(before) + raw).decode()
+        core = encoded[math.ceil(8 * before / 6) : 8 * (before + len(raw)) // 6]
+        cores += [core, core.replace("+", "-").replace("/", "_")]
+    return tuple(dict.fromkeys(core for core in cores if len(core) >= SHORTEST))
+
+
+def _without_pieces(text: str, secret: str) -> str:
+    """The text without runs of ten characters or more of a secret that somebody else has cut."""
+    start = 0
+    while start + _PIECE <= len(secret):
+        place = text.find(secret[start : start + _PIECE])
+        if place < 0:
+            start += 1
+            continue
+        length = _PIECE
+        while start + length < len(secret) and text[place : place + length + 1] == secret[start : start + length + 1]:
+            length += 1
+        text = f"{text[:place]}{MASK}{text[place + length :]}"
+    return text
