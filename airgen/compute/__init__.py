@@ -12,11 +12,12 @@ alone writes them.
 """
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from airgen.settings.compute import ComputeSettings
@@ -44,6 +45,7 @@ class Compute:
     it at a time."""
 
     workers: int = 1
+    gives_gpus: bool = False  # whether each worker has a GPU of its own
 
     def __enter__(self) -> Self:
         return self
@@ -85,6 +87,17 @@ def cores() -> int:
 def thread_limits(threads: int) -> dict[str, str]:
     """The variables of the environment that keep a new process to so many threads."""
     return {**dict.fromkeys(_VARIABLES, str(threads)), "TOKENIZERS_PARALLELISM": "true" if threads > 1 else "false"}
+
+
+@contextmanager
+def without_main() -> Iterator[None]:
+    """Processes that are started inside do not import the user's own script, and so do not run it a second time."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 _CURRENT: ContextVar[Compute | None] = ContextVar("compute", default=None)

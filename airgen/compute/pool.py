@@ -20,10 +20,9 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from itertools import chain, islice
 from multiprocessing.context import SpawnContext, SpawnProcess
-from types import ModuleType
 from typing import Any
 
-from airgen.compute import Compute, In, Key, Out, Work, cores, thread_limits
+from airgen.compute import Compute, In, Key, Out, Work, cores, thread_limits, without_main
 from airgen.errors import AirgenError
 from airgen.settings.compute import ComputeSettings
 
@@ -242,12 +241,8 @@ class _Process(SpawnProcess):
     """A process that does not import the user's own script, and so does not run it a second time."""
 
     def start(self) -> None:
-        main = sys.modules["__main__"]
-        sys.modules["__main__"] = ModuleType("__main__")
-        try:
+        with without_main():
             super().start()
-        finally:
-            sys.modules["__main__"] = main
 
 
 def _begin(environment: dict[str, str]) -> None:

@@ -36,6 +36,7 @@ class RayWorkers(WorkerPool):
         super().__init__()
         self._settings = settings
         self.workers = settings.workers or 1
+        self.gives_gpus = settings.gpus_per_worker > 0
         self._ray: Any = None
         self._own = False  # whether the connection is this pool's
         self._task: Any = None

@@ -23,11 +23,11 @@ from airgen.evaluation.run_system import FinishedRun, RunContext, run_system
 from airgen.evaluation.systems import load_systems
 from airgen.keys import file_sha256, fingerprint, row_key
 from airgen.records import Prelabel, Recall
-from airgen.retrievers import load_embedder, load_reranker, load_retriever
+from airgen.retrievers import Component, load_embedder, load_reranker, load_retriever
 from airgen.retrievers.base import Corpus, CorpusReranker, Hits, Retriever, show_corpus, watch
 from airgen.retrievers.combine import reciprocal_rank_fusion
 from airgen.retrievers.dense.exact_search import Dense
-from airgen.retrievers.encodings import scored
+from airgen.retrievers.encodings import at_once, scored
 from airgen.sequences import batched
 from airgen.settings.base import find_yaml
 from airgen.settings.parts import files_of, identity_of, located
@@ -119,6 +119,8 @@ def _work(work: SetWork, model: Any, fp: str, pending: Sequence[str]) -> Iterato
         watch(system, work.encoding)
         system.index(work.corpus)
         found.append(system.search([work.queries[key] for key in pending], depth))
+        if isinstance(system, Component):
+            system.release()  # the models of the next one need the memory
     names = [name for name, _ in systems]
     if work.settings.systems is not None:
         texts = {work.names.get(key, key): work.queries[key] for key in pending}
@@ -225,7 +227,9 @@ def _stage(place: int, spec: Any) -> SetStage:
         waiting: deque[Unscored] = deque()  # their pairs are being scored
 
         def pairs() -> Iterator[list[tuple[str, str]]]:
-            for batch in batched([recalls[key] for key in pending], PAIRS, lambda recall: len(recall.ids)):
+            for batch in batched(
+                [recalls[key] for key in pending], at_once(reranker, PAIRS), lambda recall: len(recall.ids)
+            ):
                 keys = [recall.parent for recall in batch]
                 earlier = work.store.rows(Prelabel, "t.parent IN (SELECT unnest(?)) AND t.scorer = ?", [keys, scorer])
                 texts = work.full_texts({id_ for recall in batch for id_ in recall.ids}).__getitem__

@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar
 from airgen.control.pool import Pool
 from airgen.errors import Stopped
 from airgen.records import Row, flat_text, prompt_text
-from airgen.retrievers.base import Corpus, IndexProgress
+from airgen.retrievers.base import Component, Corpus, IndexProgress
 from airgen.settings import ControlSettings
 from airgen.steps.accepted import Accepted
 from airgen.steps.progress import Display
@@ -125,9 +125,13 @@ def add_rows(stage: SetStage, work: W) -> W:
     note = stage.note(model)
     with work.display.stage(stage.label, len(work.queries), len(work.queries) - len(pending), note) as bar:
         working = replace(work, encoding=partial(bar.encoding, note))
-        for rows in stage.work(working, model, fingerprint, pending) if pending else ():
-            work.store.put(rows)
-            bar.advance(len({row.parent for row in rows}), note)
-            if work.stopping.is_set():
-                raise Stopped("stopped by the user: run the same command to go on")
+        try:
+            for rows in stage.work(working, model, fingerprint, pending) if pending else ():
+                work.store.put(rows)
+                bar.advance(len({row.parent for row in rows}), note)
+                if work.stopping.is_set():
+                    raise Stopped("stopped by the user: run the same command to go on")
+        finally:
+            if isinstance(model, Component):
+                model.release()  # the models of the next stage need the memory
     return replace(work, plan={**work.plan, stage.name: fingerprint})

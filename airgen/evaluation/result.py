@@ -49,6 +49,7 @@ class Costs:
     parameters: int | None = None
     device: str | None = None
     threads: int | None = None
+    dtype: str | None = None
     ann_recall: float | None = None
 
 

@@ -95,14 +95,22 @@ def _run(system: SystemSettings, context: RunContext) -> FinishedRun:
     if isinstance(options, RerankSystem):
         first = _Lookup(options.first, context)
         second = RerankedRetriever(first, options.reranker, top=options.top, folder=context.folder)
-        return _searched(second, context, after=[options.first])
+        try:
+            return _searched(second, context, after=[options.first])
+        finally:
+            second.release()
     if isinstance(options, FuseSystem):
         settings = options.model_dump(exclude={"systems"}, exclude_unset=True)
         fused = Fused([_Lookup(name, context) for name in options.systems], **settings)
         return _searched(fused, context, after=options.systems)
     spec = {"kind": system.kind, **system.settings}
     if context.indexes is None:
-        return _searched(load_retriever(spec, context.folder), context)
+        retriever = load_retriever(spec, context.folder)
+        try:
+            return _searched(retriever, context)
+        finally:
+            if isinstance(retriever, Component):
+                retriever.release()  # the models of the next system need the memory
     corpus = context.corpus
     key = content_key([spec, corpus.language, list(corpus.ids), list(corpus.titles), list(corpus.texts)])
     if key in context.indexes:
@@ -147,7 +155,7 @@ class _Lookup(Component):
     @property
     def facts(self) -> ModelFacts:
         """Those of the system behind the run."""
-        return ModelFacts(self._costs.parameters, self._costs.device, self._costs.threads)
+        return ModelFacts(self._costs.parameters, self._costs.device, self._costs.threads, self._costs.dtype)
 
     @property
     def index_bytes(self) -> int | None:
@@ -203,6 +211,7 @@ def _searched(
         parameters=facts.parameters,
         device=facts.device,
         threads=facts.threads,
+        dtype=facts.dtype,
         ann_recall=retriever.ann_recall(texts, hits) if isinstance(retriever, Component) else None,
     )
     return FinishedRun(run_from_hits(ids, context.corpus.ids, hits), dict(retriever.describe()), costs)

@@ -74,6 +74,7 @@ COSTS = (
     Column("memory MB", lambda result: result.costs.memory_bytes and result.costs.memory_bytes / 1e6, ".0f"),
     Column("parameters M", lambda result: result.costs.parameters and result.costs.parameters / 1e6, ".1f"),
     Column("device", lambda result: result.costs.device),
+    Column("dtype", lambda result: result.costs.dtype),
     Column("ANN recall", lambda result: result.costs.ann_recall, ".3f"),
 )
 """What each system costs, as in BEIR's Table 3."""

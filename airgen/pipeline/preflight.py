@@ -20,9 +20,10 @@ from airgen import models
 from airgen.control.judge import YesNo, judge_kind
 from airgen.corpus.fetch import still_to_fetch
 from airgen.corpus.needs import missing
-from airgen.errors import AirgenError, ModelError, SettingsError
+from airgen.errors import AirgenError, SettingsError
 from airgen.evaluation.systems import labelling_models, load_systems, made_labels, missing_needs
 from airgen.generation.sample import PARTNERS
+from airgen.guard import guarded
 from airgen.keys import content_key
 from airgen.languages import language_name
 from airgen.llms.base import backend_class
@@ -235,11 +236,13 @@ def rehearse(job: Job, display: Display, *, until: str | None = None, evaluate: 
     loaders: dict[str, Any] = {"embedder": load_embedder, "reranker": load_reranker, "retriever": load_retriever}
     with display.stage("models", len(wanted)) as bar:
         for place, kind, spec, folder in wanted.values():
-            try:
-                _use(loaders[kind](spec, folder), Corpus(["a", "b"], _TEXTS, language=job.pipeline.language))
-            except (OSError, RuntimeError, ValueError, ImportError) as error:
-                reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
-                raise ModelError(f"{place}: the model cannot be used: {reason}") from error
+            with guarded(f"{place}: the model cannot be used"):
+                part = loaders[kind](spec, folder)
+                try:
+                    _use(part, Corpus(["a", "b"], _TEXTS, language=job.pipeline.language))
+                finally:
+                    if isinstance(part, Component):
+                        part.release()
             bar.advance(note=place)
 
 

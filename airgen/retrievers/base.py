@@ -198,14 +198,19 @@ class ModelFacts:
     parameters: int | None = None
     device: str | None = "cpu"
     threads: int | None = None
+    dtype: str | None = None
 
     def __add__(self, other: ModelFacts) -> ModelFacts:
         """The facts of two components that work together."""
-        devices = [device for device in (self.device, other.device) if device is not None]
+
+        def both(one: str | None, two: str | None) -> str | None:
+            return " + ".join(dict.fromkeys(part for part in (one, two) if part is not None)) or None
+
         return ModelFacts(
             sum(filter(None, (self.parameters, other.parameters))) or None,
-            " + ".join(dict.fromkeys(devices)) or None,
+            both(self.device, other.device),
             max((count for count in (self.threads, other.threads) if count is not None), default=None),
+            both(self.dtype, other.dtype),
         )
 
 
@@ -348,6 +353,8 @@ class Component:
     positional: ClassVar[tuple[str, ...]] = ()
     travels: ClassVar[bool] = False  # its settings are all that it is: a worker elsewhere can make the same one
     progress: IndexProgress | None = None  # is told, where it is set, how many passages are encoded
+    gpu: bool = False  # whether its model runs on a GPU
+    texts_at_once: int | None = None  # how many texts or pairs it is best given; None: few
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -391,6 +398,12 @@ class Component:
         """The components that it is made of."""
         held = [getattr(self, name) for name, _ in parts(type(self.settings))]
         return [part for one in held for part in (one if isinstance(one, list) else [one])]
+
+    def release(self) -> None:
+        """Give back the memory of the models that it runs; the next use loads them again."""
+        for part in self.components():
+            if isinstance(part, Component):
+                part.release()
 
     def place(self, model: str) -> str:
         """See `model_place`."""

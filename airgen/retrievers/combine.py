@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from airgen.errors import UsageError
 from airgen.retrievers.base import Component, Corpus, Hits, Reranker, Retriever, checked_scores, show_corpus
-from airgen.retrievers.encodings import scored
+from airgen.retrievers.encodings import at_once, scored
 from airgen.settings.parts import Part
 
 Normalisation = Literal["min-max", "z-score", "none"]
@@ -143,7 +143,7 @@ class Fused(Component):
         return {**how, "systems": [dict(system.describe()) for system in self.systems], "ties": "by position"}
 
 
-_QUERIES = 16  # queries whose pairs are scored in one call: bounds what a re-ranker holds at once
+_QUERIES = 16  # whose pairs are scored in one call, more on a GPU: bounds what a re-ranker holds at once
 
 
 class RerankingSettings(Component.Settings):
@@ -205,13 +205,14 @@ class RerankedRetriever(Component):
         best, name = positions[:, : self.top], self.reranker.name
 
         def pairs(first: int) -> list[tuple[str, str]]:
-            some = zip(queries[first : first + _QUERIES], best[first : first + _QUERIES], strict=True)
-            return [(query, corpus.full_text(int(place))) for query, row in some for place in row if place >= 0]
+            rows = zip(queries[first : first + some], best[first : first + some], strict=True)
+            return [(query, corpus.full_text(int(place))) for query, row in rows for place in row if place >= 0]
 
-        starts = range(0, len(queries), _QUERIES)
+        some = max(_QUERIES, at_once(self.reranker, 0) // self.top)
+        starts = range(0, len(queries), some)
         found = [np.zeros(0, np.float32)]
         for first, scores in zip(starts, scored(self.reranker, map(pairs, starts)), strict=True):
-            count = int((best[first : first + _QUERIES] >= 0).sum())
+            count = int((best[first : first + some] >= 0).sum())
             found.append(checked_scores([] if scores is None else scores, count, name))
         return np.concatenate(found)
 

@@ -304,12 +304,16 @@ class Memo:
 
     def _parts(self, texts: Sequence[str]) -> Iterator[list[Arrays]]:
         if self._alone:
-            for values in encoded(self._encode, batched(texts, _BATCH), "passage"):
+            for values in encoded(self._encode, batched(texts, self._size), "passage"):
                 yield list(map(self._keep, values))
             return
-        for some in batched(texts, _BATCH * max(1, 4 * (current().workers - 1))):  # there is work for every worker
+        for some in batched(texts, self._size * max(1, 4 * (current().workers - 1))):  # there is work for every worker
             found = self._encoded(list(dict.fromkeys(some)), "passage")
             yield [found[text] for text in some]
+
+    @property
+    def _size(self) -> int:
+        return at_once(self._model, _BATCH)
 
     @property
     def _alone(self) -> bool:
@@ -324,7 +328,7 @@ class Memo:
         took_over(len(found))
         missing = [text for text in texts if text not in found]
         done = 0
-        batches = list(batched(missing, _BATCH))
+        batches = list(batched(missing, self._size))
         encodings = encoded(self._encode, batches, kind, store.root if store else None)
         for batch, values in zip(batches, encodings, strict=True):
             made = dict(zip(batch, map(self._keep, values), strict=True))
@@ -359,6 +363,20 @@ def travels(component: Any) -> bool:
     return all(travels(value) for value in held if isinstance(value, Component))
 
 
+def _needs_this_gpu(component: Component) -> bool:
+    """Whether it works on a GPU that workers of this machine share: each would load a copy into the same memory."""
+    if current().gives_gpus or current().workers < 2:
+        return False
+    held = component.components()
+    return component.gpu or any(_needs_this_gpu(part) for part in held if isinstance(part, Component))
+
+
+def at_once(component: Any, usual: int) -> int:
+    """How many texts or pairs a component is given at once: more than is usual where it says so, as on a GPU."""
+    wanted = getattr(component, "texts_at_once", None)
+    return max(usual, wanted if isinstance(wanted, int) else 0)
+
+
 def _method(component: Any, name: str, rest: tuple[Any, ...]) -> Callable[[Any], Any]:
     method = getattr(component, name)
     return lambda batch: method(batch, *rest)
@@ -370,7 +388,7 @@ def _each(method: Callable[..., Any], batches: Iterable[Sequence[Any]], *rest: A
     work: Work[Any, Any] = Work(
         f"{name} of {getattr(owner, 'name', type(owner).__name__)}",
         lambda batch: method(batch, *rest),
-        partial(_method, owner, name, rest) if travels(owner) else None,
+        partial(_method, owner, name, rest) if travels(owner) and not _needs_this_gpu(owner) else None,
     )
     sent: deque[bool] = deque()
 

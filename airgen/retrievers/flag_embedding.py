@@ -68,11 +68,11 @@ class FlagModel(TorchModel):
     """A model that FlagEmbedding runs. Code that comes with a model is never run."""
 
     class Settings(TorchModel.Settings):
-        """`revision` is one of the Hub's. `fp16`: in half precision, on a GPU; a CPU computes in single precision."""
+        """`revision` is one of the Hub's. `dtype`: in half precision on a GPU; on a CPU the library computes in fp32."""
 
         packages: ClassVar[tuple[str, ...]] = ("FlagEmbedding",)
+        device: Annotated[str | None, SPEED] = None
         revision: str | None = None
-        fp16: bool = False
 
     settings: Settings
 
@@ -93,6 +93,12 @@ class FlagModel(TorchModel):
         except (OSError, ValueError) as error:
             raise ModelError(f"{self.name} is no model of transformers: {path} cannot be read") from error
         return config if isinstance(config, dict) else {}
+
+    @property
+    def _half(self) -> dict[str, bool]:
+        """The dtype as the library takes it."""
+        dtype = self.precision.get("dtype")
+        return {"use_fp16": dtype == "fp16", "use_bf16": dtype == "bf16"}
 
     def _made(self, make: Any, **settings: Any) -> Any:
         with quiet_transformers(), warnings.catch_warnings(action="ignore", category=FutureWarning):
@@ -177,6 +183,7 @@ class BgeM3(FlagModel):
 
     settings: Settings
     form: ClassVar[str]
+    _held = ("model", "_encoder")
 
     def set_up(self) -> None:
         super().set_up()
@@ -185,7 +192,7 @@ class BgeM3(FlagModel):
     @property
     def _key(self) -> tuple[object, ...]:
         chosen = self.settings
-        return self.place(self.name), chosen.revision, chosen.device, chosen.fp16, chosen.max_length
+        return self.place(self.name), chosen.revision, chosen.device, chosen.dtype, chosen.max_length
 
     @cached_property
     def _encoder(self) -> _Encoder:
@@ -195,7 +202,7 @@ class BgeM3(FlagModel):
         encoder = _ENCODERS.get(self._key)
         if encoder is None:
             library = _library(f"the model {self.name!r}")
-            settings = {"use_fp16": self.settings.fp16, "devices": _device(library, self.settings.device)}
+            settings = {**self._half, "devices": _device(library, self.settings.device)}
             limit = min(self.settings.max_length, int(self._config().get("max_position_embeddings", 1 << 20)) - 2)
             lengths = {"query_max_length": limit, "passage_max_length": limit}
             encoder = _Encoder(self._made(library.BGEM3FlagModel, **settings, **lengths))
@@ -249,7 +256,7 @@ class BgeM3(FlagModel):
 
     def describe(self) -> Mapping[str, object]:
         """Model, revision, maximum length, precision, and the hash of a local model's files."""
-        return {**self.described("bge-m3", "model", "revision", "max_length", "fp16"), "sha256": self._hash}
+        return {**self.described("bge-m3", "model", "revision", "max_length"), "sha256": self._hash, **self.precision}
 
 
 class BgeM3Embedder(BgeM3):
@@ -307,7 +314,7 @@ class FlagEmbedder(FlagModel):
         library, chosen = _library(f"the model {self.name!r}"), self.settings
         known = library.inference.auto_embedder.AUTO_EMBEDDER_MAPPING.get(Path(self.name).name)
         settings: dict[str, Any] = {
-            "model_class": chosen.model_class, "pooling_method": chosen.pooling, "use_fp16": chosen.fp16,
+            "model_class": chosen.model_class, "pooling_method": chosen.pooling, **self._half,
             "devices": _device(library, chosen.device), "query_instruction_for_retrieval": chosen.instruction,
             "query_max_length": chosen.max_length, "passage_max_length": chosen.max_length,
             "trust_remote_code": False, "batch_size": chosen.batch_size,
@@ -339,8 +346,8 @@ class FlagEmbedder(FlagModel):
 
     def describe(self) -> Mapping[str, object]:
         """Model, revision, maximum length, precision, instruction, class and pooling, the hash of local files."""
-        names = ("model", "revision", "max_length", "fp16", "instruction", "model_class", "pooling")
-        return {**self.described("flag-embedding", *names), "sha256": self._hash}
+        names = ("model", "revision", "max_length", "instruction", "model_class", "pooling")
+        return {**self.described("flag-embedding", *names), "sha256": self._hash, **self.precision}
 
 
 def _class_name(kind: type) -> str:
@@ -399,7 +406,7 @@ class FlagReranker(FlagModel):
         library = _library(f"the re-ranker {self.name!r}")
         device = _device(library, chosen.device)
         settings: dict[str, Any] = {
-            "model_class": kind, "use_fp16": chosen.fp16, "devices": device, "trust_remote_code": False,
+            "model_class": kind, **self._half, "devices": device, "trust_remote_code": False,
             "batch_size": chosen.batch_size or (_CPU_BATCH if device == "cpu" else _GPU_BATCH),
             "max_length": chosen.max_length, "query_max_length": chosen.query_max_length,
         }  # fmt: skip
@@ -425,9 +432,9 @@ class FlagReranker(FlagModel):
     def describe(self) -> Mapping[str, object]:
         """Model and its class, revision, lengths, precision, layer, prompt, and the hash of local files."""
         names = (
-            "model", "revision", "model_class", "max_length", "query_max_length", "fp16", "cutoff_layer", "prompt",
+            "model", "revision", "model_class", "max_length", "query_max_length", "cutoff_layer", "prompt",
         )  # fmt: skip
-        return {**self.described("flag-reranker", *names), "sha256": self._hash}
+        return {**self.described("flag-reranker", *names), "sha256": self._hash, **self.precision}
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from airgen.registry import load_extra
 from airgen.retrievers.base import Component, Embedder, checked_scores, half
 from airgen.retrievers.dense.embedders import LibraryModel
 from airgen.retrievers.encodings import Memo
+from airgen.settings.base import SPEED
 from airgen.settings.parts import Part
 
 
@@ -40,24 +41,27 @@ def token_batches(lengths: Sequence[int], budget: int) -> list[list[int]]:
 
 
 _CPU_BUDGET = 1024  # padded tokens in a batch: a larger batch costs a CPU more padding (benchmarks/rerank.py)
-_GPU_BUDGET = 32_768
 
 
 class CrossEncoder(LibraryModel):
     """A cross-encoder of sentence-transformers, by Hub name or folder.
 
-    All pairs are tokenised once, sorted by their number of tokens, and run in batches of a limited size. Scores are
-    those of the library's own `predict`, activation included. A model that is not a plain sequence classifier (one with
-    a chat template, for example) is run by `predict` itself.
+    On a CPU, all pairs are tokenised once, sorted by their number of tokens, and run in batches of a limited size.
+    Scores are those of the library's own `predict`, activation included. On GPUs, which it feeds without a pause, and
+    for a model that is not a plain sequence classifier (one with a chat template, for example), `predict` itself runs.
     """
 
     class Settings(LibraryModel.Settings):
-        """`max_length` counts the tokens of a pair."""
+        """`max_length` counts the tokens of a pair; `batch_size` are pairs at once.
+
+        By default a batch on a CPU has a number of tokens, and one on a GPU what its memory holds.
+        """
 
         max_length: int = Field(default=512, ge=1)
+        batch_size: Annotated[int | None, SPEED] = Field(default=None, ge=1)
 
     settings: Settings
-    token_budget: int | None = None  # padded tokens in a batch; None: by device
+    token_budget: int = _CPU_BUDGET  # padded tokens in a batch on a CPU
 
     @cached_property
     def model(self) -> Any:
@@ -70,8 +74,13 @@ class CrossEncoder(LibraryModel):
         if not pairs:
             return np.zeros(0, np.float32)
         model = self.model
-        if not _is_plain_classifier(model):
-            found = model.predict([list(pair) for pair in pairs], show_progress_bar=False)
+        pool = self.pool_of(model)
+        if self.gpu or pool or self.settings.batch_size is not None or not _is_plain_classifier(model):
+            texts = [list(pair) for pair in pairs]
+            found = self.in_batches(
+                lambda size: model.predict(texts, batch_size=size, show_progress_bar=False, **pool),
+                self.batch_for([query + passage for query, passage in pairs], model),
+            )
             return checked_scores(found, len(pairs), self.name)
         return checked_scores(self._classified(model, pairs), len(pairs), self.name)
 
@@ -85,8 +94,6 @@ class CrossEncoder(LibraryModel):
             padding=False,
         )
         lengths = [len(ids) for ids in encoded["input_ids"]]
-        device = model.device
-        budget = self.token_budget or (_CPU_BUDGET if str(device) == "cpu" else _GPU_BUDGET)
         padding = {"input_ids": model.tokenizer.pad_token_id or 0}
         # Right by default; a model that pads on the left (or reads positions from the right) keeps its side.
         left = model.tokenizer.padding_side == "left"
@@ -94,7 +101,7 @@ class CrossEncoder(LibraryModel):
         def inputs(batch: list[int]) -> dict[str, Any]:
             rows = {name: [encoded[name][place] for place in batch] for name in encoded}
             arrays = {name: _padded(some, padding.get(name, 0), left) for name, some in rows.items()}
-            return {name: torch.from_numpy(array).to(device) for name, array in arrays.items()}
+            return {name: torch.from_numpy(array).to(model.device) for name, array in arrays.items()}
 
         scores = np.zeros(len(pairs), np.float32)
 
@@ -103,12 +110,15 @@ class CrossEncoder(LibraryModel):
                 logits = model.model(**inputs(batch)).logits
                 scores[batch] = model.activation_fn(logits.float()).reshape(-1).cpu().numpy()
 
-        batches = token_batches(lengths, budget)
-        _in_parallel(torch, torch.get_num_threads() if str(device) == "cpu" else 1, run, batches)
-        return scores
+        def all_of(budget: int) -> NDArray[np.float32]:
+            _in_parallel(torch, torch.get_num_threads(), run, token_batches(lengths, budget))
+            return scores
+
+        return self.in_batches(all_of, self.token_budget)
 
     def describe(self) -> Mapping[str, object]:
-        return {**self.described("cross-encoder", "model", "revision", "max_length"), "sha256": self._hash}
+        about = self.described("cross-encoder", "model", "revision", "max_length")
+        return {**about, "sha256": self._hash, **self.precision}
 
 
 def _is_plain_classifier(model: Any) -> bool:

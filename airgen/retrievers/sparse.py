@@ -93,9 +93,10 @@ class SparseEncoder(LibraryModel):
         """`max_length` counts tokens (None: the model's own limit)."""
 
         max_length: int | None = Field(default=256, ge=1)
-        batch_size: Annotated[int, SPEED] = Field(default=32, ge=1)
+        batch_size: Annotated[int | None, SPEED] = Field(default=None, ge=1)
 
     settings: Settings
+    _texts = 1024  # on a GPU at once: a row of the vocabulary each
 
     @cached_property
     def model(self) -> Any:
@@ -106,24 +107,26 @@ class SparseEncoder(LibraryModel):
 
     def encode(self, texts: Sequence[str], kind: TextKind) -> list[SparseRow]:
         """The sparse row of each text, by the model's query or document side."""
-        found = self.side(kind)(
-            list(texts),
-            batch_size=self.settings.batch_size,
-            convert_to_tensor=False,
-            convert_to_sparse_tensor=False,
-            show_progress_bar=False,
-        )
-        return [_sparse(as_array(row), self.name) for row in found]
+        model, asked = self.model, list(texts)
+        if not asked:
+            return []
+        side = self.side(kind)
+        told = {"convert_to_sparse_tensor": False, "show_progress_bar": False, **self.pool_of(model)}
+
+        def work(size: int) -> list[SparseRow]:
+            found = side(asked, batch_size=size, **told)
+            if not bool(found.isfinite().all()):
+                raise ModelError(f"{self.name} gave NaN or infinity")
+            rows, terms = (found > 0).nonzero(as_tuple=True)  # where it is: few of a vocabulary leave the GPU
+            weights, columns = as_array(found[rows, terms]), terms.cpu().numpy().astype(np.int32)
+            ends = np.cumsum(np.bincount(rows.cpu().numpy(), minlength=len(asked)))[:-1]
+            return list(zip(np.split(columns, ends), np.split(weights, ends), strict=True))
+
+        return self.in_batches(work, self.batch_for(asked, model))
 
     def describe(self) -> Mapping[str, object]:
-        return {**self.described("sparse-encoder", "model", "revision", "max_length"), **self.local}
-
-
-def _sparse(dense: Array, model: str) -> SparseRow:
-    if not np.isfinite(dense).all():
-        raise ModelError(f"{model} gave NaN or infinity")
-    terms = np.flatnonzero(dense > 0).astype(np.int32)
-    return terms, dense[terms]
+        about = self.described("sparse-encoder", "model", "revision", "max_length")
+        return {**about, **self.local, **self.precision}
 
 
 def _masked_language_model(folder: Path) -> tuple[Array, MaskedLanguageModel]:
@@ -230,7 +233,10 @@ class SpartaEncoder(TorchModel):
         `bias` is b of a checkpoint that does not name it. BEIR's has none (0), and its special tokens have no impact.
         """
 
+
         packages: ClassVar[tuple[str, ...]] = ("torch", "transformers")
+        device: Annotated[str | None, SPEED] = None
+        model_kwargs: dict[str, Any] = Field(default={})
         max_length: int = Field(default=256, ge=1)
         top_terms: int | None = Field(default=2000, ge=1)
         batch_size: Annotated[int, SPEED] = Field(default=16, ge=1)
@@ -245,8 +251,10 @@ class SpartaEncoder(TorchModel):
     @cached_property
     def parts(self) -> tuple[Any, Any, float]:
         """(model, tokenizer, b). Raises ModelError for a model without b, where no `bias` is given."""
-        chosen = self.name, self.place(self.name), self.settings.device
-        model, tokenizer = with_tokenizer("AutoModel", "the model", *chosen)
+        chosen, place = self.settings, self.place(self.name)
+        model, tokenizer = with_tokenizer(
+            "AutoModel", "the model", self.name, place, chosen.device, chosen.dtype, chosen.model_kwargs
+        )
         bias = getattr(model.config, BIAS, self.settings.bias)
         if not isinstance(bias, float):
             raise ModelError(
@@ -278,19 +286,22 @@ class SpartaEncoder(TorchModel):
         if getattr(model.config, BIAS, None) is None:  # as in BEIR, whose impacts of special tokens are log(1 + 0)
             terms = terms.detach().clone()
             terms[tokenizer.all_special_ids] = 0
-        rows: list[SparseRow] = []
-        with torch.inference_mode():
-            for first in range(0, len(texts), size):
-                batch = list(texts[first : first + size])
-                encoded = tokenizer(batch, truncation=True, max_length=limit, padding=True, return_tensors="pt").to(
-                    model.device
-                )
-                states = model(**encoded).last_hidden_state
-                for row, mask in zip(states, encoded["attention_mask"].bool(), strict=True):
-                    # One passage at a time: (tokens, vocabulary) of a batch would be a gigabyte.
-                    best = (row[mask] @ terms.T).max(dim=0).values + bias
-                    rows.append(self._sparse(torch.log1p(torch.relu(best)).float().cpu().numpy()))
-        return rows
+
+        def rows(size: int) -> list[SparseRow]:
+            found: list[SparseRow] = []
+            with torch.inference_mode():
+                for first in range(0, len(texts), size):
+                    batch = list(texts[first : first + size])
+                    cut = {"truncation": True, "max_length": limit, "padding": True, "return_tensors": "pt"}
+                    encoded = tokenizer(batch, **cut).to(model.device)
+                    states = model(**encoded).last_hidden_state
+                    for row, mask in zip(states, encoded["attention_mask"].bool(), strict=True):
+                        # One passage at a time: (tokens, vocabulary) of a batch would be a gigabyte.
+                        best = (row[mask] @ terms.T).max(dim=0).values.float() + bias
+                        found.append(self._sparse(torch.log1p(torch.relu(best)).cpu().numpy()))
+            return found
+
+        return self.in_batches(rows, size)
 
     def _sparse(self, impacts: Any) -> SparseRow:
         if not np.isfinite(impacts).all():
@@ -303,7 +314,12 @@ class SpartaEncoder(TorchModel):
 
     def describe(self) -> dict[str, object]:
         given = {} if self.settings.bias is None else {"bias": self.settings.bias}
-        return {**self.described("sparta", "model", "max_length", "top_terms"), "sha256": self._hash, **given}
+        return {
+            **self.described("sparta", "model", "max_length", "top_terms"),
+            "sha256": self._hash,
+            **given,
+            **self.precision,
+        }
 
 
 class Sparta(Sparse):

@@ -58,6 +58,10 @@ class Settings(BaseModel):
     )
     packages: ClassVar[tuple[str, ...]] = ()
 
+    def of_machine(self) -> dict[str, Any]:
+        """What decides results here besides the values: the device, where it chooses a precision."""
+        return {}
+
     def required_packages(self) -> tuple[str, ...]:
         """The imports that these values need; a subclass may have some that only certain values need."""
         return self.packages

@@ -254,6 +254,7 @@ def model_of(settings: BaseModel) -> str | None:
 def identity_of(settings: BaseModel, folder: Path | None = None) -> dict[str, Any]:
     """Everything in settings, and in the parts below them, that can change a result: all but what is about speed."""
     found = answer_settings(settings)
+    found |= settings.of_machine() if isinstance(settings, Settings) else {}
     for name, held in parts(type(settings)):
         value = getattr(settings, name)
         many = value if isinstance(value, list | tuple) else [value]

@@ -1,41 +1,48 @@
-"""Embedders of sentence-transformers, by Hub name, folder or catalogue name."""
+"""Embedders of sentence-transformers, by Hub name, folder or catalogue name; what all models of torch share.
+
+    {kind: sentence-transformers, model: BAAI/bge-m3, dtype: fp16, device: [cuda:0, cuda:1],
+     model_kwargs: {attn_implementation: sdpa}}
+
+On a GPU weights are in half precision, and as many texts as its memory holds are a batch, unless settings say
+otherwise. Where memory is exhausted all the same, the batch is halved and the work goes on. Several devices share the
+work by the library's own pool of processes.
+"""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from airgen import models
+from airgen import devices, models
+from airgen.compute import without_main
+from airgen.devices import Devices, Dtype
 from airgen.errors import ModelError
+from airgen.guard import is_out_of_memory
 from airgen.models.catalogue import weights_hash
 from airgen.registry import load_extra
 from airgen.retrievers.base import Component, ModelFacts, TextKind, finite, unit_rows
 from airgen.settings.base import MODEL, SPEED
 from airgen.settings.parts import located
 
+T = TypeVar("T")
 
-def loaded(what: str, name: str, make: Any, **settings: Any) -> Any:
-    """`make(**settings)`, its failures as one ModelError that says what to do."""
-    try:
-        return make(**settings)
-    except (OSError, ValueError, KeyError, RuntimeError, AttributeError, TypeError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
-        raise ModelError(
-            f"{what} {name} cannot be loaded ({reason}): give a Hub name that can be reached, a folder, "
-            "or a model of `airgen show models`"
-        ) from error
+_CPU_BATCH = 32  # texts; a larger batch costs a CPU more padding
+_GPU_TEXTS = 4096  # given at once to a model on a GPU, sorted by length: a crash loses some seconds
+_MOST = 1024  # texts of a batch, however short they are
 
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
     """Hide the progress bars of transformers, and its warnings about heads that a model does not need."""
-    logging = load_extra("transformers", "a model").utils.logging
+    logging = load_extra("transformers", "a neural model").utils.logging
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
@@ -47,28 +54,80 @@ def quiet_transformers() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def with_tokenizer(kind: str, what: str, name: str, place: str, device: str | None) -> tuple[Any, Any]:
+def loaded(what: str, name: str, make: Any, **settings: Any) -> Any:
+    """`make(**settings)`, its failures as one ModelError that says what to do; exhausted memory is raised as it is."""
+    try:
+        with quiet_transformers():
+            return make(**settings)
+    except (OSError, ValueError, KeyError, RuntimeError, AttributeError, TypeError) as error:
+        if is_out_of_memory(error):
+            raise
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+        raise ModelError(
+            f"{what} {name} cannot be loaded ({reason}): give a Hub name that can be reached, a folder, "
+            "or a model of `airgen show models`"
+        ) from error
+
+
+def with_tokenizer(
+    kind: str,
+    what: str,
+    name: str,
+    place: str,
+    device: str | None,
+    dtype: Dtype = "auto",
+    model_kwargs: Mapping[str, Any] | None = None,
+) -> tuple[Any, Any]:
     """A model of transformers' class `kind`, on a GPU if there is one, and its tokenizer. Raises ModelError."""
     transformers = load_extra("transformers", f"{what} {name!r}")
-    model, tokenizer = [
-        loaded(what, name, getattr(transformers, one).from_pretrained, pretrained_model_name_or_path=place)
-        for one in (kind, "AutoTokenizer")
-    ]
-    usual = "cuda" if load_extra("torch", f"{what} {name!r}").cuda.is_available() else "cpu"
-    return model.to(device or usual).eval(), tokenizer
+    chosen = devices.check_device(device, f"{what} {name}")
+    given = {**weights_of(dtype, devices.on_gpu(chosen), config_of(place)), **(model_kwargs or {})}
+    model = loaded(
+        what, name, getattr(transformers, kind).from_pretrained, pretrained_model_name_or_path=place, **given
+    )
+    tokenizer = loaded(what, name, transformers.AutoTokenizer.from_pretrained, pretrained_model_name_or_path=place)
+    return model.to(chosen).eval(), tokenizer
+
+
+def config_of(place: str, revision: str | None = None) -> dict[str, Any]:
+    """The configuration of a model by its folder or Hub name; {} where none can be read."""
+    if Path(place).is_dir():
+        return devices.read_config(Path(place))
+    with suppress(Exception), quiet_transformers():  # the library says what is wrong when it loads the model
+        kind = load_extra("transformers", f"the model {place!r}").PretrainedConfig
+        return dict(kind.get_config_dict(place, revision=revision)[0])
+    return {}
+
+
+def weights_of(dtype: Dtype, gpu: bool, config: Mapping[str, Any]) -> dict[str, Any]:
+    """`dtype` as transformers takes it; {} where the files' own is meant."""
+    own = devices.own_dtype(config)
+    chosen = devices.chosen_dtype(dtype, gpu, own)
+    return {"dtype": devices.torch_dtype(chosen)} if chosen and (dtype != "auto" or chosen != own) else {}
 
 
 class TorchModel(Component):
-    """A component that runs a model with torch; it is loaded at its first use."""
+    """A component that runs a model with torch; it is loaded at its first use, and again after `release`."""
 
     class Settings(Component.Settings):
-        """`model` is a Hub name, a folder, or a name of the catalogue."""
+        """`model` is a Hub name, a folder, or a name of the catalogue.
+
+        `dtype` of the weights: `auto` is bf16 on a GPU (fp16 for files in fp16, and where the GPU has no bf16), and
+        the files' own dtype on a CPU.
+        """
 
         model: Annotated[str, MODEL]
-        device: Annotated[str | None, SPEED] = None
+        device: Annotated[Devices, SPEED] = None
+        dtype: Dtype = "auto"
+
+        def of_machine(self) -> dict[str, Any]:
+            """On a GPU, `auto` gives other results than on a CPU."""
+            return {"dtype": "auto on a GPU"} if self.dtype == "auto" and devices.on_gpu(self.device) else {}
 
     settings: Settings
     travels = True
+    _held: ClassVar[tuple[str, ...]] = ("model", "parts")  # what `release` drops
+    _most: int | None = None  # texts of a batch, once memory was exhausted
 
     def set_up(self) -> None:
         self.name = self.settings.model
@@ -82,21 +141,75 @@ class TorchModel(Component):
     def _hash(self) -> str:
         return weights_hash(self.place(self.name))
 
+    @cached_property
+    def _hub_config(self) -> dict[str, Any]:
+        return config_of(self.place(self.name), getattr(self.settings, "revision", None))
+
     @property
     def facts(self) -> ModelFacts:
         return torch_facts(self.model)
 
+    @property
+    def gpu(self) -> bool:
+        """Whether it runs on a GPU."""
+        return devices.on_gpu(self.settings.device)
+
+    @property
+    def precision(self) -> dict[str, object]:
+        """For `describe`: the dtype, where it is not fp32, and what the library gets besides."""
+        dtype = devices.chosen_dtype(self.settings.dtype, self.gpu, devices.own_dtype(self._hub_config))
+        found: dict[str, object] = {} if dtype in ("", "fp32") else {"dtype": dtype}
+        more = getattr(self.settings, "model_kwargs", None)
+        return found | ({"model_kwargs": more} if more else {})
+
+    def release(self) -> None:
+        """Forget the model, and give its memory back; the next use loads it again."""
+        held = [self.__dict__.pop(name) for name in self._held if name in self.__dict__]
+        if held:
+            del held
+            devices.give_back()
+
+    def in_batches(self, work: Callable[[int], T], size: int) -> T:
+        """The result of `work` with a batch of that size, or of half of it, as often as memory is exhausted.
+
+        Raises ModelError where it is with a batch of one. The size that did is that of all later batches.
+        """
+        size = size if self._most is None else min(size, self._most)
+        last = size
+
+        def told(size: int) -> T:
+            nonlocal last
+            last = size
+            return work(size)
+
+        try:
+            result, done = devices.halving(told, size)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            where = devices.first_of(self.settings.device) or ("the GPU" if self.gpu else "this machine")
+            raise ModelError(
+                f"{self.name}: out of memory on {where} with a batch of {last}: lower max_length, set dtype: bf16, or "
+                "take a smaller model"
+            ) from error
+        if done < size:
+            self._most = done
+        return result
+
 
 def torch_facts(model: Any) -> ModelFacts:
-    """Parameters, device and threads of a model; a wrapper's are those of the module inside it."""
+    """Parameters, device, threads and dtype of a model; a wrapper's are those of the module inside it."""
     torch = load_extra("torch", "a neural model")
     module = next((part for part in (model, getattr(model, "model", None)) if isinstance(part, torch.nn.Module)), None)
     if module is None:
         return ModelFacts(device=None)
-    sizes = [(weights.numel(), weights.device) for weights in module.parameters()]
-    device = str(sizes[0][1]) if sizes else "cpu"
+    weights = list(module.parameters())
+    device = str(weights[0].device) if weights else "cpu"
     return ModelFacts(
-        sum(size for size, _ in sizes) or None, device, torch.get_num_threads() if device == "cpu" else None
+        sum(one.numel() for one in weights) or None,
+        device,
+        torch.get_num_threads() if device == "cpu" else None,
+        next((devices.dtype_name(one.dtype) for one in weights if one.is_floating_point()), None),
     )
 
 
@@ -104,26 +217,88 @@ class LibraryModel(TorchModel):
     """A model of sentence-transformers."""
 
     class Settings(TorchModel.Settings):
-        """`revision` is one of the Hub's."""
+        """`revision` is one of the Hub's. `model_kwargs` are arguments of transformers' `from_pretrained`."""
 
         packages: ClassVar[tuple[str, ...]] = ("sentence_transformers",)
         revision: str | None = None
+        model_kwargs: dict[str, Any] = Field(default={})
 
     settings: Settings
+    _texts = _GPU_TEXTS
 
     def loaded(self, kind: str, what: str, name: str | None = None, **settings: Any) -> Any:
         """The model, or another by name, as the library's class `kind`. Raises ModelError if it cannot be loaded."""
         library = load_extra("sentence_transformers", f"{what} {self.name!r}")
         if not hasattr(library, kind):
             raise ModelError(f"this sentence-transformers has no {kind}: pip install -U sentence-transformers")
-        revision = self.settings.revision if name in (None, self.name) else None
-        own = {"device": self.settings.device, "revision": revision, **settings}
+        mine = name in (None, self.name)
         chosen = name or self.name
-        return loaded(what, chosen, getattr(library, kind), model_name_or_path=self.place(chosen), **own)
+        device = devices.first_of(self.settings.device)
+        if device is not None:
+            device = devices.check_device(device, f"{what} {chosen}")
+        config = self._hub_config if mine else config_of(self.place(chosen))
+        given = {**weights_of(self.settings.dtype, self.gpu, config), **self.settings.model_kwargs}
+        own = {"device": device, "revision": self.settings.revision if mine else None, **settings}
+        if given:
+            own["model_kwargs"] = given
+        model = loaded(what, chosen, getattr(library, kind), model_name_or_path=self.place(chosen), **own)
+        if self.settings.dtype != "auto":  # modules without a transformer, such as a static table, take no argument
+            model = model.to(devices.torch_dtype(self.settings.dtype))
+        return model
 
     def side(self, kind: TextKind) -> Any:
         """What encodes texts of a kind, for models that treat queries and documents apart."""
         return self.model.encode_query if kind == "query" else self.model.encode_document
+
+    @property
+    def facts(self) -> ModelFacts:
+        """With all devices that share the work; in this process their model is on the CPU."""
+        named, found = self.settings.device, super().facts
+        several = isinstance(named, list) and len(named) > 1
+        return replace(found, device=" + ".join(dict.fromkeys(named or ()))) if several else found
+
+    @property
+    def texts_at_once(self) -> int | None:
+        """On GPUs so many that a batch is full and sorted by length, and never fewer than a batch that is set."""
+        several = len(self.settings.device) if isinstance(self.settings.device, list) else 1
+        batch = getattr(self.settings, "batch_size", None)
+        if not self.gpu:
+            return batch * several if batch is not None and batch * several > _CPU_BATCH else None
+        return max(self._texts, batch or 0) * several
+
+    def batch_for(self, texts: Sequence[str], model: Any = None) -> int:
+        """How many of these texts are a batch: what is set, or what the GPU's memory holds."""
+        given: int | None = getattr(self.settings, "batch_size", None)
+        if given is not None or not self.gpu:
+            return given or _CPU_BATCH
+        model = self.model if model is None else model
+        longest = max(map(len, texts), default=0)
+        limit = getattr(model, "max_seq_length", None) or getattr(self.settings, "max_length", None) or 512
+        tokens = max(1, min(int(limit), longest + 8))  # a token has a character or more
+        return max(1, min(_MOST, devices.tokens_that_fit(model, tokens) // tokens))
+
+    def pool_of(self, model: Any) -> dict[str, Any]:
+        """Arguments of the library that let all named devices work; {} for one device."""
+        named = self.settings.device
+        if not isinstance(named, list) or len(named) < 2:
+            return {}
+        if id(model) not in self._pools:
+            for device in dict.fromkeys(named):
+                devices.check_device(device, f"the model {self.name}")
+            with without_main():
+                pool = model.start_multi_process_pool(named)
+            self._pools[id(model)] = weakref.finalize(self, model.stop_multi_process_pool, pool), pool
+        return {"pool": self._pools[id(model)][1]}
+
+    @cached_property
+    def _pools(self) -> dict[int, tuple[Any, Any]]:
+        return {}
+
+    def release(self) -> None:
+        """Also end the processes of the devices."""
+        for stop, _ in self.__dict__.pop("_pools", {}).values():
+            stop()
+        super().release()
 
     @property
     def local(self) -> dict[str, object]:
@@ -132,8 +307,8 @@ class LibraryModel(TorchModel):
 
 
 def as_array(found: Any) -> NDArray[np.float32]:
-    """What the library gives, from whatever device."""
-    return np.asarray(found.cpu() if hasattr(found, "cpu") else found, np.float32)
+    """What the library gives, from whatever device and in whatever dtype."""
+    return np.asarray(found.float().cpu() if hasattr(found, "cpu") else found, np.float32)
 
 
 class SentenceTransformersEmbedder(LibraryModel):
@@ -145,22 +320,23 @@ class SentenceTransformersEmbedder(LibraryModel):
         Prefixes that are not given are those that a local folder names as its prompts. `pooling` replaces the model's
         own. `max_length` counts tokens and is cut to what the model can take. With the similarity `dot`, vectors keep
         their lengths; by default it is what a local folder names, else the cosine. `query_model` is another encoder for
-        queries, as DPR has one.
+        queries, as DPR has one. `batch_size`: texts at once; by default 32 on a CPU, and what a GPU's memory holds.
         """
 
         query_prefix: str | None = None
         passage_prefix: str | None = None
         pooling: Literal["mean", "cls", "max", "lasttoken", "weightedmean", "mean_sqrt_len_tokens"] | None = None
         max_length: int = Field(default=512, ge=1)
-        batch_size: Annotated[int, SPEED] = Field(default=32, ge=1)
+        batch_size: Annotated[int | None, SPEED] = Field(default=None, ge=1)
         similarity: Literal["cosine", "dot"] | None = None
         query_model: Annotated[str | None, MODEL] = None
 
     settings: Settings
+    _held = ("model", "_query_model")
 
     def set_up(self) -> None:
         super().set_up()
-        chosen, config = self.settings, _config(located(self.name, self.folder))
+        chosen, config = self.settings, _own_config(located(self.name, self.folder))
         prompts: Mapping[str, Any] = config.get("prompts") or {}
         own = {key: value for key, value in prompts.items() if isinstance(value, str)}
         self._dot = (chosen.similarity or config.get("similarity_fn_name")) == "dot"
@@ -212,12 +388,11 @@ class SentenceTransformersEmbedder(LibraryModel):
         """Unit vectors, or with the similarity `dot` vectors as the model gives them; (n, dim)."""
         prefix = self._prefix[kind]
         model = self._query_model if kind == "query" else self.model
-        vectors = model.encode(
-            [prefix + text for text in texts],
-            batch_size=self.settings.batch_size,
-            convert_to_numpy=True,
-            normalize_embeddings=False,
-            show_progress_bar=False,
+        asked = [prefix + text for text in texts]
+        told = {"convert_to_numpy": True, "normalize_embeddings": False, "show_progress_bar": False}
+        told |= self.pool_of(model)
+        vectors = self.in_batches(
+            lambda size: model.encode(asked, batch_size=size, **told), self.batch_for(asked, model)
         )
         shaped = np.asarray(vectors, np.float32).reshape(len(texts), -1)
         vectors = finite(shaped, self.name)
@@ -230,11 +405,12 @@ class SentenceTransformersEmbedder(LibraryModel):
             **(models.identity(self.name) or {"sha256": self._hash}),
             **{f"{kind}_prefix": prefix for kind, prefix in self._prefix.items()},
             **({"similarity": "dot"} if self._dot else {}),
+            **self.precision,
             **({"query_model": second, "query_sha256": weights_hash(self.place(second))} if second else {}),
         }
 
 
-def _config(folder: Path) -> dict[str, Any]:
+def _own_config(folder: Path) -> dict[str, Any]:
     """What sentence-transformers writes of itself into a model's folder."""
     try:
         config = json.loads((folder / "config_sentence_transformers.json").read_text(encoding="utf-8"))

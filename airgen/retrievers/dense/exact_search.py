@@ -24,7 +24,7 @@ from airgen.compute import Work, current
 from airgen.errors import ModelError
 from airgen.exact import inner_products, worth_compiling
 from airgen.retrievers.base import Component, Corpus, Embedder, Hits, finite, half, non_empty, pack, unpack
-from airgen.retrievers.encodings import EncodingStore, cache_root, encoded, keys_of, root_of, took_over
+from airgen.retrievers.encodings import EncodingStore, at_once, cache_root, encoded, keys_of, root_of, took_over
 from airgen.settings.base import FILE, SPEED
 from airgen.settings.parts import Part
 
@@ -305,7 +305,7 @@ def merged(before: Hits, after: Hits) -> Hits:
     )
 
 
-_BATCH = 256  # texts embedded between two writes; a crash loses at most these
+_BATCH = 256  # texts embedded between two writes, on a CPU; a crash loses at most these
 
 
 class Dense(Component):
@@ -360,7 +360,8 @@ class Dense(Component):
         self, texts: Sequence[str], places: NDArray[np.int64], root: Path | None
     ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float16]]]:
         """The vectors of the texts at these places, a batch at a time, in fp16."""
-        batches = [places[first : first + _BATCH] for first in range(0, len(places), _BATCH)]
+        size = at_once(self.embedder, _BATCH)
+        batches = [places[first : first + size] for first in range(0, len(places), size)]
         wanted = ([texts[place] for place in batch.tolist()] for batch in batches)
         done = 0
         for batch, vectors in zip(batches, encoded(self.embedder.encode, wanted, "passage", root), strict=True):

@@ -201,7 +201,7 @@ def _levels(values: Floats, count: int) -> Floats:
 Encode = Callable[[Iterable[Sequence[str]]], Iterator[Any]]
 """Takes batches of passages, gives for each batch a list of arrays (tokens, dim); None for an empty batch."""
 
-_BATCH = 64  # passages given to the model at once
+BATCH = 64  # passages given to the model at once
 
 _SAMPLED = 40  # times the root of the number of passages: those whose vectors the codec is trained on
 _LEAST = 256  # passages of the sample, where there are so many
@@ -226,17 +226,19 @@ def build_index(
     bits: int,
     centroids: int | None = None,
     progress: IndexProgress | None = None,
+    batch: int = BATCH,
 ) -> None:
     """Write the index of all texts into `folder`, whole or not at all. Each text is encoded once.
 
     `centroids=None` takes a number that grows with the root of the number of tokens. `progress` gets the number of
-    passages done, and of all. Raises ModelError for vectors of unequal dimension or of too large numbers.
+    passages done, and of all; `batch` passages are encoded at once. Raises ModelError for vectors of unequal dimension
+    or of too large numbers.
     """
     partial = folder.with_name(folder.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     try:
-        _write(partial, texts, encode, bits, centroids, progress or (lambda done, total: None))
+        _write(partial, texts, encode, bits, centroids, progress or (lambda done, total: None), batch)
         files = {path.name: file_sha256(path) for path in sorted(partial.iterdir())}
         (partial / _META).write_text(canonical_json({"version": 1, "files": files}), encoding="utf-8")
         shutil.rmtree(folder, ignore_errors=True)
@@ -246,14 +248,20 @@ def build_index(
 
 
 def _write(
-    folder: Path, texts: Sequence[str], encode: Encode, bits: int, centroids: int | None, progress: IndexProgress
+    folder: Path,
+    texts: Sequence[str],
+    encode: Encode,
+    bits: int,
+    centroids: int | None,
+    progress: IndexProgress,
+    batch: int,
 ) -> None:
     total = len(texts)
     wanted = max(_LEAST, math.ceil(_SAMPLED * math.sqrt(total)), math.ceil((centroids or 0) / 2))
     sample = np.sort(np.random.default_rng(_SEED).choice(total, min(total, wanted), replace=False)).tolist()
     starts, done = [0], 0
     with (folder / "sample").open("wb") as spool:  # so that no passage is encoded twice
-        for arrays in encode([texts[place] for place in some] for some in batched(sample, _BATCH)):
+        for arrays in encode([texts[place] for place in some] for some in batched(sample, batch)):
             for array in map(token_rows, arrays):
                 spool.write(array.tobytes())
                 starts.append(starts[-1] + len(array))
@@ -265,7 +273,7 @@ def _write(
         drawn = rows[np.sort(np.random.default_rng(_SEED).choice(len(rows), most, replace=False))]
     codec = ResidualCodec.train(drawn.astype(np.float32), count, bits)
     kept = {place: rows[starts[row] : starts[row + 1]] for row, place in enumerate(sample)}
-    blocks = [range(first, min(first + _BATCH, total)) for first in range(0, total, _BATCH)]
+    blocks = [range(first, min(first + batch, total)) for first in range(0, total, batch)]
     new = ([texts[place] for place in block if place not in kept] for block in blocks)
     lists = PostingsBuilder(count_postings)
     with ExitStack() as stack:

@@ -34,8 +34,8 @@ from airgen.retrievers.base import (
     top_k,
 )
 from airgen.retrievers.dense.embedders import LibraryModel, as_array
-from airgen.retrievers.encodings import CacheSettings, Memo, cache_root, encoded
-from airgen.retrievers.late.compressed_index import CompressedIndex, build_index, token_rows
+from airgen.retrievers.encodings import CacheSettings, Memo, at_once, cache_root, encoded
+from airgen.retrievers.late.compressed_index import BATCH, CompressedIndex, build_index, token_rows
 from airgen.settings.base import SPEED
 from airgen.settings.parts import Part
 
@@ -59,9 +59,9 @@ class MultiVectorEncoder(LibraryModel):
     """A ColBERT-style model of sentence-transformers (5.4 or later), by Hub name or folder."""
 
     class Settings(LibraryModel.Settings):
-        """`batch_size`: texts at once."""
+        """`batch_size`: texts at once; by default 32 on a CPU, and what a GPU's memory holds."""
 
-        batch_size: Annotated[int, SPEED] = Field(default=32, ge=1)
+        batch_size: Annotated[int | None, SPEED] = Field(default=None, ge=1)
 
     settings: Settings
 
@@ -85,14 +85,16 @@ class MultiVectorEncoder(LibraryModel):
 
     def token_vectors(self, texts: Sequence[str], kind: TextKind) -> list[NDArray[np.float32]]:
         """Token vectors of the model's query or document side."""
-        found = self.side(kind)(list(texts), batch_size=self.settings.batch_size, show_progress_bar=False)
+        model, side, asked = self.model, self.side(kind), list(texts)
+        told = {"convert_to_numpy": True, "show_progress_bar": False, **self.pool_of(model)}
+        found = self.in_batches(lambda size: side(asked, batch_size=size, **told), self.batch_for(asked, model))
         arrays = [as_array(item) for item in found]
         # The model may leave out punctuation, which can be a whole text: one vector of zeros then matches nothing.
         whole = [array if len(array) else np.zeros((1, array.shape[-1]), np.float32) for array in arrays]
         return [finite(array, self.name) for array in whole]
 
     def describe(self) -> Mapping[str, object]:
-        return {**self.described("multi-vector", "model", "revision"), **self.local}
+        return {**self.described("multi-vector", "model", "revision"), **self.local, **self.precision}
 
 
 class _WithTokens(Component):
@@ -177,6 +179,7 @@ class LateInteraction(_WithTokens):
                     folder,
                     corpus.full_texts,
                     lambda batches: encoded(self.model.token_vectors, batches, "passage"),
+                    batch=at_once(self.model, BATCH),
                     bits=self.settings.bits,
                     progress=self.progress,
                 )

@@ -117,6 +117,8 @@ class TermWeigher(TorchModel):
         """`max_length` counts tokens; what is beyond has no weight."""
 
         packages: ClassVar[tuple[str, ...]] = ("torch", "transformers")
+        device: Annotated[str | None, SPEED] = None
+        model_kwargs: dict[str, Any] = Field(default={})
         max_length: int = Field(default=512, ge=1)
         batch_size: Annotated[int, SPEED] = Field(default=32, ge=1)
 
@@ -125,8 +127,10 @@ class TermWeigher(TorchModel):
     @cached_property
     def parts(self) -> tuple[Any, Any]:
         """(model, tokenizer). Raises ModelError for one with several outputs a token, or a slow tokenizer."""
-        chosen = self.name, self.place(self.name), self.settings.device
-        model, tokenizer = with_tokenizer("AutoModelForTokenClassification", "the model", *chosen)
+        chosen, kind = self.settings, "AutoModelForTokenClassification"
+        model, tokenizer = with_tokenizer(
+            kind, "the model", self.name, self.place(self.name), chosen.device, chosen.dtype, chosen.model_kwargs
+        )
         if model.config.num_labels != 1 or not getattr(tokenizer, "is_fast", False):
             raise ModelError(f"{self.name} is not a DeepCT: one output for each token and a fast tokenizer are needed")
         return model, tokenizer
@@ -136,14 +140,17 @@ class TermWeigher(TorchModel):
 
         Raises ModelError for NaN.
         """
+        return self.in_batches(lambda size: self._weights(texts, size), self.settings.batch_size)
+
+    def _weights(self, texts: Sequence[str], size: int) -> list[dict[str, float]]:
         torch = load_extra("torch", f"the term weights of {self.name!r}")
         model, tokenizer = self.parts
         limit = self.settings.max_length
         limit = min(limit, getattr(model.config, "max_position_embeddings", None) or limit)
         found: list[dict[str, float]] = [{}] * len(texts)
         order = sorted(range(len(texts)), key=lambda place: (len(texts[place]), place))  # like lengths, little padding
-        for first in range(0, len(order), self.settings.batch_size):
-            batch = order[first : first + self.settings.batch_size]
+        for first in range(0, len(order), size):
+            batch = order[first : first + size]
             encoded, words = words_of(tokenizer, [texts[place] for place in batch], limit)
             with torch.inference_mode():
                 scores = (
@@ -164,7 +171,7 @@ class TermWeigher(TorchModel):
         return torch_facts(self.parts[0])
 
     def describe(self) -> Mapping[str, object]:
-        return {"model": self.name, "sha256": self._hash, "max_length": self.settings.max_length}
+        return {"model": self.name, "sha256": self._hash, "max_length": self.settings.max_length, **self.precision}
 
 
 def words_of(tokenizer: Any, texts: Sequence[str], limit: int) -> tuple[Any, list[list[tuple[int, int, int]]]]:

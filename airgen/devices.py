@@ -1,0 +1,212 @@
+"""Where torch runs: the device, the dtype of a model's weights, how much fits at once, and memory given back.
+
+    device = check_device("cuda:1", "the model e5")
+    dtype = chosen_dtype("auto", device, own="fp32")            # bf16 on a GPU that has it
+    vectors, batch = halving(lambda size: model.encode(texts, batch_size=size), 256)
+
+torch is imported only where a GPU can be. A ROCm GPU is called cuda as well.
+"""
+
+import gc
+import importlib.util
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from airgen.errors import ModelError
+from airgen.guard import is_out_of_memory
+from airgen.registry import load_extra
+
+T = TypeVar("T")
+
+Dtype = Literal["auto", "bf16", "fp16", "fp32"]
+Devices = str | list[str] | None
+"""One device, several that share the work, or what the library finds."""
+
+_DRIVERS = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/kfd", "/dev/nvhost-ctrl")  # Linux, WSL, ROCm, Jetson
+_NAMES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}  # of torch and of config.json
+_TORCH = {short: name for name, short in _NAMES.items()}
+_SHARE = 0.5  # of a GPU's memory, for the weights and one batch: others may use it too, and estimates are rough
+_MOST_TOKENS = 1 << 17  # of a batch: no GPU is quicker with more
+_LEAST_TOKENS = 1 << 10
+
+
+def has_gpu() -> bool:
+    """Whether torch sees a GPU. Where no driver is, torch is not imported for it."""
+    if sys.platform == "darwin":
+        return False
+    if sys.platform == "linux" and "torch" not in sys.modules and not any(Path(one).exists() for one in _DRIVERS):
+        return False
+    if importlib.util.find_spec("torch") is None:
+        return False
+    import torch
+
+    return bool(torch.cuda.is_available())
+
+
+def first_of(devices: Devices) -> str | None:
+    """The device where a model is loaded."""
+    return devices[0] if isinstance(devices, list) else devices
+
+
+def on_gpu(devices: Devices) -> bool:
+    """Whether a model with this setting runs on a GPU."""
+    device = first_of(devices)
+    return has_gpu() if device is None else device.startswith("cuda")
+
+
+def check_device(device: str | None, what: str) -> str:
+    """The device itself, a GPU with its number; without one, a GPU if there is one.
+
+    Raises ModelError for a device that does not exist.
+    """
+    torch = load_extra("torch", what)
+    chosen = device or ("cuda" if has_gpu() else "cpu")
+    if chosen == "cuda" and has_gpu():
+        chosen = f"cuda:{torch.cuda.current_device()}"
+    try:
+        torch.zeros(1, device=chosen)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        if is_out_of_memory(error):
+            raise
+        raise ModelError(f"{what}: device {chosen}: {(str(error).splitlines() or ['it is not there'])[0]}") from error
+    return chosen
+
+
+def dtype_name(dtype: Any) -> str:
+    """fp32, fp16 or bf16 for a dtype of torch or of a config.json; another's own name, "" for none."""
+    name = str(dtype or "").removeprefix("torch.")
+    return _NAMES.get(name, name)
+
+
+def torch_dtype(name: str) -> Any:
+    """The dtype of torch behind fp32, fp16 or bf16."""
+    return getattr(load_extra("torch", "a neural model"), _TORCH[name])
+
+
+def own_dtype(config: Mapping[str, Any]) -> str:
+    """The dtype of a model's files by its config.json, fp32 where it names none; "" for no or a quantised one."""
+    if not config or config.get("quantization_config"):
+        return ""
+    inner = config.get("text_config")
+    found = config.get("dtype") or config.get("torch_dtype")
+    return dtype_name(found) if found else own_dtype(inner) if isinstance(inner, dict) and inner else "fp32"
+
+
+def chosen_dtype(wanted: Dtype, gpu: bool, own: str) -> str:
+    """The dtype that weights get; "" leaves it to the library.
+
+    Args:
+        wanted: The setting. `auto` is half precision on a GPU, the files' own dtype elsewhere.
+        gpu: Whether the model runs on one.
+        own: The dtype of the files. Files in half precision keep theirs on a GPU; of a quantised model it is "".
+    """
+    if wanted != "auto":
+        return wanted
+    if not gpu or not own:
+        return own
+    has_bf16 = bool(load_extra("torch", "a neural model").cuda.is_bf16_supported(including_emulation=False))
+    if own == "fp16" or not has_bf16:
+        return "fp16"
+    return "bf16"
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The config.json of a folder of transformers, or of the first module of one of sentence-transformers."""
+    for path in (folder / "config.json", *sorted(folder.glob("*/config.json"))):
+        try:
+            config = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):  # loading the model will say what is wrong
+            continue
+        if isinstance(config, dict) and ("model_type" in config or "architectures" in config):
+            return config
+    return {}
+
+
+def tokens_that_fit(model: Any, length: int) -> int:
+    """How many tokens of texts of a length a GPU takes in one batch, by its memory and the sizes of the model.
+
+    The same on every GPU of a kind, whatever else is on it: an estimate, which `halving` corrects.
+    """
+    torch = load_extra("torch", "a neural model")
+    weights = list(model.parameters())
+    gpu = next((one.device for one in weights if one.device.type == "cuda"), None)
+    room = _SHARE * torch.cuda.get_device_properties(gpu).total_memory
+    room -= sum(one.numel() * one.element_size() for one in weights)
+    number = max((one.element_size() for one in weights), default=4)
+    fits = int(room / (_numbers_a_token(model, length) * number))
+    return max(_LEAST_TOKENS, min(_MOST_TOKENS, fits))
+
+
+def _numbers_a_token(model: Any, length: int) -> float:
+    """Numbers that a forward pass holds for each token at most: states, a layer's insides, attention, logits."""
+    configs = [part.config for part in model.modules() if hasattr(getattr(part, "config", None), "hidden_size")]
+    if not configs:
+        return 1 << 14
+    config = configs[0]
+    width = int(config.hidden_size)
+    inner = int(getattr(config, "intermediate_size", 0) or 4 * width)
+    heads = int(getattr(config, "num_attention_heads", 0) or width // 64)
+    widest = max((one.out_features for one in model.modules() if type(one).__name__ == "Linear"), default=inner)
+    head = 4 * widest if widest > 8 * width else 0  # the logits of a language model, in fp32 too
+    return 12 * width + 3 * inner + 2 * heads * length + head
+
+
+def halving(work: Callable[[int], T], size: int) -> tuple[T, int]:
+    """The result of `work` with a batch size, and the size: half of it as often as memory is exhausted.
+
+    Raises what `work` raises with a batch of one.
+    """
+    while True:
+        try:
+            return work(size), size
+        except Exception as error:
+            if size <= 1 or not is_out_of_memory(error):
+                raise
+        size = max(1, size // 2)
+        give_back()  # only here is the error gone, and with it what its frames held
+
+
+def give_back() -> None:
+    """Collect what is in reference cycles, as the models of libraries are, and give cached memory back to the GPU."""
+    gc.collect()
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def gpu_name(device: str) -> str:
+    """A device with the name of its GPU: "cuda:0 (NVIDIA H200)"."""
+    if not device.startswith("cuda"):
+        return device
+    return f"{device} ({load_extra('torch', 'a GPU').cuda.get_device_name(device)})"
+
+
+def peak_gpu_bytes(devices: Sequence[str]) -> int | None:
+    """The most memory that torch has held on these GPUs since `watch_gpu`; None without one."""
+    gpus = [device for device in devices if device.startswith("cuda")]
+    return sum(load_extra("torch", "a GPU").cuda.max_memory_allocated(device) for device in gpus) if gpus else None
+
+
+def watch_gpu(device: str) -> None:
+    """Begin to count `peak_gpu_bytes`."""
+    if device.startswith("cuda"):
+        load_extra("torch", "a GPU").cuda.reset_peak_memory_stats(device)
+
+
+@contextmanager
+def tf32(device: str) -> Iterator[None]:
+    """Let products of fp32 on a GPU have 10 bits of mantissa: several times as fast, and enough for a training."""
+    if not device.startswith("cuda"):
+        yield
+        return
+    torch = load_extra("torch", "a GPU")
+    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
