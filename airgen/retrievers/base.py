@@ -353,8 +353,6 @@ class Component:
     positional: ClassVar[tuple[str, ...]] = ()
     travels: ClassVar[bool] = False  # its settings are all that it is: a worker elsewhere can make the same one
     progress: IndexProgress | None = None  # is told, where it is set, how many passages are encoded
-    gpu: bool = False  # whether its model runs on a GPU
-    texts_at_once: int | None = None  # how many texts or pairs it is best given; None: few
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -398,6 +396,16 @@ class Component:
         """The components that it is made of."""
         held = [getattr(self, name) for name, _ in parts(type(self.settings))]
         return [part for one in held for part in (one if isinstance(one, list) else [one])]
+
+    @property
+    def gpu(self) -> bool:
+        """Whether its own model runs on a GPU."""
+        return False
+
+    @property
+    def texts_at_once(self) -> int | None:
+        """How many texts or pairs it is best given at once; None: as few as is usual."""
+        return None
 
     def release(self) -> None:
         """Give back the memory of the models that it runs; the next use loads them again."""

@@ -363,12 +363,11 @@ def travels(component: Any) -> bool:
     return all(travels(value) for value in held if isinstance(value, Component))
 
 
-def _needs_this_gpu(component: Component) -> bool:
+def _needs_this_gpu(component: Any) -> bool:
     """Whether it works on a GPU that workers of this machine share: each would load a copy into the same memory."""
-    if current().gives_gpus or current().workers < 2:
+    if not isinstance(component, Component) or current().gives_gpus or current().workers < 2:
         return False
-    held = component.components()
-    return component.gpu or any(_needs_this_gpu(part) for part in held if isinstance(part, Component))
+    return component.gpu or any(map(_needs_this_gpu, component.components()))
 
 
 def at_once(component: Any, usual: int) -> int:

@@ -68,7 +68,7 @@ class FlagModel(TorchModel):
     """A model that FlagEmbedding runs. Code that comes with a model is never run."""
 
     class Settings(TorchModel.Settings):
-        """`revision` is one of the Hub's. `dtype`: in half precision on a GPU; on a CPU the library computes in fp32."""
+        """`revision` is one of the Hub's. `dtype`: on a CPU the library computes in fp32."""
 
         packages: ClassVar[tuple[str, ...]] = ("FlagEmbedding",)
         device: Annotated[str | None, SPEED] = None
@@ -398,6 +398,14 @@ class FlagReranker(FlagModel):
                 return kind
         what = f"its config.json names {', '.join(names) or 'no architecture'}"
         raise ModelError(f"{self.name} is no re-ranker ({what}): name another model, or set `model_class`")
+
+    @property
+    def precision(self) -> dict[str, object]:
+        """The library runs cross-encoders in fp16 or fp32 only."""
+        found = super().precision
+        names = [*(self._hub_config.get("architectures") or ()), self.settings.model_class]
+        cross = any(str(name).endswith(("ForSequenceClassification", "encoder-only-base")) for name in names)
+        return {**found, "dtype": "fp16"} if cross and found.get("dtype") == "bf16" else found
 
     @cached_property
     def model(self) -> Any:

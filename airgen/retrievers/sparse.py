@@ -233,7 +233,6 @@ class SpartaEncoder(TorchModel):
         `bias` is b of a checkpoint that does not name it. BEIR's has none (0), and its special tokens have no impact.
         """
 
-
         packages: ClassVar[tuple[str, ...]] = ("torch", "transformers")
         device: Annotated[str | None, SPEED] = None
         model_kwargs: dict[str, Any] = Field(default={})
