@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from airgen.errors import AirgenError, ModelError, disk_error
+from airgen.masking import printable
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -91,8 +92,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 def _said(error: BaseException) -> str:
     """The kind and the message of an error, in one line."""
-    words = " ".join(_text(error).split())
-    words = words if len(words) <= _WORDS else f"{words[:_WORDS]}..."
+    words = printable(_text(error), _WORDS)
     return f"{type(error).__name__}: {words}" if words else type(error).__name__
 
 

@@ -20,11 +20,11 @@ PACKAGE = Path(airgen.__file__).parent
 
 # The floors of the house, from the ground up: a part imports only parts that stand before it.
 FLOORS = (
-    "errors", "guard", "keys", "records", "sequences", "languages", "paths", "exact", "interruptible",
-    "masking", "yaml_text", "database", "registry", "devices", "http", "downloads", "models", "settings", "compute",
+    "errors", "masking", "guard", "keys", "records", "sequences", "languages", "paths", "exact", "interruptible",
+    "yaml_text", "database", "registry", "devices", "http", "downloads", "models", "settings", "compute",
     "store", "text", "tables", "dataset", "kept", "study", "llms", "prompts", "corpus", "retrievers", "evaluation",
-    "publishing", "training", "steps", "control", "generation", "pipeline", "studies", "audit", "report", "commands", "api", "cli",
-    "__main__",
+    "publishing", "training", "steps", "control", "generation", "pipeline", "studies", "audit", "report", "commands",
+    "api", "cli", "__main__",
 )  # fmt: skip
 # Published files are all that these know: no job, no work database, no LLM.
 FILES_ONLY = {"dataset", "retrievers", "evaluation", "publishing", "training"}
