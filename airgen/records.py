@@ -73,9 +73,14 @@ class Passage:
     licence: str = ""
 
 
+PART = "part"
+PARTS = frozenset({PART, "apparatus"})
+"""The cleaners of pieces: what they leave out was in a document that stays, so it is no document that was dropped."""
+
+
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A document or passage that a cleaner refused: which cleaner, why, and the text's beginning."""
+    """A document, passage or piece that a cleaner refused: which cleaner, why, and the text's beginning."""
 
     key: str
     id: str

@@ -6,10 +6,8 @@ guess_fields([{"headline": "Storm", "body": {"text": "A storm came ..."}}])
 # {"id": None, "title": "headline", "text": "body.text"}
 """
 
-import csv
-import gzip
-import io
 import json
+import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
@@ -19,14 +17,23 @@ from typing import Any
 
 import duckdb
 
+from airgen.corpus.readers.delimited import IDS, TEXTS, TITLES, open_table
+from airgen.corpus.readers.encodings import decoded
+from airgen.corpus.readers.files import lines, opened
+from airgen.corpus.readers.tabular import column, text_of
 from airgen.database import Config, in_memory, without_globs
+from airgen.errors import CorpusError
+from airgen.records import storable
 
 _ROWS, _BYTES = 200, 1 << 20  # what is looked at
 _LONGEST = 4096  # characters of a value in a Parquet file, of which some kilobytes can hold gigabytes
+_MAX_JSON = 64 << 20  # bytes of a JSON file that is looked into
 _DUCKDB: Config = {"threads": 1, "memory_limit": "1GB"}
-_IDS = ("_id", "id", "doc_id", "docid", "key", "uuid", "number", "nr", "no", "ticket", "url")
-_TITLES = ("title", "name", "subject", "headline", "heading", "summary", "question", "titel", "betreff", "titre")
-_TEXTS = ("text", "body", "content", "contents", "description", "passage", "article", "abstract", "answer")
+_HTML = re.compile(
+    r"</(?:p|div|span|li|td|h[1-6]|a|b|i|strong|em|ul|table|code)\s*>|<(?:br|p|div|img|hr)\b[^<>]*>", re.I
+)
+_MARKDOWN = re.compile(r"^#{1,6} \S|\*\*\S[^*\n]*\*\*|\]\((?:https?:|/|#|\.)[^)\s]*\)|^```|^\|[ :]*-{3,}", re.MULTILINE)
+_MARKED_UP = 0.3  # the share of texts with markup from which a column is written in it
 
 Row = Mapping[str, Any]
 
@@ -34,38 +41,74 @@ Row = Mapping[str, Any]
 def guess_fields(rows: Sequence[Row]) -> dict[str, Any]:
     """`fields` of a reader: the column of the longest texts, a short one as title, one without repetition as id.
 
-    `id` and `title` are None where no column looks like one; empty where no column holds text.
+    `id` and `title` are None where no column looks like one; empty where no column holds text. `markup` is there where
+    the texts are HTML or Markdown, and `each` where they are lists of long texts.
     """
     rows = [_flat(row) for row in rows]
     names = list(dict.fromkeys(name for row in rows for name in row))
-    values = {name: [row[name] for row in rows if row.get(name) not in (None, "")] for name in names}
+    values = {name: [row[name] for row in rows if row.get(name) not in (None, "", [])] for name in names}
     lengths = {
-        name: fmean(map(len, found))
+        name: fmean(len(_joined(value)) for value in found)
         for name, found in values.items()
-        if found and all(isinstance(v, str) for v in found)
+        if found and all(isinstance(value, str) or _is_texts(value) for value in found)
     }
-    texts = {name: mean for name, mean in lengths.items() if mean >= 20 or _named(name, _TEXTS)} or lengths
+    texts = {name: mean for name, mean in lengths.items() if mean >= 20 or _named(name, TEXTS)} or lengths
     if not texts:
         return {}
-    text = max(texts, key=lambda name: (texts[name] * (3 if _named(name, _TEXTS) else 1), name))
-    titles = [name for name in lengths if name != text and _named(name, _TITLES) and lengths[name] < texts[text]]
+    text = max(texts, key=lambda name: (texts[name] * (3 if _named(name, TEXTS) else 1), name))
+    plain = [name for name in lengths if all(isinstance(value, str) for value in values[name])]
+    titles = [name for name in plain if name != text and _named(name, TITLES) and lengths[name] < texts[text]]
     ids = [name for name, found in values.items() if name not in (text, *titles[:1]) and _identifies(found, len(rows))]
-    ids = [name for name in ids if _named(name, _IDS)]
-    ids.sort(key=lambda name: next(place for place, known in enumerate(_IDS) if known in _words(name)))
-    return {"id": ids[0] if ids else None, "title": titles[0] if titles else None, "text": text}
+    ids = [name for name in ids if _named(name, IDS)]
+    ids.sort(key=lambda name: next(place for place, known in enumerate(IDS) if known in _words(name)))
+    found: dict[str, Any] = {"id": ids[0] if ids else None, "title": titles[0] if titles else None, "text": text}
+    if markup := _markup([_joined(value) for value in values[text]]):
+        found["markup"] = markup
+    items = [item for value in values[text] if isinstance(value, list) for item in value]
+    if items and fmean(map(len, items)) >= 200:
+        found["each"] = True
+    return found
+
+
+def _joined(value: Any) -> str:
+    return value if isinstance(value, str) else "\n".join(value)
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(item, str) for item in value)
+
+
+def _markup(texts: Sequence[str]) -> str:
+    """What texts are written in, if it is no plain text: html or markdown."""
+    shares = {
+        markup: sum(bool(sign.search(text[:100_000])) for text in texts) / len(texts)
+        for markup, sign in (("html", _HTML), ("markdown", _MARKDOWN))
+    }
+    if shares["html"] >= _MARKED_UP and shares["html"] >= shares["markdown"]:
+        return "html"
+    return "markdown" if shares["markdown"] >= _MARKED_UP else ""
 
 
 def _flat(row: Row, depth: int = 3) -> Row:
-    """A row whose nested values have names with dots, as readers take them: {"body": {"text": ..}} has body.text."""
+    """A row whose nested values have names with dots, as readers take them: {"body": {"text": ..}} has body.text, and
+    so has a list of such objects."""
     found: dict[str, Any] = {}
     for name, value in row.items():
         inner = _flat(value, depth - 1) if isinstance(value, Mapping) and depth else {}
+        if isinstance(value, list) and value and depth and all(isinstance(item, Mapping) for item in value):
+            inner = {below: column(row, f"{name}.{below}") for item in value[:20] for below in item}
         found.update({f"{name}.{below}": one for below, one in inner.items()} or {name: value})
     return found
 
 
 def _identifies(values: Sequence[Any], rows: int) -> bool:
-    plain = [str(value) for value in values if isinstance(value, str | int) and not isinstance(value, bool)]
+    plain = [
+        str(int(value) if isinstance(value, float) and value.is_integer() else value)
+        for value in values
+        if isinstance(value, str | int | float) and not isinstance(value, bool)
+    ]
+    if any(isinstance(value, float) and not value.is_integer() for value in values):
+        return False
     return len(plain) == rows and len(set(plain)) == rows and max(map(len, plain), default=0) <= 200
 
 
@@ -79,74 +122,110 @@ def _named(name: str, known: Sequence[str]) -> bool:
 
 
 def first_rows(path: Path, kind: str) -> list[Row]:
-    """The first rows of a CSV, JSON, JSON Lines or Parquet file; none where they cannot be read."""
+    """The first rows of a CSV, JSON, JSON Lines or Parquet file, as its reader sees them; none where they cannot be
+    read."""
     try:
         if kind == "parquet":
-            return _parquet_rows(path)
-        text, whole = _beginning(path)
+            return [_texts_of(row) for row in _parquet_rows(path)]
         if kind == "csv":
-            return [row for _, row in islice(csv_rows(text), _ROWS)]
+            with open_table(path, header=None) as table:
+                return [row.cells for row in islice(table.rows, _ROWS)]
         if kind == "json":
-            return json_rows(json.loads(text))[1][:_ROWS] if whole else []
-        lines = text.splitlines() if whole else text.splitlines()[:-1]
-        rows = [json.loads(line) for line in lines if line.strip()]
-        return [row for row in rows[:_ROWS] if isinstance(row, dict)]
-    except (OSError, EOFError, ValueError, RecursionError, zlib.error, duckdb.Error):
+            return json_rows(json_value(path))[1][:_ROWS]
+        return list(islice(_json_lines(path), _ROWS))
+    except (OSError, EOFError, ValueError, RecursionError, zlib.error, duckdb.Error, CorpusError):
         return []
 
 
+def csv_settings(paths: Sequence[Path]) -> dict[str, Any]:
+    """How CSV files are written, for the settings of their reader: what is the same in all of them."""
+    found: list[dict[str, Any]] = []
+    for path in paths:
+        try:
+            with open_table(path, header=None) as table:
+                about: dict[str, Any] = {"delimiter": table.dialect.delimiter}
+                about |= {} if table.dialect.header else {"header": False}
+                found.append(about | ({} if table.encoding.startswith("utf") else {"encoding": table.encoding}))
+        except CorpusError:
+            continue
+    return (
+        {key: value for key, value in found[0].items() if all(one.get(key) == value for one in found)} if found else {}
+    )
+
+
+def json_value(path: Path) -> Any:
+    """What a JSON file holds. Raises ValueError where it is none, or too large to be looked into."""
+    with opened(path) as stream:
+        raw = stream.read(_MAX_JSON + 1)
+    if len(raw) > _MAX_JSON:
+        raise ValueError(f"more than {_MAX_JSON >> 20} MB")
+    return json.loads(decoded(raw, "", "").text)
+
+
 def json_rows(value: Any) -> tuple[str, list[Row]]:
-    """(where the rows are, the rows) of a JSON value: itself, or the longest list of objects at the top."""
-    if isinstance(value, list):
-        return "", [row for row in value if isinstance(row, dict)]
-    lists = {name: one for name, one in value.items() if isinstance(one, list)} if isinstance(value, dict) else {}
-    if not lists:
-        return "", []
-    name = max(lists, key=lambda name: (len(lists[name]), name))
-    return name, [row for row in lists[name] if isinstance(row, dict)]
+    """(where the rows are, the rows) of a JSON value: itself, or the longest list of objects, or object of objects, in
+    it. The members of an object have a column `key`."""
+    best: tuple[str, list[Row]] = "", []
+
+    def look(inner: Any, where: str, depth: int) -> None:
+        nonlocal best
+        rows: list[Row] = []
+        if isinstance(inner, list):
+            rows = [row for row in inner if isinstance(row, dict)]
+        elif isinstance(inner, dict):
+            rows = [{"key": key, **row} for key, row in inner.items() if isinstance(row, dict)]
+            rows = rows if len(rows) > 1 and len(rows) == len(inner) and _alike(rows) else []
+            for name, one in inner.items() if depth else ():
+                if "." not in name or not where:
+                    look(one, f"{where}.{name}" if where else name, depth - 1)
+        if len(rows) > len(best[1]):
+            best = where, rows
+
+    look(value, "", 0 if isinstance(value, list) else 3)
+    return best
+
+
+def _alike(rows: Sequence[Row]) -> bool:
+    """Whether objects have some names in common, as rows have."""
+    names = [set(row) - {"key"} for row in rows[:50]]
+    return bool(set.intersection(*names))
+
+
+def _json_lines(path: Path) -> Iterator[Row]:
+    size = 0
+    for _, line in lines(path, _BYTES):
+        size += len(line or b"")
+        if line and line.strip():
+            row = json.loads(decoded(line, "", "").text)
+            if isinstance(row, dict):
+                yield _texts_of(row)
+        if size > _BYTES:
+            return
+
+
+def _texts_of(row: Row) -> Row:
+    """The row with texts that can be stored: without lone surrogates, and with bytes as the text that they are."""
+    found = {name: text_of(value) for name, value in row.items()}
+    return {name: storable(value) if isinstance(value, str) else value for name, value in found.items()}
 
 
 def _parquet_rows(path: Path) -> list[Row]:
-    """The first rows of a Parquet file: its texts, cut, and its whole numbers, which may be ids."""
+    """The first rows of a Parquet file: its texts, cut, its numbers, which may be ids, and small nested values."""
     with in_memory(files=[path], config=_DUCKDB) as database:
         name = without_globs(path)
         types = {row[0]: row[1] for row in database.execute("DESCRIBE FROM read_parquet(?)", [name]).fetchall()}
-        quoted = {column: '"' + column.replace('"', '""') + '"' for column in types}
-        wanted = {
-            column: f"left({quoted[column]}, {_LONGEST})" if kind == "VARCHAR" else quoted[column]
-            for column, kind in types.items()
-            if kind == "VARCHAR" or kind.endswith(("INT", "INTEGER"))
-        }
+        wanted = {}
+        for known, kind in types.items():
+            quoted = '"' + known.replace('"', '""') + '"'
+            if kind == "VARCHAR":
+                wanted[known] = f"left({quoted}, {_LONGEST})"
+            elif kind == "BLOB":
+                wanted[known] = f"CASE WHEN octet_length({quoted}) < {_BYTES} THEN {quoted} END"
+            elif kind.endswith(("INT", "INTEGER", "DOUBLE", "FLOAT")):
+                wanted[known] = quoted
+            elif kind.startswith("STRUCT") or kind.endswith("[]"):
+                wanted[known] = f"CASE WHEN strlen(CAST({quoted} AS VARCHAR)) < {_BYTES} THEN {quoted} END"
         if not wanted:
             return []
         rows = database.execute(f"SELECT {', '.join(wanted.values())} FROM read_parquet(?) LIMIT {_ROWS}", [name])
         return [dict(zip(wanted, row, strict=True)) for row in rows.fetchall()]
-
-
-def _beginning(path: Path) -> tuple[str, bool]:
-    """The first MiB of a file as text, and whether that is all of it."""
-    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-        data = file.read(_BYTES + 1)
-    return data[:_BYTES].decode("utf-8-sig", "replace"), len(data) <= _BYTES
-
-
-def csv_rows(text: str) -> Iterator[tuple[int, Row]]:
-    """(number of the line, from 1; {column: value}) of each row of a table that is not empty, as Excel saves it, too:
-    its first line may be `sep=;`. Raises ValueError with the line."""
-    first, skipped = text.partition("\n")[0].strip().strip('"'), 0
-    separator = ""
-    if first.lower().startswith("sep=") and len(first) == 5:
-        separator, skipped = first[4], 1
-        text = text.partition("\n")[2]
-        first = text.partition("\n")[0]
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator or max("\t,;|", key=first.count))
-    names: list[str] = []
-    try:
-        for cells in reader:
-            if not any(cell.strip() for cell in cells):
-                continue
-            if names:
-                yield reader.line_num + skipped, dict(zip(names, cells, strict=False))
-            names = names or [cell.strip() for cell in cells]
-    except csv.Error as error:
-        raise ValueError(f"{reader.line_num + skipped}: {error}") from error

@@ -17,7 +17,7 @@ from airgen.corpus.fetch import is_fetched
 from airgen.corpus.settings import CorpusSettings, Task, load_corpus_settings, manifest_names
 from airgen.errors import SettingsError
 from airgen.languages import LANGUAGES
-from airgen.records import Dropped, Passage
+from airgen.records import PARTS, Dropped, Passage
 from airgen.text.analysis.languages import stemmer_name, stopword_count
 from airgen.text.display import one_line, terminal_table
 from airgen.text.language_check import checked
@@ -110,7 +110,7 @@ def summarise(
     passages = sum(sizes.values())
     return CorpusSummary(
         settings.name, task, settings.language, settings.domain, settings.licence, settings.source,
-        passages + sum(count for (cleaner, _), count in funnel.items() if cleaner != "apparatus"),
+        passages + sum(count for (cleaner, _), count in funnel.items() if cleaner not in PARTS),
         passages, _lengths(sizes),
         sorted(((*step, count) for step, count in funnel.items()), key=lambda row: (-row[2], row)),
         bins(sizes),

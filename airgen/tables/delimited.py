@@ -12,7 +12,7 @@ them (a tab, a line break or a doubled mark stands inside) or if a column has th
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -40,18 +40,21 @@ class TableDialect:
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """A row: the number of its first line, from 1, and its cells by column. `ragged`: it had fewer or more of them."""
+    """A row: the number of its first line, from 1, and its cells by column. `ragged`: it had fewer or more of them;
+    `surplus`: what it had too much, which was joined to a column."""
 
     line: int
     cells: Mapping[str, str]
     ragged: bool = False
+    surplus: Sequence[str] = ()
 
 
 class DelimitedTable:
     """A table, read once, as a stream.
 
-    lines: with or without their ends; `\\n` and `\\r\\n` are both taken. delimiter: None to tell it. header: None to
-    tell whether the first row holds names. known: usual names of columns, folded. tabs: the file's name promises tabs.
+    lines: with or without their ends; `\\n` and `\\r\\n` are both taken. delimiter: None to tell it, empty for one
+    column. header: None to tell whether the first row holds names. known: usual names of columns, folded. tabs: the
+    file's name promises tabs.
 
     A short row is filled with empty cells. What a row has too much belongs to the column `absorbing`, by default the
     last one, as unquoted text with delimiters does. `ragged` counts both; nothing is left out.
@@ -93,18 +96,19 @@ class DelimitedTable:
     def __iter__(self) -> Iterator[TableRow]:
         names, width = self.names, len(self.names)
         for line, cells in self._records:
-            ragged = False
+            ragged, extra = False, list[str]()
             if len(cells) != width:
                 while len(cells) > width and not cells[-1].strip():
                     cells.pop()  # Excel writes delimiters for cells that were emptied
                 ragged = len(cells) != width
                 if surplus := max(0, len(cells) - width):
                     place = names.index(self.absorbing)
+                    extra = cells[place + 1 : place + surplus + 1]
                     joined = self.dialect.delimiter.join(cells[place : place + surplus + 1])
                     cells[place : place + surplus + 1] = [joined]
                 cells += [""] * (width - len(cells))
             self.ragged += ragged
-            yield TableRow(line, dict(zip(names, cells, strict=True)), ragged)
+            yield TableRow(line, dict(zip(names, cells, strict=True)), ragged, extra)
 
 
 def _sample(lines: Iterator[str]) -> list[str]:
@@ -125,9 +129,18 @@ def _dialect(
     skipped = 0
     first = sample[0].strip().strip('"') if sample else ""
     if first.lower().startswith("sep=") and len(first) == 5:
-        delimiter, skipped = delimiter or first[4], 1
-    wanted = [delimiter] if delimiter else [one for one in _DELIMITERS if any(one in line for line in sample)]
+        delimiter, skipped = first[4] if delimiter is None else delimiter, 1
+    wanted = (
+        []
+        if delimiter == ""
+        else [delimiter]
+        if delimiter
+        else [one for one in _DELIMITERS if any(one in line for line in sample)]
+    )
     found = [one for one in (_shape(sample, mark, skipped, known, bool(delimiter)) for mark in wanted) if one]
+    if delimiter and not found:
+        rows = [cells for _, cells in _records(sample, TableDialect(delimiter, header=False, width=0, skipped=skipped))]
+        found = [(TableDialect(delimiter, header=False, width=len(rows[0]) if rows else 1, skipped=skipped), 0.5)]
     if tabs and any(shape[0].delimiter == "\t" for shape in found):
         found = [shape for shape in found if shape[0].delimiter == "\t"]
     if found:
@@ -149,7 +162,7 @@ def _shape(
         return None
     first = rows[0][1]
     names = sum(folded(cell) in known for cell in first)
-    if stated or (len(first) > 1 and 2 * names >= len(first)):
+    if len(first) > 1 and (stated or 2 * names >= len(first)):
         return replace(dialect, width=len(first)), max(0.5, _regular(rows, len(first)))
     if len(first) == 1 and names:
         return None  # the name of one column: what follows are its texts

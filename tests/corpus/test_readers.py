@@ -181,7 +181,7 @@ def test_parquet_and_csv_agree_and_read_only_what_is_mapped(tmp_path: Path) -> N
         ("中文文本文件".encode("gbk"), "zh", "", "中文文本文件"),
         (b"  \n", "en", "", ("empty file", "")),
         (bytes(range(128, 256)) * 20, "en", "",
-         ("unknown encoding", "tried utf-8, cp1252, iso8859_15; set reader.encoding")),
+         ("unknown encoding", "tried utf-8, cp1252, iso8859_15, cp850, mac_roman; set reader.encoding")),
         ("„café“".encode("cp1252"), "en", "cp12520", ("unknown encoding", "cp12520: no such encoding")),
     ],
 )  # fmt: skip

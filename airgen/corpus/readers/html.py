@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Literal
 
+from airgen.corpus.readers.encodings import Decoded, decoded_html
 from airgen.corpus.readers.reader import Unusable
 from airgen.corpus.readers.texts import Block, FileReader, SectionSettings
 from airgen.records import Document
@@ -35,7 +36,6 @@ _DRAWING = frozenset((
 # The parser's time grows with a page's size times its depth, so a large page may not be deep.
 _DEPTH, _SIZE_TIMES_DEPTH = 512, 400_000_000
 MAX_MARKS = 1_000_000  # tags of one page
-_CHARSET = re.compile(rb"<meta[^>]{0,200}charset=[\"']?([\w-]{3,20})", re.IGNORECASE)
 
 
 _FEW = 8  # words
@@ -76,19 +76,12 @@ class HtmlReader(FileReader):
             raise Unusable("no text in the page")
         yield from self.documents(blocks, title, name)
 
-    def decode(self, raw: bytes) -> str:
-        """The file's text, in the encoding that a meta element declares, if one does."""
-        declared = _CHARSET.search(raw[:2048])
-        if (
-            declared
-            and declared[1].lower() not in (b"utf-8", b"utf8")
-            and not raw.startswith((b"\xff\xfe", b"\xfe\xff"))
-        ):
-            try:
-                return raw.decode(declared[1].decode("ascii"))
-            except (UnicodeDecodeError, LookupError):
-                pass  # declarations are often wrong: try the encoding of the settings
-        return super().decode(raw)
+    def decode(self, raw: bytes) -> Decoded:
+        """The page's text, as a browser decodes it."""
+        try:
+            return decoded_html(raw, self.settings.encoding, self.place.language)
+        except (UnicodeError, LookupError):
+            return super().decode(raw)  # which says what was tried
 
 
 def html_blocks(

@@ -1,4 +1,4 @@
-"""The protocol of readers, and what all readers use, such as the encoding of a file.
+"""The protocol of readers, and what all readers use.
 
     reader = resolve("reader", "jsonl")(settings, place)
     for row in reader.read():           # a Document, or a Dropped with its reason
@@ -8,7 +8,6 @@ A reader streams: it holds one document at a time, and what its format needs to 
 for a file that cannot be used, and yields Dropped for a part of a file that cannot be used.
 """
 
-import codecs
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,69 +15,12 @@ from typing import Any, ClassVar, Protocol
 
 from pydantic import Field
 
-from airgen.records import Document, Dropped
+from airgen.records import PART, Document, Dropped
 from airgen.settings.base import Settings
 from airgen.settings.parts import ReadPart
 
-_SAMPLE = 1 << 20  # bytes that the detection reads
-_MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
-_GROUPS = {
-    "cp1252 iso8859_15": "en de fr es pt it nl sv da no fi id ca eu ga",
-    "cp1250 iso8859_2": "pl cs sk hu ro hr sl",
-    "cp1251 koi8_r": "ru uk bg sr",
-    "cp1254": "tr",
-    "cp1253": "el",
-    "cp1256": "ar fa",
-    "cp1257": "lt lv et",
-    "gb18030 big5": "zh",
-    "cp932 euc_jp": "ja",
-    "cp949": "ko",
-    "cp874": "th",
-}
-_OLD = {language: names.split() for names, languages in _GROUPS.items() for language in languages.split()}
-
-
-def decoded(raw: bytes, encoding: str, language: str) -> str:
-    """The text of a whole file. `encoding` is empty where the YAML names none.
-
-    Raises UnicodeError, whose message names what was tried; LookupError for an encoding that does not exist.
-    """
-    for mark, name in _MARKS:
-        if raw.startswith(mark):
-            return raw[len(mark) :].decode(name)
-    if encoding:
-        return raw.decode(encoding)
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError:
-        return raw.decode(detected(raw, language))
-
-
-def detected(raw: bytes, language: str) -> str:
-    """The encoding of bytes that are no UTF-8. Raises UnicodeError."""
-    from charset_normalizer import from_bytes
-
-    sample = raw if len(raw) <= _SAMPLE else raw[:_SAMPLE].rpartition(b"\n")[0]
-    old = _OLD.get(language, [])
-    found = from_bytes(sample, cp_isolation=old).best()
-    # It gives up on a few words with many signs, where the language leaves one choice.
-    named = found.encoding if found else next((name for name in old if _readable(sample, name)), "")
-    if not named:
-        tried = ", ".join(["utf-8", *old]) if old else "utf-8 and all that charset-normalizer knows"
-        raise UnicodeError(f"tried {tried}; set reader.encoding")
-    return named
-
-
-def _readable(sample: bytes, encoding: str) -> bool:
-    """Whether bytes become letters, digits and few signs."""
-    try:
-        text = "".join(sample.decode(encoding).split())
-    except UnicodeDecodeError:
-        return False
-    return text.isprintable() and sum(map(str.isalnum, text)) * 2 >= len(text)
-
-
 MAX_BYTES = 16 * 1024 * 1024
+_SHOWN = 2000  # characters of what was dropped
 
 
 class ReaderSettings(Settings):
@@ -135,4 +77,11 @@ def drop(
     reason: str, *, identity: str = "", detail: str = "", source: str = "", position: str = "", text: str = ""
 ) -> Dropped:
     """A part of the source that a reader cannot use. `prepare` sets its key."""
-    return Dropped("", identity, "reader", reason, detail, source, position, text[:200])
+    return Dropped("", identity, "reader", reason, detail, source, position, text[:_SHOWN])
+
+
+def left_out(
+    reason: str, *, identity: str = "", detail: str = "", source: str = "", position: str = "", text: str = ""
+) -> Dropped:
+    """A piece of a document that a reader leaves out, or changes, while it keeps the document."""
+    return Dropped("", identity, PART, reason, detail, source, position, text[:_SHOWN])

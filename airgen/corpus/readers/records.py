@@ -14,8 +14,9 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, model_validator
 
+from airgen.corpus.readers.encodings import decoded, encoding_of, is_wide, wide_lines
 from airgen.corpus.readers.files import PathReader, Raw, files, lines, opened
-from airgen.corpus.readers.reader import Place, drop
+from airgen.corpus.readers.reader import Place, drop, left_out
 from airgen.corpus.readers.tabular import ChosenRows, Fields, SeenColumns, column
 from airgen.errors import CorpusError
 from airgen.masking import error_words
@@ -42,6 +43,7 @@ class JsonLinesReader(PathReader):
     def __init__(self, settings: Any, place: Place) -> None:
         super().__init__(settings, place)
         self.seen: dict[Path, SeenColumns] = {}  # of files of which not all is read
+        self._encodings: dict[Path, str] = {}  # of files that are no UTF-8
 
     def read_file(self, path: Path) -> Iterator[Document | Dropped]:
         yield from super().read_file(path)
@@ -50,7 +52,9 @@ class JsonLinesReader(PathReader):
 
     def raw_file(self, path: Path) -> Iterator[Raw]:
         """The lines of one file, in pieces of a megabyte."""
-        numbered = lines(path, self.settings.max_bytes)
+        with opened(path) as stream:
+            wide = is_wide(stream.read(4096))
+        numbered = wide_lines(path, self.settings.max_bytes) if wide else lines(path, self.settings.max_bytes)
         yield from (Raw(path, lines=some) for some in batched(numbered, _PIECE, lambda one: len(one[1] or b"") + 1))
 
     def read_raw(self, raw: Raw) -> Iterator[Document | Dropped]:
@@ -64,16 +68,33 @@ class JsonLinesReader(PathReader):
                 continue
             if not line.strip():
                 continue
-            try:
-                row = json.loads(line)
-            except UnicodeDecodeError:
+            words = self._text(line, raw.path)
+            if words is None:
                 yield drop("broken UTF-8", text=line[:200].decode("utf-8", "replace"), **where)
                 continue
+            try:
+                row = json.loads(words)
             except (ValueError, RecursionError) as error:
                 text = line[:200].decode("utf-8", "replace")
                 yield drop("not JSON", detail=str(error)[:200], text=text, **where)
                 continue
             yield from self.settings.documents(row, seen, self.place, **where)
+
+    def _text(self, line: bytes, path: Path) -> str | None:
+        """A line in UTF-8, or in the old encoding that the file's bytes show; None where it is neither."""
+        try:
+            return line.decode("utf-8")
+        except UnicodeDecodeError:
+            pass
+        if path not in self._encodings:
+            try:
+                self._encodings[path] = encoding_of(path, "", self.place.language)[0]
+            except CorpusError:
+                self._encodings[path] = "utf-8"
+        try:
+            return line.decode(self._encodings[path])
+        except UnicodeDecodeError:
+            return None
 
 
 class JsonReader(PathReader):
@@ -93,11 +114,14 @@ class JsonReader(PathReader):
 
     def read_file(self, path: Path) -> Iterator[Document | Dropped]:
         seen = SeenColumns(self.settings.fields)
-        for number, row in enumerate(self._rows(path)):
+        rows, damaged = self._rows(path)
+        for number, row in enumerate(rows):
             yield from self.settings.documents(row, seen, self.place, path.name, f"row {number}")
+        if damaged:
+            yield left_out("bytes that are not in the file's encoding", source=path.name)
         seen.check(path)
 
-    def _rows(self, path: Path) -> list[Any]:
+    def _rows(self, path: Path) -> tuple[list[Any], bool]:
         with opened(path) as stream:
             raw = stream.read(_MAX_JSON + 1)
         if len(raw) > _MAX_JSON:
@@ -106,18 +130,19 @@ class JsonReader(PathReader):
             raise CorpusError(f"{path}: more than {_MAX_VALUES:,} JSON values; convert it to JSON Lines (kind: jsonl)")
         try:
             # A function of Python's own for each object: between two of them Ctrl-C is heard.
-            value = json.loads(raw.decode("utf-8-sig"), object_pairs_hook=lambda pairs: dict(pairs))
+            found = decoded(raw, "", self.place.language)
+            value = json.loads(found.text, object_pairs_hook=lambda pairs: dict(pairs))
         except (ValueError, RecursionError) as error:
             raise CorpusError(f"{path}: not JSON: {error}") from error
-        found = column(value, self.settings.rows) if self.settings.rows and isinstance(value, dict) else value
-        if isinstance(found, dict):
-            found = [
+        rows = column(value, self.settings.rows) if self.settings.rows and isinstance(value, dict) else value
+        if isinstance(rows, dict):
+            rows = [
                 {"key": key, **row} if isinstance(row, dict) else {"key": key, "value": row}
-                for key, row in found.items()
+                for key, row in rows.items()
             ]
-        if not isinstance(found, list):
+        if not isinstance(rows, list):
             raise CorpusError(f"{path}: no list of rows at {self.settings.rows or 'the top'!r}; set reader.rows")
-        return found
+        return rows, found.damaged
 
 
 _NAMES = ("corpus.jsonl", "corpus.jsonl.gz")

@@ -1,32 +1,32 @@
-"""Documents that are rows: which columns make a document, and Parquet and CSV through DuckDB.
+"""Documents that are rows: which columns make a document, Parquet through DuckDB, and CSV.
 
 reader: {kind: parquet, path: data/*.parquet, fields: {id: url, title: head, text: [summary, body], markup: html}}
 """
 
 from __future__ import annotations
 
-import codecs
-import io
 import sys
-import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from airgen.corpus.readers.files import PathReader, opened
+from airgen.corpus.readers.delimited import MAX_LINE, TableFile, open_table
+from airgen.corpus.readers.files import PathReader
 from airgen.corpus.readers.html import html_blocks
 from airgen.corpus.readers.markdown import markdown_blocks
-from airgen.corpus.readers.reader import Place, ReaderSettings, Unusable, detected, drop
+from airgen.corpus.readers.reader import Place, ReaderSettings, Unusable, drop, left_out
 from airgen.database import Config, in_memory, without_globs
 from airgen.errors import CorpusError
 from airgen.interruptible import interruptible
 from airgen.keys import text_key
 from airgen.records import Document, Dropped
 from airgen.registry import meant
+from airgen.sequences import batched
 from airgen.settings.base import FILE, Settings
+from airgen.tables import TableRow
 
 Scalar = str | int | bool
 
@@ -101,6 +101,19 @@ def check_columns(fields: Fields, known: Collection[str], where: object) -> None
             raise CorpusError(f"{where}: no column {name!r}{hint}; set reader.fields")
 
 
+def check_text_columns(fields: Fields, known: Collection[str], where: object) -> set[str]:
+    """The columns with the text, or those that hold them. Raises CorpusError where none is there, or a named one is
+    missing."""
+    check_columns(fields, known, where)
+    texts = [fields.text] if isinstance(fields.text, str) else fields.text
+    roots = {column.split(".")[0] if column not in known else column for column in texts}
+    if not roots & set(known):
+        raise CorpusError(
+            f"{where}: no column {', '.join(map(repr, texts))} (it has {few(sorted(known))}); set reader.fields.text"
+        )
+    return roots
+
+
 class SeenColumns:
     """Which columns the rows of a file without a header have."""
 
@@ -155,7 +168,7 @@ def to_document(row: Mapping[str, Any], fields: Fields, place: Place, source: st
     """A row as a document, or as Dropped where its text is missing or has a wrong type."""
     texts = []
     for name in [fields.text] if isinstance(fields.text, str) else fields.text:
-        value = column(row, name)
+        value = text_of(column(row, name))
         if isinstance(value, list) and all(isinstance(item, str) for item in value):
             value = "\n".join(value)
         if value is not None and not isinstance(value, str):
@@ -168,16 +181,32 @@ def to_document(row: Mapping[str, Any], fields: Fields, place: Place, source: st
         return drop("missing text", detail=f"no column {fields.text!r}", source=source, position=position)
     try:
         text = "\n\n".join(_plain(value, fields.markup) for value in texts)
-        title_value = column(row, fields.title) if fields.title else None
+        title_value = text_of(column(row, fields.title)) if fields.title else None
         title = _plain(title_value, fields.markup) if isinstance(title_value, str) else ""
     except Unusable as error:
         return drop(error.reason, detail=error.detail, source=source, position=position)
-    id_value = column(row, fields.id) if fields.id else None
+    id_value = text_of(column(row, fields.id)) if fields.id else None
+    if isinstance(id_value, float) and id_value.is_integer():  # pandas makes 7.0 of 7 where an id is missing
+        id_value = int(id_value)
     if id_value is None or id_value == "" or isinstance(id_value, (bool, float, dict, list)):
         identity = stable_id(title, text)
     else:
         identity = str(id_value)
     return Document(identity, text, title, source, position, place.licence, place.language)
+
+
+def text_of(value: Any) -> Any:
+    """Bytes as the text that they are in UTF-8: Parquet files of Spark, Hive and Impala do not mark text as such."""
+    if isinstance(value, list):
+        return [text_of(item) for item in value]
+    if isinstance(value, Mapping):
+        return {name: text_of(item) for name, item in value.items()}
+    if isinstance(value, bytes | bytearray):
+        try:
+            return bytes(value).decode("utf-8")
+        except UnicodeDecodeError:
+            return value
+    return value
 
 
 def to_documents(
@@ -209,7 +238,6 @@ def _plain(text: str, markup: str) -> str:
 
 _BATCH = 1024
 _VECTOR = 2048  # rows that DuckDB copies at once
-_PIECE = 1 << 18  # bytes of a file read at once
 _PART = 128 * 1024 * 1024  # bytes of a part
 _MEMORY = "2GB"  # that DuckDB may use; it reports an error where that is too little
 
@@ -242,10 +270,7 @@ class ParquetReader(PathReader):
             condition = f" WHERE {self.settings.where}" if self.settings.where else ""
             source = f" FROM {self.table()}{condition}"
             columns = ['"' + column.replace('"', '""') + '"' for column in wanted]
-            texts = [
-                f"strlen({column if types[known] == 'VARCHAR' else f'CAST({column} AS VARCHAR)'})"
-                for known, column in zip(wanted, columns, strict=True)
-            ]
+            texts = [_size_of(types[known], column) for known, column in zip(wanted, columns, strict=True)]
             size = f"greatest(0, {', '.join(texts)})"  # bytes of the largest value; without NULLs
             sizes = (row[0] for row in query.rows(f"SELECT {size}{source}", name))
             limit = self.settings.max_bytes
@@ -265,15 +290,16 @@ class ParquetReader(PathReader):
 
     def _wanted(self, path: Path, known: set[str]) -> list[str]:
         fields = self.settings.fields
-        check_columns(fields, known, path)
-        texts = [fields.text] if isinstance(fields.text, str) else fields.text
-        roots = {column.split(".")[0] if column not in known else column for column in texts}
-        if not roots & known:
-            raise CorpusError(
-                f"{path}: no column {', '.join(map(repr, texts))} (it has {few(sorted(known))}); set reader.fields.text"
-            )
+        roots = check_text_columns(fields, known, path)
         names = [column for column in (fields.id, fields.title) if column]
         return sorted({column if column in known else column.split(".")[0] for column in names} & known | roots & known)
+
+
+def _size_of(kind: str, column: str) -> str:
+    """The SQL for the bytes of a value."""
+    if kind == "BLOB":
+        return f"octet_length({column})"
+    return f"strlen({column if kind == 'VARCHAR' else f'CAST({column} AS VARCHAR)'})"
 
 
 def _parts(sizes: Iterable[int], columns: int, limit: int) -> Iterator[tuple[int, int]]:
@@ -337,85 +363,87 @@ class _Query:
         return found
 
 
-class CsvReader(ParquetReader):
-    """Rows of CSV or TSV files with a header line, plain or gzip. All columns are text."""
+class CsvReader(PathReader):
+    """Rows of CSV or TSV files, packed or not. All columns are text; an empty cell is no value."""
 
     class Settings(ParquetReader.Settings):
-        """`delimiter`: null detects it. `encoding`: without one, UTF-8, else what is found by the bytes."""
+        """How the files are written; what is not said is told by each file, see `airgen.tables`.
 
-        delimiter: str | None = None
+        `delimiter`: "" for a table of one column. `header`: false where the first row is no header; the columns are
+        then `column 1`, `column 2`, ... `encoding`: without one, UTF-8, else what is found by the bytes.
+        """
+
+        delimiter: str | None = Field(default=None, max_length=2)
+        header: bool | None = True
         encoding: str = ""
 
-    suffixes = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+    version: ClassVar[int] = 2
+    suffixes = (".csv", ".tsv", ".tab", ".csv.gz", ".tsv.gz")
 
     def read_file(self, path: Path) -> Iterator[Document | Dropped]:
-        """One document for each row. A file in another encoding, or whose lines end in different ways, is copied first:
-        DuckDB reads UTF-8 and one kind of line end."""
-        mixed = self._mixed_ends(path)
-        encoding = self._encoding(path)
-        if encoding in ("utf-8", "utf8") and not mixed:
-            yield from self.read_table(path, path)
+        """One document for each row. Lines above the header, cells beyond the last column and damaged bytes are given
+        as pieces that are left out, and rows with another number of cells are counted."""
+        settings, fields = self.settings, self.settings.fields
+        delimiter = "\t" if settings.delimiter == "\\t" else settings.delimiter
+        how = {"language": self.place.language, "encoding": settings.encoding, "header": settings.header}
+        limit, known = min(settings.max_bytes, MAX_LINE), fields.named()
+        counts: dict[str, list[int]] = {}
+        with open_table(path, delimiter=delimiter, known=known, limit=limit, **how) as table:
+            check_text_columns(fields, set(table.names), path)
+            for line in table.above:
+                yield left_out("line above the header", source=path.name, text=line)
+            condition = _Condition(settings.where, table.names, path) if settings.where else None
+            for batch in batched(enumerate(table.rows), _BATCH):
+                rows = condition.of(batch) if condition else batch
+                for number, row in rows:
+                    yield from self._documents(row, table, path.name, f"row {number}", counts)
+        for reason, lines in counts.items():
+            yield left_out(reason, detail=f"{len(lines):,} rows, the first in line {lines[0]}", source=path.name)
+
+    def _documents(
+        self, row: TableRow, table: TableFile, source: str, position: str, counts: dict[str, list[int]]
+    ) -> Iterator[Document | Dropped]:
+        """The document of a row. Rows that were mended are noted in `counts`, by how."""
+        where, fields = {"source": source, "position": position}, self.settings.fields
+        if max(map(len, row.cells.values())) > self.settings.max_bytes:
+            yield drop("too large", detail=f"a cell has more than {self.settings.max_bytes} characters", **where)
             return
-        with tempfile.TemporaryDirectory(prefix="airgen-csv-") as folder:
-            copy = Path(folder).resolve() / "copy.csv"
-            try:
-                with opened(path) as raw, copy.open("w", encoding="utf-8", newline="") as out:
-                    plain = codecs.getincrementaldecoder(encoding)()
-                    decoder = io.IncrementalNewlineDecoder(plain, translate=True) if mixed else plain
-                    while piece := raw.read(1 << 20):
-                        out.write(decoder.decode(piece))
-                    out.write(decoder.decode(b"", True))
-            except UnicodeError as error:
-                raise CorpusError(f"{path}: is not in {encoding} throughout; set reader.encoding") from error
-            yield from self.read_table(copy, path)
+        texts = [fields.text] if isinstance(fields.text, str) else fields.text
+        if row.ragged and not row.surplus:
+            counts.setdefault("row with too few cells, the others are empty", []).append(row.line)
+        elif row.surplus and table.names[-1] in texts:
+            counts.setdefault("row with too many cells, joined in the last column", []).append(row.line)
+        if table.damaged and any("\ufffd" in value for value in row.cells.values()):
+            counts.setdefault(f"bytes that are not {table.encoding}", []).append(row.line)
+        cells = {name: value or None for name, value in row.cells.items()}
+        found = to_document(cells, fields, self.place, **where)
+        yield found
+        if row.surplus and table.names[-1] not in texts:
+            identity = found.id if isinstance(found, Document) else ""
+            yield left_out("cells beyond the last column", identity=identity, text=" | ".join(row.surplus), **where)
 
-    def _mixed_ends(self, path: Path) -> bool:
-        """Whether some lines end with CR and LF, and others with one of them.
 
-        Raises CorpusError for a line that is longer than any row, over which DuckDB takes minutes.
-        """
-        limit, length = self._largest(), 0
-        both, feeds, returns, last = 0, 0, 0, b""
-        with opened(path) as raw:
-            while piece := raw.read(_PIECE):
-                both += (last + piece).count(b"\r\n")
-                feeds, returns, last = feeds + piece.count(b"\n"), returns + piece.count(b"\r"), piece[-1:]
-                end = max(piece.rfind(b"\n"), piece.rfind(b"\r"))
-                length = length + len(piece) if end < 0 else len(piece) - end - 1
-                if length > limit:
-                    raise CorpusError(f"{path}: cannot be read: a line has more than {limit:,} bytes")
-        return sum(count > 0 for count in (both, feeds - both, returns - both)) > 1
+class _Condition:
+    """A condition in DuckDB's SQL on the rows of a table, whose columns are text. It can read nothing else."""
 
-    def _largest(self) -> int:
-        most: int = self.settings.max_bytes
-        return min(most, 64 * 1024 * 1024)
+    def __init__(self, condition: str, names: Sequence[str], path: Path) -> None:
+        import duckdb
 
-    def _encoding(self, path: Path) -> str:
-        """The encoding that the YAML names, or that of the bytes. Raises CorpusError."""
-        named: str = self.settings.encoding
+        self._path, self._error = path, duckdb.Error
+        self._database = in_memory(config={"threads": 1, "memory_limit": _MEMORY})
+        columns = ", ".join('"' + name.replace('"', '""') + '" VARCHAR' for name in names)
+        self._create = f"CREATE OR REPLACE TABLE batch ({columns}, airgen_row INTEGER)"
+        self._select = f"SELECT airgen_row FROM batch WHERE {condition}"
+
+    def of(self, rows: Sequence[tuple[int, TableRow]]) -> list[tuple[int, TableRow]]:
+        """The rows that fulfil it. Raises CorpusError."""
+        values: list[dict[str, Any]] = [
+            {name: value or None for name, value in row.cells.items()} | {"airgen_row": place}
+            for place, (_, row) in enumerate(rows)
+        ]
         try:
-            if named:
-                return codecs.lookup(named).name
-            decoder, sample = codecs.getincrementaldecoder("utf-8")(), b""
-            with opened(path) as raw:
-                while piece := raw.read(1 << 20):
-                    if piece.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and not sample:
-                        return "utf-16"
-                    sample = sample or piece
-                    try:
-                        decoder.decode(piece)
-                    except UnicodeDecodeError:
-                        return detected(sample if not sample.isascii() else piece, self.place.language)
-            return "utf-8"
-        except LookupError:
-            raise CorpusError(f"{path}: reader.encoding: {named!r} is no encoding") from None
-        except UnicodeError as error:
-            raise CorpusError(f"{path}: its encoding is not known: {error}") from None
-
-    def table(self) -> str:
-        """DuckDB's table function; values stay text, so that the id 007 keeps its zeros."""
-        delimiter = getattr(self.settings, "delimiter", None)
-        part = f", delim = '{delimiter}'".replace("\\t", "\t") if delimiter and "'" not in delimiter else ""
-        return (
-            f"read_csv(?, header = true, all_varchar = true, max_line_size = {self._largest()}, parallel = false{part})"
-        )
+            self._database.execute(self._create)
+            self._database.execute("INSERT INTO batch SELECT unnest(?, recursive := true)", [values])
+            return [rows[place] for (place,) in sorted(self._database.execute(self._select).fetchall())]
+        except self._error as error:
+            raise CorpusError(f"{self._path}: reader.where: {str(error).splitlines()[0]}") from error

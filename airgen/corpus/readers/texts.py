@@ -16,8 +16,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import field_validator
 
+from airgen.corpus.readers.encodings import Decoded, decoded
 from airgen.corpus.readers.files import PathReader, Raw, opened
-from airgen.corpus.readers.reader import ReaderSettings, Unusable, decoded, drop
+from airgen.corpus.readers.reader import ReaderSettings, Unusable, drop, left_out
 from airgen.records import Document, Dropped
 from airgen.settings.base import FILE
 from airgen.text.words import count_words
@@ -163,9 +164,12 @@ class FileReader(PathReader):
 
     def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
         """The documents of one file's bytes."""
-        yield from self.parse_text(self.decode(raw), name)
+        found = self.decode(raw)
+        yield from self.parse_text(found.text, name)
+        if found.damaged:
+            yield damage(found, self.identity(name), name)
 
-    def parse_text(self, text: str, name: str) -> Iterator[Document]:
+    def parse_text(self, text: str, name: str) -> Iterator[Document | Dropped]:
         """The documents of one file's text."""
         raise NotImplementedError
 
@@ -180,8 +184,8 @@ class FileReader(PathReader):
         for part in sections(blocks, title, language=self.place.language, min_words=least, max_words=most):
             yield self.document(name, part.text, part.title, f"#{part.anchor}", position=part.anchor)
 
-    def decode(self, raw: bytes) -> str:
-        """The file's text, in its encoding. Raises Unusable where none fits."""
+    def decode(self, raw: bytes) -> Decoded:
+        """The file's text, and its encoding. Raises Unusable where none fits."""
         encoding = self.settings.encoding
         try:
             return decoded(raw, encoding, self.place.language)
@@ -192,6 +196,15 @@ class FileReader(PathReader):
             raise Unusable(reason, str(error), raw[:200].decode("utf-8", "replace")) from error
         except LookupError as error:
             raise Unusable("unknown encoding", f"{encoding}: no such encoding") from error
+
+
+def damage(found: Decoded, identity: str, name: str) -> Dropped:
+    """The note on a text some of whose bytes were not in its encoding: how many, and the first lines with them."""
+    lines = [line.strip() for line in found.text.split("\n") if "\ufffd" in line]
+    count = found.text.count("\ufffd")
+    detail = f"{count:,} places are U+FFFD now"
+    reason = f"bytes that are not {found.encoding}"
+    return left_out(reason, identity=identity, detail=detail, source=name, text="\n".join(lines[:20]))
 
 
 class TextReader(FileReader):

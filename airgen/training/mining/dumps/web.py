@@ -16,9 +16,10 @@ from typing import IO, Any
 from urllib.parse import urlsplit
 
 from airgen.corpus.cleaning.filters import judge_language, judge_text
+from airgen.corpus.readers.encodings import decoded
 from airgen.corpus.readers.files import opened
 from airgen.corpus.readers.html import html_blocks
-from airgen.corpus.readers.reader import Unusable, decoded
+from airgen.corpus.readers.reader import Unusable
 from airgen.errors import AirgenError, CorpusError
 from airgen.registry import load_extra
 from airgen.training.mining.dumps import (
@@ -132,7 +133,7 @@ def _decoded(content: bytes, parameters: str, language: str) -> str:
             return content.decode(name)
     except (UnicodeError, LookupError, ValueError):
         pass  # servers are often wrong
-    return decoded(content, "", language)
+    return decoded(content, "", language).text
 
 
 _TEXTS = ("text", "raw_content", "maintext", "content", "article", "body", "plain_text")

@@ -1,0 +1,99 @@
+"""Files of CSV and TSV: their encoding and their lines, for the parser in `airgen.tables`.
+
+    with open_table(Path("faq.csv"), language="de") as table:
+        table.encoding, table.dialect   # "cp1252", TableDialect(delimiter=";", header=True, width=3)
+        table.names                     # ["id", "question", "answer"]
+        for row in table.rows: ...      # TableRow(line=2, cells={"id": "7", ...})
+
+A file of any size is read as a stream.
+"""
+
+import io
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from airgen.corpus.readers.encodings import encoding_of
+from airgen.corpus.readers.files import opened
+from airgen.errors import CorpusError
+from airgen.tables import DelimitedTable, TableDialect, TableRow, folded
+
+MAX_LINE = 64 * 1024 * 1024  # characters
+_PREAMBLE = 25  # lines that may stand above a header, at most
+IDS = ("_id", "id", "doc_id", "docid", "key", "uuid", "number", "nr", "no", "ticket", "url")
+TITLES = ("title", "name", "subject", "headline", "heading", "summary", "question", "titel", "betreff", "titre")
+TEXTS = (
+    "text", "body", "content", "contents", "description", "passage", "article", "abstract", "answer", "markdown",
+    "html", "context", "page_content",
+)  # fmt: skip
+_KNOWN = frozenset(folded(name) for name in (*IDS, *TITLES, *TEXTS))
+
+
+@dataclass(frozen=True, slots=True)
+class TableFile:
+    """An open table. `above`: the lines before its header. `damaged`: bytes that are not in the encoding are U+FFFD."""
+
+    names: list[str]
+    rows: Iterator[TableRow]
+    dialect: TableDialect
+    encoding: str = "utf-8"
+    damaged: bool = False
+    above: tuple[str, ...] = ()
+
+
+@contextmanager
+def open_table(
+    path: Path,
+    *,
+    language: str = "",
+    encoding: str = "",
+    delimiter: str | None = None,
+    header: bool | None = True,
+    known: Collection[str] = (),
+    limit: int = MAX_LINE,
+) -> Iterator[TableFile]:
+    """Open a CSV or TSV file, packed or not.
+
+    Args:
+        path: the file.
+        language: of its texts, which helps to know an old encoding.
+        encoding: empty, for the one that the bytes show.
+        delimiter: None, to tell it by the rows; empty, for a table of one column.
+        header: whether the first row names the columns; None, to tell it by what it holds.
+        known: names of columns that are expected, besides the usual ones.
+        limit: characters of a line.
+
+    Raises CorpusError for a file that cannot be read, an encoding that is not known, and a line of more than `limit`.
+    """
+    found, damaged = encoding_of(path, encoding, language)
+    above: list[str] = []
+    with opened(path) as raw:
+        stream = io.TextIOWrapper(raw, found, "replace" if damaged else "strict", newline="")
+        try:
+            table = DelimitedTable(
+                _noted(_bounded(stream, path, limit), above), delimiter=delimiter, header=header,
+                known=_KNOWN | {folded(name) for name in known}, tabs=path.name.lower().endswith((".tsv", ".tab")),
+            )  # fmt: skip
+            shown = tuple(line.strip() for line in above[: table.dialect.skipped] if line.strip())
+            shown = shown[1:] if shown and shown[0].lower().strip('"').startswith("sep=") else shown
+            yield TableFile(table.names, iter(table), table.dialect, found, damaged, shown)
+        except UnicodeError as error:
+            raise CorpusError(f"{path}: is not in {found} throughout; set reader.encoding") from error
+        finally:
+            stream.detach()
+
+
+def _bounded(stream: IO[str], path: Path, limit: int) -> Iterator[str]:
+    while line := stream.readline(limit + 1):
+        if len(line) > limit and not line.endswith(("\n", "\r")):
+            raise CorpusError(f"{path}: cannot be read: a line has more than {limit:,} characters")
+        yield line
+
+
+def _noted(lines: Iterator[str], first: list[str]) -> Iterator[str]:
+    for line in lines:
+        if len(first) < _PREAMBLE:
+            first.append(line)
+        yield line

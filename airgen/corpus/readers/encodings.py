@@ -1,0 +1,367 @@
+"""The encoding of text that does not say it: from the bytes, and from the languages that write with them.
+
+    decoded(raw, "", "ru")          # Decoded(text="...", encoding="koi8_r", damaged=False)
+    decoded(raw, "", "")            # the language is not known: all of them are tried
+    legacy_language(samples)        # "ru": the language of bytes from many files, or "" where they are UTF-8
+
+Bytes in UTF-8 or with a byte order mark say it. All others are decoded in each encoding that a language was written in,
+and the reading whose characters are those of that language is taken: letters of its script that are frequent in it,
+its quotation marks; not control codes, symbols and letters of other scripts.
+"""
+
+import codecs
+import io
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from airgen.corpus.readers.files import opened
+from airgen.errors import CorpusError
+
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"),
+)  # fmt: skip
+_SAMPLE = 1 << 16  # bytes of lines that are not ASCII
+_PIECE = 1 << 20
+_LEAST = 0.2  # the score below which no reading is taken
+_ESCAPES = {b"\x1b$B": "iso2022_jp", b"\x1b$@": "iso2022_jp", b"\x1b$)C": "iso2022_kr"}
+
+_ENCODINGS = {
+    "cp1252 iso8859_15 cp850 mac_roman": "en de fr es pt it nl sv da no fi id ca eu ga",
+    "cp1250 iso8859_2 cp852": "pl cs sk hu ro hr sl",
+    "cp1251 koi8_r cp866 iso8859_5 mac_cyrillic": "ru bg sr",
+    "cp1251 koi8_u cp866 iso8859_5 mac_cyrillic": "uk",
+    "cp1254 cp857": "tr",
+    "cp1253 iso8859_7 cp737": "el",
+    "cp1256 iso8859_6": "ar fa",
+    "cp1257 iso8859_13": "lt lv et",
+    "gb18030 big5hkscs": "zh",
+    "cp932 euc_jp": "ja",
+    "cp949": "ko",
+    "cp874": "th",
+    "cp1258": "vi",
+}
+_OLD = {language: names.split() for names, languages in _ENCODINGS.items() for language in languages.split()}
+# The characters beyond ASCII that are most frequent in each language.
+_COMMON = {
+    "en": "é", "de": "äöüß", "fr": "éèàêçôîûùâëïœ", "es": "áéíóúñü¿¡", "pt": "ãçáéíóõâêàú", "it": "àèéìòù",
+    "nl": "ëéïöü", "sv": "åäöé", "da": "æøåé", "no": "æøåé", "fi": "äöå", "id": "é", "ca": "àèéíòóçïú·", "eu": "ñç",
+    "ga": "áéíóú",
+    "pl": "ąćęłńóśźż", "cs": "ěščřžýáíéůúťď", "sk": "áäčďéíľňóôšťúýž", "hu": "áéíóöőúüű", "ro": "ăâîşţ", "hr": "čćđšž",
+    "sl": "čšž", "ru": "оеаинтсрвлкмдпуяыьгзб", "bg": "аоиетнрсвлкдпмзъгуя", "sr": "аиоенрстујвкдпмзлљњћ",
+    "uk": "оаинівертскдлмупяьзбйї", "tr": "ışğüçöİ", "el": "αοιετσνηυρπκμλςίόάέήύώδγθχφ",
+    "ar": "اليمونترببةعدسفهكقحأ", "fa": "ایيرندهمتوبسشكکزگپچآ", "lt": "ąčęėįšųūž", "lv": "āčēģīķļņšūž", "et": "äõöüšž",
+    "zh": "的一是不了在人有我他这个们中来上大为和国地到以说时要就出会可也你对生能而子那得于着下自之年"
+    "过发后作里用道行所然家种"
+    "事成方多经去法学如都同现当没动面起看定天分还进好小部其些主样理心本前开但因只从想实日者意无力它與這個們來為國說時會對過發後裡經學沒"
+    "動還進樣開從實無長機關點電將兩區並文件及或由被使本位第每请設置",
+    "ja": "のにはをたがでてとしれさいるなこもらあかりっすまくうけんよそきつだおえ日本人大年一中会国事語時分行出用者上",
+    "ko": "이다는의에가고을를은하한도로지사기리서자나시어대들인그있아일만해과부전정수주보여으성",
+    "th": "านรอกเงมยลวดทสตะปบคหแจพชขใไโ่้ีิัื์็ุูาำ", "vi": "àáảãạăằắâầấậđèéêềếệìíòóôồốộơờớợùúưừứựỳý",
+}  # fmt: skip
+_SCRIPTS = {
+    **dict.fromkeys(("ru", "bg", "sr", "uk"), ("CYRILLIC",)), "el": ("GREEK",), "ar": ("ARABIC",), "fa": ("ARABIC",),
+    "zh": ("CJK",), "ja": ("HIRAGANA", "KATAKANA", "CJK"), "ko": ("HANGUL",), "th": ("THAI",),
+}  # fmt: skip
+_PLAIN = frozenset("“”‘’„‚«»‹›–—…•·€£©®°§ №×\xa0\xad、。「」『』（），！？：；・ー《》〈〉【】～‐′″、％؟،؛ـ")
+
+
+class Decoded(NamedTuple):
+    """A text, the encoding that it was in, and whether some of its bytes were not in it and became U+FFFD."""
+
+    text: str
+    encoding: str
+    damaged: bool = False
+
+
+def decoded(raw: bytes, encoding: str, language: str) -> Decoded:
+    """The text of a whole file.
+
+    Args:
+        raw: its bytes.
+        encoding: the one that the user names; empty for that of the bytes. A byte order mark counts more.
+        language: of the text; empty or `und` where it is not known.
+
+    Raises UnicodeError, whose message names what was tried, where no encoding fits; LookupError for a name that is no
+    encoding of text.
+    """
+    if name := _marked(raw):
+        return _lenient(raw, name)
+    if encoding:
+        return Decoded(raw.decode(text_codec(encoding)), encoding)
+    try:
+        return Decoded(raw.decode(_seven_bits(raw) or "utf-8"), "utf-8")
+    except UnicodeDecodeError:
+        pass
+    name = _wide(raw[:4096]) or ("utf-8" if _is_broken_utf8(raw[: _SAMPLE * 4]) else guessed(raw, language))
+    return _lenient(raw, name)
+
+
+_DECLARED = re.compile(
+    rb"""<(?:meta|\?xml)[^>]{0,300}?(?:charset|encoding)\s{0,9}=\s{0,9}["']?\s{0,9}([\w.:-]{2,40})""", re.IGNORECASE
+)
+# What browsers take for a label: the Encoding Standard's supersets. UTF-16 in a page whose bytes are ASCII is UTF-8.
+_BROWSERS = {
+    "cp1252": "ascii us-ascii iso-8859-1 iso8859-1 latin1 latin-1 l1 windows-1252 cp1252 x-user-defined x-cp1252 ansi",
+    "cp1254": "iso-8859-9 latin5 windows-1254 cp1254",
+    "cp874": "tis-620 iso-8859-11 windows-874 cp874",
+    "gb18030": "gb2312 gbk gb_2312-80 x-gbk gb18030 cp936 chinese",
+    "big5hkscs": "big5 big5-hkscs cn-big5 x-x-big5",
+    "cp932": "shift_jis shift-jis sjis x-sjis windows-31j ms_kanji cp932",
+    "cp949": "euc-kr ks_c_5601-1987 ksc5601 korean windows-949 cp949",
+    "utf-8": "utf-8 utf8 unicode-1-1-utf-8 utf-16 utf-16le utf-16be utf-32 ucs-2 unicode undefined none",
+}
+_LABELS = {label: name for name, labels in _BROWSERS.items() for label in labels.split()}
+
+
+def decoded_html(raw: bytes, encoding: str, language: str, header: str = "") -> Decoded:
+    """The text of a page, as a browser decodes it: by its mark, by the charset of the HTTP header, by the one that the
+    page declares; else as any other text. See `decoded`.
+
+    A charset that does not exist is UTF-8. A page that is UTF-8 throughout is not read as windows-1252, whatever it
+    declares.
+    """
+    declared = _DECLARED.search(raw[:4096])
+    label = header or (declared[1].decode("ascii") if declared else "")
+    if encoding or _marked(raw) or not label:
+        return decoded(raw, encoding, language)
+    name = browsers_encoding(label)
+    if name in ("utf-8", "cp1252"):
+        return _if_it_is_not_utf8(raw, name, language)
+    try:
+        return Decoded(raw.decode(name), name)
+    except UnicodeDecodeError:
+        found = Decoded(raw.decode(name, "replace"), name, damaged=True)
+    if found.text.count("\ufffd") * 50 < sum(byte > 127 for byte in raw[:_PIECE]):
+        return found
+    return decoded(raw, "", language)
+
+
+def browsers_encoding(label: str) -> str:
+    """The encoding that a browser takes for a label; UTF-8 for one that is no encoding."""
+    label = label.strip().lower()
+    if label in _LABELS:
+        return _LABELS[label]
+    try:
+        return text_codec(label)
+    except LookupError:
+        return "utf-8"
+
+
+def _if_it_is_not_utf8(raw: bytes, name: str, language: str) -> Decoded:
+    try:
+        return Decoded(raw.decode(_seven_bits(raw) or "utf-8"), "utf-8")
+    except UnicodeDecodeError:
+        # windows-1252 has five holes, which browsers fill with control codes.
+        return decoded(raw, "", language) if name == "utf-8" else _lenient(raw, name)
+
+
+def text_codec(name: str) -> str:
+    """The name of an encoding of text, as Python knows it. Raises LookupError for anything else, such as `idna`."""
+    found = codecs.lookup(name)
+    odd = ("idna", "punycode", "undefined", "unicode_escape", "raw_unicode_escape", "mbcs", "oem", "utf-7")
+    if not getattr(found, "_is_text_encoding", True) or found.name.replace("-", "_") in {*odd, "utf_7"}:
+        raise LookupError(f"{name} is no encoding of text")
+    return found.name
+
+
+def wide_lines(path: Path, limit: int) -> Iterator[tuple[int, bytes | None]]:
+    """The lines of a file in UTF-16 or UTF-32 as `files.lines` gives those of others: in UTF-8, with their numbers."""
+    name, _ = encoding_of(path, "", "")
+    with opened(path) as raw:
+        stream = io.TextIOWrapper(raw, name, "replace", newline="\n")
+        try:
+            for number, line in enumerate(iter(lambda: stream.readline(limit + 1), ""), 1):
+                if len(line) > limit and not line.endswith("\n"):
+                    while (rest := stream.readline(limit)) and not rest.endswith("\n"):
+                        pass
+                    yield number, None
+                else:
+                    yield number, line.rstrip("\r\n").encode("utf-8", "replace")
+        finally:
+            stream.detach()
+
+
+def is_wide(head: bytes) -> bool:
+    """Whether a file that begins with these bytes is in UTF-16 or UTF-32, where a line break is no single byte."""
+    return _marked(head).startswith(("utf-16", "utf-32")) or bool(_wide(head))
+
+
+def encoding_of(path: Path, named: str, language: str) -> tuple[str, bool]:
+    """The encoding of a file of any size, and whether some of its bytes are not in it. Raises CorpusError."""
+    try:
+        if named:
+            known = text_codec(named)
+    except LookupError:
+        raise CorpusError(f"{path}: reader.encoding: {named!r} is no encoding") from None
+    decoder, sample, odd = codecs.getincrementaldecoder("utf-8")(), b"", b""
+    with opened(path) as raw:
+        while piece := raw.read(_PIECE):
+            if not sample and (marked := _marked(piece)):
+                return marked, False
+            if named:
+                return known, False
+            if not sample and (escaped := _seven_bits(piece)):
+                return escaped, False
+            sample = sample or piece
+            try:
+                decoder.decode(piece)
+            except UnicodeDecodeError:
+                odd = sample if not sample.isascii() else piece
+                break
+        else:
+            return ("utf-16", False) if (wide := _wide(sample[:4096])) == "utf-16" else (wide or "utf-8", False)
+    if wide := _wide(sample[:4096]):
+        return wide, False
+    if _is_broken_utf8(odd):
+        return "utf-8", True
+    try:
+        return guessed(odd, language), True
+    except UnicodeError as error:
+        raise CorpusError(f"{path}: its encoding is not known: {error}") from None
+
+
+def guessed(raw: bytes, language: str) -> str:
+    """The encoding of bytes that are no UTF-8. Raises UnicodeError."""
+    found = _readings(raw, language)
+    if not found or found[0][0] < _LEAST:
+        tried = (
+            ", ".join(["utf-8", *_OLD[language]]) if language in _OLD else "utf-8 and the encodings of all languages"
+        )
+        raise UnicodeError(f"tried {tried}; set reader.encoding")
+    return found[0][1]
+
+
+def legacy_language(samples: Iterable[bytes]) -> str:
+    """The language of bytes from several files in old encodings, looked at together; empty where none is found."""
+    odd = b"\n".join(sample for sample in samples if not _marked(sample) and not _is_utf8(sample) and not _wide(sample))
+    found = _readings(odd, "") if odd else []
+    return found[0][2] if found and found[0][0] >= _LEAST else ""
+
+
+def _is_utf8(raw: bytes) -> bool:
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        decoder.decode(raw)  # a sample may end within a character
+    except UnicodeDecodeError:
+        return _is_broken_utf8(raw)
+    return True
+
+
+def _marked(raw: bytes) -> str:
+    return next((name for mark, name in _MARKS if raw.startswith(mark)), "")
+
+
+def _seven_bits(raw: bytes) -> str:
+    """The encoding that escape sequences in ASCII bytes show."""
+    if b"\x1b$" not in raw or not raw.isascii():
+        return ""
+    return next((name for mark, name in _ESCAPES.items() if mark in raw), "")
+
+
+def _wide(head: bytes) -> str:
+    """UTF-16 without a mark, which the zeros beside Latin letters, digits, spaces and line ends show."""
+    if len(head) < 4 or b"\x00" not in head:
+        return ""
+    even, odd = head[0::2].count(0), head[1::2].count(0)
+    half = len(head) // 2
+    if odd * 20 >= half and even * 10 < odd:
+        return "utf-16-le"
+    return "utf-16-be" if even * 20 >= half and odd * 10 < even else ""
+
+
+def _is_broken_utf8(raw: bytes) -> bool:
+    """Whether bytes are UTF-8 with a few damaged places. Text in another encoding has hardly any valid sequence."""
+    text = raw.decode("utf-8", "replace")
+    damaged = text.count("\ufffd")
+    valid = sum(map(len, filter(None, (piece.strip() for piece in _not_ascii(text))))) - damaged
+    return valid >= 8 * damaged
+
+
+def _not_ascii(text: str) -> Iterator[str]:
+    return iter("".join(letter if letter > "\x7f" else " " for letter in text).split())
+
+
+def _lenient(raw: bytes, name: str) -> Decoded:
+    try:
+        return Decoded(raw.decode(name), name)
+    except UnicodeDecodeError:
+        return Decoded(raw.decode(name, "replace"), name, damaged=True)
+
+
+def _readings(raw: bytes, language: str) -> list[tuple[float, str, str]]:
+    """(score, encoding, language) of what bytes may be, the best first."""
+    lines, size = list[bytes](), 0
+    for line in raw.splitlines() if len(raw) <= _PIECE else raw[:_PIECE].splitlines()[:-1]:
+        if not line.isascii():
+            lines.append(line[:4096])
+            size += len(lines[-1])
+            if size > _SAMPLE:
+                break
+    sample = b"\n".join(lines) or raw[:_SAMPLE]
+    languages = [language] if language in _OLD else list(_OLD)
+    texts: dict[str, tuple[Counter[str], list[str], float]] = {}
+    found = []
+    for place, one in enumerate(languages):
+        for rank, name in enumerate(_OLD[one]):
+            if name not in texts:
+                text = sample.decode(name, "replace")
+                letters = Counter(letter for letter in text if letter > "\x7f")
+                words = [word for word in text.split() if not word.isascii()][:2000]
+                texts[name] = letters, words, _mixed_case(words)
+            score = _score(*texts[name], one) - 0.01 * rank
+            found.append((score, -place, name, one))
+    return [(score, name, one) for score, _, name, one in sorted(found, key=lambda row: (-row[0], -row[1]))]
+
+
+def _score(letters: Counter[str], words: list[str], mixed: float, language: str) -> float:
+    """From -2, surely not this language, to 1: all characters beyond ASCII are frequent ones of it."""
+    total = letters.total()
+    if not total:
+        return 0.0
+    common, scripts = frozenset(_COMMON[language]), _SCRIPTS.get(language, ("LATIN",))
+    dense = scripts[0] in ("CJK", "HIRAGANA", "HANGUL")
+    score = 0.0
+    for letter, count in letters.items():
+        low = letter.lower()
+        if low in common or letter in common:
+            score += count
+        elif letter in _PLAIN:
+            score += 0.6 * count
+        elif _script(letter) in scripts:
+            score += (0.35 if dense else 0.3) * count
+        else:
+            score -= (4.0 if letter == "\ufffd" or unicodedata.category(letter)[0] == "C" else 1.5) * count
+    score /= total
+    if scripts == ("LATIN",):
+        # Words of a Latin script have a few such letters; those of another one read wrongly have only such.
+        score -= 1.5 * sum(map(_is_all_odd, words)) / max(len(words), 1)
+    elif not dense:
+        alone = sum(any(letter.isascii() and letter.isalpha() for letter in word) for word in words)
+        score -= 0.5 * alone / max(len(words), 1)
+    return score - mixed
+
+
+def _is_all_odd(word: str) -> bool:
+    inner = [letter for letter in word if letter.isalpha()]
+    return len(inner) >= 3 and sum(letter > "\x7f" for letter in inner) * 3 > 2 * len(inner)
+
+
+def _mixed_case(words: list[str]) -> float:
+    """The share of words that have a capital letter after a small one, as wrongly read Cyrillic has."""
+    cased = [word for word in words if any(map(str.isalpha, word))]
+    odd = sum(any(a.islower() and b.isupper() for a, b in pairwise(word)) for word in cased)
+    return odd / len(cased) if cased else 0.0
+
+
+@cache
+def _script(letter: str) -> str:
+    if not letter.isalpha() and unicodedata.category(letter)[0] != "M":
+        return ""
+    return unicodedata.name(letter, "").split(" ")[0].split("-")[0]
