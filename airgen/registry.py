@@ -15,6 +15,7 @@ from typing import Any
 
 from airgen.errors import AirgenError, MissingExtra, UsageError
 from airgen.guard import guarded
+from airgen.own_code import import_anew
 
 REGISTRY: dict[str, dict[str, str]] = {
     "backend": {
@@ -171,6 +172,8 @@ def resolve(kind: str, name: str, folder: Path | None = None) -> Any:
     outside = [] if name in table else [str(place.resolve()) for place in (folder, Path()) if place is not None]
     sys.path[:0] = outside
     try:
+        if outside:
+            import_anew(module, folder)
         with guarded(f"{kind} {name!r} cannot be imported", UsageError):
             try:
                 return getattr(load_extra(module, f"{kind} {name!r}"), attribute)

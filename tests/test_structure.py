@@ -21,7 +21,7 @@ PACKAGE = Path(airgen.__file__).parent
 # The floors of the house, from the ground up: a part imports only parts that stand before it.
 FLOORS = (
     "errors", "masking", "guard", "keys", "records", "sequences", "languages", "paths", "exact", "interruptible",
-    "yaml_text", "database", "registry", "devices", "http", "downloads", "models", "settings", "compute",
+    "yaml_text", "database", "own_code", "registry", "devices", "http", "downloads", "models", "settings", "compute",
     "store", "text", "tables", "dataset", "kept", "study", "llms", "prompts", "corpus", "retrievers", "evaluation",
     "publishing", "training", "steps", "control", "generation", "pipeline", "studies", "audit", "report", "commands",
     "api", "cli", "__main__",

@@ -22,6 +22,7 @@ from airgen.llms.answers import corrective, parse_answer
 from airgen.llms.askers import together
 from airgen.llms.base import Request, parse_logprobs
 from airgen.llms.scripted import keywords, overlap
+from airgen.own_code import own_code
 from airgen.prompts import Prompt, PromptSet
 from airgen.records import Answer, Character, Scenario
 from airgen.registry import names, resolve
@@ -231,6 +232,7 @@ def _parts(judge: OneJudge, pipeline: Pipeline, prompts: PromptSet) -> dict[str,
         "temperature": judge.temperature,
         "threshold": None if judge_kind(judge).GRADED else judge.threshold,
         "llm": {**answer_parts(judge.llm or pipeline.llm), "temperature": judge.temperature},
+        **({"code": code} if (code := own_code(judge.kind)) else {}),
     }
 
 

@@ -22,6 +22,7 @@ from airgen.evaluation.run import Run
 from airgen.evaluation.run_system import FinishedRun, RunContext, run_system
 from airgen.evaluation.systems import load_systems
 from airgen.keys import file_sha256, fingerprint, row_key
+from airgen.own_code import own_code
 from airgen.records import Prelabel, Recall
 from airgen.retrievers import Component, load_embedder, load_reranker, load_retriever
 from airgen.retrievers.base import Corpus, CorpusReranker, Hits, Retriever, show_corpus, watch
@@ -46,7 +47,13 @@ def systems_identity(name: str, folder: Path | None) -> list[dict[str, Any]]:
             if (place := located(value, base)).is_file()
         ]
         found.append(
-            {"name": system.name, "kind": system.kind, **identity_of(system.options(base), base), "files": files}
+            {
+                "name": system.name,
+                "kind": system.kind,
+                **identity_of(system.options(base), base),
+                "files": files,
+                **_code({"kind": system.kind, **system.settings}, base),
+            }
         )
     return found
 
@@ -105,7 +112,14 @@ def _fingerprint(work: SetWork, model: Any) -> str:
         stage="recall", version=1, corpus=work.digest, model=dict(model.describe()) if model else {},
         top_k=work.settings.recall.top_k, pools=work.settings.pools,
         systems=None if systems is None else systems_identity(systems, work.folder),
+        **_code([work.settings.recall.model if model else None, work.settings.pools], work.folder),
     )  # fmt: skip
+
+
+def _code(spec: Any, folder: Path | None) -> dict[str, Any]:
+    """The code of the user's own components, where there are some."""
+    code = own_code(spec, folder)
+    return {"code": code} if code else {}
 
 
 def _work(work: SetWork, model: Any, fp: str, pending: Sequence[str]) -> Iterator[list[Recall]]:
@@ -212,7 +226,7 @@ def prelabels_of(work: SetWork) -> dict[str, list[Prelabel]]:
 
 def _stage(place: int, spec: Any) -> SetStage:
     def identity(work: SetWork, reranker: Any) -> dict[str, Any]:
-        return {"model": dict(reranker.describe()), "language": work.corpus.language}
+        return {"model": dict(reranker.describe()), "language": work.corpus.language, **_code(spec, work.folder)}
 
     def fingerprint_of(work: SetWork, reranker: Any) -> str:
         return fingerprint(stage="prelabel", version=2, recall=work.plan["recall"], **identity(work, reranker))

@@ -20,6 +20,7 @@ from airgen.errors import CorpusError, MissingExtra
 from airgen.guard import guarded, guarded_rows
 from airgen.keys import file_sha256
 from airgen.languages import SUPPORTED
+from airgen.own_code import own_code
 from airgen.records import Document, Dropped
 from airgen.registry import EXTRAS, resolve
 from airgen.settings.base import marked
@@ -65,6 +66,8 @@ def source_digest(settings: CorpusSettings) -> str:
     for one in (read, *reader.inner()):
         if (version := getattr(resolve("reader", one.kind, settings.base), "version", 1)) > 1:
             digest.update(f"reader {one.kind} {version}\x1e".encode())
+    if code := own_code(settings.reader, settings.base):
+        digest.update(json.dumps(code, sort_keys=True).encode())
     paths = [str(getattr(reader, name)) for name, _ in marked(type(reader), "file")]
     if settings.fetch is not None and settings.fetch.kind != "hub":
         from airgen.corpus.fetch import record

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
+from uuid import uuid4
 
 import numpy as np
 
@@ -46,8 +47,9 @@ from airgen.evaluation.systems import (
 from airgen.evaluation.tables import write_report
 from airgen.kept import DAMAGE, read_json, write_json
 from airgen.keys import content_key, file_sha256
+from airgen.own_code import own_code
 from airgen.retrievers.base import Retriever
-from airgen.settings.parts import files_of, identity_of, located
+from airgen.settings.parts import files_of, identity_of, located, texts_of
 
 DEFAULT_MEASURES = ("nDCG@10", "Recall@10", "Recall@100", "R_cap@100", "AP@1000", "RR@10", "P@10", "Hole@10",
                     "Judged@10")  # fmt: skip
@@ -248,8 +250,15 @@ class _Experiment:
                 path = located(value.replace("{dataset}", task.dataset.name).replace("{split}", task.split), base)
                 if path.exists():  # its content can change under the same name
                     files.append([place, name, _stamp(path)])
+        if ":" in system.kind:  # nobody has said which settings of the user's own name files
+            named = ((name, located(value, base)) for name, value in texts_of(system.settings))
+            files += [["", name, _stamp(path)] for name, path in named if path.is_file()]
+        code = own_code({"kind": system.kind, **system.settings}, base)
+        if not all(code.values()):
+            code["run"] = uuid4().hex  # code without a file may be any: such a system runs again each time
         key = self.keys[system.name] = content_key(
             {
+                **({"code": code} if code else {}),
                 "airgen": __version__,
                 "dataset": task.digest,
                 "split": task.split,

@@ -34,8 +34,10 @@ def results_csv(results: Sequence[Result]) -> str:
     return csv_text(header, rows)
 
 
-def _ranked(results: Sequence[Result], comparison: Comparison, measures: Sequence[Column]) -> Table:
-    """The systems, best first, with the intervals of score and rank."""
+def _ranked(
+    results: Sequence[Result], comparison: Comparison, measures: Sequence[Column], *, kept: bool = False
+) -> Table:
+    """The systems, best first, with the intervals of score and rank. `kept` marks those that did not run again."""
     headline = results[0].headline
     by_name = {result.name: result for result in results}
     beside, ranks = places_text(comparison), dict(zip(comparison.names, comparison.ranks, strict=True))
@@ -43,7 +45,9 @@ def _ranked(results: Sequence[Result], comparison: Comparison, measures: Sequenc
         [by_name[name] for name in comparison.names],
         [
             Column("#", lambda result: comparison.names.index(result.name) + 1),
-            Column("system", lambda result: result.name + result.mark, left=True),
+            Column(
+                "system", lambda result: result.name + result.mark + " (kept)" * (kept and result.cached), left=True
+            ),
             Column(headline, lambda result: result.score, ".4f", best=True),
             Column("95 %", lambda result: result.intervals[headline], ".3f"),
             Column("rank", lambda result: ranks[result.name]),
@@ -60,7 +64,7 @@ def ranking_text(results: Sequence[Result], comparison: Comparison) -> str:
         Column("missing", lambda result: result.missing),
         Column("ms/query", lambda result: result.costs.batch_ms, ".2f", missing=""),
     ]
-    return "\n".join([_ranked(results, comparison, more).text(), *fairness_lines(results)])
+    return "\n".join([_ranked(results, comparison, more, kept=True).text(), *fairness_lines(results)])
 
 
 COSTS = (

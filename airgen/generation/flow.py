@@ -6,7 +6,7 @@ flow.every                and the hard negatives, which only accepted queries ge
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from airgen.control.judge import NEED, scripted_need
 from airgen.errors import AirgenError, SettingsError
@@ -16,6 +16,7 @@ from airgen.generation.hard_negative import HARD_NEGATIVE
 from airgen.generation.reference_answer import REFERENCE_ANSWER
 from airgen.generation.scenario import SCENARIO
 from airgen.llms.base import Request
+from airgen.own_code import own_code
 from airgen.registry import closest, resolve
 from airgen.settings import Pipeline
 from airgen.steps.stage import Stage
@@ -58,6 +59,7 @@ class Flow:
             if stage.after not in names:
                 raise SettingsError([f"{where}: it follows {stage.after!r}{closest(stage.after, names)}"])
             part = candidates if any(one.name == stage.after for one in candidates) else accepted
+            stage = replace(stage, code=own_code(target))
             part.insert([one.name for one in part].index(stage.after) + 1, stage)
         asked = [one.prompt(pipeline) for one in [*candidates, *accepted] if one.prompt is not None]
         asked += [query.TWO_PASSAGES] if pipeline.generation.multi_hop else []

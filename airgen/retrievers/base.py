@@ -33,6 +33,7 @@ from airgen import models
 from airgen.dataset.beir import BeirPassage
 from airgen.errors import CorpusError, ModelError, UsageError
 from airgen.guard import guarded, under_guard
+from airgen.own_code import code_of
 from airgen.records import flat_text
 from airgen.registry import resolve
 from airgen.sequences import Indexed
@@ -317,6 +318,11 @@ def load_retriever(spec: Spec, folder: Path | None = None) -> Retriever:
     """A retriever from a kind with its defaults, or from `{kind: ..., settings}`."""
     found: Retriever = build("retriever", spec, folder)
     return found
+
+
+def model_identity(model: Any) -> dict[str, object]:
+    """What the encodings of a model depend on: its description, and its code where that is the user's own."""
+    return {**model.describe(), **code_of(model)}
 
 
 def model_place(model: str, folder: Path | None = None) -> str:

@@ -42,7 +42,7 @@ from airgen.compute import Work, current
 from airgen.errors import ModelError
 from airgen.keys import canonical_json, content_key, text_key
 from airgen.paths import locked
-from airgen.retrievers.base import Component, IndexProgress, Reranker, SettingsWithModel, TextKind
+from airgen.retrievers.base import Component, IndexProgress, Reranker, SettingsWithModel, TextKind, model_identity
 from airgen.retrievers.dense.onnx_encoder import EmbeddedModel
 from airgen.sequences import batched
 from airgen.settings.base import FILE, SPEED
@@ -346,7 +346,7 @@ class Memo:
         if root is None:
             return None
         if self._store is None or self._store.root != root:
-            self._store = EncodingStore(root, self._model.describe(), self._form, "passage")
+            self._store = EncodingStore(root, model_identity(self._model), self._form, "passage")
         return self._store
 
 
@@ -421,7 +421,7 @@ def _kept_beside(
     model: SeveralOutputs, batches: Iterable[Sequence[str]], kind: TextKind, beside: Sequence[str], root: Path
 ) -> Iterator[Any]:
     """The model's own output of each batch; the others go into their stores."""
-    stores = {form: EncodingStore(root, model.describe(), form, kind) for form in beside}
+    stores = {form: EncodingStore(root, model_identity(model), form, kind) for form in beside}
     sent: deque[Sequence[str]] = deque()
 
     def noted() -> Iterator[Sequence[str]]:

@@ -222,6 +222,18 @@ def files_of(settings: BaseModel) -> Iterator[tuple[str, str, bool]]:
             yield from ((f"{name}.{inner}", text, is_model) for inner, text, is_model in files_of(value))
 
 
+def texts_of(value: Any, place: str = "") -> Iterator[tuple[str, str]]:
+    """(place, text) of every text in plain values, at any depth."""
+    if isinstance(value, str):
+        yield place, value
+    elif isinstance(value, Mapping):
+        for name, one in value.items():
+            yield from texts_of(one, f"{place}.{name}" if place else str(name))
+    elif isinstance(value, list | tuple):
+        for number, one in enumerate(value):
+            yield from texts_of(one, f"{place}.{number}")
+
+
 def needs(settings: Settings, folder: Path | None = None) -> list[str]:
     """One line for each file, model and package that a component with these settings lacks; its parts are not read."""
     missing = [line for package in settings.required_packages() for line in installed(package, _what(settings))]

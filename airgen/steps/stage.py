@@ -8,7 +8,7 @@ depend on besides their parent: its prompt, the LLM, the languages, the `setting
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -118,7 +118,8 @@ class Stage:
     cost, stand_in, scripted: see `estimate`, `airgen check prompts` and the scripted backend. `stand_in` gives, for a
     passage, what the prompts of this stage and of later ones take besides the document.
     show: what `airgen show` prints of a lineage: JSON values, and lines for the terminal.
-    label: its name in the funnel. after: for a stage from outside airgen, the stage that it follows.
+    label: its name in the funnel. after, code: for a stage from outside airgen, the stage that it follows, and the
+    digest of its module.
     """
 
     name: str
@@ -138,6 +139,7 @@ class Stage:
     show: Callable[[Lineage], tuple[dict[str, Any], list[str]]] = lambda lineage: ({}, [])
     label: str = ""
     after: str = ""
+    code: Mapping[str, str] = field(default_factory=dict)
 
     def fingerprint(self, pipeline: Pipeline, prompts: PromptSet) -> str:
         """The hash of all that this stage's rows depend on besides their parents."""
@@ -151,6 +153,8 @@ class Stage:
                 "languages": [pipeline.language, pipeline.query_language if name in QUERY_PROMPTS else None],
                 "attempts": ATTEMPTS,
             }
+        if self.code:
+            found["code"] = dict(self.code)
         return fingerprint(stage=self.name, version=self.version, **found)
 
     async def run(self, lineage: Lineage, tools: Tools) -> list[Row]:

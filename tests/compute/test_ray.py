@@ -20,7 +20,7 @@ from airgen.compute import computing
 from airgen.compute import ray as ray_workers
 from airgen.compute.ray import RayWorkers, translated
 from airgen.errors import AirgenError, ModelError
-from airgen.retrievers.base import Corpus
+from airgen.retrievers.base import Corpus, model_identity
 from airgen.retrievers.dense.exact_search import Dense
 from airgen.retrievers.encodings import EncodingStore
 from airgen.settings.compute import ComputeSettings
@@ -127,7 +127,7 @@ def embed(folder: str, where: Any, progress: Any = None) -> bytes:
 
 
 def store(folder: Path) -> Path:
-    return EncodingStore(folder, HashEmbedder().describe(), "vectors", "passage").data
+    return EncodingStore(folder, model_identity(HashEmbedder()), "vectors", "passage").data
 
 
 def test_results_and_workers(two: RayWorkers) -> None:

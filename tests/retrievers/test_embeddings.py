@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from airgen.errors import ModelError
-from airgen.retrievers.base import Corpus
+from airgen.retrievers.base import Corpus, model_identity
 from airgen.retrievers.dense.exact_search import Dense
 from airgen.retrievers.encodings import EncodingStore
 
@@ -41,7 +41,7 @@ def rows_of(root: Path, embedder: HashEmbedder, texts: Sequence[str]) -> np.ndar
 
 
 def file_of(root: Path, name: str) -> Path:
-    return EncodingStore(root, HashEmbedder().describe(), "vectors", "passage").folder / name
+    return EncodingStore(root, model_identity(HashEmbedder()), "vectors", "passage").folder / name
 
 
 def test_only_new_texts_are_embedded(tmp_path: Path) -> None:

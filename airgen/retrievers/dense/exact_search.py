@@ -23,7 +23,18 @@ from numpy.typing import NDArray
 from airgen.compute import Work, current
 from airgen.errors import ModelError
 from airgen.exact import inner_products, worth_compiling
-from airgen.retrievers.base import Component, Corpus, Embedder, Hits, finite, half, non_empty, pack, unpack
+from airgen.retrievers.base import (
+    Component,
+    Corpus,
+    Embedder,
+    Hits,
+    finite,
+    half,
+    model_identity,
+    non_empty,
+    pack,
+    unpack,
+)
 from airgen.retrievers.encodings import EncodingStore, at_once, cache_root, encoded, keys_of, root_of, took_over
 from airgen.settings.base import FILE, SPEED
 from airgen.settings.parts import Part
@@ -341,7 +352,7 @@ class Dense(Component):
             for place, vectors in self._embedded(texts, np.arange(len(corpus)), None):
                 self._matrix[place] = vectors
             return
-        store = EncodingStore(root, self.embedder.describe(), "vectors", "passage")
+        store = EncodingStore(root, model_identity(self.embedder), "vectors", "passage")
         store.check(2 * dim)
         keys = keys_of(texts)
         new = store.missing(keys)

@@ -30,6 +30,7 @@ from airgen.retrievers.base import (
     TextKind,
     checked_scores,
     finite,
+    model_identity,
     non_empty,
     top_k,
 )
@@ -172,7 +173,7 @@ class LateInteraction(_WithTokens):
             root = Path(tempfile.mkdtemp(prefix="airgen-late-"))
             weakref.finalize(self, shutil.rmtree, root, ignore_errors=True)
         texts = content_key([text_key(text) for text in corpus.full_texts])
-        folder = root / content_key([dict(self.model.describe()), self.settings.bits, texts])[:16]
+        folder = root / content_key([model_identity(self.model), self.settings.bits, texts])[:16]
         with locked(root / "lock"):
             if not folder.is_dir():
                 build_index(

@@ -1,0 +1,218 @@
+"""The identity of code that is not airgen's: a result belongs to the code that made it.
+
+    own_code({"kind": "my_module:MyRetriever", "depth": 3}, folder)     # {"my_module:MyRetriever": "5f1c..."}
+
+What a YAML file names as `module:name` is the file of that module and every local file that it imports, at whatever
+depth. The standard library, installed packages and airgen are no part of it: they have versions. Code that was edited
+since it was imported is imported anew, so what runs is what the files say.
+"""
+
+import ast
+import hashlib
+import re
+import sys
+import sysconfig
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import invalidate_caches
+from importlib.machinery import all_suffixes
+from importlib.util import cache_from_source
+from pathlib import Path
+from typing import Any
+
+TARGET = re.compile(r"(?<![\w.])[A-Za-z_][\w.]*+:[A-Za-z_]\w*+")
+"""`module:name`."""
+
+_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+_AIRGEN = Path(__file__).resolve().parent
+_INSTALLED = [Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+_MOST = 2000  # files; who imports more has a package, and should install it
+_imported: dict[tuple[str, Path | None], dict[Path, tuple[int, int]]] = {}  # (module, folder): its files as they were
+
+
+def own_code(value: Any, folder: Path | None = None) -> dict[str, str]:
+    """{target: digest} of every `module:name` in settings as YAML writes them, at any depth; empty where there is none.
+
+    `folder` is that of the YAML file. The digest of a module without a file (a notebook's, or made by a program) is
+    empty: nobody can tell whether it is the same code. What only looks like a module is left out.
+    """
+    found: dict[str, str] = {}
+    for target in dict.fromkeys(_targets(value)):
+        module = target.partition(":")[0]
+        if module.partition(".")[0] in sys.stdlib_module_names:
+            continue
+        digest = code_digest(module, folder)
+        if digest or module in sys.modules:
+            found[target] = digest
+    return found
+
+
+def code_of(component: object) -> dict[str, str]:
+    """{"code": digest} of the class of an object whose class is neither airgen's nor an installed package's."""
+    module = type(component).__module__
+    if module.partition(".")[0] == "airgen" or module in sys.builtin_module_names:
+        return {}
+    file = getattr(sys.modules.get(module), "__file__", None)
+    if file is not None and _is_installed(Path(file)):
+        return {}
+    return {"code": code_digest(module, None if file is None else Path(file).parent)}
+
+
+def code_digest(module: str, folder: Path | None = None) -> str:
+    """The digest of a module's file and of the local files that it imports; empty where it has no file."""
+    files = local_files(module, folder)
+    total = hashlib.blake2b(digest_size=16)
+    for name, path in sorted(files.items()):
+        total.update(f"{name}\0{_contents(path).digest}\n".encode())
+    return total.hexdigest() if files else ""
+
+
+def local_files(module: str, folder: Path | None = None) -> dict[str, Path]:
+    """{module: file} of a module and of the local modules that it imports, those in functions too, at any depth."""
+    roots = _roots(folder)
+    first = _file(module, roots) or _module_file(module)
+    found: dict[str, Path] = {} if first is None else {module: first}
+    waiting = list(found)
+    for parent in _parents(module) if found else ():
+        if (path := _file(parent, roots)) is not None:
+            found[parent] = path
+            waiting.append(parent)
+    while waiting and len(found) < _MOST:
+        name = waiting.pop()
+        for other in _imports(name, found[name]):
+            for each in (*_parents(other), other):
+                if each not in found and (path := _file(each, roots)) is not None and not _is_installed(path):
+                    found[each] = path
+                    waiting.append(each)
+    return found
+
+
+def import_anew(module: str, folder: Path | None = None) -> None:
+    """Forget a module and the local ones that it imports, where they are of another file, or were edited since.
+
+    Call it before the module is imported, in a process that lives long or reads several folders.
+    """
+    known, loaded = _imported.get((module, folder)), _module_file(module)
+    same = known is not None and all(_stamp(path) == at for path, at in known.items())
+    if same and known and loaded == next(iter(known)):
+        return
+    if _file(module, _roots(folder)) is None:
+        return  # an installed one, or one whose folder is not known here: it could not be found again
+    files = local_files(module, folder)
+    stamps = {path: _stamp(path) for path in files.values()}
+    if loaded is not None and (loaded != files[module] or (known is not None and known != stamps)):
+        for name, path in files.items():
+            sys.modules.pop(name, None)
+            with suppress(OSError, NotImplementedError):  # Python takes an edit of the same second for the same code
+                Path(cache_from_source(str(path))).unlink(missing_ok=True)
+        invalidate_caches()
+    _imported[module, folder] = stamps
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    try:
+        status = path.stat()
+    except OSError:
+        return -1, -1
+    return status.st_mtime_ns, status.st_size
+
+
+def _module_file(module: str) -> Path | None:
+    """The file of a module that is imported."""
+    file = getattr(sys.modules.get(module), "__file__", None)
+    return None if file is None else Path(file).resolve()
+
+
+def _targets(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        if TARGET.fullmatch(value):
+            yield value
+    elif isinstance(value, Mapping):
+        for one in value.values():
+            yield from _targets(one)
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _targets(one)
+
+
+def _roots(folder: Path | None) -> list[Path]:
+    """Where modules are looked for: the folder, the working directory, and those of the path that hold no packages."""
+    places = [*([folder] if folder is not None else []), Path(), *map(Path, sys.path)]
+    return list(dict.fromkeys(place for one in places if not _is_installed(place := one.resolve())))
+
+
+def _is_installed(path: Path) -> bool:
+    path = path.resolve()
+    inside = any(path.is_relative_to(place) for place in _INSTALLED)
+    return inside or path.is_relative_to(_AIRGEN) or bool({"site-packages", "dist-packages"} & set(path.parts))
+
+
+def _file(module: str, roots: Sequence[Path]) -> Path | None:
+    """The file of a module: the first that Python would find, a package's `__init__` among them."""
+    top = module.partition(".")[0]
+    if not _NAME.fullmatch(module) or top == "airgen" or top in sys.stdlib_module_names:
+        return None
+    for root in roots:
+        place = root.joinpath(*module.split("."))
+        for path in (place / "__init__", place):
+            for suffix in all_suffixes():
+                if (whole := path.with_name(path.name + suffix)).is_file():
+                    return whole.resolve()
+    return None
+
+
+def _parents(module: str) -> list[str]:
+    names = module.split(".")
+    return [".".join(names[:size]) for size in range(1, len(names))]
+
+
+@dataclass(frozen=True, slots=True)
+class _Contents:
+    """The SHA-256 of a file, and what it imports: (dots before the name, module, names from it)."""
+
+    digest: str
+    imports: tuple[tuple[int, str, tuple[str, ...]], ...]
+
+
+def _imports(module: str, path: Path) -> Iterator[str]:
+    """The modules that a file imports, by statements or by `import_module("...")`; a name may be no module."""
+    package = module if path.stem == "__init__" else module.rpartition(".")[0]
+    for level, base, names in _contents(path).imports:
+        if level:
+            parts = package.split(".") if package else []
+            above = parts[: len(parts) - level + 1]
+            base = ".".join([*above, *([base] if base else [])])
+        yield from ([base] if base else [])
+        yield from (f"{base}.{name}" if base else name for name in names)
+
+
+def _contents(path: Path) -> _Contents:
+    try:
+        status = path.stat()
+        return _parsed(path, status.st_mtime_ns, status.st_size)
+    except OSError:
+        return _Contents("", ())
+
+
+@lru_cache(maxsize=_MOST)
+def _parsed(path: Path, changed: int, size: int) -> _Contents:
+    """The contents of a file as it was at that time, so that it is read once."""
+    data = path.read_bytes()
+    digest, found = hashlib.sha256(data).hexdigest(), list[tuple[int, str, tuple[str, ...]]]()
+    try:
+        tree = ast.parse(data) if path.suffix == ".py" else ast.Module([], [])
+    except (SyntaxError, ValueError, RecursionError):
+        return _Contents(digest, ())  # who imports it says so
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found += [(0, alias.name, ()) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            found.append((node.level, node.module or "", tuple(alias.name for alias in node.names)))
+        elif isinstance(node, ast.Call) and node.args and isinstance(first := node.args[0], ast.Constant):
+            name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            if name in ("import_module", "__import__") and isinstance(first.value, str):
+                base = first.value.lstrip(".")
+                found.append((len(first.value) - len(base), base, ()))
+    return _Contents(digest, tuple(found))
