@@ -15,6 +15,7 @@ import asyncio
 import functools
 import importlib
 import io
+import ipaddress
 import json
 import re
 import threading
@@ -23,6 +24,8 @@ import weakref
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import urlsplit
@@ -48,11 +51,12 @@ Received = tuple[int, Mapping[str, str], bytes]
 
 
 class TransportError(Exception):
-    """No answer that can be read. `kind`: the address is none, there is no connection (so nothing was sent), the
-    connection broke, the body is damaged, or it is too large."""
+    """No answer that can be read. `kind`: the address is none, the way to it is wrong (a certificate that is not
+    trusted, a dead proxy, no HTTPS there), there is no connection (so nothing was sent), the connection broke, the body
+    is damaged, or it is too large."""
 
     def __init__(
-        self, kind: Literal["address", "unreached", "broken", "body", "large"], words: str, status: int = 0
+        self, kind: Literal["address", "way", "unreached", "broken", "body", "large"], words: str, status: int = 0
     ) -> None:
         super().__init__(words)
         self.kind, self.status = kind, status
@@ -133,6 +137,8 @@ class HttpClient:
             if proxy:  # the error's own words would show its password
                 return TransportError("address", f"{where}{proxy}: the proxy's address, or this one, is not an address")
             return TransportError("address", f"{where} is not an address")
+        if words := _wrong_way(error, url):
+            return TransportError("way", self.scrub(words))
         if isinstance(error, aiohttp.ClientHttpProxyError):
             reason = self.scrub(error.message)
             return TransportError("unreached", f"no connection to {where}: the proxy answers {error.status} {reason}")
@@ -201,32 +207,97 @@ def as_json(body: object) -> bytes:
     return _ENCODER.encode(body).encode("ascii")
 
 
+def _wrong_way(error: Exception, url: str) -> str:
+    """Why no try can succeed before somebody changes an address or a setting; empty for other errors."""
+    import aiohttp
+
+    where = urlsplit(url).netloc.rpartition("@")[2]
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        reason = getattr(error.certificate_error, "verify_message", "") or str(error.certificate_error)
+        return (
+            f"the certificate of {where} is not trusted ({reason}): if it is your own or your company's, name the file "
+            "of its authority in the environment variable SSL_CERT_FILE"
+        )
+    if isinstance(error, aiohttp.ClientSSLError):
+        reason = str(getattr(error.os_error, "reason", "") or "").replace("_", " ").lower()
+        plain = "wrong version" in reason or "packet length" in reason or "record layer" in reason
+        fault = (
+            "answers in plain HTTP: write http:// in its address"
+            if plain
+            else f"and this machine find no TLS ({reason})"
+        )
+        return f"{where} {fault}"
+    refused = isinstance(error, aiohttp.ClientHttpProxyError) and error.status == 407
+    if refused or isinstance(error, aiohttp.ClientProxyConnectionError):
+        proxy = urlsplit(_proxy(url) or "").netloc.rpartition("@")[2]
+        answer = "wants a name and a password" if refused else "does not answer"
+        return (
+            f"the proxy {proxy} {answer}: mend the environment variable {urlsplit(url).scheme}_proxy, or put "
+            f"{urlsplit(url).hostname} into no_proxy"
+        )
+    return ""
+
+
 @functools.lru_cache(maxsize=1024)
 def _proxy(url: str) -> str | None:
     """The proxy that the environment names for this address."""
     parts = urlsplit(url)
-    address = None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
+    address = (
+        None if proxy_bypass(parts.netloc) or _in_a_network(parts.hostname or "") else getproxies().get(parts.scheme)
+    )
     return address if not address or "://" in address else f"http://{address}"
 
 
-def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds to wait, from `retry-after-ms` or from `Retry-After` as seconds or a date; None without a valid one."""
+def _in_a_network(host: str) -> bool:
+    """Whether no_proxy has a network (10.0.0.0/8) in which this address is; Python's own reading knows names only."""
     try:
-        if milliseconds := headers.get("retry-after-ms"):
-            return _bounded(float(milliseconds) / 1000)
-        value = headers.get("Retry-After")
-        if not value:
-            return None
-        value = value[:100].strip()
-        if re.fullmatch(r"[\d.]+", value):
-            return _bounded(float(value))
-        return _bounded(parsedate_to_datetime(value).timestamp() - time.time())
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    for part in getproxies().get("no", "").split(","):
+        with suppress(ValueError):
+            if "/" in part and address in ipaddress.ip_network(part.strip(), strict=False):
+                return True
+    return False
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds to wait, from `retry-after-ms`, `Retry-After` or the end of a window; None without a valid header."""
+    if milliseconds := headers.get("retry-after-ms"):
+        return _bounded(seconds_until(f"{milliseconds.strip()}ms"))
+    for name in ("Retry-After", "x-ratelimit-reset", "ratelimit-reset"):
+        if value := headers.get(name):
+            return _bounded(seconds_until(value))
+    return None
+
+
+_UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "": 1.0}
+_DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ms|us|µs|ns|[dhms]|)")
+_UNIX = 1e9  # seconds: a larger number is no duration but a time since 1970, and above a hundred times it milliseconds
+
+
+def seconds_until(value: str) -> float | None:
+    """Seconds until what a header says: a number of them, a duration (`6m0.5s`, `20ms`), a date of HTTP or ISO 8601, or
+    Unix time in seconds or milliseconds. None for anything else; a time that has passed is 0."""
+    value = value[:100].strip()
+    try:
+        if re.fullmatch(rf"(?:{_DURATION.pattern})+", value):
+            seconds = sum(float(number) * _UNITS[unit] for number, unit in _DURATION.findall(value))
+            if not re.fullmatch(r"[\d.]+", value) or seconds < _UNIX:
+                return seconds
+            return max(0.0, (seconds / 1000 if seconds > 100 * _UNIX else seconds) - time.time())
+        if re.match(r"\d{4}-\d\d-\d\d", value):
+            moment = datetime.fromisoformat(value)
+            moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        else:
+            moment = parsedate_to_datetime(value)
+        return max(0.0, moment.timestamp() - time.time())
     except (ValueError, TypeError, OverflowError):
         return None
 
 
-def _bounded(seconds: float) -> float:
-    return min(max(0.0, seconds), 3600.0)
+def _bounded(seconds: float | None) -> float | None:
+    return None if seconds is None else min(max(0.0, seconds), 3600.0)
 
 
 class HttpFailure(Exception):
@@ -341,6 +412,8 @@ class JsonClient:
                 f"gave no answer within {self._timeout:g} s: is it too busy, or the time-out too short?", may_pass=True
             ) from None
         except TransportError as error:
+            if error.kind == "way":
+                raise HttpFailure(f"cannot be reached: {error}") from None
             if error.kind == "large":
                 raise HttpFailure(f"gave an answer of more than {_LARGEST_ANSWER >> 20} MB") from None
             raise HttpFailure(

@@ -254,7 +254,10 @@ def evaluate_compare(
     if len(set(names)) < len(names):
         raise UsageError("a run file is given twice")
     labels, wanted = read_qrels(qrels).labels, parse_measures(metrics)
-    scored = [score(read_run(path), labels, wanted) for path in files]
+    read = [read_run(path) for path in files]
+    for name, run in zip(names, read, strict=True):
+        _check_passages(name, run.passage_ids, labels)
+    scored = [score(run, labels, wanted) for run in read]
     missing = dict(zip(names, (scores.missing for scores in scored), strict=True))
     if baseline is not None:
         level = 1 - ALPHA / (len(wanted) * (len(files) - 1))  # all intervals hold together
@@ -285,6 +288,17 @@ def evaluate_compare(
     return Outcome(Compared(found, missing), lines, json={"measures": found, "missing": missing})
 
 
+def _check_passages(run: str, passages: Sequence[str], labels: Mapping[str, Mapping[str, float]]) -> None:
+    """Raise DatasetError for a run none of whose passages has a label: its scores would say nothing."""
+    labelled = {passage for row in labels.values() for passage in row}
+    if passages and labelled.isdisjoint(passages):
+        raise DatasetError(
+            f"{run}: none of its passages, such as {passages[0][:100]!r}, has a label (for example "
+            f"{min(labelled, default='')[:100]!r}), so every score would be 0: are the labels of the same "
+            "corpus, or the columns in another order?"
+        )
+
+
 @command
 def evaluate_measures(
     run: Annotated[Place, arg("RUN", "A TREC run file; it may be gzipped.")],
@@ -311,6 +325,7 @@ def evaluate_measures(
             f"{run} and {qrels} have no query in common (for example {ids[0]!r} and {ids[1]!r}): give the qrels of the "
             "dataset on which the run was made"
         )
+    _check_passages(str(run), found.passage_ids, labels)
     scores = score(found, labels, wanted, ignore_identical_ids=ignore_identical_ids)
     names, means = [str(measure) for measure in wanted], scores.means()
     intervals = dict(zip(names, bootstrap_interval(scores.values).tolist(), strict=True))

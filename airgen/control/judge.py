@@ -32,7 +32,8 @@ from airgen.steps.lineage import Lineage
 from airgen.steps.stage import Problem, Tools, stage_prompt
 from airgen.store import Store
 
-_LEVEL = re.compile(r"(?<![\d.])([0-3])(?![\d]|\.\d)")
+# A number from 0 to 3, also as `2.0`, `2,0`, `2/3` or `2 out of 3`; no part of a date, a range or a larger number.
+_LEVEL = re.compile(r"(?<![\d.,/])([0-3])(?:[.,]0+)?(?:\s*(?:/|out of|of)\s*3(?:[.,]0+)?)?(?![.,]?\d|\s*/)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ class Levels:
     TOKENS, QUERY_FIRST = 1, True
 
     def read(self, answer: Answer, prompt: Prompt, threshold: float) -> Verdict | Problem:
-        """The level in an answer such as `2`, `2.` or `Relevance: 3`; a problem where there are two different ones."""
+        """The level in an answer such as `2`, `2.0`, `2/3` or `Relevance: 3`; a problem where there are two levels."""
         found = set(_LEVEL.findall(answer.text))
         return Verdict(int(found.pop())) if len(found) == 1 else malformed("no level from 0 to 3")
 

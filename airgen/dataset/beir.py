@@ -16,7 +16,7 @@ import io
 import json
 import math
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -317,18 +317,72 @@ def _label_rows(path: Path) -> Iterator[tuple[_Place, str, str, float]]:
                 raise DatasetError(f"{where}: needs query-id, corpus-id and score, but has {', '.join(sorted(row))}")
             yield where, str(values[0]), str(values[1]), _label(values[2], where)
         return
-    first, where = True, _Place(path)
+    order: tuple[int, ...]
+    first, order, where = True, _FORMS[3], _Place(path)
     for number, line in numbered_lines(path):
         where.number = number
         # Ids can hold spaces where tabs separate columns. In TREC's qrels any white space separates them.
         cells = [cell.strip() for cell in line.split("\t")] if "\t" in line else line.split()
-        if len(cells) == 4:
-            del cells[1]
-        if len(cells) != 3:
+        if len(cells) not in (3, 4):
             raise DatasetError(f"{where}: {len(cells)} columns, but query-id, corpus-id and score are needed")
-        if not first or cells[0].lower() not in _QUERY or cells[2].lower() not in _LABEL:  # it is no header
-            yield where, cells[0], cells[1], _label(cells[2], where)
-        first = False
+        if first:
+            first, named = False, _header(cells)
+            if named is not None:
+                order = named
+                continue
+            order = _order(path)
+        if len(cells) != len(order):
+            raise DatasetError(f"{where}: {len(cells)} columns after lines of {len(order)}")
+        query, passage, label = (cells[place] for place in order[:3])
+        yield where, query, passage, _label(label, where)
+
+
+_FORMS: dict[int, tuple[int, ...]] = {
+    3: (0, 1, 2),
+    4: (0, 2, 3, 1),
+}  # query, passage, label, iteration: BEIR's and TREC's order
+_LOOKED_AT = 1000  # lines
+
+
+def _header(cells: Sequence[str]) -> tuple[int, ...] | None:
+    """The places of query, passage, label (and iteration), if the line names them in any order."""
+    names = [cell.lower() for cell in cells]
+    places = [next((place for place, name in enumerate(names) if name in of), -1) for of in (_QUERY, _PASSAGE, _LABEL)]
+    if places[0] < 0 or places[2] < 0:
+        return None
+    rest = [place for place in range(len(cells)) if place not in places]
+    if places[1] < 0:
+        places[1] = rest.pop()  # a header whose name for the passage is not usual
+    return (*places, *rest)
+
+
+def _order(path: Path) -> tuple[int, ...]:
+    """The places of query, passage, label and iteration in a file of four columns without a header.
+
+    TREC's order, unless its label is the same in all lines and its iteration is not: then the columns are in another
+    order, and the label is the one other column that holds few numbers. Raises DatasetError where it cannot be told.
+    """
+    rows: list[list[str]] = []
+    for _, line in numbered_lines(path):
+        rows.append([cell.strip() for cell in line.split("\t")] if "\t" in line else line.split())
+        if len(rows) == _LOOKED_AT:
+            break
+    width = len(rows[0])
+    columns = [{row[place] for row in rows if len(row) == width} for place in range(width)]
+    if width == 3 or len(columns[1]) == 1 or len(columns[3]) > 1:
+        return _FORMS[width]
+    if all(map(_is_small, columns[2])):  # query, passage, label, iteration: as data frames are written
+        return (0, 1, 2, 3)
+    if len(rows) > 1 and len(columns[1]) < len(rows) and all(map(_is_small, columns[1])):
+        return _FORMS[width]  # iterations that count
+    raise DatasetError(
+        f"{path}: four columns in an unknown order (TREC's is query, iteration, passage, label): give them a header: "
+        "query-id, corpus-id, score"
+    )
+
+
+def _is_small(text: str) -> bool:
+    return len(text) <= 4 and text.lstrip("-").replace(".", "", 1).isdigit() and -10 <= float(text) <= 10
 
 
 def _label(value: object, where: _Place) -> float:

@@ -161,6 +161,28 @@ class DatasetSplit:
         return Corpus.from_passages(self.dataset.passages(), self.language)
 
     @cached_property
+    def lost_labels(self) -> str:
+        """A line on relevant passages of the labels that are not in the corpus; empty where all are there.
+
+        Raises DatasetError where none is: each score would be 0, whatever a system finds.
+        """
+        relevant = [key for row in self.qrels.labels.values() for key, label in row.items() if label > 0]
+        known = set(self.corpus.ids)
+        lost = [key for key in relevant if key not in known]
+        if not lost:
+            return ""
+        found = f"of the {self.split} qrels, such as {lost[0][:100]!r}, is in the corpus"
+        if len(lost) == len(relevant):
+            raise DatasetError(
+                f"{self.dataset.path}: no relevant passage {found}, so every score would be 0: the labels are of "
+                f"another dataset or version ({self.ids.advice})"
+            )
+        return (
+            f"{self.dataset.name}: {len(lost):,} of {len(relevant):,} relevant passages of the {self.split} qrels, "
+            f"such as {lost[0][:100]!r}, are not in the corpus: no system can find them"
+        )
+
+    @cached_property
     def parents(self) -> dict[str, str]:
         """The document of each chunk; empty where passages are documents, or where the dataset came without private/.
 

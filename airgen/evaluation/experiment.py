@@ -194,6 +194,7 @@ class _Experiment:
         self.searched: dict[str, Searched] = {}
         self.keys: dict[str, str] = {}
         self.runs: dict[str, FinishedRun] = {}
+        self.told_of_labels = False
         self.beside: dict[str, FinishedRun] = {}  # what workers have run already
 
     def run_beside(self) -> None:
@@ -282,6 +283,10 @@ class _Experiment:
 
     def _run(self, system: SystemSettings) -> FinishedRun:
         """Run one system and write its run; those that it builds on are finished."""
+        if not self.told_of_labels and self.task.split not in self.task.dataset.withheld:
+            lost, self.told_of_labels = self.task.lost_labels, True
+            if lost:
+                self.progress(f"! {lost}")
         if (done := self.beside.pop(system.name, None)) is None:
             self.started(f"{self.task.dataset.name}: {system.name}: running")
             finished = {name: self.runs.get(name) or _read_again(self.results[name]) for name in system.uses}

@@ -4,9 +4,10 @@ Answers are untrusted: what cannot be understood, or is no number, ends in an er
 """
 
 import inspect
+import itertools
 import urllib.parse
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -89,6 +90,7 @@ def load_function(target: str, settings: Mapping[str, Any], folder: Path | None 
 
 
 _LONGEST_ID = 4096  # characters
+_SURE = 4  # pairs of hits whose scores all rise: by chance they do so in one service of sixteen
 _PLACEHOLDERS = ("{query}", "{k}", "{vector}")
 
 
@@ -99,6 +101,8 @@ class HttpSystem(ServiceAccess):
     url, `query_field` and `size_field` are added to it.
     hits_path, id_path, score_path: keys joined by dots; `hits_path` leads to the list of hits, the others start at a
     hit. A hit can be a bare id. Without `score_path` the order of the hits is taken.
+    best: which score is the best: `smallest` for a service that gives distances. `auto` is the largest, unless the
+    scores of all answers rise from the first hit to the last; then it is the smallest, and a line says so.
     id_pattern: a regular expression; its first group is the passage's id in the service's id ("^(.+)#" for a service
     that stores chunks). The best hit of a passage counts. `oversample` asks for that many times more hits.
     unknown_ids: `skip`: a hit that is not in the dataset is left out and counted, and only a service of which no hit
@@ -113,6 +117,7 @@ class HttpSystem(ServiceAccess):
     hits_path: str = "hits"
     id_path: str = "id"
     score_path: str | None = "score"
+    best: Literal["auto", "largest", "smallest"] = "auto"
     id_pattern: str | None = None
     unknown_ids: Literal["error", "skip"] = "skip"
     oversample: int = Field(default=1, ge=1, le=1000)
@@ -158,6 +163,7 @@ class SearchService:
     def __init__(self, options: HttpSystem, ids: IdLookup, folder: Path | None = None) -> None:
         self._options, self._ids = options, ids
         self.unknown = ""  # the first hit that is not in the dataset, in words
+        self.distances = options.best == "smallest"
         self._embedder: Embedder | None = build("embedder", options.embedder, folder) if options.embedder else None
 
     @cached_property
@@ -179,10 +185,15 @@ class SearchService:
         if without and len(without) == len(answers):
             raise without[0]
         odd = Counter(answers_without_hits=len(without), empty_queries=len(queries) - len(sent))
+        lists = [hits for hits in answers if not isinstance(hits, _NoHits)]
+        if self._options.best == "auto":
+            self.distances = self.distances or _all_rise([[score for _, score in hits] for hits in lists])
+        sign = -1.0 if self.distances else 1.0
+        odd["scores_taken_as_distances"] = len(lists) if self.distances and self._options.best == "auto" else 0
         results: Results = {key: {} for key in queries}
         for (key, _), hits in zip(sent, answers, strict=True):
             if not isinstance(hits, _NoHits):
-                results[key] = self._passages(key, hits, k, odd)
+                results[key] = self._passages(key, [(own, sign * score) for own, score in hits], k, odd)
         return results, +odd
 
     def _where(self, query_id: str) -> str:
@@ -261,6 +272,14 @@ class SearchService:
         if not found or found[1] is None:
             raise DatasetError(f"{where}: id_pattern {pattern!r} does not match the id {own[:100]!r}")
         return str(found[1])
+
+
+def _all_rise(lists: Sequence[Sequence[float]]) -> bool:
+    """Whether the scores of all answers rise from the first hit to the last, in several answers and hits."""
+    long = [scores for scores in lists if len(set(scores)) > 1]
+    pairs = sum(len(scores) - 1 for scores in long)
+    rise = all(before <= after for scores in long for before, after in itertools.pairwise(scores))
+    return pairs >= _SURE and rise
 
 
 class _NoHits(DatasetError):

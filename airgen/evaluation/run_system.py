@@ -91,7 +91,10 @@ def _run(system: SystemSettings, context: RunContext) -> FinishedRun:
     if isinstance(options, FunctionSystem):
         search, known = load_function(system.kind, options.settings, context.folder), frozenset(context.corpus.ids)
         where = f"system {system.name}"
-        return _outside(lambda queries: search_with(search, queries, known, context.top, where), context, system)
+        done = _outside(lambda queries: search_with(search, queries, known, context.top, where), context, system)
+        if (lost := done.notes.get("unknown_passages")) and not len(done.run.passages):
+            raise DatasetError(f"none of its {lost:,} hits is in the dataset: {context.ids.advice}")
+        return done
     if isinstance(options, RerankSystem):
         first = _Lookup(options.first, context)
         second = RerankedRetriever(first, options.reranker, top=options.top, folder=context.folder)
@@ -214,7 +217,14 @@ def _searched(
         dtype=facts.dtype,
         ann_recall=retriever.ann_recall(texts, hits) if isinstance(retriever, Component) else None,
     )
-    return FinishedRun(run_from_hits(ids, context.corpus.ids, hits), dict(retriever.describe()), costs)
+    run = run_from_hits(ids, context.corpus.ids, hits)
+    return FinishedRun(run, dict(retriever.describe()), costs, _equal_scores(run))
+
+
+def _equal_scores(run: Run) -> dict[str, int]:
+    """A note where every hit of every query has the same score: vectors of zeros, a re-ranker that says nothing."""
+    several = bool((run.lengths > 1).any()) and bool(np.all(run.scores == run.scores[0]))
+    return {"queries_with_equal_scores": int((run.lengths > 1).sum())} if several else {}
 
 
 def _speed(single: NDArray[np.float64], batch_ms: float | None, before: Sequence[Costs] = ()) -> Costs:

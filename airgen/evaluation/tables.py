@@ -155,6 +155,14 @@ def overview_table(results: Sequence[Result]) -> str:
 _NOTES = {"unknown_passages": "hits outside the dataset (dropped by its cleaning, or never in its corpus)"}
 
 
+_DOUBTS = {
+    "scores_taken_as_distances": "its scores rise from the first hit to the last, so the smallest is taken as the best "
+    "(`best: largest` or `smallest` says it)",
+    "queries_with_equal_scores": "all hits of all queries have one and the same score, so their order says nothing",
+}
+"""What makes a figure doubtful, by the note of a run."""
+
+
 def note_lines(results: Sequence[Result]) -> str:
     """A line for each system of which something unusual was counted, such as queries without a result."""
     lines = [f"- {md(said)}" for said in fairness_lines(results)]
@@ -197,6 +205,12 @@ def fairness_lines(results: Sequence[Result]) -> list[str]:
             f"{names}: none of the {lacking[0].notes[NO_NEGATIVES]} generated hard negatives was found: if the index "
             "does not have them, add them from corpus.jsonl, or leave them out for all systems: --without-negatives"
         )
+    for one in results:
+        lines += [f"{one.name}: {words}" for name, words in _DOUBTS.items() if one.notes.get(name)]
+        if count := one.notes.get("unknown_passages"):
+            lines.append(
+                f"{one.name}: {count:,} hits are not in the dataset, and count as not relevant or are left out"
+            )
     if any(one.rules.get("generated_negatives") == "left out" for one in results):
         lines.append("the generated hard negatives are left out for all systems")
     return [one_line(line) for line in lines]

@@ -29,6 +29,19 @@ _DEEPEST = 32  # brackets inside each other
 _PIECES = 8  # code fences, and members of a list, that are tried
 _MARK = re.compile(r"[][{}\"'“”:,]")
 _BRACKET = re.compile(r"[][{}]")
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|[a-zA-Z]+|.|\Z)", re.DOTALL)
+# Commands of LaTeX that begin as an escape of JSON does: frac as a form feed, theta as a tab. The others may be a line
+# break before a word (a line begins with "e" in Portuguese), and count where something else shows that LaTeX is meant.
+_LATEX = frozenset(
+    """
+    backslash bar begin beta between big bigcap bigcirc bigcup bigl bigoplus bigotimes bigr bigvee bigwedge binom bmod
+    boldsymbol bot bowtie boxed breve bullet fbox flat footnote forall frac frown
+    rVert rangle rbrace rceil ref rfloor rho right rightarrow rightharpoonup rightleftharpoons rm
+    nabla natural nearrow neg neq ngeq nleq nmid nolimits nonumber notin nparallel nsubseteq
+    tan tanh tau text textbf textit textrm texttt tfrac theta thinspace tilde times top triangle triangleq
+    """.split()  # noqa: SIM905  # a list of so many words cannot be read
+)
+_PERHAPS_LATEX = frozenset(("bf", "bm", "ne", "newline", "ni", "not", "nu", "to"))
 _FENCE = re.compile(r"```[a-zA-Z]*[ \t]*\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
 
 
@@ -98,13 +111,14 @@ def _candidates(text: str) -> list[Any]:
 
     found: list[Any] = []
     pieces = [text.strip(), *(match.group(1).strip() for match in islice(_FENCE.finditer(text), _PIECES))]
+    pieces = [with_latex(piece) for piece in pieces]
     for piece in pieces:
         try:
             return [json.loads(piece)]
         except (ValueError, RecursionError):
             continue
     starts = [position for position in (text.find("{"), text.find("[")) if position >= 0]
-    for piece in [*pieces[1:], *([text[min(starts) :]] if starts else [])]:
+    for piece in [*pieces[1:], *([with_latex(text[min(starts) :])] if starts else [])]:
         if not _repairable(piece):
             continue
         try:
@@ -117,6 +131,33 @@ def _candidates(text: str) -> list[Any]:
             if isinstance(value, list):
                 found.extend(islice((member for member in value if isinstance(member, dict)), _PIECES))
     return found
+
+
+def with_latex(text: str) -> str:
+    """JSON whose backslashes before words of LaTeX are doubled: a model that writes `\\frac` means no form feed.
+
+    Commands that are escapes of JSON, too, are known by name; what no escape of JSON begins with is text anyway.
+    """
+    if "\\" not in text:
+        return text
+    clear = any(_is_latex(match[1]) for match in _ESCAPE.finditer(text))
+
+    def doubled(match: re.Match[str]) -> str:
+        word = match[1]
+        latex = _is_latex(word) or (clear and word in _PERHAPS_LATEX)
+        return f"\\\\{word}" if latex else match[0]
+
+    return _ESCAPE.sub(doubled, text)
+
+
+def _is_latex(word: str) -> bool:
+    """Whether what follows a backslash is a command, or an escape that JSON does not know."""
+    first = word[:1]
+    if not first or first in '"\\/':
+        return False
+    if first == "u":
+        return not re.match("u[0-9a-fA-F]{4}", word)
+    return first not in "bfnrt" or word in _LATEX
 
 
 def _repairable(text: str) -> bool:

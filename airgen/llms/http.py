@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from airgen.errors import AirgenError, LlmError
-from airgen.http import HttpClient, Received, TransportError, as_json, retry_after
+from airgen.http import HttpClient, Received, TransportError, as_json, retry_after, seconds_until
 from airgen.llms.base import Allowance, CallFailed, Refused, Reply, Retry
 from airgen.llms.chat import chat_reply, load_json, masked
 from airgen.llms.money import Usage
@@ -69,7 +69,7 @@ class Endpoint:
 
     def trouble(self, error: TransportError) -> AirgenError:
         """The error of a request without an answer; all but one that was not sent may be billed."""
-        if error.kind == "address":
+        if error.kind in ("address", "way"):
             return LlmError(str(error))
         if error.kind == "large":
             return Refused("too_large", f"{self.where} {error}", Usage() if error.status == 200 else None)
@@ -151,6 +151,16 @@ def failure(status: int, message: str, code: str, headers: Mapping[str, str], wh
     return Refused(f"http_{status}", message)
 
 
+def no_api(content: bytes, kind: str) -> str:
+    """What stands in place of JSON, where asking again gives the same: a page for people, or a stream of events."""
+    start = content[:200].lstrip().lower()
+    if "event-stream" in kind.lower() or start.startswith((b"data:", b"event:", b": ")):
+        return "answers with a stream of events (SSE), which was not asked for: turn streaming off there"
+    if "html" in kind.lower() or start.startswith((b"<!doctype html", b"<html")):
+        return "answers with a web page in place of JSON (a login page, or the wrong path): check llm.base_url"
+    return ""
+
+
 def status_in(payload: Mapping[str, Any]) -> int:
     """The HTTP status named in an error body that came with status 200; 500 where it names none."""
     error = payload["error"]
@@ -159,32 +169,30 @@ def status_in(payload: Mapping[str, Any]) -> int:
 
 
 def server_limits(headers: Mapping[str, str]) -> tuple[Allowance, Allowance] | None:
-    """The `x-ratelimit-*` headers, of requests and of tokens; None where there are none."""
-    if not headers.get("x-ratelimit-limit-requests") and not headers.get("x-ratelimit-limit-tokens"):
-        return None
-    requests, tokens = (
-        Allowance(
-            _whole(headers.get(f"x-ratelimit-limit-{unit}")),
-            _whole(headers.get(f"x-ratelimit-remaining-{unit}")),
-            _duration(headers.get(f"x-ratelimit-reset-{unit}")),
+    """The headers that say how many requests and tokens are left, as OpenAI, Anthropic and others write them; None
+    where there are none."""
+    for form in _LIMITS:
+        requests, tokens = (
+            Allowance(
+                _whole(headers.get(form.format(what="limit", unit=unit))),
+                _whole(headers.get(form.format(what="remaining", unit=unit))),
+                _reset(headers.get(form.format(what="reset", unit=unit))),
+            )
+            for unit in ("requests", "tokens")
         )
-        for unit in ("requests", "tokens")
-    )
-    return requests, tokens
+        if any(headers.get(form.format(what="limit", unit=unit)) for unit in ("requests", "tokens")):
+            return requests, tokens
+    return None
+
+
+_LIMITS = ("x-ratelimit-{what}-{unit}", "anthropic-ratelimit-{unit}-{what}")
 
 
 def _whole(value: str | None) -> int | None:
     return int(value) if value and len(value) <= 15 and value.isdecimal() else None
 
 
-def _duration(value: str | None) -> float | None:
-    """Seconds of a Go duration, `6m0.5s` or `20ms`, or of a plain number."""
-    if not value:
-        return None
-    units = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001, "": 1.0}
-    found = re.findall(r"([\d.]+)(ms|[dhms]|)", value[:40])
-    try:
-        seconds = sum(float(number) * units[unit] for number, unit in found)
-    except ValueError:
-        return None
-    return min(seconds, _LONGEST_WAIT) if found else None
+def _reset(value: str | None) -> float | None:
+    """Seconds until the reset: a duration, a date, or Unix time."""
+    seconds = seconds_until(value) if value else None
+    return None if seconds is None else min(seconds, _LONGEST_WAIT)

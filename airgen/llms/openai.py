@@ -22,13 +22,15 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from airgen.errors import LlmError
 from airgen.http import Received
 from airgen.llms.base import Backend, CallFailed, CallLimits, Reply, Request, Retry, Rule, answer_key
 from airgen.llms.batch import BATCH_REQUESTS, BatchBackend
 from airgen.llms.chat import billed_in, load_json, with_usage
 from airgen.llms.dialect import Dialect, LearningBackend, most_output, too_much
-from airgen.llms.http import Endpoint, error_of, server_limits, status_in
+from airgen.llms.http import Endpoint, error_of, no_api, server_limits, status_in
 from airgen.llms.money import Price, Usage, price
+from airgen.llms.probe import STAGE
 from airgen.settings.base import KEY, SPEED
 from airgen.settings.http import KeyAccess, Parameters, Variable, filled, unset_variables
 from airgen.settings.llm import LlmSettings, check_address, hidden, looks_like_a_key, own_answer_settings
@@ -227,6 +229,8 @@ class OpenAIBackend(LearningBackend):
             payload = load_json(content)
         except ValueError:
             kind = endpoint.scrub(headers.get("Content-Type", "no type"))[:100]
+            if request.stage == STAGE and (words := no_api(content, kind)):  # later, a gateway's page may pass
+                raise LlmError(f"{request.model} at {self._where} {words}") from None
             raise Retry("bad_body", detail=f"not JSON ({kind}, {len(content)} bytes)", usage=Usage()) from None
         if isinstance(payload, dict) and payload.get("error") and not payload.get("choices"):
             # some gateways send errors with status 200

@@ -125,6 +125,9 @@ async def probe(llm: Llm, settings: LlmSettings, *, logprobs: bool = False, trie
 def _questions(settings: LlmSettings, logprobs: bool, tried: int) -> list[Request]:
     """A generation, from which the backend learns; a judgment by log-probabilities where one is wanted; then what is
     measured: a short judgment, a long one, a generation, and two generations that are asked at once."""
+    # Answers are kept without the server's address, and those of another server say nothing about this one.
+    server = content_key([getattr(settings, "base_url", None)])
+    sample = tried + (int(server[:6], 16) << 8)
     fact = _FACT.format(year=1900, valley=1)
     document = " ".join(_FACT.format(year=1901 + place, valley=2 + place) for place in range(30))
     judge = {"temperature": 0, "max_tokens": 8}
@@ -133,7 +136,7 @@ def _questions(settings: LlmSettings, logprobs: bool, tried: int) -> list[Reques
 
     def one(system: str, user: str, params: Mapping[str, Any], schema: Mapping[str, Any] | None = None) -> Request:
         messages = (Message("system", system), Message("user", user))
-        return Request(settings.model, messages, params, schema, tried, settings.endpoint, STAGE)
+        return Request(settings.model, messages, params, schema, sample, settings.endpoint, STAGE)
 
     query = "Query: how do bees find flowers\nDocument: "
     lesson, *others = [one(_WRITER, _WRITE.format(topic=topic), generate, _SCHEMA) for topic in _TOPICS]

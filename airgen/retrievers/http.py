@@ -4,6 +4,8 @@ Every answer is checked: the number of items, their ids, the dimension, finite n
 ModelError.
 """
 
+import base64
+import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any
@@ -17,6 +19,7 @@ from airgen.http import HttpFailure, JsonClient
 from airgen.retrievers.base import Component, ModelFacts, TextKind, checked_scores, finite, unit_rows
 from airgen.settings.base import SERVED, SPEED
 from airgen.settings.http import Address, ServiceAccess
+from airgen.text.display import one_line
 
 _RETRIES = 5  # of a request that failed for now: half a minute of pauses
 
@@ -57,7 +60,17 @@ class _Endpoint(Remote):
         try:
             return self._client.ask(url, body)
         except HttpFailure as failure:
-            raise ModelError(f"{url} {failure}") from None
+            raise ModelError(f"{url} {failure}{_smaller(failure)}") from None
+
+
+def _smaller(failure: HttpFailure) -> str:
+    """A hint where a server refuses how much it is sent at once."""
+    many = failure.status in (400, 413, 422) and re.search(
+        r"batch|too many|tokens per request|total tokens|max_num_tokens|array.*(?:long|length)",
+        str(failure),
+        re.IGNORECASE,
+    )
+    return " (a smaller batch_size sends less at once)" if many or failure.status == 413 else ""
 
 
 class HttpEmbedder(_Endpoint):
@@ -98,7 +111,13 @@ class HttpEmbedder(_Endpoint):
         batches = self._client.ask_all(
             self._encoded, [whole[first : first + size] for first in range(0, len(whole), size)]
         )
-        return unit_rows(finite(np.concatenate(batches), self.name))
+        vectors = finite(np.concatenate(batches), self.name)
+        if len(vectors) > 1 and not vectors.any():
+            raise ModelError(
+                f"{self._url} gave vectors of zeros for all of {len(vectors):,} texts, by which nothing can be ranked: "
+                "is the model loaded?"
+            )
+        return unit_rows(vectors)
 
     def _encoded(self, texts: list[str]) -> NDArray[np.float32]:
         body: dict[str, Any] = {"model": self.name, "input": texts, "encoding_format": "float"}
@@ -108,12 +127,14 @@ class HttpEmbedder(_Endpoint):
         try:
             items = sorted(answer["data"], key=lambda item: item["index"])
             places = [item["index"] for item in items]
-            vectors = [np.asarray(item["embedding"], np.float32) for item in items]
+            vectors = [_vector(item["embedding"]) for item in items]
         except (LookupError, TypeError, ValueError, OverflowError) as error:
             raise ModelError(f"{self._url} did not answer in the form of OpenAI's embeddings") from error
         if places != list(range(len(texts))):
             raise ModelError(f"{self._url} gave embeddings {places[:5]}... for {len(texts)} texts")
-        for vector in vectors:
+        for text, vector in zip(texts, vectors, strict=True):
+            if vector.ndim != 1 or not vector.size:
+                raise ModelError(f"{self._url} gave no vector for the text {one_line(repr(text), 60)}")
             if self._dim is None:
                 self._dim = len(vector)
             if vector.shape != (self._dim,):
@@ -128,11 +149,18 @@ class HttpEmbedder(_Endpoint):
         return self.described("http", "model", "query_prefix", "passage_prefix", "dimensions", "max_chars")
 
 
+def _vector(value: object) -> NDArray[np.float32]:
+    """The vector of one item: a list of numbers, or float32 in base64, which some servers give whatever is asked."""
+    if isinstance(value, str):
+        return np.frombuffer(base64.b64decode(value, validate=True), "<f4").astype(np.float32)
+    return np.asarray(0.0 if value is None else value, np.float32)
+
+
 class HttpReranker(_Endpoint):
     """A re-ranking endpoint; one request for each query and `batch_size` documents.
 
-    Jina, Cohere and vLLM share the form: query and documents in, `results` of (index, relevance_score) out. TEI's bare
-    list of (index, score) is read as well.
+    Jina, Cohere and vLLM share the form: query and documents in, `results` of (index, relevance_score) out. TEI wants
+    `texts` in place of documents, says so, and gives a bare list of (index, score).
     """
 
     class Settings(_Endpoint.Settings):
@@ -146,6 +174,7 @@ class HttpReranker(_Endpoint):
 
     def set_up(self) -> None:
         self.name = self.settings.model or self.settings.url
+        self._texts = False  # the server is TEI
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
         """One score for each pair, shape (n,). Raises ModelError for too few scores, wrong ids and NaN."""
@@ -166,11 +195,8 @@ class HttpReranker(_Endpoint):
 
     def _ask(self, query: str, passages: list[str]) -> list[float]:
         documents = [passage[: self.settings.max_chars] or " " for passage in passages]
-        body: dict[str, Any] = {"query": query, "documents": documents, "top_n": len(documents)}
         url = self.settings.url
-        if self.settings.model:
-            body["model"] = self.settings.model
-        answer = self._post(url, body)
+        answer = self._answer(query, documents)
         items: Any = answer.get("results", answer.get("data")) if isinstance(answer, dict) else answer
         try:
             found = {int(item["index"]): float(item.get("relevance_score", item.get("score"))) for item in items}
@@ -181,6 +207,17 @@ class HttpReranker(_Endpoint):
         if len(found) != len(passages):
             raise ModelError(f"{url} gave {len(found)} scores for {len(passages)} documents")
         return [found[place] for place in range(len(passages))]
+
+    def _answer(self, query: str, documents: list[str]) -> Any:
+        url, model = self.settings.url, {"model": self.settings.model} if self.settings.model else {}
+        if not self._texts:
+            try:
+                return self._client.ask(url, {"query": query, "documents": documents, "top_n": len(documents), **model})
+            except HttpFailure as failure:
+                if failure.status not in (400, 422) or "texts" not in str(failure):
+                    raise ModelError(f"{url} {failure}{_smaller(failure)}") from None
+                self._texts = True
+        return self._post(url, {"query": query, "texts": documents, "truncate": True})
 
     def describe(self) -> Mapping[str, object]:
         """Model and cut; not the address, which does not change the scores."""
