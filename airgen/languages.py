@@ -52,12 +52,6 @@ SUPPORTED: dict[str, str] = {**LANGUAGES, **OTHERS}
 SPACELESS = frozenset({"zh", "ja", "th", "lo", "km", "my"})
 """Languages that are written without spaces between words."""
 
-OWN_INSTRUCTIONS = frozenset({"de", "es", "fr", "id"})
-"""Languages in which a small model gives more usable answers if its instructions are in that language, too.
-
-Measured: see "Prompts in the corpus's language" in docs/notes/generation.md.
-"""
-
 
 def language_name(code: str) -> str:
     """The English name of a language code; a code that is not in `SUPPORTED` is returned unchanged."""

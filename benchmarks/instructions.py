@@ -38,10 +38,17 @@ WORDS = 50
 INSTRUCTIONS = ("english", "own")
 
 
-def pipeline_of(language: str, instructions: str, model: str, threads: int) -> Pipeline:
+class EnglishOnly(PromptSet):
+    """The shipped prompts without their translations."""
+
+    def in_language(self, name: str, language: str) -> str:
+        return name
+
+
+def pipeline_of(language: str, model: str, threads: int) -> Pipeline:
     """What pipelines/quickstart.yaml asks for."""
     generation = {
-        "prompts": "small", "prompt_language": instructions, "lengths": {"lt10": 4, "10to20": 2}, "scenarios": 1,
+        "prompts": "small", "lengths": {"lt10": 4, "10to20": 2}, "scenarios": 1,
         "rewrites": 1, "hard_negatives": [3, 3],
         "variants": {"hard_negative": "small/brief_hard_negative"},
     }  # fmt: skip
@@ -91,7 +98,7 @@ def summary(row: Row) -> Any:
 async def answers(llm: Llm, item: tuple[str, Lineage, str], pipeline: Pipeline) -> dict[str, Any]:
     """The rows of one chain of stages for one passage, and why it ended where it did."""
     instructions, lineage, chain = item
-    prompts = PromptSet()
+    prompts = PromptSet() if instructions == "own" else EnglishOnly()
     plan = {stage.name: stage.name for stage in (*CANDIDATES, HARD_NEGATIVE)}
     tools = Tools(pipeline, prompts, plan, llm)
     if chain == "query":

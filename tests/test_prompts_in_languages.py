@@ -1,4 +1,4 @@
-"""The prompts that are written in the 12 languages other than English."""
+"""Small models are instructed in four languages of their own; in all others in English, as in the paper."""
 
 import re
 from itertools import product
@@ -8,26 +8,18 @@ import pytest
 from prompt_reader import PROMPTS, VALUES
 
 from airgen.generation.attributes import WORDS, wrong_length, wrong_type
-from airgen.languages import LANGUAGES, OWN_INSTRUCTIONS
+from airgen.languages import LANGUAGES, language_name
 from airgen.prompts import Prompt, PromptSet
 from airgen.settings import INFORMATION, STYLES, TYPES, Pipeline
 from airgen.steps.stage import stage_prompt
 from airgen.text.language_check import wrong_language
 
-OTHERS = sorted(set(LANGUAGES) - {"en"})
-# The prompts of each family that every language has, by the folder of their English originals.
-STEPS = {
-    "": ("character", "hard_negative", "query", "rewrite", "scenario"),
-    "small/": (
-        "brief_hard_negative", "character", "hard_negative", "judge_yes_no", "judge_yes_no_examples",
-        "query", "rewrite", "scenario",
-    ),
-}  # fmt: skip
-FAMILIES = sorted(product(STEPS, OTHERS))
+OTHERS = ["de", "es", "fr", "id"]
+STEPS = ("brief_hard_negative", "character", "hard_negative", "query", "rewrite", "scenario")
 
 
-def prompts_of(family: str, language: str) -> list[Prompt]:
-    return [PROMPTS.get(f"{family}{language}/{name}") for name in STEPS[family]]
+def prompts_of(language: str) -> list[Prompt]:
+    return [PROMPTS.get(f"small/{language}/{name}") for name in STEPS]
 
 
 def rendered(prompt: Prompt, **values: object) -> str:
@@ -35,15 +27,14 @@ def rendered(prompt: Prompt, **values: object) -> str:
 
 
 def test_every_language_has_every_step_and_no_other() -> None:
-    assert set(OTHERS) >= OWN_INSTRUCTIONS
     translated = [name for name in PROMPTS.names() if PROMPTS.get(name).translates]
-    assert translated == sorted(f"{f}{language}/{name}" for f, language in FAMILIES for name in STEPS[f])
+    assert translated == [f"small/{language}/{name}" for language in OTHERS for name in STEPS]
 
 
-@pytest.mark.parametrize(("family", "language"), FAMILIES)
-def test_a_translation_asks_for_the_same_with_the_same_material(family: str, language: str) -> None:
-    for one in prompts_of(family, language):
-        english = PROMPTS.get(family + one.name.rpartition("/")[2])
+@pytest.mark.parametrize("language", OTHERS)
+def test_a_translation_asks_for_the_same_with_the_same_material(language: str) -> None:
+    for one in prompts_of(language):
+        english = PROMPTS.get("small/" + one.name.rpartition("/")[2])
         assert one.translates == english.name
         # A text in English is replaced by its class, which the template names in its language.
         plain = {name.removesuffix("_class") for name in english.inputs}
@@ -67,9 +58,9 @@ def without_lengths(schema: object) -> object:
     return {key: without_lengths(value) for key, value in schema.items() if key not in ("minLength", "maxLength")}
 
 
-@pytest.mark.parametrize(("family", "language"), FAMILIES)
-def test_a_translation_is_in_its_language(family: str, language: str) -> None:
-    for one in prompts_of(family, language):
+@pytest.mark.parametrize("language", OTHERS)
+def test_a_translation_is_in_its_language(language: str) -> None:
+    for one in prompts_of(language):
         text = re.sub(r"<(\w+)>\n.*?\n</\1>", " ", rendered(one, document="", query=""), flags=re.DOTALL)
         text = re.sub(r"=== \w+ ===|JSON|Yes|No|\"?query\"?|\"?document\"?", " ", text)
         assert wrong_language(text, language) is None, one.name
@@ -107,24 +98,27 @@ def pipeline(language: str, **generation: object) -> Pipeline:
     return Pipeline.model_validate({**values, "llm": {"backend": "scripted"}})
 
 
-def test_the_languages_own_is_the_default_where_it_is_better() -> None:
-    for language in ("en", *OTHERS):
-        own = f"small/{language}/query" if language in OWN_INSTRUCTIONS else "small/query"
+def test_instructions_are_in_the_language_of_the_answer_where_there_is_a_translation() -> None:
+    for language in LANGUAGES:
+        own = f"small/{language}/query" if language in OTHERS else "small/query"
         assert stage_prompt(pipeline(language, prompts="small"), PROMPTS, "query").name == own
-        english = pipeline(language, prompts="small", prompt_language="english")
-        assert stage_prompt(english, PROMPTS, "query").name == "small/query"
-        forced = pipeline(language, prompts="small", prompt_language="own")
-        expected = "small/query" if language == "en" else f"small/{language}/query"
-        assert stage_prompt(forced, PROMPTS, "query").name == expected
-        assert stage_prompt(pipeline(language), PROMPTS, "query").name == "query"  # large models: English
-        large = pipeline(language, prompt_language="own")
-        assert stage_prompt(large, PROMPTS, "query").name == ("query" if language == "en" else f"{language}/query")
+        assert (
+            stage_prompt(pipeline(language), PROMPTS, "query").name == "query"
+        )  # large models: English, as in the paper
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("family", ["", "small/"])
+def test_english_instructions_name_the_language_of_the_answer(family: str, language: str) -> None:
+    for name in ("character", "scenario", "query", "rewrite", "hard_negative"):
+        text = rendered(PROMPTS.get(family + name), language_name=language_name(language), language=language)
+        assert language_name(language) in text, name
 
 
 def test_a_variant_is_in_the_language_too_and_a_step_without_translation_in_english() -> None:
     german = pipeline("de", prompts="small", variants={"hard_negative": "small/brief_hard_negative"})
     assert stage_prompt(german, PROMPTS, "hard_negative").name == "small/de/brief_hard_negative"
-    assert stage_prompt(german, PROMPTS, "need").name == "small/need"
+    assert stage_prompt(german, PROMPTS, "answer").name == "small/answer"
 
 
 def test_a_prompt_beside_the_pipeline_hides_the_shipped_translation(tmp_path: Path) -> None:

@@ -2,12 +2,8 @@
 
 A kind of judge is a class with some facts and `read`, and a line in the registry; one from outside airgen is named
 `kind: module:Class`. The kind `votes` asks nobody: the re-rankers decide (`airgen.control.votes`).
-
-A judge may read the need behind a query, too: a description and a narrative, as topics of test collections have them.
-The prompt that writes it, once a query, shows no document, so the need cannot describe one.
 """
 
-import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -16,21 +12,17 @@ from typing import Any, ClassVar, Protocol
 
 from airgen.errors import LlmError
 from airgen.guard import guarded
-from airgen.keys import rng
-from airgen.languages import language_name
 from airgen.llms.answers import corrective, parse_answer
 from airgen.llms.askers import together
 from airgen.llms.base import Request, parse_logprobs
-from airgen.llms.scripted import keywords, overlap
+from airgen.llms.scripted import overlap
 from airgen.own_code import own_code
 from airgen.prompts import Prompt, PromptSet
-from airgen.records import Answer, Character, Scenario
+from airgen.records import Answer
 from airgen.registry import names, resolve
 from airgen.settings import OneJudge, Pipeline, answer_parts
-from airgen.steps.ask import ask_until, parsed, show_and_correct
-from airgen.steps.lineage import Lineage
-from airgen.steps.stage import Problem, Tools, stage_prompt
-from airgen.store import Store
+from airgen.steps.ask import ask_until
+from airgen.steps.stage import Problem, Tools
 
 # A number from 0 to 3, also as `2.0`, `2,0`, `2/3` or `2 out of 3`; no part of a date, a range or a larger number.
 _LEVEL = re.compile(r"(?<![\d.,/])([0-3])(?:[.,]0+)?(?:\s*(?:/|out of|of)\s*3(?:[.,]0+)?)?(?![.,]?\d|\s*/)")
@@ -156,59 +148,6 @@ def kind_of_prompt(prompt: Prompt) -> str | None:
     return next((name for name in names("judge") if form == resolve("judge", name).FORM), None)
 
 
-NEED = "need"
-"""The name of the prompt, and of its calls in the accounts."""
-_TOKENS = 250
-
-
-Asker = tuple[str, str]
-"""Who asks, and when: character and scenario; empty where nobody knows."""
-
-
-def asker_of(lineage: Lineage) -> Asker:
-    """The character and the scenario that a query was generated for."""
-    return ("", "") if lineage.own is not None else (lineage.one(Character).text, lineage.one(Scenario).text)
-
-
-def _request(pipeline: Pipeline, prompts: PromptSet, query: str, asker: Asker) -> Request:
-    prompt, llm, (character, scenario) = stage_prompt(pipeline, prompts, NEED), pipeline.llm, asker
-    language = language_name(pipeline.language)
-    messages = prompt.render(language_name=language, query=query, character=character, scenario=scenario)
-    params = {"temperature": 0.0, "max_tokens": min(_TOKENS, llm.max_tokens)}
-    return Request(llm.model, messages, params, prompt.constrained(), 0, llm.endpoint, NEED)
-
-
-async def need_of(tools: Tools, query: str, asker: Asker) -> str:
-    """The need as text, or an empty one after two answers that cannot be used."""
-    request = _request(tools.pipeline, tools.prompts, query, asker)
-    found = await ask_until(tools.llm, request, parsed(request.schema or {}), show_and_correct, attempts=2)
-    return "" if isinstance(found, Problem) else _text(found[0])
-
-
-def _text(value: Mapping[str, str]) -> str:
-    return " ".join(f"{value['description']} {value['narrative']}".split())
-
-
-def kept_need(store: Store, pipeline: Pipeline, prompts: PromptSet, query: str, asker: Asker) -> str:
-    """The need that the first answer on the disk gave; empty where there is none, or where it was asked again."""
-    if not pipeline.control.judge.need:
-        return ""
-    request = _request(pipeline, prompts, query, asker)
-    answer = store.answers([request.key]).get(request.key)
-    try:
-        value = parse_answer(answer, request.schema or {}) if answer is not None and not answer.error else None
-    except ValueError:
-        return ""
-    return "" if value is None else _text(value)
-
-
-def scripted_need(request: Request) -> str:
-    """The scripted backend's need: some words of the query."""
-    text = request.messages[-1].content.partition("<query>")[2].partition("</query>")[0]
-    words = " ".join(keywords(text, 4, rng(NEED, request.key)))
-    return json.dumps({"description": f"Facts about {words}.", "narrative": f"A relevant text says more on {words}."})
-
-
 def judge_kind(judge: OneJudge) -> JudgeKind:
     """The kind of a judge. Raises LlmError for whatever its making raises: it may be the user's own."""
     with guarded(f"judge {judge.kind}", LlmError):
@@ -219,11 +158,7 @@ def judge_parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
     """What a judgment depends on besides its pair. The cut between levels is no part of it: the raw level is kept."""
     judge = pipeline.control.judge
     members = [_parts(member, pipeline, prompts) for member in judge.members]
-    found: dict[str, Any] = {"panel": bool(judge.panel), "judges": members}
-    if judge.need:
-        prompt = stage_prompt(pipeline, prompts, NEED).fingerprint
-        found[NEED] = {"prompt": prompt, "llm": answer_parts(pipeline.llm), "language": pipeline.language}
-    return found
+    return {"panel": bool(judge.panel), "judges": members}
 
 
 def _parts(judge: OneJudge, pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
@@ -242,14 +177,9 @@ def judge_name(pipeline: Pipeline) -> str:
     return " + ".join(member.prompt for member in pipeline.control.judge.members) or "votes"
 
 
-async def judge_pair(tools: Tools, query: str, document: str, asker: Asker = ("", "")) -> Verdict | Problem:
-    """The verdict of the pipeline's judge or panel. Each judge is asked once a pair, whichever stage asks.
-
-    `asker`: who asks and when, where that is known; only `judge.need` reads it.
-    """
+async def judge_pair(tools: Tools, query: str, document: str) -> Verdict | Problem:
+    """The verdict of the pipeline's judge or panel. Each judge is asked once a pair, whichever stage asks."""
     members = tools.pipeline.control.judge.members
-    if tools.pipeline.control.judge.need and (need := await need_of(tools, query, asker)):
-        query = f"{query}\n\nWhat is sought: {need}"  # so a judge's prompt of your own needs no other input
     found = await together(*(_ask(tools, member, query, document) for member in members))
     return found[0] if len(members) == 1 else vote(found)
 

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from airgen.control.judge import asker_of, judge_kind, judge_name, judge_pair
+from airgen.control.judge import judge_kind, judge_name, judge_pair
 from airgen.control.recall import RECALL, prelabel_stages, prelabels_of
 from airgen.control.set_stage import Control, SetStage, add_rows
 from airgen.control.table2 import BROUGHT, Pair, decide, pairs_to_judge, votes
@@ -96,7 +96,6 @@ async def add_judgments(control: Control) -> None:
     if pending:
         health.check()
     order = list(pending)
-    askers = {lineage.final.key: asker_of(lineage) for lineage in control.accepted.lineages}
     turns = {name: turn for turn, name in enumerate(order)}
 
     @lru_cache(maxsize=4)  # pairs are asked about nearly in their order
@@ -108,7 +107,7 @@ async def add_judgments(control: Control) -> None:
         async def one(name: str) -> None:
             pair = pairs[name]
             document = documents(turns[name] // GROUP)[pair.id]
-            found = await judge_pair(tools, control.queries[pair.query], document, askers[pair.query])
+            found = await judge_pair(tools, control.queries[pair.query], document)
             saw_answer(health, "judgment", found)
             if isinstance(found, Problem):
                 await store.commit([skip("judgment", name, tools, found)])

@@ -277,7 +277,7 @@ def names_character(query: str, character: str) -> Problem | None:
 
 def off_subject(query: str, document: str, scenario: str, character: str, language: str) -> Problem | None:
     """Whether an original query shares no content word with its document or scenario, but for those that name the
-    character. A query that was made from the need alone should name something of them, too."""
+    character."""
     _, named = borrowed(query, f"{document}\n{scenario}", language)
     _, of_character = borrowed(query, character, language)
     if set(named) - set(of_character):

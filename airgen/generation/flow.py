@@ -8,7 +8,6 @@ flow.every                and the hard negatives, which only accepted queries ge
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from airgen.control.judge import NEED, scripted_need
 from airgen.errors import AirgenError, SettingsError
 from airgen.generation import own_judgment, query, rewrite
 from airgen.generation.character import CHARACTER
@@ -76,4 +75,4 @@ class Flow:
     def scripted(self) -> dict[str, Callable[[Request], str]]:
         """The scripted backend's rules, by stage."""
         stages = (own_judgment.STAGE, *self.every)  # quality control judges, whatever was generated
-        return {NEED: scripted_need} | {stage.name: stage.scripted for stage in stages if stage.scripted is not None}
+        return {stage.name: stage.scripted for stage in stages if stage.scripted is not None}

@@ -9,7 +9,7 @@ both of its passages together; it is dropped if one of them answers it alone.
 
 from typing import Any
 
-from airgen.control.judge import Verdict, asker_of, judge_name, judge_pair, judge_parts, scripted_judge
+from airgen.control.judge import Verdict, judge_name, judge_pair, judge_parts, scripted_judge
 from airgen.control.votes import DEPTH, NOT_FIRST, round_trip_parts
 from airgen.generation.attributes import too_near
 from airgen.keys import row_key
@@ -29,13 +29,12 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row] | Problem:
         return near
     if not pipeline.control.judge.members:
         return await _by_votes(lineage, tools)
-    asker = asker_of(lineage)
-    found = await judge_pair(tools, final.text, lineage.document, asker)
+    found = await judge_pair(tools, final.text, lineage.document)
     if isinstance(found, Problem):
         return found
     relevant = found.level >= pipeline.control.judge.relevant_from
     for alone in lineage.sources if lineage.partner is not None and relevant else ():
-        verdict = await judge_pair(tools, final.text, prompt_text(alone.title, alone.text), asker)
+        verdict = await judge_pair(tools, final.text, prompt_text(alone.title, alone.text))
         if not isinstance(verdict, Problem) and verdict.level == _FULL:
             return Problem("one of its two passages answers it alone")
     return _rows(lineage, tools, found)

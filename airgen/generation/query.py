@@ -193,9 +193,7 @@ TWO_PASSAGES = "query_two_passages"
 
 
 def _prompt(pipeline: Pipeline) -> str:
-    if pipeline.generation.examples:
-        return "query_like"
-    return "query_from_need" if pipeline.generation.query_from == "need" else "query"
+    return "query_like" if pipeline.generation.examples else "query"
 
 
 def _parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:

@@ -161,9 +161,8 @@ def padded(words: Sequence[str], count: int) -> str:
 
 
 def overlap(request: Request) -> float:
-    """Share of the words of the query (without the need behind it) that are in the document, 0 to 1."""
-    asked = last_block(request).partition("\n\nWhat is sought: ")[0]
-    query = {word.lower() for word in _WORD.findall(asked)}
+    """Share of the words of the query that are in the document, 0 to 1."""
+    query = {word.lower() for word in _WORD.findall(last_block(request))}
     there = {word.lower() for word in _WORD.findall(document(request))}
     return len(query & there) / max(1, len(query))
 

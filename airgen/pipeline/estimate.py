@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from airgen.control.judge import NEED, judge_kind
+from airgen.control.judge import judge_kind
 from airgen.corpus import prepare
 from airgen.errors import CorpusError
 from airgen.llms.base import backend_class
@@ -30,7 +30,6 @@ from airgen.text.display import dollars
 PASSAGES = 50  # rendered to learn the mean length of a prompt
 PAIRS = 8.0  # judgments a query beyond its own document: what a majority of three ranks within 10 or 20
 FEW = 10  # passages: among fewer, every system finds the right one
-NEED_TOKENS = 60  # of a query's description and narrative
 
 # Shares of the samples whose query passes its checks, and whose document is judged to answer it, by family of prompts.
 # Large models do what they are told, small ones are asked again. Measured on the quickstart with the scripted model
@@ -144,8 +143,6 @@ def estimate(job: Job, tokens: int | None = None, budget_usd: float | None = Non
             )
     for work in _work(job, expected, seen):
         mean = statistics.fmean(count_messages(work.prompt.render(**values)) for values in inputs)
-        if pipeline.control.judge.need and work.name.startswith("judgment"):
-            mean += NEED_TOKENS
         profile = profiles.get((work.llm.endpoint, work.llm.model), ModelProfile())
         if f"{work.name} tokens" in seen:
             profile = replace(profile, thinking=0.0)  # what was seen holds its thinking
@@ -213,9 +210,6 @@ def _work(job: Job, expected: Expected, seen: Mapping[str, float]) -> Iterator[_
             tries = seen.get(f"{stage.name} tries", tries)
             prompt = stage_prompt(pipeline, job.prompts, stage.prompt(pipeline))
             yield _Work(stage.name, cost.pieces(expected), tokens, tries, prompt, pipeline.llm)
-    if pipeline.control.judge.need and pipeline.control.judge.members:
-        prompt = stage_prompt(pipeline, job.prompts, NEED)
-        yield _Work(NEED, expected.queries, seen.get(f"{NEED} tokens", NEED_TOKENS), 1.0, prompt, pipeline.llm)
     own = pipeline.queries is not None
     pairs = expected.queries * (PAIRS + 1) if own else expected.queries + pipeline.target * PAIRS
     yield from _judging(pipeline, job.prompts, pairs, seen)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from pathlib import Path
 from typing import Any
 
-from airgen.control.judge import NEED, judge_kind
+from airgen.control.judge import judge_kind
 from airgen.control.judgments import DECISIONS, mined_by_query
 from airgen.control.votes import least_share
 from airgen.corpus.cleaning.filters import normalise, normalise_line
@@ -324,9 +324,6 @@ def provenance(job: Job, systems: Sequence[str] = ()) -> list[ModelUse]:
     uses += [
         ModelUse("re-ranker (pre-label)", _part_name("reranker", one, folder)) for one in pipeline.control.rerankers
     ]
-    if pipeline.control.judge.need:
-        prompt = stage_prompt(pipeline, prompts, NEED)
-        uses.append(asked("need behind a query, for the judge", prompt, pipeline.llm))
     for judge in pipeline.control.judge.members:
         about = judge_kind(judge).ABOUT.format(threshold=judge.threshold)
         uses.append(asked(f"judge ({about})", prompts.get(judge.prompt), judge.llm or pipeline.llm))

@@ -1,4 +1,4 @@
-"""All settings of all YAML files as one Markdown text: `airgen show settings`, and docs/settings.md.
+"""All settings of all YAML files as one Markdown text: `airgen show settings`.
 
 Names, types, limits and defaults are read from the settings models, descriptions from their docstrings, fields and
 comments. So the text cannot differ from what airgen does.
@@ -30,9 +30,8 @@ from airgen.settings.suite import Suite
 
 _HEAD = """# Settings
 
-Every key of every YAML file. `airgen show settings` prints this text; it is made from the models that check the files,
-so change them and run `airgen show settings > docs/settings.md`. A key that is not here is an error. "speed" marks
-settings that change no result: nothing is computed or asked again when they change.
+Every key of every YAML file. `airgen show settings` makes this text from the models that check the files. A key that is
+not here is an error. "speed" marks settings that change no result: nothing is computed or asked again when they change.
 """
 _COMMENT = re.compile(r"^[ \t]+(\w+): [^#\n]*#(?! (?:type:|noqa)) (.+)$", re.MULTILINE)
 _NAMES = {str: "text", int: "whole number", float: "number", bool: "true or false", type(None): "nothing", Path: "path"}

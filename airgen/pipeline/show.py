@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from airgen.control.judge import asker_of, kept_need
 from airgen.control.judgments import MINED_NAME, OWN, current
 from airgen.control.table2 import votes
 from airgen.errors import SettingsError, StoreError, UsageError
@@ -85,8 +84,6 @@ def lives(store: Store, job: Job, every: Sequence[tuple[Lineage, str]]) -> Itera
                 value.update(values)
                 value["lines"] += lines
             if lineage.query is not None:
-                need = kept_need(store, job.pipeline, job.prompts, lineage.final.text, asker_of(lineage))
-                value.update({"need": need} if need else {})
                 value.update(control.labels(lineage, ids))
             yield value
 
@@ -166,7 +163,6 @@ def render_life(value: dict[str, Any]) -> str:
         lines += [f"           {source['title']}"] if source["title"] else []
         lines += ["           | " + line for line in source["text"].splitlines()]
     lines += value["lines"]
-    lines += [f"need       {value['need']}"] if "need" in value else []
     lines += [f"skipped    {stage}: {why}" for stage, why in value["skips"].items()]
     for row in value.get("hard_negatives", ()):
         lines.append(f"{'mined' if row['origin'] == 'mined' else 'negative':<10} {row['id']}  {row['title']}")

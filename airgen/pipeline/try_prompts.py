@@ -131,7 +131,7 @@ async def _try(engine: Llm, job: Job, prompt: Prompt, passage: Passage) -> Promp
 
 
 def _stage(job: Job, name: str) -> str:
-    """The stage whose prompt this is, for the accounts: `small/query_from_need` is query's."""
+    """The stage whose prompt this is, for the accounts: `small/query_like` is query's."""
     base = name.rpartition("/")[2]
     known = [stage.name for stage in job.flow.every]
     return next((stage for stage in known if base.startswith(stage)), "judgment" if "judge" in base else "trial")

@@ -85,7 +85,6 @@ class JudgeSettings(OneJudge):
 
     relevant_from: int = Field(default=2, ge=1, le=3)  # the lowest level of what is relevant
     panel: list[OneJudge] = []  # several judges, whose majority decides
-    need: bool = False  # judges see what is sought, which the generator's LLM writes for each query
 
     @property
     def members(self) -> list[OneJudge]:

@@ -49,13 +49,8 @@ class GenerationSettings(Settings):
     max_copied_words: int = Field(default=6, ge=2)  # longest run of words a query may share with its document
     max_overlap: float | None = Field(default=None, gt=0, le=1)  # share of the query's stems that its document holds
     max_title_overlap: float | None = Field(default=None, gt=0, le=1)  # share of the title's stems in the query
-    query_from: Literal["document", "need"] = "document"  # need: its prompt shows the scenario alone
     meaning: MeaningSettings | None = None  # without it, only the judge checks the meaning of a rewrite
     prompts: Literal["default", "small"] = "default"  # small: shorter ones for models of a few billion parameters
-    # auto: the pipeline's own with the small prompts, where that was measured to be better.
-    prompt_language: Literal["auto", "english", "own"] = (
-        "auto"  # of the instructions; own: as `language`, if there is one
-    )
     variants: dict[str, str] = {}  # other prompts than the family's: {hard_negative: mine/negatives}
     queries_per_passage: int = Field(default=1, ge=1, le=20)  # at most
     candidates: int = Field(default=1, ge=1, le=20)  # drafts of a query; the one that finds its document best is kept
@@ -77,8 +72,8 @@ class GenerationSettings(Settings):
     def _read_examples(self, info: ValidationInfo) -> Self:
         if self.examples is None:
             return self
-        if self.rewrites or self.multi_hop or self.query_from == "need":
-            raise ValueError("examples needs rewrites: 0, multi_hop: 0 and query_from: document: they keep no style")
+        if self.rewrites or self.multi_hop:
+            raise ValueError("examples needs rewrites: 0 and multi_hop: 0: they keep no style")
         path = ((info.context or {}).get("folder") or Path()) / Path(self.examples).expanduser()
         try:
             with path.open("rb") as file:
@@ -135,8 +130,6 @@ class GenerationSettings(Settings):
     def _fits_together(self) -> Self:
         long = self.lengths.get("10to20") or self.lengths.get("ge20")
         refuse(
-            (self.multi_hop and self.query_from == "need",
-             "multi_hop needs query_from: document, because its prompt shows both passages"),
             (self.types.get("claim") and not long,
              "types.claim needs lengths.10to20 or lengths.ge20 above 0: a short claim is ambiguous (A.2.1)"),
         )  # fmt: skip

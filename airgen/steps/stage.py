@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from airgen.keys import fingerprint, row_key
-from airgen.languages import OWN_INSTRUCTIONS, language_name
+from airgen.languages import language_name
 from airgen.llms.base import Llm, Request
 from airgen.prompts import Prompt, PromptSet
 from airgen.records import Passage, Row, Skip
@@ -179,7 +179,7 @@ class Stage:
         return self.cost is not None and self.cost.pieces(Expected(pipeline, 1.0, 1.0)) > 0
 
 
-QUERY_PROMPTS = frozenset({"query", "query_from_need", "query_like", "query_two_passages", "rewrite"})
+QUERY_PROMPTS = frozenset({"query", "query_like", "query_two_passages", "rewrite"})
 """The prompts whose answers are in the language of the queries; all others answer in that of the corpus."""
 
 
@@ -192,16 +192,15 @@ def asked_language(pipeline: Pipeline) -> str:
 
 
 def stage_prompt(pipeline: Pipeline, prompts: PromptSet, name: str) -> Prompt:
-    """The prompt that a stage asks: the variant that the pipeline names, else the one of its family; in the language of
-    its answers where `generation.prompt_language` says so, and where there is such a one."""
+    """The prompt that a stage asks: the variant that the pipeline names, else the one of its family.
+
+    Its instructions are in the language of the answer where there is a translation, shipped or beside the pipeline.
+    Elsewhere they are in English and name that language, as in the paper.
+    """
     generation = pipeline.generation
     language = pipeline.query_language if name in QUERY_PROMPTS else pipeline.language
     family = f"small/{name}" if generation.prompts == "small" else name
-    chosen = generation.variants.get(name, family)
-    better = generation.prompts == "small" and language in OWN_INSTRUCTIONS
-    if generation.prompt_language == "own" or (generation.prompt_language == "auto" and better):
-        chosen = prompts.in_language(chosen, language)
-    return prompts.get(chosen)
+    return prompts.get(prompts.in_language(generation.variants.get(name, family), language))
 
 
 def made(kind: type[R], stage: str, parent: str, tools: Tools, ordinal: int, *values: Any) -> R:

@@ -4,19 +4,15 @@ import asyncio
 import itertools
 import json
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-from command_line import call
 from hypothesis import given
 from hypothesis import strategies as st
-from job_maker import LEXICAL, Run
+from job_maker import LEXICAL
 from pydantic import ValidationError
 
 from airgen.control.judge import Verdict, judge_name, judge_pair, judge_parts, vote
-from airgen.llms.base import Reply, Request
-from airgen.pipeline import Job
-from airgen.pipeline.estimate import estimate
+from airgen.llms.base import Request
 from airgen.prompts import PromptSet
 from airgen.records import Answer
 from airgen.settings import JudgeSettings, Pipeline, load_pipeline
@@ -166,45 +162,3 @@ def test_a_judge_of_subjects(judge: dict[str, object], prompts: list[str] | None
         return
     found = Pipeline.model_validate({**value, "relevance": "subject"}).control.judge
     assert ([one.prompt for one in found.members], found.relevant_from) == (prompts, cut)
-
-
-# -- need -------------------------------------------------------------------------------------------------------------
-
-
-NEED = {"control:": "control:\n  judge: {need: true}", "target: 12": "target: 4"}
-
-
-def test_every_judgment_knows_the_need_and_no_need_knows_a_document(
-    run: Run, folder: Path, asked: list[Request]
-) -> None:
-    result = run(changes=NEED)
-    needs = [request for request in asked if request.stage == "need"]
-    judged = [request for request in asked if request.stage == "judgment"]
-    assert needs and judged and len({request.key for request in needs}) == len(needs)  # once a query
-    for request in needs:
-        text = request.messages[-1].content
-        assert "<character>" in text and "<scenario>" in text and "<document>" not in text and "Specimen" not in text
-    assert all("What is sought: Facts about" in request.messages[0].content for request in judged)
-    uses = json.loads((result.directory / "dataset" / "manifest.json").read_text())["provenance"]
-    assert [use["prompt"] for use in uses if use["role"].startswith("need")] == ["need"]
-    query = json.loads((result.directory / "dataset" / "queries.jsonl").read_text().splitlines()[0])["_id"]
-    words = ("show", folder / "job.yaml", query, "--runs", folder / "runs")
-    assert "need       Facts about" in call(*words) and json.loads(call(*words, "--json"))["need"]
-    stages = {stage.stage: stage.calls for stage in estimate(Job(folder / "job.yaml", folder / "fresh")).stages}
-    assert 4 <= stages["need"] < stages["judgment"]
-
-
-def test_own_queries_have_a_need_without_anybody_who_asks_and_do_without_one(
-    run: Run, folder: Path, model_says: Callable[..., None], asked: list[Request]
-) -> None:
-    (folder / "own.txt").write_text("why do bridges need repair in winter\n")
-    own = {**NEED, "target: 12": "queries: {file: own.txt}"}
-    result = run(changes=own)
-    (need,) = [request for request in asked if request.stage == "need"]
-    assert "<character>" not in need.messages[-1].content and "<scenario>" not in need.messages[-1].content
-    assert "winter" in need.messages[-1].content and result.manifest is not None
-    none, before = Reply("I cannot say", prompt_tokens=1, completion_tokens=1), len(asked)
-    model_says(lambda request: none if request.stage == "need" else None)  # the query is then judged by its text alone
-    assert run("other", changes=own).manifest is not None
-    alone = [request for request in asked[before:] if request.stage == "judgment"]
-    assert alone and not any("What is sought" in request.messages[0].content for request in alone)

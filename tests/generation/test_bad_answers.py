@@ -9,7 +9,6 @@ import pytest
 from airgen import models
 from airgen.generation.flow import CANDIDATES
 from airgen.generation.hard_negative import HARD_NEGATIVE
-from airgen.languages import LANGUAGES
 from airgen.llms.base import Request
 from airgen.records import Character, HardNegative, Judgment, Query, Rewrite, Skip
 from airgen.steps.stage import Stage
@@ -58,14 +57,14 @@ def test_the_prompt_repeated_is_no_answer(world: Any, stage: Stage) -> None:
     assert row.reason == "repeats the instructions"
 
 
-@pytest.mark.parametrize("language", sorted({*LANGUAGES} - {"en"}))
-def test_an_example_of_the_prompt_is_no_answer_in_any_language(world: Any, language: str) -> None:
+@pytest.mark.parametrize("language", ["de", "es", "fr", "id"])
+def test_an_example_of_the_prompt_is_no_answer(world: Any, language: str) -> None:
     example = re.compile(r'{"query": "([^"]+)"}')
 
     def parrot(request: Request) -> str:
         return json.dumps({"query": example.findall(request.messages[-1].content)[-1]})
 
-    pipeline = world.pipeline(language, prompts="small", prompt_language="own", lengths={"10to20": 1})
+    pipeline = world.pipeline(language, prompts="small", lengths={"10to20": 1})
     assert skipped(world.answers(query=parrot).run(QUERY, pipeline=pipeline)).reason == "repeats the instructions"
 
 

@@ -250,18 +250,6 @@ def test_only_the_small_prompts_bind_a_rewrite_to_the_length_of_its_original(wor
     assert of[0] == rewrite.STAGE.fingerprint(world.pipeline(prompts="default"), PromptSet()) != of[1]
 
 
-@pytest.mark.parametrize("language", ["ar", "bn", "de", "es", "fa", "fr", "hi", "id", "ja", "ko", "ru", "zh"])
-def test_the_translated_prompts_name_no_length_either(language: str) -> None:
-    prompt = PromptSet().get(f"{language}/rewrite")
-    values = {"language_name": "x", "document": "d", "query": "q", "style_class": "formal"}
-
-    def lines(length: str) -> list[str]:
-        return prompt.render(**values, length_class=length)[-1].content.splitlines()
-
-    free, bound = lines("free"), lines("lt5")
-    assert len(bound) == len(free) + 1 and [line for line in bound if line in free] == free
-
-
 def examples(shared: Path) -> list[tuple[str, str, str]]:
     """(document, original query, rewritten query) of the paper's Tables 12 to 14."""
     (paper,) = (shared / "seeds").glob("003_*.txt")

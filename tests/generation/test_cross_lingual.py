@@ -141,7 +141,7 @@ def test_check_warns_of_what_knows_one_language(folder: Path) -> None:
 
 def test_instructions_are_in_the_language_of_the_answer(folder: Path) -> None:
     """A small model is asked for German queries in German, and for characters of the English document in English."""
-    small = PIPELINE.replace("rewrites: 1", "rewrites: 1, prompts: small, prompt_language: own")
+    small = PIPELINE.replace("rewrites: 1", "rewrites: 1, prompts: small")
     (folder / "cross.yaml").write_text(small, encoding="utf-8")
     job = Job(folder / "cross.yaml", folder / "runs")
     names = ("character", "scenario", "query", "rewrite", "hard_negative")

@@ -98,7 +98,6 @@ def test_documents_of_one_passage_are_an_error_that_says_what_to_do(run: Run, fo
 @pytest.mark.parametrize(
     ("generation", "more", "words"),
     [
-        ("multi_hop: 0.2, query_from: need", {}, "multi_hop needs query_from: document"),
         ("unanswerable: 0.6", {}, "unanswerable"),
         ("negatives: mined", {"top_k: 20": "top_k: 9"}, "top_k is smaller"),
     ],

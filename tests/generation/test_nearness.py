@@ -81,14 +81,6 @@ def test_with_rewriting_it_is_for_the_last_rewrite_and_nothing_is_paid_for_what_
     assert not [request for request in world.llm.requests if request.stage == "judgment"]
 
 
-def test_asked_from_the_need_the_document_is_not_shown(world: World) -> None:
-    world.answers(query=in_turn("why does my hive shake"))
-    world.run(QUERY, lineage(world), world.pipeline(query_from="need"))
-    shown = "\n".join(message.content for message in world.llm.requests[0].messages)
-    assert "Preparing for winter" in shown
-    assert "flutter" not in shown and "Thin" not in shown
-
-
 def test_without_rewriting_the_bounds_are_part_of_the_query(world: World) -> None:
     def of(**generation: Any) -> str:
         return QUERY.fingerprint(world.pipeline(**generation), PromptSet())

@@ -56,7 +56,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "query": {
         "generation.lengths": {"lt10": 1, "10to20": 1}, "generation.types": {"question": 1},
         "generation.information": {"overall": 1}, "generation.rewrites": 0, "generation.max_copied_words": 2,
-        "generation.query_from": "need", "generation.examples": "examples.txt", "generation.query_language": "nl",
+        "generation.examples": "examples.txt", "generation.query_language": "nl",
         "generation.candidates": 2,
     },
     "rewrite": {
@@ -67,7 +67,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "judgment": {
         "control.judge.kind": "rubric", "control.judge.prompt": "small/judge_yes_no_examples",
         "control.judge.threshold": 0.95, "control.judge.temperature": 0.7,
-        "control.judge.llm": {"backend": "scripted", "model": "judge"}, "control.judge.need": True,
+        "control.judge.llm": {"backend": "scripted", "model": "judge"},
         "control.judge.panel": [{"kind": "levels"}, {"kind": "yes-no"}, {"kind": "levels", "temperature": 0.1}],
     },
     "reference_answer": {"generation.answers": True},
@@ -86,7 +86,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     },
     "mined_negative": {"generation.negatives": "generated"},
     "dataset": {
-        "domain": "law", "generation.prompt_language": "own", "generation.queries_per_passage": 2,
+        "domain": "law", "generation.queries_per_passage": 2,
         "generation.unanswerable": 0.5, "export.splits": {"dev": 1, "test": 1}, "export.licence": "CC0-1.0",
         "export.ids": "original", "export.version": "9.9",
     },

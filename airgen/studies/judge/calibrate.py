@@ -219,7 +219,7 @@ def _prompt_judge(judge: str, pipeline: Pipeline, prompts: PromptSet) -> JudgeSe
     if set(prompt.inputs) != {"query", "document"}:
         raise UsageError(f"the prompt {name!r} does not judge: it wants {', '.join(prompt.inputs)}")
     kind, own = kind_of_prompt(prompt), pipeline.control.judge
-    values = {"prompt": name, "kind": kind, "llm": own.llm, "threshold": own.threshold, "need": own.need}
+    values = {"prompt": name, "kind": kind, "llm": own.llm, "threshold": own.threshold}
     return JudgeSettings.model_validate(values)
 
 
