@@ -271,8 +271,9 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     return None
 
 
-_UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "": 1.0}
-_DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ms|us|µs|ns|[dhms]|)")
+_UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+_NUMBER = r"(\d+(?:\.\d*)?|\.\d+)"
+_DURATION = re.compile(_NUMBER + r"(ms|us|µs|ns|[dhms])")
 _UNIX = 1e9  # seconds: a larger number is no duration but a time since 1970, and above a hundred times it milliseconds
 
 
@@ -282,10 +283,12 @@ def seconds_until(value: str) -> float | None:
     value = value[:100].strip()
     try:
         if re.fullmatch(rf"(?:{_DURATION.pattern})+", value):
-            seconds = sum(float(number) * _UNITS[unit] for number, unit in _DURATION.findall(value))
-            if not re.fullmatch(r"[\d.]+", value) or seconds < _UNIX:
-                return seconds
-            return max(0.0, (seconds / 1000 if seconds > 100 * _UNIX else seconds) - time.time())
+            return sum(float(number) * _UNITS[unit] for number, unit in _DURATION.findall(value))
+        if re.fullmatch(_NUMBER, value):
+            number = float(value)
+            if number < _UNIX or number > 1e5 * _UNIX:
+                return number if number < _UNIX else None
+            return max(0.0, (number / 1000 if number > 100 * _UNIX else number) - time.time())
         if re.match(r"\d{4}-\d\d-\d\d", value):
             moment = datetime.fromisoformat(value)
             moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -59,7 +59,9 @@ def test_a_rubric_judge_gives_its_reason(prompt: str) -> None:
      ("rubric", '{"reason": "so", "level": 7}', '{"reason": "so", "level": 0}', 0),
      ("rubric", '{"level": 2, "reason": ""}', "no", None),
      *((kind, "I'm sorry", "but I can't", None) for kind in ("levels", "yes-no", "rubric")),
-     ("levels", "Who knows?", "The answer is 0", 0), ("levels", "Relevance: 3", "", 3)],
+     ("levels", "Who knows?", "The answer is 0", 0), ("levels", "Relevance: 3", "", 3),
+     *(("levels", text, "", 2) for text in ("2.0", "2,0", "2/3", "2 / 3", "2 out of 3", "Level 2 of 3.", "2.")),
+     *(("levels", text, "no", None) for text in ("2.5", "2/5", "from 0 to 3", "12", "20/3", "1 or 2"))],
 )  # fmt: skip
 def test_what_cannot_be_read_is_asked_once_more(kind: str, first: str, second: str, level: int | None) -> None:
     answers = itertools.cycle([first, second])

@@ -150,3 +150,24 @@ def test_all_stands_for_every_split(tmp_path: Path) -> None:
     dataset = BeirDataset.open(tmp_path)
     assert dataset.qrels("all").labels == {"q1": {"d": 1}, "q2": {"d": 1}}
     assert len({dataset.digest(split) for split in ("all", "dev", "test")}) == 3
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "q1 0 d1 2\nq1 0 d2 0\nq2 0 d1 1\n",  # TREC
+        "q1\td1\t2\t0\nq1\td2\t0\t0\nq2\td1\t1\t0\n",  # as data frames are written
+        "q1 3 d1 2\nq1 4 d2 0\nq2 3 d1 1\n",  # iterations that differ
+        "iteration\tcorpus-id\tscore\tquery-id\n0\td1\t2\tq1\n0\td2\t0\tq1\n0\td1\t1\tq2\n",
+        "qid\tdocid\trel\nq1\td1\t2\nq1\td2\t0\nq2\td1\t1\n",
+    ],
+)
+def test_four_columns_in_any_order(tmp_path, text):
+    (tmp_path / "q.tsv").write_text(text)
+    assert read_qrels(tmp_path / "q.tsv").labels == {"q1": {"d1": 2.0, "d2": 0.0}, "q2": {"d1": 1.0}}
+
+
+def test_four_columns_that_cannot_be_told_apart(tmp_path):
+    (tmp_path / "q.tsv").write_text("q1\td1\tx\t1\nq1\td2\ty\t1\n")
+    with pytest.raises(DatasetError, match=r"four columns in an unknown order .* give them a header"):
+        read_qrels(tmp_path / "q.tsv")

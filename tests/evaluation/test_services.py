@@ -7,7 +7,7 @@ import urllib.parse
 
 import pytest
 from dataset_maker import make_content
-from http_double import Quiet, serving
+from http_double import Quiet, answering, serving
 
 from airgen.dataset.beir import BeirDataset
 from airgen.dataset.secret import SECRET_FILE, Secret, opaque_document_id
@@ -243,3 +243,63 @@ def test_the_ids_of_the_corpus_find_the_passages_of_an_exported_dataset(tmp_path
             ids = IdLookup(names.values(), BeirDataset.open(folder))
             assert ids.find(own[0]) is None
             assert "without its private part" in ids.advice
+
+
+def rising(sign):
+    """A service that gives the best first: with distances that rise, or with scores that fall."""
+
+    def answer(asked):
+        found = HITS.get(asked.json()["query"], [])
+        return 200, {"hits": [{"id": key, "score": sign * rank / 10} for rank, key in enumerate(found)]}
+
+    return answering(answer)
+
+
+@pytest.mark.parametrize(
+    ("sign", "settings"), [(1, {}), (1, {"best": "smallest"}), (-1, {}), (-1, {"best": "largest"})]
+)
+def test_a_service_whose_best_score_is_the_smallest(dataset, tmp_path, monkeypatch, sign, settings):
+    for text, hits in (("what do cats eat", ["p2", "p1", "p4", "p3"]), ("fish in the sea", ["p4", "p1", "p2"])):
+        monkeypatch.setitem(HITS, text, hits)
+    with rising(sign) as url:
+        wanted = SystemSettings.model_validate({"name": "near", "kind": "http", "url": url, **settings})
+        (result,) = evaluate(dataset, [wanted], tmp_path / "out")
+    assert result.means["RR@10"] == pytest.approx((0.5 + 1 + 0) / 3)
+    said = "near: its scores rise from the first hit to the last, so the smallest is taken" in note_lines([result])
+    assert said == (sign == 1 and not settings)
+
+
+def test_a_few_scores_that_rise_prove_nothing(dataset, tmp_path, monkeypatch):
+    monkeypatch.setitem(HITS, "what do cats eat", ["p2", "p1"])
+    with rising(1) as url:
+        wanted = SystemSettings.model_validate({"name": "near", "kind": "http", "url": url})
+        (result,) = evaluate(dataset, [wanted], tmp_path / "out")
+    assert result.means["RR@10"] == pytest.approx((1 + 1 + 0) / 3) and result.notes == {}
+
+
+def test_labels_of_another_corpus_are_no_zero(dataset, tmp_path):
+    path, said = dataset / "qrels" / "test.tsv", []
+    one = path.read_text().replace("p1", "doc1")
+    path.write_text(one)
+    (result,) = evaluate(dataset, [SystemSettings(name="bm25", kind="bm25")], tmp_path / "one", progress=said.append)
+    assert any("relevant passages of the test qrels, such as 'doc1', are not in the corpus" in line for line in said)
+    lines = [line.split("\t") for line in one.splitlines()]
+    path.write_text("".join(f"{query}\tdoc-{passage}\t{label}\n" for query, passage, label in lines[1:]))
+    with pytest.raises(DatasetError, match=r"no relevant passage of the test qrels, such as 'doc-.*its ids look like"):
+        evaluate(dataset, [SystemSettings(name="bm25", kind="bm25")], tmp_path / "none")
+    assert result.queries == 3
+
+
+def test_one_score_for_all_hits_is_said(dataset, tmp_path):
+    (tmp_path / "flat.py").write_text(
+        "import numpy as np\nfrom airgen.retrievers.base import Component, Hits\n\n\nclass Flat(Component):\n"
+        "    def index(self, corpus):\n        self.size = len(corpus)\n\n"
+        "    def search(self, queries, k):\n        places = np.arange(min(k, self.size))\n"
+        "        positions = np.tile(places, (len(queries), 1))\n"
+        "        return Hits(positions, np.zeros(positions.shape, np.float32))\n\n"
+        "    def describe(self):\n        return {}\n"
+    )
+    (tmp_path / "systems.yaml").write_text("systems: [{name: flat, kind: 'flat:Flat'}]")
+    systems = load_systems(tmp_path / "systems.yaml")
+    (result,) = evaluate(dataset, systems, tmp_path / "out", Options(folder=tmp_path))
+    assert "flat: all hits of all queries have one and the same score" in note_lines([result])

@@ -167,3 +167,21 @@ def test_a_long_answer_that_is_json_is_read_whatever_its_length() -> None:
     value = {"query": "why? " * 30_000}
     assert parse_json(json.dumps(value), QUERY) == value
     assert parse_json(f"Sure:\n```json\n{json.dumps(value)}\n```", QUERY) == value
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        (r"what is \frac{a}{b} for \theta", r"what is \frac{a}{b} for \theta"),
+        (r"the rate \rho, the frequency \nu and \beta", r"the rate \rho, the frequency \nu and \beta"),
+        (r"\alpha, \(x\) and \upsilon", r"\alpha, \(x\) and \upsilon"),
+        (r"\\frac{1}{2} as it should be", r"\frac{1}{2} as it should be"),
+        (r"a\nb\tc \u00e9", "a\nb\tc é"),
+        (r"uma linha\ne outra", "uma linha\ne outra"),
+        (r"a column\tto the right\rof it", "a column\tto the right\rof it"),
+        (r"C:\\temp\\new", r"C:\temp\new"),
+    ],
+)
+def test_formulas_keep_their_letters(said: str, meant: str) -> None:
+    for text in (f'{{"query": "{said}"}}', f'Here:\n```json\n{{"query": "{said}",}}\n```'):
+        assert parse_json(text, QUERY) == {"query": meant}

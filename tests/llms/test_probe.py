@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from command_line import call
+from http_double import Asked, answering
 from job_maker import CORPUS, PIPELINE, make_corpus
 from rich.console import Console
 from simulation import simulate
@@ -184,3 +185,31 @@ def test_a_model_whose_json_cannot_be_used_is_a_problem(loopback: Callable[..., 
     server.set(text=None, scripted=True)  # mended: it is asked again
     call(*check, "--probe")
     assert "everything that it needs is there" in call(*check)
+
+
+def test_another_server_under_the_same_name_is_asked_itself(loopback: Callable[..., Any], tmp_path: Path) -> None:
+    """Answers are kept without the address, but those of the server before say nothing about this one."""
+    before, now = loopback(scripted=True), loopback(scripted=True)
+    probed(write(tmp_path, before.base_url))
+    asked = before.stats()["requests"]
+    probed(write(tmp_path, now.base_url))
+    assert before.stats()["requests"] == asked == now.stats()["requests"] > 0
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "words"),
+    [
+        ("<!DOCTYPE html><title>Sign in</title>", "text/html", "a web page in place of JSON .a login page"),
+        ('data: {"choices": []}\n\ndata: [DONE]\n', "text/event-stream", "a stream of events"),
+    ],
+)
+def test_what_is_no_api_is_said_at_once(tmp_path: Path, content: str, kind: str, words: str) -> None:
+    asked: list[Asked] = []
+
+    def answer(request: Asked) -> tuple[int, str, dict[str, str]]:
+        asked.append(request)
+        return 200, content, {"Content-Type": kind}
+
+    with answering(answer) as url, pytest.raises(LlmError, match=words):
+        probed(write(tmp_path, f"{url}/v1"))
+    assert len(asked) == 1

@@ -1,4 +1,5 @@
 import asyncio
+import base64
 import contextlib
 import functools
 import json
@@ -206,3 +207,50 @@ def test_threads_that_ask_first_at_once_share_one_loop(monkeypatch: pytest.Monke
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(lambda _: http._loop(), range(2))
     assert first is second
+
+
+@pytest.mark.parametrize("value", [None, [], [[1.0]], "no base64"])
+def test_what_is_no_vector(service: Service, value: object) -> None:
+    data = [{"index": 0, "embedding": [1.0, 2.0]}, {"index": 1, "embedding": value}]
+    service.answers = [lambda _: (200, {"data": data})]
+    with pytest.raises(ModelError, match=r"gave no vector for the text 'red'|did not answer in the form"):
+        HttpEmbedder("m", base_url=service.url).encode(["blue", "red"], "passage")
+
+
+def test_vectors_of_zeros_rank_nothing(service: Service) -> None:
+    zeros = {"data": [{"index": place, "embedding": [0.0, 0.0]} for place in range(2)]}
+    service.answers = [lambda _: (200, zeros)]
+    with pytest.raises(ModelError, match="vectors of zeros for all of 2 texts"):
+        HttpEmbedder("m", base_url=service.url).encode(["blue", "red"], "passage")
+
+
+def test_a_server_that_knows_base64_only(service: Service) -> None:
+    packed = base64.b64encode(np.array([3.0, 4.0], "<f4").tobytes()).decode()
+    service.answers = [lambda _: (200, {"data": [{"index": 0, "embedding": packed}]})]
+    assert HttpEmbedder("m", base_url=service.url).encode(["blue"], "passage") == pytest.approx(np.array([[0.6, 0.8]]))
+
+
+def test_tei_is_asked_in_its_own_form(service: Service) -> None:
+    """Once it has said so; a service of the other form gets no field that it does not know."""
+
+    def tei(body: dict[str, Any]) -> tuple[int, Any]:
+        if "texts" not in body:
+            return 422, "Failed to deserialize the JSON body into the target type: missing field `texts`"
+        assert body.keys() == {"query", "texts", "truncate"}
+        return 200, [{"index": place, "score": len(text)} for place, text in enumerate(body["texts"])]
+
+    service.answers = [tei]
+    reranker = HttpReranker(f"{service.url}/rerank", "m", concurrency=1)
+    assert reranker.score([("q", "a"), ("q", "abc")]) == pytest.approx([1, 3])
+    assert reranker.score([("p", "ab")]) == pytest.approx([2])
+    assert [("texts" in body) for _, body, _ in service.requests] == [False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [(413, "Payload too large"), (422, "batch size 64 > maximum allowed batch size 32"), (400, "too many inputs")],
+)
+def test_too_much_at_once_names_the_setting(service: Service, status: int, words: str) -> None:
+    service.answers = [lambda _: (status, {"error": words})]
+    with pytest.raises(ModelError, match=r"a smaller batch_size sends less at once"):
+        HttpEmbedder("m", base_url=service.url).encode(["blue", "red"], "passage")
