@@ -78,7 +78,7 @@ REGISTRY: dict[str, dict[str, str]] = {
         "bm25": "airgen.retrievers.lexical.bm25:BM25",
         "chroma": "airgen.retrievers.engines:Chroma",
         "deepct": "airgen.retrievers.lexical.expanded:DeepCT",
-        "dense": "airgen.retrievers.dense.exact_search:Dense",
+        "dense": "airgen.retrievers.dense.retriever:Dense",
         "expanded": "airgen.retrievers.lexical.expanded:Expanded",
         "fuse": "airgen.retrievers.combine:Fused",
         "late": "airgen.retrievers.late.maxsim:LateInteraction",

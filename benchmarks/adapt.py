@@ -37,7 +37,7 @@ from airgen.pipeline import Job
 from airgen.pipeline.run import run_job
 from airgen.records import Candidate, Character, Passage, Sample, Scenario
 from airgen.retrievers import load_embedder
-from airgen.retrievers.dense.exact_search import Dense
+from airgen.retrievers.dense.retriever import Dense
 from airgen.settings.base import find_yaml
 from airgen.steps.progress import Display
 from airgen.studies.agree.study import agree_job

@@ -36,7 +36,7 @@ from airgen.corpus import CorpusSettings, prepare
 from airgen.keys import rng
 from airgen.retrievers import load_embedder
 from airgen.retrievers.base import Component, Corpus, TextKind
-from airgen.retrievers.dense.exact_search import Dense
+from airgen.retrievers.dense.retriever import Dense
 from airgen.settings.compute import compute_settings
 
 _WORDS = [f"{first}{middle}{last}" for first in "bdfgklmnprst" for middle in "aeiou" for last in ("", "n", "rd", "st")]

@@ -23,7 +23,7 @@ from trained import Collection, trained
 from airgen.evaluation.significance import bootstrap_interval
 from airgen.keys import rng
 from airgen.retrievers import load_embedder
-from airgen.retrievers.dense.exact_search import Dense
+from airgen.retrievers.dense.retriever import Dense
 from airgen.training.kinds.encoder import PretrainRecipe
 from airgen.training.mining.consistency import filter_pairs
 from airgen.training.recipe import TrainingRequest

@@ -27,7 +27,7 @@ from airgen.records import Prelabel, Recall
 from airgen.retrievers import Component, load_embedder, load_reranker, load_retriever
 from airgen.retrievers.base import Corpus, CorpusReranker, Hits, Retriever, show_corpus, watch
 from airgen.retrievers.combine import reciprocal_rank_fusion
-from airgen.retrievers.dense.exact_search import Dense
+from airgen.retrievers.dense.retriever import Dense
 from airgen.retrievers.encodings import at_once, scored
 from airgen.sequences import batched
 from airgen.settings.base import find_yaml

@@ -24,7 +24,7 @@ from airgen.control.votes import lead
 from airgen.records import flat_text
 from airgen.retrievers import load_embedder, load_reranker
 from airgen.retrievers.base import Corpus, Retriever, show_corpus, watch
-from airgen.retrievers.dense.exact_search import Dense
+from airgen.retrievers.dense.retriever import Dense
 from airgen.retrievers.lexical.bm25 import BM25
 from airgen.settings import Pipeline
 from airgen.steps.accepted import Accepted

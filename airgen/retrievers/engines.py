@@ -25,7 +25,8 @@ from airgen.errors import ModelError, UsageError
 from airgen.http import HttpFailure, as_json
 from airgen.keys import content_key
 from airgen.retrievers.base import Corpus, Embedder, Hits, ModelFacts, non_empty
-from airgen.retrievers.dense.exact_search import Dense
+from airgen.retrievers.dense.ann_index import near_share
+from airgen.retrievers.dense.retriever import Dense, EmbedderSettings
 from airgen.retrievers.http import Remote
 from airgen.settings.base import SPEED
 from airgen.settings.http import Address
@@ -134,9 +135,7 @@ class SearchEngine(Remote):
         vectors = self._vectors  # of the search that gave the hits: an embedder of a service is paid once
         if vectors is None or len(vectors) != len(hits.positions):
             raise UsageError("ann_recall is of the hits of the search before")
-        exact = self._dense.nearest(vectors, min(_NEAREST, self._size)).positions
-        found = hits.positions[:, :_NEAREST]
-        return float(np.mean([np.isin(near, row).mean() for near, row in zip(exact, found, strict=True)]))
+        return near_share(self._dense.nearest(vectors, min(_NEAREST, self._size)).positions, hits)
 
     def describe(self) -> Mapping[str, object]:
         """Engine, its version, the embedder, and the settings of index and search."""
@@ -172,7 +171,7 @@ class SearchEngine(Remote):
 
 
 class _VectorEngine(SearchEngine):
-    class Settings(SearchEngine.Settings, Dense.Settings):
+    class Settings(SearchEngine.Settings, EmbedderSettings):
         """`embedder` makes the vectors; `cache` keeps them."""
 
     settings: Settings

@@ -21,7 +21,7 @@ from airgen.compute import ray as ray_workers
 from airgen.compute.ray import RayWorkers, translated
 from airgen.errors import AirgenError, ModelError
 from airgen.retrievers.base import Corpus, model_identity
-from airgen.retrievers.dense.exact_search import Dense
+from airgen.retrievers.dense.retriever import Dense
 from airgen.retrievers.encodings import EncodingStore
 from airgen.settings.compute import ComputeSettings
 

@@ -24,7 +24,7 @@ from airgen.records import Prelabel, Recall
 from airgen.retrievers import load_reranker, load_retriever
 from airgen.retrievers.base import Corpus, Hits
 from airgen.retrievers.dense import exact_search
-from airgen.retrievers.dense.exact_search import Dense
+from airgen.retrievers.dense.retriever import Dense
 from airgen.retrievers.encodings import scored, travels
 from airgen.retrievers.lexical.bm25 import BM25Reranker
 from airgen.settings.compute import ComputeSettings

@@ -9,8 +9,8 @@ from encode_once import Kept
 from airgen import models
 from airgen.errors import ModelError, UsageError
 from airgen.retrievers import Corpus, load_embedder, load_reranker, load_retriever
-from airgen.retrievers.dense.exact_search import Dense
 from airgen.retrievers.dense.onnx_encoder import OnnxEncoder
+from airgen.retrievers.dense.retriever import Dense
 from airgen.retrievers.rerank import CrossEncoder
 
 from .conftest import QUERIES

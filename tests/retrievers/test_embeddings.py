@@ -7,7 +7,7 @@ import pytest
 
 from airgen.errors import ModelError
 from airgen.retrievers.base import Corpus, model_identity
-from airgen.retrievers.dense.exact_search import Dense
+from airgen.retrievers.dense.retriever import Dense
 from airgen.retrievers.encodings import EncodingStore
 
 
@@ -104,7 +104,7 @@ def test_a_flipped_byte_is_found_wherever_it_is(tmp_path: Path, name: str, size:
 
 
 def test_what_was_embedded_before_a_failure_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("airgen.retrievers.dense.exact_search._BATCH", 2)
+    monkeypatch.setattr("airgen.retrievers.dense.retriever._BATCH", 2)
 
     class Failing(HashEmbedder):
         def encode(self, texts: Sequence[str], kind: str) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Dense retrieval: one vector for each text, and exact top-k inner-product search over rows larger than memory.
+"""Exact top-k inner-product search over rows of vectors that may be larger than memory.
 
 The rows (fp16 or fp32, in memory or memory-mapped) are read once, in chunks. BLAS compares a chunk with all queries,
 and its products only select: a pair whose product is farther below the query's k-th best score than any order of fp32
@@ -8,14 +8,14 @@ At the paper's depth of 1,000 (section 2.4, step 1) this is faster than graph in
 
 On workers, each searches a shard of the rows in the file of the encodings, and the best are merged, to the same bits:
 shards begin where the chunks of one search begin. Only queries, hits and row numbers travel. A worker that cannot see
-the file leaves its shard to the driver. `Dense` keeps vectors as fp16 with and without a cache.
+the file leaves its shard to the driver.
 """
 
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,21 +23,7 @@ from numpy.typing import NDArray
 from airgen.compute import Work, current
 from airgen.errors import ModelError
 from airgen.exact import inner_products, worth_compiling
-from airgen.retrievers.base import (
-    Component,
-    Corpus,
-    Embedder,
-    Hits,
-    finite,
-    half,
-    model_identity,
-    non_empty,
-    pack,
-    unpack,
-)
-from airgen.retrievers.encodings import EncodingStore, at_once, cache_root, encoded, keys_of, root_of, took_over
-from airgen.settings.base import FILE, SPEED
-from airgen.settings.parts import Part
+from airgen.retrievers.base import Hits, pack, unpack
 
 _CHUNK = 1024  # rows converted and multiplied at once: 1.5 MB of fp32 at 384 dimensions
 _BLOCK = 1024  # queries multiplied at once: a block of products (4 MB) stays in the cache while it is scanned
@@ -246,21 +232,30 @@ class _Search:
         """The function of a worker; None where its file is another one, or none."""
 
         def work(shard: Shard) -> Hits | None:
-            try:
-                matrix = np.memmap(self.path, np.float16, "r").reshape(-1, self.dim)
-            except (OSError, ValueError):
-                return None
-            return self.hits(matrix, *shard)
+            some = shard_rows(self.path, self.dim, shard)
+            return None if some is None else search(some[0], self.queries, self.k, rows=some[1])
 
         return work
 
-    def hits(self, matrix: Any, first: int, end: int, rows: NDArray[np.int64] | None, mark: int) -> Hits | None:
-        """The hits in a shard, with the positions of its rows in `matrix` or in the corpus."""
-        ends = (first, end - 1) if rows is None else (int(rows[0]), int(rows[-1]))
-        if max(ends) >= len(matrix) or _mark(matrix, *ends) != mark:
-            return None
-        some = matrix[first:end] if rows is None else matrix
-        return search(some, self.queries, self.k, rows=rows)
+
+def shard_rows(path: Path, dim: int, shard: Shard) -> tuple[Any, NDArray[np.int64] | None] | None:
+    """The rows of a shard in the file at `path`: (matrix, its rows, or None for all). None where it is another file."""
+    first, end, rows, mark = shard
+    try:
+        matrix = np.memmap(path, np.float16, "r").reshape(-1, dim)
+    except (OSError, ValueError):
+        return None
+    ends = (first, end - 1) if rows is None else (int(rows[0]), int(rows[-1]))
+    if max(ends) >= len(matrix) or _mark(matrix, *ends) != mark:
+        return None
+    return (matrix[first:end] if rows is None else matrix), rows
+
+
+def shard_of(matrix: Any, start: int, end: int, first: int, rows: NDArray[np.int64] | None) -> Shard:
+    """The shard of the passages from `start` to `end`; `first` is the row of the file where `matrix` begins."""
+    some = None if rows is None else rows[start:end]
+    ends = (start, end - 1) if some is None else (int(some[0]), int(some[-1]))
+    return first + start, first + end, some, _mark(matrix, *ends)
 
 
 def _mark(matrix: Any, first: int, last: int) -> int:
@@ -287,10 +282,7 @@ def search_shards(
 
     def shards() -> Iterator[tuple[int, Shard]]:
         for start in range(0, n, size):
-            end = min(start + size, n)
-            some = None if rows is None else rows[start:end]
-            ends = (start, end - 1) if some is None else (int(some[0]), int(some[-1]))
-            yield start, (first + start, first + end, some, _mark(matrix, *ends))
+            yield start, shard_of(matrix, start, min(start + size, n), first, rows)
 
     one = _Search(path.absolute(), matrix.shape[1], queries, k)
     work: Work[Shard, Hits | None] = Work("exact search", lambda shard: None, one.make)
@@ -314,107 +306,3 @@ def merged(before: Hits, after: Hits) -> Hits:
     return Hits(
         np.take_along_axis(positions, order, axis=1).astype(np.int32), np.take_along_axis(scores, order, axis=1)
     )
-
-
-_BATCH = 256  # texts embedded between two writes, on a CPU; a crash loses at most these
-
-
-class Dense(Component):
-    """An embedder and exact search over a corpus (paper 2.4, step 1)."""
-
-    class Settings(Component.Settings):
-        """`cache`: the root folder for embeddings, or None to keep them in memory, or where `shared_encodings` says."""
-
-        embedder: Annotated[Any, Part("embedder")] = "all-minilm-l6-v2-int8"
-        cache: Annotated[Path | None, SPEED, FILE] = None
-
-    settings: Settings
-    embedder: Embedder
-
-    def set_up(self) -> None:
-        self.name = f"dense {self.embedder.name}"
-        self._matrix: NDArray[np.float16] | None = None
-        self._rows: NDArray[np.int64] | None = None
-        self._file: tuple[Path, int] | None = None  # of the matrix, and the place of its first row there
-
-    @property
-    def index_bytes(self) -> int | None:
-        return None if self._matrix is None else self._matrix.nbytes + (0 if self._rows is None else self._rows.nbytes)
-
-    def index(self, corpus: Corpus) -> None:
-        """Embed the passages that are not in the cache yet. Raises CorpusError for an empty corpus."""
-        non_empty(corpus)
-        texts, dim = corpus.full_texts, self.embedder.dim
-        root = root_of(self.embedder, cache_root(self))
-        self._rows = self._file = None
-        if root is None:
-            self._matrix = np.zeros((len(corpus), dim), np.float16)
-            for place, vectors in self._embedded(texts, np.arange(len(corpus)), None):
-                self._matrix[place] = vectors
-            return
-        store = EncodingStore(root, model_identity(self.embedder), "vectors", "passage")
-        store.check(2 * dim)
-        keys = keys_of(texts)
-        new = store.missing(keys)
-        for place, vectors in self._embedded(texts, new, root):
-            store.keep({texts[at]: (row,) for at, row in zip(place.tolist(), vectors, strict=True)})
-        took_over(len(corpus) - len(new))
-        rows = store.starts(keys) // (2 * dim)
-        matrix = np.memmap(store.data, np.float16, "r", shape=(store.data.stat().st_size // (2 * dim), dim))
-        first = int(rows[0])
-        if np.array_equal(rows, np.arange(first, first + len(rows))):
-            self._matrix, self._file = matrix[first : first + len(rows)], (store.data, first)
-        else:
-            self._matrix, self._rows, self._file = matrix, rows, (store.data, 0)
-
-    def _embedded(
-        self, texts: Sequence[str], places: NDArray[np.int64], root: Path | None
-    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float16]]]:
-        """The vectors of the texts at these places, a batch at a time, in fp16."""
-        size = at_once(self.embedder, _BATCH)
-        batches = [places[first : first + size] for first in range(0, len(places), size)]
-        wanted = ([texts[place] for place in batch.tolist()] for batch in batches)
-        done = 0
-        for batch, vectors in zip(batches, encoded(self.embedder.encode, wanted, "passage", root), strict=True):
-            yield batch, half(self._checked(vectors, len(batch)), self.embedder.name)
-            done += len(batch)
-            if self.progress:
-                self.progress(done, len(places))
-
-    def _checked(self, vectors: NDArray[np.float32], count: int) -> NDArray[np.float32]:
-        if vectors.shape != (count, self.embedder.dim):
-            raise ModelError(
-                f"{self.embedder.name} gave vectors of shape {vectors.shape} for {count} texts, "
-                f"({count}, {self.embedder.dim}) expected: did the model behind it change?"
-            )
-        return finite(vectors, self.embedder.name)
-
-    def rows(self, places: Sequence[int]) -> NDArray[np.float32]:
-        """The vectors of these passages of the index, (n, dim)."""
-        assert self._matrix is not None
-        where = np.asarray(places) if self._rows is None else self._rows[places]
-        return np.asarray(self._matrix[where], np.float32)
-
-    def search(self, queries: Sequence[str], k: int) -> Hits:
-        """The k passages with the greatest inner product, exactly. Raises UsageError before `index`."""
-        self.indexed(self._matrix)
-        vectors = np.zeros((0, self.embedder.dim), np.float32)
-        if queries:
-            vectors = self._checked(self.embedder.encode(list(queries), "query"), len(queries))
-        return self.nearest(vectors, k)
-
-    def nearest(self, vectors: NDArray[np.float32], k: int) -> Hits:
-        """As `search`, by the vectors of the queries, (m, dim)."""
-        assert self._matrix is not None
-        if self._file is None:
-            return search(self._matrix, vectors, k)
-        path, first = self._file
-        return search_shards(path, self._matrix, vectors, k, first=first, rows=self._rows)
-
-    def describe(self) -> Mapping[str, object]:
-        return {
-            "family": "dense",
-            "embedder": dict(self.embedder.describe()),
-            "rows": "fp16",
-            "search": "exact",
-        }

@@ -19,7 +19,7 @@ from pydantic import Field
 from airgen.registry import load_extra
 from airgen.retrievers.base import Embedder, Retriever
 from airgen.retrievers.dense.embedders import SentenceTransformersEmbedder
-from airgen.retrievers.dense.exact_search import Dense
+from airgen.retrievers.dense.retriever import Dense
 from airgen.training.base_models import TeacherSpec
 from airgen.training.columns import key_of
 from airgen.training.data import TrainingSet

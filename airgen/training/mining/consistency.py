@@ -25,7 +25,7 @@ from airgen.errors import DatasetError
 from airgen.exact import inner_products
 from airgen.keys import rng
 from airgen.retrievers.base import Embedder, TextKind
-from airgen.retrievers.dense.exact_search import Dense
+from airgen.retrievers.dense.retriever import Dense
 from airgen.retrievers.encodings import encoded
 from airgen.sequences import batched
 from airgen.training.columns import DatasetColumns, KeyPlaces, key_of, part_of

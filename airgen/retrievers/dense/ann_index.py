@@ -1,0 +1,308 @@
+"""Approximate search by faiss, as teams have it in production: HNSW, IVF, PQ, or any other of its factory strings.
+
+    {kind: dense, embedder: BAAI/bge-m3, index: "HNSW32", search: {efSearch: 64}}
+    {kind: dense, embedder: BAAI/bge-m3, index: "IVF1024,PQ32", search: {nprobe: 16}, cache: ../indexes}
+
+An index is trained on a seeded sample of the rows, filled in blocks, written to disk and mapped from there. It can have
+several parts (`parts`), each of consecutive rows, with one training for all. A part is filled and searched by itself,
+on a worker where there are some; the best of all parts are merged. So the hits depend on the number of parts, and not
+on where they are. (faiss fills a graph with several threads in no fixed order, so two builds of HNSW differ a little.)
+
+Recall for labels is never made by such an index.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from airgen.compute import Work, cores, current
+from airgen.errors import ModelError
+from airgen.registry import load_extra
+from airgen.retrievers.base import Hits
+from airgen.retrievers.dense.exact_search import Shard, merged, shard_of, shard_rows
+
+_BLOCK = 1 << 26  # bytes of fp32 rows that are added at once
+_SEED = 0
+_PLACE = re.compile(r"^Error in .*? at \S+:\d+: (?:Error: )?")
+_NOMINAL = 20_160  # dimensions, which most numbers of subquantizers divide
+_SMALL = 1 << 22  # queries times rows: fewer are searched here sooner than they travel
+
+
+@dataclass(frozen=True)
+class AnnSpec:
+    """What an index is: faiss's factory string, what is set before it is filled, and what before it is searched."""
+
+    factory: str
+    build: tuple[tuple[str, float], ...] = ()
+    search: tuple[tuple[str, float], ...] = ()
+    sample: int = 65_536
+    parts: int = 1
+
+    def made(self, dim: int) -> Any:
+        """The empty index. Raises ModelError in the words of faiss."""
+        faiss = _faiss(self.factory)
+        with _understood(f"index {self.factory!r}"):
+            index = faiss.index_factory(dim, self.factory, faiss.METRIC_INNER_PRODUCT)
+        for name, value in (*self.build, *self.search):
+            with _understood(f"index {self.factory!r}: {name}: {value:g}"):
+                faiss.ParameterSpace().set_index_parameter(index, name, value)
+        return index
+
+    def check(self, dim: int, passages: int) -> None:
+        """Raise ModelError for a string that does not fit vectors of `dim`, or so few passages."""
+        needed = _least(_faiss(self.factory), self.made(dim))
+        if passages < needed:
+            raise ModelError(
+                f"index {self.factory!r} learns {needed:,} centroids, and the corpus has {passages:,} passages: choose "
+                "a smaller one, such as HNSW32"
+            )
+
+
+@lru_cache(maxsize=64)
+def spec_problem(spec: AnnSpec) -> str:
+    """What is wrong with an index whatever the vectors are, or nothing; nothing where faiss is not installed."""
+    try:
+        spec.made(_NOMINAL)
+    except ModelError as error:
+        return "" if "multiple of the number of subquantizers" in str(error) else str(error)
+    return ""
+
+
+def _faiss(what: str) -> Any:
+    faiss = load_extra("faiss", f"the index {what!r}")
+    faiss.omp_set_num_threads(cores())
+    return faiss
+
+
+@contextmanager
+def _understood(what: str) -> Iterator[None]:
+    """faiss's own errors as a ModelError of one line."""
+    try:
+        yield
+    except (RuntimeError, ValueError, TypeError, AssertionError) as error:
+        reason = _PLACE.sub("", str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__)
+        raise ModelError(f"{what} is refused by faiss ({reason[:200]}): see its wiki, `The index factory`") from error
+
+
+def _layers(faiss: Any, index: Any) -> Iterator[Any]:
+    """An index and those inside it, each as the class that it is."""
+    index = faiss.downcast_index(index)
+    yield index
+    for name in ("index", "base_index", "storage", "quantizer"):
+        if (inner := getattr(index, name, None)) is not None:
+            yield from _layers(faiss, inner)
+
+
+def _least(faiss: Any, index: Any) -> int:
+    """How many vectors the index must see to learn its centroids."""
+    layers = list(_layers(faiss, index))
+    return max(max(getattr(layer, "nlist", 1), getattr(_quantizer(layer), "ksub", 1)) for layer in layers)
+
+
+def _quantizer(layer: Any) -> Any:
+    return getattr(layer, "pq", None)
+
+
+def _quick(faiss: Any, index: Any, spec: AnnSpec) -> None:
+    """Leave out what takes minutes and changes no hit: an order of codes for polysemous search, which `ht` asks for.
+
+    And no warnings of few points for a centroid go to the terminal: `AnnSpec.check` says what is too few.
+    """
+    for layer in _layers(faiss, index):
+        if hasattr(layer, "do_polysemous_training"):
+            layer.do_polysemous_training = "ht" in dict(spec.search)
+        for clustering in (getattr(layer, "cp", None), getattr(_quantizer(layer), "cp", None)):
+            if clustering is not None:
+                clustering.min_points_per_centroid = 1
+
+
+@dataclass(frozen=True)
+class _Fill:
+    """What a worker does to make a part."""
+
+    folder: Path
+    rows: Path
+    dim: int
+    spec: AnnSpec
+    trained: bytes
+
+    def make(self) -> Callable[[tuple[int, Shard]], bool]:
+        """The function of a worker: whether it could see the rows and the folder."""
+
+        def work(item: tuple[int, Shard]) -> bool:
+            number, shard = item
+            some = shard_rows(self.rows, self.dim, shard)
+            if some is None or not self.folder.is_dir():
+                return False
+            self.fill(number, *some)
+            return True
+
+        return work
+
+    def fill(self, number: int, matrix: Any, rows: NDArray[np.int64] | None) -> None:
+        """Write the part of these rows of `matrix`, or of all of it."""
+        faiss = _faiss(self.spec.factory)
+        index = faiss.deserialize_index(np.frombuffer(self.trained, np.uint8))
+        for name, value in self.spec.build:
+            faiss.ParameterSpace().set_index_parameter(index, name, value)
+        count, block = len(matrix) if rows is None else len(rows), max(1, _BLOCK // (4 * self.dim))
+        for first in range(0, count, block):
+            places = slice(first, min(first + block, count))
+            index.add(np.ascontiguousarray(matrix[places] if rows is None else matrix[rows[places]], np.float32))
+        path = _part(self.folder, number)
+        with _understood(f"{path}: writing"):
+            faiss.write_index(index, str(path.with_suffix(".new")))
+        path.with_suffix(".new").replace(path)
+
+
+def _part(folder: Path, number: int) -> Path:
+    return folder / f"part-{number:04d}.faiss"
+
+
+def build_ann(
+    folder: Path,
+    spec: AnnSpec,
+    matrix: NDArray[np.float16],
+    rows: NDArray[np.int64] | None,
+    file: tuple[Path, int] | None,
+) -> None:
+    """Make the index of these rows in `folder`, an empty folder.
+
+    Args:
+        folder: where its parts go.
+        spec: what it is.
+        matrix: the rows, (n, dim).
+        rows: where each passage's row is in `matrix`; None: they are all of it in their order.
+        file: the file that holds `matrix`, and its first row there; None: the rows are in memory alone.
+
+    Raises ModelError where faiss refuses.
+    """
+    faiss = _faiss(spec.factory)
+    count, dim = len(matrix) if rows is None else len(rows), matrix.shape[1]
+    index = spec.made(dim)
+    if not index.is_trained:
+        _quick(faiss, index, spec)
+        size = min(count, max(spec.sample, 64 * _least(faiss, index)))
+        places = np.sort(np.random.default_rng(_SEED).choice(count, size, replace=False))
+        with _understood(f"index {spec.factory!r}: training"):
+            index.train(np.ascontiguousarray(matrix[places if rows is None else rows[places]], np.float32))
+    trained = faiss.serialize_index(index).tobytes()
+    path, first = file if file is not None else (Path(), 0)
+    fill = _Fill(folder, path.absolute(), dim, spec, trained)
+    items = [
+        (number, (number, shard_of(matrix, start, end, first, rows)))
+        for number, (start, end) in enumerate(_stretches(count, spec.parts))
+    ]
+
+    def here(item: tuple[int, Shard]) -> bool:
+        start, end = _stretches(count, spec.parts)[item[0]]
+        fill.fill(item[0], matrix[start:end] if rows is None else matrix, None if rows is None else rows[start:end])
+        return True
+
+    work: Work[tuple[int, Shard], bool] = Work("filling an index", here, None if file is None else fill.make)
+    for number, done in current().map(work, items, least=2):
+        if not done or not _part(folder, number).exists():
+            here(items[number][1])
+
+
+def _stretches(count: int, parts: int) -> list[tuple[int, int]]:
+    """The first row of each part and the one after its last, parts of equal size but for one row."""
+    ends = [count * number // parts for number in range(parts + 1)]
+    return [(start, end) for start, end in pairwise(ends) if end > start]
+
+
+@dataclass(frozen=True)
+class _Ask:
+    """What a worker does to search a part."""
+
+    folder: Path
+    search: tuple[tuple[str, float], ...]
+    queries: NDArray[np.float32]
+    k: int
+
+    def make(self) -> Callable[[int], Hits | None]:
+        """The function of a worker; None where it does not see the index."""
+
+        def work(number: int) -> Hits | None:
+            return self.hits(number) if _part(self.folder, number).is_file() else None
+
+        return work
+
+    def hits(self, number: int) -> Hits:
+        """The hits in a part, with positions that begin at 0 there; ties in the order of position."""
+        index = _opened(_part(self.folder, number), self.search)
+        hits = Hits.none(len(self.queries), self.k)
+        k = min(self.k, index.ntotal)
+        with _understood(f"{self.folder.name}: searching"):
+            scores, positions = index.search(self.queries, k)
+        scores = np.where(positions < 0, np.float32(-np.inf), scores)
+        order = np.lexsort((positions, -scores), axis=1)
+        hits.positions[:, :k] = np.take_along_axis(positions, order, axis=1)
+        hits.scores[:, :k] = np.take_along_axis(scores, order, axis=1)
+        return hits
+
+
+@lru_cache(maxsize=256)
+def _opened(path: Path, search: tuple[tuple[str, float], ...]) -> Any:
+    """A part, mapped from its file; on a GPU where this faiss has one and can run it there."""
+    faiss = _faiss(path.parent.name)
+    with _understood(f"{path}: reading"):
+        index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
+        for name, value in search:
+            faiss.ParameterSpace().set_index_parameter(index, name, value)
+    if getattr(faiss, "get_num_gpus", int)() == 0:
+        return index
+    try:
+        moved = faiss.index_cpu_to_gpu(faiss.StandardGpuResources(), 0, index)
+        for name, value in search:
+            faiss.GpuParameterSpace().set_index_parameter(moved, name, value)
+    except RuntimeError:  # graphs, and some codes, have no form on a GPU
+        return index
+    return moved
+
+
+class AnnIndex:
+    """An index on disk."""
+
+    def __init__(self, folder: Path, spec: AnnSpec) -> None:
+        self.folder, self.spec = folder, spec
+        self._sizes = [_opened(path, spec.search).ntotal for path in sorted(folder.glob("part-*.faiss"))]
+
+    @property
+    def bytes(self) -> int:
+        """Size of its files."""
+        return sum(path.stat().st_size for path in self.folder.glob("part-*.faiss"))
+
+    def search(self, queries: NDArray[np.float32], k: int) -> Hits:
+        """The hits of each query, (m, dim); fewer than k where the index looked at fewer."""
+        ask = _Ask(self.folder.absolute(), self.spec.search, np.ascontiguousarray(queries, np.float32), k)
+        best, start = Hits.none(len(queries), k), 0
+        if not len(queries):
+            return best
+        small = sum(self._sizes) * len(queries) < _SMALL
+        work: Work[int, Hits | None] = Work("search of an index", ask.hits, None if small else ask.make)
+        for number, found in current().map(work, ((number, number) for number in range(len(self._sizes))), least=2):
+            part = found if found is not None else ask.hits(number)
+            places = np.where(part.positions < 0, -1, part.positions + start)
+            best = merged(best, Hits(places, part.scores))
+            start += self._sizes[number]
+        return best
+
+
+def near_share(exact: NDArray[np.int32], hits: Hits) -> float:
+    """The share of the nearest passages, (m, n) positions by exact search, that are among the first n hits."""
+    first = hits.positions[:, : exact.shape[1]]
+    return float(np.mean([np.isin(near, row).mean() for near, row in zip(exact, first, strict=True)]))
+
+
+def pairs(settings: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
+    """Parameters in a fixed order."""
+    return tuple(sorted(settings.items()))

@@ -1,0 +1,210 @@
+"""Dense retrieval: one vector for each text, kept as fp16, and searched exactly or by an index of faiss."""
+
+import hashlib
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from airgen.errors import ModelError, UsageError
+from airgen.keys import content_key
+from airgen.paths import locked
+from airgen.registry import installed, load_extra
+from airgen.retrievers.base import Component, Corpus, Embedder, Hits, finite, half, model_identity, non_empty
+from airgen.retrievers.dense.ann_index import AnnIndex, AnnSpec, build_ann, near_share, pairs, spec_problem
+from airgen.retrievers.dense.exact_search import search, search_shards
+from airgen.retrievers.encodings import EncodingStore, at_once, cache_root, encoded, keys_of, root_of, took_over
+from airgen.settings.base import FILE, SPEED, refuse
+from airgen.settings.parts import Part
+
+_BATCH = 256  # texts embedded between two writes, on a CPU; a crash loses at most these
+
+
+_NEAREST = 10  # hits that `ann_recall` looks at
+
+
+class EmbedderSettings(Component.Settings):
+    """`cache`: the root folder for embeddings, or None to keep them in memory, or where `shared_encodings` says."""
+
+    embedder: Annotated[Any, Part("embedder")] = "all-minilm-l6-v2-int8"
+    cache: Annotated[Path | None, SPEED, FILE] = None
+
+
+class Dense(Component):
+    """An embedder, and exact search over a corpus (paper 2.4, step 1) or an approximate index of faiss."""
+
+    class Settings(EmbedderSettings):
+        """`index`: a factory string of faiss (HNSW32; IVF1024,PQ32; HNSW32_SQ8); None: exact search.
+
+        `search` and `build` are its parameters by faiss's names: {efSearch: 64}, {nprobe: 16}; {efConstruction: 200}.
+        It is trained on `training_sample` passages, and made of `index_parts` parts, each built and searched by itself.
+        With a `cache` it is made once.
+        """
+
+        index: str | None = None
+        search: dict[str, float] = Field(default={})
+        build: dict[str, float] = Field(default={})
+        training_sample: int = Field(default=65_536, ge=1)
+        index_parts: int = Field(default=1, ge=1, le=1024)
+
+        def required_packages(self) -> tuple[str, ...]:
+            """faiss for an approximate index."""
+            return (*self.packages, *(("faiss",) if self.index else ()))
+
+        @property
+        def ann(self) -> AnnSpec | None:
+            """The approximate index, if there is one."""
+            if self.index is None:
+                return None
+            return AnnSpec(self.index, pairs(self.build), pairs(self.search), self.training_sample, self.index_parts)
+
+        @model_validator(mode="after")
+        def _index_that_faiss_knows(self) -> Self:
+            refuse((self.index is None and (self.search or self.build), "`search` and `build` belong to an `index`"))
+            if (spec := self.ann) is not None and not installed("faiss", "an index"):
+                refuse((problem := spec_problem(spec), problem))
+            return self
+
+    settings: Settings
+    embedder: Embedder
+
+    def set_up(self) -> None:
+        self.name = f"dense {self.embedder.name}" + (f" {self.settings.index}" if self.settings.index else "")
+        self._ann: AnnIndex | None = None
+        self._asked: NDArray[np.float32] | None = None  # the vectors of the latest search
+        self._matrix: NDArray[np.float16] | None = None
+        self._rows: NDArray[np.int64] | None = None
+        self._file: tuple[Path, int] | None = None  # of the matrix, and the place of its first row there
+
+    @property
+    def index_bytes(self) -> int | None:
+        """Of the approximate index where there is one, else of the vectors."""
+        if self._ann is not None:
+            return self._ann.bytes
+        return None if self._matrix is None else self._matrix.nbytes + (0 if self._rows is None else self._rows.nbytes)
+
+    def index(self, corpus: Corpus) -> None:
+        """Embed the passages that are not in the cache yet, and make the index. Raises CorpusError for no passages."""
+        non_empty(corpus)
+        if (spec := self.settings.ann) is not None:
+            spec.check(self.embedder.dim, len(corpus))
+        self._embed(corpus)
+        if spec is not None:
+            self._ann = self._approximate(corpus, spec)
+
+    def _embed(self, corpus: Corpus) -> None:
+        texts, dim = corpus.full_texts, self.embedder.dim
+        root = root_of(self.embedder, cache_root(self))
+        self._rows = self._file = None
+        if root is None:
+            self._matrix = np.zeros((len(corpus), dim), np.float16)
+            for place, vectors in self._embedded(texts, np.arange(len(corpus)), None):
+                self._matrix[place] = vectors
+            return
+        store = EncodingStore(root, model_identity(self.embedder), "vectors", "passage")
+        store.check(2 * dim)
+        keys = keys_of(texts)
+        new = store.missing(keys)
+        for place, vectors in self._embedded(texts, new, root):
+            store.keep({texts[at]: (row,) for at, row in zip(place.tolist(), vectors, strict=True)})
+        took_over(len(corpus) - len(new))
+        rows = store.starts(keys) // (2 * dim)
+        matrix = np.memmap(store.data, np.float16, "r", shape=(store.data.stat().st_size // (2 * dim), dim))
+        first = int(rows[0])
+        if np.array_equal(rows, np.arange(first, first + len(rows))):
+            self._matrix, self._file = matrix[first : first + len(rows)], (store.data, first)
+        else:
+            self._matrix, self._rows, self._file = matrix, rows, (store.data, 0)
+
+    def _embedded(
+        self, texts: Sequence[str], places: NDArray[np.int64], root: Path | None
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float16]]]:
+        """The vectors of the texts at these places, a batch at a time, in fp16."""
+        size = at_once(self.embedder, _BATCH)
+        batches = [places[first : first + size] for first in range(0, len(places), size)]
+        wanted = ([texts[place] for place in batch.tolist()] for batch in batches)
+        done = 0
+        for batch, vectors in zip(batches, encoded(self.embedder.encode, wanted, "passage", root), strict=True):
+            yield batch, half(self._checked(vectors, len(batch)), self.embedder.name)
+            done += len(batch)
+            if self.progress:
+                self.progress(done, len(places))
+
+    def _checked(self, vectors: NDArray[np.float32], count: int) -> NDArray[np.float32]:
+        if vectors.shape != (count, self.embedder.dim):
+            raise ModelError(
+                f"{self.embedder.name} gave vectors of shape {vectors.shape} for {count} texts, "
+                f"({count}, {self.embedder.dim}) expected: did the model behind it change?"
+            )
+        return finite(vectors, self.embedder.name)
+
+    def _approximate(self, corpus: Corpus, spec: AnnSpec) -> AnnIndex:
+        """The index of this corpus, from the cache where it is there."""
+        assert self._matrix is not None
+        root = root_of(self.embedder, cache_root(self))
+        if root is None:
+            root = Path(tempfile.mkdtemp(prefix="airgen-ann-"))
+            weakref.finalize(self, shutil.rmtree, root, ignore_errors=True)
+        texts = hashlib.sha256(keys_of(corpus.full_texts).tobytes()).hexdigest()
+        made_of = [model_identity(self.embedder), spec.factory, spec.build, spec.sample, spec.parts, texts]
+        folder = root / f"faiss-{content_key(made_of)[:16]}"
+        root.mkdir(parents=True, exist_ok=True)
+        with locked(root / f"{folder.name}.lock", wait=True):
+            if not folder.is_dir():
+                making = root / f"{folder.name}.new"
+                shutil.rmtree(making, ignore_errors=True)
+                making.mkdir()
+                build_ann(making, spec, self._matrix, self._rows, self._file)
+                making.rename(folder)
+        return AnnIndex(folder, spec)
+
+    def rows(self, places: Sequence[int]) -> NDArray[np.float32]:
+        """The vectors of these passages of the index, (n, dim)."""
+        assert self._matrix is not None
+        where = np.asarray(places) if self._rows is None else self._rows[places]
+        return np.asarray(self._matrix[where], np.float32)
+
+    def search(self, queries: Sequence[str], k: int) -> Hits:
+        """The k passages with the greatest inner product, exactly or by the index. Raises UsageError before `index`."""
+        self.indexed(self._matrix)
+        vectors = np.zeros((0, self.embedder.dim), np.float32)
+        if queries:
+            vectors = self._checked(self.embedder.encode(list(queries), "query"), len(queries))
+        self._asked = vectors
+        return self.nearest(vectors, k) if self._ann is None else self._ann.search(vectors, k)
+
+    def ann_recall(self, queries: Sequence[str], hits: Hits) -> float | None:
+        """The share of the 10 nearest passages by exact search that are among the first 10 hits of the latest search.
+
+        Raises UsageError for hits of another search.
+        """
+        if self._ann is None or not queries:
+            return None
+        if self._asked is None or len(self._asked) != len(hits.positions):
+            raise UsageError("ann_recall is of the hits of the search before")
+        assert self._matrix is not None
+        count = len(self._matrix) if self._rows is None else len(self._rows)
+        return near_share(self.nearest(self._asked, min(_NEAREST, count)).positions, hits)
+
+    def nearest(self, vectors: NDArray[np.float32], k: int) -> Hits:
+        """The k nearest passages of the vectors of queries, (m, dim), exactly."""
+        assert self._matrix is not None
+        if self._file is None:
+            return search(self._matrix, vectors, k)
+        path, first = self._file
+        return search_shards(path, self._matrix, vectors, k, first=first, rows=self._rows)
+
+    def describe(self) -> Mapping[str, object]:
+        chosen = self.settings
+        said = {"family": "dense", "embedder": dict(self.embedder.describe()), "rows": "fp16"}
+        if chosen.index is None:
+            return {**said, "search": "exact"}
+        version = load_extra("faiss", "an index").__version__
+        own = {"build": dict(chosen.build), "search": dict(chosen.search), "faiss": version}
+        return {**said, "index": chosen.index, "sample": chosen.training_sample, "parts": chosen.index_parts, **own}
