@@ -73,6 +73,8 @@ def preflight(
             if until != "hard_negative" or not place.startswith("control."):
                 lacks = needs(settings, job.folder) or _away(settings, job.folder)
                 problems.extend(f"{place}: {line}" for line in lacks)
+            if place.startswith("control.") and getattr(settings, "ann", None) is not None:
+                problems.append(f"{place}: labels are made with exact search: leave out `index` here")
     if control.systems is not None and until not in ("corpus", "hard_negative"):
         own = control.systems
         attempt(lambda: _systems(find_yaml("pipelines", own, job.path.parent), problems))

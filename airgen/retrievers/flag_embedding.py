@@ -16,7 +16,7 @@ import threading
 import warnings
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -53,15 +53,9 @@ def _device(library: Any, wanted: str | None) -> str:
     return wanted or str(library.abc.inference.AbsEmbedder.get_target_devices(None)[0])
 
 
-@contextmanager
-def _understood(name: str) -> Iterator[None]:
-    """What the library raises while it runs a model, as a ModelError in one line; no warnings of what is deprecated."""
-    try:
-        with warnings.catch_warnings(action="ignore", category=FutureWarning):
-            yield
-    except (RuntimeError, ValueError, IndexError, KeyError, TypeError, AttributeError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
-        raise ModelError(f"{name}: FlagEmbedding cannot run it ({reason})") from error
+def _quietly() -> AbstractContextManager[Any]:
+    """Without the warnings of what transformers calls deprecated, which the library uses."""
+    return warnings.catch_warnings(action="ignore", category=FutureWarning)
 
 
 class FlagModel(TorchModel):
@@ -101,7 +95,7 @@ class FlagModel(TorchModel):
         return {"use_fp16": dtype == "fp16", "use_bf16": dtype == "bf16"}
 
     def _made(self, make: Any, **settings: Any) -> Any:
-        with quiet_transformers(), warnings.catch_warnings(action="ignore", category=FutureWarning):
+        with quiet_transformers(), _quietly():
             return loaded("the model", self.name, make, model_name_or_path=str(self._files), **settings)
 
     @property
@@ -133,7 +127,7 @@ class _Encoder:
         return [found[text] for text in texts]
 
     def _passed(self, name: str, texts: list[str], forms: frozenset[str], batch: int) -> Iterator[dict[str, Any]]:
-        with _understood(name):
+        with _quietly():
             made = self.model.encode(
                 texts,
                 batch_size=batch,
@@ -340,7 +334,7 @@ class FlagEmbedder(FlagModel):
         if not texts:
             return np.zeros((0, self.dim), np.float32)
         model = self.model
-        with _understood(self.name):
+        with _quietly():
             found = (model.encode_queries if kind == "query" else model.encode_corpus)(list(texts))
         return unit_rows(finite(np.asarray(found, np.float32).reshape(len(texts), -1), self.name))
 
@@ -433,7 +427,7 @@ class FlagReranker(FlagModel):
         if not pairs:
             return np.zeros(0, np.float32)
         model = self.model
-        with _understood(self.name):
+        with _quietly():
             scores = model.compute_score([list(pair) for pair in pairs])
         return checked_scores(scores, len(pairs), self.name)
 

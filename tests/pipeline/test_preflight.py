@@ -154,6 +154,12 @@ def test_what_is_missing_is_listed_and_not_raised(folder: Path, monkeypatch: pyt
         assert words in text
 
 
+def test_labels_are_not_made_with_an_approximate_index(folder: Path) -> None:
+    pools = [{"kind": "fuse", "systems": ["bm25", {"kind": "dense", "index": "HNSW32"}]}]
+    lines = preflight(job(folder, {"rerankers": ["bm25"], "pools": pools}))
+    assert "control.pools.0.systems.1: labels are made with exact search: leave out `index` here" in lines
+
+
 def test_a_wrong_systems_file_is_found_before_anything_is_asked(folder: Path) -> None:
     (folder / "systems.yaml").write_text("systems:\n- {name: a, kind: bm25, k9: 1}\n- {name: b, kind: dence}\n")
     found = job(folder, {"rerankers": ["bm25"]}, evaluate={"systems": "systems.yaml"})
