@@ -48,6 +48,7 @@ _KINDS = (
 def reference() -> str:
     """The whole text."""
     lines = [_HEAD, "## A pipeline\n"]
+    _PRINTED.clear()
     lines += _model(Pipeline, skip=("llm",))
     lines += ["## LLMs\n", "`llm`, and `control.judge.llm`, by `backend`.\n"]
     lines += _registered("backend", "llm: {{backend: {}}}", skip=("backend",))
@@ -55,7 +56,7 @@ def reference() -> str:
     lines += ["## Readers\n", "`reader` of a corpus.\n", *_registered("reader", "reader: {{kind: {}}}")]
     lines += ["## Systems\n", *_model(SystemSettings)]
     for kind, model in (("run", RunSystem), ("http", HttpSystem), ("module:function", FunctionSystem)):
-        lines += [f"### `kind: {kind}`\n", *_model(model, nested=False)]
+        lines += [f"### `kind: {kind}`\n", *_model(model, nested=False, place=f"kind: {kind}")]
     for part, title, where in _KINDS:
         lines += [f"## {title}\n", f"In {where}.\n", *_registered(part, "kind: {}")]
     lines += ["## A suite\n", *_model(Suite)]
@@ -89,18 +90,54 @@ def json_schema(file: str) -> dict[str, Any]:
 
 
 def _registered(part: str, form: str, skip: tuple[str, ...] = ()) -> Iterator[str]:
-    for name in sorted(REGISTRY[part]):
+    """The keys that several kinds of a part have in common, once, and then what each kind has besides."""
+    models = {name: resolve(part, name).Settings for name in sorted(REGISTRY[part])}
+    kinds: dict[tuple[str, str], list[str]] = {}
+    for name, model in models.items():
+        for key, row in _rows(model, skip).items():
+            kinds.setdefault((key, row), []).append(name)
+    shared = {row: names for row, names in kinds.items() if len(names) > 1}
+    if shared:
+        yield f"### Keys of several kinds of {part}\n"
+        yield (
+            "\n".join(
+                ["| key | value | default | | kinds |", "|---|---|---|---|---|"]
+                + [f"{row} {', '.join(names)} |" for (_, row), names in sorted(shared.items())]
+            )
+            + "\n"
+        )
+    for name, model in models.items():
         yield f"### `{form.format(name)}`\n"
-        model = resolve(part, name).Settings
-        yield from _model(model, skip=skip, nested=False, about=_about(resolve(part, name)))
+        common = tuple(key for key, row in _rows(model, skip).items() if (key, row) in shared)
+        also = f"Keys in the table above: {', '.join(f'`{key}`' for key in common)}." if common else ""
+        about = "\n\n".join(filter(None, [_about(resolve(part, name)), _about(model), also]))
+        yield from _model(model, skip=(*skip, *common), nested=False, about=about, place=form.format(name))
+
+
+def _rows(model: type[BaseModel], skip: tuple[str, ...]) -> dict[str, str]:
+    """The row of each key that holds no further settings."""
+    said = _words(model)
+    return {
+        name: _row(field.alias or name, _type(field), field, said)
+        for name, field in model.model_fields.items()
+        if name not in skip and name != "kind" and _inner(field.annotation) is None
+    }
+
+
+def _row(key: str, shown: str, field: FieldInfo, said: dict[str, str]) -> str:
+    return f"| `{key}` | {shown} | {_default(field)} | {_cell(said.get(key, ''))} |"
+
+
+_PRINTED: dict[type[BaseModel], str] = {}
+"""Where the keys of a model have been printed: elsewhere they are referred to."""
 
 
 def _model(
     model: type[BaseModel], *, place: str = "", skip: tuple[str, ...] = (), nested: bool = True, about: str = ""
 ) -> Iterator[str]:
     """A table of the model's keys, and a section for each model below it."""
-    words = [about, _about(model)] if about else [_about(model)]
-    yield "\n\n".join(dict.fromkeys(filter(None, words))) + "\n"
+    if words := about or _about(model):
+        yield f"{words}\n"
     said = _words(model)
     rows, below = [], []
     for name, field in model.model_fields.items():
@@ -108,18 +145,24 @@ def _model(
             continue
         key = field.alias or name
         inner = _inner(field.annotation)
-        shown = f"see `{place}{key}` below" if inner and nested else _type(field)
-        rows.append(f"| `{key}` | {shown} | {_default(field)} | {_cell(said.get(key, ''))} |")
+        shown = f"see `{f'{place}.' if place else ''}{key}` below" if inner and nested else _type(field)
+        rows.append(_row(key, shown, field, said))
         if inner is not None:
-            below.append((f"{place}{key}", inner))
+            below.append((key, inner))
     if rows:
         yield "\n".join(["| key | value | default | |", "|---|---|---|---|", *rows]) + "\n"
-    for where, inner in below:
+    for key, inner in below:
+        where = f"{place}.{key}" if place and nested else key
+        if inner in _PRINTED:
+            words = f"The keys of `{_PRINTED[inner]}`.\n"
+            yield f"### `{where}`\n\n{words}" if nested else f"`{key}`: {words[0].lower()}{words[1:]}"
+            continue
+        _PRINTED[inner] = where if nested else f"{key}` of `{place}"
         if nested:
             yield f"### `{where}`\n"
-            yield from _model(inner, place=f"{where}.")
+            yield from _model(inner, place=where)
         else:
-            yield from _model(inner, place=f"{where}.", nested=False, about=f"`{where}`:")
+            yield from _model(inner, nested=False, about=f"`{key}`:\n\n{_about(inner)}", place=place)
 
 
 def _about(model: Any) -> str:
