@@ -18,7 +18,8 @@ def __getattr__(name: str) -> Any:
     from airgen.commands import COMMANDS
 
     # `report` is a package; a submodule that is not imported yet must not be looked for in the api.
-    if name in ("Check", "open_dataset") or (name != "report" and name.partition("_")[0] in COMMANDS):
+    values = name[:1].isupper() or name in ("estimate", "generate", "label", "load")
+    if values or (name != "report" and name.partition("_")[0] in COMMANDS):
         from airgen import api
 
         if name in api.__all__:

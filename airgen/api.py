@@ -1,20 +1,19 @@
-"""What airgen does, as functions of Python: `import airgen`, then `airgen.check`, `airgen.run`, `airgen.evaluate`, ...
+"""What airgen does, in Python: `import airgen`, then `airgen.Corpus`, `airgen.generate`, `airgen.evaluate`, ...
 
-    print(airgen.check("pipeline.yaml").problems)
-    result = airgen.run("pipeline.yaml", budget=5.0)
-    for found in airgen.evaluate(result.directory / "dataset", "systems.yaml", split="all"):
-        print(found.name, found.score)
+    corpus = airgen.Corpus(frame, id="url", title="title", text="body", language="en")
+    bench = airgen.generate(corpus, n=50, llm="gpt-4o-mini", budget=0.50, work="runs/handbook")
+    results = airgen.evaluate(bench, {"bm25": "bm25", "new": airgen.Dense(model), "site": my_search})
 
-`airgen study agree` is `airgen.study_agree`, with the same arguments; it returns what the command prints with `--json`,
-as typed values. Tables have `to_pandas()`. A function raises an error of `airgen.errors`, and can be called in a
-notebook. Where it takes `quiet=True` it then says nothing on the way. `airgen.report` is the package of that name: the
-function is `airgen.api.report`.
+The commands are functions, too: `airgen study agree` is `airgen.study_agree`, with the same arguments; it returns what
+the command prints with `--json`, as typed values. Tables have `to_pandas()`. A function raises an error of
+`airgen.errors`, and can be called in a notebook. Where it takes `quiet=True` it then says nothing on the way.
+`airgen.report` is the package of that name: the function is `airgen.api.report`.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from airgen.commands.audit import audit_holes, audit_relevance, audit_sample, audit_score, audit_systems
 from airgen.commands.check import Check, check, check_prompts
@@ -64,21 +63,42 @@ from airgen.commands.train import (
 )
 
 if TYPE_CHECKING:
-    from airgen.dataset.beir import BeirDataset
+    from airgen.functions import Function
+    from airgen.python.benchmark import Benchmark, load
+    from airgen.python.corpus import Corpus
+    from airgen.python.generate import EstimatedCosts, estimate, generate, label
+    from airgen.python.recipe import JobRecipe
+    from airgen.python.results import Results
+    from airgen.retrievers.combine import Fused, RerankedRetriever
+    from airgen.retrievers.dense.exact_search import Dense
+    from airgen.retrievers.lexical.bm25 import BM25
+    from airgen.study import Study
+
+VALUES = {
+    "BM25": "airgen.retrievers.lexical.bm25", "Benchmark": "airgen.python.benchmark", "Corpus": "airgen.python.corpus",
+    "Dense": "airgen.retrievers.dense.exact_search",
+    "EstimatedCosts": "airgen.python.generate", "Function": "airgen.functions",
+    "Fused": "airgen.retrievers.combine", "JobRecipe": "airgen.python.recipe",
+    "RerankedRetriever": "airgen.retrievers.combine", "Results": "airgen.python.results", "Study": "airgen.study",
+    "estimate": "airgen.python.generate", "generate": "airgen.python.generate", "label": "airgen.python.generate",
+    "load": "airgen.python.benchmark",
+}  # fmt: skip
+"""What is no command, and the module that has it; it is imported at its first use."""
 
 __all__ = [
-    "Check", "audit_holes", "audit_relevance", "audit_sample", "audit_score", "audit_systems", "check",
-    "check_prompts", "evaluate", "evaluate_compare", "evaluate_measures", "evaluate_tune", "export", "export_labels",
-    "export_layout", "fetch", "init", "open_dataset", "publish", "publish_diff", "publish_leaderboard",
-    "publish_score", "publish_submit", "publish_verify", "report", "run", "show", "show_collections", "show_corpus",
-    "show_guide", "show_models", "show_prompts", "show_settings", "study_agree", "study_compare", "study_contamination",
-    "study_correlate", "study_diversity", "study_gain", "study_inspect", "study_judge", "study_stats", "train",
-    "train_expand", "train_explain", "train_export", "train_filter", "train_genq", "train_pairs", "train_recipe",
+    "BM25", "Benchmark", "Check", "Corpus", "Dense", "EstimatedCosts", "Function", "Fused", "JobRecipe",
+    "RerankedRetriever", "Results", "Study", "audit_holes", "audit_relevance", "audit_sample", "audit_score",
+    "audit_systems", "check", "check_prompts", "estimate", "evaluate", "evaluate_compare", "evaluate_measures",
+    "evaluate_tune", "export", "export_labels", "export_layout", "fetch", "generate", "init", "label", "load",
+    "publish", "publish_diff", "publish_leaderboard", "publish_score", "publish_submit", "publish_verify", "report",
+    "run", "show", "show_collections", "show_corpus", "show_guide", "show_models", "show_prompts", "show_settings",
+    "study_agree", "study_compare", "study_contamination", "study_correlate", "study_diversity", "study_gain",
+    "study_inspect", "study_judge", "study_stats", "train", "train_expand", "train_explain", "train_export",
+    "train_filter", "train_genq", "train_pairs", "train_recipe",
 ]  # fmt: skip
 
 
-def open_dataset(path: str | Path) -> BeirDataset:
-    """A dataset in BEIR format: its passages, queries and qrels. Raises DatasetError."""
-    from airgen.dataset.beir import BeirDataset
-
-    return BeirDataset.open(path)
+def __getattr__(name: str) -> Any:
+    if name in VALUES:
+        return getattr(importlib.import_module(VALUES[name]), name)
+    raise AttributeError(f"module 'airgen.api' has no attribute {name!r}")

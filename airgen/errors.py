@@ -11,6 +11,10 @@ class AirgenError(Exception):
 
     exit_code = 1
 
+    def _render_traceback_(self) -> list[str]:
+        """What a notebook shows in place of a traceback: the message says all that its reader can use."""
+        return [f"{type(self).__name__}: {line}" for line in str(self).splitlines()]
+
 
 class UsageError(AirgenError):
     """The command line asks for something that cannot be."""

@@ -38,7 +38,8 @@ def storable(text: str) -> str:
 class Document:
     """What a reader yields, before cleaning. `position` says where in `source` it stands (line, page, member).
 
-    `outline`: level (1 is the highest) and text of each heading in it, in order.
+    `outline`: level (1 is the highest) and text of each heading in it, in order. `metadata`: what the corpus's YAML
+    names (`airgen.corpus.readers.metadata`), as JSON; empty where it names nothing.
     """
 
     id: str
@@ -49,6 +50,7 @@ class Document:
     licence: str = ""
     language: str = ""
     outline: tuple[tuple[int, str], ...] = ()
+    metadata: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ class Passage:
     """The unit of retrieval (BEIR: a corpus document). QA: a whole document or a chunk of it; Long-Doc: a chunk of one.
 
     `ordinal` is its order in the corpus; `start` and `end` are character offsets in the cleaned document's text;
-    `tokens` is its length in the corpus's tokenizer.
+    `tokens` is its length in the corpus's tokenizer. `metadata` is its document's.
     """
 
     key: str
@@ -71,6 +73,7 @@ class Passage:
     source: str = ""
     position: str = ""
     licence: str = ""
+    metadata: str = ""
 
 
 PART = "part"

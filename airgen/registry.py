@@ -22,6 +22,8 @@ REGISTRY: dict[str, dict[str, str]] = {
         "anthropic": "airgen.llms.openai:AnthropicBackend",
         "gemini": "airgen.llms.openai:GeminiBackend",
         "openai": "airgen.llms.openai:OpenAIBackend",
+        "python": "airgen.llms.own:OwnBackend",
+        "python-judge": "airgen.llms.own:JudgeBackend",
         "embedded": "airgen.llms.embedded:EmbeddedBackend",
         "scripted": "airgen.llms.scripted:ScriptedBackend",
     },
@@ -47,6 +49,7 @@ REGISTRY: dict[str, dict[str, str]] = {
         "flag-embedding": "airgen.retrievers.flag_embedding:FlagEmbedder",
         "http": "airgen.retrievers.http:HttpEmbedder",
         "onnx": "airgen.retrievers.dense.onnx_encoder:OnnxEncoder",
+        "python": "airgen.retrievers.own:OwnEmbedder",
         "sentence-transformers": "airgen.retrievers.dense.embedders:SentenceTransformersEmbedder",
         "static": "airgen.retrievers.dense.shipped:StaticEmbedder",
     },
@@ -71,6 +74,7 @@ REGISTRY: dict[str, dict[str, str]] = {
         "http": "airgen.retrievers.http:HttpReranker",
         "maxsim": "airgen.retrievers.late.maxsim:MaxSim",
         "onnx-cross-encoder": "airgen.retrievers.dense.onnx_encoder:OnnxCrossEncoder",
+        "python": "airgen.retrievers.own:OwnReranker",
         "splade": "airgen.retrievers.sparse:SparseReranker",
     },
     "retriever": {
@@ -94,6 +98,7 @@ REGISTRY: dict[str, dict[str, str]] = {
     },
     "judge": {
         "levels": "airgen.control.judge:Levels",
+        "python": "airgen.control.judge:OwnJudge",
         "rubric": "airgen.control.judge:Rubric",
         "yes-no": "airgen.control.judge:YesNo",
     },

@@ -11,13 +11,19 @@ A cell is a value: a text, which is escaped here for each output, a number, a tu
 import base64
 import hashlib
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from airgen.errors import UsageError
+from airgen.kept import plain, write_json
+from airgen.registry import load_extra
 from airgen.text.display import csv_text, html_text, markdown_table, md, p_value, terminal_table
+
+T = TypeVar("T")
 
 P = "p"
 """The form of p-values."""
@@ -126,12 +132,78 @@ class Table:
         return ' class="foreign"' if at in self._left else ' class="number"'
 
 
+class Rows(list[T]):
+    """Rows of a table, each a dataclass or a dict."""
+
+    def to_pandas(self) -> Any:
+        """A DataFrame with a column for each field; those of fields are named `means.nDCG@10`. Raises MissingExtra."""
+        return load_extra("pandas", "to_pandas()").json_normalize(plain(self))
+
+    def _repr_html_(self) -> str:
+        """The first rows, for a notebook."""
+        return fragment([_table_of(plain(self[:_SHOWN])), _more(len(self), _SHOWN)])
+
+
+class Shown:
+    """A value that a notebook shows as tables. A subclass says in `study` what it looks like; by default all fields."""
+
+    def study(self) -> "Study":
+        """The value as tables and sentences."""
+        return study_of(type(self).__name__, self)
+
+    def _repr_html_(self) -> str:
+        return self.study()._repr_html_()
+
+    def to_pandas(self) -> Any:
+        """The first table as a data frame. Raises MissingExtra."""
+        return self.study().to_pandas()
+
+    def save(self, path: str | Path) -> Path:
+        """Write it as Markdown, HTML, CSV or JSON, by the ending of the path; returns the path."""
+        if Path(path).suffix.lower() == ".json":
+            write_json(Path(path), self)
+            return Path(path)
+        return self.study().save(path)
+
+
 @dataclass(frozen=True)
 class Study:
     """A title, and what stands below it: tables, sentences in Markdown, and headings (`## Costs`)."""
 
     title: str
     parts: Iterable[str | Table]
+
+    def _repr_html_(self) -> str:
+        """The whole, for a notebook."""
+        return fragment([f"### {md(self.title)}", *self.parts])
+
+    def to_pandas(self) -> Any:
+        """The first table as a data frame, whose columns are the table's. Raises MissingExtra."""
+        pandas = load_extra("pandas", "to_pandas()")
+        table = next((part for part in self.parts if isinstance(part, Table) and part.rows), Table([], []))
+        return pandas.DataFrame(
+            [[column.value(row) for column in table.columns] for row in table.rows],
+            columns=[column.title for column in table.columns],
+        )
+
+    def save(self, path: str | Path) -> Path:
+        """Write it as Markdown, HTML, CSV (its first table) or JSON, by the ending of the path; returns the path."""
+        path, ending = Path(path), Path(path).suffix.lower()
+        tables = [part for part in self.parts if isinstance(part, Table) and part.rows]
+        if ending == ".json":
+            write_json(path, {"title": self.title, "tables": [
+                [dict(zip((column.title for column in table.columns), row, strict=True)) for row in table.cells()]
+                for table in tables
+            ]})  # fmt: skip
+        elif ending in (".html", ".htm"):
+            write_lines(path, self.html())
+        elif ending == ".csv":
+            write_lines(path, tables[0].csv() if tables else "")
+        elif ending in (".md", ".markdown", ".txt"):
+            write_lines(path, self.markdown())
+        else:
+            raise UsageError(f"{path}: the ending says what is written: .md, .html, .csv or .json")
+        return path
 
     def markdown(self) -> str:
         """The whole; empty parts, and headings without anything below them, are left out."""
@@ -152,6 +224,65 @@ class Study:
     def write(self, path: Path) -> None:
         """The whole as a Markdown file."""
         write_lines(path, self.markdown())
+
+
+_SHOWN = 20  # rows of a table in a notebook
+_WIDE = 12  # columns of it
+_LOOK = (
+    ".airgen table{border-collapse:collapse;margin:.4em 0}.airgen th,.airgen td{padding:.15em .7em;border-bottom:1px "
+    "solid #8884;text-align:right}.airgen .foreign{text-align:left}.airgen p{margin:.3em 0}.airgen h3{margin:.2em 0}"
+)
+
+
+def fragment(parts: Iterable[str | Table]) -> str:
+    """Parts as HTML for a notebook, with the little style that they need; names from outside are escaped."""
+    from markdown_it import MarkdownIt
+
+    render = MarkdownIt("commonmark", {"html": False}).render
+    every = [
+        one.html() if isinstance(one, Table) else one if isinstance(one, Html) else render(one) for one in _shown(parts)
+    ]
+    return f'<div class="airgen"><style>{_LOOK}</style>{"".join(every)}</div>'
+
+
+def study_of(title: str, value: Any) -> Study:
+    """Any value as tables: its numbers and texts in one, each list or mapping of records in another."""
+    found = plain(value)
+    if isinstance(found, list):
+        return Study(title, [_table_of(found[:_SHOWN]), _more(len(found), _SHOWN)])
+    if not isinstance(found, dict):
+        return Study(title, [md(str(found))])
+    parts: list[str | Table] = []
+    simple = [(name, one) for name, one in found.items() if not isinstance(one, dict | list) and one not in ("", None)]
+    for name, one in found.items():
+        if isinstance(one, dict) and one and all(isinstance(each, dict) for each in one.values()):
+            one = [{"": key, **each} for key, each in one.items()]
+        if isinstance(one, list) and one and all(isinstance(each, dict) for each in one):
+            parts += [f"## {md(name.replace('_', ' '))}", _table_of(one[:_SHOWN]), _more(len(one), _SHOWN)]
+        elif isinstance(one, dict) and one and not any(isinstance(each, dict | list) for each in one.values()):
+            parts += [f"## {md(name.replace('_', ' '))}", Table(list(one.items()), columns("", "value", left=(1,)))]
+        elif isinstance(one, list) and one and all(isinstance(each, str) for each in one):
+            parts += [f"## {md(name.replace('_', ' '))}", "\n".join(f"- {md(each)}" for each in one[:_SHOWN])]
+    head = Table(simple, columns("", "value", left=(1,)))
+    return Study(title, [*parts, *([head] if not parts else ["## figures", head])])
+
+
+def _table_of(rows: Sequence[Any]) -> Table:
+    """Plain records as a table; lists and mappings in them are left out."""
+    records = [row if isinstance(row, dict) else {"value": row} for row in rows]
+    every = dict.fromkeys(name for row in records for name, one in row.items() if not isinstance(one, dict | list))
+    return Table(records, [Column(name, partial(_cell, name), left=True) for name in list(every)[:_WIDE]])
+
+
+def _cell(name: str, row: Mapping[str, Any]) -> Any:
+    value = row.get(name)
+    if isinstance(value, bool):
+        return str(value)
+    return round(value, 4) if isinstance(value, float) else value
+
+
+def _more(count: int, shown: int) -> str:
+    return f"... and {count - shown:,} more" if count > shown else ""
 
 
 def body(parts: Iterable[str | Table]) -> list[str]:

@@ -40,7 +40,7 @@ from airgen.pipeline.estimate import Estimate, estimate_judgments
 from airgen.prompts import PromptSet
 from airgen.publishing.scores import Labels as PrivateLabels
 from airgen.publishing.scores import reasons_to_refuse
-from airgen.publishing.submission import Results, Submission, reasons_of
+from airgen.publishing.submission import Submission, SystemHits, reasons_of
 from airgen.publishing.withhold import pair_of
 from airgen.records import Recall, prompt_text
 from airgen.settings import ControlSettings, load_pipeline
@@ -330,9 +330,9 @@ def read_submissions(places: Sequence[Path], labels: PrivateLabels) -> tuple[dic
     return {name: run for name, (_, run) in found.items()}, refused
 
 
-def _results(path: Path, labels: PrivateLabels) -> tuple[list[Results], list[str]]:
+def _results(path: Path, labels: PrivateLabels) -> tuple[list[SystemHits], list[str]]:
     """What a zip has for the dataset and split of the labels, and why it is refused."""
-    mine: list[Results] = []
+    mine: list[SystemHits] = []
     reasons: list[str] = []
     try:
         for one in Submission(path).read():

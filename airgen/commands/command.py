@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import re
 import types
 from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +28,7 @@ from typer.models import OptionInfo
 
 from airgen.errors import AirgenError, UsageError
 from airgen.kept import plain
-from airgen.registry import load_extra
+from airgen.notebook import current_bar, said_as_one_bar
 from airgen.text.display import json_text, visible
 
 T = TypeVar("T")
@@ -54,14 +55,6 @@ class Outcome(Generic[T]):
     hidden: bool = False
 
 
-class Rows(list[T]):
-    """Rows of a table, each a dataclass or a dict."""
-
-    def to_pandas(self) -> Any:
-        """A DataFrame with a column for each field; those of fields are named `means.nDCG@10`. Raises MissingExtra."""
-        return load_extra("pandas", "to_pandas()").json_normalize(plain(self))
-
-
 def command(function: Callable[P, Outcome[T]]) -> Callable[P, T]:
     """The function as Python calls it; `app_of` gives the command of the shell.
 
@@ -76,15 +69,17 @@ def command(function: Callable[P, Outcome[T]]) -> Callable[P, T]:
         bound = signature.bind(*args, **given)
         for name in places & bound.arguments.keys():
             value = bound.arguments[name]
-            _refuse_addresses(name, [value] if value is None or isinstance(value, str | Path) else value)
+            _refuse_addresses(name, value if isinstance(value, list | tuple) else [value])
         for name in makers.keys() & bound.arguments.keys():
             value, make = bound.arguments[name], makers[name]
-            bound.arguments[name] = make(value) if isinstance(value, str | Path) else [make(one) for one in value]
+            alone = isinstance(value, str | os.PathLike)
+            bound.arguments[name] = make(value) if alone else [make(one) for one in value]
         return function(*bound.args, **bound.kwargs)
 
     @functools.wraps(function)
     def call(*args: P.args, **given: P.kwargs) -> T:
-        with _saying(not given.get("quiet", False)):
+        loud = not given.get("quiet", False)
+        with _saying(loud), said_as_one_bar(not loud):
             outcome = run(*args, **given)
         if outcome.error is not None and not hasattr(outcome.value, "failed"):
             raise outcome.error
@@ -106,15 +101,18 @@ def command(function: Callable[P, Outcome[T]]) -> Callable[P, T]:
             raise typer.Exit(outcome.code)
 
     _give_signature(call, signature, shell=False)
+    call.__doc__ = _with_arguments(function.__doc__ or "", signature)
     _give_signature(shell, signature, shell=True)
     shell.__doc__, shell.__name__ = function.__doc__, function.__name__
     call.shell = shell  # type: ignore[attr-defined]
     return call
 
 
-def _refuse_addresses(name: str, values: Sequence[str | Path | None]) -> None:
+def _refuse_addresses(name: str, values: Sequence[object]) -> None:
     """Raises UsageError for an address: a path makes a folder `s3:` of it. It may hold a key, and is not shown."""
     for value in values:
+        if not isinstance(value, str | Path):
+            continue
         if found := re.match(r"[a-z][a-z0-9+.-]{1,20}:/", str(value)):
             raise UsageError(
                 f"{name}: a file or folder of this machine is needed, not an address ({found[0]}/...): copy it with "
@@ -151,6 +149,18 @@ def _give_signature(call: Callable[..., Any], signature: inspect.Signature, *, s
     call.__annotations__ = {one.name: one.annotation for one in every}
 
 
+def _with_arguments(about: str, signature: inspect.Signature) -> str:
+    """The docstring with a line for each argument, which is the help of its option."""
+    lines = []
+    for one in signature.parameters.values():
+        info = one.annotation.__metadata__[0] if get_origin(one.annotation) is Annotated else None
+        words = " ".join(str(getattr(info, "help", "") or "").replace("--", "").split())
+        lines.append(f"    {one.name}: {words}" if words else f"    {one.name}")
+    if not lines:
+        return about
+    return f"{inspect.cleandoc(about)}\n\nArgs:\n" + "\n".join(lines) + "\n"
+
+
 def _makers(hint: Any) -> list[Callable[[Any], Any]]:
     return [one for one in hint.__metadata__[1:] if callable(one)] if get_origin(hint) is Annotated else []
 
@@ -173,7 +183,7 @@ def _option(name: str, hint: Any) -> Any:
 def _for_shell(hint: Any) -> Any:
     """The type that typer parses: `str | Path` is a path, one or a sequence of them a list."""
     parts = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
-    lists = [get_args(one)[0] for one in parts if get_origin(one) is Sequence]
+    lists = [get_args(one)[0] for one in parts if get_origin(one) is Sequence and get_args(one)[0] is not Any]
     found = list[_for_shell(lists[0])] if lists else Path if Path in parts else None  # type: ignore[misc]
     if found is None:
         return hint
@@ -186,9 +196,15 @@ def echo(text: str, *, err: bool = False) -> None:
 
 
 def say(line: str) -> None:
-    """A line on standard error about what is going on; none with `--json`, `--quiet` and `quiet=True`."""
+    """A line on standard error about what is going on; none with `--json`, `--quiet` and `quiet=True`.
+
+    In a notebook it takes the place of the line before.
+    """
     if not _silent:
-        echo(line, err=True)
+        if bar := current_bar():
+            bar.update(visible(line), 0, None, force=True)
+        else:
+            echo(line, err=True)
 
 
 def is_silent() -> bool:

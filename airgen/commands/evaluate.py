@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from airgen.commands.command import Outcome, Rows, command, say
+from airgen.commands.command import Outcome, command, say
 from airgen.commands.options import (
     Compute,
     Dataset,
@@ -19,8 +19,10 @@ from airgen.commands.options import (
     Place,
     Places,
     Quiet,
+    RunGiven,
     Seed,
     Split,
+    Systems,
     arg,
     number,
     opt,
@@ -28,6 +30,7 @@ from airgen.commands.options import (
 )
 from airgen.dataset.files import write_text
 from airgen.errors import AirgenError, DatasetError, UsageError
+from airgen.study import Rows, Shown
 from airgen.text.display import md, terminal_table
 
 if TYPE_CHECKING:
@@ -37,13 +40,14 @@ if TYPE_CHECKING:
     from airgen.evaluation.result import Result
     from airgen.evaluation.significance import AgainstBaseline, Comparison
     from airgen.evaluation.systems import SystemSettings
+    from airgen.python.results import Results
     from airgen.studies.tune import TunedHybrid
 
 
 @command
 def evaluate(
     datasets: Datasets,
-    systems: Annotated[Place, opt("A systems YAML, or one that airgen ships: systems-quickstart.")],
+    systems: Annotated[Systems, opt("A systems YAML, or one that airgen ships: systems-quickstart.")],
     out: Annotated[Place, opt("Folder for runs, scores and tables.")] = Path("results"),
     split: Split = "test",
     metrics: Annotated[str, opt('Measures, such as "nDCG@10 R_cap@100", or `air-bench` for all.')] = "",
@@ -63,8 +67,9 @@ def evaluate(
     ] = "auto",
     share: Annotated[float, number("With --chunkers: share of a span that a chunk covers.", min=0, max=1)] = 0.5,
     compute: Compute = None,
+    by: Annotated[str, opt("Print scores by an attribute of the queries: type, or metadata.product.")] = "",
     quiet: Quiet = False,
-) -> Outcome[Rows[Result]]:
+) -> Outcome[Results]:
     """Run systems on datasets and compare them. Results are kept: a system that ran before does not run again.
 
     With --lengths, the lengths of the best ten passages of each system are compared as distributions.
@@ -77,26 +82,29 @@ def evaluate(
     Example: airgen evaluate datasets/scifact --systems pipelines/systems-quickstart.yaml --out results
     """
     from airgen.compute import computing
-    from airgen.evaluation import AIR_BENCH, DEFAULT_MEASURES, EvaluationOptions, load_systems, write_overview
+    from airgen.evaluation import AIR_BENCH, DEFAULT_MEASURES, EvaluationOptions, write_overview
     from airgen.evaluation import evaluate as run_systems
     from airgen.evaluation.collections import find_list
     from airgen.evaluation.experiment import results_folder, run_without_labels
     from airgen.evaluation.systems import chosen_systems
     from airgen.evaluation.tables import compare_results, overview_table, ranking_text
+    from airgen.python.results import Results
+    from airgen.python.systems import systems_of
     from airgen.settings.base import find_yaml
     from airgen.settings.compute import compute_settings
     from airgen.studies.lengths import write_lengths
 
-    out, given, path = Path(out), paths(datasets), find_yaml("pipelines", systems)
+    out, given = Path(out), paths(datasets)
     wanted = [str(measure) for measure in AIR_BENCH] if metrics == "air-bench" else (metrics or DEFAULT_MEASURES)
-    chosen = chosen_systems(load_systems(path), only)
+    named, folder = systems_of(systems)
+    chosen = chosen_systems(named, only)
     options = EvaluationOptions(
-        split, wanted, top, ignore_identical_ids, language, path.resolve().parent,
+        split, wanted, top, ignore_identical_ids, language, folder,
         fresh=fresh, without_negatives=without_negatives,
     )  # fmt: skip
     if chunkers is not None:
         return _compare_chunkers(given, find_yaml("pipelines", chunkers), chosen, out, options, gold, share)
-    results, waiting = Rows["Result"](), list["Searched"]()
+    results, waiting = Results(), list["Searched"]()
     lines: list[str] = []
     lost: dict[tuple[Path, str], list[str]] = {}  # {(dataset, error): systems}: a damaged file fails all of them
 
@@ -125,8 +133,10 @@ def evaluate(
             if found and lengths:
                 place = results_folder(out, opened.name, split)
                 say(f"\n{write_lengths(opened, found, place)}\n{place / 'lengths.md'}, with lengths.svg")
+    results.out, results.places = out, tuple(targets)
     if results:
         write_overview(out, results)
+        lines += [results.on(name).by(by).markdown() for name in results.datasets] if by else []
         lines += [overview_table(results)] if len(results) > len(chosen) else []
         lines += [line for listed in lists for line in _means(listed, results, out)]
         lines.append(
@@ -210,8 +220,8 @@ def _waiting(dataset: Path, searched: Sequence[Searched]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Compared:
-    """Run files compared. measures: every pair, by measure. missing: queries without a result, by run.
+class ComparedRuns(Shown):
+    """Runs compared. measures: every pair, by measure. missing: queries without a result, by run.
 
     Against a baseline there are, in their place, the `runs`, each with the interval of its difference.
     """
@@ -223,14 +233,16 @@ class Compared:
 
 @command
 def evaluate_compare(
-    runs: Annotated[Places, arg("A.run B.run", "Two or more TREC run files; with --baseline one or more.")],
-    qrels: Annotated[Place, opt("Relevance labels as TSV, TREC or JSONL.")],
+    runs: Annotated[
+        Places | Mapping[str, Any], arg("A.run B.run", "Two or more TREC run files; with --baseline one or more.")
+    ],
+    qrels: Annotated[RunGiven, opt("Relevance labels as TSV, TREC or JSONL.")],
     metrics: Annotated[str, opt("Measures, separated by spaces.")] = "nDCG@10",
     baseline: Annotated[Place | None, opt("Compare every run with this one only, by intervals.", metavar="RUN")] = None,
     fail_if_worse: Annotated[bool, opt("With --baseline: exit code 1 if a run is worse for certain.")] = False,
     fail_if_unsure: Annotated[bool, opt("With --baseline: exit code 1, too, if a run may be worse.")] = False,
     margin: Annotated[float, number("With --baseline: how much worse a run may be.", min=0)] = 0.0,
-) -> Outcome[Compared]:
+) -> Outcome[ComparedRuns]:
     """Compare runs with paired tests, and estimate how many queries a test needs to detect each difference.
 
     With --baseline each run is compared with one: `worse` if the interval of the difference is below minus the margin.
@@ -240,27 +252,36 @@ def evaluate_compare(
     """
     import numpy as np
 
-    from airgen.dataset.beir import read_qrels
     from airgen.evaluation import parse_measures, read_run, score
     from airgen.evaluation.significance import ALPHA, against_baseline, compare
     from airgen.evaluation.tables import pair_text, places_text, rank_text
+    from airgen.python.systems import labels_given, run_given
 
     if baseline is None and (fail_if_worse or fail_if_unsure or margin):
         raise UsageError("--fail-if-worse, --fail-if-unsure and --margin need --baseline: worse than which run?")
-    files = [*paths(runs), *([Path(baseline)] if baseline is not None else [])]
-    if len(files) < 2:
+    if isinstance(runs, Mapping):
+        given = {str(name): run_given(one, str(name)) for name, one in runs.items()}
+        if baseline is not None and str(baseline) in given:
+            given[str(baseline)] = given.pop(str(baseline))  # the last is what the others are compared with
+        elif baseline is not None:
+            given[str(baseline)] = run_given(baseline, str(baseline))
+        names = list(given)
+    else:
+        files = [*paths(runs), *([Path(baseline)] if baseline is not None else [])]
+        names = [str(path) for path in files]
+        given = {}
+    if len(names) < 2:
         raise UsageError("give two run files or more: one cannot be compared")
-    names = [str(path) for path in files]
     if len(set(names)) < len(names):
         raise UsageError("a run file is given twice")
-    labels, wanted = read_qrels(qrels).labels, parse_measures(metrics)
-    read = [read_run(path) for path in files]
+    labels, wanted = labels_given(qrels), parse_measures(metrics)
+    read = [given[name] if given else read_run(name) for name in names]
     for name, run in zip(names, read, strict=True):
         _check_passages(name, run.passage_ids, labels)
     scored = [score(run, labels, wanted) for run in read]
     missing = dict(zip(names, (scores.missing for scores in scored), strict=True))
     if baseline is not None:
-        level = 1 - ALPHA / (len(wanted) * (len(files) - 1))  # all intervals hold together
+        level = 1 - ALPHA / (len(wanted) * (len(names) - 1))  # all intervals hold together
         gates = [
             against_baseline(name, one.of(m), scored[-1].of(m), measure=str(m), margin=margin, level=level)
             for name, one in zip(names[:-1], scored[:-1], strict=True)
@@ -273,7 +294,7 @@ def evaluate_compare(
         bad = {*(("worse",) if fail_if_worse or fail_if_unsure else ()), *(("unsure",) if fail_if_unsure else ())}
         shown = {"baseline": baseline, "queries": len(labels), "runs": gates}
         code = 1 if bad & {gate.verdict for gate in gates} else 0
-        return Outcome(Compared({}, missing, gates), terminal_table(rows), json=shown, code=code)
+        return Outcome(ComparedRuns({}, missing, gates), terminal_table(rows), json=shown, code=code)
     found = {str(measure): compare(names, np.stack([scores.of(measure) for scores in scored])) for measure in wanted}
     rows = [["run", *found, "missing"]]
     for name, scores in zip(names, scored, strict=True):
@@ -285,7 +306,7 @@ def evaluate_compare(
         rows = [["#", f"by {measure}", "rank", "not told apart from #"]]
         rows += [[str(at), name, ranks[name], beside[name]] for at, name in enumerate(comparison.names, 1)]
         lines += ["", terminal_table(rows, left=(1,))]
-    return Outcome(Compared(found, missing), lines, json={"measures": found, "missing": missing})
+    return Outcome(ComparedRuns(found, missing), lines, json={"measures": found, "missing": missing})
 
 
 def _check_passages(run: str, passages: Sequence[str], labels: Mapping[str, Mapping[str, float]]) -> None:
@@ -301,8 +322,8 @@ def _check_passages(run: str, passages: Sequence[str], labels: Mapping[str, Mapp
 
 @command
 def evaluate_measures(
-    run: Annotated[Place, arg("RUN", "A TREC run file; it may be gzipped.")],
-    qrels: Annotated[Place, arg("QRELS", "Relevance labels as TSV, TREC or JSONL.")],
+    run: Annotated[RunGiven, arg("RUN", "A TREC run file; it may be gzipped.")],
+    qrels: Annotated[RunGiven, arg("QRELS", "Relevance labels as TSV, TREC or JSONL.")],
     metrics: Annotated[
         str, opt("Measures, separated by spaces; `air-bench` for all of AIR-Bench's.")
     ] = "nDCG@10 Recall@100 R_cap@100 AP RR@10 Hole@10",
@@ -313,12 +334,15 @@ def evaluate_measures(
 
     Example: airgen evaluate measures bm25.run scifact/qrels/test.tsv --metrics "nDCG@10 R_cap@100"
     """
-    from airgen.dataset.beir import read_qrels
-    from airgen.evaluation import AIR_BENCH, parse_measures, read_run, score
+    from airgen.evaluation import AIR_BENCH, parse_measures, score
     from airgen.evaluation.significance import bootstrap_interval
+    from airgen.python.systems import labels_given, run_given
 
     wanted = AIR_BENCH if metrics == "air-bench" else parse_measures(metrics)
-    found, labels = read_run(run), read_qrels(qrels).labels
+    found, labels = run_given(run, "run"), labels_given(qrels)
+    run, qrels = (
+        one if isinstance(one, str | Path) else what for one, what in ((run, "the run"), (qrels, "the qrels"))
+    )
     if not set(found.query_ids) & set(labels):
         ids = [next(iter(sorted(one)), "none") for one in (found.query_ids, labels)]
         raise DatasetError(

@@ -7,10 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from airgen.commands.command import Outcome, Rows, command, echo, progress_bar, say
+from airgen.commands.command import Outcome, command, echo, progress_bar, say
 from airgen.commands.options import Place, arg, opt
 from airgen.errors import CorpusError, SettingsError, UsageError
 from airgen.registry import meant
+from airgen.study import Rows
 
 if TYPE_CHECKING:
     from airgen.corpus.settings import CorpusSettings

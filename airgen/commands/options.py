@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +14,10 @@ from airgen.errors import AirgenError, UsageError
 
 Place = str | Path
 Places = str | Path | Sequence[str | Path]
+Systems = str | Path | Mapping[str, Any] | Sequence[Any] | Callable[..., Any]
+"""A systems YAML; in Python also names, specs, runs, functions, models, retrievers (`airgen.python.systems`)."""
+RunGiven = str | Path | Mapping[str, Mapping[str, float]]
+"""A run file or qrels file; in Python also {query id: {passage id: number}}."""
 
 
 def finite(value: float | None) -> float | None:
@@ -64,7 +69,7 @@ def dataset_of(given: Place) -> Path:
 
 def paths(given: Places) -> list[Path]:
     """One path or several as a list."""
-    return [Path(given)] if isinstance(given, str | Path) else [Path(one) for one in given]
+    return [Path(given)] if isinstance(given, str | os.PathLike) else [Path(one) for one in given]
 
 
 Runs = Annotated[

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from airgen.commands.command import Outcome, Rows, command, echo, progress_bar
+from airgen.commands.command import Outcome, command, echo, progress_bar
 from airgen.commands.options import PassageLimit, Place, Runs, Seed, arg, opt, path_or_none
 from airgen.errors import CorpusError, SettingsError, UsageError
 from airgen.paths import RUNS, data_dir
+from airgen.study import Rows
 from airgen.text.display import json_text, one_line, terminal_table
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from airgen.commands.command import Outcome, Rows, command, echo, say
+from airgen.commands.command import Outcome, command, echo, say
 from airgen.commands.options import (
     Budget,
     Dataset,
@@ -28,6 +28,7 @@ from airgen.commands.options import (
 )
 from airgen.errors import UsageError
 from airgen.kept import write_json
+from airgen.study import Rows
 from airgen.text.display import distinct_names, terminal_table
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ A kind of judge is a class with some facts and `read`, and a line in the registr
 `kind: module:Class`. The kind `votes` asks nobody: the re-rankers decide (`airgen.control.votes`).
 """
 
+import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,7 @@ from airgen.prompts import Prompt, PromptSet
 from airgen.records import Answer
 from airgen.registry import names, resolve
 from airgen.settings import OneJudge, Pipeline, answer_parts
+from airgen.settings.own import PYTHON
 from airgen.steps.ask import ask_until
 from airgen.steps.stage import Problem, Tools
 
@@ -128,6 +130,28 @@ class Rubric:
             return malformed(str(error))
 
 
+class OwnJudge:
+    """A function of the user's own, whose backend (`python-judge`) calls it: a level, or a probability, as JSON."""
+
+    PROMPT, FORM = "judge_python", "pair"
+    SUBJECT = ("judge_python", 2)
+    WISH = "answer with a level or a probability"
+    ABOUT, GRADED = "a function of the user's own", True
+    PARAMS: ClassVar[Mapping[str, Any]] = {}
+    TOKENS, QUERY_FIRST = 1, True
+
+    def read(self, answer: Answer, prompt: Prompt, threshold: float) -> Verdict | Problem:
+        """The level, or that of the probability."""
+        try:
+            value = json.loads(answer.text)
+            if "level" in value:
+                return Verdict(int(value["level"]))
+            probability = float(value["probability"])
+        except (ValueError, KeyError, TypeError):
+            return malformed("no level or probability")
+        return Verdict(level_of_probability(probability, threshold), probability)
+
+
 def malformed(detail: str) -> Problem:
     """An answer that could not be read."""
     return Problem("malformed", detail, "malformed")
@@ -166,7 +190,7 @@ def _parts(judge: OneJudge, pipeline: Pipeline, prompts: PromptSet) -> dict[str,
         "prompt": prompts.get(judge.prompt).fingerprint,
         "kind": judge.kind,
         "temperature": judge.temperature,
-        "threshold": None if judge_kind(judge).GRADED else judge.threshold,
+        "threshold": None if judge_kind(judge).GRADED and judge.kind != PYTHON else judge.threshold,
         "llm": {**answer_parts(judge.llm or pipeline.llm), "temperature": judge.temperature},
         **({"code": code} if (code := own_code(judge.kind)) else {}),
     }

@@ -302,4 +302,5 @@ def chunk_document(settings: CorpusSettings, documents: Sequence[Document]) -> I
         yield Passage(
             content_key([settings.name, identity, body]), identity, number, body, "", name, chunk.start, chunk.end,
             chunk.tokens, here.source, here.position if not part.merge else here.title or here.position, here.licence,
+            here.metadata,
         )  # fmt: skip

@@ -261,7 +261,7 @@ def _passage(settings: CorpusSettings, item: Item) -> Passage:
     return Passage(
         key, document.id, 0, document.text, document.title, item.parent or document.id, item.start,
         item.start + len(document.text), item.tokens,
-        document.source, document.position, document.licence,
+        document.source, document.position, document.licence, document.metadata,
     )  # fmt: skip
 
 

@@ -60,11 +60,12 @@ class IdSet(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BeirPassage:
-    """One line of the corpus. `title` is empty where there is none."""
+    """One line of the corpus. `title` is empty where there is none; `metadata` is its field of that name."""
 
     id: str
     text: str
     title: str = ""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +197,10 @@ class BeirDataset:
                 key = _identifier(row, where, seen)
                 text, title = _text(row, "text", where), _text(row, "title", where, missing="")
             seen.add(key)
-            yield BeirPassage(key, text, title)
+            metadata = row.get("metadata")
+            if metadata and not isinstance(metadata, dict):
+                raise DatasetError(f"{where}: metadata is {type(metadata).__name__}, but must be an object")
+            yield BeirPassage(key, text, title, metadata or {})
         if not seen:
             raise DatasetError(f"{path}: the corpus is empty")
 

@@ -136,6 +136,7 @@ class CorpusRow:
     id: str
     title: str
     text: str
+    metadata: Mapping[str, Any] | None = None  # None: the corpus has none
 
 
 @dataclass(frozen=True, slots=True)

@@ -189,7 +189,10 @@ def _write_corpus(
         for row in content.corpus:
             check_document(row)
             tokens += count(flat_text(row.title, row.text))
-            yield row.id, encode_row({"_id": row.id, "title": row.title, "text": row.text}, f"document {row.id!r}")
+            values: dict[str, Any] = {"_id": row.id, "title": row.title, "text": row.text}
+            if row.metadata is not None:
+                values["metadata"] = dict(row.metadata)
+            yield row.id, encode_row(values, f"document {row.id!r}")
 
     def unique() -> Iterator[str]:
         nonlocal last, passages

@@ -30,6 +30,9 @@ class IdLookup:
         made_with = str(dataset.manifest.get("secret") or "") if dataset else ""
         self._lost = bool(made_with) and (self._secret is None or self._secret.name != made_with)
 
+    def __len__(self) -> int:
+        return len(self._known)
+
     def find(self, own: str) -> str | None:
         """The passage's id in the dataset, or None if there is no such passage."""
         if own in self._known:

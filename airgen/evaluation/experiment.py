@@ -17,10 +17,11 @@ import numpy as np
 
 from airgen import __version__
 from airgen.dataset.beir import BeirDataset
-from airgen.errors import SettingsError, UsageError
+from airgen.errors import AirgenError, SettingsError, UsageError
 from airgen.evaluation import breakdown
 from airgen.evaluation.dataset_split import PARENTS, DatasetSplit, labels_by_parent, run_by_parent
 from airgen.evaluation.measures import Scores, judged_hits, parse_measures, score
+from airgen.evaluation.own_search import OwnSystem
 from airgen.evaluation.result import (
     NO_NEGATIVES,
     Costs,
@@ -33,7 +34,7 @@ from airgen.evaluation.result import (
     write_scores,
 )
 from airgen.evaluation.run import read_run, write_run
-from airgen.evaluation.run_system import FinishedRun, context_of, run_beside, run_system
+from airgen.evaluation.run_system import FinishedRun, context_of, rehearse, run_beside, run_system
 from airgen.evaluation.significance import bootstrap_interval
 from airgen.evaluation.systems import (
     Failed,
@@ -45,10 +46,12 @@ from airgen.evaluation.systems import (
     run_all,
 )
 from airgen.evaluation.tables import write_report
+from airgen.functions import is_kept
 from airgen.kept import DAMAGE, read_json, write_json
 from airgen.keys import content_key, file_sha256
 from airgen.own_code import own_code
 from airgen.retrievers.base import Retriever
+from airgen.settings.own import PYTHON
 from airgen.settings.parts import files_of, identity_of, located, texts_of
 
 DEFAULT_MEASURES = ("nDCG@10", "Recall@10", "Recall@100", "R_cap@100", "AP@1000", "RR@10", "P@10", "Hole@10",
@@ -122,6 +125,7 @@ def evaluate(
     experiment = _Experiment(dataset, systems, out, options, progress, started, indexes, encoding)
     for line in trained_on(experiment.task, experiment.systems, options.base):
         experiment.progress(f"! {line}")
+    experiment.rehearse()
     experiment.run_beside()
     try:
         run_all(experiment.systems, experiment.add, failed)
@@ -197,6 +201,25 @@ class _Experiment:
         self.told_of_labels = False
         self.beside: dict[str, FinishedRun] = {}  # what workers have run already
 
+    def rehearse(self) -> None:
+        """Try what is of the user's own in the systems that will run, before the first of them does.
+
+        Raises SettingsError with a line for each that fails.
+        """
+        base = self.options.base
+        own = [one for one in self.systems if any(kind == PYTHON for _, kind, _ in one.parts(base))]
+        context = context_of(self.task, self.options.top, base) if own else None
+        errors = []
+        for system in own:
+            if context is not None and (system.uses or self._kept(system, self._key(system)) is None):
+                try:
+                    rehearse(system, context)
+                except AirgenError as error:
+                    line = str(error)
+                    errors.append(line if f"system {system.name}" in line else f"system {system.name}: {line}")
+        if errors:
+            raise SettingsError(errors)
+
     def run_beside(self) -> None:
         """Run those that need no other system and no model on the workers, where there are some."""
         if self.indexes is None:
@@ -239,7 +262,9 @@ class _Experiment:
     def _kept(self, system: SystemSettings, key: str) -> Result | None:
         """The result of a run with this key that is there."""
         paths = Paths.of(self.target, system.name)
-        kept = None if self.options.fresh else load_result(paths)
+        options = system.options(self.options.base)
+        again = isinstance(options, OwnSystem) and not is_kept(options.version)
+        kept = None if self.options.fresh or again else load_result(paths)
         return kept if kept is not None and kept.key == key and paths.run.is_file() else None
 
     def _key(self, system: SystemSettings) -> str:

@@ -1,4 +1,4 @@
-"""Systems that airgen does not run: functions of the user, and search services over HTTP.
+"""Systems that airgen does not run: functions in modules of the user, and search services over HTTP.
 
 Answers are untrusted: what cannot be understood, or is no number, ends in an error that names the query.
 """
@@ -7,7 +7,7 @@ import inspect
 import itertools
 import urllib.parse
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -17,66 +17,14 @@ from pydantic import Field, field_validator, model_validator
 
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.dataset_split import IdLookup
+from airgen.evaluation.own_search import Results, finite_score
 from airgen.evaluation.result import without_secrets
-from airgen.exact import finite_number
 from airgen.http import HttpFailure, JsonClient
 from airgen.registry import resolve
 from airgen.retrievers.base import Embedder, build
 from airgen.settings.base import KEY, SPEED
 from airgen.settings.http import Address, Headers, ServiceAccess
 from airgen.settings.parts import Part
-
-Results = dict[str, dict[str, float]]
-
-
-def finite_score(score: object, where: str) -> float:
-    """The score as a number. Raises DatasetError for what is not a finite number."""
-    if (number := finite_number(score)) is None:
-        raise DatasetError(f"{where}: score {short(score)} is not a finite number")
-    return number
-
-
-def short(value: object) -> str:
-    """A value of other people's in an error message; its own `repr` may fail, as for a number of 5,000 digits."""
-    try:
-        words = repr(value)
-    except Exception:  # noqa: BLE001
-        return f"of the type {type(value).__name__}"
-    return words if len(words) <= 60 else f"{words[:60]}..."
-
-
-def search_with(
-    search: Callable[[list[str], int], object], queries: Mapping[str, str], known: Collection[str], k: int, where: str
-) -> tuple[Results, Counter[str]]:
-    """Call a function of the user's for all queries; its usable hits, and a count of what is left out.
-
-    The answer is a list with the hits of each query: passage ids, best first, (passage id, score), or
-    {passage id: score}. known: the ids of the corpus. Raises DatasetError for anything else.
-    """
-    answer = search(list(queries.values()), k)
-    if not isinstance(answer, list | tuple) or len(answer) != len(queries):
-        size = f" of {len(answer)}" if isinstance(answer, list | tuple) else ""
-        raise DatasetError(
-            f"{where}: the answer is a {type(answer).__name__}{size}, but a list with the hits of each of the "
-            f"{len(queries)} queries is needed"
-        )
-    odd: Counter[str] = Counter()
-    results: Results = {}
-    for query_id, hits in zip(queries, answer, strict=True):
-        place = f"{where}: query {query_id!r}"
-        try:
-            ordered = list(hits.items() if isinstance(hits, Mapping) else hits)
-            pairs = [(hit, -rank) if isinstance(hit, str | int) else tuple(hit) for rank, hit in enumerate(ordered)]
-            found = {str(passage): finite_score(score, place) for passage, score in pairs}
-        except (TypeError, ValueError):
-            raise DatasetError(
-                f"{place}: a list of passage ids, of (passage id, score), or {{passage id: score}} is needed, not "
-                f"{short(hits)}"
-            ) from None
-        odd["unknown_passages"] += sum(key not in known for key in found)
-        best = sorted((key for key in found if key in known), key=lambda key: (-found[key], key))[:k]
-        results[query_id] = {key: found[key] for key in best}
-    return results, +odd
 
 
 def load_function(target: str, settings: Mapping[str, Any], folder: Path | None = None) -> partial[object]:

@@ -102,7 +102,7 @@ _LIBRARIES = (
     "numba",
 )
 _SECRET = re.compile(r"(key|token|password|secret|authorization)$", re.IGNORECASE)
-_LANGUAGES = {
+MTEB_LANGUAGES = {
     "ar": "ara-Arab", "bn": "ben-Beng", "de": "deu-Latn", "en": "eng-Latn", "es": "spa-Latn", "fa": "fas-Arab",
     "fr": "fra-Latn", "hi": "hin-Deva", "id": "ind-Latn", "ja": "jpn-Jpan", "ko": "kor-Hang", "ru": "rus-Cyrl",
     "zh": "zho-Hans", "it": "ita-Latn", "pt": "por-Latn", "nl": "nld-Latn", "pl": "pol-Latn", "sv": "swe-Latn",
@@ -281,7 +281,7 @@ def mteb_form(result: Result) -> dict[str, Any]:
         if measure.name in _MTEB and measure.cutoff is not None and measure.relevant_from is None:
             scores[f"{_MTEB[measure.name]}_at_{measure.cutoff}"] = round(value, 5)
     language = str(result.about.get("language") or "und")
-    language = _LANGUAGES.get(language, language)
+    language = MTEB_LANGUAGES.get(language, language)
     return {
         "dataset_revision": result.about.get("digest"),
         "task_name": result.dataset,

@@ -21,7 +21,8 @@ from airgen.compute import Work, current
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import AirgenError, DatasetError
 from airgen.evaluation.dataset_split import DatasetSplit, IdLookup
-from airgen.evaluation.outside_systems import HttpSystem, SearchService, load_function, search_with
+from airgen.evaluation.outside_systems import HttpSystem, SearchService, load_function
+from airgen.evaluation.own_search import OwnSearch, OwnSystem
 from airgen.evaluation.result import Costs, resident_bytes, single_latencies
 from airgen.evaluation.run import Run, read_run, run_from_dict, run_from_hits
 from airgen.evaluation.systems import FunctionSystem, FuseSystem, RerankSystem, RunSystem, SystemSettings
@@ -29,10 +30,12 @@ from airgen.guard import guarded
 from airgen.keys import content_key
 from airgen.registry import REGISTRY
 from airgen.retrievers import Component, Corpus, Hits, Retriever, load_retriever
-from airgen.retrievers.base import IndexProgress, ModelFacts, watch
+from airgen.retrievers.base import IndexProgress, ModelFacts, build, watch
 from airgen.retrievers.combine import Fused, RerankedRetriever
 from airgen.retrievers.encodings import reused
-from airgen.settings.parts import model_of
+from airgen.retrievers.own import Own, OwnEmbedder, OwnReranker
+from airgen.settings.own import PYTHON
+from airgen.settings.parts import is_spec, model_of, read_part
 
 
 @dataclass(frozen=True)
@@ -89,12 +92,15 @@ def _run(system: SystemSettings, context: RunContext) -> FinishedRun:
             raise DatasetError(f"{service.unknown}, and so is no other hit: {context.ids.advice}")
         return done
     if isinstance(options, FunctionSystem):
-        search, known = load_function(system.kind, options.settings, context.folder), frozenset(context.corpus.ids)
-        where = f"system {system.name}"
-        done = _outside(lambda queries: search_with(search, queries, known, context.top, where), context, system)
-        if (lost := done.notes.get("unknown_passages")) and not len(done.run.passages):
-            raise DatasetError(f"none of its {lost:,} hits is in the dataset: {context.ids.advice}")
-        return done
+        search = load_function(system.kind, options.settings, context.folder)
+        return _own(OwnSearch(search, context.ids, f"system {system.name}"), context, system)
+    if isinstance(options, OwnSystem):
+        own = options.found(context.folder)
+        if isinstance(own, Mapping):
+            return _given(run_from_dict(own), {"family": "run"}, f"system {system.name}", context)
+        if isinstance(own, Component):
+            return _searched(own, context)  # type: ignore[arg-type]  # a retriever, as `own_systems` sees to
+        return _own(OwnSearch(own, context.ids, f"system {system.name}"), context, system)
     if isinstance(options, RerankSystem):
         first = _Lookup(options.first, context)
         second = RerankedRetriever(first, options.reranker, top=options.top, folder=context.folder)
@@ -246,20 +252,60 @@ def _sum(parts: Sequence[Any]) -> Any:
 
 def _from_file(options: RunSystem, context: RunContext) -> FinishedRun:
     name = options.path.replace("{dataset}", context.dataset).replace("{split}", context.split)
-    run = read_run(context.folder / name).renamed(context.ids.find)
-    known = set(context.corpus.ids)
+    return _given(read_run(context.folder / name), {"family": "run file", "file": Path(name).name}, name, context)
+
+
+def _given(run: Run, description: Mapping[str, Any], where: str, context: RunContext) -> FinishedRun:
+    """A run that is there already, with the dataset's ids. Raises DatasetError where none of its passages is there."""
+    run, known = run.renamed(context.ids.find), set(context.corpus.ids)
     notes = dict(run.notes)
     # Unknown passages stay in the run: trec_eval counts them as not relevant, and leaving them out would help the run.
     notes["unknown_passages"] = sum(key not in known for key in run.passage_ids)
     notes["unknown_queries"] = sum(key not in context.queries for key in run.query_ids)
     if notes["unknown_passages"] == len(run.passage_ids):
         raise DatasetError(
-            f"{name}: none of its passages, such as {run.passage_ids[0][:100]!r}, is in the dataset {context.dataset}: "
-            f"{context.ids.advice}"
+            f"{where}: none of its passages, such as {run.passage_ids[0][:100]!r}, is in the dataset "
+            f"{context.dataset}: {context.ids.advice}"
         )
-    return FinishedRun(
-        run, {"family": "run file", "file": Path(name).name}, Costs(), {k: v for k, v in notes.items() if v}
-    )
+    return FinishedRun(run, description, Costs(), {k: v for k, v in notes.items() if v})
+
+
+def _own(search: OwnSearch, context: RunContext, system: SystemSettings) -> FinishedRun:
+    return _outside(lambda queries: search.search(queries, context.top), context, system)
+
+
+def rehearse(system: SystemSettings, context: RunContext) -> None:
+    """Try what is of the user's own in a system on two queries and two texts. Raises what running it would raise."""
+    options = system.options(context.folder)
+    some = dict(list(context.queries.items())[:2])
+    if isinstance(options, OwnSystem):
+        own = options.found(context.folder)
+        if not isinstance(own, Mapping | Component):
+            OwnSearch(own, context.ids, f"system {system.name}").search(some, min(10, context.top))
+        for part in _own_parts(own):
+            _try(part, some)
+    elif isinstance(options, RerankSystem) and is_spec(options.reranker):
+        read = read_part("reranker", options.reranker, context.folder)
+        if read.kind == PYTHON:
+            _try(build("reranker", options.reranker, context.folder), some)
+
+
+def _own_parts(value: Any) -> Iterator[Own]:
+    """The functions and foreign models in a component, at any depth."""
+    if isinstance(value, Own):
+        yield value
+    elif isinstance(value, Component):
+        for part in value.components():
+            yield from _own_parts(part)
+
+
+def _try(part: Own, queries: Mapping[str, str]) -> None:
+    texts = list(queries.values())
+    if isinstance(part, OwnEmbedder):
+        assert part.dim
+        part.encode(texts, "query")
+    elif isinstance(part, OwnReranker):
+        part.score([(text, "a passage") for text in texts])
 
 
 def _outside(ask: Any, context: RunContext, system: SystemSettings, single: Any = None) -> FinishedRun:

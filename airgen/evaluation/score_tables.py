@@ -60,7 +60,7 @@ class ScoreRow:
 
 
 @dataclass(frozen=True)
-class Benchmark:
+class BenchmarkMeans:
     """A mean of each system over some datasets. `incomplete`: {system: datasets that it lacks}; it has no mean.
 
     `rows`: {dataset: {part: {system: its score}}}, of the systems with a mean.
@@ -261,7 +261,7 @@ def benchmarks(
     names: Mapping[str, str] | None = None,
     only: Sequence[str] = (),
     datasets: Sequence[str] = (),
-) -> list[Benchmark]:
+) -> list[BenchmarkMeans]:
     """The columns to compare: each source as a whole, or each task, domain, language or dataset of each source.
 
     A system has a mean only if it has a score on all datasets of the column: the mean over datasets, and of a dataset
@@ -296,7 +296,9 @@ def benchmarks(
     return [_benchmark(title, cells) for title, cells in columns.items()]
 
 
-def _benchmark(title: str, cells: Mapping[str, Mapping[tuple[str, str, str], Mapping[str, ScoreRow]]]) -> Benchmark:
+def _benchmark(
+    title: str, cells: Mapping[str, Mapping[tuple[str, str, str], Mapping[str, ScoreRow]]]
+) -> BenchmarkMeans:
     each = [scores for parts in cells.values() for scores in parts.values()]
     count = Counter(system for scores in each for system in scores)
     complete = [system for system, found in count.items() if found == len(each)]
@@ -305,4 +307,4 @@ def _benchmark(title: str, cells: Mapping[str, Mapping[tuple[str, str, str], Map
         for system in complete
     }
     incomplete = {system: len(each) - found for system, found in count.items() if found < len(each)}
-    return Benchmark(title, means, incomplete, cells)
+    return BenchmarkMeans(title, means, incomplete, cells)

@@ -6,8 +6,8 @@
       - {name: mine, kind: "my_module:MyRetriever", depth: 3}
 
 A kind is a retriever of the registry or `module:Class` (each has a settings model), a function `module:search`, or one
-of `run`, `http`, `rerank` and `fuse`. The last two name other systems of the file, whose results are made once and used
-again. Relative paths start at the folder of the file.
+of `run`, `http`, `python`, `rerank` and `fuse`. The last two name other systems of the file, whose results are made
+once and used again. Relative paths start at the folder of the file.
 """
 
 import inspect
@@ -22,11 +22,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 from airgen import models
 from airgen.errors import AirgenError, SettingsError, Stopped, UsageError
 from airgen.evaluation.outside_systems import HttpSystem
+from airgen.evaluation.own_search import OwnSystem
 from airgen.guard import guarded
 from airgen.registry import closest, names, resolve
 from airgen.retrievers.combine import FusionSettings, RerankingSettings
 from airgen.settings import ControlSettings
 from airgen.settings.base import FILE, Settings, Spec, load_yaml, marked, merged
+from airgen.settings.own import PYTHON
 from airgen.settings.parts import Part, component_settings, is_spec, located, model_of, needs, problems, read_part, walk
 
 Failed = Callable[[str, AirgenError], None]
@@ -58,7 +60,9 @@ class FunctionSystem(Settings):
     settings: dict[str, Any] = Field(default={})
 
 
-_OWN: dict[str, type[Settings]] = {"run": RunSystem, "rerank": RerankSystem, "fuse": FuseSystem, "http": HttpSystem}
+_OWN: dict[str, type[Settings]] = {
+    "run": RunSystem, "rerank": RerankSystem, "fuse": FuseSystem, "http": HttpSystem, PYTHON: OwnSystem,
+}  # fmt: skip
 
 
 class SystemSettings(Settings):
@@ -71,7 +75,7 @@ class SystemSettings(Settings):
     model_config = ConfigDict(extra="allow")
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,99}$")  # in tables, and of its files
-    kind: str  # a retriever, rerank, fuse, run, http, or module:Class
+    kind: str  # a retriever, rerank, fuse, run, http, python, or module:Class
     family: str = ""  # groups systems in reports; by default the kind
     weakened: bool = False  # bad on purpose
     datasets: dict[str, dict[str, Any]] = Field(default={})  # settings of one dataset only, by its name
@@ -88,7 +92,8 @@ class SystemSettings(Settings):
             model = FunctionSystem
         else:
             model = _OWN.get(self.kind) or component_settings("retriever", self.kind, folder)
-        return model.model_validate(self.settings, context={"folder": folder})
+        given = {**self.settings, "name": self.name} if model is OwnSystem else self.settings
+        return model.model_validate(given, context={"folder": folder})
 
     def on(self, dataset: str) -> "SystemSettings":
         """The system as it is on one dataset. Raises ValueError where settings of its own there are wrong."""

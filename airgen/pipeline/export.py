@@ -12,6 +12,7 @@ from airgen.control.judge import judge_kind
 from airgen.control.judgments import DECISIONS, mined_by_query
 from airgen.control.votes import least_share
 from airgen.corpus.cleaning.filters import normalise, normalise_line
+from airgen.corpus.readers.metadata import metadata_of
 from airgen.dataset.content import (
     ANSWERED,
     AnswerRow,
@@ -215,7 +216,9 @@ def _corpus(store: Store, plan: Plan, every: Accepted, gone: Set[str], ids: Publ
     for passage in store.passages(plan["corpus"]):
         style.see(passage.title, passage.text)
         if passage.id not in gone:
-            yield CorpusRow(ids.document(passage.id), plain_text(passage.title), plain_text(passage.text))
+            yield CorpusRow(
+                ids.document(passage.id), plain_text(passage.title), plain_text(passage.text), _metadata(passage)
+            )
     written = {one.id: (lineage.passage, one) for lineage in every.lineages for one in lineage.hard_negatives}
     yield from _generated([row for id_, row in sorted(written.items()) if id_ not in gone], ids.document, style)
 
@@ -229,7 +232,13 @@ def _generated(
     for source, one in negatives:
         text = normalise(style.text(normalise(one.text)))
         title = normalise_line(style.title(normalise_line(one.title), text)) if source.title else ""
-        yield CorpusRow(name_of(one.id), plain_text(title), plain_text(text))
+        yield CorpusRow(name_of(one.id), plain_text(title), plain_text(text), _metadata(source))
+
+
+def _metadata(passage: Passage) -> dict[str, Any] | None:
+    """What the corpus's YAML names of a passage; a generated document has what its source has."""
+    found = metadata_of(passage.metadata)
+    return {name: plain_text(one) if isinstance(one, str) else one for name, one in found.items()} or None
 
 
 def _parents(store: Store, plan: Plan, gone: Set[str], ids: PublicIds) -> Iterator[ParentRow]:

@@ -269,13 +269,14 @@ def load_corpus(store: Store, settings: CorpusSettings, pipeline: Pipeline, fp: 
 
 
 def _with_titles(store: Store, rows: Sequence[Passage | Dropped]) -> list[Passage | Dropped]:
-    """The rows; a passage whose text is stored already under another title gets a key of its own: a key follows from id
-    and text alone."""
+    """The rows; a passage whose text is stored already under another title, or with other metadata, gets a key of its
+    own: a key follows from id and text alone."""
     keys = [row.key for row in rows if isinstance(row, Passage)]
-    titles = dict(store.query("SELECT key, title FROM passage WHERE key IN (SELECT unnest(?))", [keys]))
+    known = store.query("SELECT key, title, metadata FROM passage WHERE key IN (SELECT unnest(?))", [keys])
+    stored = {key: (title, metadata) for key, title, metadata in known}
     return [
-        replace(row, key=content_key([row.key, row.title]))
-        if isinstance(row, Passage) and titles.get(row.key, row.title) != row.title
+        replace(row, key=content_key([row.key, row.title, *([row.metadata] if row.metadata else [])]))
+        if isinstance(row, Passage) and stored.get(row.key, (row.title, row.metadata)) != (row.title, row.metadata)
         else row
         for row in rows
     ]

@@ -199,7 +199,7 @@ def find_place(name: str | Path, runs: Path | None = None) -> tuple[Path, Path]:
     if not is_job(directory):
         try:
             path = find_yaml("pipelines", name)
-            return path, beside(path) / RUNS if runs is None else runs
+            return path, _runs_of(path) if runs is None else runs
         except SettingsError:
             directory = (runs or RUNS) / name
             if not is_job(directory):
@@ -208,6 +208,14 @@ def find_place(name: str | Path, runs: Path | None = None) -> tuple[Path, Path]:
     if isinstance(found, str):
         raise UsageError(f"{directory}: {found}: name the pipeline's YAML instead")
     return found.path, directory.parent
+
+
+def _runs_of(path: Path) -> Path:
+    """The folder of the work directory of a pipeline's file: `runs` beside it; where the file is in its own work
+    directory, as `airgen.generate` writes it, the folder above."""
+    folder = path.resolve().parent
+    own = is_job(folder) and (read_status(folder / STATUS) or {}).get("pipeline") == str(path.resolve())
+    return folder.parent if own else beside(path) / RUNS
 
 
 def is_job(directory: Path) -> bool:

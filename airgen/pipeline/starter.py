@@ -133,17 +133,38 @@ def starter_files(
         "reader": reader, "readers": list(zip(reader.get("readers", ()), files, strict=False)),
         "clean": list(_cleaning(found, machine)),
         "relevance": relevance, "relevant": RELEVANCE[relevance],
-        "target": max(1, min(100 if machine.key else 8, many // 3)), "latent": "numba" in machine.packages,
+        "target": max(1, min(100 if machine.key else 8, many // 3)), **_model_names(machine, language),
+    }  # fmt: skip
+    texts = _templates()
+    return {name: texts.get_template(f"{name}.j2").render(values) for name in FILES}
+
+
+def _templates() -> jinja2.Environment:
+    found = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).with_name("starter_files")), undefined=jinja2.StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
+    )  # fmt: skip
+    found.filters.update(flow=_flow, line=lambda text: one_line(text, 200))
+    return found
+
+
+def pipeline_defaults(machine: Machine, language: str, relevance: str) -> dict[str, Any]:
+    """What `airgen init` writes into `pipeline.yaml` for this machine and language, as values."""
+    found: dict[str, Any] = yaml.safe_load(_templates().get_template("pipeline.yaml.j2").render(
+        machine=machine, name="pipeline", language=language, relevance=relevance, relevant="", target=1,
+        **_model_names(machine, language),
+    ))  # fmt: skip
+    return found
+
+
+def _model_names(machine: Machine, language: str) -> dict[str, Any]:
+    """What the templates call the models of a machine and a language."""
+    return {
+        "latent": "numba" in machine.packages,
         "key": KEY, "local_model": LOCAL_MODEL, "tested": ENGLISH, "voters": VOTERS, "multilingual": MULTILINGUAL,
         "ettin": ETTIN,
         "hub_model": "all-MiniLM-L6-v2" if language == "en" else "paraphrase-multilingual-MiniLM-L12-v2",
     }  # fmt: skip
-    texts = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).with_name("starter_files")), undefined=jinja2.StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
-    )  # fmt: skip
-    texts.filters.update(flow=_flow, line=lambda text: one_line(text, 200))
-    return {name: texts.get_template(f"{name}.j2").render(values) for name in FILES}
 
 
 def name_of(path: Path) -> str:

@@ -31,7 +31,7 @@ from airgen.kept import DAMAGE, FORMAT, read_kept
 from airgen.keys import text_key
 from airgen.paths import locked
 from airgen.publishing import A_DAY, dataset_key
-from airgen.publishing.submission import NO_RERANKER, RefusedSubmission, Results, Submission, reasons_of
+from airgen.publishing.submission import NO_RERANKER, RefusedSubmission, Submission, SystemHits, reasons_of
 from airgen.publishing.suites import key_of
 from airgen.publishing.withhold import DOCUMENTS, pair_of
 from airgen.text.display import json_text
@@ -55,7 +55,7 @@ _MOST_NAMED = 50  # missing queries that are listed by id
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """The labels of one split; `pair` as in Results.
+    """The labels of one split; `pair` as in SystemHits.
 
     `queries` are the ids of all its queries, those without labels too, and `corpus` a file with the ids of all
     documents; both are None for private labels that an older airgen published.
@@ -170,7 +170,7 @@ def _load(home: Path, manifest: Manifest, split: str) -> Labels:
 
 
 def score_results(
-    results: Iterable[Results] | Submission, labels: Sequence[Labels], *, bm25: Submission | None = None
+    results: Iterable[SystemHits] | Submission, labels: Sequence[Labels], *, bm25: Submission | None = None
 ) -> SystemScore:
     """Score the results of one system, one dataset at a time.
 
@@ -183,7 +183,7 @@ def score_results(
     scored: list[DatasetScore] = []
     reasons: list[str] = []
     present = set()
-    first: Results | None = None
+    first: SystemHits | None = None
     version = ""
     for one in results.read() if isinstance(results, Submission) else results:
         if isinstance(one, DatasetError):
@@ -213,7 +213,7 @@ def score_results(
 
 
 def _why_not(
-    one: Results, label: Labels | None, labels: Mapping[tuple[str, str], Labels], bm25: Submission | None
+    one: SystemHits, label: Labels | None, labels: Mapping[tuple[str, str], Labels], bm25: Submission | None
 ) -> list[str]:
     """The reasons to refuse the results of one dataset."""
     if label is None:
@@ -231,7 +231,7 @@ def _why_not(
     return reasons
 
 
-def reasons_to_refuse(one: Results, label: Labels) -> list[str]:
+def reasons_to_refuse(one: SystemHits, label: Labels) -> list[str]:
     """Why results of the labels' dataset and split are of another version, or of another making of the version.
 
     Results of an earlier version fit if only labels were added since.
@@ -248,7 +248,7 @@ def reasons_to_refuse(one: Results, label: Labels) -> list[str]:
     return []
 
 
-def _check_reranking(one: Results, bm25: Results | None) -> None:
+def _check_reranking(one: SystemHits, bm25: SystemHits | None) -> None:
     for query, hits in one.hits.items():
         if len(hits) > RERANK_DEPTH:
             raise DatasetError(
@@ -264,7 +264,7 @@ def _check_reranking(one: Results, bm25: Results | None) -> None:
                     )
 
 
-def _unknown_documents(one: Results, label: Labels) -> int | None:
+def _unknown_documents(one: SystemHits, label: Labels) -> int | None:
     """The number of hits of documents that the dataset does not have; None where its documents are not known."""
     if label.corpus is None:
         return None
@@ -274,7 +274,7 @@ def _unknown_documents(one: Results, label: Labels) -> int | None:
     return found.total()
 
 
-def _score_one(one: Results, label: Labels, unknown_documents: int | None) -> DatasetScore:
+def _score_one(one: SystemHits, label: Labels, unknown_documents: int | None) -> DatasetScore:
     info, head = label.manifest.info, HEAD[label.manifest.info.task]
     queries = label.manifest.statistics.splits[label.split].queries
     sent = {query for query, hits in one.hits.items() if hits}

@@ -72,7 +72,7 @@ def reasons_of(error: DatasetError) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Results:
+class SystemHits:
     """One system's hits on one split of one dataset: `hits` is {query id: {document id: score}}.
 
     `pair` says which making of the version was searched; empty where it is unknown, as for air-benchmark's results.
@@ -100,7 +100,7 @@ class Results:
         return f"{self.task}/{self.domain}/{self.language}_{self.dataset}_{self.split}.json"
 
 
-def results_of_run(dataset: Path, run: Path, *, model: str, reranker: str, split: str) -> tuple[Results, int]:
+def results_of_run(dataset: Path, run: Path, *, model: str, reranker: str, split: str) -> tuple[SystemHits, int]:
     """A TREC run of a dataset as results, and the number of queries of the split without hits.
 
     Raises DatasetError for a query or a split that the dataset does not have, and for a dataset that was edited.
@@ -113,7 +113,7 @@ def results_of_run(dataset: Path, run: Path, *, model: str, reranker: str, split
         if splits[query] == split:
             hits[query] = dict(ranked[:_MOST_HITS])
     missing = sum(of_query == split and query not in hits for query, of_query in splits.items())
-    return Results(model=model, reranker=reranker, **facts, split=split, hits=hits, pair=pair), missing
+    return SystemHits(model=model, reranker=reranker, **facts, split=split, hits=hits, pair=pair), missing
 
 
 def _asked(dataset: Path, split: str) -> tuple[dict[str, str], dict[str, str], str]:
@@ -137,7 +137,7 @@ def _asked(dataset: Path, split: str) -> tuple[dict[str, str], dict[str, str], s
     return {**facts, "dataset": about.name}, splits, pair_of(dataset, manifest)
 
 
-def pack(results: Iterable[Results], out: Path) -> Path:
+def pack(results: Iterable[SystemHits], out: Path) -> Path:
     """Write a submission; the same results give the same bytes. Returns `out`.
 
     Raises DatasetError if there are no results, several systems, a dataset twice, or a name that cannot be in a path.
@@ -198,10 +198,10 @@ class Submission:
             if _tail(before.filename) == _tail(info.filename):
                 raise DatasetError(f"{path}: holds {_tail(info.filename)} twice")
 
-    def read(self) -> Iterator[Results | DatasetError]:
+    def read(self) -> Iterator[SystemHits | DatasetError]:
         """The results of each entry, or why it is refused. A zip beyond the limits is given up with an error."""
         total = 0
-        first: Results | None = None
+        first: SystemHits | None = None
         with self._open() as archive:
             for info in self._infos:
                 data = self._read(archive, info, _TOTAL_BYTES - total)
@@ -215,7 +215,7 @@ class Submission:
                 else:
                     yield results
 
-    def find(self, entry: str) -> Results | None:
+    def find(self, entry: str) -> SystemHits | None:
         """The results of one entry, or None."""
         for info in self._infos:
             if _tail(info.filename) == entry:
@@ -255,7 +255,7 @@ def _tail(name: str) -> str:
     return "/".join(name.split("/")[-3:])
 
 
-def read_results_tree(directory: Path) -> list[Results]:
+def read_results_tree(directory: Path) -> list[SystemHits]:
     """The results in air-benchmark's folder {retriever}/{reranker}/, without those of dev splits."""
     paths = [path for path in sorted(directory.rglob("*.json")) if not path.name.endswith("_dev.json")]
     found = [_parse(path.read_bytes(), str(path), path.as_posix()) for path in paths]
@@ -266,13 +266,13 @@ def read_results_tree(directory: Path) -> list[Results]:
     return sorted(found, key=lambda one: one.entry)
 
 
-def _check_same_system(first: Results, other: Results, where: str) -> None:
+def _check_same_system(first: SystemHits, other: SystemHits, where: str) -> None:
     systems = [(one.model, one.reranker, one.version) for one in (first, other)]
     if systems[0] != systems[1]:
         raise DatasetError(f"{where}: holds results of several systems or versions: {systems[0]}, {systems[1]}")
 
 
-def _parse(data: bytes, where: str, name: str) -> Results:
+def _parse(data: bytes, where: str, name: str) -> SystemHits:
     def no_constants(word: str) -> float:
         raise DatasetError(f"{where}: holds {word}, but scores must be finite numbers")
 
@@ -307,7 +307,7 @@ def _parse(data: bytes, where: str, name: str) -> Results:
         hits = _checked_hits(value["search_results"], where)
     except DatasetError as error:
         reasons += reasons_of(error)
-    results = Results(**fields, hits=hits, pair=str(value.get(_PAIR) or "")[:64])
+    results = SystemHits(**fields, hits=hits, pair=str(value.get(_PAIR) or "")[:64])
     if not reasons and _tail(name) != results.entry:
         reasons.append(
             f"{where}: its contents name {results.entry}, but its file name is another: "

@@ -35,10 +35,11 @@ from airgen.errors import CorpusError, ModelError, UsageError
 from airgen.guard import guarded, under_guard
 from airgen.own_code import code_of
 from airgen.records import flat_text
-from airgen.registry import resolve
+from airgen.registry import REGISTRY, resolve
 from airgen.sequences import Indexed
 from airgen.settings.base import Settings as BaseSettings
 from airgen.settings.base import Spec, moved
+from airgen.settings.own import PYTHON
 from airgen.settings.parts import as_mapping, is_spec, located, parts, problems, read_part
 
 T = TypeVar("T")
@@ -288,10 +289,12 @@ def watch(part: Any, progress: IndexProgress) -> None:
 def build(part: str, spec: Any, folder: Path | None = None) -> Any:
     """A component of a kind ("retriever", "embedder", ...) from a name or `{kind: ..., settings}`; a made one as it is.
 
+    A function or a model of another library becomes the embedder or re-ranker that wraps it (`airgen.retrievers.own`).
     Relative paths start at `folder`. Raises UsageError with every problem, MissingExtra for a missing package.
     """
     if not is_spec(spec):
-        return spec
+        foreign = PYTHON in REGISTRY[part] and not hasattr(spec, "describe")
+        return resolve(part, PYTHON).of(spec, folder) if foreign else spec
     try:
         read = read_part(part, spec, folder)
     except ValueError as error:

@@ -66,6 +66,10 @@ class Settings(BaseModel):
         """The imports that these values need; a subclass may have some that only certain values need."""
         return self.packages
 
+    def lacks(self, folder: Path | None) -> list[str]:
+        """What these values need besides packages, files, models and keys: one line for each thing that is missing."""
+        return []
+
     @model_validator(mode="wrap")
     @classmethod
     def _with_closest_names(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:

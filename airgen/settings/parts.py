@@ -244,7 +244,7 @@ def needs(settings: Settings, folder: Path | None = None) -> list[str]:
                 missing.append(f"the model {value} is not here: airgen fetch {value}")
         elif "{" not in value and not place.exists() and (not is_model or value[:1] in "./~"):
             missing.append(f"{name}: {place}: no such file or folder{elsewhere(value, folder)}")
-    return missing + unset_variables(settings)
+    return missing + settings.lacks(folder) + unset_variables(settings)
 
 
 def _what(settings: Settings) -> str:

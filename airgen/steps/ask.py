@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from airgen.errors import SettingsError
+from airgen.errors import SettingsError, Stopped
 from airgen.keys import content_key
 from airgen.languages import SPACELESS
 from airgen.llms.answers import afresh, corrective, parse_answer
@@ -337,7 +337,7 @@ def ask_about(
 
 def run_to_end(work: Coroutine[Any, Any, T]) -> T:
     """The result of `work`. Where an event loop runs already, as in a notebook, it gets a loop and a thread of its own,
-    and this thread waits; Ctrl-C cancels the work."""
+    and this thread waits; Ctrl-C, or a notebook's stop button, lets the calls in flight finish. Raises Stopped then."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -357,4 +357,4 @@ def run_to_end(work: Coroutine[Any, Any, T]) -> T:
         except KeyboardInterrupt:
             for loop, task in started:
                 loop.call_soon_threadsafe(task.cancel)
-            raise
+            raise Stopped("stopped by the user: call it again to go on") from None

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from airgen.errors import Stopped, disk_error
+from airgen.notebook import current_bar
 from airgen.text.display import one_line, terminal_text
 
 STATUS = "status.json"
@@ -130,8 +131,12 @@ class Display:
         self.console.print(terminal_text(text), markup=False, highlight=False, soft_wrap=True)
 
     def update(self, name: str, *, force: bool = False, **values: Any) -> None:
-        """Change one stage's values in the status file, at most once a second."""
-        self.state["stages"].setdefault(name, {}).update(values)
+        """Change one stage's values in the status file, at most once a second, and in the bar of a notebook."""
+        stage = self.state["stages"].setdefault(name, {})
+        stage.update(values)
+        if bar := current_bar():
+            note = ", ".join(filter(None, [self.bill(), str(stage.get("note", ""))]))
+            bar.update(name, stage.get("done") or 0, stage.get("total"), note, force=force)
         now = time.monotonic()
         if force or now - self._written >= STATUS_SECONDS:
             self.write()

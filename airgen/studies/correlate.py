@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen.errors import UsageError
-from airgen.evaluation.score_tables import Benchmark
+from airgen.evaluation.score_tables import BenchmarkMeans
 from airgen.evaluation.significance import Interval, holm, resampled_means
 from airgen.kept import write_json
 from airgen.studies.rank_correlation import (
@@ -52,7 +52,7 @@ class BenchmarkPair:
 class CorrelationStudy:
     """All pairs of some benchmarks, those with too few common systems apart: (first, second, how many)."""
 
-    benchmarks: tuple[Benchmark, ...]
+    benchmarks: tuple[BenchmarkMeans, ...]
     pairs: tuple[BenchmarkPair, ...]
     too_few: tuple[tuple[str, str, int], ...]
 
@@ -162,7 +162,7 @@ _COLUMNS = (
 )
 
 
-def correlate(found: Sequence[Benchmark], *, least: int = LEAST_SYSTEMS, samples: int = 1000) -> CorrelationStudy:
+def correlate(found: Sequence[BenchmarkMeans], *, least: int = LEAST_SYSTEMS, samples: int = 1000) -> CorrelationStudy:
     """Correlate every two benchmarks over the systems that both have.
 
     least: fewer common systems are not compared. Raises UsageError for fewer than two benchmarks, or if no pair has
@@ -208,7 +208,7 @@ def correlate(found: Sequence[Benchmark], *, least: int = LEAST_SYSTEMS, samples
     return CorrelationStudy(tuple(found), tuple(pairs), tuple(too_few))
 
 
-def _resampled(side: Benchmark, systems: Sequence[str], samples: int) -> Matrix | None:
+def _resampled(side: BenchmarkMeans, systems: Sequence[str], samples: int) -> Matrix | None:
     """Means of the systems, (samples, systems), with the queries of each dataset drawn again.
 
     The draw depends on the dataset's name, so that one dataset in two benchmarks is drawn alike in both.

@@ -22,7 +22,7 @@ from airgen.errors import DatasetError
 from airgen.pipeline.job import JobSecret
 from airgen.publishing.publish import plan, publish
 from airgen.publishing.scores import load_labels, score_results
-from airgen.publishing.submission import NO_RERANKER, RefusedSubmission, Results, Submission, pack, results_of_run
+from airgen.publishing.submission import NO_RERANKER, RefusedSubmission, Submission, SystemHits, pack, results_of_run
 from airgen.publishing.withhold import labels_part, public_part
 
 constants = pytest.importorskip("huggingface_hub.constants")
@@ -110,7 +110,7 @@ def test_the_whole_circle_with_two_clients(
 # -- bad input --------------------------------------------------------------------------------------------------------
 
 
-BASE = Results("m", NO_RERANKER, "26.11", "qa", "science", "en", "weather-notes", "test", {"q-00": {"doc000": 1.0}})
+BASE = SystemHits("m", NO_RERANKER, "26.11", "qa", "science", "en", "weather-notes", "test", {"q-00": {"doc000": 1.0}})
 
 
 def test_a_refused_submission_says_all_reasons(dataset: Path, tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_results_are_of_the_published_making_of_a_version(tmp_path: Path) -> Non
     labels_part(tmp_path / "one", tmp_path / "labels", ["test"])
     (tmp_path / "a.run").write_text("q-00 Q0 doc000 1 2.0 x\n")
 
-    def of_run(split: str) -> Results:
+    def of_run(split: str) -> SystemHits:
         return results_of_run(tmp_path / "public", tmp_path / "a.run", model="m", reranker=NO_RERANKER, split=split)[0]
 
     results = of_run("test")

@@ -20,7 +20,7 @@ from airgen.dataset.write import write_dataset
 from airgen.errors import DatasetError
 from airgen.publishing import A_DAY
 from airgen.publishing.scores import DatasetScore, Labels, load_labels, save_score, score_results
-from airgen.publishing.submission import RefusedSubmission, Results, Submission, pack
+from airgen.publishing.submission import RefusedSubmission, Submission, SystemHits, pack
 from airgen.publishing.withhold import labels_part, public_part
 
 QUERIES, UNANSWERED, DOCUMENTS, CANDIDATES = 30, 8, 200, 10
@@ -54,8 +54,8 @@ def labels(home: Path, request: pytest.FixtureRequest) -> list[Labels]:
     return load_labels([home / request.param])
 
 
-def of(hits: dict[str, dict[str, float]], model: str = "m") -> Results:
-    return Results(model, "NoReranker", INFO.version, "qa", INFO.domain, "en", INFO.name, "test", hits)
+def of(hits: dict[str, dict[str, float]], model: str = "m") -> SystemHits:
+    return SystemHits(model, "NoReranker", INFO.version, "qa", INFO.domain, "en", INFO.name, "test", hits)
 
 
 def sent(hits: dict[str, dict[str, float]], path: Path) -> Submission:

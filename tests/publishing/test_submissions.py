@@ -16,17 +16,17 @@ from airgen.dataset.write import write_dataset
 from airgen.errors import DatasetError
 from airgen.publishing.leaderboard import leaderboard, write_leaderboard
 from airgen.publishing.scores import DatasetScore, SystemScore, load_labels, load_scores, save_score, score_results
-from airgen.publishing.submission import NO_RERANKER, Results, Submission, pack
+from airgen.publishing.submission import NO_RERANKER, Submission, SystemHits, pack
 from airgen.publishing.withhold import labels_part
 
-BASE = Results(
+BASE = SystemHits(
     "my-model", NO_RERANKER, "26.11", "qa", "science", "en", "weather-notes", "test", {"q-00": {"doc000": 1.0}}
 )
 ENTRY = "qa/science/en_weather-notes_test.json"
 LAW = "qa/law/en_weather-notes_test.json"
 
 
-def read_submission(path: Path, **limits: int) -> list[Results]:
+def read_submission(path: Path, **limits: int) -> list[SystemHits]:
     with pytest.MonkeyPatch.context() as patch:
         for name, limit in limits.items():
             patch.setattr(f"airgen.publishing.submission._{name.upper()}", limit)
@@ -34,14 +34,14 @@ def read_submission(path: Path, **limits: int) -> list[Results]:
     for one in found:
         if isinstance(one, DatasetError):
             raise one
-    return [one for one in found if isinstance(one, Results)]
+    return [one for one in found if isinstance(one, SystemHits)]
 
 
-def results(**changes: Any) -> Results:
+def results(**changes: Any) -> SystemHits:
     return dataclasses.replace(BASE, **changes)
 
 
-def as_json(one: Results = BASE, **changes: Any) -> str:
+def as_json(one: SystemHits = BASE, **changes: Any) -> str:
     names = ("model_name", "reranker_name", "benchmark_version", "task_type", "domain", "language", "dataset_name",
              "split", "search_results")  # fmt: skip
     values = (one.model, one.reranker, one.version, one.task, one.domain, one.language, one.dataset, one.split)

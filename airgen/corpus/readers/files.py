@@ -19,6 +19,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import IO, Any, ClassVar, cast
 
+from airgen.corpus.readers.metadata import file_values, metadata_text
 from airgen.corpus.readers.reader import Place, drop
 from airgen.errors import CorpusError
 from airgen.records import Document, Dropped
@@ -63,6 +64,7 @@ class PathReader:
 
     def __init__(self, settings: Any, place: Place) -> None:
         self.settings, self.place = settings, place
+        self.about: dict[str, dict[str, Any]] = {}  # what the file that is read says of itself, by its name
         self.twice: frozenset[str] = frozenset()  # names without their ending that two files have
 
     def read(self) -> Iterator[Document | Dropped]:
@@ -107,6 +109,8 @@ class PathReader:
     def document(self, name: str, text: str, title: str, anchor: str = "", **more: Any) -> Document:
         """A document of the file of that name, or of its part at `anchor`."""
         about: dict[str, Any] = {"source": name, "licence": self.place.licence, "language": self.place.language}
+        if self.settings.metadata:
+            about["metadata"] = metadata_text(self.settings.metadata, self.about.get(name) or file_values(name, b""))
         return Document(self.identity(name) + anchor, text, title, **about, **more)
 
     def read_file(self, path: Path) -> Iterator[Document | Dropped]:

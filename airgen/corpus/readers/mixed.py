@@ -59,8 +59,9 @@ class FilesReader(PathReader):
                 raise ValueError(f"{kind}: `only` is a pattern or a list of patterns, such as tickets/*.csv")
             if "path" in values:
                 raise ValueError(f"{kind}: `path` stands once, above the readers; `only` names some files")
-            # A bound of this reader is one for all of them.
-            common = {"max_bytes": self.max_bytes} if "max_bytes" in self.model_fields_set else {}
+            # A bound of this reader, and what it keeps, is one for all of them.
+            bounds = {"max_bytes", "metadata"} & self.model_fields_set
+            common = {name: getattr(self, name) for name in bounds}
             return read_part("reader", {**common, **values, "path": self.path}), tuple(patterns)
 
         def inner(self) -> list[ReadPart]:

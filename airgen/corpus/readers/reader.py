@@ -27,12 +27,15 @@ class ReaderSettings(Settings):
     """The base of every reader's settings. `max_bytes` limits the raw size of one document.
 
     `skip`: names of files and folders, or patterns of names (`*.bak`), that are left out below `path`, at any depth.
+    `metadata`: what is kept of each document besides its text: names of columns, or of what a file says of itself
+    (`airgen.corpus.readers.metadata`).
     `packages` are the imports without which the reader cannot run.
     """
 
     packages: ClassVar[tuple[str, ...]] = ()
     max_bytes: int = Field(default=MAX_BYTES, ge=1)
     skip: tuple[str, ...] = (".*", "node_modules", "__pycache__")
+    metadata: tuple[str, ...] = ()
 
     def inner(self) -> Sequence[ReadPart]:
         """The readers that this one is made of."""

@@ -60,7 +60,7 @@ class JsonLinesReader(PathReader):
     def read_raw(self, raw: Raw) -> Iterator[Document | Dropped]:
         """One document for each of these lines of a file, whose columns are noted in `seen`."""
         limit = self.settings.max_bytes
-        seen = self.seen.setdefault(raw.path, SeenColumns(self.settings.fields))
+        seen = self.seen.setdefault(raw.path, SeenColumns(self.settings.named()))
         for number, line in raw.lines:
             where = {"source": raw.path.name, "position": f"line {number}"}
             if line is None:
@@ -113,7 +113,7 @@ class JsonReader(PathReader):
     suffixes = (".json", ".json.gz")
 
     def read_file(self, path: Path) -> Iterator[Document | Dropped]:
-        seen = SeenColumns(self.settings.fields)
+        seen = SeenColumns(self.settings.named())
         rows, damaged = self._rows(path)
         for number, row in enumerate(rows):
             yield from self.settings.documents(row, seen, self.place, path.name, f"row {number}")
@@ -197,7 +197,7 @@ class DatasetsReader:
         self.settings, self.place = settings, place
 
     def read(self) -> Iterator[Document | Dropped]:
-        source, seen = self.settings.path, SeenColumns(self.settings.fields)
+        source, seen = self.settings.path, SeenColumns(self.settings.named())
         for number, row in enumerate(self._rows()):
             for found in self.settings.documents(row, seen, self.place, source, f"row {number}"):
                 if isinstance(found, Document) and len(found.text) > self.settings.max_bytes:

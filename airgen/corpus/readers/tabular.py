@@ -17,6 +17,7 @@ from airgen.corpus.readers.delimited import MAX_LINE, TableFile, open_table
 from airgen.corpus.readers.files import PathReader
 from airgen.corpus.readers.html import html_blocks
 from airgen.corpus.readers.markdown import markdown_blocks
+from airgen.corpus.readers.metadata import metadata_text
 from airgen.corpus.readers.reader import Place, ReaderSettings, Unusable, drop, left_out
 from airgen.database import Config, in_memory, without_globs
 from airgen.errors import CorpusError
@@ -57,6 +58,10 @@ class RowSettings(ReaderSettings):
 
     fields: Fields = Fields()
 
+    def named(self) -> list[str]:
+        """The columns that must exist: those of `fields` that the YAML names, and those of `metadata`."""
+        return [*self.fields.named(), *self.metadata]
+
     def required_packages(self) -> tuple[str, ...]:
         """The packages of the reader, and of the markup."""
         return (*self.packages, "selectolax") if self.fields.markup == "html" else self.packages
@@ -83,7 +88,7 @@ class ChosenRows(RowSettings):
         seen.add(row)
         if all(self._has(column(row, name), wanted) for name, wanted in self.where.items()):
             least, most = self.characters or (0, sys.maxsize)
-            for found in to_documents(row, self.fields, place, source, position):
+            for found in to_documents(row, self.fields, place, source, position, self.metadata):
                 if isinstance(found, Dropped) or least <= len(found.text) <= most:
                     yield found
 
@@ -92,19 +97,20 @@ class ChosenRows(RowSettings):
         return any(item in values for item in (found if isinstance(found, list) else [found]))
 
 
-def check_columns(fields: Fields, known: Collection[str], where: object) -> None:
+def check_columns(named: Iterable[str], known: Collection[str], where: object) -> None:
     """Raise CorpusError for a column that the YAML names and the file does not have."""
-    for name in fields.named():
+    for name in named:
         if name not in known and name.split(".")[0] not in known:
             near = meant(name, sorted(known)) if len(known) < 1000 else ""
             hint = near or f" (it has {few(sorted(known))})"
-            raise CorpusError(f"{where}: no column {name!r}{hint}; set reader.fields")
+            raise CorpusError(f"{where}: no column {name!r}{hint}; set reader.fields or reader.metadata")
 
 
-def check_text_columns(fields: Fields, known: Collection[str], where: object) -> set[str]:
+def check_text_columns(settings: RowSettings, known: Collection[str], where: object) -> set[str]:
     """The columns with the text, or those that hold them. Raises CorpusError where none is there, or a named one is
     missing."""
-    check_columns(fields, known, where)
+    check_columns(settings.named(), known, where)
+    fields = settings.fields
     texts = [fields.text] if isinstance(fields.text, str) else fields.text
     roots = {column.split(".")[0] if column not in known else column for column in texts}
     if not roots & set(known):
@@ -117,14 +123,16 @@ def check_text_columns(fields: Fields, known: Collection[str], where: object) ->
 class SeenColumns:
     """Which columns the rows of a file without a header have."""
 
-    def __init__(self, fields: Fields) -> None:
-        self._fields, self._open = fields, set(fields.named())
+    def __init__(self, named: Sequence[str]) -> None:
+        self._named, self._open = named, set(named)
         self._known: set[str] = set()
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Note the columns of a row."""
         if self._open:
-            self._open -= {name for name in self._open if name in row or name.split(".")[0] in row}
+            inner = row.get("metadata")
+            beside = inner if isinstance(inner, Mapping) else {}
+            self._open -= {name for name in self._open if name in row or name.split(".")[0] in row or name in beside}
             if len(self._known) < 200:
                 self._known.update(list(row)[:200])
 
@@ -137,7 +145,7 @@ class SeenColumns:
     def check(self, where: object) -> None:
         """Raise CorpusError if no row had one of the named columns."""
         if self._open and self._known:
-            check_columns(self._fields, self._known, where)
+            check_columns(self._named, self._known, where)
 
 
 def few(columns: list[str]) -> str:
@@ -164,7 +172,9 @@ def column(row: Mapping[str, Any], name: str) -> Any:
     return value
 
 
-def to_document(row: Mapping[str, Any], fields: Fields, place: Place, source: str, position: str) -> Document | Dropped:
+def to_document(
+    row: Mapping[str, Any], fields: Fields, place: Place, source: str, position: str, metadata: Sequence[str] = ()
+) -> Document | Dropped:
     """A row as a document, or as Dropped where its text is missing or has a wrong type."""
     texts = []
     for name in [fields.text] if isinstance(fields.text, str) else fields.text:
@@ -192,7 +202,11 @@ def to_document(row: Mapping[str, Any], fields: Fields, place: Place, source: st
         identity = stable_id(title, text)
     else:
         identity = str(id_value)
-    return Document(identity, text, title, source, position, place.licence, place.language)
+    inner = row.get("metadata")
+    beside = inner if isinstance(inner, Mapping) else {}  # of BEIR, and of what other libraries write
+    values = {name: beside.get(name) if (value := column(row, name)) is None else value for name in metadata}
+    kept = metadata_text(metadata, values)
+    return Document(identity, text, title, source, position, place.licence, place.language, metadata=kept)
 
 
 def text_of(value: Any) -> Any:
@@ -210,11 +224,11 @@ def text_of(value: Any) -> Any:
 
 
 def to_documents(
-    row: Mapping[str, Any], fields: Fields, place: Place, source: str, position: str
+    row: Mapping[str, Any], fields: Fields, place: Place, source: str, position: str, metadata: Sequence[str] = ()
 ) -> Iterator[Document | Dropped]:
     """The documents of a row: one, or with `fields.each` one for each item of its list."""
     if not fields.each or not isinstance(fields.text, str):
-        yield to_document(row, fields, place, source, position)
+        yield to_document(row, fields, place, source, position, metadata)
         return
     items = column(row, fields.text)
     if not isinstance(items, list):
@@ -222,7 +236,7 @@ def to_documents(
         yield drop("text is not a list", detail=detail, source=source, position=position)
         return
     for number, item in enumerate(items, 1):
-        found = to_document({**row, fields.text: item}, fields, place, source, f"{position}, item {number}")
+        found = to_document({**row, fields.text: item}, fields, place, source, f"{position}, item {number}", metadata)
         named = fields.id is not None and isinstance(found, Document)
         yield replace(found, id=f"{found.id}#{number}") if named else found
 
@@ -285,13 +299,14 @@ class ParquetReader(PathReader):
                         yield drop("too large", detail=f"more than {limit} bytes", **where)
                     else:
                         row = dict(zip(wanted, values, strict=True))
-                        yield to_document(row, self.settings.fields, self.place, **where)
+                        own = self.settings
+                        yield to_document(row, own.fields, self.place, **where, metadata=own.metadata)
                     number += 1
 
     def _wanted(self, path: Path, known: set[str]) -> list[str]:
         fields = self.settings.fields
-        roots = check_text_columns(fields, known, path)
-        names = [column for column in (fields.id, fields.title) if column]
+        roots = check_text_columns(self.settings, known, path)
+        names = [column for column in (fields.id, fields.title, *self.settings.metadata) if column]
         return sorted({column if column in known else column.split(".")[0] for column in names} & known | roots & known)
 
 
@@ -383,13 +398,13 @@ class CsvReader(PathReader):
     def read_file(self, path: Path) -> Iterator[Document | Dropped]:
         """One document for each row. Lines above the header, cells beyond the last column and damaged bytes are given
         as pieces that are left out, and rows with another number of cells are counted."""
-        settings, fields = self.settings, self.settings.fields
+        settings = self.settings
         delimiter = "\t" if settings.delimiter == "\\t" else settings.delimiter
         how = {"language": self.place.language, "encoding": settings.encoding, "header": settings.header}
-        limit, known = min(settings.max_bytes, MAX_LINE), fields.named()
+        limit, known = min(settings.max_bytes, MAX_LINE), settings.named()
         counts: dict[str, list[int]] = {}
         with open_table(path, delimiter=delimiter, known=known, limit=limit, **how) as table:
-            check_text_columns(fields, set(table.names), path)
+            check_text_columns(self.settings, set(table.names), path)
             for line in table.above:
                 yield left_out("line above the header", source=path.name, text=line)
             condition = _Condition(settings.where, table.names, path) if settings.where else None
@@ -416,7 +431,7 @@ class CsvReader(PathReader):
         if table.damaged and any("\ufffd" in value for value in row.cells.values()):
             counts.setdefault(f"bytes that are not {table.encoding}", []).append(row.line)
         cells = {name: value or None for name, value in row.cells.items()}
-        found = to_document(cells, fields, self.place, **where)
+        found = to_document(cells, fields, self.place, **where, metadata=self.settings.metadata)
         yield found
         if row.surplus and table.names[-1] not in texts:
             identity = found.id if isinstance(found, Document) else ""

@@ -18,6 +18,7 @@ from pydantic import field_validator
 
 from airgen.corpus.readers.encodings import Decoded, decoded
 from airgen.corpus.readers.files import PathReader, Raw, opened
+from airgen.corpus.readers.metadata import file_values
 from airgen.corpus.readers.reader import ReaderSettings, Unusable, drop, left_out
 from airgen.records import Document, Dropped
 from airgen.settings.base import FILE
@@ -157,6 +158,7 @@ class FileReader(PathReader):
     def read_raw(self, raw: Raw) -> Iterator[Document | Dropped]:
         """The documents of one file's bytes."""
         name = self.name(raw.path)
+        self.about = {name: file_values(name, raw.data)} if self.settings.metadata else {}
         try:
             yield from self.parse(raw.data, name)
         except Unusable as error:

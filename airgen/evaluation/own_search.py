@@ -1,0 +1,203 @@
+"""A search of the user's own as a system: a function, a retriever of llama-index or LangChain, or a run that is there.
+
+    {name: site, kind: python, version: ...}         # what `airgen.functions.named` knows
+
+A function takes (queries, k) and answers a list with the hits of each query; one whose first parameter is `query`,
+`text` or `question`, or that takes nothing else, is called with one query at a time. A hit is a passage id,
+(id, score), or an object that has an id; {id: score} stands for all hits of a query. With a parameter `filters` it gets
+the filter of each query, with `filter` that of the one query.
+
+Answers are untrusted: what cannot be understood, or is no number, ends in an error that names the query.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+from airgen.errors import DatasetError, UsageError
+from airgen.evaluation.dataset_split import IdLookup
+from airgen.exact import finite_number
+from airgen.functions import foreign, parameters, required, takes
+from airgen.settings.own import OwnSettings
+
+Results = dict[str, dict[str, float]]
+Filters = Mapping[str, Mapping[str, Any]]
+
+MOST_HITS = "hits_at_most_for_a_query"
+"""The note of a search that gives fewer hits than were asked for."""
+
+_ONE = frozenset({"query", "text", "question", "q", "query_text", "query_str"})
+_IDS = ("_id", "id", "id_", "doc_id", "docid", "document_id", "passage_id", "node_id", "ref_doc_id", "key")
+_PLACES = ("source", "url", "path", "file_path", "file_name")  # in the metadata of a hit
+_SCORES = ("score", "_score", "similarity", "relevance_score")
+
+
+class OwnSystem(OwnSettings):
+    """A function, a retriever or a run of Python: `kind: python`."""
+
+
+def finite_score(score: object, where: str) -> float:
+    """The score as a number. Raises DatasetError for what is not a finite number."""
+    if (number := finite_number(score)) is None:
+        raise DatasetError(f"{where}: score {short(score)} is not a finite number")
+    return number
+
+
+def short(value: object) -> str:
+    """A value of other people's in an error message; its own `repr` may fail, as for a number of 5,000 digits."""
+    try:
+        words = repr(value)
+    except Exception:  # noqa: BLE001
+        return f"of the type {type(value).__name__}"
+    return words if len(words) <= 60 else f"{words[:60]}..."
+
+
+def is_search(value: Any) -> bool:
+    """Whether it can be searched with: a function, or a retriever of llama-index, LangChain or another library."""
+    return any(callable(getattr(value, name, None)) for name in ("retrieve", "invoke", "search")) or callable(value)
+
+
+@dataclass(frozen=True)
+class OwnSearch:
+    """A search, and how its ids become the dataset's. `where` stands before its errors."""
+
+    own: Any
+    ids: IdLookup
+    where: str
+
+    @cached_property
+    def _function(self) -> tuple[Callable[..., Any], bool]:
+        """What is called, and whether it takes one query at a time."""
+        for name in ("retrieve", "invoke"):
+            if callable(method := getattr(self.own, name, None)):
+                return method, True
+        function = search if callable(search := getattr(self.own, "search", None)) else self.own
+        needed = required(function)
+        first = needed[0] if needed else "queries"
+        alone = (
+            first in _ONE or (len(needed) == 1 and not first.endswith("s")) or _hint(function, first) in (str, "str")
+        )
+        return function, alone
+
+    def search(
+        self, queries: Mapping[str, str], k: int, filters: Filters | None = None
+    ) -> tuple[Results, Counter[str]]:
+        """{query id: {passage id: score}} of all queries, at most k hits each, and a count of what is left out.
+
+        Raises DatasetError for what is no answer, and where no hit at all is in the dataset.
+        """
+        answers = self._answers(queries, k, filters or {})
+        odd: Counter[str] = Counter()
+        results: Results = {}
+        unknown = ""
+        for query_id, hits in zip(queries, answers, strict=True):
+            place = f"{self.where}: query {query_id!r}"
+            found: dict[str, float] = {}
+            for candidates, score in _hits(hits, place):
+                passage = next(filter(None, map(self.ids.find, candidates)), None)
+                if passage is None:
+                    odd["unknown_passages"] += 1
+                    unknown = unknown or candidates[0]
+                elif score > found.get(passage, -math.inf):
+                    found[passage] = score
+            best = sorted(found, key=lambda key: (-found[key], key))[:k]
+            results[query_id] = {key: found[key] for key in best}
+        most = max(map(len, results.values()), default=0)
+        if odd and not most:
+            raise DatasetError(
+                f"{self.where}: none of its {odd['unknown_passages']:,} hits, such as {unknown[:100]!r}, is in the "
+                f"dataset: {self.ids.advice}"
+            )
+        if most and most < min(k, len(self.ids)):
+            odd[MOST_HITS] = most
+        return results, odd
+
+    def _answers(self, queries: Mapping[str, str], k: int, filters: Filters) -> Sequence[Any]:
+        function, alone = self._function
+        if alone:
+            return [self._one(function, key, text, k, filters.get(key)) for key, text in queries.items()]
+        given: dict[str, Any] = {"filters": [filters.get(key) for key in queries]} if takes(function, "filters") else {}
+        texts = list(queries.values())
+        call = partial(function, texts, k, **given) if len(required(function)) > 1 or _positional(function) > 1 else (
+            partial(function, texts, **given))  # fmt: skip
+        answer = foreign(call, self.where, DatasetError)
+        answer = answer.tolist() if hasattr(answer, "tolist") else answer
+        if not isinstance(answer, list | tuple) or len(answer) != len(queries):
+            size = f" of {len(answer)}" if isinstance(answer, list | tuple) else ""
+            raise DatasetError(
+                f"{self.where}: the answer is a {type(answer).__name__}{size}, but a list with the hits of each of the "
+                f"{len(queries)} queries is needed (a function of one query names its parameter `query`)"
+            )
+        return answer
+
+    def _one(self, function: Callable[..., Any], key: str, text: str, k: int, wanted: Mapping[str, Any] | None) -> Any:
+        given: dict[str, Any] = {"filter": wanted} if takes(function, "filter") else {}
+        if takes(function, "k"):
+            given["k"] = k
+        call = partial(function, text, **given)
+        if "k" not in given and len(required(function)) > 1:
+            call = partial(function, text, k, **given)
+        return foreign(call, f"{self.where}: query {key!r}", DatasetError)
+
+
+def _positional(function: Callable[..., Any]) -> int:
+    """How many arguments a call gives by position: two where the second is the number of hits."""
+    known = list(parameters(function) or {})
+    return 2 if len(known) > 1 and known[1] in ("k", "top_k", "topk", "n", "limit", "size") else 1
+
+
+def _hint(function: Callable[..., Any], name: str) -> Any:
+    return getattr(function, "__annotations__", {}).get(name)
+
+
+def _hits(hits: Any, place: str) -> Iterator[tuple[list[str], float]]:
+    """(possible ids, score) of each hit of a query, best first."""
+    wanted = "a list of passage ids, of (passage id, score), or {passage id: score}"
+    if isinstance(hits, str | bytes) or not isinstance(hits, Iterable):
+        raise DatasetError(f"{place}: {wanted} is needed, not {short(hits)}")
+    listed = list(hits.items() if isinstance(hits, Mapping) else hits)
+    for rank, hit in enumerate(listed):
+        score: object = None
+        if isinstance(hit, list | tuple):
+            if len(hit) != 2:
+                raise DatasetError(f"{place}: {wanted} is needed, not {short(hits)}")
+            hit, score = hit
+        candidates = _candidates(hit)
+        if not candidates:
+            raise DatasetError(f"{place}: {wanted} is needed, not {short(hits)}")
+        if score is None:
+            score = next((value for name in _SCORES if (value := _part(hit, name)) is not None), None)
+        yield candidates, -float(rank) if score is None else finite_score(score, place)
+
+
+def _candidates(hit: Any) -> list[str]:
+    """What can be the passage's id in a hit, the likeliest first."""
+    if isinstance(hit, str | int) and not isinstance(hit, bool):
+        return [str(hit)]
+    if hasattr(hit, "item") and not hasattr(hit, "metadata"):  # a number of numpy
+        return [str(hit.item())]
+    inner = _part(hit, "node") or hit
+    metadata = _part(inner, "metadata") or {}
+    values = [_part(inner, name) for name in _IDS]
+    values += [metadata.get(name) for name in (*_IDS, *_PLACES)] if isinstance(metadata, Mapping) else []
+    return list(dict.fromkeys(str(one) for one in values if isinstance(one, str | int) and not isinstance(one, bool)))
+
+
+def _part(value: Any, name: str) -> Any:
+    if isinstance(value, Mapping):
+        return value.get(name)
+    return None if isinstance(value, str | int | float) else getattr(value, name, None)
+
+
+def check_search(own: Any, name: str) -> None:
+    """Raise UsageError for what cannot be searched with as it is."""
+    if callable(getattr(own, "as_retriever", None)) and not callable(getattr(own, "retrieve", None)):
+        raise UsageError(f"{name} is a {type(own).__name__}: pass its retriever, .as_retriever(...)")
+    if not is_search(own):
+        raise UsageError(
+            f"{name}: a {type(own).__name__} is no system: give the name of one, a mapping with its `kind`, a run "
+            "{query id: {passage id: score}}, a function of (queries, k), an embedder with encode(texts), a retriever"
+        )

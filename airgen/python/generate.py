@@ -1,0 +1,384 @@
+"""From a corpus to a benchmark, in Python: what it costs, how it is made, and labels for queries that are there.
+
+estimate(corpus, n=50, llm="gpt-4o-mini")
+bench = generate(corpus, n=50, llm="gpt-4o-mini", relevance="answer", budget=0.50, work="runs/handbook")
+bench = label(corpus, ["how do I reset it?"], llm="gpt-4o-mini", work="runs/log")
+"""
+
+import json
+import math
+import os
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from airgen.compute import computing
+from airgen.errors import AirgenError, Stopped, UsageError
+from airgen.notebook import console, said_as_one_bar
+from airgen.paths import RUNS
+from airgen.pipeline.estimate import StageEstimate, known_sum
+from airgen.pipeline.estimate import estimate as estimate_job
+from airgen.pipeline.job import Job
+from airgen.pipeline.preflight import advice, downloads, preflight
+from airgen.pipeline.run import run_pipeline
+from airgen.python.benchmark import Benchmark
+from airgen.python.corpus import Corpus, corpus_of
+from airgen.python.recipe import JobRecipe, make_recipe
+from airgen.python.rows import plain_value, rows_of
+from airgen.registry import closest
+from airgen.settings import Pipeline
+from airgen.settings.compute import compute_settings
+from airgen.study import Study, Table, columns
+from airgen.text.display import dollars, md
+
+Relevance = Literal["answer", "subject"]
+
+_ANSWER_SECONDS = 2.0  # of an LLM call, where the model was not probed
+_TRIED = 16  # pairs that a local model scores to learn how fast it is
+
+
+def generate(
+    corpus: Any,
+    n: int = 50,
+    *,
+    llm: Any = None,
+    relevance: Relevance = "answer",
+    budget: float | None = None,
+    work: str | Path | None = None,
+    judge: Any = None,
+    rerankers: Sequence[Any] | None = None,
+    systems: Any = None,
+    retry_failed: bool = False,
+    compute: str | None = None,
+    quiet: bool = False,
+    **settings: Any,
+) -> Benchmark:
+    """Make a benchmark from a corpus, or go on with one that was stopped; a finished one is opened.
+
+    It is the job of `airgen run`: same work directory, same settings, same bytes. `bench.recipe.to_yaml()` prints it.
+
+    Args:
+        corpus: A Corpus, or what a Corpus is made of: rows, a folder, the YAML of a corpus.
+        n: How many accepted queries are wanted; a larger number later keeps those that are there.
+        llm: A model's name, a mapping of settings, or a function of messages. Default: as `airgen init` chooses.
+        relevance: "answer": a passage is relevant if it answers the query; "subject": if it is about its subject.
+        budget: The most that the job may cost in US dollars; at the limit it stops, and can go on with more.
+        work: The work directory, whose name is the benchmark's. Default: runs/NAME.
+        judge: "votes", a model's name, a mapping, or a function of messages or of (query, passages). Default: as init.
+        rerankers: Who votes which passages are relevant: names, mappings, functions of (query, passages), models.
+        systems: Systems to evaluate at the end, as `evaluate` takes them.
+        retry_failed: Repeat LLM calls that failed before.
+        compute: Where heavy work runs: local, local:8, ray, ...
+        quiet: Print only what went wrong.
+        settings: Any other key of a pipeline's YAML: generation, control, export, seed, domain, language, task.
+
+    Returns:
+        The finished Benchmark.
+
+    Raises:
+        SettingsError: Settings are wrong, or something is missing; nothing was paid for.
+        BudgetSpent: The budget is spent; the same call with a larger one goes on.
+        Stopped: The user stopped it; the same call goes on.
+    """
+    recipe = make_recipe(
+        corpus, n=n, llm=llm, relevance=relevance, judge=judge, rerankers=rerankers, systems=systems, work=work,
+        budget=budget, settings=settings,
+    )  # fmt: skip
+    return _run(recipe, systems is not None, retry_failed, compute, quiet)
+
+
+def label(
+    corpus: Any,
+    queries: Any,
+    *,
+    labels: Any = None,
+    llm: Any = None,
+    relevance: Relevance = "answer",
+    budget: float | None = None,
+    work: str | Path | None = None,
+    judge: Any = None,
+    rerankers: Sequence[Any] | None = None,
+    systems: Any = None,
+    sample: int | None = None,
+    column: str = "",
+    retry_failed: bool = False,
+    compute: str | None = None,
+    quiet: bool = False,
+    **settings: Any,
+) -> Benchmark:
+    """Find and judge passages for queries that are there already, such as those of a log; nothing is generated.
+
+    Args:
+        corpus: A Corpus, or what a Corpus is made of.
+        queries: A list of texts, {id: text}, rows with a column of texts, or a file.
+        labels: Labels that exist: {query id: {passage id: label}}, rows, or files of qrels. They are not judged again.
+        llm: Who judges, if `judge` names nobody else: a name, a mapping, or a function of messages.
+        relevance: "answer" or "subject", as in `generate`.
+        budget: The most that the job may cost in US dollars.
+        work: The work directory, whose name is the benchmark's. Default: runs/queries.
+        judge: "votes" (with labels), a model's name, a mapping, or a function of messages or of (query, passages).
+        rerankers: Who votes which passages are judged.
+        systems: Systems whose hits are judged, too, and which are evaluated at the end.
+        sample: Draw so many queries, by how often they were asked.
+        column: The column of the texts. Default: found by its name.
+        retry_failed: Repeat LLM calls that failed before.
+        compute: Where heavy work runs.
+        quiet: Print only what went wrong.
+        settings: Any other key of a pipeline's YAML.
+
+    Returns:
+        The finished Benchmark.
+
+    Raises:
+        SettingsError, BudgetSpent, Stopped: As `generate`.
+        UsageError: Queries or labels cannot be read.
+    """
+    folder = Path(work) if work is not None else RUNS / "queries"
+    own, files = _queries(queries, labels, folder, column)
+    if judge is None and not labels and llm is None:
+        judge = {"kind": "yes-no"}
+    recipe = make_recipe(
+        corpus, n=sample, llm=llm, relevance=relevance, judge=judge, rerankers=rerankers, systems=systems, queries=own,
+        files=files, work=folder, budget=budget, settings=settings,
+    )  # fmt: skip
+    return _run(recipe, systems is not None, retry_failed, compute, quiet)
+
+
+def _run(recipe: JobRecipe, evaluates: bool, retry_failed: bool, compute: str | None, quiet: bool) -> Benchmark:
+    path = recipe.write()
+    try:
+        with said_as_one_bar(quiet):
+            result = run_pipeline(
+                path, runs=recipe.work.parent, retry_failed=retry_failed, evaluate=evaluates, console=console(quiet),
+                compute=compute,
+            )  # fmt: skip
+    except KeyboardInterrupt:
+        raise Stopped("stopped by the user: call it again to go on") from None
+    return Benchmark(recipe.work / "dataset", recipe=recipe, run=result)
+
+
+def _queries(queries: Any, labels: Any, folder: Path, column: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """`queries` of the pipeline's YAML, and the files of the work directory that it names."""
+    files: dict[str, str] = {}
+    found: dict[str, Any] = {"column": column} if column else {}
+    if isinstance(queries, str | Path):
+        if not Path(queries).exists():
+            raise UsageError(f"queries: {queries}: no such file; a list of texts is given as a list")
+        found["file"] = Path(os.path.relpath(Path(queries).resolve(), folder.resolve())).as_posix()
+    else:
+        files["queries.jsonl"], names = _query_rows(queries, column)
+        found |= {"file": "queries.jsonl", "column": "query", "duplicates": "keep", **names}
+    given = [] if labels is None else labels if isinstance(labels, list | tuple) else [labels]
+    named = []
+    for number, one in enumerate(given):
+        if isinstance(one, str | Path):
+            named.append({"file": Path(os.path.relpath(Path(one).resolve(), folder.resolve())).as_posix()})
+        else:
+            name = f"labels{number or ''}.tsv"
+            files[name] = _label_rows(one)
+            named.append({"file": name})
+    return {**found, **({"labels": named} if named else {})}, files
+
+
+def _query_rows(queries: Any, column: str) -> tuple[str, dict[str, str]]:
+    """Queries as JSON Lines, and the names of their columns."""
+    texts = {"query", "text", "question", "_text"}
+    lines, counted = [], False
+    if isinstance(queries, Mapping) and all(isinstance(one, str) for one in queries.values()):
+        queries = [{"_id": key, "query": text} for key, text in queries.items()]
+    for number, row in enumerate(rows_of(queries)):
+        if column and column not in row:
+            raise UsageError(f"queries: no column {column!r}{closest(column, list(row))}; there are: {', '.join(row)}")
+        name = column or next((one for one in row if one.lower() in texts), "")
+        if not name or not isinstance(row[name], str):
+            raise UsageError(
+                f"queries: row {number} has no text in {name or ', '.join(row)}: name the column, column=..."
+            )
+        key = next((row[one] for one in ("_id", "id", "query_id", "qid", "query-id") if row.get(one) is not None), None)
+        counted = counted or row.get("count") is not None
+        known = {"filter": row["filter"]} if row.get("filter") else {}
+        known |= {"count": row["count"]} if row.get("count") is not None else {}
+        lines.append(json.dumps({"id": str(key if key is not None else f"q{number + 1}"), "query": row[name], **known}))
+    if not lines:
+        raise UsageError("queries: there is none")
+    return "\n".join(lines) + "\n", {"id_column": "id", **({"count_column": "count"} if counted else {})}
+
+
+def _label_rows(labels: Any) -> str:
+    """Labels as qrels. Raises UsageError for a label that is no number."""
+    rows: list[tuple[str, str, Any]] = []
+    nested = isinstance(labels, Mapping) and all(isinstance(one, Mapping) for one in labels.values())
+    if nested:
+        rows = [(str(query), str(key), one) for query, row in labels.items() for key, one in row.items()]
+    else:
+        names = (("query-id", "query_id", "qid"), ("corpus-id", "corpus_id", "docid", "doc_id", "passage_id"),
+                 ("score", "label", "relevance", "rel"))  # fmt: skip
+        for row in rows_of(labels):
+            values = [next((row[one] for one in some if one in row), None) for some in names]
+            if None in values:
+                raise UsageError(f"labels: a row needs query-id, corpus-id and score, and has {', '.join(row)}")
+            rows.append((str(values[0]), str(values[1]), values[2]))
+    for query, key, one in rows:
+        if isinstance(plain_value(one), str | bool) or not math.isfinite(float(one)):
+            raise UsageError(f"labels: query {query!r}: passage {key!r} has the label {one!r}: a number is needed")
+    return "query-id\tcorpus-id\tscore\n" + "".join(f"{query}\t{key}\t{float(one):g}\n" for query, key, one in rows)
+
+
+@dataclass(frozen=True)
+class EstimatedCosts:
+    """What a job will cost, before the first paid token.
+
+    stages: calls, tokens and money of each stage. usd: None where a price is not known. minutes: of calls and of the
+    models on this machine. local: (model, passages or pairs, minutes). problems: without which it cannot run.
+    """
+
+    name: str
+    stages: Sequence[StageEstimate]
+    usd: float | None
+    minutes: float | None
+    local: Sequence[tuple[str, int, float]] = ()
+    problems: Sequence[str] = ()
+    advice: Sequence[str] = field(default_factory=list)
+    probed: bool = False
+
+    @property
+    def calls(self) -> int:
+        """LLM calls."""
+        return sum(one.calls for one in self.stages)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens read and written."""
+        return sum(one.prompt_tokens + one.completion_tokens for one in self.stages)
+
+    def study(self) -> Study:
+        """The stages, what this machine computes, and what is missing."""
+        rows: list[Sequence[Any]] = [
+            (one.stage, one.model, one.calls, one.prompt_tokens + one.completion_tokens, one.usd) for one in self.stages
+        ]
+        rows.append(("in all", "", self.calls, self.tokens, self.usd))
+        table = Table(rows, columns("stage", "model", "calls", "tokens", "USD", form=",", left=(1,)))
+        table = replace(table, columns=[*table.columns[:4], replace(table.columns[4], form=".4f", missing="unknown")])
+        local = Table(self.local, columns("on this machine", "items", "minutes", form=",.1f"))
+        return Study(
+            f"Estimate of {self.name}",
+            [table, local, md(self._words), *(f"- {md(line)}" for line in (*self.advice, *self.problems))],
+        )
+
+    @property
+    def _words(self) -> str:
+        money = "unknown cost" if self.usd is None else dollars(self.usd)
+        how = "" if self.probed else f", if a call takes {_ANSWER_SECONDS:.0f} s"
+        took = "" if self.minutes is None else f", about {max(1, round(self.minutes)):,} minutes{how}"
+        return f"{self.calls:,} calls, {self.tokens:,} tokens, {money}{took}"
+
+    def to_pandas(self) -> Any:
+        """A row for each stage."""
+        return self.study().to_pandas()
+
+    def save(self, path: str | Path) -> Path:
+        """Write it as .md, .html, .csv or .json."""
+        return self.study().save(path)
+
+    def __repr__(self) -> str:
+        lines = [f"{self.name}: {self._words}"]
+        lines += [
+            f"  {name}: {items:,} in {minutes:.1f} minutes on this machine" for name, items, minutes in self.local
+        ]
+        return "\n".join([*lines, *(f"  ! {line}" for line in (*self.advice, *self.problems))])
+
+    def _repr_html_(self) -> str:
+        return self.study()._repr_html_()
+
+
+def estimate(
+    corpus: Any,
+    n: int = 50,
+    *,
+    llm: Any = None,
+    relevance: Relevance = "answer",
+    budget: float | None = None,
+    work: str | Path | None = None,
+    judge: Any = None,
+    rerankers: Sequence[Any] | None = None,
+    systems: Any = None,
+    measure: bool = True,
+    **settings: Any,
+) -> EstimatedCosts:
+    """Calls, tokens, dollars and minutes of `generate` with the same arguments. No LLM is asked, nothing is paid for.
+
+    Args:
+        corpus: As in `generate`.
+        n: How many accepted queries are wanted.
+        llm: As in `generate`.
+        relevance: As in `generate`.
+        budget: As in `generate`; a budget that is too small is a problem.
+        work: As in `generate`. What is there already makes the estimate better.
+        judge: As in `generate`.
+        rerankers: As in `generate`.
+        systems: As in `generate`.
+        measure: Try the models of this machine on a few passages to learn how fast they are.
+        settings: As in `generate`.
+
+    Returns:
+        The EstimatedCosts, with `problems` that would stop it.
+    """
+    source = corpus_of(corpus, settings.get("task", "qa"))
+    recipe = make_recipe(
+        source, n=n, llm=llm, relevance=relevance, judge=judge, rerankers=rerankers, systems=systems, work=work,
+        budget=budget, settings=settings,
+    )  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        job = Job(replace(recipe, work=Path(folder) / recipe.work.name).write(), recipe.work.parent)
+        problems = preflight(job, budget_usd=budget)
+        try:
+            found = estimate_job(job, budget_usd=budget)
+        except AirgenError as error:
+            return EstimatedCosts(job.pipeline.name, [], None, None, (), [*problems, *str(error).splitlines()])
+        local = _local(job, source) if measure and not problems else []
+        more = [*found.warnings, *advice(job), *downloads(job, problems)]
+    seconds = found.seconds
+    probed = seconds is not None
+    if seconds is None:
+        seconds = sum(one.calls for one in found.stages) * _ANSWER_SECONDS / max(1, job.pipeline.llm.concurrency)
+    minutes = known_sum([seconds / 60, *(minutes for _, _, minutes in local)])
+    every = list(dict.fromkeys([*problems, *found.problems]))
+    return EstimatedCosts(
+        job.pipeline.name, found.stages, found.usd, minutes, local, every, list(dict.fromkeys(more)), probed
+    )
+
+
+def _local(job: Job, corpus: Corpus) -> list[tuple[str, int, float]]:
+    """(model, how many passages or pairs, minutes) of the models that find and vote, by a few that are timed here."""
+    from airgen.retrievers import Corpus as Passages
+    from airgen.retrievers import load_embedder, load_reranker, show_corpus
+
+    pipeline: Pipeline = job.pipeline
+    passages = corpus.passages[: 4 * _TRIED]
+    texts = [one["text"] for one in passages]
+    found: list[tuple[str, int, float]] = []
+    queries = min(pipeline.target, 1_000_000)
+    with computing(compute_settings("local")):
+        if not pipeline.control.recall.pools_only:
+            embedder = load_embedder(pipeline.control.recall.model, job.folder)
+            embedder.encode(texts[:1], "passage")  # the model is loaded
+            took = _seconds(lambda: embedder.encode(texts, "passage")) / max(1, len(texts))
+            found.append((f"recall, {embedder.name}", len(corpus), took * len(corpus) / 60))
+        depth = min(pipeline.control.recall.top_k * max(1, len(pipeline.control.pools)), len(corpus))
+        for spec in pipeline.control.rerankers:
+            reranker = load_reranker(spec, job.folder)
+            show_corpus(reranker, Passages([one["id"] for one in passages], texts, language=pipeline.language))
+            pairs = [("what is said about this subject?", text) for text in texts[:_TRIED]]
+            reranker.score(pairs[:1])
+            took = _seconds(lambda reranker=reranker, pairs=pairs: reranker.score(pairs)) / max(1, len(pairs))
+            found.append((f"votes, {reranker.name}", queries * depth, took * queries * depth / 60))
+    return found
+
+
+def _seconds(work: Any) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start

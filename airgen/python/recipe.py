@@ -1,0 +1,252 @@
+"""A job from Python: the same pipeline, the same work directory and the same bytes as from its YAML file.
+
+    bench = generate(corpus, n=50, llm="gpt-4o-mini", relevance="answer", budget=0.50, work="runs/handbook")
+    print(bench.recipe.to_yaml())                     # runs/handbook/pipeline.yaml, with which `airgen run` goes on
+
+What is not said has the value that `airgen init` would write for this machine, and the file records what that was.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from airgen.dataset.files import write_text
+from airgen.errors import UsageError
+from airgen.evaluation.systems import SystemSettings
+from airgen.functions import Function, name_of, named, required
+from airgen.models import catalogue
+from airgen.paths import RUNS
+from airgen.pipeline.job import Job
+from airgen.pipeline.starter import Machine, pipeline_defaults
+from airgen.pipeline.starter import name_of as name_of_folder
+from airgen.python.corpus import Corpus, corpus_of
+from airgen.python.systems import systems_of
+from airgen.registry import REGISTRY, resolve
+from airgen.settings import Pipeline
+from airgen.settings.base import merged, validate
+from airgen.settings.control import VOTES
+from airgen.settings.own import PYTHON
+from airgen.settings.parts import is_spec
+
+_HEAD = "# Written by airgen.generate: `airgen run` with this file goes on. Defaults for: {}\n"
+_PROFILE = re.compile(r"^# Written by airgen\.\w+: .* Defaults for: (.*)$", re.MULTILINE)
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
+
+
+@dataclass(frozen=True)
+class JobRecipe:
+    """What makes a benchmark: the settings of a pipeline, its corpus, and the folder of the job.
+
+    values: the pipeline's YAML. work: the work directory, which also holds `pipeline.yaml`, `corpus.yaml` and the rows.
+    """
+
+    values: Mapping[str, Any]
+    corpus: Corpus
+    work: Path
+    profile: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)  # further files of the work directory
+
+    def to_yaml(self) -> str:
+        """The pipeline's file."""
+        head = _HEAD.format(self.profile or "nothing, as every setting is named")
+        return head + yaml.safe_dump(dict(self.values), sort_keys=False, allow_unicode=True, width=100)
+
+    def write(self) -> Path:
+        """Write the pipeline, the corpus and the rows into the work directory; returns the pipeline's path."""
+        self.corpus.write(self.work)
+        for name, text in {**self.files, "pipeline.yaml": self.to_yaml()}.items():
+            write_text(self.work / name, text)
+        return self.work / "pipeline.yaml"
+
+    def job(self) -> Job:
+        """The job, whose files are written."""
+        return Job(self.write(), self.work.parent)
+
+    def __repr__(self) -> str:
+        return f"JobRecipe of {self.work}:\n{self.to_yaml()}"
+
+
+def make_recipe(
+    corpus: Any,
+    *,
+    n: int | None,
+    llm: Any = None,
+    relevance: Literal["answer", "subject"] = "answer",
+    judge: Any = None,
+    rerankers: Sequence[Any] | None = None,
+    systems: Any = None,
+    queries: Mapping[str, Any] | None = None,
+    files: Mapping[str, str] | None = None,
+    work: str | Path | None = None,
+    budget: float | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> JobRecipe:
+    """The recipe of these settings, each of which may be a function. Nothing is written.
+
+    Raises SettingsError with every wrong setting, UsageError for what cannot be one.
+    """
+    own = dict(settings or {})
+    if n is not None and (isinstance(n, bool) or not isinstance(n, int) or n < 1):
+        raise UsageError(f"n: {n!r} is no number of queries: give 1 or more")
+    source = corpus_of(corpus, own.get("task", "qa"))
+    folder = Path(work) if work is not None else RUNS / name_of_folder(Path(source.name))
+    name = own.pop("name", folder.name)
+    if not _NAME.fullmatch(str(name)):
+        better = re.sub(r"[^a-z0-9._-]+", "-", str(name).lower()).strip("-._") or "handbook"
+        raise UsageError(f"work: the folder's name is the benchmark's, and {name!r} cannot be one: call it {better!r}")
+    if folder.name != name:
+        folder = folder / name
+    asked = llm_settings(llm)
+    machine = Machine.here(source.language)
+    small = asked is not None and _is_small(asked)
+    machine = replace(machine, key=not small if asked is not None else machine.key)
+    profile = _kept_profile(folder / "pipeline.yaml") or _profile(machine)
+    machine = _machine_of(profile, machine)
+    defaults = pipeline_defaults(machine, source.language, relevance)
+    values: dict[str, Any] = {
+        "name": name, "task": source.task, "corpus": source.reference,
+        "language": source.language, "domain": source.settings.domain, "relevance": relevance,
+        **({"target": n} if n is not None else {}), "seed": 42,
+        "llm": asked or {key: value for key, value in defaults["llm"].items() if key != "budget_usd"},
+        **({"queries": dict(queries)} if queries else {"generation": defaults["generation"]}),
+        "control": defaults["control"],
+        "export": {"splits": {"test": 1}, "licence": "proprietary", "ids": "original", "secret": False},
+    }  # fmt: skip
+    if queries:
+        values["generation"] = {"prompts": (defaults["generation"] or {}).get("prompts", "default")}
+    if rerankers is not None:
+        values["control"] = {**values["control"], "rerankers": [part_settings("reranker", one) for one in rerankers]}
+    if judge is not None:
+        values["control"] = {**values["control"], "judge": judge_settings(judge, relevance)}
+    if budget is not None:
+        values["llm"] = {**values["llm"], "budget_usd": budget}
+    extra = dict(files or {})
+    if systems is not None:
+        extra["systems.yaml"] = systems_text(systems_of(systems)[0])
+        values["control"] = {**values["control"], "systems": "systems.yaml"} if queries else values["control"]
+        values["evaluate"] = {"systems": "systems.yaml", "split": "all"}
+    values = merged(values, {key: plain_settings(one) for key, one in own.items()})
+    if task_of(values) == "long-doc":
+        values["generation"] = {**(values.get("generation") or {}), "hard_negatives": [0, 0]}
+    validate(values, Pipeline, "airgen.generate", folder=folder.resolve())
+    return JobRecipe(values, source, folder, profile, extra)
+
+
+def task_of(values: Mapping[str, Any]) -> str:
+    """The paper's task."""
+    return str(values.get("task", "qa"))
+
+
+def plain_settings(value: Any) -> Any:
+    """A setting as YAML has it: what is settings already becomes a mapping."""
+    if callable(made := getattr(value, "model_dump", None)):
+        return made(mode="json", exclude_unset=True)
+    if isinstance(value, Mapping):
+        return {str(key): plain_settings(one) for key, one in value.items()}
+    if isinstance(value, tuple | list):
+        return [plain_settings(one) for one in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def llm_settings(given: Any) -> dict[str, Any] | None:
+    """`llm` of the YAML: for a model's name, settings as they are, or a function of messages; None for None.
+
+    A name may begin with its backend: "anthropic:claude-...", "embedded:...". A model of the catalogue runs here.
+    """
+    if given is None:
+        return None
+    if isinstance(given, Mapping):
+        return {str(key): value for key, value in given.items()}
+    if isinstance(given, str):
+        backend, mark, model = given.partition(":")
+        if mark and backend in REGISTRY["backend"]:
+            return {"backend": backend, "model": model}
+        if given in REGISTRY["backend"] and given not in ("openai", PYTHON):
+            return {"backend": given} if given == "scripted" else {"backend": given, "model": given}
+        if given in catalogue():
+            return {"backend": "embedded", "model": given, "temperature": 0.7, "max_tokens": 512}
+        return {"backend": "openai", "model": given, "api_key_env": "OPENAI_API_KEY"}
+    return _function("llm", given, "python", "a function of messages, [{'role': ..., 'content': ...}]", most=1)
+
+
+def _function(where: str, given: Any, backend: str, wanted: str, most: int) -> dict[str, Any]:
+    inner = given.value if isinstance(given, Function) else given
+    if not callable(inner):
+        raise UsageError(
+            f"{where}: a {type(inner).__name__} is no model: give a name, a mapping of settings, or {wanted}"
+        )
+    needed = required(inner)
+    if needed and len(needed) > most:
+        raise UsageError(f"{where}: {name_of(inner)} needs {', '.join(needed)}: it must be {wanted}")
+    made = named(given)
+    found = {"backend": backend, "model": made["name"], "version": made["version"]}
+    return {**found, **({"place": made["place"]} if "place" in made else {})}
+
+
+def judge_settings(given: Any, relevance: str = "answer") -> Any:
+    """`control.judge` of the YAML: "votes", the name of a model, settings, or a function of messages or of pairs."""
+    if isinstance(given, Mapping):
+        found = {str(key): value for key, value in given.items()}
+        return {**found, "llm": llm_settings(found["llm"])} if "llm" in found else found
+    if isinstance(given, str):
+        return {"kind": given} if given == VOTES or given in REGISTRY["judge"] else {"llm": llm_settings(given)}
+    inner = given.value if isinstance(given, Function) else given
+    if callable(inner) and len(required(inner)) >= 2:
+        wanted = "a function of (query, passages)"
+        return {"kind": PYTHON, "llm": _function("judge", given, "python-judge", wanted, most=2)}
+    return {"llm": llm_settings(given)}
+
+
+def part_settings(part: str, given: Any) -> Any:
+    """A re-ranker or an embedder as settings have it: a name, a mapping, or a function or model by its name."""
+    inner = given.value if isinstance(given, Function) else given
+    if is_spec(inner):
+        return dict(inner) if isinstance(inner, Mapping) else inner
+    from airgen.retrievers.base import build
+
+    made = build(part, given)
+    if hasattr(made, "settings") and hasattr(made.settings, "version"):
+        return {"kind": PYTHON, **made.settings.model_dump(include={"name", "version", "place"}, exclude_defaults=True)}
+    return {"kind": PYTHON, **named(given)}
+
+
+def systems_text(systems: Sequence[SystemSettings]) -> str:
+    """A systems YAML."""
+    return yaml.safe_dump(
+        {"systems": [one.model_dump(mode="json", exclude_unset=True) for one in systems]}, sort_keys=False
+    )
+
+
+def _is_small(llm: Mapping[str, Any]) -> bool:
+    """Whether an LLM has few parameters, and needs the prompts for such models."""
+    kind = str(llm.get("backend", "openai"))
+    return kind in REGISTRY["backend"] and bool(resolve("backend", kind).SMALL)
+
+
+def _profile(machine: Machine) -> str:
+    words = [
+        machine.profile,
+        "an LLM" if machine.key else "a small LLM",
+        *(["numba"] if "numba" in machine.packages else []),
+    ]
+    return ", ".join(words)
+
+
+def _kept_profile(path: Path) -> str:
+    """What the pipeline that is there was written for: the defaults of a job stay, whatever is installed later."""
+    if not path.is_file():
+        return ""
+    found = _PROFILE.search(path.read_text(encoding="utf-8", errors="replace"))
+    return found[1].strip() if found else ""
+
+
+def _machine_of(profile: str, machine: Machine) -> Machine:
+    """A machine with the defaults of a profile. Which LLM is asked is said by `llm`, not by the profile."""
+    words = profile.split(", ")
+    torch = frozenset({"torch", "sentence_transformers"}) if words[0] in ("paper", "torch") else frozenset()
+    packages = frozenset({"numba"} if "numba" in words else ()) | torch
+    return replace(machine, packages=packages, gpu=words[0] == "paper", small=words[0] == "small")

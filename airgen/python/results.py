@@ -1,0 +1,309 @@
+"""What an evaluation found: a row for each system, the scores of each query, comparisons, charts, and what they mean.
+
+results = evaluate(bench, {"bm25": "bm25", "new": Dense(model)})
+results                               # a table with intervals, and the verdict below it
+results.compare("new", "bm25")        # difference, interval, p-value, wins, queries needed
+results.per_query(); results.plot("intervals"); results.report("handbook.html")
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from airgen.errors import UsageError
+from airgen.evaluation.result import Result, all_scores, as_matrix
+from airgen.evaluation.significance import ALPHA, Comparison, bootstrap_interval, compare, queries_needed
+from airgen.evaluation.tables import compare_results, fairness_lines, note_lines, rank_text
+from airgen.evaluation.verdict import verdict_of
+from airgen.registry import closest, load_extra
+from airgen.study import Column, Rows, Study, Table, columns, fragment
+from airgen.text.display import md, terminal_table
+
+_MOST = 12  # columns of the table
+_MEASURES = ("nDCG@10", "Recall@10", "Recall@100", "RR@10", "AP@1000", "Hole@10")
+
+
+@dataclass(frozen=True)
+class Compared:
+    """System `first` against `second`, query by query.
+
+    difference: of the means, with its 95 % interval (low, high). p: Fisher's randomisation test. wins, losses, ties:
+    how many queries each is better for. queries_needed: how many would show this difference with a power of .8; None
+    where there is none.
+    """
+
+    first: str
+    second: str
+    measure: str
+    difference: float
+    low: float
+    high: float
+    p: float
+    wins: int
+    losses: int
+    ties: int
+    queries: int
+    queries_needed: int | None
+
+    @property
+    def words(self) -> str:
+        """The comparison in a sentence."""
+        said = f"{self.first} {self.difference:+.4f} {self.measure} against {self.second} "
+        said += f"({self.low:+.4f} to {self.high:+.4f}, p {self.p:.4f}); "
+        said += f"better for {self.wins} of {self.queries} queries, worse for {self.losses}"
+        if self.p > ALPHA and self.queries_needed is not None:
+            said += f"; these queries cannot tell them apart: about {self.queries_needed:,} would"
+        return said
+
+    def study(self) -> Study:
+        """The comparison as a table and a sentence."""
+        parts = [("difference", f"{self.difference:+.4f}"), ("95 %", f"{self.low:+.4f} to {self.high:+.4f}"),
+                 ("p", f"{self.p:.4f}"), ("wins", self.wins), ("losses", self.losses), ("ties", self.ties),
+                 ("queries needed", self.queries_needed)]  # fmt: skip
+        return Study(f"{self.first} against {self.second}", [Table(parts, columns("", self.measure)), md(self.words)])
+
+    def to_pandas(self) -> Any:
+        """One row."""
+        names = list(self.__dataclass_fields__)
+        return load_extra("pandas", "to_pandas()").DataFrame([{name: getattr(self, name) for name in names}])
+
+    def save(self, path: str | Path) -> Path:
+        """Write it as .md, .html, .csv or .json."""
+        return self.study().save(path)
+
+    def __repr__(self) -> str:
+        return self.words
+
+    def _repr_html_(self) -> str:
+        return self.study()._repr_html_()
+
+
+Kind = Literal["intervals", "cost", "pairs", "wins"]
+
+
+class Results(Rows[Result]):
+    """The results of systems, in the order given. What is said of one data set is said of the first one, or of that
+    which `on` names."""
+
+    out: Path = Path("results")  # where runs, scores and tables are
+    places: tuple[Path, ...] = ()  # the data sets' folders
+
+    @property
+    def datasets(self) -> list[str]:
+        """The names of the data sets."""
+        return list(dict.fromkeys(result.dataset for result in self))
+
+    def on(self, dataset: str) -> "Results":
+        """The results on one data set. Raises UsageError for one that is not there."""
+        if dataset not in self.datasets:
+            raise UsageError(f"no result on {dataset!r}{closest(dataset, self.datasets)}")
+        return self._of(result for result in self if result.dataset == dataset)
+
+    def _of(self, results: Iterable[Result]) -> "Results":
+        found = Results(results)
+        found.out, found.places = self.out, self.places
+        return found
+
+    def __getitem__(self, key: Any) -> Any:
+        """A result by its place or by its system's name."""
+        if isinstance(key, str):
+            found = next((result for result in self if result.name == key), None)
+            if found is None:
+                raise UsageError(f"no system {key!r}{closest(key, [result.name for result in self])}")
+            return found
+        found = super().__getitem__(key)
+        return self._of(found) if isinstance(key, slice) else found
+
+    @cached_property
+    def _first(self) -> "Results":
+        return self.on(self.datasets[0]) if len(self.datasets) > 1 else self
+
+    @cached_property
+    def comparison(self) -> Comparison:
+        """All pairs of systems by the headline measure, with the intervals of their ranks."""
+        return compare_results(self._first)
+
+    def table(self) -> Rows[dict[str, Any]]:
+        """A row for each system, best first, of at most 12 columns: score, interval, rank, other measures, cost."""
+        rows: Rows[dict[str, Any]] = Rows()
+        several = len(self.datasets) > 1
+        for name in self.datasets:
+            part = self.on(name)
+            ranks = rank_text(part.comparison) if len(part) > 1 else {}
+            for one in sorted(part, key=lambda result: -result.score):
+                low, high = one.intervals[one.headline]
+                row: dict[str, Any] = {"dataset": name} if several else {}
+                row |= {
+                    "system": one.name,
+                    one.headline: one.score,
+                    "low": low,
+                    "high": high,
+                    "rank": ranks.get(one.name),
+                }
+                row |= {measure: one.means[measure] for measure in _MEASURES if measure in one.means}
+                row |= {"ms_per_query": one.costs.batch_ms, "index_seconds": one.costs.index_seconds}
+                rows.append(dict(list(row.items())[:_MOST]))
+        return rows
+
+    def to_pandas(self) -> Any:
+        """`table` as a data frame."""
+        return load_extra("pandas", "to_pandas()").DataFrame(self.table())
+
+    def per_query(self, measure: str = "") -> Any:
+        """The score of each system for each query, in long format: system, query, measure, score, and the query's text.
+
+        Args:
+            measure: Its name. Default: the one that ranks systems.
+
+        Returns:
+            Rows with `to_pandas()`.
+        """
+        rows: Rows[dict[str, Any]] = Rows()
+        for name in self.datasets:
+            part = list(self.on(name))
+            chosen = self._measure(part[0], measure)
+            found = all_scores([one.paths.scores for one in part], chosen)
+            for one, scores in zip(part, found, strict=True):
+                head = {"dataset": name} if len(self.datasets) > 1 else {}
+                rows += [{**head, "system": one.name, "query": key, "measure": chosen, "score": score}
+                         for key, score in scores.items()]  # fmt: skip
+        return rows
+
+    def _measure(self, result: Result, measure: str) -> str:
+        chosen = measure or result.headline
+        if chosen not in result.means:
+            known = list(result.means)
+            raise UsageError(f"the measure {chosen!r} was not computed{closest(chosen, known)}: name it in `metrics`")
+        return chosen
+
+    def compare(self, first: str, second: str, measure: str = "") -> Compared:
+        """One system against another, query by query.
+
+        Args:
+            first: A system's name.
+            second: The one that it is compared with.
+            measure: Default: the one that ranks systems.
+
+        Returns:
+            Difference, 95 % interval, p-value, wins, losses, ties, and how many queries would show the difference.
+        """
+        one, other = self._first[first], self._first[second]
+        chosen = self._measure(one, measure)
+        _, scores = as_matrix([one, other], chosen)
+        difference = scores[0] - scores[1]
+        ((low, high),) = bootstrap_interval(difference[None], samples=10_000).tolist()
+        if first == second:
+            raise UsageError(f"{first} cannot be compared with itself")
+        pair = compare([first, second], scores).pairs[0]
+        needed = (
+            queries_needed(float(difference.mean()), float(difference.std(ddof=1))) if len(difference) > 1 else None
+        )
+        return Compared(
+            first, second, chosen, float(difference.mean()), low, high, pair.fisher, int((difference > 0).sum()),
+            int((difference < 0).sum()), int((difference == 0).sum()), len(difference), needed,
+        )  # fmt: skip
+
+    @property
+    def verdict(self) -> str:
+        """Whether these queries tell the systems apart, and what to do next, in a sentence."""
+        part = self._first
+        if not part:
+            return "no system was evaluated"
+        return verdict_of(part.comparison, part[0].queries, "raise n")
+
+    def by(self, attribute: str) -> Study:
+        """The scores for each value of an attribute of the queries, or of the metadata of what answers them.
+
+        Args:
+            attribute: Such as "type", "length", or "metadata.product".
+        """
+        part = self._first
+        known = list(dict.fromkeys(group.attribute for group in part[0].groups))
+        if attribute not in known:
+            raise UsageError(f"by: no attribute {attribute!r}{closest(attribute, known)}")
+        values = [group for group in part[0].groups if group.attribute == attribute]
+        means = {
+            (one.name, group.value): group.mean for one in part for group in one.groups if group.attribute == attribute
+        }
+        rows = [[group.value, group.queries, *(means.get((one.name, group.value)) for one in part)] for group in values]
+        names = [one.name for one in part]
+        table = Table(rows, columns(attribute, "queries", *names, form=""))
+        table = replace(table, columns=[*table.columns[:2], *(replace(one, form=".4f") for one in table.columns[2:])])
+        return Study(f"{part[0].headline} by {attribute}", [table])
+
+    def plot(self, kind: Kind = "intervals", ax: Any = None) -> Any:
+        """A chart of the results.
+
+        Args:
+            kind: "intervals" of the scores; "cost" against score; "pairs": the difference of every pair; "wins": for
+                how many queries each system is the best.
+            ax: Axes of matplotlib to draw on. Default: an SVG that a notebook shows.
+
+        Returns:
+            A Chart with `save`, or the axes.
+        """
+        from airgen.python.plots import drawn
+
+        return drawn(self._first, kind, ax)
+
+    def report(self, file: str | Path = "report.html") -> Path:
+        """Write the page to browse: every query, label and system; one HTML file, or a folder for a name without .html.
+
+        Returns:
+            The path of the page.
+        """
+        from airgen.report.report import make_report
+
+        path = Path(file)
+        return make_report([*self.places, self.out], path, single_file=path.suffix.lower() in (".html", ".htm"))
+
+    def save(self, path: str | Path) -> Path:
+        """Write the table as .md, .html, .csv or .json."""
+        return self.study().save(path)
+
+    def study(self) -> Study:
+        """The table with intervals, what is unfair in it, and the verdict."""
+        if not self:
+            return Study("Results", ["No system was evaluated."])
+        rows = self.table()
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        forms = {"low": ".3f", "high": ".3f", "ms_per_query": ".2f", "index_seconds": ".1f"}
+        shown = [
+            Column(
+                name.replace("_", " "), partial(_cell, name), forms.get(name, ".4f"),
+                left=name in ("system", "dataset"), best=name == self[0].headline and len(self.datasets) == 1,
+            )
+            for name in names
+        ]  # fmt: skip
+        texts = {name for row in rows for name, value in row.items() if isinstance(value, str | int)}
+        shown = [replace(one, form="") if name in texts else one for name, one in zip(names, shown, strict=True)]
+        return Study(
+            f"{', '.join(self.datasets)}: {self[0].queries:,} queries",
+            [Table(rows, shown), note_lines(self), md(self.verdict)],
+        )
+
+    def __repr__(self) -> str:
+        if not self:
+            return "Results: no system was evaluated"
+        rows = self.table()
+        names = list(list(rows[0])[:8])
+        cells = [[_text(row.get(name)) for name in names] for row in rows[:30]]
+        lines = [terminal_table([names, *cells], left=(0,)), *fairness_lines(self), self.verdict]
+        return "\n".join([*lines[:1], *(f"... and {len(rows) - 30} more" for _ in [0] if len(rows) > 30), *lines[1:]])
+
+    def _repr_html_(self) -> str:
+        return fragment([f"### {md(self.study().title)}", *self.study().parts])
+
+
+def _cell(name: str, row: Mapping[str, Any]) -> Any:
+    return row.get(name)
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.4f}" if isinstance(value, float | np.floating) else str(value)

@@ -1,0 +1,84 @@
+"""Rows of any kind as mappings: data frames, Arrow tables, data sets, lists of mappings, of texts, of documents.
+
+    for row in rows_of(frame): ...          # {"url": ..., "title": ..., "body": ...}
+
+Values become what JSON has: NaN, NaT and NA are None, numbers of numpy are Python's, dates are ISO 8601.
+"""
+
+import datetime
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from airgen.errors import UsageError
+
+Row = Mapping[str, Any]
+
+
+def rows_of(data: Any) -> Iterator[Row]:
+    """The rows of any table, in their order. Raises UsageError for what holds no rows."""
+    package, kind = type(data).__module__.partition(".")[0], type(data).__name__
+    if package == "pandas" and kind == "DataFrame":
+        for first in range(0, len(data), 10_000):
+            yield from (_clean(row) for row in data.iloc[first : first + 10_000].to_dict("records"))
+    elif package == "polars" and kind in ("DataFrame", "LazyFrame"):
+        frame = data.collect() if kind == "LazyFrame" else data
+        yield from map(_clean, frame.iter_rows(named=True))
+    elif package == "pyarrow" and hasattr(data, "to_batches"):
+        for batch in data.to_batches():
+            yield from map(_clean, batch.to_pylist())
+    elif package == "datasets" and isinstance(data, Mapping):
+        raise UsageError(
+            f"the data set has splits ({', '.join(map(str, data))}): pass one of them, such as data['train']"
+        )
+    elif isinstance(data, Mapping):  # BEIR's corpus: {id: {"title", "text"}}, or {id: text}
+        for key, value in data.items():
+            yield _clean({"_id": key, **(value if isinstance(value, Mapping) else {"text": value})})
+    elif isinstance(data, Iterable) and not isinstance(data, str | bytes):
+        for number, one in enumerate(data):
+            yield _row(one, number)
+    else:
+        raise UsageError(f"a {kind} holds no rows: give a data frame, a list of mappings, a folder, or a corpus's YAML")
+
+
+def _row(one: Any, number: int) -> Row:
+    """One item of an iterable: a mapping, a text, or a document of LangChain or llama-index."""
+    if isinstance(one, Mapping):
+        return _clean(one)
+    if isinstance(one, str):
+        return {"text": one}
+    metadata = getattr(one, "metadata", None)
+    more = dict(metadata) if isinstance(metadata, Mapping) else {}
+    if isinstance(text := getattr(one, "page_content", None), str):  # LangChain
+        return _clean({**more, "id": getattr(one, "id", None) or more.get("id"), "text": text})
+    if callable(content := getattr(one, "get_content", None)):  # llama-index
+        return _clean({**more, "id": getattr(one, "node_id", None), "text": content()})
+    fields = getattr(one, "__dataclass_fields__", None) or getattr(one, "_fields", None)
+    if fields:
+        return _clean({name: getattr(one, name) for name in fields})
+    raise UsageError(f"row {number} is a {type(one).__name__}: a mapping of columns to values is needed, or a text")
+
+
+def _clean(row: Mapping[Any, Any]) -> Row:
+    return {str(name): plain_value(value) for name, value in row.items()}
+
+
+def plain_value(value: Any) -> Any:
+    """A value as JSON has it."""
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if type(value).__name__ in ("NAType", "NaTType"):
+        return None
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    if isinstance(value, Mapping):
+        return {str(name): plain_value(one) for name, one in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain_value(one) for one in value]
+    if callable(made := getattr(value, "tolist", None)):  # of numpy
+        return plain_value(made())
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return str(value)

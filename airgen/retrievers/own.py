@@ -1,0 +1,182 @@
+"""Embedders and re-rankers of the user's own: functions, and models of other libraries, as they are.
+
+    Dense(my_embed)                                  # texts -> one vector for each
+    Dense(SentenceTransformer("..."))                # or what LangChain, llama-index or model2vec encode with
+    {"kind": "python", "name": "my_embed", ...}      # as settings name it (`airgen.functions.named`)
+
+What comes back is checked where it comes back: how many vectors, their length, finite numbers. An error in such code is
+one line with the place in it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from airgen.errors import ModelError, UsageError
+from airgen.functions import foreign, named, required, takes
+from airgen.retrievers.base import Component, ModelFacts, TextKind, checked_scores, finite, unit_rows
+from airgen.settings.own import PYTHON, OwnSettings
+
+Encode = Callable[[list[str], TextKind], Any]
+
+
+class Own(Component):
+    """The base of what wraps a function or an object of the user's own."""
+
+    class Settings(Component.Settings, OwnSettings):
+        """See `OwnSettings`."""
+
+    settings: Settings
+
+    @classmethod
+    def of(cls, value: Any, folder: Path | None = None) -> Self:
+        """The component of a function or an object. Raises UsageError for what cannot be one."""
+        made = cls(folder=folder, **named(value))
+        made.check()
+        return made
+
+    def set_up(self) -> None:
+        self.name = self.settings.name
+
+    def check(self) -> None:
+        """Raise UsageError where the object is nothing that can be called here."""
+
+    @cached_property
+    def own(self) -> Any:
+        """The function or the object itself."""
+        return self.settings.found(self.folder)
+
+    @property
+    def facts(self) -> ModelFacts:
+        """Of a model of torch its parameters and device; else nothing is known."""
+        if callable(getattr(self.own, "parameters", None)) and hasattr(self.own, "state_dict"):
+            from airgen.retrievers.dense.embedders import torch_facts
+
+            return torch_facts(self.own)
+        return ModelFacts(device=None)
+
+    def describe(self) -> Mapping[str, object]:
+        return self.described(PYTHON, *(name for name in type(self.settings).model_fields if name != "place"))
+
+
+class OwnEmbedder(Own):
+    """Texts to vectors: a function of texts, or an object with `encode`, `embed_documents` or the like."""
+
+    class Settings(Own.Settings):
+        """With the similarity `dot`, vectors keep their lengths; by default it is what the model says, else cosine."""
+
+        similarity: Literal["cosine", "dot"] | None = None
+
+    settings: Settings
+
+    def check(self) -> None:
+        if _encoder(self.own) is None:
+            raise UsageError(
+                f"{self.name}: a {type(self.own).__name__} embeds no texts: give a function of texts, or an object "
+                "with encode(texts), such as a SentenceTransformer"
+            )
+
+    @cached_property
+    def _encode(self) -> Encode:
+        found = _encoder(self.own)
+        if found is None:
+            raise UsageError(f"{self.name}: a {type(self.own).__name__} embeds no texts")
+        return found
+
+    @cached_property
+    def dim(self) -> int:
+        """Length of a vector; two texts are embedded to find it out."""
+        return int(self.encode(["one text", "another text"], "passage").shape[1])
+
+    def encode(self, texts: Sequence[str], kind: TextKind) -> NDArray[np.float32]:
+        """Vectors, (n, dim). Raises ModelError for another number or shape, and for what the function raises."""
+        given = list(texts)
+        if not given:
+            return np.zeros((0, self.dim), np.float32)
+        found = foreign(lambda: self._encode(given, kind), f"the embedder {self.name}", ModelError)
+        vectors = finite(self._array(found, len(given)), self.name)
+        dot = (self.settings.similarity or getattr(self.own, "similarity_fn_name", None)) == "dot"
+        return vectors if dot else unit_rows(vectors)
+
+    def _array(self, found: Any, count: int) -> NDArray[np.float32]:
+        wanted = f"one vector for each text is needed, ({count}, dim)"
+        array = foreign(lambda: _numbers(found), f"the embedder {self.name}: {wanted}", ModelError)
+        if array.ndim != 2 or len(array) != count or not array.shape[1]:
+            raise ModelError(
+                f"the embedder {self.name} gave numbers of shape {array.shape} for {count} texts: {wanted}"
+            )
+        if "dim" in self.__dict__ and array.shape[1] != self.dim:
+            raise ModelError(
+                f"the embedder {self.name} gave vectors of {array.shape[1]} numbers, and of {self.dim} before"
+            )
+        return array
+
+
+def _numbers(found: Any) -> NDArray[np.float32]:
+    """Numbers from whatever device: an array, a tensor, or lists of them."""
+    if hasattr(found, "detach"):
+        found = found.detach()
+    if hasattr(found, "cpu"):
+        found = found.cpu()
+        return np.asarray(found.float() if hasattr(found, "float") else found, np.float32)
+    if isinstance(found, list | tuple) and any(hasattr(one, "cpu") for one in found):
+        return np.stack([_numbers(one) for one in found])
+    return np.asarray(found, np.float32)
+
+
+def _encoder(value: Any) -> Encode | None:
+    """How an object embeds texts of a kind; None where it does not."""
+    sides = {"query": "encode_query", "passage": "encode_document"}
+    if all(callable(getattr(value, name, None)) for name in sides.values()):  # sentence-transformers
+        return lambda texts, kind: getattr(value, sides[kind])(texts)
+    if callable(encode := getattr(value, "encode", None)) and not isinstance(value, str | bytes):
+        return encode if takes(encode, "kind") else lambda texts, kind: encode(texts)
+    if callable(documents := getattr(value, "embed_documents", None)):  # LangChain
+        return lambda texts, kind: [value.embed_query(one) for one in texts] if kind == "query" else documents(texts)
+    if callable(batch := getattr(value, "get_text_embedding_batch", None)):  # llama-index
+        queries = value.get_query_embedding
+        return lambda texts, kind: [queries(one) for one in texts] if kind == "query" else batch(texts)
+    if callable(value):
+        return (
+            (lambda texts, kind: value(texts, kind=kind)) if takes(value, "kind") else lambda texts, kind: value(texts)
+        )
+    return None
+
+
+class OwnReranker(Own):
+    """Scores of (query, passage) pairs: a function of a query and passages, or of pairs, or what has `predict`."""
+
+    def check(self) -> None:
+        if not callable(getattr(self.own, "predict", None)) and not callable(self.own):
+            raise UsageError(
+                f"{self.name}: a {type(self.own).__name__} scores no pairs: give a function of (query, passages), or "
+                "an object with predict(pairs), such as a CrossEncoder"
+            )
+
+    def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
+        """One score for each pair, (n,). Raises ModelError for another number of them, and for what it raises."""
+        where = f"the re-ranker {self.name}"
+        if not pairs:
+            return np.zeros(0, np.float32)
+        if callable(predict := getattr(self.own, "predict", None)):
+            found = foreign(partial(predict, [tuple(pair) for pair in pairs]), where, ModelError)
+            return self._checked(found, len(pairs), where)
+        if len(required(self.own)) == 1:
+            return self._checked(foreign(lambda: self.own(list(pairs)), where, ModelError), len(pairs), where)
+        scores = []
+        for query, some in groupby(pairs, key=lambda pair: pair[0]):
+            passages = [passage for _, passage in some]
+            found = foreign(partial(self.own, query, passages), where, ModelError)
+            scores.append(self._checked(found, len(passages), where))
+        return np.concatenate(scores)
+
+    def _checked(self, found: Any, count: int, where: str) -> NDArray[np.float32]:
+        numbers = foreign(
+            lambda: _numbers(found), f"{where}: one number for each of {count} passages is needed", ModelError
+        )
+        return checked_scores(numbers, count, self.name)

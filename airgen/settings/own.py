@@ -1,0 +1,34 @@
+"""The settings of a function or an object of the user's own: its name and its version stand for it.
+
+{kind: python, name: my_search, version: 5c9e0f12ab34cd56, place: "mine:my_search"}
+"""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from airgen.errors import UsageError
+from airgen.functions import find
+from airgen.settings.base import SPEED, Settings
+
+PYTHON = "python"
+"""The kind of a component, a system, a judge or a backend that is a function of the user's own."""
+
+
+class OwnSettings(Settings):
+    """What `airgen.functions.named` says. `place`: `module:name`, where another process can import it."""
+
+    name: str
+    version: str
+    place: Annotated[str, SPEED] = ""
+
+    def lacks(self, folder: Path | None) -> list[str]:
+        """One line where the function is neither known to this process nor to be imported."""
+        try:
+            self.found(folder)
+        except UsageError as error:
+            return [str(error)]
+        return []
+
+    def found(self, folder: Path | None = None) -> Any:
+        """The function or object itself. Raises UsageError."""
+        return find(self.name, self.version, self.place, folder)
