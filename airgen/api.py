@@ -70,13 +70,13 @@ if TYPE_CHECKING:
     from airgen.python.recipe import JobRecipe
     from airgen.python.results import Results
     from airgen.retrievers.combine import Fused, RerankedRetriever
-    from airgen.retrievers.dense.exact_search import Dense
+    from airgen.retrievers.dense.retriever import Dense
     from airgen.retrievers.lexical.bm25 import BM25
     from airgen.study import Study
 
 VALUES = {
     "BM25": "airgen.retrievers.lexical.bm25", "Benchmark": "airgen.python.benchmark", "Corpus": "airgen.python.corpus",
-    "Dense": "airgen.retrievers.dense.exact_search",
+    "Dense": "airgen.retrievers.dense.retriever",
     "EstimatedCosts": "airgen.python.generate", "Function": "airgen.functions",
     "Fused": "airgen.retrievers.combine", "JobRecipe": "airgen.python.recipe",
     "RerankedRetriever": "airgen.retrievers.combine", "Results": "airgen.python.results", "Study": "airgen.study",

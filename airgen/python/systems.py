@@ -118,7 +118,7 @@ def _settings(name: str, value: Any) -> dict[str, Any]:
         return _own(called or name_of(given), given)
     embeds = any(callable(getattr(given, one, None)) for one in ("encode", "embed_documents", "get_query_embedding"))
     if isinstance(given, OwnEmbedder) or (embeds and not callable(getattr(given, "search", None))):
-        from airgen.retrievers.dense.exact_search import Dense
+        from airgen.retrievers.dense.retriever import Dense
 
         embedder = given if isinstance(given, OwnEmbedder) else OwnEmbedder.of(value)
         return _own(called or name_of(given), Dense(embedder))
