@@ -10,6 +10,7 @@ torch is imported only where a GPU can be. A ROCm GPU is called cuda as well.
 import gc
 import importlib.util
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -210,3 +211,19 @@ def tf32(device: str) -> Iterator[None]:
         yield
     finally:
         torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
+
+
+@contextmanager
+def deterministic() -> Iterator[None]:
+    """Let torch take only algorithms that give the same bits again; it raises RuntimeError where there is none."""
+    torch = load_extra("torch", "training")
+    cudnn, before = torch.backends.cudnn, torch.are_deterministic_algorithms_enabled()
+    kept = cudnn.deterministic, cudnn.benchmark
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when cuBLAS is first used
+    torch.use_deterministic_algorithms(True)
+    cudnn.deterministic, cudnn.benchmark = True, False
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
+        cudnn.deterministic, cudnn.benchmark = kept

@@ -54,16 +54,15 @@ def train(kind: str, request: TrainingRequest) -> Trained:
     task = task_class(kind)
 
     from airgen.training.data import load_training_set, mixed, reserved_wordings, with_negatives
-    from airgen.training.task import processes
-    from airgen.training.trainer import run
+    from airgen.training.task import finished_recipe
+    from airgen.training.trainer import device_of, run
 
-    recipe = request.recipe_of(task.RECIPE)
+    device = device_of(request)
+    recipe = request.recipe_of(task.RECIPE).on(device, finished_recipe(request.out))
     datasets = request.datasets
     several = len(datasets) > 1 or datasets[0][1] != 1
     if several and not task.weighted:
         raise UsageError(f"{kind} learns passages by themselves, so it takes one dataset without a weight")
-    if processes() > 1 and not task.shares_batches:
-        raise UsageError(f"{kind} is trained by one process; pretrain and encoder can have several")
     reserved = {text for path, _ in datasets for text in reserved_wordings(path)} if several else set()
     sets = [
         with_negatives(

@@ -64,20 +64,6 @@ def load_base(base: str, *, masked_lm: bool = False) -> Base:
     return Base(model, tokenizer)
 
 
-def pick_device(device: str | None) -> str:
-    """The given device; without one, a GPU if there is one. Raises ModelError for a device that does not exist."""
-    torch = load_extra("torch", "training")
-    if device is None:
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    if device == "cuda":  # the Trainer needs a number
-        device = f"cuda:{torch.cuda.current_device()}" if torch.cuda.is_available() else "cuda:0"
-    try:
-        torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise ModelError(f"--device {device}: {str(error).splitlines()[0]}") from error
-    return device
-
-
 TeacherSpec = str | dict[str, Any] | list[str | dict[str, Any]] | None
 
 

@@ -8,13 +8,15 @@ fingerprint is refused.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 import yaml
 from pydantic import Field
 
+from airgen.devices import chosen_dtype
 from airgen.errors import UsageError
 from airgen.settings.base import SPEED, Settings, answer_settings, load_yaml, validate
 from airgen.yaml_text import read_yaml
@@ -76,6 +78,13 @@ class Recipe(Settings):
         default=3, ge=0, description="evaluations without a better dev nDCG@10 that end training; 0: never"
     )
     keep: Literal["best", "last"] = Field(default="best", description="the weights that are best on dev, or the last")
+    precision: Literal["auto", "fp32", "bf16"] = Field(
+        default="auto", description="of a step's products; auto: bf16 on a GPU that has it, else fp32 (on a GPU TF32)"
+    )
+    gradient_checkpointing: bool = Field(default=False, description="less memory for a step, and a third more time")
+    deterministic: bool = Field(
+        default=False, description="on a GPU: one seed gives one model, at some cost; on a CPU it does so anyway"
+    )
     checkpoint_every: Annotated[int, SPEED] = Field(
         default=100, ge=1, description="steps between two checkpoints; changes no weights"
     )
@@ -83,6 +92,13 @@ class Recipe(Settings):
     def parts(self) -> dict[str, Any]:
         """The fields that can change the weights, as JSON values."""
         return answer_settings(self)
+
+    def on(self, device: str, made: Mapping[str, Any] | None = None) -> Self:
+        """The same recipe with the precision that it has on a device; of a finished model (its recipe), that one."""
+        if self.precision != "auto":
+            return self
+        chosen = (made or {}).get("precision") or chosen_dtype("auto", device.startswith("cuda"), "fp32")
+        return self.model_copy(update={"precision": "bf16" if chosen == "bf16" else "fp32"})
 
 
 @dataclass(frozen=True)

@@ -13,14 +13,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from airgen.dataset.files import building
+from airgen.devices import gpu_name
 from airgen.errors import TrainingError
 from airgen.evaluation.result import library_versions
 from airgen.text.display import markdown_table, md
 from airgen.training.data import TrainingSet
 from airgen.training.recipe import Recipe
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,7 @@ class Trained:
     seconds: float
     memory_bytes: int
     trained_now: bool = True
+    gpu_bytes: int | None = None
 
     @classmethod
     def of_card(cls, out: Path, card: Mapping[str, Any]) -> Trained:
@@ -43,7 +47,7 @@ class Trained:
         costs = card["costs"]
         return cls(
             out, card["fingerprint"], card["steps"], card["figures"], card["history"], card["stopped"],
-            costs["seconds"], costs["memory_bytes"], trained_now=False,
+            costs["seconds"], costs["memory_bytes"], trained_now=False, gpu_bytes=costs.get("gpu_bytes"),
         )  # fmt: skip
 
 
@@ -57,20 +61,28 @@ def rank() -> int:
     return int(os.environ.get("RANK") or 0) if processes() > 1 else 0
 
 
+def shared(items: Sequence[T]) -> Sequence[T]:
+    """The items of a batch that this process does. Where they do not divide, the last ones wait for another epoch."""
+    if processes() == 1:
+        return items
+    count = max(1, len(items) // processes())
+    return [items[place % len(items)] for place in range(count * rank(), count * (rank() + 1))]
+
+
 class TrainingTask(ABC):
     """One kind of training, on one dataset.
 
     RECIPE: the kind's class of recipe. SYSTEM: the kind of its retriever, the name of the setting that is the trained
     folder, and names of settings that are the recipe's. model: the torch.nn.Module that is trained, on its device;
     checkpoints hold its state. trained: the same, or what several processes wrap around it, through which gradients are
-    summed. weighted: whether an epoch is one of queries, so that datasets can have weights. shares_batches: whether
-    several processes can train it.
+    summed. weighted: whether an epoch is one of queries, so that datasets can have weights. own_passes: whether its
+    loss calls `trained` itself, in the precision of the recipe; else the trainer sees to both.
     """
 
     RECIPE: ClassVar[type[Recipe]] = Recipe
     SYSTEM: ClassVar[tuple[str, ...]] = ()
     weighted: ClassVar[bool] = True
-    shares_batches: ClassVar[bool] = False
+    own_passes: ClassVar[bool] = False
     recipe: Any
     model: Any
     trained: Any = None
@@ -81,6 +93,10 @@ class TrainingTask(ABC):
     @abstractmethod
     def batches(self, epoch: int) -> Sequence[Any]:
         """The batches of an epoch, in order. The same epoch gives the same batches; every epoch has as many."""
+
+    def part_of(self, batch: Any) -> Any:
+        """The part of a batch that this process does; all processes of torch's launcher have equally many examples."""
+        return batch
 
     @abstractmethod
     def loss(self, batch: Any) -> Mapping[str, Any]:
@@ -127,6 +143,12 @@ def read_card(folder: Path) -> dict[str, Any] | None:
     return card
 
 
+def finished_recipe(folder: Path) -> Mapping[str, Any]:
+    """The recipe of a trained model that is there; {} without one."""
+    found = (read_card(folder) or {}).get("recipe")
+    return found if isinstance(found, dict) else {}
+
+
 def system_line(card: Mapping[str, Any]) -> str:
     """The trained model as a line of a systems YAML: `- {name: mine, kind: dense, embedder: models/e5}`."""
     return f"- {{name: mine, {', '.join(f'{key}: {value}' for key, value in card['system'].items())}}}"
@@ -154,7 +176,13 @@ def write_card(
         "stopped": trained.stopped,
         "figures": dict(trained.figures),
         "history": [dict(entry) for entry in trained.history],
-        "costs": {"seconds": round(trained.seconds, 3), "memory_bytes": trained.memory_bytes, "device": device},
+        "costs": {
+            "seconds": round(trained.seconds, 3),
+            "memory_bytes": trained.memory_bytes,
+            "gpu_bytes": trained.gpu_bytes,
+            "device": gpu_name(device),
+            "processes": processes(),
+        },
         "versions": library_versions(),
     }
     with building(trained.out, CARD) as folder:
@@ -173,6 +201,8 @@ def write_card(
 def _words(card: Mapping[str, Any]) -> str:
     data, costs = card["data"], card["costs"]
     fold = f", fold {data['fold']} held out ({data['held_out_queries']} queries)" if data.get("fold") else ""
+    gpu = f", {costs['gpu_bytes'] / 1e6:.0f} MB of the GPU's" if costs.get("gpu_bytes") else ""
+    others = f", {costs['processes']} processes" if costs.get("processes", 1) > 1 else ""
     figures = ", ".join(f"{name} {value:.4f}" for name, value in card["figures"].items()) or "no dev queries"
     history = [
         [str(entry["step"]), *(f"{entry[name]:.4f}" if name in entry else "" for name in ("loss", "nDCG@10"))]
@@ -192,7 +222,8 @@ def _words(card: Mapping[str, Any]) -> str:
             ),
             "",
             f"Dev figures of these weights: {figures}. {card['steps']} steps ({card['stopped']}), "
-            f"{costs['seconds']:.0f} s on {costs['device']}, {costs['memory_bytes'] / 1e6:.0f} MB at most. "
+            f"{costs['seconds']:.0f} s on {costs['device']}{others}, {costs['memory_bytes'] / 1e6:.0f} MB at most{gpu}"
+            f"; precision {card['recipe'].get('precision', 'fp32')}. "
             f"Fingerprint {card['fingerprint']}.",
             "",
             f"In a systems YAML: `{system_line(card)}`",

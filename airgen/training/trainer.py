@@ -19,21 +19,22 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from airgen.dataset.files import whole_file
+from airgen.devices import check_device, deterministic, on_gpu, peak_gpu_bytes, tf32, watch_gpu
 from airgen.errors import DatasetError, TrainingError, UsageError
 from airgen.evaluation.result import peak_bytes
 from airgen.guard import is_out_of_memory
 from airgen.keys import content_key
 from airgen.registry import load_extra
 from airgen.retrievers.dense.embedders import quiet_transformers
-from airgen.training.base_models import base_identity, pick_device
+from airgen.training.base_models import base_identity
 from airgen.training.data import TrainingSet
 from airgen.training.recipe import Recipe, TrainingRequest
-from airgen.training.task import Trained, TrainingTask, processes, rank, read_card, write_card
+from airgen.training.task import Trained, TrainingTask, finished_recipe, processes, rank, read_card, write_card
 
 _WATCHED = "nDCG@10"  # the dev figure by which the weights to keep are chosen
 _STATE = "airgen.json"
@@ -52,6 +53,8 @@ def run(
     for a checkpoint or model of another training, for a loss that becomes NaN or infinite, and if memory is exhausted;
     and the task's own errors.
     """
+    device = device_of(request)
+    recipe = recipe.on(device, finished_recipe(request.out))
     parts = {"kind": kind, "recipe": recipe.parts(), "base": dict(base_identity(request.base)), "data": data.digest}
     fingerprint = content_key(parts)[:16]
     work = request.out.with_name(f"{request.out.name}.training")
@@ -69,18 +72,18 @@ def run(
         raise UsageError(
             f"{work} holds a checkpoint: add --resume to go on, or delete the folder to start from the beginning"
         )
-    device = pick_device(request.device)
-    if processes() > 1 and device.startswith("cuda"):
-        device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
+    watch_gpu(device)
     _torch.manual_seed(recipe.seed)  # the GPU's too, so that new weights depend on the recipe alone
-    task = make(device)
-    trainer = _Trainer(task, recipe, work, parts, device, quiet=request.quiet or rank() > 0)
-    with quiet_transformers():
+    with quiet_transformers(), _arithmetic(recipe, device):
+        task = make(device)
+        if recipe.gradient_checkpointing:
+            _checkpoint_gradients(kind, task.model)
+        trainer = _Trainer(task, recipe, work, parts, device, quiet=request.quiet or rank() > 0)
         stopped = trainer.go(time.monotonic())
     history = trainer.history
     trained = Trained(
         request.out, fingerprint, history[-1]["step"], trainer.kept_figures(), history, stopped, trainer.seconds(),
-        peak_bytes() or 0,
+        peak_bytes() or 0, gpu_bytes=peak_gpu_bytes([device]),
     )  # fmt: skip
     if rank() == 0:
         write_card(kind, task, trained, recipe, data, parts, device)
@@ -89,6 +92,51 @@ def run(
         trainer.accelerator.wait_for_everyone()  # the model is there for all
         trainer.accelerator.end_training()
     return trained
+
+
+def device_of(request: TrainingRequest) -> str:
+    """Where this process trains: each process of torch's launcher has the GPU of its number."""
+    device = request.device
+    if processes() > 1 and on_gpu(device):
+        device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
+    return check_device(device, "training")
+
+
+@contextmanager
+def _arithmetic(recipe: Recipe, device: str) -> Iterator[None]:
+    """On a GPU: products of fp32 in TF32, and with `deterministic` only algorithms that give the same bits again."""
+    with ExitStack() as stack:
+        if recipe.precision == "fp32" and not recipe.deterministic:
+            stack.enter_context(tf32(device))
+        if recipe.deterministic:
+            stack.enter_context(deterministic())
+        yield
+
+
+def _checkpoint_gradients(kind: str, model: Any) -> None:
+    """Compute what is inside the layers of a transformer again in the backward pass, instead of keeping it.
+
+    Raises TrainingError for a model that cannot.
+    """
+    able = [part for part in model.modules() if isinstance(part, _library.PreTrainedModel)]
+    able = [part for part in able if part.supports_gradient_checkpointing]
+    if not able:
+        raise TrainingError(f"gradient_checkpointing: the base of {kind} has no layers that can do it: set it to false")
+    inner = {id(part) for one in able for part in one.modules() if part is not one}
+    for part in able:
+        if id(part) not in inner:
+            part.activation_checkpointing_enable({"use_reentrant": False})
+
+
+class _Loss(_torch.nn.Module):  # type: ignore[misc, name-defined]
+    """A task as a module: its forward pass is the loss, so that torch's own wrapper sums the gradients of processes."""
+
+    def __init__(self, task: TrainingTask) -> None:
+        super().__init__()
+        self.model, self._task = task.model, [task]  # in a list, so the task is no part of this module
+
+    def forward(self, batch: Any) -> Mapping[str, Any]:
+        return self._task[0].loss(batch)
 
 
 class _Steps:
@@ -118,6 +166,7 @@ class _Trainer(_library.Trainer):  # type: ignore[misc, name-defined]
         self, task: TrainingTask, recipe: Recipe, work: Path, parts: dict[str, Any], device: str, *, quiet: bool
     ) -> None:
         self.task, self.recipe, self.work, self.parts, self.quiet = task, recipe, work, parts, quiet
+        self.device = device
         self.history: list[dict[str, Any]] = []
         self.numbers: dict[str, float] = {}
         self._before = 0.0
@@ -134,7 +183,9 @@ class _Trainer(_library.Trainer):  # type: ignore[misc, name-defined]
         optimizer = _torch.optim.AdamW(_groups(task, recipe), lr=recipe.learning_rate)
         total = len(self._steps)  # the library's own schedules waste the first step on a rate of 0
         rates = _torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: learning_rate_share(step, total, recipe))
-        super().__init__(task.model, arguments, train_dataset=self._steps, optimizers=(optimizer, rates))
+        self._wrapped = processes() > 1 and not task.own_passes
+        model = _Loss(task) if self._wrapped else task.model
+        super().__init__(model, arguments, train_dataset=self._steps, optimizers=(optimizer, rates))
         self.add_callback(_Watch(self))
         _torch.manual_seed(recipe.seed + rank())  # each process has its own dropout
 
@@ -206,7 +257,10 @@ class _Trainer(_library.Trainer):  # type: ignore[misc, name-defined]
         """The loss of the task, whose numbers are kept."""
         self.task.trained = model
         self.batch = inputs["batch"]
-        parts = self.task.loss(self.batch)
+        own = self.task.part_of(self.batch)
+        low = self.recipe.precision == "bf16" and not self.task.own_passes
+        with _torch.autocast(_torch.device(self.device).type, _torch.bfloat16, enabled=low):
+            parts = model(own) if self._wrapped else self.task.loss(own)
         self.numbers = {name: float(value.detach()) for name, value in parts.items()}
         self.check("loss", self.numbers["loss"])
         return parts["loss"]
@@ -227,7 +281,9 @@ class _Trainer(_library.Trainer):  # type: ignore[misc, name-defined]
         """Evaluate on dev and keep the weights if they are the best so far."""
         self.control.should_evaluate = False
         self.task.model.eval()
-        with _torch.no_grad(), _enough_memory(self.task, "the evaluation on dev"):
+        gpu = [self.device] if self.device.startswith("cuda") else []
+        # What is drawn here, on the GPU too, must not change the training.
+        with _torch.random.fork_rng(gpu), _torch.no_grad(), _enough_memory(self.task, "the evaluation on dev"):
             held = [dict(self.task.evaluate()) if rank() == 0 else {}]
         if processes() > 1:
             _torch.distributed.broadcast_object_list(held, 0)

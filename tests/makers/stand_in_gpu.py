@@ -100,7 +100,9 @@ def stand_in_gpus(
     }
     with ExitStack() as stack:
         for name, answer in said.items():
-            stack.enter_context(patch.object(torch.cuda, name, answer))
+            for module in (torch.cuda, torch.cuda.random):
+                if hasattr(module, name):
+                    stack.enter_context(patch.object(module, name, answer))
         stack.enter_context(_Routed(gpus, count, allocation))
         assert threading.current_thread() is threading.main_thread()  # a mode belongs to its thread
         yield gpus

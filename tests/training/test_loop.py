@@ -13,9 +13,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from airgen.devices import check_device
 from airgen.errors import ModelError, TrainingError, UsageError
 from airgen.retrievers.base import Hits
-from airgen.training.base_models import load_base, pick_device
+from airgen.training.base_models import load_base
 from airgen.training.data import TrainingSet, epoch_batches, load_training_set
 from airgen.training.recipe import Recipe, TrainingRequest
 from airgen.training.task import Trained, TrainingTask
@@ -265,5 +266,5 @@ def test_bases(bert: Path, new_bert: Callable[..., Path], tmp_path: Path) -> Non
         load_base(str(tmp_path / "nowhere"))
     with pytest.raises(ModelError, match=r"is not a masked-language model: cls.predictions"):
         load_base(str(new_bert(masked_lm=False)), masked_lm=True)
-    with pytest.raises(ModelError, match="--device cuda:9"):
-        pick_device("cuda:9")
+    with pytest.raises(ModelError, match="training: device cuda:9"):
+        check_device("cuda:9", "training")

@@ -30,11 +30,24 @@ if os.environ.get("RANK") == "1":
 """Python runs a module of this name at its start: the second process dies at its fourth step."""
 
 
-def train(folder: Path, out: str, base: Path, data: Path, processes: int, *more: str, killed: bool = False) -> Path:
-    """`airgen train encoder` by so many processes."""
-    command = ["-m", "airgen", "train", "encoder", "--on", str(data), "--base", str(base), "--out", str(folder / out)]
-    for change in ("batch_size=8", "epochs=2", "max_length=16", "hard_negatives=1", "negatives=bm25", "chunk=4",
-                   "learning_rate=1e-3", "checkpoint_every=1", *more):  # fmt: skip
+ENCODER = ("batch_size=8", "epochs=2", "max_length=16", "hard_negatives=1", "negatives=bm25", "chunk=4",
+           "learning_rate=1e-3", "checkpoint_every=1")  # fmt: skip
+
+
+def train(
+    folder: Path,
+    out: str,
+    base: Path,
+    data: Path,
+    processes: int,
+    *more: str,
+    killed: bool = False,
+    kind: str = "encoder",
+    changes: tuple[str, ...] = ENCODER,
+) -> Path:
+    """`airgen train` by so many processes."""
+    command = ["-m", "airgen", "train", kind, "--on", str(data), "--base", str(base), "--out", str(folder / out)]
+    for change in (*changes, *more):
         command += ["--set", change] if "=" in change else [change]
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
     paths = [str(Path(airgen.__file__).parents[1])]
@@ -83,3 +96,43 @@ def test_two_processes_give_the_weights_of_one(tmp_path: Path, still_bert: Path,
     assert not cut.exists() and list((tmp_path / "cut.training").glob("*/airgen.json"))
     train(tmp_path, "cut", still_bert, dataset, 2, "--resume")
     assert (cut / "model.safetensors").read_bytes() == (two / "model.safetensors").read_bytes()
+
+
+_SMALL = ("batch_size=8", "max_length=16", "epochs=1", "dev_passages=20", "learning_rate=1e-3")
+
+
+@pytest.mark.nightly
+def test_the_pairs_of_a_cross_encoder_are_shared(tmp_path: Path, still_bert: Path, dataset: Path) -> None:
+    """Its loss is a mean over pairs, so two processes with half of them each give the weights of one."""
+    from safetensors.torch import load_file
+
+    one, two = (
+        train(tmp_path, str(count), still_bert, dataset, count, kind="cross-encoder", changes=_SMALL)
+        for count in (1, 2)
+    )
+    weights, others = (load_file(folder / "model.safetensors") for folder in (one, two))
+    before = load_file(still_bert / "model.safetensors")
+    assert max(float((weights[name] - others[name]).abs().max()) for name in weights) < 1e-5
+    word = "bert.embeddings.word_embeddings.weight"
+    assert float((weights[word] - before[word]).abs().max()) > 1e-4
+    assert json.loads((two / "card.json").read_text("utf-8"))["costs"]["processes"] == 2
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", ["augment", "splade", "doct5query", "deepct", "sparta", "colbert"])
+def test_every_kind_is_trained_by_two_processes(kind: str, tmp_path: Path, bert: Path, dataset: Path) -> None:
+    base, changes = bert, _SMALL if kind != "augment" else ("batch_size=8", "epochs=1")
+    if kind == "doct5query":
+        import transformers
+
+        base, changes = tmp_path / "t5", (*_SMALL, "max_query_tokens=6", "dev_queries=1")
+        vocabulary = transformers.AutoTokenizer.from_pretrained(bert)
+        config = transformers.T5Config(
+            vocab_size=len(vocabulary), d_model=32, d_kv=16, d_ff=64, num_layers=1, num_heads=2, pad_token_id=0,
+            eos_token_id=3, decoder_start_token_id=0,
+        )  # fmt: skip
+        transformers.T5ForConditionalGeneration(config).save_pretrained(base)
+        vocabulary.save_pretrained(base)
+    out = train(tmp_path, "two", base, dataset, 2, kind=kind, changes=changes)
+    card = json.loads((out / "card.json").read_text("utf-8"))
+    assert card["costs"]["processes"] == 2 and card["steps"] == 3 and "loss" in card["history"][-1]

@@ -1,7 +1,7 @@
 """BEIR's sparse family: document expansion, DeepCT and SPARTA, each against its definition."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,8 @@ from small_training import train_quickly
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
+from stand_in_gpu import stand_in_gpus
+
 from airgen.dataset.beir import BeirDataset, BeirPassage
 from airgen.errors import DatasetError, ModelError, UsageError
 from airgen.retrievers import load_retriever
@@ -22,7 +24,7 @@ from airgen.retrievers.lexical.expanded import DeepCT, Expanded, TermWeigher
 from airgen.retrievers.sparse import Sparta, SpartaEncoder
 from airgen.training.data import load_training_set, read_corpus
 from airgen.training.kinds.sparse_family import QueryWriterRecipe, QueryWriterTask, impacts
-from airgen.training.mining.expansion import Seq2Seq, expand, queries_of
+from airgen.training.mining.expansion import Seq2Seq, _Draw, _gumbel, expand, queries_of
 
 
 class Letters:
@@ -31,9 +33,12 @@ class Letters:
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    def queries(self, text: str, count: int, seed: int) -> list[str]:
-        self.asked.append(text)
-        return [f"{text} {seed % 7}"] * count
+    def texts_at_once(self, count: int) -> int:
+        return 1
+
+    def write(self, texts: Sequence[str], count: int, seeds: Sequence[int]) -> list[list[str]]:
+        self.asked += texts
+        return [[f"{text} {seed % 7}"] * count for text, seed in zip(texts, seeds, strict=True)]
 
 
 PASSAGES = [BeirPassage("a", "cats purr"), BeirPassage("b", "dogs bark", "Pets"), BeirPassage("c", "cows \u2028 moo")]
@@ -87,15 +92,33 @@ def tiny_t5(bert: Path, place: Path) -> Path:
 
 def test_a_sequence_to_sequence_model_gives_queries(bert: Path, tmp_path: Path) -> None:
     model = Seq2Seq(str(tiny_t5(bert, tmp_path / "t5")), max_new_tokens=6)
-    first = model.queries("amber bridge", 5, 1)
+    [first] = model.write(["amber bridge"], 5, [1])
     torch.manual_seed(99)  # what was drawn before does not matter
-    assert model.queries("amber bridge", 5, 1) == first and 1 <= len(first) <= 5
-    assert model.queries("amber bridge", 5, 2) != first
-    batch = model.of_batches(["amber bridge", "candle desert engine falcon"], 4, 1)
-    assert len(batch) == 2 and all(1 <= len(queries) <= 4 for queries in batch)
-    assert model.of_batches(["amber bridge", "candle desert engine falcon"], 4, 1) == batch
+    assert model.write(["amber bridge"], 5, [1]) == [first] and 1 <= len(first) <= 5
+    assert model.write(["amber bridge"], 5, [2]) != [first]
+    # Nor do the texts beside it, however many and in whatever order.
+    texts = ["amber bridge", "candle desert engine falcon", "island", "jungle kettle lantern mirror needle orchard"]
+    batch = model.write(texts, 5, [1, 2, 3, 4])
+    assert batch[0] == first and all(1 <= len(queries) <= 5 for queries in batch)
+    assert model.write(texts[::-1], 5, [4, 3, 2, 1]) == batch[::-1]
+    with stand_in_gpus(allocation=1 << 14) as gpus:  # fewer are written at once
+        small = Seq2Seq(str(tmp_path / "t5"), max_new_tokens=6, device="cpu")
+        small.parts = model.parts
+        assert small.write(texts, 5, [1, 2, 3, 4]) == batch and gpus.refused
     with pytest.raises(ModelError, match="cannot be loaded"):
-        Seq2Seq(str(tmp_path / "nothing")).queries("a", 1, 1)
+        Seq2Seq(str(tmp_path / "nothing")).write(["a"], 1, [1])
+
+
+def test_a_draw_has_the_probabilities_of_the_ten_best_tokens() -> None:
+    """Against the definition: softmax over the ten likeliest tokens, all others never."""
+    logits = torch.randn(1, 40, generator=torch.Generator().manual_seed(3)) * 2
+    rows = 20_000
+    noise = torch.from_numpy(_gumbel(7, (rows, 1, 10)))
+    drawn = _Draw(torch, noise)(torch.zeros(rows, 1, dtype=torch.long), logits.expand(rows, -1)).argmax(dim=-1)
+    best, tokens = logits[0].topk(10)
+    wanted = torch.zeros(40).index_put((tokens,), best.softmax(dim=-1))
+    counts = torch.bincount(drawn, minlength=40) / rows
+    assert float((counts - wanted).abs().max()) < 0.012 and float(counts[wanted == 0].sum()) == 0
 
 
 def test_doct5query_learns_to_write_the_words_of_a_passage(

@@ -39,7 +39,7 @@ from airgen.training.data import TrainingSet, draw, read_corpus
 from airgen.training.kinds.augment_model import AugmentModel, EncodedQuery
 from airgen.training.kinds.transformer import first_three, info_nce
 from airgen.training.recipe import Recipe
-from airgen.training.task import TrainingTask
+from airgen.training.task import TrainingTask, shared
 
 _WORD_TOKENS = 16  # maximum number of tokens of one word, with the special ones
 
@@ -142,6 +142,11 @@ class AugmentTask(TrainingTask):
         batches = self.data.batches(recipe.batch_size, recipe.seed, epoch)
         return [(epoch, batch) for batch in batches]
 
+    def part_of(self, batch: tuple[int, list[int]]) -> tuple[int, list[int]]:
+        """That of this process."""
+        epoch, places = batch
+        return epoch, list(shared(places))
+
     def loss(self, batch: tuple[int, list[int]]) -> Mapping[str, Any]:
         """Contrastive loss and penalty; `added` is the mean number of terms that a query gains."""
         epoch, places = batch
@@ -156,8 +161,10 @@ class AugmentTask(TrainingTask):
         masked = [
             [place != row and p in positives[row] for place, p in enumerate(passages)] for row in range(len(samples))
         ]
+        with self.torch.autocast(self.torch.device(self.device).type, enabled=False):  # BM25's sums need fp32
+            scores = weighted.float().index_select(1, used) @ vectors.T
         rank = info_nce(
-            weighted.index_select(1, used) @ vectors.T,
+            scores,
             self.torch.arange(len(samples), device=self.device),
             self.torch.tensor(masked, device=self.device),
         )

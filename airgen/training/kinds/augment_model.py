@@ -114,7 +114,7 @@ class AugmentModel:
         states, mask = self.states([query.ids for query in queries])
         added = torch.zeros(shape, device=self.device)
         if self.recipe.augmentation:
-            added = torch.relu(self.module["added"](self.pooled(states, mask)))
+            added = torch.relu(self.module["added"](self.pooled(states, mask))).float()
         bow = torch.zeros(shape, device=self.device)
         places = [(row, column) for row, query in enumerate(queries) for column in query.terms]
         if places:
@@ -122,7 +122,7 @@ class AugmentModel:
             bow[rows, columns] = 1.0
         total = (bow + added).flatten()
         if self.recipe.weights:
-            own = torch.relu(self.module["weight"](states)).squeeze(-1)
+            own = torch.relu(self.module["weight"](states)).squeeze(-1).float()  # also where products are in bf16
             seen = [
                 (row, place, row * shape[1] + column)
                 for row, query in enumerate(queries)

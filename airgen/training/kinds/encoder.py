@@ -9,7 +9,6 @@ is the same on generated queries. The trained folder loads with sentence-transfo
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
@@ -26,14 +25,12 @@ from airgen.training.data import TrainingSet
 from airgen.training.kinds.transformer import (
     IN_TRAINING,
     Batch,
-    SampledBatch,
     SentenceTransformersTask,
     TransformerRecipe,
     load_model,
     token_limit,
 )
 from airgen.training.recipe import Recipe
-from airgen.training.task import processes, rank
 
 
 class EncoderRecipe(TransformerRecipe):
@@ -63,8 +60,6 @@ class EncoderRecipe(TransformerRecipe):
     momentum: float = Field(0.999, ge=0, lt=1, description="of the second encoder of moco, as in its paper")
     chunk: int = Field(64, ge=1, description="texts encoded at once with gradient caching: less memory, some more time")
     freeze_positions: bool = Field(True, description="E5, appendix B: so that longer texts work after training")
-    precision: Literal["fp32", "bf16"] = Field("fp32", description="E5: mixed; bf16 on a GPU")
-    gradient_checkpointing: bool = Field(False, description="E5, section 5.1: less memory, more time")
 
 
 class EncoderTask(SentenceTransformersTask):
@@ -72,7 +67,7 @@ class EncoderTask(SentenceTransformersTask):
 
     SYSTEM = ("dense", "embedder")
     RECIPE: ClassVar[type[Recipe]] = EncoderRecipe
-    shares_batches = True
+    own_passes = True
     recipe: EncoderRecipe
 
     def __init__(self, recipe: EncoderRecipe, data: TrainingSet, base: str, device: str) -> None:
@@ -84,13 +79,6 @@ class EncoderTask(SentenceTransformersTask):
         self.e5 = E5Loss(self.model, recipe)
         self._text_ids = _ids_of(data.corpus.full_texts)  # so that no passage is a negative of its duplicate's query
         self.model.to(device)
-
-    def sample(self, batch: Batch, negatives: int) -> SampledBatch:
-        """Those of this process; all have equally many."""
-        if processes() > 1:
-            count = max(1, len(batch.examples) // processes())
-            batch = replace(batch, examples=(batch.examples * processes())[count * rank() :][:count])
-        return super().sample(batch, negatives)
 
     def loss(self, batch: Batch) -> Mapping[str, Any]:
         """The loss of the whole batch, encoded in chunks of texts of similar length."""
@@ -178,8 +166,6 @@ def _encoder(base: str, recipe: EncoderRecipe, device: str) -> Any:
         for name, weights in transformer.named_parameters():
             if name.endswith("position_embeddings.weight"):
                 weights.requires_grad_(False)
-    if recipe.gradient_checkpointing:
-        transformer.model.gradient_checkpointing_enable()
     pooling = modules.Pooling(transformer.get_embedding_dimension(), recipe.pooling)
     return library.SentenceTransformer(
         modules=[transformer, pooling, modules.Normalize()],

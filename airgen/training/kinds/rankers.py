@@ -36,6 +36,7 @@ from airgen.training.kinds.transformer import (
     load_model,
     token_limit,
 )
+from airgen.training.task import processes
 
 
 class CrossEncoderRecipe(TransformerRecipe):
@@ -122,7 +123,10 @@ class SpladeTask(SentenceTransformersTask):
         self._negatives = recipe.hard_negatives
         if self.teacher:
             self._negatives = max(1, self._negatives)  # a margin needs a negative
-        inner = (losses.SparseMarginMSELoss if self.teacher else losses.SparseMultipleNegativesRankingLoss)(self.model)
+        if self.teacher:
+            inner = losses.SparseMarginMSELoss(self.model)
+        else:  # the passages of all processes are negatives
+            inner = losses.SparseMultipleNegativesRankingLoss(self.model, gather_across_devices=processes() > 1)
         self._loss = losses.SpladeLoss(self.model, inner, recipe.flops_passages, recipe.flops_queries)
         steps = len(self.batches(0)) * recipe.epochs
         self._warmup_steps = max(1, round(recipe.flops_warmup * min(steps, recipe.max_steps or steps)))
@@ -186,7 +190,10 @@ class LateTask(SentenceTransformersTask):
             self._negatives = max(1, self._negatives)  # a distribution over one passage has no information
             self._loss = losses.MultiVectorDistillKLDivLoss(self.model)
         else:
-            self._loss = losses.MultiVectorMultipleNegativesRankingLoss(self.model, scale=1.0)
+            together = processes() > 1  # the passages of all processes are negatives
+            self._loss = losses.MultiVectorMultipleNegativesRankingLoss(
+                self.model, scale=1.0, gather_across_devices=together
+            )
 
     def loss(self, batch: Batch) -> Mapping[str, Any]:
         """InfoNCE over MaxSim, or the divergence from the teacher."""

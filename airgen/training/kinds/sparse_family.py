@@ -22,6 +22,7 @@ import numpy as np
 from pydantic import Field
 
 from airgen.errors import DatasetError
+from airgen.keys import rng
 from airgen.registry import load_extra
 from airgen.retrievers.base import Retriever, model_place
 from airgen.retrievers.dense.embedders import loaded
@@ -97,11 +98,8 @@ class QueryWriterTask(TransformerTask):
         )
         writer.parts = self.model, self.tokenizer
         texts = list(self.dev_corpus.full_texts)
-        state = self.torch.get_rng_state()  # what is sampled here must not change the training
-        try:
-            written = writer.of_batches(texts, recipe.dev_queries, recipe.seed)
-        finally:
-            self.torch.set_rng_state(state)
+        seeds = [rng("dev", recipe.seed, key).getrandbits(32) for key in self.dev_corpus.ids]
+        written = writer.write(texts, recipe.dev_queries, seeds)
         expansions = dict(zip(self.dev_corpus.ids, written, strict=True))
         return Expanded(expansions, queries=None)
 
@@ -245,7 +243,9 @@ class SpartaTask(TransformerTask):
         targets = np.searchsorted(places, sample.places[:, 0])
         masked = np.stack([np.isin(places, example.positives) for example in sample.examples])
         masked[np.arange(len(targets)), targets] = False
-        return {"loss": info_nce(counts @ weights.T, self.tensor(targets), self.tensor(masked))}
+        with torch.autocast(torch.device(self.device).type, enabled=False):  # sums of many impacts need fp32
+            scores = counts @ weights.float().T
+        return {"loss": info_nce(scores, self.tensor(targets), self.tensor(masked))}
 
     def retriever(self) -> Retriever:
         """Search in the inverted index of impacts."""

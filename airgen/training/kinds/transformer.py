@@ -5,7 +5,7 @@ The trainer is always that of `trainer.py`, so checkpoints, resuming, dev figure
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,7 +21,7 @@ from airgen.training.base_models import Teacher, TeacherSpec
 from airgen.training.columns import Example, part_of
 from airgen.training.data import TrainingSet, draw
 from airgen.training.recipe import Recipe
-from airgen.training.task import TrainingTask
+from airgen.training.task import TrainingTask, shared
 
 IN_TRAINING = "in training"
 """The name of an encoder around the model as it is during training, which searches the dev queries."""
@@ -113,6 +113,10 @@ class TransformerTask(TrainingTask):
         size = self.recipe.batch_size
         parts = separate(self.data.examples, self.data.batches(size, self.recipe.seed, epoch))
         return [Batch(epoch, epoch * len(parts) + place, tuple(part)) for place, part in enumerate(parts)]
+
+    def part_of(self, batch: Batch) -> Batch:
+        """That of this process."""
+        return replace(batch, examples=tuple(shared(batch.examples)))
 
     def describe_batch(self, batch: Any) -> str:
         return f"queries {first_three([self.data.examples[number].id for number in batch.examples])}"

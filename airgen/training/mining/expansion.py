@@ -3,8 +3,8 @@
     expand(passages, Seq2Seq("doc2query-model"), Path("expansions.jsonl"))
     expand_from_split(dataset, "train", Path("expansions.jsonl"))
 
-Each passage is sampled with a seed of its own, so the result does not depend on the order of passages. A run that was
-stopped goes on when it is called again. The retriever is `airgen.retrievers.lexical.expanded`.
+Each passage is sampled with a seed of its own, many at once, so the result does not depend on the order of passages. A
+run that was stopped goes on when it is called again. The retriever is `airgen.retrievers.lexical.expanded`.
 """
 
 import json
@@ -13,25 +13,35 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from airgen.dataset.beir import BeirDataset, BeirPassage
+from airgen.devices import Dtype, halving, on_gpu
 from airgen.errors import DatasetError, UsageError
+from airgen.exact import log
+from airgen.guard import guarded
 from airgen.keys import rng
 from airgen.records import flat_text
 from airgen.registry import load_extra
 from airgen.retrievers.base import model_place
-from airgen.retrievers.dense.embedders import quiet_transformers, with_tokenizer
+from airgen.retrievers.dense.embedders import with_tokenizer
+from airgen.sequences import batched
 from airgen.training.data import RESERVED
 from airgen.training.mining.pairs import SourcePassage
 
 PassageText = BeirPassage | SourcePassage
-_TEXTS = 16  # written for at once
 _TOP_K = 10  # tokens that are sampled from, as docT5query does
+_CPU_SEQUENCES = 160  # written at once: four passages of docT5query's 40 queries
+_GPU_SEQUENCES = 4096
+_GPU_SHARE = 0.5  # of a GPU's memory
+_SORTED = 4  # batches of passages that are sorted by length together; a stop loses at most these
 
 
 class Seq2Seq:
     """A sequence-to-sequence model of transformers, such as a docT5query, by folder or Hub name.
 
-    max_length: tokens of the passage. max_new_tokens: tokens of a query.
+    max_length: tokens of the passage. max_new_tokens: tokens of a query. dtype: of the weights, as for a retriever.
     """
 
     def __init__(
@@ -42,30 +52,53 @@ class Seq2Seq:
         max_length: int = 512,
         max_new_tokens: int = 64,
         device: str | None = None,
+        dtype: Dtype = "auto",
     ) -> None:
         self.name = model
-        self._prefix, self._device = prefix, device
+        self._prefix, self._device, self._dtype = prefix, device, dtype
         self._max_length, self._max_new = max_length, max_new_tokens
 
     @cached_property
     def parts(self) -> tuple[Any, Any]:
-        chosen = self.name, model_place(self.name), self._device
-        with quiet_transformers():
-            return with_tokenizer("AutoModelForSeq2SeqLM", "the query model", *chosen)
+        return with_tokenizer(
+            "AutoModelForSeq2SeqLM", "the query model", self.name, model_place(self.name), self._device, self._dtype
+        )
 
-    def queries(self, text: str, count: int, seed: int) -> list[str]:
-        """Sampled queries without duplicates, in the order of sampling."""
-        return self._sampled([text], count, seed)[0]
+    def texts_at_once(self, count: int) -> int:
+        """For how many texts `count` queries each are best written at once: as many as a GPU's memory holds."""
+        model = self.parts[0]
+        sequences = _CPU_SEQUENCES
+        if on_gpu(self._device):
+            config, torch = model.config, load_extra("torch", f"the query model {self.name!r}")
+            layers = getattr(config, "num_decoder_layers", None) or getattr(config, "decoder_layers", None) or 12
+            width = getattr(config, "d_model", None) or config.hidden_size
+            # Keys and values of the passage and of the query in each layer, and a row of logits in fp32.
+            numbers = 2 * layers * width * (self._max_length + self._max_new) + 4 * config.vocab_size
+            room = _GPU_SHARE * torch.cuda.get_device_properties(None).total_memory
+            sequences = min(_GPU_SEQUENCES, int(room / (numbers * next(model.parameters()).element_size())))
+        return max(1, sequences // max(1, count))
 
-    def of_batches(self, texts: Sequence[str], count: int, seed: int) -> list[list[str]]:
-        """The queries of each text, some texts at once: sooner than one by one, but they depend on the texts beside."""
-        return [
-            queries
-            for first in range(0, len(texts), _TEXTS)
-            for queries in self._sampled(texts[first : first + _TEXTS], count, seed + first)
-        ]
+    def write(self, texts: Sequence[str], count: int, seeds: Sequence[int]) -> list[list[str]]:
+        """The sampled queries of each text without duplicates, in the order of sampling.
 
-    def _sampled(self, texts: Sequence[str], count: int, seed: int) -> list[list[str]]:
+        Each text is sampled by its own seed, so its queries do not depend on the texts beside it, but for the last bits
+        of their scores. Where memory is exhausted, fewer are written at once. Raises ModelError where one is too many.
+        """
+
+        def all_of(size: int) -> list[list[str]]:
+            order = sorted(range(len(texts)), key=lambda place: (-len(texts[place]), place))  # like lengths together
+            found: list[list[str]] = [[] for _ in texts]
+            for first in range(0, len(order), size):
+                some = order[first : first + size]
+                written = self._sampled([texts[place] for place in some], count, [seeds[place] for place in some])
+                for place, queries in zip(some, written, strict=True):
+                    found[place] = queries
+            return found
+
+        with guarded(f"the query model {self.name}"):
+            return halving(all_of, max(1, min(self.texts_at_once(count), len(texts))))[0]
+
+    def _sampled(self, texts: Sequence[str], count: int, seeds: Sequence[int]) -> list[list[str]]:
         torch = load_extra("torch", f"the query model {self.name!r}")
         model, tokenizer = self.parts
         asked = [self._prefix + text for text in texts]
@@ -73,14 +106,39 @@ class Seq2Seq:
         inputs = {
             name: value.to(model.device) for name, value in encoded.items() if name in ("input_ids", "attention_mask")
         }
-        torch.manual_seed(seed)
+        noise = np.concatenate([_gumbel(seed, (count, self._max_new, _TOP_K)) for seed in seeds])
+        draw = _Draw(torch, torch.from_numpy(noise).to(model.device))
         with torch.inference_mode():
             found = model.generate(
-                **inputs, do_sample=True, top_k=_TOP_K, num_return_sequences=count, max_new_tokens=self._max_new
-            )
+                **inputs, do_sample=True, top_k=0, num_return_sequences=count, max_new_tokens=self._max_new,
+                logits_processor=[draw],
+            )  # fmt: skip
         words = [" ".join(one.split()) for one in tokenizer.batch_decode(found, skip_special_tokens=True)]
         of_each = (words[first : first + count] for first in range(0, len(words), count))
         return [list(dict.fromkeys(filter(None, one))) for one in of_each]
+
+
+def _gumbel(seed: int, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """Numbers with the standard Gumbel distribution: the largest of log p + such a number is a draw by p."""
+    uniform = np.random.default_rng(seed).random(shape)
+    return np.asarray(-log(-log(np.maximum(uniform, 1e-300))), np.float32)
+
+
+class _Draw:
+    """Chooses each next token from the `_TOP_K` likeliest, by numbers that were drawn before: (rows, steps, top k).
+
+    All other tokens get no probability, so that what the library then samples is this one.
+    """
+
+    def __init__(self, torch: Any, noise: Any) -> None:
+        self._torch, self._noise, self._first = torch, noise, 0
+
+    def __call__(self, input_ids: Any, scores: Any) -> Any:
+        torch, length = self._torch, input_ids.shape[1]
+        self._first = self._first or length
+        best, tokens = scores.float().topk(min(_TOP_K, scores.shape[1]), dim=-1)
+        drawn = (best + self._noise[:, length - self._first, : best.shape[1]]).argmax(dim=-1, keepdim=True)
+        return torch.full_like(scores, -torch.inf).scatter(1, tokens.gather(1, drawn), 0.0)
 
 
 def expand(
@@ -94,25 +152,27 @@ def expand(
 ) -> int:
     """Write one row for each passage; returns for how many passages this call asked the model.
 
-    `model` has `queries(text, count, seed)`: at most `count` for a passage, equal ones for equal arguments. docT5query
-    samples 40 for each passage. Rows go to OUT.part, which a later call continues and which is
-    renamed to OUT at the end. `progress` is called with the number of passages done. Raises DatasetError if the file
-    cannot be written, and the model's own errors.
+    `model` has `write(texts, count, seeds)`: at most `count` queries for each text, equal ones for an equal seed, and
+    `texts_at_once(count)`. docT5query samples 40 for each passage. Rows go to OUT.part, which a later call continues
+    and which is renamed to OUT at the end. `progress` is called with the number of passages done. Raises DatasetError
+    if the file cannot be written, and the model's own errors.
     """
     partial = out.with_name(f"{out.name}.part")
-    written = 0
+    written = number = 0
     try:
         partial.parent.mkdir(parents=True, exist_ok=True)
         done = _whole_rows(partial)
+        left = (passage for passage in passages if passage.id not in done)
+        number = len(done)
         with partial.open("a", encoding="utf-8") as file:
-            for number, passage in enumerate(passages, 1):
-                if passage.id not in done:
-                    text = flat_text(passage.title, passage.text)
-                    own_seed = rng("expansion", seed, passage.id).getrandbits(32)
-                    row = {"_id": passage.id, "queries": model.queries(text, count, own_seed)}
-                    file.write(json.dumps(row) + "\n")
-                    file.flush()
-                    written += 1
+            for batch in batched(left, _SORTED * model.texts_at_once(count)):
+                texts = [flat_text(passage.title, passage.text) for passage in batch]
+                seeds = [rng("expansion", seed, passage.id).getrandbits(32) for passage in batch]
+                for passage, queries in zip(batch, model.write(texts, count, seeds), strict=True):
+                    file.write(json.dumps({"_id": passage.id, "queries": queries}) + "\n")
+                file.flush()
+                written += len(batch)
+                number += len(batch)
                 if progress:
                     progress(number)
         partial.replace(out)
