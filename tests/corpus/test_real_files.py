@@ -3,10 +3,11 @@
 import re
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from airgen.corpus.readers.html import REMOVE, HtmlReader
+from airgen.corpus.readers.html import html_page
 from airgen.corpus.readers.reader import Place
 from airgen.records import Document, Dropped
 
@@ -26,16 +27,17 @@ def read(reader: type, path: Path, **settings: object) -> list[Document | Droppe
     return list(reader(made, Place(path.parent, language="en")).read())
 
 
-def test_pages_lose_no_word_but_navigation() -> None:
+@pytest.mark.parametrize("extract", ["page", "main"])
+def test_pages_lose_no_word(extract: Any) -> None:
     lexbor = pytest.importorskip("selectolax.lexbor")
     wanted, got = Counter[str](), Counter[str]()
     for path in some("/usr/share/doc", "*/**/*.html"):
-        tree = lexbor.LexborHTMLParser(path.read_text("utf-8", "replace"))
-        for node in tree.css(", ".join(REMOVE)):
-            if node.tag not in ("body", "html"):
-                node.decompose()
-        root = tree.css_first("main") or tree.body
-        wanted.update(WORD.findall(root.text(separator=" ")))
-        for row in read(HtmlReader, path, extract="page"):
-            got.update(WORD.findall(f"{row.text}"))
+        text = path.read_text("utf-8", "replace")
+        tree = lexbor.LexborHTMLParser(text)
+        for node in tree.css("script, style, template, head"):
+            node.decompose()
+        wanted.update(WORD.findall(tree.body.text(separator=" ")))
+        page = html_page(text, extract=extract)
+        for piece in (*(block.text for block in page.blocks), *(words for _, words in page.left)):
+            got.update(WORD.findall(piece))
     assert (wanted - got).total() <= 0.01 * wanted.total()

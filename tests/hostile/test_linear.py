@@ -7,6 +7,7 @@ words that stand in it. A parser is attacked by name. Time is the process's own 
 # ruff: noqa: E501  # rows of hostile inputs
 import ast
 import importlib
+import io
 import itertools
 import re
 import signal
@@ -23,12 +24,14 @@ import airgen
 from airgen.corpus.book_parts import find_apparatus
 from airgen.corpus.cleaning.filters import judge_text, normalise
 from airgen.corpus.cleaning.personal import mask
+from airgen.corpus.readers.encodings import guessed
 from airgen.corpus.readers.html import html_blocks
 from airgen.corpus.readers.markdown import markdown_blocks
 from airgen.corpus.readers.pdf import join_pages
 from airgen.corpus.readers.reader import Unusable
 from airgen.corpus.readers.texts import Block, sections
 from airgen.errors import SettingsError
+from airgen.tables import DelimitedTable
 from airgen.text.near_duplicates import folded_words
 from airgen.text.tokens import count_tokens
 from airgen.text.words import sentences, words
@@ -203,6 +206,14 @@ PARSERS: dict[str, tuple[Callable[[str], object], list[str]]] = {
         pages,
         ["<div>", "<main>a", "<td>a", "<b><p>", "<ul><li>a", "<p>a<", "<!--", "&amp", "<b></p>", "<table><tr><td>a", "<nav>a",
          "<a><p>", "<svg>", "<pre>a", "<span>a</span>", "<tr><td>a<td>b"],
+    ),
+    "attributes of a page": (
+        lambda text: pages(f"<p {text}>a</p>"), ["a=1 ", "a='>' ", 'a="<" ', "a ", "/", "a='", 'a="', "= ", "a/b\n"]
+    ),
+    "tags of a page": (pages, ["<p ", "<p a='", "<!-- <p", "<script>'<p", "<style>", "<textarea>a", "<p/", "<title>"]),
+    "encodings": (lambda text: guessed(text.encode("utf-16-le").replace(b"\0", b"\xe9"), ""), ["a", "a\n", " ", "ab "]),
+    "a table": (
+        lambda text: list(DelimitedTable(io.StringIO(f"id,text\n{text}"))), ['"', '"a', 'a"', '"a\n', ",", '\n"', '","', "\n"]
     ),
     "book parts": (
         lambda text: find_apparatus(text, ["front-matter", "contents", "references", "index"]),

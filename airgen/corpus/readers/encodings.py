@@ -69,7 +69,11 @@ _SCRIPTS = {
     **dict.fromkeys(("ru", "bg", "sr", "uk"), ("CYRILLIC",)), "el": ("GREEK",), "ar": ("ARABIC",), "fa": ("ARABIC",),
     "zh": ("CJK",), "ja": ("HIRAGANA", "KATAKANA", "CJK"), "ko": ("HANGUL",), "th": ("THAI",),
 }  # fmt: skip
-_PLAIN = frozenset("“”‘’„‚«»‹›–—…•·€£©®°§ №×\xa0\xad、。「」『』（），！？：；・ー《》〈〉【】～‐′″、％؟،؛ـ")
+_SIGNS = frozenset("€£©®°§№×\xa0\xad")
+_PLAIN = frozenset("“”‘’„‚«»‹›–—…•·、。「」『』（），！？：；・ー《》〈〉【】～‐′″、％؟،؛ـ")
+
+
+_WORD = re.compile(r"[^\W\d_]+")
 
 
 class Decoded(NamedTuple):
@@ -313,7 +317,7 @@ def _readings(raw: bytes, language: str) -> list[tuple[float, str, str]]:
             if name not in texts:
                 text = sample.decode(name, "replace")
                 letters = Counter(letter for letter in text if letter > "\x7f")
-                words = [word for word in text.split() if not word.isascii()][:2000]
+                words = [word for word in _WORD.findall(text) if not word.isascii()][:2000]
                 texts[name] = letters, words, _mixed_case(words)
             score = _score(*texts[name], one) - 0.01 * rank
             found.append((score, -place, name, one))
@@ -334,6 +338,8 @@ def _score(letters: Counter[str], words: list[str], mixed: float, language: str)
             score += count
         elif letter in _PLAIN:
             score += 0.6 * count
+        elif letter in _SIGNS:
+            score += 0.3 * count
         elif _script(letter) in scripts:
             score += (0.35 if dense else 0.3) * count
         else:

@@ -88,9 +88,14 @@ class PathReader:
     def found(self) -> list[Path | Dropped]:
         """The files, sorted; names that two of them share are noted in `twice`. Raises CorpusError if there is none."""
         found = list(files(self.place, self.settings.path, self.suffixes, self.settings.skip))
-        stems = Counter(_stem(self.name(path)) for path in found if isinstance(path, Path))
+        paths = [path for path in found if isinstance(path, Path)]
+        stems = Counter(_stem(self.name(path)) for path in paths)
         self.twice = frozenset(stem for stem, count in stems.items() if count > 1)
+        self.look_around(paths)
         return found
+
+    def look_around(self, paths: Sequence[Path]) -> None:
+        """Note what a reader has to know of all files before it reads one of them."""
 
     def name(self, path: Path) -> str:
         """The file's name in ids and sources."""

@@ -1,45 +1,86 @@
-"""Folders of HTML: `reader: {kind: html, path: html, content: "div.body", remove: [.toc], split: sections}`."""
+"""Folders of HTML: `reader: {kind: html, path: html, content: "div.body", remove: [.toc], split: sections}`.
+
+Every word that a browser shows is in the text, or in a piece that is left out with its reason. An element is never left
+out for its name alone: a form may wrap the page, a button may hold a question, a header the title of an article. What
+is left out is furniture by its place (navigation, the footer of the site) or by its place and because other pages of
+the site repeat it; see `repeated_blocks`.
+"""
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal
 
 from airgen.corpus.readers.encodings import Decoded, decoded_html
-from airgen.corpus.readers.reader import Unusable
-from airgen.corpus.readers.texts import Block, FileReader, SectionSettings
-from airgen.records import Document
+from airgen.corpus.readers.files import opened
+from airgen.corpus.readers.html_tags import MAX_MARKS, bounded
+from airgen.corpus.readers.reader import Place, Unusable, left_out
+from airgen.corpus.readers.texts import Block, FileReader, SectionSettings, damage
+from airgen.errors import CorpusError
+from airgen.records import Document, Dropped
 from airgen.registry import load_extra
 
-# Elements that are never part of a page's text.
-REMOVE = (
-    "script", "style", "noscript", "template", "nav", "header", "footer", "aside", "form", "button", "iframe", "svg",
-    "[hidden]", "[aria-hidden=true]", "[role=navigation]", "[role=banner]", "[role=contentinfo]", "[role=search]",
-    "a.headerlink", "a.anchor-link", "a.hash-link",  # the sign behind a heading: Sphinx, Jupyter, Docusaurus
-)  # fmt: skip
+__all__ = ["MAX_MARKS", "HtmlReader", "html_blocks", "html_page"]
+
 _BLOCKS = frozenset((
-    "address", "article", "blockquote", "body", "caption", "center", "dd", "details", "div", "dl", "dt",
-    "fieldset", "figcaption", "figure", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "html", "li", "main", "ol", "p",
-    "pre", "section", "summary", "table", "tbody", "td", "tfoot", "th", "thead", "tr", "ul",
+    "address", "article", "aside", "blockquote", "body", "caption", "center", "dd", "details", "dialog", "div", "dl",
+    "dt", "fieldset", "figcaption", "figure", "footer", "form", "h1", "h2", "h3", "h4", "h5", "h6", "header", "hgroup",
+    "hr", "html", "legend", "li", "main", "menu", "nav", "ol", "option", "optgroup", "p", "pre", "section", "select",
+    "search", "summary", "table", "tbody", "td", "textarea", "tfoot", "th", "thead", "tr", "ul",
 ))  # fmt: skip
-_OPEN_OR_CLOSE = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9:-]{0,60})(?=[\s/>])([^<>]*+)")
-# Elements without content, and those that the next one of their kind closes.
-_CLOSED = frozenset((
-    "a", "area", "base", "body", "br", "col", "colgroup", "dd", "dt", "embed", "head", "hr", "html", "img", "input",
-    "li", "link", "meta", "nobr", "optgroup", "option", "p", "param", "rp", "rt", "source", "tbody", "td", "tfoot",
-    "th", "thead", "tr", "track", "wbr",
+_HEADINGS = {f"h{level}": level for level in range(1, 7)}
+_NEVER = frozenset(("script", "style", "template", "head", "link", "meta", "param", "source", "track", "rp"))
+# Elements whose text is not shown, or no text of the page: left out with this reason.
+_ASIDE = {
+    "noscript": "shown without scripts only", "noframes": "shown without frames only", "iframe": "instead of a frame",
+    "object": "instead of an object", "video": "instead of a video", "audio": "instead of a sound",
+    "canvas": "instead of a drawing", "svg": "words of a drawing", "rt": "reading of a word (ruby)",
+    "select": "choices of a form", "datalist": "choices of a form", "textarea": "field of a form",
+}  # fmt: skip
+_PLACES = {"nav": "navigation", "footer": "footer of the page", "header": "header of the page", "dialog": "dialog"}
+_ROLES = {
+    "navigation": "navigation", "search": "search form", "contentinfo": "footer of the page",
+    "banner": "header of the page", "dialog": "dialog", "alertdialog": "dialog", "menubar": "navigation",
+}  # fmt: skip
+_MENUS = frozenset((
+    "nav", "navbar", "navigation", "menu", "sidebar", "sphinxsidebar", "breadcrumb", "breadcrumbs", "pagination",
+    "related", "site-header", "site-footer", "topbar", "toolbar", "footer", "header", "nav-links", "page-nav",
+    "sitenav", "topnav", "bottomnav", "subnav", "toc", "bd-toc", "sidebar-tree", "wy-nav-side", "navheader",
+    "navfooter", "skip-link", "rst-footer-buttons", "edit-page",
 ))  # fmt: skip
-_DRAWING = frozenset((
-    "a", "circle", "clippath", "defs", "ellipse", "g", "image", "line", "lineargradient", "marker", "mask", "path",
-    "pattern", "polygon", "polyline", "radialgradient", "rect", "stop", "symbol", "text", "tspan", "use",
-))  # fmt: skip
-# The parser's time grows with a page's size times its depth, so a large page may not be deep.
-_DEPTH, _SIZE_TIMES_DEPTH = 512, 400_000_000
-MAX_MARKS = 1_000_000  # tags of one page
-
-
+_CONSENT = re.compile(r"cookie|consent|gdpr", re.IGNORECASE)
+_SELF_LINKS = frozenset(("headerlink", "anchor-link", "hash-link", "anchorjs-link", "heading-anchor", "permalink"))
+_SIGN = re.compile(r"\W{0,4}|(?i:\W{0,4}(?:perma)?(?:link|anchor)\b.{0,60})")
+_LINE_NUMBERS = frozenset(("linenos", "gutter", "lineno", "rouge-gutter", "line-numbers-rows", "linenodiv"))
+_NO_TEXT = frozenset(
+    ("navigation", "footer of the page", "search form", "dialog", "consent to cookies", "outside of main")
+)
 _FEW = 8  # words
+_LAYOUT = "table, h1, h2, h3, h4, h5, h6, pre"  # what is in the cells of a table that only lays out the page
+_CELL = 2000  # characters: a longer cell is text of its own
 Extract = Literal["main", "page", "trafilatura"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A block of a page, and how many of its characters are links. `place`: where it is, if not among the text of the
+    page. `core`: it is in the page's `main`, or in an article."""
+
+    block: Block
+    place: str = ""
+    linked: int = 0
+    core: bool = False
+
+
+@dataclass(frozen=True)
+class HtmlPage:
+    """The title and the blocks of a page, and the pieces that are left out: (reason, text)."""
+
+    title: str
+    blocks: list[Block]
+    left: list[tuple[str, str]] = field(default_factory=list)
 
 
 class HtmlReader(FileReader):
@@ -48,8 +89,8 @@ class HtmlReader(FileReader):
     class Settings(SectionSettings):
         """`content`: a CSS selector of the elements with the text; `remove`: selectors of elements to leave out.
 
-        `extract`: `page` takes all text; `main` leaves out what trafilatura leaves out and what is mostly links, or
-        less than eight words with a link; `trafilatura` takes its text as it is. The default is `main`, and `page`
+        `extract`: `main` leaves out navigation, the site's header and footer, and what other pages repeat around their
+        text; `page` takes all text; `trafilatura` takes what that library takes. The default is `main`, and `page`
         where `content` or `remove` say what the text is.
         """
 
@@ -59,22 +100,53 @@ class HtmlReader(FileReader):
         extract: Extract | None = None
 
         def required_packages(self) -> tuple[str, ...]:
-            """trafilatura, too, unless the whole page is taken."""
-            return self.packages if self.chosen() == "page" else (*self.packages, "trafilatura")
+            """trafilatura, too, where it chooses the text."""
+            return (*self.packages, "trafilatura") if self.extract == "trafilatura" else self.packages
 
         def chosen(self) -> Extract:
             """What is taken of a page."""
             return self.extract or ("page" if self.content or self.remove else "main")
 
-    version = 4
+    version = 5
     suffixes = (".html", ".htm", ".xhtml", ".html.gz")
     settings: Settings
 
-    def parse_text(self, text: str, name: str) -> Iterator[Document]:
-        title, blocks = html_blocks(text, self.settings.content, self.settings.remove, self.settings.chosen())
-        if not blocks:
-            raise Unusable("no text in the page")
-        yield from self.documents(blocks, title, name)
+    def __init__(self, settings: Settings, place: Place) -> None:
+        super().__init__(settings, place)
+        self.common: dict[str, frozenset[str]] = {}
+
+    def look_around(self, paths: Sequence[Path]) -> None:
+        """Note what the pages of each folder repeat, from some of these."""
+        if self.settings.chosen() == "main":
+            self.common = repeated_blocks(paths, self._folder, self._texts_of)
+
+    def _folder(self, path: Path) -> str:
+        return str(PurePosixPath(self.name(path)).parent)
+
+    def _texts_of(self, path: Path) -> set[str]:
+        """The texts of a page, as `repeated_blocks` compares them; none of a page that cannot be read."""
+        try:
+            with opened(path) as stream:
+                raw = stream.read(self.settings.max_bytes)
+            found = _walked(bounded(self.decode(raw).text), "", ())[1]
+        except (Unusable, CorpusError):
+            return set()
+        return {key for one in found if (key := _key(one.block.text))}
+
+    def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
+        """The documents of one page, then the pieces that are left out. Raises Unusable."""
+        decoded = self.decode(raw)
+        settings = self.settings
+        common = self.common.get(str(PurePosixPath(name).parent), frozenset()) | self.common.get("", frozenset())
+        page = html_page(decoded.text, settings.content, settings.remove, settings.chosen(), common)
+        where = {"identity": self.identity(name), "source": name}
+        for reason, text in page.left:
+            yield left_out(reason, text=text, **where)
+        if decoded.damaged:
+            yield damage(decoded, self.identity(name), name)
+        if not page.blocks:
+            raise Unusable("no text in the page", "all of it is left out" if page.left else "")
+        yield from self.documents(page.blocks, page.title, name)
 
     def decode(self, raw: bytes) -> Decoded:
         """The page's text, as a browser decodes it."""
@@ -84,164 +156,450 @@ class HtmlReader(FileReader):
             return super().decode(raw)  # which says what was tried
 
 
+_LOOKED_AT, _PAGES = 200, 30  # pages of all folders, and of one, that are looked at for what they repeat
+_REPEATED, _SHARE = 4, 0.3  # pages with a text, and their share of those looked at, from which it is repeated
+
+
+def repeated_blocks(
+    paths: Sequence[Path], folder_of: Callable[[Path], str], texts_of: Callable[[Path], Collection[str]]
+) -> dict[str, frozenset[str]]:
+    """The texts that many pages of each folder have, and under "" those that many of all pages have.
+
+    They are known from a sample of pages that are evenly drawn. A folder with fewer than four pages has none.
+    """
+    folders: dict[str, list[Path]] = {"": [*paths]}
+    for path in paths:
+        folders.setdefault(folder_of(path), []).append(path)
+    left, seen, found = _LOOKED_AT, dict[Path, Collection[str]](), dict[str, frozenset[str]]()
+    for folder, pages in sorted(folders.items(), key=lambda entry: (-len(entry[1]), entry[0])):
+        if len(pages) < _REPEATED or left < _REPEATED:
+            continue
+        size = min(len(pages), _PAGES, left)
+        sample = [pages[place * len(pages) // size] for place in range(size)]
+        for path in sample:
+            if path not in seen:
+                seen[path] = texts_of(path)
+                left -= 1
+        counts = Counter(key for path in sample for key in seen[path])
+        least = max(_REPEATED, _SHARE * len(sample))
+        found[folder] = frozenset(key for key, count in counts.items() if count >= least)
+    return found
+
+
 def html_blocks(
     html: str, content: str = "", remove: Sequence[str] = (), extract: Extract = "page"
 ) -> tuple[str, list[Block]]:
     """Title and blocks of a page. Raises Unusable for too much markup; MissingExtra without its packages."""
-    _check_depth(html)
-    title, found, linked = _walked(html, content, remove)
-    if extract != "page":
-        trafilatura = load_extra("trafilatura", "reader 'html' (extract)")
-        main = trafilatura.extract(
-            html, output_format="html", include_formatting=True, include_tables=True, favor_recall=True,
-            deduplicate=False,
-        )  # fmt: skip
-        kept = _walked(main, "", ())[1] if main else []
-        if extract == "trafilatura":
-            found = kept or found
-        elif kept:
-            texts = {_letters(block.text) for block in kept}
-            found = [
-                block
-                for block, links in zip(found, linked, strict=True)
-                if block.level or _letters(block.text) in texts or not _is_furniture(block.text, links)
-            ]
-    first = next((block.text for block in found if block.level == 1), "")
-    return first or title, found
+    page = html_page(html, content, remove, extract)
+    return page.title, page.blocks
 
 
-def _walked(html: str, content: str, remove: Sequence[str]) -> tuple[str, list[Block], list[int]]:
-    """The title element, the blocks, and how many characters of each are links."""
+def html_page(
+    html: str,
+    content: str = "",
+    remove: Sequence[str] = (),
+    extract: Extract = "page",
+    common: Collection[str] = (),
+) -> HtmlPage:
+    """A page as title, blocks and pieces that are left out.
+
+    Args:
+        html: the page.
+        content: a CSS selector of the elements with the text; empty for the page's `main`, or all of it.
+        remove: CSS selectors of elements to leave out.
+        extract: see `HtmlReader.Settings`.
+        common: texts that other pages of the site have, too, as `repeated_blocks` gives them.
+
+    Raises Unusable for too much markup; MissingExtra without its packages.
+    """
+    html = bounded(html)
+    title, found, left = _walked(html, content, remove)
+    if extract == "trafilatura":
+        found, more = _by_trafilatura(html, found)
+    elif extract == "main":
+        found, more = _without_furniture(found, common)
+    elif content:
+        more = []
+    else:
+        found, more = _without_places(found)
+    blocks = [one.block for one in found]
+    first = next((block.text for block in blocks if block.level == 1), "")
+    return HtmlPage(first or title, blocks, _joined([*left, *more]))
+
+
+def _joined(left: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """One piece for each reason, in the order in which they are met."""
+    texts: dict[str, list[str]] = {}
+    for reason, text in left:
+        if any(map(str.isalnum, text)):
+            texts.setdefault(reason, []).append(text.strip())
+    return [(reason, "\n".join(parts)) for reason, parts in texts.items()]
+
+
+def _by_trafilatura(html: str, found: list[_Found]) -> "_Split":
+    """The blocks that trafilatura takes, and the others."""
+    trafilatura = load_extra("trafilatura", "reader 'html' (extract)")
+    main = trafilatura.extract(
+        html, output_format="html", include_formatting=True, include_tables=True, favor_recall=True, deduplicate=False
+    )  # fmt: skip
+    kept = _walked(main, "", ())[1] if main else []
+    if not kept:
+        return found, []
+    texts = {_key(one.block.text) for one in kept}
+    others = [one.block.text for one in found if _key(one.block.text) not in texts]
+    return [_Found(one.block) for one in kept], [("left out by trafilatura", text) for text in others]
+
+
+_Split = tuple[list[_Found], list[tuple[str, str]]]
+
+
+def _without_places(found: Sequence[_Found]) -> _Split:
+    """The blocks but for those in places that never hold the text of a page."""
+    kept = [one for one in found if one.place not in _NO_TEXT]
+    return kept, [(one.place, one.block.text) for one in found if one.place in _NO_TEXT]
+
+
+def _without_furniture(found: Sequence[_Found], common: Collection[str]) -> _Split:
+    """The blocks of the page's own text; those around it that are furniture; headings left without text."""
+    left: list[tuple[str, str]] = []
+    kept: list[_Found] = []
+    own = [place for place, one in enumerate(found) if not one.place and _key(one.block.text) not in common]
+    inner = range(own[0], own[-1] + 1) if own else range(len(found))
+    texts = [place for place in own if not _is_linked(found[place])]
+    main = range(texts[0], texts[-1] + 1) if texts else range(len(found))
+    for place, one in enumerate(found):
+        text, repeated = one.block.text, _key(one.block.text) in common
+        few = len(text.split()) < _FEW and len(text) < 60
+        reason = ""
+        if one.place in _NO_TEXT:
+            reason = one.place
+        elif repeated and (one.place or (place not in inner and (one.linked or few or "©" in text))):
+            reason = "on other pages, too"
+        elif one.place and _is_linked(one):
+            reason = one.place
+        elif place not in main and not one.core and _is_linked(one):
+            reason = "links around the text"
+        if reason and not (one.block.level and one.place not in _NO_TEXT):
+            left.append((reason, text))
+        else:
+            kept.append(one)
+    if not any(not one.block.level for one in kept):
+        return _without_places(found)  # what is furniture elsewhere is all that this page has
+    kept, bare = _without_bare_headings(kept, common, left)
+    return kept, left + bare
+
+
+def _is_linked(one: _Found) -> bool:
+    """Whether most of a block is links. A term is none: it goes with its definition."""
+    return not (one.block.level or one.block.joins) and one.linked * 2 > len(one.block.text)
+
+
+def _without_bare_headings(kept: Sequence[_Found], common: Collection[str], left: Sequence[tuple[str, str]]) -> _Split:
+    """Headings of furniture, below which nothing stayed, go with it."""
+    if not left:
+        return [*kept], []
+    found: list[_Found] = []
+    bare: list[tuple[str, str]] = []
+    for place, one in enumerate(kept):
+        below = kept[place + 1] if place + 1 < len(kept) else None
+        alone = below is None or (below.block.level and below.block.level <= one.block.level)
+        if one.block.level and alone and (one.place or _key(one.block.text) in common):
+            bare.append((one.place or "on other pages, too", one.block.text))
+        else:
+            found.append(one)
+    return found, bare
+
+
+def _key(text: str) -> str:
+    """The letters and digits of a text, by which texts of two pages are compared."""
+    return re.sub(r"[\W_]+", "", text).casefold()[:500]
+
+
+def _walked(html: str, content: str, remove: Sequence[str]) -> tuple[str, list[_Found], list[tuple[str, str]]]:
+    """The title element, the blocks, and what is left out whatever is wanted."""
     lexbor = load_extra("selectolax.lexbor", "reader 'html'")
     tree = lexbor.LexborHTMLParser(html)
     title = tree.css_first("title")
     heading = " ".join(title.text().split()) if title is not None else ""
-    roots = tree.css(content) if content else []
-    roots = roots or tree.css("main") or ([tree.body] if tree.body is not None else [])
+    body = tree.body
+    if body is None:
+        return heading, [], []
     walk = _Walk()
-    for root in roots:
-        if root.mem_id in walk.seen:  # inside an earlier one, whose text is read already
-            continue
-        for node in root.css(", ".join([*REMOVE, *remove])):
-            if node.tag not in ("body", "html"):
-                node.decompose()
-        walk.walk(root)
-    return heading, walk.found, walk.links
+    if remove:
+        walk.removed = {node.mem_id for selector in remove for node in body.css(selector)}
+    if content and (wanted := tree.css(content)):
+        walk.wanted = {node.mem_id for node in wanted}
+    walk.mains = {node.mem_id for node in body.css("main, [role=main]")}
+    walk.walk(body)
+    if walk.mains and not content:
+        _outside_main(walk)
+    return heading, walk.found, walk.left
 
 
-def _letters(text: str) -> str:
-    return re.sub(r"\W+", "", text)
-
-
-def _is_furniture(text: str, links: int) -> bool:
-    """Whether a block that trafilatura left out looks like a part of the site: links, or a few words with one."""
-    return links * 2 > len(text) or (links > 0 and len(text.split()) < _FEW)
-
-
-def _check_depth(html: str) -> None:
-    """Raise Unusable for more tags than are read, and for more elements open at once than a page has."""
-    if html.count("<") > MAX_MARKS:
-        raise Unusable("too large", f"more than {MAX_MARKS:,} tags")
-    limit = max(_DEPTH, _SIZE_TIMES_DEPTH // max(len(html), 1))
-    opened: Counter[str] = Counter()
-    depth, drawing = 0, False
-    for match in _OPEN_OR_CLOSE.finditer(html):
-        tag = match[2].lower()
-        alone = match[3].endswith("/")
-        # An element of a drawing can close itself (`<path/>`); one of HTML cannot, and ends the drawing.
-        drawing = tag in _DRAWING if drawing else tag == "svg" and not match[1] and not alone
-        if tag in _CLOSED or (drawing and alone):
-            continue
-        if not match[1]:
-            opened[tag] += 1
-            depth += 1
-            if depth > limit:
-                raise Unusable("nested too deep", f"more than {limit} elements inside each other")
-        elif opened[tag]:
-            opened[tag] -= 1
-            depth -= 1
+def _outside_main(walk: "_Walk") -> None:
+    """What is outside of `main` is in a place of its own, where `main` holds the text of the page."""
+    inside = sum(len(one.block.text) for one, main in zip(walk.found, walk.in_main, strict=True) if main)
+    free = sum(
+        len(one.block.text) for one, main in zip(walk.found, walk.in_main, strict=True) if not (main or one.place)
+    )
+    if inside * 5 > free:
+        walk.found = [
+            one if main or one.place else replace(one, place="outside of main")
+            for one, main in zip(walk.found, walk.in_main, strict=True)
+        ]
 
 
 class _Walk:
     """A depth-first walk over block elements; the inline text between two of them is a paragraph."""
 
     def __init__(self) -> None:
-        self.found: list[Block] = []
-        self.links: list[int] = []  # characters of each block that are links
-        self.seen: set[int] = set()
-        self.linked, self.inside = 0, 0
-        self.cells: list[str] = []  # of the row that is the last block, after its first cell
-        self.held: list[str] = []
-        self.prefix = ""
+        self.found: list[_Found] = []
+        self.in_main: list[bool] = []  # of each block
+        self.left: list[tuple[str, str]] = []
+        self.removed: set[int] = set()
+        self.wanted: set[int] | None = None
+        self.mains: set[int] = set()
+        self._held: list[str] = []
+        self._prefix = ""
+        self._heading = 0
+        self._linked = self._links = self._depth_main = self._depth_wanted = self._sections = 0
+        self._places: list[str] = []
+        self._buttons: list[str] = []
+        self._row: list[str] | None = None  # the cells of the row of a table of data
+        self._pieces: list[str] = []  # of a cell
 
     def walk(self, root: Any) -> None:
         # With a stack of its own, because some pages are nested deeper than Python can recurse.
-        stack: list[tuple[Any, bool]] = [(root, False)]
+        stack: list[tuple[Any, Any]] = [(root, None)]
         while stack:
-            node, leaving = stack.pop()
-            tag = node.tag
-            if leaving:
-                if tag == "a":
-                    self.inside -= 1
-                else:
-                    self.close(tag)
+            node, leave = stack.pop()
+            if leave is not None:
+                leave()
                 continue
+            tag = node.tag
             if tag == "-text":
-                self.held.append(re.sub(r"\s+", " ", node.text_content or ""))
-                self.linked += len(self.held[-1]) if self.inside else 0
-            elif tag == "br":
-                self.held.append("\n")
-            elif tag == "pre":
-                self.close("")
-                text = node.text().strip("\n")
-                if text.strip():
-                    self.add(Block(text))
-            elif tag and not tag.startswith(("-", "!")):
-                self.seen.add(node.mem_id)
-                if tag in _BLOCKS:
-                    self.close("")
-                    stack.append((node, True))
-                    if tag == "li":
-                        self.prefix = "- "
-                elif tag == "a":
-                    self.inside += 1
-                    stack.append((node, True))
-                children = []
-                child = node.child
-                while child is not None:
-                    children.append((child, False))
-                    child = child.next
-                stack.extend(reversed(children))
-        self.close("")
-        self.end_row()
+                self._text(node.text_content or "")
+                continue
+            if not tag or tag.startswith(("-", "!")):
+                continue
+            if tag == "br":
+                self._held.append("\n")
+                continue
+            if tag == "input":
+                self._input(node.attributes)
+                continue
+            enter = self._enter(node, tag)
+            if enter is None:
+                continue
+            stack.append((node, enter))
+            child, children = node.child, []
+            while child is not None:
+                children.append((child, None))
+                child = child.next
+            stack.extend(reversed(children))
+        self._close()
 
-    def add(self, block: Block) -> None:
-        self.end_row()
-        if block.text:
-            self.found.append(block)
-            self.links.append(self.linked)
-        self.linked = 0
+    def _text(self, text: str) -> None:
+        self._held.append(re.sub(r"\s+", " ", text))
+        if self._links:
+            self._linked += len(self._held[-1].strip())
 
-    def end_row(self) -> None:
-        if self.cells:
-            self.found[-1] = Block(" | ".join([self.found[-1].text, *self.cells]))
-            self.cells.clear()
+    def _enter(self, node: Any, tag: str) -> Any:
+        """What to do at the end of an element; None where it is not gone into."""
+        attributes: Mapping[str, str | None] = node.attributes
+        if tag in _NEVER:
+            if tag == "script" and "math/tex" in (attributes.get("type") or ""):
+                self._held.append(f" {node.text().strip()} ")  # an equation of MathJax
+            return None
+        if node.mem_id in self.removed:
+            self._leave_out("left out by reader.remove", node)
+            return None
+        if tag in _ASIDE:
+            self._leave_out(_ASIDE[tag], node)
+            return None
+        classes = frozenset((attributes.get("class") or "").split())
+        if (tag == "math" or "katex" in classes) and (equation := _equation(node)) is not None:
+            self._held.append(equation)
+            return None
+        if classes & _LINE_NUMBERS:
+            self._leave_out("numbers of lines", node)
+            return None
+        if tag == "a" and classes & _SELF_LINKS and _SIGN.fullmatch(node.text().strip()):
+            self._leave_out("sign behind a heading", node)
+            return None
+        if attributes.get("aria-hidden") == "true" and tag in ("span", "i", "a", "b", "em", "button"):
+            self._leave_out("hidden from screen readers", node)
+            return None
+        if tag == "pre":
+            self._preformatted(node)
+            return None
+        return self._gone_into(node, tag, attributes, classes)
 
-    def close(self, tag: str) -> None:
-        text = "\n".join(" ".join(line.split()) for line in "".join(self.held).split("\n")).strip()
-        self.held.clear()
-        level = int(tag[1]) if tag in ("h1", "h2", "h3", "h4", "h5", "h6") else 0
-        if not text:
-            self._row = self._row and tag != "tr"
+    def _gone_into(self, node: Any, tag: str, attributes: Mapping[str, str | None], classes: frozenset[str]) -> Any:
+        ends: list[Any] = []
+        if node.mem_id in self.mains:
+            self._close()
+            self._depth_main += 1
+            ends.append(lambda: setattr(self, "_depth_main", self._depth_main - 1))
+        if self.wanted is not None and node.mem_id in self.wanted:
+            self._close()
+            self._depth_wanted += 1
+            ends.append(lambda: setattr(self, "_depth_wanted", self._depth_wanted - 1))
+        if tag in ("article", "section") and not self._places:
+            self._sections += 1
+            ends.append(lambda: setattr(self, "_sections", self._sections - 1))
+        if place := self._place(node, tag, attributes, classes):
+            self._close()
+            self._places.append(place)
+            ends.append(self._places.pop)
+        if tag == "a":
+            self._links += 1
+            ends.append(lambda: setattr(self, "_links", self._links - 1))
+        elif tag == "button":
+            start = len(self._held)
+            panel = any(name in attributes for name in ("aria-expanded", "aria-controls", "data-toggle", "role"))
+            ends.append(lambda: self._button(start, panel))
+        elif tag == "label":
+            ends.append(lambda: self._held.append(" "))
+        elif tag == "tr" and self._row is None and _is_data(node):
+            self._close()
+            self._row = []
+            ends.append(self._end_row)
+        elif tag in ("td", "th") and self._row is not None:
+            ends.append(self._end_cell)
+        if tag in _BLOCKS:
+            if self._row is not None:
+                self._held.append(" ")
+                if tag == "li":
+                    self._held.append("- ")
+            else:
+                self._close()
+                if tag == "li":
+                    self._prefix = "- "
+                if tag in _HEADINGS:
+                    self._heading = _HEADINGS[tag]
+                    ends.append(self._end_heading)
+                ends.insert(0, lambda: self._close(joins=tag == "dt"))
+        return lambda: [end() for end in ends]
+
+    def _place(self, node: Any, tag: str, attributes: Mapping[str, str | None], classes: frozenset[str]) -> str:
+        """Where an element puts what is in it; empty for where it is itself."""
+        role = (attributes.get("role") or "").lower()
+        inside = self._depth_main or self._sections
+        named = " ".join(classes) + " " + (attributes.get("id") or "")
+        if _CONSENT.search(named) and tag in ("div", "section", "aside", "dialog", "form") and len(node.text()) < 3000:
+            return "consent to cookies"
+        if role in _ROLES and not (inside and role in ("banner", "contentinfo")):
+            return _ROLES[role]
+        if tag in _PLACES and not (inside and tag in ("header", "footer")) and not self._places:
+            return _PLACES[tag]
+        if tag == "aside" and not inside:
+            return "beside the text"
+        words = classes | {attributes.get("id") or ""}
+        if tag in ("div", "ul", "ol", "td", "section", "table", "p") and words & _MENUS:
+            return "menu, by its name"
+        return ""
+
+    def _leave_out(self, reason: str, node: Any) -> None:
+        text = " ".join(node.text(separator=" ").split())
+        if text:
+            self.left.append((reason, text))
+
+    def _input(self, attributes: Mapping[str, str | None]) -> None:
+        kind = (attributes.get("type") or "text").lower()
+        if kind in ("hidden", "password", "checkbox", "radio", "file", "color", "range"):
             return
-        if tag in ("td", "th") and self.found and not self.found[-1].level and self._row:
-            self.cells.append(text)
-            self.links[-1] += self.linked
-            self.linked = 0
-        else:
-            # A term is kept together with its definition.
-            self.add(Block(text if level else self.prefix + text, level, joins=tag == "dt"))
-        self._row = tag in ("td", "th")
-        self.prefix = ""
+        words = " ".join(filter(None, (attributes.get("value"), attributes.get("placeholder"))))
+        if words.strip():
+            reason = "button" if kind in ("submit", "button", "reset") else "field of a form"
+            self.left.append((reason, words))
 
-    _row = False
+    def _button(self, start: int, panel: bool) -> None:
+        """A button is text where it stands in a heading or among words, or opens a part of the page; else it is not."""
+        words = " ".join("".join(self._held[start:]).split())
+        del self._held[start:]
+        before = "".join(self._held).strip()
+        if self._heading or panel or before or self._row is not None or len(words.split()) > 3 or len(words) > 24:
+            self._held.append(words if not before or self._held[-1].endswith((" ", "\n")) else f" {words}")
+        elif words:
+            self._held.append(f"\x00{words}\x00")  # what follows decides
+
+    def _preformatted(self, node: Any) -> None:
+        for number in node.css(".linenos, .lineno, .line-numbers-rows"):
+            number.decompose()
+        for line_break in node.css("br"):
+            line_break.replace_with("\n")
+        text = node.text().strip("\n")
+        if self._row is not None:
+            self._held.append(f" {text} ")
+            return
+        self._close()
+        if text.strip():
+            self._add(text, 0)
+
+    def _end_heading(self) -> None:
+        self._heading = 0
+
+    def _end_cell(self) -> None:
+        assert self._row is not None
+        if text := " ".join(self._words().split()):
+            self._row.append(text)
+        self._held.clear()
+
+    def _end_row(self) -> None:
+        cells, self._row = self._row or [], None
+        if rest := " ".join(self._words().split()):
+            cells.append(rest)
+        self._held.clear()
+        if cells:
+            self._add(" | ".join(cells), 0)
+
+    def _words(self) -> str:
+        """What is held, with the buttons that stand among other words; others are left out."""
+        text = "".join(self._held)
+        if "\x00" not in text:
+            return text
+        pieces = text.split("\x00")
+        plain = "".join(pieces[0::2]).strip()
+        if plain:
+            return text.replace("\x00", "")
+        self.left += [("button", piece) for piece in pieces[1::2] if piece]
+        return ""
+
+    def _close(self, joins: bool = False) -> None:
+        """The end of a paragraph."""
+        if self._row is not None:
+            return
+        text = "\n".join(" ".join(line.split()) for line in self._words().split("\n")).strip()
+        self._held.clear()
+        if text:
+            self._add(text if self._heading else self._prefix + text, self._heading, joins)
+            self._prefix = ""
+            self._heading = 0
+
+    def _add(self, text: str, level: int, joins: bool = False) -> None:
+        if self.wanted is not None and not self._depth_wanted:
+            self.left.append(("outside of reader.content", text))
+            self._linked = 0
+            return
+        place = self._places[0] if self._places else ""
+        core = bool(self._depth_main or self._sections)
+        self.found.append(_Found(Block(text, level, joins), place, self._linked, core))
+        self.in_main.append(bool(self._depth_main))
+        self._linked = 0
+
+
+def _is_data(row: Any) -> bool:
+    """Whether a row of a table holds data, not the layout of the page."""
+    return row.css_first(_LAYOUT) is None and len(row.text()) <= _CELL
+
+
+def _equation(node: Any) -> str | None:
+    """An equation as LaTeX, where the page has it, else its letters; None where there is none."""
+    source = node.css_first("annotation[encoding='application/x-tex']")
+    if source is not None:
+        return f" {source.text().strip()} "
+    if node.tag != "math":
+        return None
+    words = node.attributes.get("alttext") or node.text()
+    return f" {' '.join(words.split())} "

@@ -6,7 +6,7 @@ matches one of these patterns. So one corpus can have PDF, HTML and tables.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -79,6 +79,14 @@ class FilesReader(PathReader):
             self._readers.append((only, resolve("reader", part.kind)(part.settings, place)))
         self.suffixes = tuple(dict.fromkeys(ending for _, reader in self._readers for ending in reader.suffixes))
 
+    def look_around(self, paths: Sequence[Path]) -> None:
+        shares: dict[int, list[Path]] = {}
+        for path in paths:
+            place = next((at for at, (only, one) in enumerate(self._readers) if self._reads(path, only, one)), -1)
+            shares.setdefault(place, []).append(path)
+        for place, (_, reader) in enumerate(self._readers):
+            reader.look_around(shares.get(place, []))
+
     def read_file(self, path: Path) -> Iterator[Document | Dropped]:
         """The documents of one file. The id of a table's row begins with the file: two tables may count alike."""
         name = self.name(path)
@@ -104,10 +112,13 @@ class FilesReader(PathReader):
         yield from reader.read_raw(raw)
 
     def _reader_of(self, path: Path) -> PathReader | None:
-        below = self.below(path)
         for only, reader in self._readers:
-            ours = any(fnmatchcase(below, pattern) for pattern in only) if only else True
-            if ours and path.name.lower().endswith(reader.suffixes):
+            if self._reads(path, only, reader):
                 reader.twice = self.twice
                 return reader
         return None
+
+    def _reads(self, path: Path, only: Sequence[str], reader: PathReader) -> bool:
+        below = self.below(path)
+        ours = any(fnmatchcase(below, pattern) for pattern in only) if only else True
+        return ours and path.name.lower().endswith(reader.suffixes)

@@ -113,7 +113,7 @@ def _of_response(record: Any, address: str, content: bytes, language: str) -> It
         yield RefusedRow("record", "an error or a redirection")
         return
     try:
-        title, blocks = html_blocks(_decoded(content, rest, language), extract="main")
+        title, blocks = html_blocks(_decoded(content, rest, language), extract="trafilatura")
     except Unusable as error:
         yield RefusedRow("page", error.reason)
         return

@@ -1,0 +1,95 @@
+"""Bounds on the markup of a page, before a parser whose time grows with more than its size sees it.
+
+    html = bounded(html)        # raises Unusable for too many tags, or too many elements inside each other
+
+A tag with thousands of attributes loses them: parsers compare each with all before it, and no text is in them.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+from airgen.corpus.readers.reader import Unusable
+
+MAX_MARKS = 1_000_000  # tags of one page
+_MAX_ATTRIBUTES = 500  # of one tag
+# The parser's time grows with a page's size times its depth, so a large page may not be deep.
+_DEPTH, _SIZE_TIMES_DEPTH = 512, 400_000_000
+# Elements without content, and those that the next one of their kind closes.
+_CLOSED = frozenset((
+    "a", "area", "base", "body", "br", "col", "colgroup", "dd", "dt", "embed", "head", "hr", "html", "img", "input",
+    "li", "link", "meta", "nobr", "optgroup", "option", "p", "param", "rp", "rt", "source", "tbody", "td", "tfoot",
+    "th", "thead", "tr", "track", "wbr",
+))  # fmt: skip
+_DRAWING = frozenset((
+    "a", "circle", "clippath", "defs", "ellipse", "g", "image", "line", "lineargradient", "marker", "mask", "path",
+    "pattern", "polygon", "polyline", "radialgradient", "rect", "stop", "symbol", "text", "tspan", "use",
+))  # fmt: skip
+_RAW = frozenset(("script", "style", "textarea", "title", "xmp", "iframe", "noembed", "noframes"))  # no tags inside
+_OPEN_OR_CLOSE = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9:-]{0,60})(?=[\s/>])([^<>]*+)")
+# A tag as the HTML standard cuts it: names, and values in quotes that may hold anything.
+_ATTRIBUTE = r"(?<![\s/])[\s/]*+[^\s/>][^\s/>=]*+(?:\s*+=\s*+(?:\"[^\"]*+\"|'[^']*+'|[^\s>\"'][^\s>]*+|(?=>)))?+"
+_TAG = re.compile(rf"<([a-zA-Z][^\s/>]*+)((?:{_ATTRIBUTE})*+)[\s/]*+(>?)")
+_ONE = re.compile(_ATTRIBUTE)
+
+
+def bounded(html: str) -> str:
+    """The page, whose tags have at most some hundred attributes. Raises Unusable for more tags than are read, and for
+    more elements open at once than a page has."""
+    if html.count("<") > MAX_MARKS:
+        raise Unusable("too large", f"more than {MAX_MARKS:,} tags")
+    _check_depth(html)
+    return _few_attributes(html)
+
+
+def _check_depth(html: str) -> None:
+    limit = max(_DEPTH, _SIZE_TIMES_DEPTH // max(len(html), 1))
+    opened: Counter[str] = Counter()
+    depth, drawing = 0, False
+    for match in _OPEN_OR_CLOSE.finditer(html):
+        tag = match[2].lower()
+        alone = match[3].endswith("/")
+        # An element of a drawing can close itself (`<path/>`); one of HTML cannot, and ends the drawing.
+        drawing = tag in _DRAWING if drawing else tag == "svg" and not match[1] and not alone
+        if tag in _CLOSED or (drawing and alone):
+            continue
+        if not match[1]:
+            opened[tag] += 1
+            depth += 1
+            if depth > limit:
+                raise Unusable("nested too deep", f"more than {limit} elements inside each other")
+        elif opened[tag]:
+            opened[tag] -= 1
+            depth -= 1
+
+
+def _few_attributes(html: str) -> str:
+    pieces: list[str] = []
+    done = 0
+    for tag in _tags(html):
+        text = tag[2]
+        if len(text) > 2 * _MAX_ATTRIBUTES and sum(1 for _ in _ONE.finditer(text)) > _MAX_ATTRIBUTES:
+            pieces += [html[done : tag.start()], f"<{tag[1]}>"]
+            done = tag.end()
+    return "".join([*pieces, html[done:]]) if pieces else html
+
+
+def _tags(html: str) -> Iterator[re.Match[str]]:
+    """The opening tags of a page, as a parser meets them: not those in comments and scripts."""
+    at = html.find("<")
+    while at >= 0:
+        if html.startswith("<!--", at):
+            end = html.find("-->", at + 4)
+            at = html.find("<", end) if end >= 0 else -1
+            continue
+        if tag := _TAG.match(html, at):
+            if not tag[3]:
+                return  # a tag that does not end before the page does takes all that follows
+            yield tag
+            at = tag.end()
+            name = tag[1].lower()
+            if name in _RAW and (close := re.compile(f"</{name}", re.IGNORECASE).search(html, at)):
+                at = close.start()
+        else:
+            at += 1
+        at = html.find("<", at)

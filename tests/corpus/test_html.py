@@ -1,0 +1,154 @@
+"""Pages of HTML: what a browser shows is in the text or in a piece left out, and furniture is known by its place."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airgen.corpus.readers.encodings import decoded_html
+from airgen.corpus.readers.html import HtmlReader, html_page
+from airgen.corpus.readers.html_tags import bounded
+from airgen.corpus.readers.reader import Place
+from airgen.records import Document, Dropped
+
+pytest.importorskip("selectolax")
+
+WELL = "The well in the yard is cleaned each spring, and the rope is changed when it begins to fray."
+PLACES = {
+    "form around the page": "<form><div><p>{}</p></div></form>",
+    "button in a heading": "<h2><button>{}</button></h2><p>answer</p>",
+    "button in a sentence": "<p>Press <button>{}</button> twice.</p>",
+    "button that opens": "<button aria-expanded=false>{}</button><div>answer</div>",
+    "lone button": "<div><button>{}</button></div>",
+    "button by input": "<input type=submit value='{}'>",
+    "field": "<input value='{}'>", "hint of a field": "<input placeholder='{}'>",
+    "long field": "<textarea>{}</textarea>", "choice": "<select><option>{}</select>",
+    "label": "<label>{}</label>", "legend": "<fieldset><legend>{}</legend></fieldset>",
+    "header of an article": "<article><header><h1>{}</h1></header><p>x</p></article>",
+    "header of the page": "<header><p>{}</p></header>", "footer of the page": "<footer><p>{}</p></footer>",
+    "note": "<aside><p>{}</p></aside>", "note in an article": "<article><aside>{}</aside></article>",
+    "hidden tab": "<div role=tabpanel hidden><p>{}</p></div>",
+    "tab that is not chosen": "<div role=tabpanel aria-hidden=true><p>{}</p></div>",
+    "icon": "<i aria-hidden=true>{}</i>", "menu": "<nav><a href=x>{}</a></nav>",
+    "term": "<dl><dt>{}</dt><dd>meaning</dd></dl>", "definition": "<dl><dt>term</dt><dd>{}</dd></dl>",
+    "term that links to itself": "<dl><dt id=a><a href='#a'>{}</a></dt><dd>meaning</dd></dl>",
+    "cell": "<table><tr><td>a</td><td><p>{}</p></td></tr></table>",
+    "caption": "<table><caption>{}</caption><tr><td>a</table>",
+    "cell of a layout": "<table><tr><td><h2>x</h2><p>{}</p></td></tr></table>",
+    "list in a cell": "<table><tr><td><ul><li>{}</ul></td><td>b</td></tr></table>",
+    "figure": "<figure><figcaption>{}</figcaption></figure>", "summary": "<details><summary>{}</summary>x</details>",
+    "details": "<details><summary>x</summary>{}</details>", "drawing": "<svg><text>{}</text></svg>",
+    "code": "<pre><code>{}</code></pre>", "quotation": "<blockquote>{}</blockquote>", "loose words": "{}",
+    "reading": "<ruby>kanji<rt>{}</rt></ruby>", "no script": "<noscript>{}</noscript>",
+    "equation": "<math><mi>{}</mi></math>", "frame": "<iframe>{}</iframe>", "dialog": "<dialog>{}</dialog>",
+    "cookies": "<div id=cookie-banner>{}</div>", "sidebar": "<div class=sidebar><a href=x>{}</a></div>",
+    "unknown element": "<my-card>{}</my-card>", "list of links": "<ul><li><a href=x>{}</a></ul>",
+    "footnote": "<p>a<sup><a href=#f>1</a></sup></p><ol><li id=f>{}</ol>",
+}  # fmt: skip
+KEPT = {
+    "form around the page", "button in a heading", "button in a sentence", "button that opens", "label", "legend",
+    "header of an article", "header of the page", "note", "note in an article", "hidden tab", "tab that is not chosen",
+    "term", "definition", "term that links to itself", "cell", "caption", "cell of a layout", "list in a cell",
+    "figure", "summary", "details", "code", "quotation", "loose words", "equation", "unknown element", "footnote",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("extract", ["main", "page"])
+@pytest.mark.parametrize("frame", ["<body>{0}<p>{1}</p>", "<body><main><p>{1}</p>{0}</main>", "<body><p>{1}</p>{0}"])
+@pytest.mark.parametrize("place", PLACES)
+def test_a_word_is_in_the_text_or_in_a_piece(place: str, frame: str, extract: Any) -> None:
+    page = html_page(frame.format(PLACES[place].format("Zqmark"), WELL), extract=extract)
+    text = "\n".join(block.text for block in page.blocks)
+    pieces = "\n".join(words for _, words in page.left)
+    assert WELL in text and ("Zqmark" in text) != ("Zqmark" in pieces)
+    if place in KEPT:
+        assert "Zqmark" in text
+
+
+def pages(folder: Path, count: int, page: str) -> dict[str, tuple[list[str], list[Dropped]]]:
+    """{name: (paragraphs, pieces)} of a site of this many pages."""
+    for number in range(count):
+        (folder / f"p{number}.html").write_text(page.replace("NUMBER", f"n{number} " * 9), encoding="utf-8")
+    settings = HtmlReader.Settings(path=str(folder))
+    found: dict[str, tuple[list[str], list[Dropped]]] = {}
+    for row in HtmlReader(settings, Place(folder.parent, language="en")).read():
+        paragraphs, pieces = found.setdefault(row.source, ([], []))
+        if isinstance(row, Document):
+            paragraphs += row.text.split("\n\n")
+        else:
+            pieces.append(row)
+    return found
+
+
+def test_what_pages_repeat_around_their_text_is_furniture(tmp_path: Path) -> None:
+    head = "<body><div><a href=/>Yard</a></div><div>Welcome to our yard</div><header><p>We have had wells "
+    page = f"{head}for two hundred years and clean them all.</p></header><h1>Well NUMBER</h1><p>NUMBER text.</p>"
+    page += "<h2>Warranty</h2><p>The warranty of a well ends after two years, whoever has dug it.</p>"
+    page += "<h2>Was this of help?</h2><div>Tell us <a href=x>here</a></div><div>© The yard, of old</div>"
+    site = tmp_path / "site"
+    site.mkdir()
+    found = pages(site, 6, page)
+    assert len(found) == 6
+    for paragraphs, pieces in found.values():
+        text = "\n".join(paragraphs)
+        assert "The warranty of a well" in text and "Warranty" in paragraphs and paragraphs[0].startswith("Well n")
+        for furniture in ("Welcome", "We have had wells", "© The yard", "Tell us", "Was this of help"):
+            assert furniture not in text and any(furniture in piece.text for piece in pieces)
+    few = tmp_path / "few"
+    few.mkdir()
+    for paragraphs, _ in pages(few, 2, page).values():  # two pages are no evidence
+        assert {"Welcome to our yard", "© The yard, of old"} <= set(paragraphs)
+
+
+@pytest.mark.parametrize(
+    ("declared", "raw", "text"),
+    [
+        ("iso-8859-1", "“wells” cost €5".encode("cp1252"), "“wells” cost €5"),
+        ("undefined", "größer".encode(), "größer"), ("utf-16", "größer".encode(), "größer"),
+        ("idna", "größer".encode(), "größer"), ("punycode", b"a-b", "a-b"),
+        ("x-none-such", "größer".encode(), "größer"),
+        ("gb2312", "水井每年春天清洗一次镕".encode("gb18030"), "水井每年春天清洗一次镕"),
+        ("shift_jis", "井戸は①番".encode("cp932"), "井戸は①番"),
+        ("windows-1251", "Колодец".encode("cp1251"), "Колодец"),
+        ("utf-8", "Колодец чистят каждую весну".encode("cp1251"), "Колодец чистят каждую весну"),
+        ("latin1", "größer".encode(), "größer"), ("iso-8859-1", b"a\x81b\xe9", "a\ufffdbé"),
+    ],
+)  # fmt: skip
+def test_pages_are_decoded_as_browsers_do(declared: str, raw: bytes, text: str) -> None:
+    for head in (f'<meta charset="{declared}">', f"<meta http-equiv=x content='text/html; charset={declared}'>"):
+        language = "ru" if "К" in text else "en"
+        assert decoded_html(head.encode() + raw, "", language).text.endswith(text)
+    if declared != "utf-8":
+        assert decoded_html(raw, "", "en", header=declared).text == text
+
+
+TAGS = st.lists(
+    st.sampled_from(["<p ", "a=1 ", "b='>' ", 'c="<" ', ">", "x", "<!--",
+                      "-->", "<script>", "</script>", "'", '"', "/"]),
+    max_size=30,
+).map("".join)  # fmt: skip
+
+
+@given(TAGS)
+def test_bounds_change_no_page_of_a_usual_size(html: str) -> None:
+    assert bounded(html) == html
+
+
+@pytest.mark.parametrize("start", ["<p ", '<p x=">" ', "<!-- <p --><p ", "<script>'<p \"'</script><p ", "<p a='\"' "])
+def test_a_tag_of_thousands_of_attributes_loses_them_and_no_text(start: str) -> None:
+    attributes = " ".join(f"a{number}=1" for number in range(40_000))
+    page = html_page(f"<body><p>{WELL}</p>{start}{attributes}>after it</p>")
+    assert [block.text for block in page.blocks] == [WELL, "after it"]
+
+
+def test_equations_code_and_signs() -> None:
+    html = (
+        "<h1>Wells<a class=headerlink href=#w>¶</a></h1><p>Depth <span class=katex><span class=katex-mathml><math>"
+        "<semantics><mi>d</mi><annotation encoding='application/x-tex'>d^2</annotation></semantics></math></span>"
+        "<span class=katex-html aria-hidden=true>d2</span></span> counts.</p><script type='math/tex'>x_1</script>"
+        "<table><tr><td class=gutter><pre>1</pre></td><td><pre>dig()</pre></td></tr></table>"
+    )
+    page = html_page(html, extract="main")
+    assert [block.text for block in page.blocks] == ["Wells", "Depth d^2 counts.", "x_1", "dig()"]
