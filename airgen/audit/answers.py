@@ -20,12 +20,12 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from airgen.audit.sample import KINDS, AuditItem, AuditSample
+from airgen.audit.sample import ANSWERS, EARLIER, KINDS, AuditItem, AuditSample, earlier_samples
 from airgen.errors import DatasetError, disk_error
 from airgen.kept import DAMAGE, kept_of, read_json, write_json
+from airgen.paths import locked
 from airgen.text.display import figure
 
-ANSWERS = "audit-answers.json"
 _MOST = 10_000  # pairs that were chosen by hand
 
 Levels = Mapping[int, int | None]  # number of the item -> level, None for "cannot say"
@@ -53,6 +53,61 @@ class PersonsAnswers:
     others: tuple[Chosen, ...] = ()
 
 
+def answers_of(path: Path, sample: AuditSample, earlier: Mapping[str, AuditSample]) -> tuple[PersonsAnswers, int]:
+    """One person's answers to a sample, also those that were given to an earlier one and are to pairs of this one.
+
+    Returns the answers, and how many are to pairs that this sample does not have. Raises what `read_answers` raises.
+    """
+    key = key_in(path)
+    if key == sample.key or key not in earlier:
+        return read_answers(path, sample.key, len(sample.items)), 0
+    old = earlier[key]
+    found = read_answers(path, key, len(old.items))
+    now = {(item.query, item.document): number for number, item in enumerate(sample.items, 1)}
+    moved: dict[int, _Level | None] = {}
+    for number, level in found.answers.items():
+        item = old.items[number - 1]
+        if (place := now.get((item.query, item.document))) is not None:
+            moved[place] = level
+    return replace(found, key=sample.key, answers=moved), len(found.answers) - len(moved)
+
+
+def carry_answers(folder: Path, sample: AuditSample) -> None:
+    """Take over what a live report has of an earlier sample: answers to pairs of this one, and chosen pairs."""
+    path = folder / ANSWERS
+    if path.is_file():
+        return
+    earlier = earlier_samples(folder)
+    places = [folder / EARLIER / key / ANSWERS for key in earlier]
+    files = sorted((one for one in places if one.is_file()), key=lambda one: one.stat().st_mtime_ns)
+    for file in files[-1:]:
+        old = saved_answers(file, earlier[file.parent.name])
+        taken = replace(old, answers={}) if not old.answers else answers_of(file, sample, earlier)[0]
+        write_json(path, replace(taken, key=sample.key, dataset=sample.dataset, others=old.others))
+
+
+def answered(path: Path) -> bool:
+    """Whether a file of answers has any, as a table has none before a person fills it in."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        if path.suffix == ".csv":
+            return any(row["level"].strip() for row in csv.DictReader(io.StringIO(text)))
+        return bool(json.loads(text)["answers"])
+    except (*DAMAGE, csv.Error):
+        return True  # `read_answers` says what is wrong with it
+
+
+def key_in(path: Path) -> str:
+    """The key of the sample that a file of answers names; empty where it names none."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        if path.suffix == ".csv":
+            return next((row["sample"] for row in csv.DictReader(io.StringIO(text)) if row.get("sample")), "")
+        return str(json.loads(text).get("key") or "")
+    except (*DAMAGE, csv.Error):
+        return ""
+
+
 def read_answers(path: Path, key: str, items: int) -> PersonsAnswers:
     """One person's answers to the sample with this key and so many items, from the page's JSON or the filled-in CSV.
 
@@ -63,7 +118,8 @@ def read_answers(path: Path, key: str, items: int) -> PersonsAnswers:
         text = path.read_text(encoding="utf-8-sig")
         if path.suffix == ".csv":
             rows = [row for row in csv.DictReader(io.StringIO(text)) if row["level"].strip()]
-            value = {"key": key, "answers": {row["number"]: int(row["level"]) for row in rows}}
+            of = next((row["sample"] for row in rows if row.get("sample")), key)
+            value = {"key": of, "answers": {row["number"]: int(row["level"]) for row in rows}}
         else:
             value = json.loads(text)
         found = kept_of(PersonsAnswers, value)
@@ -103,9 +159,19 @@ def saved_answers(path: Path, sample: AuditSample | None) -> PersonsAnswers:
 def add_answer(path: Path, sample: AuditSample | None, value: Mapping[str, Any]) -> PersonsAnswers:
     """Take an answer into the file, in place of an older one to the same pair; returns what the file then holds.
 
+    Several processes may take answers at once: each waits for the others.
+
     value: {number, level} of the sample, or {query, document, level, seen}. A level is 0 to 3, None for "cannot say",
     or absent: the answer is taken back. Raises DatasetError for anything else.
     """
+    try:
+        with locked(path.with_name(f".{path.name}.lock"), wait=True):
+            return _add_answer(path, sample, value)
+    except OSError as error:
+        raise disk_error(error) from error
+
+
+def _add_answer(path: Path, sample: AuditSample | None, value: Mapping[str, Any]) -> PersonsAnswers:
     found, keep = saved_answers(path, sample), "level" in value
     given = {"answers": {str(value["number"]): value.get("level")}} if "number" in value else {"others": [value]}
     try:
@@ -185,7 +251,8 @@ class AuditResult:
     overall: the share of all labels that people would confirm; each stratum is weighted by its size in the dataset.
     same_level: the share of pairs with equal levels. people: how many people answered. agree: how often people who saw
     the same pair gave the same relevance; None if no pair was seen twice. unanswered: pairs without an answer, which
-    count nowhere. chosen_by_hand: `chosen_pairs`.
+    count nowhere. chosen_by_hand: `chosen_pairs`. gone: pairs of the sample that have no label any more.
+    of_other_pairs: answers to pairs that are gone, or that only an earlier sample has; they count nowhere.
     """
 
     overall: Proportion
@@ -196,6 +263,8 @@ class AuditResult:
     agree: Proportion | None
     unanswered: int
     chosen_by_hand: Mapping[str, int] = field(default_factory=dict)
+    gone: int = 0
+    of_other_pairs: int = 0
 
     def as_card(self) -> dict[str, Any]:
         """Figures for the dataset's card."""

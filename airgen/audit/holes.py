@@ -3,6 +3,13 @@
     judged = judge_holes(Path("scifact"), {"bm25": run}, Path("holes"), pipeline=Path("notes.yaml"))
     judged.systems                     # scores and ranks before and after, with intervals
 
+    holes/holes.jsonl                  the pairs, for people: a number as `score` is a label
+    holes/audit.html, audit.csv        the same as a page and for a spreadsheet, with levels 0 to 3
+    holes/judgments.jsonl              every judgment, of people (`by`), of a function and of a model
+
+What people wrote is read back before anything is written, and stays in their files. Their label counts, whatever else
+judged the pair.
+
 BEIR's section 6: a pool collected with lexical systems has few holes for BM25 and many for dense retrievers, and
 those gain most when the holes are judged. Of submissions the judgments can become the labels of the next version: there
 the re-rankers of the pipeline vote on the hits without a label, and its LLM judges what more than half of them rank
@@ -11,14 +18,16 @@ high. Answers and votes are kept in the folder: a second call asks nothing, and 
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from airgen.audit.answers import answered, key_in, read_answers
+from airgen.audit.sample import ANSWERS, AuditItem, AuditSample, earlier_samples, load_sample, write_sample
 from airgen.control.judge import judge_pair
 from airgen.control.recall import prelabel_stages, prelabels_of
 from airgen.control.set_stage import SetWork, add_rows
@@ -26,6 +35,7 @@ from airgen.control.table2 import pairs_to_judge
 from airgen.dataset.beir import BeirDataset
 from airgen.dataset.content import ModelUse, QrelRow
 from airgen.dataset.derive import check_next_version, with_more_labels
+from airgen.dataset.files import keep_copy, whole_file
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.dataset_split import DatasetSplit
 from airgen.evaluation.measures import parse_measure, score
@@ -123,17 +133,19 @@ def _hole_share(run: Run, qrels: Labels, depth: int) -> float:
 
 
 class HoleLabel(NamedTuple):
-    """A label, and the level and probability of the judge, if it gives them."""
+    """A label, and the level and probability of the judge, if it gives them; `by` is `people` for a person's."""
 
     label: float
     level: int | None = None
     probability: float | None = None
+    by: str = ""
 
 
 class Ledger:
     """Judgments in a file of JSON lines. Each is written as soon as it is made, so no pair is judged twice.
 
-    An incomplete last line, as a crash leaves it, is dropped. Raises DatasetError for any other unreadable line.
+    Of several lines on a pair the last one counts, and a person's before all others. An incomplete last line, as a
+    crash leaves it, is dropped. Raises DatasetError for any other unreadable line.
     """
 
     def __init__(self, path: Path) -> None:
@@ -144,22 +156,37 @@ class Ledger:
         text = path.read_bytes()
         whole, _, torn = text.rpartition(b"\n")
         for number, line in enumerate(whole.splitlines(), 1):
+            if not line.strip():
+                continue
             try:
-                row = json.loads(line)
-                level, probability = row.get("level"), row.get("probability")
-                self.judged[str(row["query-id"]), str(row["corpus-id"])] = HoleLabel(
-                    float(row["score"]),
-                    None if level is None else int(level),
-                    None if probability is None else float(probability),
-                )
+                self._take(json.loads(line))
             except DAMAGE as error:
                 raise DatasetError(f"{path}:{number}: not a judgment ({error})") from error
         if torn:
-            path.write_bytes(text[: len(text) - len(torn)])
+            try:  # a person's editor may leave the last line without its end
+                self._take(json.loads(torn))
+                path.write_bytes(text + b"\n")
+            except DAMAGE:
+                path.write_bytes(text[: len(text) - len(torn)])
+
+    def _take(self, row: Mapping[str, Any]) -> None:
+        level, probability = row.get("level"), row.get("probability")
+        label = _label_of(row["score"])
+        if label is None:
+            raise ValueError("it has no score")
+        judgment = HoleLabel(
+            label,
+            None if level is None else int(level),
+            None if probability is None else float(probability),
+            str(row.get("by") or ""),
+        )
+        pair = str(row["query-id"]), str(row["corpus-id"])
+        if judgment.by or not (pair in self.judged and self.judged[pair].by):
+            self.judged[pair] = judgment
 
     def add(self, pair: Pair, judgment: HoleLabel) -> None:
         """Keep one judgment. Raises UsageError for a label that is not a finite number."""
-        label, level, probability = judgment
+        label, level, probability, by = judgment
         if not math.isfinite(label):
             raise UsageError(
                 f"the judge gave {label} for query {pair[0]!r} and passage {pair[1]!r}: it must give a finite number"
@@ -167,6 +194,7 @@ class Ledger:
         self.judged[pair] = judgment
         row = {"query-id": pair[0], "corpus-id": pair[1], "score": label}
         row |= {} if level is None else {"level": level, "probability": probability}
+        row |= {"by": by} if by else {}
         with self.path.open("a", encoding="utf-8") as stream:
             stream.write(json_text(row) + "\n")
 
@@ -176,7 +204,8 @@ class JudgedHoles:
     """What became of the holes of some runs. Numbers are of (query, passage) pairs.
 
     holes: in a top `depth`, without a label. voted: how many of these the re-rankers let through. judged, relevant: how
-    many have a judgment now. refused: reasons by file. dataset: the next version, if it was made.
+    many have a judgment now; by_people: of how many it is a person's. refused: reasons by file. dataset: the next
+    version, if it was made.
     """
 
     systems: list[Move]
@@ -186,6 +215,7 @@ class JudgedHoles:
     voted: int
     judged: int
     relevant: int
+    by_people: int = 0
     estimate: Estimate | None = None
     dataset: Path | None = None
     refused: Mapping[str, list[str]] = field(default_factory=dict)
@@ -201,6 +231,7 @@ class JudgedHoles:
             f"{len(moved)} of {len(self.systems)} systems have another rank, {len(sure)} of them beyond its interval",
             f"{self.holes} hits without a label, {f'{self.voted} chosen by the re-rankers, ' * voted}{self.judged} "
             f"judged, {self.relevant} relevant; {self.not_in_the_dataset} are not in the dataset",
+            *[f"{self.by_people} of the judgments are people's"] * bool(self.by_people),
         ]  # fmt: skip
 
 
@@ -230,14 +261,17 @@ def judge_holes(
     version: str | None = None,
     budget_usd: float | None = None,
     before_asking: Callable[[Estimate], bool] = lambda estimate: True,
+    answers: Sequence[Path] = (),
 ) -> JudgedHoles:
     """Judge the holes of runs with a function of two texts, or with a pipeline's judge, and score them again.
 
-    Without either OUT/judgments.jsonl counts as it is. The pairs without a judgment are written to OUT/holes.jsonl with
-    their texts, so that people can label them. `submitted`: the labels that the runs were submitted for; the re-rankers
-    vote first then, labels are 1 or 0, and OUT/dataset is written if the next `version` is named. `before_asking` gets
-    the estimate; if it gives False, nothing is asked. Raises DatasetError for runs of another dataset and a version
-    that cannot be the next, UsageError for a pipeline whose judge asks no LLM, and Stopped (resumable).
+    Without either, what is there counts: OUT/judgments.jsonl, and what people wrote into OUT/holes.jsonl, into
+    OUT/audit.csv and into the files that the page OUT/audit.html saves (`answers`, and OUT/audit-answers.json). Then
+    these files are written for the pairs that nobody has judged, and nothing that people wrote is lost. `submitted`:
+    the labels that the runs were submitted for; the re-rankers vote first then, labels are 1 or 0, and OUT/dataset is
+    written if the next `version` is named. `before_asking` gets the estimate; if it gives False, nothing is asked.
+    Raises DatasetError for runs of another dataset and a version that cannot be the next, UsageError for a pipeline
+    whose judge asks no LLM, and Stopped (resumable).
     """
     if submitted is not None and version is not None:
         check_next_version(home, submitted.manifest, version, split)
@@ -259,10 +293,13 @@ def judge_holes(
     if settings is not None and pipeline is not None and submitted is not None:
         chosen = _voted(task, known, settings.control, pipeline.resolve().parent, out)
     ledger = Ledger(out / "judgments.jsonl")
+    least_level = int(str(dataset.info.get("relevant_from") or 2))
+    people = dict(_of_pages(out, answers, least_level)) | dict(_of_lines(out / HOLES))
+    for pair, judgment in people.items():
+        if ledger.judged.get(pair) != judgment:
+            ledger.add(pair, judgment)
     left = [pair for pair in chosen if pair not in ledger.judged]
-    rows = ({"query-id": q, "corpus-id": p, "query": queries[q], "text": texts[p]} for q, p in left)
-    lines = "".join(json_text(row) + "\n" for row in rows)
-    (out / "holes.jsonl").write_text(lines, encoding="utf-8", errors="surrogatepass")
+    _write_for_people(out, f"{dataset.name} {split}", chosen, left, queries, texts, ledger, least_level)
     if judge is not None:
         for query, passage in left:
             with guarded("the judge", UsageError):
@@ -285,17 +322,131 @@ def judge_holes(
     written = None
     if submitted is not None and version is not None:
         written = out / "dataset"
-        more = [QrelRow(*pair, int(label > 0), level, p) for pair, (label, level, p) in judged.items()]
+        more = [QrelRow(*pair, int(label > 0), level, p) for pair, (label, level, p, _) in judged.items()]
         judges = [] if settings is None else [(one.llm or settings.llm, one) for one in settings.control.judge.members]
         role = "judge of what submissions found"
         uses = [ModelUse(role, llm.model, one.prompt) for llm, one in judges]
-        uses, pair = uses or [ModelUse(role, "people or a function")], pair_of(home, submitted.manifest)
-        with_more_labels(home, written, more, version=version, split=split, pair=pair, provenance=uses)
+        persons = [ModelUse(role, "people")] * any(one.by for one in judged.values())
+        uses = [*persons, *uses] or [ModelUse(role, "people or a function")]
+        mark = pair_of(home, submitted.manifest)
+        with_more_labels(home, written, more, version=version, split=split, pair=mark, provenance=uses)
     after = {pair: one.label if submitted is None else float(one.label > 0) for pair, one in judged.items()}
     return JudgedHoles(
         moves(runs, before, fill(before, after), measure, depth), measure, len(holes), len(holes) - len(known),
-        len(chosen), len(judged), sum(label > 0 for label in after.values()), estimate, written,
+        len(chosen), len(judged), sum(label > 0 for label in after.values()),
+        sum(bool(one.by) for one in judged.values()), estimate, written,
     )  # fmt: skip
+
+
+HOLES = "holes.jsonl"
+PEOPLE = "people"
+_ON_THE_PAGE = 1_000  # pairs; a person does not answer more in one go
+_NOTE = "Systems found these documents, and nobody has judged them. You are not told who found them."
+
+
+def _label_of(value: object) -> float | None:
+    """A person's label: a number, also as text, true or false; None where nothing is filled in."""
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return None
+    label = float(value) if isinstance(value, bool | int | float | str) else math.nan
+    if not math.isfinite(label):
+        raise ValueError(f"its score {str(value)[:40]!r} is no number")
+    return label
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    """The rows of a file that people fill in. Raises DatasetError, which names the line, for what is no such row."""
+    found = []
+    try:
+        text = path.read_text(encoding="utf-8-sig", errors="surrogatepass") if path.is_file() else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise DatasetError(f"{path}: cannot be read ({error}): mend it, or move it away") from error
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+            row["query-id"], row["corpus-id"] = str(row["query-id"]), str(row["corpus-id"])
+            _label_of(row.get("score"))
+        except DAMAGE as error:
+            raise DatasetError(
+                f"{path}:{number}: not a pair with a score ({str(error)[:100]}): mend the line; nothing was changed"
+            ) from error
+        found.append(row)
+    return found
+
+
+def _of_lines(path: Path) -> Iterator[tuple[Pair, HoleLabel]]:
+    """The pairs that people labelled in the file of holes."""
+    for row in _lines(path):
+        if (label := _label_of(row.get("score"))) is not None:
+            yield (row["query-id"], row["corpus-id"]), HoleLabel(label, by=PEOPLE)
+
+
+def _of_pages(out: Path, answers: Sequence[Path], relevant_from: int) -> Iterator[tuple[Pair, HoleLabel]]:
+    """The pairs that people answered on the page, or in the table for a spreadsheet; several levels count by the lower
+    median. Answers to samples that were drawn in this folder before are answers to their pairs."""
+    if not (out / "sample.json").is_file():
+        if answers:
+            raise DatasetError(f"{answers[0]}: {out} has no page of holes yet: run the command without --answers first")
+        return
+    current = load_sample(out / "sample.json", "airgen audit holes")
+    samples = {**earlier_samples(out), current.key: current}
+    beside = [path for name in ("audit.csv", ANSWERS) if (path := out / name).is_file()]
+    levels: dict[Pair, list[int]] = {}
+    for path in dict.fromkeys([*beside, *answers]):
+        key = key_in(path)
+        sample = samples.get(key, current)
+        if path in beside and not answered(path):
+            continue
+        for number, level in read_answers(path, sample.key, len(sample.items)).answers.items():
+            item = sample.items[number - 1]
+            if level is not None:
+                levels.setdefault((item.query, item.document), []).append(level)
+    for pair, of in levels.items():
+        level = sorted(of)[(len(of) - 1) // 2]
+        yield pair, HoleLabel(float(level >= relevant_from), level, None, PEOPLE)
+
+
+def _write_for_people(
+    out: Path,
+    title: str,
+    chosen: Sequence[Pair],
+    left: Sequence[Pair],
+    queries: Mapping[str, str],
+    texts: Mapping[str, str],
+    ledger: Ledger,
+    relevant_from: int,
+) -> None:
+    """Write the pairs that wait for people; what people wrote stays in the file, whatever pairs are wanted now."""
+    path, old = out / HOLES, {}
+    rows = _lines(path)
+    for row in rows:
+        old[row["query-id"], row["corpus-id"]] = row
+    labelled = [pair for pair, row in old.items() if _label_of(row.get("score")) is not None]
+    kept = [old[pair] for pair in labelled]
+    waiting = [
+        {"query-id": q, "corpus-id": p, "query": queries[q], "text": texts[p], "score": None, **_remarks(old, (q, p))}
+        for q, p in left
+        if (q, p) not in labelled
+    ]
+    text = "".join(json_text(row) + "\n" for row in [*kept, *waiting])
+    lost = [pair for pair in old if pair not in labelled and pair not in left and _remarks(old, pair)]
+    if lost or len(rows) > len(old):
+        keep_copy(path, text)  # remarks on pairs that nobody asks about now, and second lines on one pair
+    with whole_file(path) as fresh:
+        fresh.write_text(text, encoding="utf-8", errors="surrogatepass")
+    asked = [pair for pair in chosen if pair in left or ledger.judged[pair].by][:_ON_THE_PAGE]
+    if asked:
+        items = tuple(AuditItem(q, p, "other", None, False, queries[q], "", texts[p]) for q, p in asked)
+        sample = AuditSample(title, relevant_from, items, {"other, not judged": len(chosen)})
+        write_sample(sample, out, note=_NOTE)
+
+
+def _remarks(rows: Mapping[Pair, Mapping[str, Any]], pair: Pair) -> dict[str, Any]:
+    """What a person wrote into a row besides the label."""
+    own = ("query-id", "corpus-id", "query", "text", "score")
+    return {name: value for name, value in rows.get(pair, {}).items() if name not in own}
 
 
 def read_submissions(places: Sequence[Path], labels: PrivateLabels) -> tuple[dict[str, Run], dict[str, list[str]]]:

@@ -22,12 +22,21 @@ from pathlib import Path
 
 from airgen.audit import answers as given
 from airgen.audit.answers import AuditResult, Levels, Proportion
-from airgen.audit.sample import LABELLED, AuditItem, AuditSample, draw, load_sample, write_sample
+from airgen.audit.sample import (
+    LABELLED,
+    AuditItem,
+    AuditSample,
+    draw,
+    earlier_samples,
+    load_sample,
+    write_sample,
+)
 from airgen.control.pool import Pool
 from airgen.control.votes import WAY, first, least_share, voted
 from airgen.dataset.beir import BeirDataset
 from airgen.dataset.files import whole_file
 from airgen.dataset.manifest import load_manifest
+from airgen.dataset.verify import keep_card
 from airgen.dataset.write import seal
 from airgen.errors import DatasetError, SettingsError, UsageError, disk_error
 from airgen.kept import write_json
@@ -95,7 +104,8 @@ def audited_items(what: Job | Path, split: str = "test") -> list[AuditItem]:
 
 
 def draw_labels(what: Job | Path, count: int, out: Path, seed: int = 0, split: str = "test") -> AuditSample:
-    """Draw a sample, and write page, table and sample to `out`. An older sample there is replaced.
+    """Draw a sample, and write page, table and sample to `out`. An older one goes to `out/earlier`, and answers that a
+    live report took stay answers to their pairs.
 
     Raises DatasetError where there is nothing to draw.
     """
@@ -106,36 +116,59 @@ def draw_labels(what: Job | Path, count: int, out: Path, seed: int = 0, split: s
         name, cut = f"{dataset.name} {split}", int(str(dataset.info.get("relevant_from") or 2))
     sample = draw(audited_items(what, split), count, dataset=name, relevant_from=cut, seed=seed)
     write_sample(sample, out)
+    given.carry_answers(out, sample)
     return sample
 
 
 def score_labels(what: Job | Path, answers: Sequence[Path], folder: Path, split: str = "test") -> AuditResult:
-    """Score the answers to the sample in `folder`; the result goes into the card of the job's dataset.
+    """Score the answers to the sample in `folder`, or to one that was drawn there before; the result goes into the card
+    of the job's dataset, and without a job into the folder's `result.json`.
 
-    Without a job it is in the folder's `result.json`. Raises DatasetError if labels changed since the sample was drawn.
+    An answer is to a pair of texts: it stays valid where the pair has another label now. Pairs that are gone count
+    nowhere. Raises DatasetError if no pair is left.
     """
-    sample = load_sample(folder / "sample.json")
-    people, items = _people(answers, sample), audited_items(what, split)
-    others = [one for person in people for one in person.others]
-    result = given.score(sample, [person.answers for person in people])
-    result = dataclasses.replace(result, chosen_by_hand=given.chosen_pairs(items, others, sample.relevant_from))
-    now = {(one.query, one.document): (one.kind, one.level, one.relevant) for one in items}
-    if changed := sum(
-        now.get((one.query, one.document)) != (one.kind, one.level, one.relevant) for one in sample.items
-    ):
-        why = (
-            "pairs were decided otherwise since the sample was drawn: draw another sample"
-            if isinstance(what, Job)
-            else f"labels are others in {what}: the sample is of another dataset or version, so draw one of this"
+    drawn, earlier = load_sample(folder / "sample.json"), earlier_samples(folder)
+    read = [given.answers_of(path, drawn, earlier) for path in answers]
+    items = audited_items(what, split)
+    sample, gone = _as_it_is_now(drawn, items)
+    if not sample.items:
+        raise DatasetError(
+            f"{folder}: none of the {len(drawn.items)} pairs of the sample has a label any more: draw another one with "
+            "`airgen audit sample`"
         )
-        raise DatasetError(f"{folder}: {changed} of {len(sample.items)} {why} with `airgen audit sample`")
+    numbers = {(one.query, one.document): number for number, one in enumerate(sample.items, 1)}
+    moved = {
+        number: numbers[pair]
+        for number, one in enumerate(drawn.items, 1)
+        if (pair := (one.query, one.document)) in numbers
+    }
+    people = [
+        {moved[number]: level for number, level in person.answers.items() if number in moved} for person, _ in read
+    ]
+    lost = sum(number not in moved for person, _ in read for number in person.answers)
+    others = [one for person, _ in read for one in person.others]
+    result = dataclasses.replace(
+        given.score(sample, people),
+        chosen_by_hand=given.chosen_pairs(items, others, sample.relevant_from),
+        gone=gone,
+        of_other_pairs=lost + sum(count for _, count in read),
+    )
     if isinstance(what, Job):
         manifest = load_manifest(what.dataset)
         files = {name: entry for name, entry in manifest.files.items() if name not in ("README.md", "croissant.json")}
+        keep_card(what.dataset, what.directory)
         seal(what.dataset, dataclasses.replace(manifest, files=files, audit=result.as_card()))
     else:
         write_json(folder / "result.json", result)
     return result
+
+
+def _as_it_is_now(sample: AuditSample, items: Sequence[AuditItem]) -> tuple[AuditSample, int]:
+    """The sample with the labels of today, and how many of its pairs have none any more."""
+    now = {(one.query, one.document): one for one in items}
+    left = [now[pair] for one in sample.items if (pair := (one.query, one.document)) in now]
+    populations = Counter(one.stratum for one in items)
+    return dataclasses.replace(sample, items=tuple(left), populations=populations), len(sample.items) - len(left)
 
 
 def _people(answers: Sequence[Path], sample: AuditSample) -> list[given.PersonsAnswers]:

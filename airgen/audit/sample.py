@@ -6,15 +6,17 @@
 Texts reach the page as text nodes only, and a content security policy allows its own script and nothing from outside.
 """
 
+import csv
+import io
 import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from airgen.dataset.files import write_text
+from airgen.dataset.files import keep_copy, safe_name, write_text
 from airgen.errors import DatasetError
-from airgen.kept import plain, read_kept, write_json
+from airgen.kept import DAMAGE, plain, read_json, read_kept, write_json
 from airgen.keys import content_key, text_key
 from airgen.study import html_page
 from airgen.text.display import csv_text, html_text, plain_text
@@ -25,6 +27,12 @@ LABELLED = ("relevant", "not relevant")
 KINDS = ("positive", "added positive", "generated negative", "dropped negative", "other", *LABELLED)
 """The kinds of documents of a query: the document that it was written from; one that quality control added; a
 generated one; a generated one that control removed; one judged not relevant; and `LABELLED`."""
+
+EARLIER = "earlier"
+"""The folder of the samples that were drawn before, each in one of its key."""
+
+ANSWERS = "audit-answers.json"
+"""The file of people's answers."""
 
 LEVELS = ("not relevant", "superficially relevant, but actually not", "somewhat relevant", "relevant")
 QUESTION = "Does the document answer the query?"
@@ -96,20 +104,77 @@ def load_sample(path: Path, draw: str = "airgen audit sample") -> AuditSample:
     return read_kept(AuditSample, path, "sample of airgen audit", f"draw one with `{draw}`")
 
 
+def earlier_samples(folder: Path) -> dict[str, AuditSample]:
+    """The samples that were drawn before the one in the folder, by key. Answers to them are still answers to pairs."""
+    found = {}
+    for path in sorted((folder / EARLIER).glob("*/sample.json")):
+        sample = load_sample(path)
+        found[sample.key] = sample
+    return found
+
+
+def keep_earlier(out: Path, key: str) -> Path | None:
+    """Move a sample of another key, its page and its answers to `out/earlier/KEY`; returns that folder."""
+    try:
+        old = str(read_json(out / "sample.json")["key"])
+    except FileNotFoundError:
+        return None
+    except DAMAGE:
+        old = "damaged"
+    if old == key:
+        return None
+    place = out / EARLIER / safe_name(old[:64])
+    place.mkdir(parents=True, exist_ok=True)
+    for name in ("audit.csv", ANSWERS, "audit.html", "sample.json"):  # the sample last: a stop leaves it in force
+        if (out / name).is_file():
+            keep_copy(place / name, folder=place)
+            (out / name).replace(place / name)
+    return place
+
+
 def write_sample(sample: AuditSample, out: Path, *, note: str = "", question: str = QUESTION) -> None:
-    """Write the page, the table and the sample itself to the folder `out`. An older sample there is replaced.
+    """Write the page, the table and the sample itself to the folder `out`.
 
     The table is for a spreadsheet, with an empty column `level` to fill in. The sample has the decisions and no texts.
+    Another sample that is there goes to `out/earlier` with all that people answered; what they filled into the table of
+    this one stays in it.
     """
     out.mkdir(parents=True, exist_ok=True)
+    keep_earlier(out, sample.key)
     page = question_page(sample.dataset, sample.key, sample.items, note=note, question=question)
     write_text(out / "audit.html", page)
-    rows = [[at, item.query_text, item.title, item.text, ""] for at, item in enumerate(sample.items, 1)]
-    write_text(out / "audit.csv", csv_text(["number", "query", "title", "text", "level"], rows))
+    filled = _filled(out / "audit.csv", sample.key)
+    rows = [
+        [at, item.query_text, item.title, item.text, filled.get(str(at), ""), sample.key]
+        for at, item in enumerate(sample.items, 1)
+    ]
+    text = csv_text(["number", "query", "title", "text", "level", "sample"], rows)
+    if filled or _is_foreign(out / "audit.csv"):
+        keep_copy(out / "audit.csv", text)
+    write_text(out / "audit.csv", text)
     value = {"key": sample.key, **plain(sample)}
     for item in value["items"]:
         del item["query_text"], item["title"], item["text"]
     write_json(out / "sample.json", value)
+
+
+def _filled(path: Path, key: str) -> dict[str, str]:
+    """{number: level} as a person filled it into the table of this sample."""
+    try:
+        rows = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8-sig"))))
+        return {row["number"]: row["level"] for row in rows if row["level"].strip() and row.get("sample", key) == key}
+    except (*DAMAGE, csv.Error):
+        return {}
+
+
+def _is_foreign(path: Path) -> bool:
+    """Whether a file is there that is no table of ours any more."""
+    try:
+        return "level" not in next(csv.reader(io.StringIO(path.read_text(encoding="utf-8-sig"))), ["level"])
+    except FileNotFoundError:
+        return False
+    except (*DAMAGE, csv.Error):
+        return True
 
 
 def question_page(

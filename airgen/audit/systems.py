@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen.audit import difference
-from airgen.audit.answers import Levels, read_answers
+from airgen.audit.answers import Levels, key_in, read_answers
 from airgen.audit.difference import BATCH, CorrectedSystem, Favour, PairDecision, Pairs, rank_weights
-from airgen.audit.sample import AuditItem, question_page
+from airgen.audit.sample import EARLIER, AuditItem, keep_earlier, question_page
 from airgen.dataset.beir import BeirDataset, read_qrels
 from airgen.dataset.files import write_text
 from airgen.errors import DatasetError, UsageError
@@ -113,7 +113,7 @@ def draw_systems(
     judge: Path | None = None,
     seed: int = 0,
 ) -> SystemSample:
-    """Draw the pairs, and write page and sample to `out`. An older sample there is replaced.
+    """Draw the pairs, and write page and sample to `out`. An older sample there goes to `out/earlier/KEY`.
 
     runs: {system: run file}, two or more. groups: see `groups_of`. judge: a file of (query, document, probability);
     else the dataset's soft labels, else its labels. Raises UsageError for fewer than two systems, DatasetError if they
@@ -158,6 +158,7 @@ def draw_systems(
         f"{BATCH} pairs."
     )
     out.mkdir(parents=True, exist_ok=True)
+    keep_earlier(out, sample.key)
     title = f"{sample.dataset} {split}: {' or '.join(sample.systems) if len(sample.systems) == 2 else 'systems'}"
     write_text(out / "audit.html", question_page(title, sample.key, items, note=note, batch=BATCH))
     write_json(out / "sample.json", {"format": FORMAT, "key": sample.key, **asdict(sample)}, indent=None)
@@ -195,6 +196,12 @@ def score_systems(folder: Path, answers: Sequence[Path], *, margin: float | None
     not given. Raises DatasetError for answers to another sample.
     """
     sample = load_system_sample(folder / "sample.json")
+    for path in answers:
+        key = key_in(path)
+        if key != sample.key and (place := folder / EARLIER / key / "sample.json").is_file():
+            raise DatasetError(
+                f"{path}: answers to another sample, an earlier one: score them with --out {place.parent}"
+            )
     people = [read_answers(path, sample.key, sample.shown).answers for path in answers]
     labels, later = _labels(sample, people)
     frame, order, names = sample.frame, np.arange(len(sample.pairs)), sample.systems

@@ -102,6 +102,10 @@ def audit_score(
             f"in no estimate: {by_hand} answers to pairs that people chose themselves or whose label they had seen; "
             f"{result.chosen_by_hand['confirmed']} confirm the label"
         )
+    if result.gone:
+        lines.append(f"{result.gone} pairs of the sample are not in the dataset any more, and count nowhere")
+    if result.of_other_pairs:
+        lines.append(f"{result.of_other_pairs} answers are to pairs that this sample does not have, and count nowhere")
     return Outcome(result, [*lines, f"written into {place}"])
 
 
@@ -228,11 +232,12 @@ def audit_holes(
     next_version: Annotated[str | None, opt("With --submissions: write OUT/dataset.", metavar="VERSION")] = None,
     estimate: Annotated[bool, opt("With --pipeline: say what it would cost, and ask nothing.")] = False,
     budget: Budget = None,
+    answers: Annotated[Sequence[Place], opt("Answers that OUT/audit.html saved (repeatable).", metavar="FILE")] = (),
 ) -> Outcome[JudgedHoles]:
     """Judge the unjudged top hits of runs or submissions, without showing the judge which system found them.
 
-    Scores before and after are compared. Without --judge and --pipeline the command only counts these hits and writes
-    them to OUT/holes.jsonl, where people can label them.
+    Scores before and after are compared. Without --judge and --pipeline people judge: on the page OUT/audit.html, in
+    OUT/audit.csv, or by a number as `score` in OUT/holes.jsonl. Call the same command again, and their labels count.
 
     Example: airgen audit holes scifact --run bm25.run --run dense.run --pipeline pipelines/quickstart.yaml
     """
@@ -273,11 +278,11 @@ def audit_holes(
     found = judge_holes(
         home, runs, folder, split=split, depth=depth, measure=metric, judge=ask,
         pipeline=None if pipeline is None else job_file(pipeline), submitted=labels, version=next_version,
-        budget_usd=budget, before_asking=before_asking,
+        budget_usd=budget, before_asking=before_asking, answers=paths(answers),
     )  # fmt: skip
     for file, reasons in refused.items():
         echo(f"left out: {file}: {'; '.join(reasons)}", err=True)
-    then = f"to label: {folder / 'holes.jsonl'}"
+    then = f"to label: {folder / 'audit.html'}, or a score in {folder / 'holes.jsonl'}; then the same command again"
     if found.dataset:
         then = f"{found.dataset}: version {next_version}; score the submissions again with `airgen publish score`"
     return Outcome(replace(found, refused=refused), [*found.lines(), then])

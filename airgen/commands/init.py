@@ -58,6 +58,7 @@ def init(
     Example: airgen init handbook/        airgen init --demo
     """
     from airgen.corpus.survey import survey
+    from airgen.dataset.files import keep_copy
     from airgen.pipeline.starter import Machine, name_of, starter_files, to_install
 
     if demo:
@@ -94,12 +95,14 @@ def init(
         {"median": found.words(0.5), "p90": found.words(0.9)}, found.problem,
     )  # fmt: skip
     out.mkdir(parents=True, exist_ok=True)
+    copies = [copy for file, text in texts.items() if (copy := keep_copy(out / file, text)) is not None]
     for file, text in texts.items():
         (out / file).write_text(text, encoding="utf-8")
     lines = [
         *found.lines(out / "corpus.yaml"),
         f"machine: {machine.words}",
         f"wrote {', '.join(started.files)}: read them, they say why each setting is there",
+        *[f"what was there is kept as {', '.join(map(str, copies))}"] * bool(copies),
         *_questions(found.reader, place, out),
         *_relevance(found.example, relevance),
         "\nGo on with:",

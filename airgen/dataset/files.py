@@ -136,6 +136,30 @@ def whole_file(path: Path) -> Iterator[Path]:
         fresh.unlink(missing_ok=True)
 
 
+def keep_copy(path: Path, text: str | None = None, *, folder: Path | None = None) -> Path | None:
+    """Copy a file that a person may have changed, before it is replaced: `audit.csv` becomes `audit.1.csv` beside it.
+
+    Args:
+        path: The file.
+        text: What it will hold; nothing is copied where it holds that already.
+        folder: Where the copy goes; by default beside the file.
+
+    Returns:
+        The copy, or None where there was nothing to copy.
+    """
+    if not path.is_file() or (text is not None and path.read_bytes() == text.encode("utf-8", "surrogatepass")):
+        return None
+    place, number = folder or path.parent, 1
+    while True:
+        copy = place / f"{path.stem}.{number}{path.suffix}"
+        if copy.is_file() and copy.read_bytes() == path.read_bytes():
+            return copy
+        if not copy.exists():
+            shutil.copy2(path, copy)
+            return copy
+        number += 1
+
+
 def _clear_leftovers(out: Path) -> None:
     """Delete what a killed process left, and restore the older directory if it died between the two renames."""
     for kind in ("old", "partial"):

@@ -19,7 +19,7 @@ from typing import Any
 from airgen.dataset.air_bench import labels_repository
 from airgen.dataset.beir import BeirDataset, objects, read_qrels
 from airgen.dataset.card import air_bench_cards, air_bench_group
-from airgen.dataset.files import building, encode_row, whole_file, write_text
+from airgen.dataset.files import building, encode_row, keep_copy, whole_file, write_text
 from airgen.dataset.manifest import Manifest, load_manifest
 from airgen.errors import DatasetError, UsageError
 from airgen.records import flat_text
@@ -260,6 +260,7 @@ def _write(out: Path, value: Any) -> None:
     """Write a text, or any other value as JSON."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1) + "\n"
     out.parent.mkdir(parents=True, exist_ok=True)
+    keep_copy(out, text)  # people fill in and correct what other tools read
     with whole_file(out) as fresh:
         fresh.write_text(text, encoding="utf-8", errors="replace", newline="\n")
 

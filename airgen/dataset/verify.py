@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from airgen.dataset.content import ANSWERED, check_id
+from airgen.dataset.files import keep_copy
 from airgen.dataset.manifest import MANIFEST, FileEntry, Manifest, data_digest, load_manifest
 from airgen.errors import DatasetError
 from airgen.keys import file_sha256
@@ -95,6 +96,18 @@ def damaged_file(directory: Path) -> str | None:
     except (DatasetError, OSError):
         return MANIFEST
     return None
+
+
+def keep_card(dataset: Path, folder: Path) -> Path | None:
+    """Copy a dataset's card to `folder` if a person has changed it, before it is written anew. Returns the copy."""
+    card = dataset / "README.md"
+    try:
+        entry = load_manifest(dataset).files.get("README.md")
+    except DatasetError:
+        return None
+    if entry is None or not card.is_file() or file_sha256(card) == entry.sha256:
+        return None
+    return keep_copy(card, folder=folder)
 
 
 def _as_written(path: Path, entry: FileEntry) -> bool:

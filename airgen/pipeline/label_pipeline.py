@@ -13,6 +13,7 @@ import yaml
 
 from airgen.corpus.settings import find_manifest
 from airgen.dataset.beir import BeirDataset
+from airgen.dataset.files import keep_copy
 from airgen.errors import DatasetError, SettingsError, UsageError
 from airgen.paths import beside, is_shipped
 from airgen.pipeline.own_tables import files_behind, queries_path
@@ -100,6 +101,9 @@ def _write(path: Path, text: str, made: Mapping[str, Any]) -> None:
                 f"{path}: is there already, and says something else ({', '.join(other) or 'more'}): go on with "
                 f"`airgen run {path}`, or choose another --name"
             )
+        if there == made:
+            return  # as it is, with what its owner wrote beside the settings
+        keep_copy(path, text)
     path.write_text(text, encoding="utf-8")
 
 

@@ -24,7 +24,7 @@ from airgen.control.judgments import control_quality
 from airgen.control.set_stage import Control
 from airgen.dataset.content import FunnelStep
 from airgen.dataset.manifest import Manifest, load_manifest
-from airgen.dataset.verify import damaged_file
+from airgen.dataset.verify import damaged_file, keep_card
 from airgen.errors import AirgenError, UsageError
 from airgen.evaluation.result import peak_bytes
 from airgen.evaluation.significance import Comparison
@@ -147,6 +147,8 @@ def run_job(
             accepted, usage = run_to_end(_ask(job, store, display, until, budget_usd, retry_failed))
             if until is not None:
                 return RunResult(job.directory, usage=usage, note=f"stopped after {until}, as asked")
+            if (copy := keep_card(job.dataset, job.directory)) is not None:
+                display.say(f"{job.dataset / 'README.md'} was edited: your text is kept as {copy}")
             manifest = export_dataset(job, store, accepted, job.dataset)
             if accepted.spent:
                 display.say(

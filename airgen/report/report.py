@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from airgen import __version__
-from airgen.audit.answers import ANSWERS
-from airgen.audit.sample import LEVELS, AuditSample, load_sample
+from airgen.audit.sample import ANSWERS, LEVELS, AuditSample, load_sample
 from airgen.errors import AirgenError, DatasetError, StoreError
 from airgen.evaluation.experiment import results_folder
 from airgen.pipeline.job import Job

@@ -15,7 +15,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from airgen.audit.answers import ANSWERS, add_answer, saved_answers
+from airgen.audit.answers import add_answer, saved_answers
+from airgen.audit.sample import ANSWERS
 from airgen.dataset.files import is_alive
 from airgen.errors import AirgenError
 from airgen.kept import DAMAGE, plain

@@ -69,7 +69,7 @@ def test_a_ledger_survives_a_torn_line_and_takes_finite_numbers(tmp_path: Path) 
     path.write_bytes(path.read_bytes() + b'{"query-id": "q3", "corp')
     again = Ledger(path)
     again.add(("q3", "z"), HoleLabel(0.0))
-    assert Ledger(path).judged == {("q1", "x"): (1.0, 2, 0.5), ("q3", "z"): (0.0, None, None)}
+    assert Ledger(path).judged == {("q1", "x"): HoleLabel(1.0, 2, 0.5), ("q3", "z"): HoleLabel(0.0)}
     with pytest.raises(UsageError, match="must give a finite number"):
         again.add(("q", "p"), HoleLabel(float("nan")))
     path.write_text("{}\n")
