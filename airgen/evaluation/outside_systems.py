@@ -18,6 +18,7 @@ from pydantic import Field, field_validator, model_validator
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.dataset_split import IdLookup
 from airgen.evaluation.own_search import Results, finite_score
+from airgen.evaluation.pages import PageLookup
 from airgen.evaluation.result import without_secrets
 from airgen.http import HttpFailure, JsonClient
 from airgen.registry import resolve
@@ -53,6 +54,8 @@ class HttpSystem(ServiceAccess):
     scores of all answers rise from the first hit to the last; then it is the smallest, and a line says so.
     id_pattern: a regular expression; its first group is the passage's id in the service's id ("^(.+)#" for a service
     that stores chunks). The best hit of a passage counts. `oversample` asks for that many times more hits.
+    level: what a hit is. `document`: a page, which counts for the best of its sections (`airgen.evaluation.pages`); its
+    id may be an address.
     unknown_ids: `skip`: a hit that is not in the dataset is left out and counted, and only a service of which no hit
     is in it ends in an error; `error`: the first such hit does.
     """
@@ -67,6 +70,7 @@ class HttpSystem(ServiceAccess):
     score_path: str | None = "score"
     best: Literal["auto", "largest", "smallest"] = "auto"
     id_pattern: str | None = None
+    level: Literal["passage", "document"] = "passage"
     unknown_ids: Literal["error", "skip"] = "skip"
     oversample: int = Field(default=1, ge=1, le=1000)
     embedder: Annotated[Any, Part("embedder")] = None
@@ -106,10 +110,14 @@ class HttpSystem(ServiceAccess):
 
 
 class SearchService:
-    """A search service that is asked for hits. `ids` translates and checks its ids; `folder` is where paths start."""
+    """A search service that is asked for hits. `ids` translates and checks its ids; `folder` is where paths start.
+    `pages` does so if its hits are pages."""
 
-    def __init__(self, options: HttpSystem, ids: IdLookup, folder: Path | None = None) -> None:
-        self._options, self._ids = options, ids
+    def __init__(
+        self, options: HttpSystem, ids: IdLookup, folder: Path | None = None, pages: PageLookup | None = None
+    ) -> None:
+        self._options, self._ids, self._pages = options, ids, pages
+        self.advice = pages.advice if pages else ids.advice
         self.unknown = ""  # the first hit that is not in the dataset, in words
         self.distances = options.best == "smallest"
         self._embedder: Embedder | None = build("embedder", options.embedder, folder) if options.embedder else None
@@ -139,18 +147,24 @@ class SearchService:
         sign = -1.0 if self.distances else 1.0
         odd["scores_taken_as_distances"] = len(lists) if self.distances and self._options.best == "auto" else 0
         results: Results = {key: {} for key in queries}
-        for (key, _), hits in zip(sent, answers, strict=True):
+        for (key, text), hits in zip(sent, answers, strict=True):
             if not isinstance(hits, _NoHits):
-                results[key] = self._passages(key, [(own, sign * score) for own, score in hits], k, odd)
+                results[key] = self._passages(key, text, [(own, sign * score) for own, score in hits], k, odd)
         return results, +odd
 
     def _where(self, query_id: str) -> str:
         return f"{without_secrets(self._options.url)}: query {query_id!r}"
 
-    def _passages(self, query_id: str, hits: list[tuple[str, float]], k: int, odd: Counter[str]) -> dict[str, float]:
+    def _passages(
+        self, query_id: str, text: str, hits: list[tuple[str, float]], k: int, odd: Counter[str]
+    ) -> dict[str, float]:
         kept: dict[str, float] = {}
         for own, score in sorted(hits, key=lambda hit: -hit[1]):  # stable: equal scores keep the service's order
             passage = self._ids.find(own)
+            if self._pages is not None:
+                page = self._pages.find(own) or (self._pages.find(passage) if passage else None)
+                passage = self._pages.best(page, query_id, text) if page else None
+                odd["pages_taken_as_sections"] += passage is not None
             if passage is None:
                 where = self._where(query_id)
                 self.unknown = self.unknown or (
@@ -158,10 +172,10 @@ class SearchService:
                     "its corpus, or dropped by its cleaning; set id_pattern if its ids hold more than the passage's id)"
                 )
                 if self._options.unknown_ids == "error":
-                    raise DatasetError(f"{self.unknown}: {self._ids.advice}")
+                    raise DatasetError(f"{self.unknown}: {self.advice}")
                 odd["unknown_passages"] += 1
             elif passage in kept:
-                odd["joined_hits" if self._options.id_pattern else "repeated_hits"] += 1
+                odd["joined_hits" if self._options.id_pattern or self._pages else "repeated_hits"] += 1
             elif len(kept) < k:
                 kept[passage] = score
         return kept

@@ -23,6 +23,7 @@ from airgen.errors import AirgenError, DatasetError
 from airgen.evaluation.dataset_split import DatasetSplit, IdLookup
 from airgen.evaluation.outside_systems import HttpSystem, SearchService, load_function
 from airgen.evaluation.own_search import OwnSearch, OwnSystem
+from airgen.evaluation.pages import PageLookup
 from airgen.evaluation.result import Costs, resident_bytes, single_latencies
 from airgen.evaluation.run import Run, read_run, run_from_dict, run_from_hits
 from airgen.evaluation.systems import FunctionSystem, FuseSystem, RerankSystem, RunSystem, SystemSettings
@@ -55,7 +56,7 @@ class RunContext:
     `ids` finds a passage by its id, or by the one that it had in the corpus. Relative paths start at `folder`;
     `dataset` and `split` fill in the paths of run files. `indexes` may hold indexes of the same corpus that were made
     for other queries; a run on such an index has no index time. Without `timed` no query is sent only to measure time.
-    `encoding` is told how many passages are encoded.
+    `encoding` is told how many passages are encoded. `parents` and `labels` are for systems whose hits are pages.
     """
 
     corpus: Corpus
@@ -69,6 +70,12 @@ class RunContext:
     indexes: MutableMapping[str, Retriever] | None = None
     timed: bool = True
     encoding: IndexProgress | None = None
+    parents: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+    def pages(self, level: str) -> PageLookup | None:
+        """The pages of the corpus, for a system whose hits are pages. Raises DatasetError where there are none."""
+        return PageLookup(self.corpus, self.parents, self.labels) if level == "document" else None
 
 
 def run_system(system: SystemSettings, context: RunContext) -> FinishedRun:
@@ -82,14 +89,15 @@ def _run(system: SystemSettings, context: RunContext) -> FinishedRun:
     if isinstance(options, RunSystem):
         return _from_file(options, context)
     if isinstance(options, HttpSystem):
-        service, some_id = SearchService(options, context.ids, context.folder), next(iter(context.queries), "")
+        service = SearchService(options, context.ids, context.folder, context.pages(options.level))
+        some_id = next(iter(context.queries), "")
 
         def ask(queries: Mapping[str, str]) -> tuple[dict[str, dict[str, float]], Counter[str]]:
             return service.search(queries, context.top)
 
         done = _outside(ask, context, system, single=lambda text: ask({some_id: text}))
         if service.unknown and not len(done.run.passages):
-            raise DatasetError(f"{service.unknown}, and so is no other hit: {context.ids.advice}")
+            raise DatasetError(f"{service.unknown}, and so is no other hit: {service.advice}")
         return done
     if isinstance(options, FunctionSystem):
         search = load_function(system.kind, options.settings, context.folder)
@@ -252,20 +260,27 @@ def _sum(parts: Sequence[Any]) -> Any:
 
 def _from_file(options: RunSystem, context: RunContext) -> FinishedRun:
     name = options.path.replace("{dataset}", context.dataset).replace("{split}", context.split)
-    return _given(read_run(context.folder / name), {"family": "run file", "file": Path(name).name}, name, context)
+    about = {"family": "run file", "file": Path(name).name}
+    return _given(read_run(context.folder / name), about, name, context, options.level)
 
 
-def _given(run: Run, description: Mapping[str, Any], where: str, context: RunContext) -> FinishedRun:
+def _given(
+    run: Run, description: Mapping[str, Any], where: str, context: RunContext, level: str = "passage"
+) -> FinishedRun:
     """A run that is there already, with the dataset's ids. Raises DatasetError where none of its passages is there."""
-    run, known = run.renamed(context.ids.find), set(context.corpus.ids)
-    notes = dict(run.notes)
+    known, notes, advice = set(context.corpus.ids), dict(run.notes), context.ids.advice
+    if (pages := context.pages(level)) is not None:
+        run, advice = _by_section(run, pages, context.queries), pages.advice
+        notes["pages_taken_as_sections"] = sum(key in known for key in run.passage_ids)
+    else:
+        run = run.renamed(context.ids.find)
     # Unknown passages stay in the run: trec_eval counts them as not relevant, and leaving them out would help the run.
     notes["unknown_passages"] = sum(key not in known for key in run.passage_ids)
     notes["unknown_queries"] = sum(key not in context.queries for key in run.query_ids)
     if notes["unknown_passages"] == len(run.passage_ids):
         raise DatasetError(
             f"{where}: none of its passages, such as {run.passage_ids[0][:100]!r}, is in the dataset "
-            f"{context.dataset}: {context.ids.advice}"
+            f"{context.dataset}: {advice}"
         )
     return FinishedRun(run, description, Costs(), {k: v for k, v in notes.items() if v})
 
@@ -308,6 +323,18 @@ def _try(part: Own, queries: Mapping[str, str]) -> None:
         part.score([(text, "a passage") for text in texts])
 
 
+def _by_section(run: Run, pages: PageLookup, queries: Mapping[str, str]) -> Run:
+    """A run of pages as one of sections; of two hits on a page the best counts, and a hit on no page stays."""
+    results: dict[str, dict[str, float]] = {}
+    for query, hits in run.items():
+        found = results.setdefault(query, {})
+        for own, score in hits:
+            page = pages.find(own)
+            passage = pages.best(page, query, queries.get(query, "")) if page else own
+            found[passage] = max(score, found.get(passage, score))
+    return run_from_dict(results)
+
+
 def _outside(ask: Any, context: RunContext, system: SystemSettings, single: Any = None) -> FinishedRun:
     start = time.perf_counter()
     results, notes = ask(context.queries)
@@ -344,7 +371,19 @@ def _worker(
 def context_of(task: DatasetSplit, top: int, folder: Path) -> RunContext:
     """What systems that build on no other are run on."""
     texts = {key: query.text for key, query in (task.queries | task.unanswered).items()}
-    return RunContext(task.corpus, texts, top, task.dataset.name, task.split, folder, {}, task.ids)
+    labels = {} if task.split in task.dataset.withheld else task.qrels.labels
+    return RunContext(
+        task.corpus,
+        texts,
+        top,
+        task.dataset.name,
+        task.split,
+        folder,
+        {},
+        task.ids,
+        parents=task.parents,
+        labels=labels,
+    )
 
 
 def run_beside(

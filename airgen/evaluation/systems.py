@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
 
@@ -36,9 +36,13 @@ Failed = Callable[[str, AirgenError], None]
 
 
 class RunSystem(Settings):
-    """A TREC run file that exists already; `{dataset}` and `{split}` in the path are filled in."""
+    """A TREC run file that exists already; `{dataset}` and `{split}` in the path are filled in.
+
+    level: what a hit is; `document`: a page, which counts for the best of its sections.
+    """
 
     path: Annotated[str, FILE]
+    level: Literal["passage", "document"] = "passage"
 
 
 class RerankSystem(RerankingSettings):

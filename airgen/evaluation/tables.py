@@ -156,6 +156,8 @@ _NOTES = {"unknown_passages": "hits outside the dataset (dropped by its cleaning
 
 
 _DOUBTS = {
+    "pages_taken_as_sections": "its hits are pages, each of which counts for the best of its sections by the labels: "
+    "compare it with other systems of pages",
     "scores_taken_as_distances": "its scores rise from the first hit to the last, so the smallest is taken as the best "
     "(`best: largest` or `smallest` says it)",
     "queries_with_equal_scores": "all hits of all queries have one and the same score, so their order says nothing",

@@ -1,0 +1,84 @@
+"""Systems that answer pages, on a dataset whose passages are sections of pages (`level: document`).
+
+    pages = PageLookup(corpus, parents={}, labels={"q1": {"reset#router": 1}})
+    page = pages.find("https://docs.example.org/reset.html#top")      # "reset"
+    pages.best(page, "q1", "how to reset the router")                 # "reset#router"
+
+A hit on a page counts for the best of its sections: the one with the highest label for the query, and where none is
+labelled as relevant, the one with most of the query's words.
+"""
+
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from urllib.parse import unquote, urlsplit
+
+from airgen.dataset.content import fitting_id
+from airgen.errors import DatasetError
+from airgen.retrievers.base import Corpus
+from airgen.text.near_duplicates import folded_words
+
+_ENDINGS = {".html", ".htm", ".xhtml", ".php", ".aspx", ".md", ".mdx", ".rst", ".txt", ".pdf", ".docx", ".ipynb"}
+
+
+class PageLookup:
+    """The sections of each page of a corpus.
+
+    parents: {passage id: id of its page}; where it is empty, the page of `handbook/reset#router` is `handbook/reset`.
+    labels: {query id: {passage id: label}}.
+    """
+
+    def __init__(self, corpus: Corpus, parents: Mapping[str, str], labels: Mapping[str, Mapping[str, float]]) -> None:
+        self._corpus, self._labels = corpus, labels
+        self._sections: dict[str, list[int]] = {}
+        for place, key in enumerate(corpus.ids):
+            page = parents.get(key) or (key if parents else key.partition("#")[0])
+            self._sections.setdefault(page, []).append(place)
+        if len(self._sections) == len(corpus):
+            raise DatasetError(
+                "level: document: no two passages of this dataset are of one page: its ids hold no `#`, and it has no "
+                "private/parents.jsonl (export it with `ids: original`), so leave `level` out"
+            )
+        self._tails: dict[str, str | None] = {}  # the last part of a page's path -> the page; None for several
+        for page in self._sections:
+            tail = page.rpartition("/")[2]
+            self._tails[tail] = None if tail in self._tails else page
+
+    def find(self, own: str) -> str | None:
+        """The page that a system's id names: as it is, without fragment and ending, or the path of an address."""
+        for form in dict.fromkeys((own, fitting_id(own), own.partition("#")[0], *_forms(own))):
+            if form in self._sections:
+                return form
+        for form in _forms(own):  # a folder of the site may be missing on one of both sides
+            page = self._tails.get(form.rpartition("/")[2])
+            if page is not None and (f"/{form}".endswith(f"/{page}") or f"/{page}".endswith(f"/{form}")):
+                return page
+        return None
+
+    def best(self, page: str, query: str, text: str) -> str:
+        """The id of the page's best section for a query, given by its id and its text."""
+        sections, labels = self._sections[page], self._labels.get(query, {})
+        ids, corpus = self._corpus.ids, self._corpus
+        if len(sections) == 1:
+            return ids[sections[0]]
+        if any(labels.get(ids[place], 0) > 0 for place in sections):
+            return ids[max(sections, key=lambda place: (labels.get(ids[place], 0), -place))]
+        wanted = set(folded_words(text, corpus.language))
+        shared = {
+            place: len(wanted & set(folded_words(corpus.full_text(place), corpus.language))) for place in sections
+        }
+        return ids[max(sections, key=lambda place: (shared[place], -place))]
+
+    @property
+    def advice(self) -> str:
+        """What a page's id looks like."""
+        return f"the ids of its pages look like {min(self._sections)[:100]!r}; id_pattern takes them out of longer ones"
+
+
+def _forms(own: str) -> list[str]:
+    """Shorter forms of an id that is an address or a file's name."""
+    path = unquote(urlsplit(own).path if "://" in own else own.partition("#")[0].partition("?")[0]).strip("/")
+    indexes = [ending for ending in ("/index.html", "/index.htm", "/index") if path.endswith(ending)]
+    forms = [path, *(path.removesuffix(ending) for ending in indexes)]
+    if PurePosixPath(path).suffix.lower() in _ENDINGS:
+        forms.append(path[: -len(PurePosixPath(path).suffix)])
+    return [form for form in forms if form]
