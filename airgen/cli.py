@@ -31,7 +31,8 @@ ABOUT = """Usage: airgen COMMAND [OPTIONS]
   Start with:   airgen init FOLDER     look at your documents, and write the YAML files for them
                 airgen init --demo     a small benchmark with a model on this machine, in minutes
   Help:         airgen COMMAND --help        The guide: airgen help, airgen help WORD
-  Exit codes:   0 done, 1 failed, 2 wrong usage, 3 stopped and resumable
+  Exit codes:   0 done, 1 failed, 2 wrong usage, 3 stopped and resumable,
+                4 a system is worse (--fail-if-worse, --fail-below), 5 it may be (--fail-if-unsure)
 """
 
 

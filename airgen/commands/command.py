@@ -34,6 +34,8 @@ from airgen.text.display import json_text, visible
 T = TypeVar("T")
 P = ParamSpec("P")
 
+WORSE, UNSURE = 4, 5  # exit codes of gates: a score is worse or too low, or there are too few queries to tell
+
 _JSON = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 _silent = False
 

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from airgen.commands.command import Outcome, command, say
+from airgen.commands.command import UNSURE, WORSE, Outcome, command, say
 from airgen.commands.options import (
     Compute,
     Dataset,
@@ -44,6 +44,9 @@ if TYPE_CHECKING:
     from airgen.studies.tune import TunedHybrid
 
 
+FailBelow = Annotated[float | None, opt("Exit code 4 if a system's first measure is lower.")]
+
+
 @command
 def evaluate(
     datasets: Datasets,
@@ -59,6 +62,7 @@ def evaluate(
         bool, opt("Leave the generated hard negatives out of every run: for services that do not have them.")
     ] = False,
     fresh: Annotated[bool, opt("Run systems again whose results are kept.")] = False,
+    fail_below: FailBelow = None,
     lengths: Annotated[bool, opt("Compare the lengths of what each system finds (BEIR, appendix H).")] = False,
     chunkers: Annotated[Place | None, opt("A YAML of chunkers, or `chunkers`: compare them on the labels.")] = None,
     gold: Annotated[
@@ -142,8 +146,20 @@ def evaluate(
         lines.append(
             f"tables: {out / 'results.md'}, {out / 'results.csv'}; by dataset: {out}/DATASET/{split}/report.md"
         )
+    scores = {f"{one.dataset}: {one.name}": one.score for one in results}
+    low = _too_low(scores, results[0].headline if results else "", fail_below)
     errors = [f"{dataset}: system {', '.join(names)}: {words}" for (dataset, words), names in lost.items()]
-    return Outcome(results, lines, json=[*results, *waiting], error=AirgenError("\n".join(errors)) if lost else None)
+    error = AirgenError("\n".join(errors)) if lost else None
+    return Outcome(results, [*lines, *low], json=[*results, *waiting], error=error, code=WORSE if low else 0)
+
+
+def _too_low(scores: Mapping[str, float], measure: str, least: float | None) -> list[str]:
+    """A line for each score below the least one that is wanted."""
+    return [
+        f"{name}: {measure} {value:.4f} is below {least:g}"
+        for name, value in scores.items()
+        if least is not None and value < least
+    ]
 
 
 def _means(listed: CollectionList, results: Sequence[Result], out: Path) -> list[str]:
@@ -239,8 +255,9 @@ def evaluate_compare(
     qrels: Annotated[RunGiven, opt("Relevance labels as TSV, TREC or JSONL.")],
     metrics: Annotated[str, opt("Measures, separated by spaces.")] = "nDCG@10",
     baseline: Annotated[Place | None, opt("Compare every run with this one only, by intervals.", metavar="RUN")] = None,
-    fail_if_worse: Annotated[bool, opt("With --baseline: exit code 1 if a run is worse for certain.")] = False,
-    fail_if_unsure: Annotated[bool, opt("With --baseline: exit code 1, too, if a run may be worse.")] = False,
+    fail_if_worse: Annotated[bool, opt("With --baseline: exit code 4 if a run is worse for certain.")] = False,
+    fail_if_unsure: Annotated[bool, opt("With --baseline: exit code 5 if a run may be worse.")] = False,
+    fail_below: FailBelow = None,
     margin: Annotated[float, number("With --baseline: how much worse a run may be.", min=0)] = 0.0,
 ) -> Outcome[ComparedRuns]:
     """Compare runs with paired tests, and estimate how many queries a test needs to detect each difference.
@@ -279,6 +296,8 @@ def evaluate_compare(
     for name, run in zip(names, read, strict=True):
         _check_passages(name, run.passage_ids, labels)
     scored = [score(run, labels, wanted) for run in read]
+    judged = zip(names[: -1 if baseline is not None else None], scored, strict=False)
+    low = _too_low({name: one.means()[str(wanted[0])] for name, one in judged}, str(wanted[0]), fail_below)
     missing = dict(zip(names, (scores.missing for scores in scored), strict=True))
     if baseline is not None:
         level = 1 - ALPHA / (len(wanted) * (len(names) - 1))  # all intervals hold together
@@ -293,8 +312,9 @@ def evaluate_compare(
             rows.append([gate.run, gate.measure, f"{gate.difference:+.4f}", interval, gate.verdict])
         bad = {*(("worse",) if fail_if_worse or fail_if_unsure else ()), *(("unsure",) if fail_if_unsure else ())}
         shown = {"baseline": baseline, "queries": len(labels), "runs": gates}
-        code = 1 if bad & {gate.verdict for gate in gates} else 0
-        return Outcome(ComparedRuns({}, missing, gates), terminal_table(rows), json=shown, code=code)
+        verdicts = bad & {gate.verdict for gate in gates}
+        code = WORSE if "worse" in verdicts or low else UNSURE if verdicts else 0
+        return Outcome(ComparedRuns({}, missing, gates), [terminal_table(rows), *low], json=shown, code=code)
     found = {str(measure): compare(names, np.stack([scores.of(measure) for scores in scored])) for measure in wanted}
     rows = [["run", *found, "missing"]]
     for name, scores in zip(names, scored, strict=True):
@@ -306,7 +326,8 @@ def evaluate_compare(
         rows = [["#", f"by {measure}", "rank", "not told apart from #"]]
         rows += [[str(at), name, ranks[name], beside[name]] for at, name in enumerate(comparison.names, 1)]
         lines += ["", terminal_table(rows, left=(1,))]
-    return Outcome(ComparedRuns(found, missing), lines, json={"measures": found, "missing": missing})
+    value = {"measures": found, "missing": missing}
+    return Outcome(ComparedRuns(found, missing), [*lines, *low], json=value, code=WORSE if low else 0)
 
 
 def _check_passages(run: str, passages: Sequence[str], labels: Mapping[str, Mapping[str, float]]) -> None:
@@ -329,6 +350,7 @@ def evaluate_measures(
     ] = "nDCG@10 Recall@100 R_cap@100 AP RR@10 Hole@10",
     by_query: Annotated[bool, opt("Print the scores of each query as well.")] = False,
     ignore_identical_ids: IgnoreIdenticalIds = False,
+    fail_below: FailBelow = None,
 ) -> Outcome[dict[str, Any]]:
     """Score a run against relevance labels. The numbers equal trec_eval's; queries without results count as zero.
 
@@ -365,7 +387,8 @@ def evaluate_measures(
         rows = [[key, *(f"{one:.4f}" for one in row.values())] for key, row in value["queries"].items()]
         lines.append(terminal_table([["query", *names], *rows]))
     shown = [f"{count} {name}" for name, count in counts.items() if count or name in ("queries", "missing")]
-    return Outcome(value, [*lines, ", ".join(shown)])
+    low = _too_low({str(run): means[names[0]]}, names[0], fail_below)
+    return Outcome(value, [*lines, ", ".join(shown), *low], code=WORSE if low else 0)
 
 
 @command

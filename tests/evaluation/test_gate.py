@@ -1,13 +1,19 @@
 """`airgen evaluate compare --baseline`: the exit code goes by the interval of the difference, not by the mean."""
 
 import json
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from command_line import call
 
-from airgen.errors import UsageError
+import airgen
+from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.significance import against_baseline
 
 
@@ -59,18 +65,71 @@ def test_the_exit_code(files: Path) -> None:
         words = ("evaluate", "compare", files / name, "--baseline", files / "main.run", "--qrels", files / "qrels.tsv")
         return call(*words, "--metrics", "RR", *more, code=code)
 
-    assert "worse" in gate("broken.run", "--fail-if-worse", code=1)
+    assert "worse" in gate("broken.run", "--fail-if-worse", code=4)
     assert "worse" in gate("broken.run", code=0)  # only who asks for it fails
     assert "unsure" in gate("slightly.run", "--fail-if-worse", code=0)
-    gate("slightly.run", "--fail-if-unsure", code=1)
+    gate("slightly.run", "--fail-if-unsure", code=5)
+    gate("broken.run", "--fail-if-unsure", code=4)
     assert "not worse" in gate("slightly.run", "--fail-if-unsure", "--margin", "0.2", code=0)
     assert "not worse" in gate("same.run", "--fail-if-unsure", code=0)
-    value = json.loads(gate("broken.run", "--json", "--fail-if-worse", code=1))
+    value = json.loads(gate("broken.run", "--json", "--fail-if-worse", code=4))
     (found,) = value["runs"]
     assert found["difference"] == pytest.approx(-0.25) and found["high"] < 0 and value["queries"] == 40
     with pytest.raises(UsageError, match="need --baseline"):
         runs = (files / "same.run", files / "main.run")
         call("evaluate", "compare", *runs, "--qrels", files / "qrels.tsv", "--fail-if-worse")
+
+
+def test_a_score_that_is_too_low(files: Path) -> None:
+    """Of a run alone, of runs beside each other, and of one beside a baseline, which may be lower itself."""
+    labels = ("--qrels", files / "qrels.tsv", "--metrics", "RR")
+    low, good = files / "broken.run", files / "main.run"
+    measured = ("evaluate", "measures", low, files / "qrels.tsv", "--metrics", "RR", "--fail-below")
+    assert "RR 0.7500 is below 0.8" in call(*measured, "0.8", code=4)
+    call(*measured, "0.75", code=0)
+    call("evaluate", "compare", low, good, *labels, "--fail-below", "0.8", code=4)
+    call("evaluate", "compare", good, "--baseline", low, *labels, "--fail-below", "0.8", code=0)
+    call("evaluate", "compare", low, "--baseline", good, *labels, "--fail-below", "0.8", "--fail-if-unsure", code=4)
+
+
+def test_labels_of_other_passages_are_no_score(files: Path) -> None:
+    (files / "other.tsv").write_text((files / "qrels.tsv").read_text().replace("good", "doc-good"))
+    for words in (("measures", files / "main.run", files / "other.tsv"),
+                  ("compare", files / "main.run", files / "same.run", "--qrels", files / "other.tsv")):  # fmt: skip
+        with pytest.raises(DatasetError, match=r"none of its passages, such as 'good', has a label .*'doc-g"):
+            call("evaluate", *words)
+
+
+@pytest.mark.nightly
+def test_the_workflow_of_the_guide_runs(tmp_path: Path, files: Path) -> None:
+    """Its own steps, in a repository whose base has the better run, the same one, or a broken system."""
+    home, bench = tmp_path / "repository", tmp_path / "repository" / "benchmark"
+    (bench / "dataset" / "qrels").mkdir(parents=True)
+    labels = (files / "qrels.tsv").read_text()
+    queries = [line.split("\t")[0] for line in labels.splitlines()]
+    (bench / "dataset" / "qrels" / "test.tsv").write_text(labels)
+    (bench / "dataset" / "queries.jsonl").write_text("".join(f'{{"_id": "{q}", "text": "x"}}\n' for q in queries))
+    rows = "".join(f'{{"_id": "{one}", "text": "{one}"}}\n' for one in ("good", "other"))
+    (bench / "dataset" / "corpus.jsonl").write_text(rows)
+    (bench / "systems.yaml").write_text("systems: [{name: search, kind: run, path: search.run}]")
+    workflow = yaml.safe_load((Path(airgen.__file__).parents[1] / "docs" / "workflows" / "search-gate.yml").read_text())
+    job = workflow["jobs"]["gate"]
+    script = "\n".join(["set -e", *(step["run"] for step in job["steps"] if "name" in step)])
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    who = {f"GIT_{role}_{what}": "a@example.org" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    env = {**os.environ, **who, "PATH": path, **job["env"], "BASE": "base-of-it"}
+    for name, code in (("broken.run", 4), ("slightly.run", 0), ("same.run", 0), ("empty.run", 1)):
+        shutil.rmtree(home / ".git", ignore_errors=True)
+        for left in ("results", "base"):
+            shutil.rmtree(home / left, ignore_errors=True)
+        (bench / "search.run").write_text((files / "main.run").read_text())
+        setup = "git init -q -b main . && git add -A && git commit -qm base && git branch base-of-it"
+        subprocess.run(["bash", "-c", setup], cwd=home, env=env, check=True)
+        (files / "empty.run").write_text("")
+        (bench / "search.run").write_text((files / name).read_text())
+        done = subprocess.run(["bash", "-c", script], cwd=home, env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == code, (name, done.stdout, done.stderr)
+        assert ("::warning::too few queries" in done.stdout) == (name == "slightly.run")
 
 
 def test_many_measures_share_the_error(files: Path) -> None:
