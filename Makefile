@@ -82,7 +82,7 @@ $(VENV)/.demo: $(VENV)/bin/python pyproject.toml
 $(VENV)/.test: $(VENV)/.demo
 	$(PIP) torch==2.13.0
 	$(PIP) --editable '.[embedded,long-doc,corpus,languages,models,ann,hub,fast,ray,storage,dumps,dev]'
-	$(PIP) --no-deps beir air-benchmark chromadb
+	$(PIP) --no-deps beir air-benchmark chromadb llama-index-readers-file llama-index-readers-obsidian
 	touch $@
 
 $(VENV)/.release: $(VENV)/bin/python

@@ -57,8 +57,8 @@ class Document:
 class Passage:
     """The unit of retrieval (BEIR: a corpus document). QA: a whole document or a chunk of it; Long-Doc: a chunk of one.
 
-    `ordinal` is its order in the corpus; `start` and `end` are character offsets in the cleaned document's text;
-    `tokens` is its length in the corpus's tokenizer. `metadata` is its document's.
+    `ordinal` is its order in the corpus; `start` and `end` are character offsets in the cleaned document's text, both 0
+    where they are not known; `tokens` is its length in the corpus's tokenizer. `metadata` is its document's.
     """
 
     key: str

@@ -37,6 +37,7 @@ REGISTRY: dict[str, dict[str, str]] = {
         "html": "airgen.corpus.readers.html:HtmlReader",
         "json": "airgen.corpus.readers.records:JsonReader",
         "jsonl": "airgen.corpus.readers.records:JsonLinesReader",
+        "llama-index": "airgen.corpus.readers.llama_hub:LlamaIndexReader",
         "markdown": "airgen.corpus.readers.markdown:MarkdownReader",
         "parquet": "airgen.corpus.readers.tabular:ParquetReader",
         "pdf": "airgen.corpus.readers.pdf:PdfReader",

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from airgen.corpus.node_parsers import node_parser
 from airgen.corpus.readers.files import files
 from airgen.corpus.readers.reader import Place, Reader
 from airgen.corpus.settings import CorpusSettings, Task
@@ -68,7 +69,7 @@ def source_digest(settings: CorpusSettings) -> str:
             digest.update(f"reader {one.kind} {version}\x1e".encode())
     if code := own_code(settings.reader, settings.base):
         digest.update(json.dumps(code, sort_keys=True).encode())
-    paths = [str(getattr(reader, name)) for name, _ in marked(type(reader), "file")]
+    paths = [*(str(getattr(reader, name)) for name, _ in marked(type(reader), "file")), *reader.local_paths()]
     if settings.fetch is not None and settings.fetch.kind != "hub":
         from airgen.corpus.fetch import record
 
@@ -103,6 +104,14 @@ def missing(settings: CorpusSettings, task: Task) -> list[str]:
     """One line for each thing that is missing, saying how to get it; empty where the corpus can be prepared."""
     lines = [str(MissingExtra(purpose, *EXTRAS[package])) for package, purpose in _packages(settings, task)
              if importlib.util.find_spec(package) is None]  # fmt: skip
+    if not lines:
+        reader: Any = read_part("reader", settings.reader, settings.base).settings
+        lines += reader.problems()
+        if settings.chunk is not None and settings.chunk.parser is not None:
+            try:
+                node_parser(settings.chunk)
+            except CorpusError as error:
+                lines.append(str(error))
     try:
         place_of(settings)
         load_tokenizer(settings.tokenizer, settings.language)
@@ -123,6 +132,8 @@ def _packages(settings: CorpusSettings, task: Task) -> Iterator[tuple[str, str]]
         "spacy": clean.personal_data != "off" and clean.names == "ner",
     }
     wanted = ["llama_index"] if task == "long-doc" else [package for package, on in cleaning.items() if on]
+    if task != "long-doc" and settings.chunk is not None and settings.chunk.parser is not None:
+        yield "llama_index", f"chunk.parser {settings.chunk.parser}"
     for package in wanted:
         yield package, PURPOSES[package]
 

@@ -207,7 +207,10 @@ def prepared(
     """The rows of `prepare`. `corpus` is a hash of the corpus's settings and files; `worth`: seconds of preparation
     from which an entry is kept. Raises CorpusError."""
     kind = str(settings.reader.get("kind"))
-    if ":" in kind or kind == "datasets":  # code from outside, and what the Hub may change, are not in the key
+    if ":" in kind or kind in (
+        "datasets",
+        "llama-index",
+    ):  # code from outside, and what the Hub may change, are not in the key
         yield from prepare(settings, task)
         return
     folder, name = cache_dir("prepared"), f"{settings.name}-{_key(corpus, task)}"

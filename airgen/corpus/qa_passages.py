@@ -12,8 +12,9 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
+from typing import Any
 
 from airgen.compute import Compute, Work
 from airgen.corpus.chunking import cut
@@ -35,6 +36,7 @@ from airgen.corpus.cleaning.filters import (
     normalise_item,
 )
 from airgen.corpus.needs import package_versions, read_documents
+from airgen.corpus.node_parsers import node_parser, parsed
 from airgen.corpus.readers.files import PathReader, Raw
 from airgen.corpus.readers.reader import Reader
 from airgen.corpus.readers.records import JsonLinesReader
@@ -203,15 +205,24 @@ class _Looking:
         settings = self._settings
         assert settings.chunk is not None
         tokenizer = load_tokenizer(settings.tokenizer, settings.language)
-        pieces = cut(document.text, document.outline, settings.chunk, tokenizer, settings.language)
+        pieces: list[tuple[str, int | None, tuple[str, ...]]]
+        if settings.chunk.parser is None:
+            found = cut(document.text, document.outline, settings.chunk, tokenizer, settings.language)
+            pieces = [(document.text[piece.start : piece.end], piece.start, piece.path) for piece in found]
+        else:
+            pieces = parsed(self._parser, settings.chunk.parser, document.text)
         if not pieces:
             yield _dropped(document, "length", "empty", "")
-        for number, piece in enumerate(pieces, 1):
-            names = [document.title, *(name for name in piece.path if name != document.title)]
+        for number, (text, start, path) in enumerate(pieces, 1):
+            names = [document.title, *(name for name in path if name != document.title)]
             title = " > ".join(" ".join(name.split()) for name in names if name)
-            text = document.text[piece.start : piece.end]
             chunk = replace(document, id=f"{document.id}#chunk={number}", text=text, title=title, outline=())
-            yield Item(chunk, parent=document.id, start=piece.start)
+            yield Item(chunk, parent=document.id, start=start)
+
+    @cached_property
+    def _parser(self) -> Any:
+        assert self._settings.chunk is not None
+        return node_parser(self._settings.chunk)
 
 
 def _steps(settings: CorpusSettings) -> list[list[Step | CorpusWide]]:
@@ -259,8 +270,8 @@ def _passage(settings: CorpusSettings, item: Item) -> Passage:
     document = item.document
     key = content_key([settings.name, document.id, document.text])
     return Passage(
-        key, document.id, 0, document.text, document.title, item.parent or document.id, item.start,
-        item.start + len(document.text), item.tokens,
+        key, document.id, 0, document.text, document.title, item.parent or document.id, item.start or 0,
+        0 if item.start is None else item.start + len(document.text), item.tokens,
         document.source, document.position, document.licence, document.metadata,
     )  # fmt: skip
 

@@ -117,6 +117,17 @@ class ChunkSettings(Settings):
     size: int = Field(default=200, ge=8)  # tokens at most
     overlap: int = Field(default=50, ge=0)  # tokens of a chunk that the next one repeats
     by: Literal["headings", "sentences", "tokens"] = "sentences"  # where it is cut; a long section: between sentences
+    parser: str | None = Field(default=None, pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")  # of LlamaIndex: module:Class
+    arguments: dict[str, Any] = Field(default={})  # of the parser
+
+    @model_validator(mode="after")
+    def _one_way(self) -> ChunkSettings:
+        own = self.model_fields_set & {"size", "overlap", "by"}
+        if self.parser is not None and own:
+            raise ValueError(f"{', '.join(sorted(own))}: a parser has its own: write them in `arguments`")
+        if self.parser is None and self.arguments:
+            raise ValueError("arguments: belong to a `parser`")
+        return self
 
     @model_validator(mode="after")
     def _smaller(self) -> ChunkSettings:

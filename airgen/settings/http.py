@@ -21,7 +21,8 @@ from airgen.errors import SettingsError
 from airgen.settings.base import KEY, SPEED, Settings, marked
 from airgen.settings.llm import hidden, looks_like_a_key, secret, variable_name
 
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]{0,99})\}")
+VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]{0,99})\}")
+"""A variable of the environment in a text: ${NAME}."""
 _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 _SECRET_NAME = re.compile(r"key|token|auth|secret|cookie|password", re.IGNORECASE)
 _OURS = {"content-length", "content-type", "host", "transfer-encoding", "connection"}
@@ -33,7 +34,7 @@ def unset_variables(settings: Settings) -> list[str]:
     for name, _ in marked(type(settings), "key"):
         value = getattr(settings, name)
         texts = value.values() if isinstance(value, Mapping) else [f"${{{value}}}"] if value else []
-        variables = [variable for text in texts for variable in _VARIABLE.findall(text)]
+        variables = [variable for text in texts for variable in VARIABLE.findall(text)]
         found += [f"{name}: the environment variable {one} is not set" for one in variables if not secret(one)]
     return found
 
@@ -49,7 +50,7 @@ def _checked(headers: dict[str, str]) -> dict[str, str]:
 
 
 def _hold_no_secret(what: str, name: str, value: str) -> None:
-    if _SECRET_NAME.search(name) and not _VARIABLE.search(value):
+    if _SECRET_NAME.search(name) and not VARIABLE.search(value):
         raise hidden(f"{what} holds a secret: write ${{NAME}}, where NAME is an environment variable")
     if looks_like_a_key(value):
         raise hidden(f"the value of {what} looks like a key: write ${{NAME}}, an environment variable")
@@ -111,8 +112,8 @@ class KeyAccess(Settings):
 
 def filled(values: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     """The values with what the environment holds in place of ${NAME}, and that."""
-    secrets = [secret(name) or "" for text in values.values() for name in _VARIABLE.findall(text)]
-    return {name: _VARIABLE.sub(lambda one: secret(one[1]) or "", text) for name, text in values.items()}, secrets
+    secrets = [secret(name) or "" for text in values.values() for name in VARIABLE.findall(text)]
+    return {name: VARIABLE.sub(lambda one: secret(one[1]) or "", text) for name, text in values.items()}, secrets
 
 
 class ServiceAccess(KeyAccess):

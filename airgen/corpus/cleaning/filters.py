@@ -41,7 +41,7 @@ KEEP = CleanResult(True)
 
 @dataclass(slots=True)
 class Item:
-    """A document during cleaning, or a chunk of the document `parent`, where it starts at `start`.
+    """A document during cleaning, or a chunk of the document `parent`, where it starts at `start` (None: not known).
 
     `tokens` is its length once a step has counted it.
     """
@@ -49,7 +49,7 @@ class Item:
     document: Document
     tokens: int = 0
     parent: str = ""
-    start: int = 0
+    start: int | None = 0
 
 
 class Step(NamedTuple):

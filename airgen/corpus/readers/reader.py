@@ -41,6 +41,14 @@ class ReaderSettings(Settings):
         """The readers that this one is made of."""
         return ()
 
+    def local_paths(self) -> Sequence[str]:
+        """Files and folders that the reader reads besides those in fields marked FILE."""
+        return ()
+
+    def problems(self) -> list[str]:
+        """One line for each thing that the reader lacks on this machine, besides packages and files."""
+        return []
+
     def text_version(self) -> str:
         """The version of a text that is no file of the corpus, such as Python's own reference; empty for files."""
         return ""

@@ -1,0 +1,69 @@
+"""Chunks by any node parser of LlamaIndex.
+
+    chunk: {parser: "llama_index.core.node_parser:MarkdownNodeParser"}
+    chunk: {parser: "llama_index.core.node_parser:TokenTextSplitter", arguments: {chunk_size: 256, chunk_overlap: 32}}
+
+The parser gets the cleaned text of a document. A node keeps its offsets where its text stands in the document, and has
+none where the parser changed it.
+"""
+
+import importlib
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from airgen.corpus.settings import ChunkSettings
+from airgen.errors import CorpusError
+from airgen.guard import guarded
+from airgen.masking import error_words
+from airgen.registry import load_extra, meant
+
+
+def node_parser(settings: ChunkSettings) -> Any:
+    """The parser that the settings name. Raises CorpusError for one that is none, MissingExtra without LlamaIndex."""
+    name = settings.parser or ""
+    load_extra("llama_index.core.node_parser", f"chunk.parser {name}")
+    module, _, attribute = name.partition(":")
+    try:
+        kind = getattr(importlib.import_module(module), attribute, None)
+    except Exception as error:  # noqa: BLE001  # a package may fail in any way while it is imported
+        raise CorpusError(f"chunk.parser {name} cannot be imported: {error_words(error)}") from None
+    if kind is None:
+        known = [one for one in dir(importlib.import_module(module)) if one[:1].isupper()]
+        raise CorpusError(f"chunk.parser {name}: {module} has no {attribute}{meant(attribute, known)}")
+    if not (isinstance(kind, type) and callable(getattr(kind, "get_nodes_from_documents", None))):
+        raise CorpusError(f"chunk.parser {name} is no node parser of LlamaIndex")
+    fields = set(getattr(kind, "model_fields", {})) | set(inspect.signature(kind).parameters)
+    for given in settings.arguments:
+        if given not in fields:
+            raise CorpusError(f"chunk.parser {name} takes no argument {given!r}{meant(given, fields)}")
+    with guarded(f"chunk.parser {name}", CorpusError):
+        return kind(**settings.arguments)
+
+
+def parsed(parser: Any, name: str, text: str) -> list[tuple[str, int | None, tuple[str, ...]]]:
+    """(text, offset or None, headings above) of each node of a document, in their order. Raises CorpusError."""
+    document = load_extra("llama_index.core.schema", f"chunk.parser {name}").Document
+    with guarded(f"chunk.parser {name}", CorpusError):
+        nodes = parser.get_nodes_from_documents([document(text=text)])
+        rows = [(str(node.text), node.start_char_idx, node.metadata or {}) for node in nodes]
+    found: list[tuple[str, int | None, tuple[str, ...]]] = []
+    at = 0
+    for body, start, metadata in rows:
+        body, lead = body.strip(), len(body) - len(body.lstrip())
+        if not body:
+            continue
+        place: int | None = None if start is None else start + lead
+        if place is None or text[place : place + len(body)] != body:
+            here = text.find(body, at)
+            place = here if here >= 0 else None
+        if place is not None:
+            at = place + 1  # nodes may overlap, and come in the order of the text
+        found.append((body, place, _headings(metadata)))
+    return found
+
+
+def _headings(metadata: Mapping[str, Any]) -> tuple[str, ...]:
+    """MarkdownNodeParser's `header_path`: /Guide/Install/."""
+    path = metadata.get("header_path")
+    return tuple(part for part in path.split("/") if part) if isinstance(path, str) else ()
