@@ -171,6 +171,20 @@ def halving(work: Callable[[int], T], size: int) -> tuple[T, int]:
         give_back()  # only here is the error gone, and with it what its frames held
 
 
+@contextmanager
+def suppress_exhausted() -> Iterator[None]:
+    """Go on without what did not fit into memory: what is inside is tried, and done otherwise where that fails."""
+    exhausted = False
+    try:
+        yield
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        exhausted = True
+    if exhausted:
+        give_back()
+
+
 def give_back() -> None:
     """Collect what is in reference cycles, as the models of libraries are, and give cached memory back to the GPU."""
     gc.collect()

@@ -22,7 +22,7 @@ from airgen.retrievers import Corpus
 from airgen.retrievers.base import build
 from airgen.retrievers.combine import RerankedRetriever
 from airgen.retrievers.dense.embedders import SentenceTransformersEmbedder
-from airgen.retrievers.dense.exact_search import Dense
+from airgen.retrievers.dense.retriever import Dense
 from airgen.retrievers.late.maxsim import MultiVectorEncoder
 from airgen.retrievers.lexical.bm25 import BM25
 from airgen.retrievers.lexical.expanded import TermWeigher

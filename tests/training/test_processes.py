@@ -98,7 +98,7 @@ def test_two_processes_give_the_weights_of_one(tmp_path: Path, still_bert: Path,
     assert (cut / "model.safetensors").read_bytes() == (two / "model.safetensors").read_bytes()
 
 
-_SMALL = ("batch_size=8", "max_length=16", "epochs=1", "dev_passages=20", "learning_rate=1e-3")
+_SMALL = ("batch_size=8", "max_length=16", "epochs=1", "dev_passages=20", "learning_rate=1e-3", "keep=last")
 
 
 @pytest.mark.nightly

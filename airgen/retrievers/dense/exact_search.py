@@ -6,6 +6,8 @@ additions could have moved it is passed over. All others are scored again in flo
 (`exact.inner_products`) and rounded to fp32. So a score has the same bits on every machine, whoever is asked beside.
 At the paper's depth of 1,000 (section 2.4, step 1) this is faster than graph indexes, and exact.
 
+Where torch has a GPU with room for the rows, it selects (`gpu_search`), to the same bits.
+
 On workers, each searches a shard of the rows in the file of the encodings, and the best are merged, to the same bits:
 shards begin where the chunks of one search begin. Only queries, hits and row numbers travel. A worker that cannot see
 the file leaves its shard to the driver.
@@ -47,12 +49,7 @@ def search(
     Raises ModelError for unequal dimensions, NaN or infinite values, or k below 1.
     """
     n = len(matrix) if rows is None else len(rows)
-    if k < 1:
-        raise ModelError(f"k is {k}: at least 1 is needed")
-    if queries.ndim != 2 or matrix.ndim != 2 or queries.shape[1] != matrix.shape[1]:
-        raise ModelError(f"queries of shape {queries.shape} do not fit rows of shape {matrix.shape}")
-    if not np.isfinite(queries).all():
-        raise ModelError("a query's embedding holds NaN or infinity")
+    check_search(matrix, queries, k)
     queries = np.ascontiguousarray(queries, np.float32)
     width = min(k, max(n, 1))
     batch = max(1, _MEMORY // (_capacity(width) * 8 + queries.shape[1] * 4 + 64))  # queries a pass
@@ -73,6 +70,16 @@ def search(
             again.write(found.positions, found.scores)
             hits.positions[first + short, :width], hits.scores[first + short, :width] = found.positions, found.scores
     return hits
+
+
+def check_search(matrix: NDArray[Any], queries: NDArray[np.float32], k: int) -> None:
+    """Raises ModelError for unequal dimensions, NaN or infinite values in queries, or k below 1."""
+    if k < 1:
+        raise ModelError(f"k is {k}: at least 1 is needed")
+    if queries.ndim != 2 or matrix.ndim != 2 or queries.shape[1] != matrix.shape[1]:
+        raise ModelError(f"queries of shape {queries.shape} do not fit rows of shape {matrix.shape}")
+    if not np.isfinite(queries).all():
+        raise ModelError("a query's embedding holds NaN or infinity")
 
 
 def _capacity(k: int) -> int:

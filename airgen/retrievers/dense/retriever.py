@@ -12,13 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
+from airgen.devices import suppress_exhausted
 from airgen.errors import ModelError, UsageError
 from airgen.keys import content_key
 from airgen.paths import locked
 from airgen.registry import installed, load_extra
 from airgen.retrievers.base import Component, Corpus, Embedder, Hits, finite, half, model_identity, non_empty
 from airgen.retrievers.dense.ann_index import AnnIndex, AnnSpec, build_ann, near_share, pairs, spec_problem
-from airgen.retrievers.dense.exact_search import search, search_shards
+from airgen.retrievers.dense.exact_search import check_search, search, search_shards
+from airgen.retrievers.dense.gpu_search import GpuRows, gpu_for
 from airgen.retrievers.encodings import EncodingStore, at_once, cache_root, encoded, keys_of, root_of, took_over
 from airgen.settings.base import FILE, SPEED, refuse
 from airgen.settings.parts import Part
@@ -81,6 +83,12 @@ class Dense(Component):
         self._matrix: NDArray[np.float16] | None = None
         self._rows: NDArray[np.int64] | None = None
         self._file: tuple[Path, int] | None = None  # of the matrix, and the place of its first row there
+        self._there: GpuRows | None = None  # the matrix in a GPU's memory
+
+    def release(self) -> None:
+        """Also take the vectors off the GPU."""
+        self._there = None
+        super().release()
 
     @property
     def index_bytes(self) -> int | None:
@@ -101,7 +109,7 @@ class Dense(Component):
     def _embed(self, corpus: Corpus) -> None:
         texts, dim = corpus.full_texts, self.embedder.dim
         root = root_of(self.embedder, cache_root(self))
-        self._rows = self._file = None
+        self._rows = self._file = self._there = None
         if root is None:
             self._matrix = np.zeros((len(corpus), dim), np.float16)
             for place, vectors in self._embedded(texts, np.arange(len(corpus)), None):
@@ -194,6 +202,28 @@ class Dense(Component):
 
     def nearest(self, vectors: NDArray[np.float32], k: int) -> Hits:
         """The k nearest passages of the vectors of queries, (m, dim), exactly."""
+        assert self._matrix is not None
+        rows = self._on_gpu()
+        if rows is None:
+            return self._nearest(vectors, k)
+        check_search(self._matrix, vectors, k)
+        hits, doubtful = rows.search(vectors, k)
+        if len(doubtful):
+            again = self._nearest(vectors[doubtful], k)
+            hits.positions[doubtful], hits.scores[doubtful] = again.positions, again.scores
+        return hits
+
+    def _on_gpu(self) -> GpuRows | None:
+        """The vectors in a GPU's memory, where there is one with room for them."""
+        if self._there is None and self._matrix is not None:
+            count = len(self._matrix) if self._rows is None else len(self._rows)
+            device = gpu_for(count * self._matrix.shape[1], self._matrix.itemsize)
+            if device is not None:
+                with suppress_exhausted():
+                    self._there = GpuRows(self._matrix, device, rows=self._rows)
+        return self._there
+
+    def _nearest(self, vectors: NDArray[np.float32], k: int) -> Hits:
         assert self._matrix is not None
         if self._file is None:
             return search(self._matrix, vectors, k)

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from airgen.devices import suppress_exhausted
 from airgen.errors import ModelError
 from airgen.exact import inner_products
 from airgen.keys import content_key, text_key
@@ -35,6 +36,7 @@ from airgen.retrievers.base import (
     top_k,
 )
 from airgen.retrievers.dense.embedders import LibraryModel, as_array
+from airgen.retrievers.dense.gpu_search import GpuTokens, gpu_for
 from airgen.retrievers.encodings import CacheSettings, Memo, at_once, cache_root, encoded
 from airgen.retrievers.late.compressed_index import BATCH, CompressedIndex, build_index, token_rows
 from airgen.settings.base import SPEED
@@ -138,6 +140,7 @@ class LateInteraction(_WithTokens):
         self._tokens: NDArray[np.float16] | None = None
         self._starts = np.zeros(0, np.int64)
         self._compressed: CompressedIndex | None = None
+        self._there: GpuTokens | None = None  # the token vectors in a GPU's memory
 
     @property
     def index_bytes(self) -> int | None:
@@ -162,6 +165,7 @@ class LateInteraction(_WithTokens):
                     f"exact index holds {self.memory_bytes / 1e9:.1f}: set `index: compressed`, or re-rank the hits of "
                     "another retriever with MaxSim"
                 )
+        self._there = None
         lengths = np.array([len(array) for array in found], np.int64)
         self._starts = np.concatenate(([0], np.cumsum(lengths)))
         self._tokens = np.concatenate(found)
@@ -198,7 +202,11 @@ class LateInteraction(_WithTokens):
         """MaxSim with every passage; a wide product of several queries is sooner done than narrow ones."""
         assert self._tokens is not None
         scores = np.zeros((len(vectors), len(self._starts) - 1), np.float32)
-        for first, end in self._blocks():
+        there = self._on_gpu()
+        if there is not None:
+            for row, vector in enumerate(vectors):
+                scores[row] = there.scores(vector)
+        for first, end in self._blocks() if there is None else ():
             block = self._tokens[self._starts[first] : self._starts[end]].astype(np.float64)
             starts = self._starts[first:end] - self._starts[first]
             for row in range(0, len(vectors), _QUERIES):
@@ -207,6 +215,20 @@ class LateInteraction(_WithTokens):
         for row, found in enumerate(scores):
             hits.put(row, *top_k(found, k))
         return hits
+
+    def _on_gpu(self) -> GpuTokens | None:
+        """The token vectors in a GPU's memory, where there is one with room for them."""
+        if self._there is None and self._tokens is not None:
+            device = gpu_for(self._tokens.size, self._tokens.itemsize)
+            if device is not None:
+                with suppress_exhausted():
+                    self._there = GpuTokens(self._tokens, self._starts, device)
+        return self._there
+
+    def release(self) -> None:
+        """Also take the token vectors off the GPU."""
+        self._there = None
+        super().release()
 
     def _blocks(self) -> Iterator[tuple[int, int]]:
         """Stretches of the passages with about `_TOKENS` tokens."""

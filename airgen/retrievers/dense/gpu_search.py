@@ -1,0 +1,170 @@
+"""Exact top-k inner-product search where torch has a GPU: it selects, and float64 in a fixed order decides.
+
+    rows = GpuRows(matrix, "cuda:0")       # fp16 or fp32, (n, dim), in the GPU's memory
+    rows.search(queries, 1000)             # the Hits of `exact_search.search`, to the last bit
+
+Products in fp32 give each query its k + some best rows. A row's product is off by less than e, whatever the order of
+the additions, so each of the true k best has a product of at least the k-th best product minus 2 e: where the last
+of the selected rows is below that, none is missing. The others are few; the CPU searches for them. The selected rows
+are scored again by the additions of `exact.inner_products`, each of them one elementary operation of IEEE 754 on
+float64, so a score has the same bits on a GPU as on a CPU. So has MaxSim, whose sums float64 holds in any order
+(`compressed_index.token_rows`).
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from airgen import devices
+from airgen.errors import ModelError
+from airgen.registry import load_extra
+from airgen.retrievers.base import Hits
+
+_ROUNDING = 2.0**-24  # the relative error of rounding to fp32
+_SHORT, _TINY = 1e-18, 1e-30  # above what underflow loses of a length, and of a product
+_LEAST = 1 << 22  # numbers of an index: the search of a smaller one is sooner done than sent
+_SHARE = 0.4  # of the GPU's free memory that the rows may take
+_PRODUCTS = 1 << 28  # fp32 products of queries and rows at once: a gigabyte
+_TERMS = 1 << 26  # float64 terms at once: half a gigabyte
+
+
+def gpu_for(numbers: int, item: int) -> str | None:
+    """The GPU that is to search an index of so many numbers of `item` bytes; None: the CPU is."""
+    if numbers < _LEAST or not devices.has_gpu():
+        return None
+    torch = load_extra("torch", "search on a GPU")
+    free, _ = torch.cuda.mem_get_info()
+    return devices.check_device(None, "search") if numbers * item <= _SHARE * free else None
+
+
+@contextmanager
+def _in_fp32(torch: Any) -> Iterator[None]:
+    """Products of fp32 are not rounded to TF32, whatever was set."""
+    matmul = torch.backends.cuda.matmul
+    before, matmul.allow_tf32 = matmul.allow_tf32, False
+    try:
+        with torch.inference_mode():
+            yield
+    finally:
+        matmul.allow_tf32 = before
+
+
+class GpuRows:
+    """Rows in the memory of a GPU. Raises ModelError for a row that holds NaN or infinity."""
+
+    def __init__(self, matrix: NDArray[Any], device: str, *, rows: NDArray[np.int64] | None = None) -> None:
+        torch = self._torch = load_extra("torch", "search on a GPU")
+        count, self._device = len(matrix) if rows is None else len(rows), device
+        kind = torch.float16 if matrix.dtype == np.float16 else torch.float32
+        self._rows = torch.empty((count, matrix.shape[1]), dtype=kind, device=device)
+        step = max(1, _TERMS // max(1, matrix.shape[1]))
+        longest = 0.0
+        for first in range(0, count, step):
+            some = matrix[first : first + step] if rows is None else matrix[rows[first : first + step]]
+            part = torch.from_numpy(np.array(some)).to(device)
+            squares = part.double().square().sum(dim=1)
+            if not bool(squares.isfinite().all()):
+                bad = int((~squares.isfinite()).nonzero()[0])
+                raise ModelError(f"the embedding at position {first + bad} holds NaN or infinity")
+            self._rows[first : first + step] = part
+            longest = max(longest, float(squares.max().sqrt()))
+        self._longest = longest
+
+    def __len__(self) -> int:
+        return int(self._rows.shape[0])
+
+    def search(self, queries: NDArray[np.float32], k: int) -> tuple[Hits, NDArray[np.int64]]:
+        """The k best rows of each query, and the queries whose hits are not certain: the CPU is to search for them."""
+        torch, n = self._torch, len(self)
+        width = min(k, n)
+        hits, doubtful = Hits.none(len(queries), k), []
+        spare = min(n - width, max(64, width // 4))
+        block = max(1, min(len(queries), _PRODUCTS // max(1, n)))
+        with _in_fp32(torch):
+            for first in range(0, len(queries), block):
+                asked = torch.from_numpy(np.ascontiguousarray(queries[first : first + block], np.float32))
+                asked = asked.to(self._device)
+                rough, places = self._select(asked, width + spare)
+                lengths = asked.double().square().sum(dim=1).sqrt()
+                share = 1.01 * _ROUNDING * (asked.shape[1] + 16)
+                error = share * (lengths + _SHORT) * (self._longest + _SHORT) + _TINY
+                sure = torch.full((len(asked),), width + spare == n, device=self._device)
+                if width + spare < n:
+                    # In float64: a difference of fp32 products has no rounding that counts here.
+                    sure = rough[:, -1].double() < rough[:, width - 1].double() - 2.02 * error
+                sure &= rough.isfinite().all(dim=1)
+                best, scores = self._decide(asked, places, width)
+                hits.positions[first : first + block, :width] = best.to(torch.int32).cpu().numpy()
+                hits.scores[first : first + block, :width] = scores.cpu().numpy()
+                doubtful += [first + place for place in (~sure).nonzero().flatten().tolist()]
+        return hits, np.array(doubtful, np.int64)
+
+    def _select(self, asked: Any, count: int) -> tuple[Any, Any]:
+        """The products of the best `count` rows by fp32, best first, and their places."""
+        torch, n = self._torch, len(self)
+        step = max(count, _PRODUCTS // max(1, len(asked)) // 4)
+        best: Any = None
+        for first in range(0, n, step):
+            part = asked @ self._rows[first : first + step].float().T
+            part = torch.nan_to_num(part, nan=torch.inf)  # no number: it is doubtful, and must not be lost
+            values, places = part.topk(min(count, part.shape[1]), dim=1)
+            found = values, places + first
+            best = found if best is None else tuple(torch.cat(pair, dim=1) for pair in zip(best, found, strict=True))
+            if best[0].shape[1] > count:
+                values, chosen = best[0].topk(count, dim=1)
+                best = values, best[1].gather(1, chosen)
+        return best[0], best[1]
+
+    def _decide(self, asked: Any, places: Any, k: int) -> tuple[Any, Any]:
+        """The k best of the selected rows by their exact scores in fp32; ties in the order of position."""
+        torch = self._torch
+        places = places.sort(dim=1).values
+        scores = torch.empty(places.shape, dtype=torch.float32, device=self._device)
+        block = max(1, _TERMS // max(1, places.shape[1] * asked.shape[1]))
+        for first in range(0, len(asked), block):
+            some = slice(first, first + block)
+            terms = self._rows[places[some]].double() * asked[some].double()[:, None, :]
+            scores[some] = folded(terms).float() + 0.0  # -0.0 and 0.0 are one score
+        order = scores.sort(dim=1, descending=True, stable=True).indices[:, :k]
+        return places.gather(1, order), scores.gather(1, order)
+
+
+def folded(terms: Any) -> Any:
+    """The sum over the last dimension by the additions of `exact.inner_products`; `terms` are used up."""
+    width = int(terms.shape[-1])
+    if not width:
+        return terms.sum(dim=-1)
+    while width > 1:
+        half = (width + 1) // 2
+        terms[..., : width - half] += terms[..., half:width]
+        width = half
+    return terms[..., 0]
+
+
+class GpuTokens:
+    """Token vectors of passages in the memory of a GPU, as `token_rows` makes them; passage i begins at `starts[i]`."""
+
+    def __init__(self, tokens: NDArray[np.float16], starts: NDArray[np.int64], device: str) -> None:
+        self._torch = load_extra("torch", "search on a GPU")
+        self._device, self._starts = device, starts
+        self._tokens = self._torch.from_numpy(np.array(tokens)).to(device)
+        self._lengths = self._torch.from_numpy(np.diff(starts)).to(device)
+
+    def scores(self, query: NDArray[np.float16]) -> NDArray[np.float64]:
+        """MaxSim of one query with every passage, (passages,)."""
+        torch, starts = self._torch, self._starts
+        found = np.zeros(len(starts) - 1)
+        most = max(1, _TERMS // (len(query) + int(self._tokens.shape[1])))  # tokens at once
+        first = 0
+        with torch.inference_mode():
+            asked = torch.from_numpy(np.array(query)).to(self._device).double()
+            while first < len(found):
+                end = max(first + 1, int(np.searchsorted(starts, starts[first] + most, side="right")) - 1)
+                tokens = self._tokens[int(starts[first]) : int(starts[end])].double()
+                best = torch.segment_reduce(tokens @ asked.T, "max", lengths=self._lengths[first:end], axis=0)
+                found[first:end] = folded(best).cpu().numpy()
+                first = end
+        return found
