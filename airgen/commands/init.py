@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -14,6 +15,7 @@ from airgen.errors import CorpusError, UsageError
 from airgen.paths import RUNS
 
 if TYPE_CHECKING:
+    from airgen.corpus.survey import Survey
     from airgen.pipeline.run import RunResult
 
 DEMO_EXTRAS = ("embedded", "long-doc", "corpus")  # what the demo needs beside the base
@@ -103,7 +105,7 @@ def init(
         f"machine: {machine.words}",
         f"wrote {', '.join(started.files)}: read them, they say why each setting is there",
         *[f"what was there is kept as {', '.join(map(str, copies))}"] * bool(copies),
-        *_questions(found.reader, place, out),
+        *_questions(found, place, out),
         *_relevance(found.example, relevance),
         "\nGo on with:",
         *(f"  {one}" for one in started.next),
@@ -122,18 +124,29 @@ def _fetched(address: str, out: Path, pages: int) -> Path:
     return folder
 
 
-def _questions(reader: dict[str, Any], place: Path, out: Path) -> list[str]:
+def _questions(found: Survey, place: Path, out: Path) -> list[str]:
     """What to do where a table holds questions beside its texts, as a FAQ does."""
-    for one in reader.get("readers", [reader]):
-        name = str(one.get("fields", {}).get("title"))
-        if "question" not in name.casefold():
-            continue
-        known = f"the column {name} holds questions with known answers, which can be the queries: "
-        if not place.is_file():
-            return [f"{known}airgen init {place / str(one.get('only', ['FAQ.csv'])[0])} says how"]
-        corpus = out / "corpus.yaml"
-        run = f"airgen run {out / 'pipeline.yaml'} --queries {place} --labels {place} --corpus {corpus}"
-        return [f"{known}write title: null in {corpus}, then", f"  {run}"]
+    from airgen.corpus.columns import is_question
+    from airgen.pipeline.starter import question_column
+
+    known = "the column {} holds questions with known answers, which can be the queries: {}"
+    if name := question_column(found):
+        words = [
+            "airgen",
+            "run",
+            out / "pipeline.yaml",
+            "--queries",
+            place,
+            "--labels",
+            place,
+            "--corpus",
+            out / "corpus.yaml",
+        ]
+        return [known.format(name, "run"), f"  {shlex.join(map(str, words))}"]
+    for one in found.formats:
+        name = str(one.reader.get("fields", {}).get("title") or "")
+        if is_question(name):
+            return [known.format(name, f"{shlex.join(['airgen', 'init', str(one.paths[0])])} says how")]
     return []
 
 

@@ -24,6 +24,7 @@ from airgen.corpus.readers.tabular import column, text_of
 from airgen.database import Config, in_memory, without_globs
 from airgen.errors import CorpusError
 from airgen.records import storable
+from airgen.tables import Role, TableColumn, choose, columns_of
 
 _ROWS, _BYTES = 200, 1 << 20  # what is looked at
 _LONGEST = 4096  # characters of a value in a Parquet file, of which some kilobytes can hold gigabytes
@@ -44,30 +45,81 @@ def guess_fields(rows: Sequence[Row]) -> dict[str, Any]:
     `id` and `title` are None where no column looks like one; empty where no column holds text. `markup` is there where
     the texts are HTML or Markdown, and `each` where they are lists of long texts.
     """
-    rows = [_flat(row) for row in rows]
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    values = {name: [row[name] for row in rows if row.get(name) not in (None, "", [])] for name in names}
-    lengths = {
-        name: fmean(len(_joined(value)) for value in found)
-        for name, found in values.items()
-        if found and all(isinstance(value, str) or _is_texts(value) for value in found)
-    }
-    texts = {name: mean for name, mean in lengths.items() if mean >= 20 or _named(name, TEXTS)} or lengths
-    if not texts:
+    columns = columns_of([_flat(row) for row in rows])
+    choice = choose(columns, _ROLES)
+    by_name = {column.name: column for column in columns}
+    text = choice["text"]
+    if text is None:
         return {}
-    text = max(texts, key=lambda name: (texts[name] * (3 if _named(name, TEXTS) else 1), name))
-    plain = [name for name in lengths if all(isinstance(value, str) for value in values[name])]
-    titles = [name for name in plain if name != text and _named(name, TITLES) and lengths[name] < texts[text]]
-    ids = [name for name, found in values.items() if name not in (text, *titles[:1]) and _identifies(found, len(rows))]
-    ids = [name for name in ids if _named(name, IDS)]
-    ids.sort(key=lambda name: next(place for place, known in enumerate(IDS) if known in _words(name)))
-    found: dict[str, Any] = {"id": ids[0] if ids else None, "title": titles[0] if titles else None, "text": text}
+    found: dict[str, Any] = {"id": choice["id"], "title": choice["title"], "text": text}
+    values = {text: by_name[text].values}
     if markup := _markup([_joined(value) for value in values[text]]):
         found["markup"] = markup
     items = [item for value in values[text] if isinstance(value, list) for item in value]
     if items and fmean(map(len, items)) >= 200:
         found["each"] = True
     return found
+
+
+def _lengths(columns: Sequence[TableColumn]) -> dict[str, float]:
+    """The mean length of each column of texts, or of lists of texts."""
+    return {
+        one.name: fmean(len(_joined(value)) for value in one.values)
+        for one in columns
+        if one.values and all(isinstance(value, str) or _is_texts(value) for value in one.values)
+    }
+
+
+def _longest(columns: Sequence[TableColumn], chosen: Mapping[str, TableColumn]) -> TableColumn | None:
+    """The column of the longest texts, those that are called so before others; of a FAQ the answers."""
+    every = _lengths(columns)
+    lengths = {name: mean for name, mean in every.items() if mean >= 20 or _named(name, TEXTS)} or every
+    answers = [one for one in columns if one.name in every and one.words & _ANSWERS]
+    if answers and any(is_question(one.name) for one in columns):
+        return max(answers, key=lambda one: every[one.name])
+    best = max(lengths, key=lambda name: (lengths[name] * (3 if _named(name, TEXTS) else 1), name), default=None)
+    return next((one for one in columns if one.name == best), None)
+
+
+def _short(columns: Sequence[TableColumn], chosen: Mapping[str, TableColumn]) -> TableColumn | None:
+    """A column of shorter texts that is called as titles are; of a FAQ the questions, however long."""
+    if (text := chosen.get("text")) is None:
+        return None
+    most = _lengths([text])[text.name]
+    plain = [one for one in columns if one.values and all(isinstance(value, str) for value in one.values)]
+    titles = [one for one in plain if _named(one.name, TITLES) and _lengths([one])[one.name] < most]
+    asked = [one for one in plain if is_question(one.name) and text.words & _ANSWERS]
+    return next(iter(asked + titles), None)
+
+
+def _identity(columns: Sequence[TableColumn], chosen: Mapping[str, TableColumn]) -> TableColumn | None:
+    ids = [one for one in columns if _named(one.name, IDS) and _identifies(one.values, one.rows)]
+    return min(ids, key=lambda one: next(n for n, known in enumerate(IDS) if known in _words(one.name)), default=None)
+
+
+_ANSWERS = {
+    "answer",
+    "response",
+    "reply",
+    "antwort",
+    "antworten",
+    "réponse",
+    "reponse",
+    "respuesta",
+    "risposta",
+    "ответ",
+}
+_QUESTIONS = ("question", "frage", "pregunta", "domanda", "вопрос", "问题", "質問")
+_ROLES = {
+    "text": Role("the text", guess=_longest),
+    "title": Role("the title", guess=_short),
+    "id": Role("the id", guess=_identity),
+}
+
+
+def is_question(name: str) -> bool:
+    """Whether a column is called as questions are."""
+    return any(word in name.casefold() for word in _QUESTIONS)
 
 
 def _joined(value: Any) -> str:

@@ -22,6 +22,8 @@ from airgen.text.display import markdown_table, md
 if TYPE_CHECKING:
     import jinja2
 
+BROUGHT_LABELS = "labels brought"
+"""The step of the funnel that counts the labels that were given with the queries."""
 _LEVELS = {
     0: "the document is not relevant to the query",
     1: "the document looks relevant on the surface, but is not",
@@ -60,20 +62,34 @@ def front_matter(manifest: Manifest) -> dict[str, Any]:
     }
     if licence == "other":
         block["license_name"] = re.sub(r"[^a-z0-9.]+", "-", info.labels_licence.lower()).strip("-") or "unnamed"
+    own, brought = "count" in manifest.query_fields, _brought(manifest)
     block |= {
-        "annotations_creators": ["machine-generated"],
-        "language_creators": ["machine-generated", "found"],
+        "annotations_creators": ["found", "machine-generated"] if brought else ["machine-generated"],
+        "language_creators": ["found"] if own else ["machine-generated", "found"],
         "multilinguality": ["multilingual" if len(info.all_languages) > 1 else "monolingual"],
         "size_categories": [_size(manifest.statistics.passages)],
         "task_categories": ["text-retrieval"],
         "task_ids": ["document-retrieval"],
-        "tags": ["mteb", "text", "information-retrieval", "synthetic", "airgen", info.task, info.domain],
+        "tags": [
+            "mteb",
+            "text",
+            "information-retrieval",
+            *([] if own else ["synthetic"]),
+            "airgen",
+            info.task,
+            info.domain,
+        ],
         "configs": configs,
         "dataset_info": [
             {"config_name": c["config_name"], "features": _features(c["config_name"], manifest)} for c in configs
         ],
     }
     return block
+
+
+def _brought(manifest: Manifest) -> int:
+    """How many labels were given with the queries."""
+    return sum(step.left for step in manifest.funnel if step.stage == BROUGHT_LABELS)
 
 
 def _features(table: str, manifest: Manifest) -> list[dict[str, Any]]:
@@ -141,6 +157,8 @@ def render_card(manifest: Manifest) -> str:
         manifest=manifest,
         info=info,
         own="count" in manifest.query_fields,
+        brought=_brought(manifest),
+        votes=not any("judge" in use.role for use in manifest.provenance),
         answers=manifest.answer_files,
         variants=_VARIANTS,
         statistics=statistics_markdown(statistics),

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 
 from airgen.control.judgments import OWN
 from airgen.control.votes import NOT_FOUND
+from airgen.dataset.card import BROUGHT_LABELS
 from airgen.dataset.content import FunnelStep
 from airgen.generation.flow import Flow
 from airgen.pipeline.job import Job
@@ -71,7 +72,7 @@ def _own(store: Store, plan: Plan, accepted: Accepted) -> list[FunnelStep]:
     steps.append(FunnelStep("queries drawn", queries, drawn, not_drawn))
     ((labels,),) = store.query("SELECT count(*) FROM judgment WHERE fingerprint = ?", [fp])
     if labels or skips[LABELS]:
-        steps.append(FunnelStep("labels brought", labels + skips[LABELS].total(), labels, _sorted(skips[LABELS])))
+        steps.append(FunnelStep(BROUGHT_LABELS, labels + skips[LABELS].total(), labels, _sorted(skips[LABELS])))
     return steps
 
 

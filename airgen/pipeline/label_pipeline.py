@@ -5,6 +5,7 @@
 Everything else is done by `airgen run` with this file, so `airgen show` and `check` take it, too.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -74,8 +75,7 @@ def label_pipeline(
         "queries": here, "llm": value.get("llm"),
         **({"generation": {"prompts": prompts}} if prompts else {}),
         "control": control,
-        # The user's own ids stay, and equal files give equal samples.
-        "export": {**(value.get("export") or {}), "splits": {"test": 1}, "ids": "original", "secret": False},
+        "export": {**(value.get("export") or {}), "splits": {"test": 1}, **_ids(queries, labels)},
         **({"evaluate": {**value["evaluate"], "split": "test"}} if value.get("evaluate") else {}),
     }  # fmt: skip
     where = "Its models and its judge are those of " + base.name
@@ -89,6 +89,13 @@ def label_pipeline(
     find_manifest(found.corpus, folder)
     _write(path, text, made)
     return path
+
+
+def _ids(queries: Path, labels: Sequence[Path] | None) -> dict[str, Any]:
+    """How the dataset names its rows. The user's own ids stay, and equal files give equal samples; but in a FAQ a
+    query's id is that of its answer, which would tell the labels: there, ids are new."""
+    same = any(path.resolve() == queries.resolve() for path in labels or ())
+    return {"ids": "opaque"} if same else {"ids": "original", "secret": False}
 
 
 def _write(path: Path, text: str, made: Mapping[str, Any]) -> None:
@@ -109,8 +116,7 @@ def _write(path: Path, text: str, made: Mapping[str, Any]) -> None:
 
 def _relative(path: Path, folder: Path) -> str:
     """The path as a YAML file in `folder` names it."""
-    whole, start = path.expanduser().resolve(), folder.resolve()
-    return whole.relative_to(start).as_posix() if whole.is_relative_to(start) else whole.as_posix()
+    return Path(os.path.relpath(path.expanduser().resolve(), folder.resolve())).as_posix()
 
 
 def _corpus(

@@ -55,6 +55,7 @@ def _roles(queries: Collection[str], documents: Collection[str]) -> dict[str, Ro
 
     def of(known: Collection[str], place: int) -> Guess:
         def guess(columns: Sequence[TableColumn], chosen: Mapping[str, TableColumn]) -> TableColumn | None:
+            columns = [one for one in columns if one.plain]
             best = max(columns, key=lambda one: (one.has(known), -one.place), default=None)
             if best is not None and best.has(known) > 0:
                 return best

@@ -35,10 +35,12 @@ def _is_text(column: TableColumn) -> bool:
 
 def _the_only_text(columns: Sequence[TableColumn], chosen: Mapping[str, TableColumn]) -> TableColumn | None:
     """The one column of texts; of several, one whose texts are less than half as long as those of the others."""
-    texts = sorted((one for one in columns if _is_text(one) and one.several_words >= 0.2), key=lambda one: one.length)
+    texts = sorted(
+        (one for one in columns if one.plain and _is_text(one) and one.several_words >= 0.2), key=lambda one: one.length
+    )
     if not texts and len(columns) == 1 and columns[0].invented:
         return columns[0]
-    single = [one for one in columns if _is_text(one) and one.invented]
+    single = [one for one in columns if one.plain and _is_text(one) and one.invented]
     texts = texts or (single if len(single) == 1 else [])
     alone = len(texts) == 1 or (len(texts) > 1 and texts[0].length < texts[1].length / 2)
     return texts[0] if alone else None

@@ -301,7 +301,9 @@ def _verdict(job: Job, found: Comparison, queries: int, *, audited: bool) -> str
             text += f"; {best} is the best for certain"
         else:
             text += f"; {best} and {others[0]} have equal scores"
-    checked = "" if audited else f". No person has checked the labels yet: airgen audit sample {job.path} 40"
+    own = job.pipeline.queries
+    people = audited or (own is not None and own.labels)  # who brings labels has had them from people
+    checked = "" if people else f". No person has checked the labels yet: airgen audit sample {job.path} 40"
     return terminal_text(f"Verdict: {text}{checked}")
 
 

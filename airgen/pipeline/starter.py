@@ -21,6 +21,7 @@ import jinja2
 import yaml
 
 from airgen import models
+from airgen.corpus.columns import is_question
 from airgen.corpus.survey import Survey
 from airgen.errors import AirgenError, CorpusError
 from airgen.languages import SUPPORTED, language_name
@@ -125,13 +126,16 @@ def starter_files(
     language = found.language if found.language in SUPPORTED else "en"
     path = Path(os.path.relpath(found.path.resolve(), out.resolve())).as_posix()
     reader: dict[str, Any] = {"kind": found.reader["kind"], "path": path, **found.reader}
+    if question := question_column(found):
+        # The questions are the queries: in the passages, every retriever would find them by their own words.
+        reader["fields"] = {**reader["fields"], "title": None}
     files = (one.files for one in found.formats if not one.left_out)
     many = len(found.lengths) if found.complete else 1000
     values = {
         "machine": machine, "name": name, "language": language, "languages": one_line(_languages(found), 100),
         "left_out": [one for one in found.formats if one.left_out], "source": pages or found.path.name or name,
         "reader": reader, "readers": list(zip(reader.get("readers", ()), files, strict=False)),
-        "clean": list(_cleaning(found, machine)),
+        "clean": list(_cleaning(found, machine)), "question": question,
         "relevance": relevance, "relevant": RELEVANCE[relevance],
         "target": max(1, min(100 if machine.key else 8, many // 3)), **_model_names(machine, language),
     }  # fmt: skip
@@ -183,6 +187,12 @@ def _flow(value: Any) -> str:
     return text.removesuffix("\n").removesuffix("\n...").strip()
 
 
+def question_column(found: Survey) -> str:
+    """The column of a single table that holds questions beside their answers, as a FAQ does; else empty."""
+    name = str(found.reader.get("fields", {}).get("title") or "")
+    return name if found.path.is_file() and is_question(name) else ""
+
+
 def _cleaning(found: Survey, machine: Machine) -> Iterator[tuple[str, Any, str]]:
     """(setting, value, why) of what cleaning cannot do here, or should not do to these documents."""
     pip, known = "pip install 'airgen-bench[corpus]' turns the check on", found.language in SUPPORTED
@@ -191,7 +201,9 @@ def _cleaning(found: Survey, machine: Machine) -> Iterator[tuple[str, Any, str]]
         yield "language", "off", why
     if "glin_profanity" not in machine.packages:
         yield "offensive_share", "off", f"offensive documents stay ({pip})"
-    if found.lengths and found.words(0.5) < 20:
+    if question_column(found):
+        yield "min_tokens", 1, "answers may be short, and each is the answer of a query"
+    elif found.lengths and found.words(0.5) < 20:
         yield "min_tokens", 5, "most documents are very short"
 
 

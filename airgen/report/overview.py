@@ -22,6 +22,7 @@ from airgen.pipeline.job import Job
 from airgen.records import Rewrite
 from airgen.report.source import ReportSource
 from airgen.report.systems import Board, rank_slopes
+from airgen.settings import ALL_QUERIES
 from airgen.steps.accepted import Accepted
 from airgen.steps.ask import money
 from airgen.store import Store
@@ -107,7 +108,7 @@ def _facts(source: ReportSource) -> dict[str, Any]:
         facts["passages"] = next(
             (one.about.get("passages") for every in source.results.values() for one in every), None
         )
-    if source.job is not None:
+    if source.job is not None and source.job.pipeline.target != ALL_QUERIES:
         facts["target"] = source.job.pipeline.target
     return facts
 

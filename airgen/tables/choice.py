@@ -154,7 +154,8 @@ class Role:
     """What a column can be. `what`: for messages, with the setting that names it.
 
     names: usual names, folded, the most usual first. fits: whether what a column holds can be that. guess: the column
-    among the free ones, given those that are chosen, where none has a usual name and fits. `needed`: it must be there.
+    among the free ones (also those of lists), given those that are chosen, where none has a usual name and fits.
+    `needed`: it must be there.
     """
 
     what: str
@@ -220,9 +221,8 @@ def choose(
         free = [column for column in columns if column not in chosen.values()]
         places = [(place, column) for column in free if (place := column.named(about.names)) is not None]
         usual = [column for _, column in sorted(places, key=lambda pair: (pair[0], pair[1].place))]
-        plain = [column for column in free if column.plain]
         best = next((column for column in usual if column.plain and about.fits(column)), None)
-        best = best or about.guess(plain, chosen) or (usual[0] if usual and about.needed else None)
+        best = best or about.guess(free, chosen) or (usual[0] if usual and about.needed else None)
         if best is not None:
             chosen[role] = best
         elif about.needed:

@@ -221,7 +221,7 @@ def test_a_folder_of_everything_is_one_corpus(tmp_path: Path, setup: Setup) -> N
     assert len(ids) == len(set(ids)) == 15 and "docs/faq#0" in ids and "docs/tickets [old]*#7" in ids
     assert [row.source for row in rows if isinstance(row, Dropped)] == ["docs/figures.csv"]
     alone = call("init", place / "faq.csv", "--out", tmp_path / "faq")
-    assert "holds questions with known answers, which can be the queries: write title: null in " in alone
+    assert "holds questions with known answers, which can be the queries: run" in alone
     # As it says: its questions are the queries, and each row's answer is known to be relevant.
     (tmp_path / "faq.csv").write_text(
         "id,question,answer\n" + "".join(f'{n},Why {n}?,"{ENGLISH} {n} {n * 7}"\n' for n in range(6))
@@ -229,7 +229,6 @@ def test_a_folder_of_everything_is_one_corpus(tmp_path: Path, setup: Setup) -> N
     out = tmp_path / "own faq"
     call("init", tmp_path / "faq.csv", "--out", out)
     corpus = out / "corpus.yaml"
-    corpus.write_text(corpus.read_text("utf-8").replace("title: question", "title: null"), "utf-8")
     settings = LabelFile(file="faq.csv")
     found = {(one.query, one.document, one.level) for one in read_labels(settings, tmp_path / "faq.csv", "en")}
     assert found == {(f"Why {n}?", str(n), 3) for n in range(6)}

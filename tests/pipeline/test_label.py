@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -349,6 +350,42 @@ def test_the_command_writes_a_pipeline_and_runs_it(home: Path, monkeypatch: pyte
         with pytest.raises(AirgenError, match=re.escape(said)):
             call("run", *wrong)
     assert not (home / "new.yaml").exists()  # a second try must not stumble over the first
+
+
+FAQ = """id,question,answer
+F01,Which bridges are near the coast?,Only the old one.
+F02,When were yeast cells described?,"In 1837, three times."
+F03,Do violins need repair at high pressure?,"Yes, in PDF and Word."
+F04,Are the tides measured?,Twice a day.
+"""
+
+
+def test_a_faq_is_labelled_as_init_says(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The printed command runs: short answers stay, no id tells an answer, and no path is that of this machine."""
+    monkeypatch.chdir(home)
+    (home / "documents").mkdir()
+    (home / "documents" / "faq.csv").write_text(FAQ)
+    said = call("init", "documents/faq.csv", "--out", "own")
+    (line,) = [line.strip() for line in said.splitlines() if "--queries" in line]
+    pipeline = home / "own" / "pipeline.yaml"
+    votes = {"kind": "votes"}
+    base = {**PIPELINE, "control": {**BASE["control"], "judge": votes}, "corpus": "corpus.yaml"}
+    pipeline.write_text(yaml.safe_dump(base))  # a model that is here
+    program, *words = shlex.split(line)
+    printed = call(*words)
+    assert program == "airgen" and "labels of faq.csv" not in printed and "No person has checked" not in printed
+    written = (home / "own" / "faq.yaml").read_text()
+    assert "file: ../documents/faq.csv" in written and str(home) not in written
+    dataset = home / "own" / "runs" / "faq" / "dataset"
+    queries = {key: row.text for key, row in BeirDataset.open(dataset).queries().items()}
+    assert sorted(queries.values()) == sorted(line.split(",")[1] for line in FAQ.splitlines()[1:])
+    passages = {one.id: one.text for one in BeirDataset.open(dataset).passages()}
+    assert "Only the old one." in passages.values() and not any("F0" in key for key in [*queries, *passages])
+    card = (dataset / "README.md").read_text()
+    assert "4 labels were given with them, and the others are by re-rankers, by airgen" in card
+    assert "made by models" not in card.replace("Labels that were not given were made by models", "")
+    assert "synthetic" not in card and "may have been written by a language model" not in card
+    assert str(home) not in card
 
 
 def test_a_beir_folder_brings_corpus_and_labels(home: Path, go: Go, monkeypatch: pytest.MonkeyPatch) -> None:
