@@ -22,7 +22,7 @@ import threading
 import time
 import weakref
 import zlib
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -32,12 +32,14 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from airgen.masking import SHORTEST, error_words, holds_secret, masked, masked_value, printable
+from airgen.retrying import retrying_async
 
 if TYPE_CHECKING:
     import aiohttp
 
 CONNECT_SECONDS = 15.0
 _LONGEST_WAIT = 60.0  # seconds between two tries of `JsonClient`, whatever the server asks for
+_UNREACHED = 2  # retries of `JsonClient` while nobody has ever answered: three seconds of pauses
 _LARGEST_ANSWER = 1 << 28  # bytes of an answer to `JsonClient`
 _WHOLE = 1 << 20  # bytes of a body that are sent at once; more would hold up all other requests
 _CODINGS = ("gzip", "x-gzip", "deflate")
@@ -103,11 +105,11 @@ class HttpClient:
         except Exception as error:  # noqa: BLE001  # those of other kinds are raised again
             raise self._translated(error, url) from None  # aiohttp's errors carry the request, and with it the key
 
-    async def pieces(self, url: str, *, query: Mapping[str, Any] | None = None, largest: int) -> AsyncIterator[Any]:
+    async def pieces(self, url: str, *, headers: Mapping[str, str] | None = None, largest: int) -> AsyncIterator[Any]:
         """GET: first (status, headers), then the content in pieces, never compressed. Raises TransportError."""
-        plain = {"Accept-Encoding": "identity"}
+        plain = {**(headers or {}), "Accept-Encoding": "identity"}
         try:
-            async with self._request("GET", url, params=query, headers=plain) as response:
+            async with self._request("GET", url, headers=plain) as response:
                 yield response.status, response.headers
                 body = _Body(response, largest, (), self.scrub)
                 async for piece in response.content.iter_any():
@@ -331,7 +333,8 @@ class JsonClient:
     """Requests to one service from any thread. `access` gives the headers and the secrets in them; it is called once.
 
     `timeout` is in seconds, for one try from its beginning to the end of the answer. `retries` is how often a refusal
-    for now (status 429 or 5xx), a broken connection and a time-out are tried again.
+    for now (status 429 or 5xx), a broken connection and a time-out are tried again; fewer times while the service has
+    never answered.
     """
 
     def __init__(
@@ -346,7 +349,7 @@ class JsonClient:
         self._client = HttpClient({"Accept": "application/json", **headers}, secrets, connections=connections)
         self._timeout, self._retries, self._connections = timeout, retries, connections
         self._asked: set[Future[Any]] = set()
-        self._stopped = False
+        self._reached = self._stopped = False
         weakref.finalize(self, _close, self._client)
 
     def ask(
@@ -357,7 +360,22 @@ class JsonClient:
         A body of bytes is sent as it is, and answered by lines of JSON. Raises HttpFailure.
         """
         method = method or ("GET" if body is None else "POST")
-        asked = asyncio.run_coroutine_threadsafe(self._ask(method, url, body, parameters), _loop())
+        if body is None:
+            query = {
+                name: value if isinstance(value, list) else str(value) for name, value in (parameters or {}).items()
+            }
+            return self._wait(lambda: self._client.send(method, url, query=query))
+        lines = isinstance(body, bytes)
+        kind = {"Content-Type": "application/x-ndjson" if lines else "application/json"}
+        data = body if lines else as_json(body)
+        return self._wait(lambda: self._client.send(method, url, data, headers=kind), lines)
+
+    def ask_by(self, send: Callable[[HttpClient], Awaitable[Received]]) -> Any:
+        """The JSON answer to whatever `send` sends by the client. Raises HttpFailure."""
+        return self._wait(lambda: send(self._client))
+
+    def _wait(self, send: Callable[[], Awaitable[Received]], lines: bool = False) -> Any:
+        asked = asyncio.run_coroutine_threadsafe(self._ask(send, lines), _loop())
         self._asked.add(asked)
         if self._stopped:
             asked.cancel()
@@ -384,32 +402,34 @@ class JsonClient:
             pool.shutdown(cancel_futures=True)
             self._stopped = False
 
-    async def _ask(self, method: str, url: str, body: object, parameters: Mapping[str, Any] | None) -> Any:
-        for attempt in range(self._retries + 1):
-            try:
-                return await self._once(method, url, body, parameters)
-            except HttpFailure as failure:
-                if failure.may_pass and attempt < self._retries:
-                    await asyncio.sleep(min(max(2.0**attempt, failure.after), _LONGEST_WAIT))
-                    continue
-                tries = f" (tried {self._retries + 1} times)" if failure.may_pass and self._retries else ""
-                raise HttpFailure(f"{failure}{tries}", failure.status) from None
-        raise AssertionError("unreachable")
+    async def _ask(self, send: Callable[[], Awaitable[Received]], lines: bool) -> Any:
+        def is_last(number: int, error: BaseException) -> bool:
+            return number > (self._retries if self._reached else min(self._retries, _UNREACHED))
 
-    async def _once(self, method: str, url: str, body: object, parameters: Mapping[str, Any] | None) -> Any:
-        lines = isinstance(body, bytes)
+        number = 0
+
+        async def once() -> Any:
+            nonlocal number
+            number += 1
+            return await self._once(send, lines)
+
+        try:
+            return await retrying_async(
+                once,
+                is_last,
+                lambda error: isinstance(error, HttpFailure) and error.may_pass,
+                longest=_LONGEST_WAIT,
+                asked=lambda error: min(getattr(error, "after", 0.0), _LONGEST_WAIT),
+            )
+        except HttpFailure as failure:
+            tries = f" (tried {number} times)" if number > 1 else ""
+            raise HttpFailure(f"{failure}{tries}", failure.status) from None
+
+    async def _once(self, send: Callable[[], Awaitable[Received]], lines: bool) -> Any:
         try:
             async with asyncio.timeout(self._timeout):
-                if body is None:
-                    query = {
-                        name: value if isinstance(value, list) else str(value)
-                        for name, value in (parameters or {}).items()
-                    }
-                    status, headers, raw = await self._client.send(method, url, query=query)
-                else:
-                    kind = {"Content-Type": "application/x-ndjson" if lines else "application/json"}
-                    data = body if lines else as_json(body)
-                    status, headers, raw = await self._client.send(method, url, data, headers=kind)
+                status, headers, raw = await send()
+            self._reached = True
         except TimeoutError:
             raise HttpFailure(
                 f"gave no answer within {self._timeout:g} s: is it too busy, or the time-out too short?", may_pass=True

@@ -224,6 +224,11 @@ class Backend:
     def send_collected(self) -> None:
         """Send what it has collected: no further request can come before one of its own has an answer."""
 
+    def leave(self) -> list[str]:
+        """Wait no longer for calls that a later process gets the answers to: they are cancelled. Returns what stays
+        with the server, a line each."""
+        return []
+
     async def close(self) -> None:
         """Release connections and processes."""
 

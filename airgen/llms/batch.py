@@ -9,29 +9,36 @@ may pass, so the next batch holds only that.
 """
 
 import asyncio
+import io
 import json
 import re
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from airgen.errors import AirgenError, LlmError
-from airgen.http import as_json
+from airgen.errors import AirgenError, LlmError, Stopped
 from airgen.llms.base import CallFailed, Refused, Reply, Request, Retry
 from airgen.llms.batch_file import BatchFile
 from airgen.llms.chat import load_json, with_usage
 from airgen.llms.dialect import Dialect, LearningBackend
 from airgen.llms.http import LARGEST_ANSWER, Endpoint, error_in, failure
 from airgen.llms.money import Usage
+from airgen.retrying import retrying_async
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
 
 ENDED = {"completed", "expired", "failed", "cancelled"}
 POLL_SECONDS = 30.0  # between two requests for a batch's status, and the first pause after a failed step
 DAY = 26 * 3600.0  # seconds: the 24 hours that a batch may take, and time to end it
 TRIES = 8  # of one step, before the run stops
+MOST_PAGES = 1_000  # of the server's list of batches
 BATCH_REQUESTS, MAX_BYTES = 50_000, 190_000_000  # OpenAI's limits of one file
-_LARGEST_FILE = 2 << 30  # bytes of the results of one batch
 _BEGINNING = 1 << 16  # bytes of a line that is too large, in which its key stands
+
+T = TypeVar("T")
 
 
 class BatchBackend(LearningBackend):
@@ -100,6 +107,24 @@ class BatchBackend(LearningBackend):
         for batch in batches:
             self._start(batch)
 
+    def leave(self) -> list[str]:
+        """What was not submitted is not paid for; what was is fetched by the next process."""
+        lines = [
+            f"batch {batch.name} of {len(batch.keys):,} requests stays with {self._endpoint.where}, which goes on with "
+            "it: run the same command later to get its answers"
+            for batch in dict.fromkeys(self._submitted.values())
+            if batch.state.get("state") == "submitted"
+        ]
+        for key, (_, future) in list(self._asked.items()):
+            if future.done():
+                continue
+            if key in self._submitted:
+                future.cancel()
+            else:
+                future.set_exception(Stopped("stopped before the batch was submitted: run the same command to go on"))
+        self._unsent, self._unsent_bytes = {}, 0
+        return lines
+
     async def close(self) -> None:
         """Stop polling. Submitted batches stay with the server, and the next process finds them."""
         for task in self._tasks:
@@ -167,6 +192,12 @@ class BatchBackend(LearningBackend):
                 "to go on with it"
             )
             outcomes = dict.fromkeys(batch.keys, problem)
+        except Malformed as error:
+            problem = LlmError(
+                f"{self._endpoint.where} does not answer as the Batch API does: {error} has another form; batch "
+                f"{batch.name} is kept: {batch.remedy}"
+            )
+            outcomes = dict.fromkeys(batch.keys, problem)
         except AirgenError as error:
             outcomes = dict.fromkeys(batch.keys, error)
         else:
@@ -199,53 +230,63 @@ class BatchBackend(LearningBackend):
             future.set_exception(outcome)
 
     async def _upload(self, batch: BatchFile, requests: bytes) -> None:
-        import aiohttp
+        def upload(api: "AsyncOpenAI") -> Awaitable[Any]:
+            file = (f"{batch.name}.jsonl", io.BytesIO(requests), "application/jsonl")
+            return api.files.with_raw_response.create(file=file, purpose="batch")
 
-        def form() -> aiohttp.FormData:
-            data = aiohttp.FormData({"purpose": "batch"})
-            data.add_field("file", requests, filename=f"{batch.name}.jsonl", content_type="application/jsonl")
-            return data
-
-        uploaded = await self._call("POST", "/files", form)
-        batch.note(state="uploaded", file=str(uploaded["id"]))
+        batch.note(state="uploaded", file=_id(await self._call(upload, "/files")))
 
     async def _create(self, batch: BatchFile) -> None:
         """Submit, unless an earlier process was killed right after it had, or nobody wants an answer any more."""
-        wanted = {
-            "input_file_id": batch.state["file"], "endpoint": "/v1/chat/completions", "completion_window": "24h",
-            "metadata": {"airgen": batch.name},
-        }  # fmt: skip
 
-        async def create() -> Mapping[str, Any] | None:
+        def create(api: "AsyncOpenAI") -> Awaitable[Any]:
+            return api.batches.with_raw_response.create(
+                input_file_id=batch.state["file"], endpoint="/v1/chat/completions", completion_window="24h",
+                metadata={"airgen": batch.name},
+            )  # fmt: skip
+
+        async def find_or_create() -> Mapping[str, Any] | None:
             # After a broken connection the server may have the batch, so its list is read before each try.
             if (found := await self._find(batch)) is None and batch.keys & self._asked.keys():
-                found = await self._call("POST", "/batches", lambda: as_json(wanted), tries=1)
+                found = await self._call(create, "/batches", tries=1)
             return found
 
-        if (found := await self._again(create)) is None:  # a prompt was changed since: nobody wants these answers
+        if (found := await self._again(find_or_create)) is None:  # a prompt was changed since: nobody wants the answers
             batch.note(state="done")
         else:
-            batch.note(state="submitted", batch=str(found["id"]))
+            batch.note(state="submitted", batch=_id(found))
 
     async def _find(self, batch: BatchFile) -> Mapping[str, Any] | None:
         """The batch in the server's list, by the name in its metadata."""
+        seen: set[str] = set()
         after = ""
-        while True:
-            page = await self._call("GET", f"/batches?limit=100{after}", tries=1)
+        for _ in range(MOST_PAGES):
+            page = await self._call(partial(_listed, after), "/batches", tries=1)
             listed = page.get("data") or []
+            if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
+                raise Malformed("the list of batches")
             for one in listed:
-                if (one.get("metadata") or {}).get("airgen") == batch.name:
+                metadata = one.get("metadata")
+                if isinstance(metadata, dict) and metadata.get("airgen") == batch.name:
                     return one  # type: ignore[no-any-return]
-            if not (listed and page.get("has_more")):
+            if not listed or page.get("has_more") is not True:
                 return None
-            after = f"&after={listed[-1]['id']}"
+            after = _id(listed[-1])
+            if after in seen:
+                raise Malformed("the list of batches (a page that repeats an earlier one)")
+            seen.add(after)
+        raise Malformed(f"the list of batches ({MOST_PAGES} pages without an end)")
 
     async def _wait(self, batch: BatchFile) -> Mapping[str, Any]:
         clock = asyncio.get_running_loop().time
         began = clock()
         while clock() - began < DAY:
-            found: Mapping[str, Any] = await self._call("GET", f"/batches/{batch.state['batch']}")
-            if found.get("status") in ENDED:
+            found: Mapping[str, Any] = await self._call(
+                lambda api: api.batches.with_raw_response.retrieve(batch.state["batch"]), "/batches", of=batch
+            )
+            if not isinstance(status := found.get("status"), str):
+                raise Malformed("the status of a batch")
+            if status in ENDED:
                 return found
             await asyncio.sleep(POLL_SECONDS)
         raise LlmError(
@@ -257,37 +298,31 @@ class BatchBackend(LearningBackend):
         """Each request's outcome; one without a result is a failure that may pass."""
         if ended["status"] == "failed":
             batch.note(state="done")
-            errors = (ended.get("errors") or {}).get("data") or [None]
-            reason, _ = error_in(errors[0])
-            reason = self._endpoint.scrub(reason or "no reason given")
-            raise LlmError(f"{self._endpoint.where} refuses the batch: {reason}")
-        outcomes: dict[str, Reply | AirgenError] = {
-            key: Retry("batch_expired") if ended["status"] == "expired" else Retry("batch_lost", usage=Usage())
-            for key in batch.keys
-        }
-        for file in (ended.get("output_file_id"), ended.get("error_file_id")):
-            if file:
-                outcomes |= await self._again(lambda file=file: self._results_in(file, batch))  # type: ignore[misc]
-        return outcomes
-
-    async def _results_in(self, file: str, batch: BatchFile) -> dict[str, Reply | AirgenError]:
-        """The outcomes in a file of the server."""
+            raise LlmError(f"{self._endpoint.where} refuses the batch: {self._endpoint.scrub(_reason(ended))}")
+        expired = ended["status"] == "expired"
         found: dict[str, Reply | AirgenError] = {}
-        async for line, whole in self._lines(f"/files/{file}/content"):
-            key, outcome = self._outcome(line, whole)
-            if key in batch.keys:
-                found[key] = outcome
-        return found
+        for field in ("output_file_id", "error_file_id"):
+            if ended.get(field):
+                file = _id(ended, field)
+                await self._again(partial(self._read_results, file, batch, found))
+        lost = {
+            key: Retry("batch_expired") if expired else Retry("batch_lost", usage=Usage())
+            for key in batch.keys - found.keys()
+        }
+        return found | lost
 
-    async def _lines(self, path: str) -> AsyncIterator[tuple[bytes, bool]]:
+    async def _read_results(self, file: str, batch: BatchFile, found: dict[str, Reply | AirgenError]) -> None:
+        """Add the outcomes in a file of the server. What was paid for stays, whatever other lines say of its request:
+        an answer counts before a refusal, and that before a failure which may pass."""
+        async for line, whole in self._lines(file, batch):
+            key, outcome = self._outcome(line, whole)
+            if key in batch.keys and _weight(outcome) > _weight(found.get(key)):
+                found[key] = outcome
+
+    async def _lines(self, file: str, batch: BatchFile) -> AsyncIterator[tuple[bytes, bool]]:
         """(line, whether it is whole) of a file at the server; of a line that no answer can have, the beginning."""
-        pieces = self._endpoint.pieces(path, _LARGEST_FILE)
-        status, headers = await anext(pieces)
-        if status != 200:
-            content = b"".join([piece async for piece in pieces])
-            raise self._endpoint.failure(status, headers, content, path)
         line, skipping = bytearray(), False
-        async for piece in pieces:
+        async for piece in self._endpoint.pieces(file, batch.remedy):
             *ended, rest = piece.split(b"\n")
             for end in ended:
                 if not skipping:
@@ -324,40 +359,77 @@ class BatchBackend(LearningBackend):
         if response:
             message, code = error_in(body)
             return failure(status, self._endpoint.scrub(message), code, {}, self._endpoint.where)
-        code = str(error.get("code"))[:40] if isinstance(error, dict) else "batch_lost"
-        return Retry(code if code.startswith("batch_") else f"batch_{code}")
+        code = re.sub(r"\W+", "_", self._endpoint.scrub(str(error.get("code"))))[:40] if error else "lost"
+        return Retry(f"batch_{code.removeprefix('batch_')}")
 
     # -- calls ---------------------------------------------------------------------------------------------------
 
-    async def _call(self, method: str, path: str, data: Callable[[], Any] = lambda: None, tries: int = TRIES) -> Any:
-        """The JSON object that the server answers. `data` makes the body anew for each of `tries` tries."""
+    async def _call(
+        self,
+        work: "Callable[[AsyncOpenAI], Awaitable[Any]]",
+        path: str,
+        tries: int | None = None,
+        of: BatchFile | None = None,
+    ) -> dict[str, Any]:
+        """The JSON object that a method of the package is answered. `path` names it in messages; `of`: a batch without
+        which there is nothing to go on with."""
 
-        async def work() -> Any:
-            body = data()
-            kind = {"Content-Type": "application/json"} if isinstance(body, bytes) else None
-            status, headers, content = await self._endpoint.send(method, path, body, kind)
+        async def once() -> dict[str, Any]:
+            status, headers, content = await self._endpoint.call(work)
             if status != 200:
-                raise self._endpoint.failure(status, headers, content, path.partition("?")[0])
+                raise self._endpoint.failure(status, headers, content, path, of.remedy if of else "")
             try:
                 found = load_json(content)
             except ValueError:
-                found = None
+                raise Retry("bad_body", detail="not JSON") from None
             if not isinstance(found, dict):
-                raise Retry("bad_body", detail="not JSON")
+                raise Malformed(f"what {path} answers")
             return found
 
-        return await self._again(work, tries)
+        return await self._again(once, tries)
 
-    async def _again(self, work: Callable[[], Awaitable[Any]], tries: int = TRIES) -> Any:
-        for attempt in range(tries):
-            try:
-                return await work()
-            except Retry as problem:
-                if attempt + 1 == tries:
-                    raise
-                await asyncio.sleep(problem.after or min(300.0, POLL_SECONDS * 2**attempt))
-            except Refused as problem:
-                if problem.reason == "too_large":  # of no single request
-                    raise LlmError(problem.detail) from None
-                raise
-        raise AssertionError("unreachable")
+    async def _again(self, work: Callable[[], Awaitable[T]], tries: int | None = None) -> T:
+        """Try a step again that failed for now."""
+        try:
+            return await retrying_async(
+                work, tries or TRIES, lambda error: isinstance(error, Retry), first=POLL_SECONDS, longest=300.0,
+                asked=lambda error: getattr(error, "after", None) or 0.0,
+            )  # fmt: skip
+        except Refused as problem:  # of no single request
+            too_large = problem.reason == "too_large"
+            raise LlmError(
+                problem.detail if too_large else f"{self._endpoint.where} refuses the batch ({problem})"
+            ) from None
+
+
+class Malformed(Exception):
+    """An answer of the server in which something is missing or of another type."""
+
+
+def _listed(after: str, api: "AsyncOpenAI") -> Awaitable[Any]:
+    """A page of the server's batches, the newest first."""
+    batches = api.batches.with_raw_response
+    return batches.list(limit=100, after=after) if after else batches.list(limit=100)
+
+
+def _id(found: Mapping[str, Any], field: str = "id") -> str:
+    """An id that the server gave. Raises Malformed for what could not be in an address."""
+    value = found.get(field)
+    if not isinstance(value, str) or not re.fullmatch(r"[\w.:~@=-]{1,300}", value, re.ASCII) or set(value) <= {"."}:
+        raise Malformed(f"{'an id' if field == 'id' else field}")
+    return value
+
+
+def _reason(ended: Mapping[str, Any]) -> str:
+    """Why a batch failed, in the server's words."""
+    errors = ended.get("errors")
+    listed = errors.get("data") if isinstance(errors, dict) else errors
+    first = listed[0] if isinstance(listed, list) and listed else listed
+    return error_in(first)[0] or "no reason given"
+
+
+def _weight(outcome: Reply | AirgenError | None) -> int:
+    """Which of several outcomes of one request counts."""
+    if outcome is None:
+        return 0
+    return 3 if isinstance(outcome, Reply) else 1 if isinstance(outcome, Retry) else 2

@@ -19,6 +19,12 @@ class BatchFile:
         self.folder, self.name, self.state = folder, name, state
         self.keys: frozenset[str] = frozenset(state["keys"])
 
+    @property
+    def remedy(self) -> str:
+        """What to do about a batch that the server does not know any more, or does not give back."""
+        path = self.folder / f"{self.name}.json"
+        return f"run the same command to try again, or delete {path} to pay for its requests again"
+
     @classmethod
     def unfinished(cls, folder: Path) -> "list[BatchFile]":
         """The batches that are not done, oldest first. Raises StoreError for a state that cannot be read."""

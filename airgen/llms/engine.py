@@ -121,12 +121,21 @@ class Engine:
         return bool(self._tasks)
 
     def stop(self, reason: str = "stopped by the user: run the same command to go on") -> None:
-        """Send nothing more. Calls in flight are finished and saved; from now on, asking raises Stopped."""
+        """Send nothing more. Calls in flight are finished and saved, batches stay with their server; from now on,
+        asking raises Stopped."""
         self._halt(Stopped(reason))
+        self._leave()
+
+    def _leave(self) -> None:
+        """Nobody waits for a batch, which can take a day: the next process goes on with it."""
+        for connection in self._llms.values():
+            for line in connection.backend.leave():
+                self._shared.say(line)
 
     async def close(self) -> None:
-        """Finish and commit the calls in flight, and release the backends."""
+        """Finish and commit the calls in flight, leave batches with their server, and release the backends."""
         self._halt(Stopped("the engine is closed"))
+        self._leave()
         while self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
         for connection in self._llms.values():
@@ -201,7 +210,11 @@ class Engine:
 
     async def _run(self, queue: CallQueue, call: Call) -> None:
         """Make one attempt, save the answers that are finished by it, and pass them to their callers."""
-        finished = await queue.attempt(call)
+        try:
+            finished = await queue.attempt(call)
+        except asyncio.CancelledError:  # its backend has left it with the server
+            self._resolve(call, self._stopped or Stopped("the call was left with the server"))
+            raise
         payments, self._shared.payments = self._shared.payments, []
         self._shared.unsaved += len(finished)
         self._start_calls()

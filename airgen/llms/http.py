@@ -7,10 +7,12 @@
 The key is removed from all text that a server sends back, answers included.
 """
 
+import importlib
 import json
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from airgen.errors import AirgenError, LlmError
@@ -19,7 +21,11 @@ from airgen.llms.base import Allowance, CallFailed, Refused, Reply, Retry
 from airgen.llms.chat import chat_reply, load_json, masked
 from airgen.llms.money import Usage
 
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
 LARGEST_ANSWER = 1 << 24  # bytes of one answer after inflation: 20 alternatives for each of 4,096 tokens are 8 MB
+LARGEST_FILE = 2 << 30  # bytes of the results of one batch
 _LONGEST_ERROR = 10_000  # characters of a body that are searched for an error message
 _LONGEST_WAIT = 30 * 86_400.0  # seconds until a reset
 _FATAL_CODES = {"insufficient_quota", "billing_not_active", "billing_hard_limit_reached", "account_deactivated"}
@@ -39,33 +45,58 @@ class Endpoint:
         parts = urlsplit(base_url)
         self.base_url = base_url.rstrip("/")
         self.where = f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
-        self._query = query or None
-        self.client = HttpClient(headers, secrets, largest=LARGEST_ANSWER)
+        self._headers, self._query = headers or {}, query or {}
+        self.client = HttpClient(secrets=secrets, largest=LARGEST_ANSWER)
 
-    async def post(self, path: str, body: Any) -> Received:
-        """Send `body` as JSON. Raises what `send` raises."""
-        return await self.send("POST", path, as_json(body), {"Content-Type": "application/json"})
+    @cached_property
+    def _package(self) -> Any:
+        return importlib.import_module("airgen.openai_client")  # most of a second, so with the first call
 
-    async def send(
-        self, method: str, path: str, data: Any = None, headers: Mapping[str, str] | None = None
-    ) -> Received:
-        """Status, headers and content of the answer.
+    @cached_property
+    def api(self) -> "AsyncOpenAI":
+        """The client of the package `openai`, whose answers come through `call` and `pieces`."""
+        return self._package.openai_client(  # type: ignore[no-any-return]
+            self.base_url, self._headers, self._query, self.client, largest_file=LARGEST_FILE
+        )
+
+    async def post(self, path: str, body: Mapping[str, Any]) -> Received:
+        """Send `body` as JSON. Raises what `call` raises."""
+        content, package = as_json(body), self._package
+        return await self.call(
+            lambda api: api.post(package.path_of(api, path, body), content=content, cast_to=package.Response)
+        )
+
+    async def call(self, work: "Callable[[AsyncOpenAI], Awaitable[Any]]") -> Received:
+        """Status, headers and content of what a method of the package answers.
 
         Raises Retry for a failure of the connection, Refused for an answer that is too large, LlmError where the URL is
         not an address.
         """
         try:
-            return await self.client.send(method, self.base_url + path, data, headers=headers, query=self._query)
+            answer = await work(self.api)
         except TransportError as error:
-            raise self.trouble(error) from None
+            problem = self.trouble(error)
+        except self._package.Answered as error:
+            return error.received  # type: ignore[no-any-return]
+        except self._package.InvalidURL:
+            problem = LlmError(f"{self.where} is not an address")
+        else:
+            return self._package.received(answer)  # type: ignore[no-any-return]
+        raise problem
 
-    async def pieces(self, path: str, largest: int) -> AsyncIterator[Any]:
-        """GET: first (status, headers), then the content in pieces. Raises what `send` raises."""
+    async def pieces(self, file: str, remedy: str = "") -> AsyncIterator[bytes]:
+        """The content of a file of the server in pieces. Raises what `call` and `failure` raise."""
         try:
-            async for piece in self.client.pieces(self.base_url + path, query=self._query, largest=largest):
-                yield piece
+            async with self.api.files.with_streaming_response.content(file) as answer:
+                async for piece in answer.iter_bytes():
+                    yield piece
+            return
         except TransportError as error:
-            raise self.trouble(error) from None
+            problem = self.trouble(error)
+        except self._package.Answered as error:
+            status, headers, content = error.received
+            problem = self.failure(status, headers, content, f"file {file}", remedy)
+        raise problem
 
     def trouble(self, error: TransportError) -> AirgenError:
         """The error of a request without an answer; all but one that was not sent may be billed."""
@@ -93,12 +124,16 @@ class Endpoint:
         except CallFailed as problem:
             raise type(problem)(problem.reason, detail=self.scrub(problem.detail), usage=problem.usage) from None
 
-    def failure(self, status: int, headers: Mapping[str, str], content: bytes, what: str = "") -> AirgenError:
-        """The exception for an answer that is not a success. `what` is the model or path that was asked for."""
+    def failure(
+        self, status: int, headers: Mapping[str, str], content: bytes, what: str = "", remedy: str = ""
+    ) -> AirgenError:
+        """The exception for an answer that is not a success. `what` is the model or path that was asked for, `remedy`
+        says what to do where it is gone."""
         message, code = error_of(content)
         where = f"{what} at {self.where}" if what else self.where
         found = failure(status, self.scrub(message), code, headers, where)
-        if isinstance(found, LlmError) and (hint := self._hint(status, code)):
+        hint = remedy if status in (404, 410) and remedy else self._hint(status, code)
+        if isinstance(found, LlmError) and hint:
             return LlmError(f"{found} ({hint})")
         return found
 

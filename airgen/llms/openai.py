@@ -2,28 +2,20 @@
 
     backend = OpenAIBackend(OpenAISettings(model="m", base_url="http://localhost:8000/v1"))
 
-A request is sent in the model's dialect, which is learnt from the server's refusals (`airgen.llms.dialect`). Calls use
-aiohttp, because the transport of the `openai` package searches its whole pool at each event: at 64 calls at a time it
-reached half of aiohttp's rate, at 256 a ninth (docs/notes/llm-engine.md, "Measured").
-
-Several servers of one model: calls that share a document go to one of them, whose cache knows it. The beginning of the
-prompt decides (`prefix_of`): the server that scores highest in a hash of both is asked (rendezvous hashing), so servers
-keep their documents when another one comes or goes. A server that cannot be reached is passed over for a while, and
-its documents go to the next in their order.
+A request is sent in the model's dialect, which is learnt from the server's refusals (`airgen.llms.dialect`), by the
+package `openai` over our own HTTP client (`airgen.openai_client`). `base_url` is one address: where several servers
+have one model, it is that of a router in front of them.
 """
 
 import dataclasses
 import functools
-import hashlib
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from airgen.errors import LlmError
-from airgen.http import Received
 from airgen.llms.base import Backend, CallFailed, CallLimits, Reply, Request, Retry, Rule, answer_key
 from airgen.llms.batch import BATCH_REQUESTS, BatchBackend
 from airgen.llms.chat import billed_in, load_json, with_usage
@@ -37,10 +29,6 @@ from airgen.settings.llm import LlmSettings, check_address, hidden, looks_like_a
 
 _OURS = {"model", "messages", "max_tokens", "max_completion_tokens", "max_output_tokens", "n", "best_of", "stream"}
 _PERHAPS_FOR_A_PARAMETER = {400, 422, 500, 501}  # llama.cpp answers 500 where a template has no system message
-_AWAY = 30.0  # seconds that a server is passed over after it could not be reached
-_PREFIX = 512  # characters that decide where there is no document
-_DOCUMENT = 20_000  # characters of a document that decide
-_GATEWAY = {502, 503, 504}  # what a proxy says of a server that is away
 
 
 class OpenAISettings(KeyAccess, LlmSettings):
@@ -50,17 +38,19 @@ class OpenAISettings(KeyAccess, LlmSettings):
     DROPPED: ClassVar[tuple[str, ...]] = ()  # parameters that no model behind the endpoint takes
 
     backend: Annotated[str, SPEED] = "openai"
-    base_url: Annotated[str | list[str] | None, SPEED] = None  # or several servers of the model
+    base_url: Annotated[str | None, SPEED] = None
     query: Annotated[Parameters, SPEED, KEY] = Field(default={})  # parameters of the address: {api-version: 2024-10-21}
     reasoning_effort: Annotated[str | None, Field(max_length=40)] = None  # minimal, low, medium, high, ...
     extra_body: dict[str, Any] = Field(default={})  # more members of each request's body
     mode: Annotated[Literal["live", "batch"], SPEED] = "live"
 
-    @field_validator("base_url")
+    @field_validator("base_url", mode="before")
     @classmethod
-    def _addresses_without_a_key(cls, value: str | list[str] | None) -> str | list[str] | None:
-        for one in [value] if isinstance(value, str) else value or []:
-            check_address(one)
+    def _one_address_without_a_key(cls, value: object) -> object:
+        if isinstance(value, list):
+            raise hidden("is one address: of several servers, give the address of a router in front of them")
+        if isinstance(value, str):
+            check_address(value)
         return value
 
     @field_validator("extra_body")
@@ -72,19 +62,10 @@ class OpenAISettings(KeyAccess, LlmSettings):
             raise hidden("holds what looks like a key: put it into llm.headers as ${NAME}, an environment variable")
         return value
 
-    @model_validator(mode="after")
-    def _servers(self) -> "OpenAISettings":
-        if isinstance(self.base_url, list):
-            if not 1 <= len(set(self.base_url)) == len(self.base_url):
-                raise ValueError("base_url: a list names one server or more, each once")
-            if self.mode == "batch":
-                raise ValueError("base_url: mode batch has one server: give one address")
-        return self
-
     @property
-    def addresses(self) -> list[str]:
-        """The addresses of all servers."""
-        return self.base_url if isinstance(self.base_url, list) else [self.base_url or "https://api.openai.com/v1"]
+    def address(self) -> str:
+        """Where it is, without a name the endpoint of OpenAI."""
+        return self.base_url or "https://api.openai.com/v1"
 
     @property
     def workers(self) -> int:
@@ -96,11 +77,11 @@ class OpenAISettings(KeyAccess, LlmSettings):
         effort = {"reasoning_effort": self.reasoning_effort} if self.reasoning_effort else {}
         return Dialect(dropped=list(self.DROPPED), extra={**effort, **self.extra_body})
 
-    def endpoints(self) -> list[Endpoint]:
-        """The servers. Raises SettingsError for a variable that is not set."""
+    def endpoint_of(self) -> Endpoint:
+        """The server. Raises SettingsError for a variable that is not set."""
         headers, secrets = self.access()
         query, more = filled(self.query)
-        return [Endpoint(url, headers, [*secrets, *more], query) for url in self.addresses]
+        return Endpoint(self.address, headers, [*secrets, *more], query)
 
 
 def _strings(value: Any) -> Iterator[str]:
@@ -123,8 +104,7 @@ class OpenAIBackend(LearningBackend):
         if settings.mode == "live":
             return cls(settings)
         key = functools.partial(answer_key, settings=own_answer_settings(settings))
-        (endpoint,) = settings.endpoints()
-        return BatchBackend(endpoint, folder, answer_key=key, dialect=settings.dialect())
+        return BatchBackend(settings.endpoint_of(), folder, answer_key=key, dialect=settings.dialect())
 
     @classmethod
     def missing(cls, settings: OpenAISettings) -> list[str]:
@@ -135,10 +115,8 @@ class OpenAIBackend(LearningBackend):
 
     @classmethod
     def price(cls, settings: OpenAISettings) -> Price | None:
-        """The price of the pipeline, of the endpoint (the dearest), or of the model's maker; half of it in batches."""
-        each = [price(settings.model, settings.prices, url) for url in settings.addresses]
-        known = [one for one in each if one is not None]
-        found = max(known, key=lambda one: (one.input + one.output, one.assumed)) if len(known) == len(each) else None
+        """The price of the pipeline, of the endpoint, or of the model's maker; half of it in batches."""
+        found = price(settings.model, settings.prices, settings.address)
         return found.halved() if found and settings.mode == "batch" else found
 
     @classmethod
@@ -155,82 +133,42 @@ class OpenAIBackend(LearningBackend):
 
     def __init__(self, settings: OpenAISettings) -> None:
         super().__init__(settings.dialect())
-        self._servers = settings.endpoints()
-        self._away: dict[str, float] = {}  # by address: until when it is passed over
-        shown = [server.where for server in self._servers]
-        self._where = ", ".join(shown[:3]) + (f" and {len(shown) - 3} more" if len(shown) > 3 else "")
+        self._endpoint = settings.endpoint_of()
 
     async def send(self, request: Request) -> Reply:
         """Send one request once, or again without what the server has just refused.
 
         Raises Retry, Refused, LlmError.
         """
-        room, first = request.room, self._servers[0]
+        room, endpoint = request.room, self._endpoint
         while True:
             body = self.dialect.body(request, room)
-            status, headers, content = await self._post(body)
+            status, headers, content = await endpoint.post("/chat/completions", body)
             if status == 200:
                 return self._reply(request, headers, content)
             if status in _PERHAPS_FOR_A_PARAMETER:
                 message = " ".join(error_of(content))
                 if (words := self.dialect.learn(body, message)) is not None:
                     if words:
-                        self.say(f"{request.model} at {self._where} {first.scrub(words)}")
+                        self.say(f"{request.model} at {endpoint.where} {endpoint.scrub(words)}")
                     continue
                 if too_much(message, room):  # of this request alone: another one may be shorter
                     room //= 2
                     continue
-            raise first.failure(status, headers, content, request.model)
+            raise endpoint.failure(status, headers, content, request.model)
 
     async def close(self) -> None:
         """Close the connections."""
-        for server in self._servers:
-            await server.close()
-
-    def order(self, body: Mapping[str, Any]) -> list[Endpoint]:
-        """All servers, in the order in which a call may go to them; those that are away come last."""
-        if len(self._servers) == 1:
-            return self._servers
-        prefix = hashlib.blake2b(prefix_of(body).encode("utf-8", "surrogatepass"), digest_size=16).digest()
-
-        def score(server: Endpoint) -> bytes:
-            return hashlib.blake2b(prefix + server.base_url.encode(), digest_size=8).digest()
-
-        now = time.monotonic()
-        ranked = sorted(self._servers, key=score)
-        return sorted(ranked, key=lambda server: self._away.get(server.base_url, 0.0) > now)
-
-    async def _post(self, body: Mapping[str, Any]) -> Received:
-        """The answer of the first server in the call's order that can be reached.
-
-        A server that may have taken the call is not passed over within it: the error is raised, so that the cost is
-        accounted for, and the next try goes to the next server.
-        """
-        *others, last = self.order(body)
-        for server in others:
-            try:
-                found = await server.post("/chat/completions", body)
-            except Retry as problem:
-                self._pass_over(server)
-                if problem.usage is not None:
-                    raise
-                continue
-            if found[0] not in _GATEWAY:
-                return found
-            self._pass_over(server)
-        return await last.post("/chat/completions", body)
-
-    def _pass_over(self, server: Endpoint) -> None:
-        self._away[server.base_url] = time.monotonic() + _AWAY
+        await self._endpoint.close()
 
     def _reply(self, request: Request, headers: Mapping[str, str], content: bytes) -> Reply:
-        endpoint = self._servers[0]
+        endpoint = self._endpoint
         try:
             payload = load_json(content)
         except ValueError:
             kind = endpoint.scrub(headers.get("Content-Type", "no type"))[:100]
             if request.stage == STAGE and (words := no_api(content, kind)):  # later, a gateway's page may pass
-                raise LlmError(f"{request.model} at {self._where} {words}") from None
+                raise LlmError(f"{request.model} at {endpoint.where} {words}") from None
             raise Retry("bad_body", detail=f"not JSON ({kind}, {len(content)} bytes)", usage=Usage()) from None
         if isinstance(payload, dict) and payload.get("error") and not payload.get("choices"):
             # some gateways send errors with status 200
@@ -253,7 +191,7 @@ class AnthropicSettings(OpenAISettings):
     DROPPED: ClassVar[tuple[str, ...]] = ("seed", "logprobs", "top_logprobs")
 
     backend: Annotated[str, SPEED] = "anthropic"
-    base_url: Annotated[str | list[str] | None, SPEED] = "https://api.anthropic.com/v1"
+    base_url: Annotated[str | None, SPEED] = "https://api.anthropic.com/v1"
     api_key_env: Annotated[Variable | None, SPEED, KEY] = "ANTHROPIC_API_KEY"
 
 
@@ -267,7 +205,7 @@ class GeminiSettings(OpenAISettings):
     """Google's endpoint for chat completions."""
 
     backend: Annotated[str, SPEED] = "gemini"
-    base_url: Annotated[str | list[str] | None, SPEED] = "https://generativelanguage.googleapis.com/v1beta/openai"
+    base_url: Annotated[str | None, SPEED] = "https://generativelanguage.googleapis.com/v1beta/openai"
     api_key_env: Annotated[Variable | None, SPEED, KEY] = "GEMINI_API_KEY"
 
 
@@ -275,12 +213,3 @@ class GeminiBackend(OpenAIBackend):
     """A preset."""
 
     Settings = GeminiSettings
-
-
-def prefix_of(body: Mapping[str, Any]) -> str:
-    """What the calls on one document have in common: the first message of the user up to the end of the document."""
-    messages = body.get("messages") or [{}]
-    first = next((one for one in messages if one.get("role") == "user"), messages[0])
-    text = str(first.get("content") or "")
-    end = text.find("</document>")
-    return text[: min(end, _DOCUMENT)] if end >= 0 else text[:_PREFIX]

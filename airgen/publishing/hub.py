@@ -16,6 +16,7 @@ from airgen.dataset.files import git_blob_id
 from airgen.errors import DatasetError
 from airgen.masking import error_words
 from airgen.registry import load_extra
+from airgen.retrying import retrying
 
 _T = TypeVar("_T")
 _ATTEMPTS = 5
@@ -143,41 +144,28 @@ class Hub:
         named = {"tag": name, "revision": revision, "repo_type": "dataset", "exist_ok": True}
         self._call(repo, lambda: self._api.create_tag(repo, **named))
 
-    def pause(self, attempt: int) -> None:
-        """Wait before trying a commit again."""
-        self._sleep(float(2**attempt))
+    def again(
+        self, work: Callable[[], _T], tries: int, passes: Callable[[BaseException], bool], say: Callable[[Any], object]
+    ) -> _T:
+        """Do work of several requests until it succeeds, with a pause after each error that may pass."""
+        return retrying(work, tries, passes, say=lambda error, pause: say(error), sleep=self._sleep)
 
     def _info(self, repo: str) -> Any:
         return self._call(repo, lambda: self._api.repo_info(repo, repo_type="dataset"))
 
     def _call(self, repo: str, action: Callable[[], _T], attempts: int = _ATTEMPTS) -> _T:
         """Run a request. Temporary failures are tried again after growing pauses, others become DatasetError."""
-        from tenacity import RetryCallState, Retrying, retry_if_exception, wait_exponential_jitter
 
-        growing = wait_exponential_jitter(initial=1, max=60)
+        def enough(number: int, error: BaseException) -> bool:
+            self._answered = self._answered or _status(error) is not None
+            return number >= (attempts if self._answered else min(attempts, _FIRST_ATTEMPTS))
 
-        def error_of(state: RetryCallState) -> BaseException | None:
-            return state.outcome.exception() if state.outcome else None
+        def announce(error: BaseException, pause: float) -> None:
+            what = f"HTTP {status}" if (status := _status(error)) else "no connection"
+            self._say(f"{repo}: {what} from {self.endpoint}, trying again in {pause:.0f} s")
 
-        def enough(state: RetryCallState) -> bool:
-            self._answered = self._answered or _status(error_of(state)) is not None
-            return state.attempt_number >= (attempts if self._answered else min(attempts, _FIRST_ATTEMPTS))
-
-        def announce(state: RetryCallState) -> None:
-            what = f"HTTP {status}" if (status := _status(error_of(state))) else "no connection"
-            wait = state.next_action.sleep if state.next_action else 0.0
-            self._say(f"{repo}: {what} from {self.endpoint}, trying again in {wait:.0f} s")
-
-        retrying = Retrying(
-            retry=retry_if_exception(self.is_temporary),
-            stop=enough,
-            wait=lambda state: max(growing(state), _asked_pause(error_of(state))),
-            before_sleep=announce,
-            sleep=self._sleep,
-            reraise=True,
-        )
         try:
-            found = retrying(action)
+            found = retrying(action, enough, self.is_temporary, asked=_asked_pause, say=announce, sleep=self._sleep)
             self._answered = True
             return found
         except (self._http_error, *_transport_errors()) as error:

@@ -197,36 +197,43 @@ def _send(upload: Upload, hub: Hub, say: Callable[[str], None]) -> Published:
     hub.ensure(upload.repo, private=upload.private)
     card = (upload.directory / _CARD).read_text(encoding="utf-8") if upload.folders else ""
     sent: tuple[str, ...] = ()
-    for round_ in range(_ROUNDS):
-        head = hub.head(upload.repo)
-        remote = hub.files(upload.repo, head)
-        if upload.folders and _CARD in remote:
-            merged = merged_card(hub.read(upload.repo, _CARD, head), card, upload.repo.partition("/")[2])
-            (upload.directory / _CARD).write_text(merged, encoding="utf-8", newline="")
-            upload.files[_CARD] = file_sha256(upload.directory / _CARD)
-        changed = _different(upload, hub, remote)
-        extra = upload.extra(remote)
-        _check_remote(upload, remote)
-        if not changed and not extra:
-            url = f"{hub.endpoint}/datasets/{upload.repo}/tree/{upload.version}"
-            return Published(upload.repo, upload.private, url, head, sent, upload.files)
-        if round_ == _ROUNDS - 1:
-            break
-        say(f"{upload.repo}: sending {len(changed)} of {len(upload.files)} files, removing {len(extra)}")
-        sent = tuple(changed)
-        add = {name: upload.directory / name for name in changed}
-        try:
+    rounds = 0
+
+    def attempt() -> Published:
+        """Look, commit what is missing, and look whether it arrived."""
+        nonlocal sent, rounds
+        rounds += 1
+        for committed in (False, True):
+            head = hub.head(upload.repo)
+            remote = hub.files(upload.repo, head)
+            if upload.folders and _CARD in remote:
+                merged = merged_card(hub.read(upload.repo, _CARD, head), card, upload.repo.partition("/")[2])
+                (upload.directory / _CARD).write_text(merged, encoding="utf-8", newline="")
+                upload.files[_CARD] = file_sha256(upload.directory / _CARD)
+            changed = _different(upload, hub, remote)
+            extra = upload.extra(remote)
+            _check_remote(upload, remote)
+            if not changed and not extra:
+                url = f"{hub.endpoint}/datasets/{upload.repo}/tree/{upload.version}"
+                return Published(upload.repo, upload.private, url, head, sent, upload.files)
+            if committed:
+                break
+            if rounds == _ROUNDS:
+                raise DatasetError(
+                    f"{upload.repo}: the commit failed {_ROUNDS - 1} times: publish again later to go on"
+                )
+            say(f"{upload.repo}: sending {len(changed)} of {len(upload.files)} files, removing {len(extra)}")
+            sent = tuple(changed)
+            add = {name: upload.directory / name for name in changed}
             hub.commit(upload.repo, add, extra, f"Version {upload.version}", head)
-        except HubChanged as error:
-            say(f"{error}: reading the repository again")
-        except DatasetError as error:
-            # After a broken connection or a server error the commit may have been made. The next round checks.
-            cause = error.__cause__
-            if cause is None or not hub.is_temporary(cause):
-                raise
-            say(f"{error}: checking whether the commit was made")
-            hub.pause(round_)
-    raise DatasetError(f"{upload.repo}: the commit failed {_ROUNDS - 1} times: publish again later to go on")
+        raise HubChanged(f"{upload.repo}: somebody else changed the repository in the meantime")
+
+    def passes(error: BaseException) -> bool:
+        # After a broken connection or a server error the commit may have been made.
+        cause = error.__cause__
+        return isinstance(error, HubChanged) or (cause is not None and hub.is_temporary(cause))
+
+    return hub.again(attempt, _ROUNDS, passes, lambda error: say(f"{error}: reading the repository again"))
 
 
 def _different(upload: Upload, hub: Hub, remote: Mapping[str, str]) -> list[str]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from airgen.errors import ModelError
-from airgen.http import HttpFailure, JsonClient
+from airgen.http import HttpClient, HttpFailure, JsonClient, Received
 from airgen.retrievers.base import Component, ModelFacts, TextKind, checked_scores, finite, unit_rows
 from airgen.settings.base import SERVED, SPEED
 from airgen.settings.http import Address, ServiceAccess
@@ -74,7 +74,7 @@ def _smaller(failure: HttpFailure) -> str:
 
 
 class HttpEmbedder(_Endpoint):
-    """An OpenAI-compatible embeddings endpoint (OpenAI, vLLM, Ollama, TEI, llama.cpp)."""
+    """An OpenAI-compatible embeddings endpoint (OpenAI, vLLM, Ollama, TEI, llama.cpp), by the package `openai`."""
 
     class Settings(_Endpoint.Settings):
         """`base_url` is the part before `/embeddings`. `dimensions` asks for shorter vectors."""
@@ -91,6 +91,7 @@ class HttpEmbedder(_Endpoint):
         self.name = self.settings.model
         self._url = self.settings.base_url.rstrip("/") + "/embeddings"
         self._dim = self.settings.dimensions
+        self._api: Any = None  # of the package, made with the first request
 
     @property
     def dim(self) -> int:
@@ -120,10 +121,23 @@ class HttpEmbedder(_Endpoint):
         return unit_rows(vectors)
 
     def _encoded(self, texts: list[str]) -> NDArray[np.float32]:
-        body: dict[str, Any] = {"model": self.name, "input": texts, "encoding_format": "float"}
-        if self.settings.dimensions is not None:
-            body["dimensions"] = self.settings.dimensions
-        answer = self._post(self._url, body)
+        more = {} if self.settings.dimensions is None else {"dimensions": self.settings.dimensions}
+
+        async def send(client: HttpClient) -> Received:
+            from airgen import openai_client as package  # most of a second
+
+            if self._api is None:
+                self._api = package.openai_client(self.settings.base_url, {}, {}, client)
+            create = self._api.embeddings.with_raw_response.create
+            try:
+                return package.received(await create(model=self.name, input=texts, encoding_format="float", **more))
+            except package.Answered as error:
+                return error.received
+
+        try:
+            answer = self._client.ask_by(send)
+        except HttpFailure as failure:
+            raise ModelError(f"{self._url} {failure}{_smaller(failure)}") from None
         try:
             items = sorted(answer["data"], key=lambda item: item["index"])
             places = [item["index"] for item in items]

@@ -225,7 +225,7 @@ def test_an_answer_that_is_too_large_is_one_request_and_a_file_that_is_stops(
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert sorted(answer.error or "" for answer in answers) == ["", "", "too_large"] and peak < 40 << 20
-    monkeypatch.setattr("airgen.llms.batch._LARGEST_FILE", 1 << 20)
+    monkeypatch.setattr("airgen.llms.http.LARGEST_FILE", 1 << 20)
     with pytest.raises(LlmError, match="sends an answer of more than 1 MB"):
         run(server.base_url, tmp_path / "b", MemoryStore(), 3)
     monkeypatch.setattr("airgen.llms.http.LARGEST_ANSWER", 16)

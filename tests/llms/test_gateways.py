@@ -1,19 +1,17 @@
-"""Settings of an endpoint: secrets, gateways, presets of makers, and several servers of one model."""
+"""Settings of an endpoint: secrets, gateways, presets of makers."""
 
-import json
 import logging
 import traceback
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from simulation import ask_all, openai, requests, send
+from simulation import ask_all, requests, send
 
 from airgen.errors import AirgenError, LlmError, SettingsError
-from airgen.llms.base import Message, Request, Retry, backend_class
-from airgen.llms.openai import OpenAIBackend, OpenAISettings, prefix_of
+from airgen.llms.base import Message, Request, backend_class
+from airgen.llms.openai import OpenAISettings
 from airgen.settings import LlmSettings, Pipeline
 from airgen.settings.base import parse_yaml
 from airgen.settings.llm import looks_like_a_key, own_answer_settings
@@ -104,13 +102,9 @@ NAME, LOOKS, HOLDS = "must be the name of an environment variable", "looks like 
         ("extra_body: {metadata: [sk-proj-abc123]}", LOOKS),
         *((f"base_url: 'https://{url}'", HOLDS) for url in ("me:abc123@h/v1", "abc123@h/v1", "h/v1#abc123")),
         ("base_url: 'https://h/v1?api-version=abc123'", r"put parameters into llm\.query"),
-        ("base_url: ['https://me:abc123@h/v1']", HOLDS),
+        ("base_url: ['https://me:abc123@h/v1', 'http://h']", "is one address.*a router"),
         ("base_url: 'localhost:8000/v1'", r"llm\.base_url: 'localhost:8000/v1' is not an http"),
         *((f"base_url: '{url}'", "is not an http") for url in ("ftp://x/v1", "", "http://")),
-        ("base_url: ['http://h/v1', 'ftp://x']", "is not an http"),
-        ("base_url: []", "one server or more"),
-        ("base_url: ['http://h', 'http://h']", "each once"),
-        ("base_url: ['http://h', 'http://i'], mode: batch", "one server"),
         ("extra_body: {max_tokens: 9, n: 3}", "must not hold max_tokens, n"),
         ("headers: {Host: h}", "cannot be set as a header"),
     ],
@@ -145,7 +139,7 @@ def test_a_preset_has_an_address_a_key_a_price_and_its_parameters(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     llm = LlmSettings.model_validate({"backend": backend, "model": model})
-    assert isinstance(llm, OpenAISettings) and llm.addresses == [url]
+    assert isinstance(llm, OpenAISettings) and llm.address == url
     price = backend_class(llm).price(llm)
     assert price is not None and 0 < price.cached < price.input < price.output and not price.assumed
     monkeypatch.delenv(variable, raising=False)
@@ -162,66 +156,3 @@ def test_a_preset_has_an_address_a_key_a_price_and_its_parameters(
         assert bodies == [{"model": model, "temperature": 0, "max_tokens": 9}]
     else:
         assert len(bodies) == 2 and "seed" not in bodies[1] and bodies[1]["top_logprobs"] == 5
-
-
-# -- servers ----------------------------------------------------------------------------------------------------------
-
-
-URLS = [f"http://gpu{number}:8000/v1" for number in range(4)]
-
-
-def body(document: str, question: str = "") -> dict[str, Any]:
-    text = f"<document>\n{document}\n</document>\n\n{question}"
-    return {"messages": [{"role": "system", "content": "help"}, {"role": "user", "content": text}]}
-
-
-def test_what_calls_on_one_document_share() -> None:
-    assert prefix_of(body("bees", "one")) == prefix_of(body("bees", "two")) != prefix_of(body("wasps", "one"))
-    assert prefix_of({"messages": [{"role": "user", "content": "x" * 9999}]}) == "x" * 512
-    for odd in ({}, {"messages": []}, {"messages": [{"role": "system", "content": None}]}):
-        assert prefix_of(odd) == ""
-
-
-def test_documents_are_spread_and_stay_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    servers, fewer = openai(URLS), openai(URLS[:3])
-
-    def first(given: OpenAIBackend, number: int, question: str = "") -> str:
-        return given.order(body(f"document {number}", question))[0].base_url
-
-    before = {number: first(servers, number) for number in range(400)}
-    assert min(Counter(before.values()).values()) > 60
-    assert all(first(servers, number, "x") == url for number, url in before.items())
-    # only the documents of the server that is gone move
-    assert all(first(fewer, number) == url for number, url in before.items() if url != URLS[3])
-    now = 100.0  # one that is away is tried again later
-    monkeypatch.setattr("airgen.llms.openai.time.monotonic", lambda: now)
-    order = servers.order(body("bees"))
-    servers._pass_over(order[0])
-    assert servers.order(body("bees")) == [*order[1:], order[0]]
-    now += 31.0
-    assert servers.order(body("bees")) == order
-
-
-def test_a_server_that_dies_loses_no_call(loopback: Callable[..., Any], tmp_path: Path) -> None:
-    dying, living = loopback(die_after=5), loopback()
-    wanted = [
-        Request("m", (Message("user", f"<document>\n{place}\n</document>\n{call}"),), {"max_tokens": 64}, stage="query")
-        for place in range(20)
-        for call in range(3)
-    ]
-    found, _ = ask_all(openai([dying.base_url, living.base_url]), tmp_path / "work.duckdb", wanted)
-    assert len(found) == 60 and not any(answer.error for answer in found)
-    assert living.stats()["statuses"] == {"200": 55}
-
-
-def test_no_server_is_one_failure() -> None:
-    with pytest.raises(Retry, match="connection"):
-        send(openai(["http://127.0.0.1:1/v1", "http://127.0.0.1:2/v1"]), REQUEST)
-
-
-def test_several_servers_have_the_price_of_the_dearest() -> None:
-    local, far = "http://10.0.0.1:8000/v1", "https://api.example.com/v1"
-    assert OpenAIBackend.price(OpenAISettings(model="m", base_url=[local])) is not None
-    both = OpenAISettings(model="m", base_url=[local, far])
-    assert OpenAIBackend.price(both) is None  # nobody knows what the second one costs
-    assert OpenAIBackend.missing(both) == [] and json.loads(both.model_dump_json())["base_url"] == [local, far]

@@ -1,0 +1,163 @@
+"""The package `openai` over our own HTTP client: the one way to OpenAI, Azure, and every compatible server.
+
+    api = openai_client("http://localhost:8000/v1", headers, {}, HttpClient(secrets=secrets))
+    response = await api.post("/chat/completions", content=body, cast_to=Response)         # the raw answer
+    await api.batches.with_raw_response.retrieve("batch_1")
+
+The package builds the requests; `HttpClient` sends them: without redirects, through the proxies, with bounded answers.
+An answer that is no success is raised here as `Answered`, before the package makes an exception of it that would quote
+the server. Only what the settings say is sent: no key, organisation or header from the package's own variables.
+
+Importing this module imports the package, which takes most of a second: import it with the first call.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, TypeAlias
+from urllib.parse import quote
+
+import httpx2
+import openai
+
+from airgen.http import HttpClient, Received
+
+InvalidURL: TypeAlias = httpx2.InvalidURL
+Response: TypeAlias = httpx2.Response
+
+_NO_KEY = "airgen-has-no-key-for-this"  # the package wants one; it is not sent
+_STREAMED = "x-stainless-raw-response"  # the package's own mark of a request whose answer is read in pieces
+_HOP = {"content-encoding", "content-length", "transfer-encoding"}  # of the body as it came
+_NEVER: dict[str, Any] = {"api_key": _NO_KEY, "admin_api_key": "", "organization": "", "project": ""}
+
+
+class Answered(Exception):
+    """An answer whose status is no success."""
+
+    def __init__(self, status: int, headers: Mapping[str, str], content: bytes) -> None:
+        super().__init__(f"status {status}")
+        self.received: Received = (status, headers, content)
+
+
+class BoundedTransport(httpx2.AsyncBaseTransport):
+    """Sends the package's requests by an `HttpClient`. Raises TransportError, Answered."""
+
+    def __init__(self, client: HttpClient, largest_file: int) -> None:
+        self._client, self._largest_file = client, largest_file
+
+    async def handle_async_request(self, request: httpx2.Request) -> Response:
+        headers = dict(request.headers)
+        if headers.get(_STREAMED) == "stream":
+            return await self._streamed(request, headers)
+        data: Any = request.stream  # of a form: a large one is sent in pieces
+        if isinstance(data, httpx2.ByteStream):
+            data = request.content
+        status, answered, content = await self._client.send(request.method, str(request.url), data, headers=headers)
+        if not 200 <= status < 300:
+            raise Answered(status, answered, content)
+        kept = [(name, value) for name, value in answered.items() if name.lower() not in _HOP]
+        return Response(status, headers=kept, content=content, request=request)
+
+    async def _streamed(self, request: httpx2.Request, headers: Mapping[str, str]) -> Response:
+        pieces = self._client.pieces(str(request.url), headers=headers, largest=self._largest_file)
+        status, answered = await anext(pieces)
+        if not 200 <= status < 300:
+            raise Answered(status, answered, b"".join([piece async for piece in pieces]))
+        kept = [(name, value) for name, value in answered.items() if name.lower() not in _HOP]
+        return Response(status, headers=kept, stream=_Pieces(pieces), request=request)
+
+
+class _Pieces(httpx2.AsyncByteStream):
+    def __init__(self, pieces: AsyncIterator[bytes]) -> None:
+        self._pieces = pieces
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._pieces
+
+    async def aclose(self) -> None:
+        await self._pieces.aclose()  # type: ignore[attr-defined]  # a generator
+
+
+class _DirectClient(httpx2.AsyncClient):
+    """Passes a request to the transport at once: no redirects, cookies, hooks and proxies of its own, which would cost
+    as much as the rest of a call."""
+
+    def __init__(self, transport: BoundedTransport) -> None:
+        super().__init__(transport=transport, trust_env=False)
+        self._bounded = transport
+
+    def build_request(self, method: str, url: Any, **options: Any) -> httpx2.Request:
+        headers = options["headers"]
+        options["headers"] = [(name, value) for name, value in headers if _NO_KEY not in value]
+        return httpx2.Request(
+            method, url, **{name: options.get(name) for name in ("params", "headers", "content", "data", "files")}
+        )
+
+    async def send(self, request: httpx2.Request, **_: Any) -> Response:
+        return await self._bounded.handle_async_request(request)
+
+
+class _Said:
+    """The headers are those of the settings. The package would add an organisation, a project, and whatever stands in
+    OPENAI_CUSTOM_HEADERS."""
+
+    said: dict[str, str | openai.Omit]
+
+    @property
+    def default_headers(self) -> dict[str, str | openai.Omit]:
+        return self.said
+
+
+class _OpenAI(_Said, openai.AsyncOpenAI):
+    pass
+
+
+class _Azure(_Said, openai.AsyncAzureOpenAI):
+    pass
+
+
+def openai_client(
+    base_url: str,
+    headers: Mapping[str, str],
+    query: Mapping[str, str],
+    client: HttpClient,
+    *,
+    largest_file: int = 2 << 30,
+) -> openai.AsyncOpenAI:
+    """A client of the package without retries and time-outs of its own; Azure's where the address has its version.
+
+    Args:
+        base_url: the part of the address before `/chat/completions`.
+        headers: what is sent with each request, the key among it; Azure gets the key of `Authorization` as `api-key`.
+        query: the parameters of each address.
+        client: sends the requests.
+        largest_file: bytes of the largest file that is read in pieces.
+    """
+    options: dict[str, Any] = {
+        "base_url": base_url, "http_client": _DirectClient(BoundedTransport(client, largest_file)),
+        "timeout": None, "max_retries": 0, "default_query": dict(query), **_NEVER,
+    }  # fmt: skip
+    said = dict(headers)
+    if "api-version" not in query:
+        api: Any = _OpenAI(**options)
+    else:
+        named = {name.lower(): name for name in said}
+        bearer = said.get(named.get("authorization", ""), "")
+        if bearer.startswith("Bearer ") and "api-key" not in named:
+            options["api_key"] = said.pop(named["authorization"]).removeprefix("Bearer ")
+        elif "api-key" in named:
+            options["api_key"] = said.pop(named["api-key"])
+        api = _Azure(api_version=query["api-version"], **options)
+    agent = f"airgen OpenAI/{openai.__version__}"
+    api.said = {"Accept": "application/json", "Content-Type": "application/json", "User-Agent": agent, **said}
+    return api  # type: ignore[no-any-return]
+
+
+def path_of(api: openai.AsyncOpenAI, path: str, body: Mapping[str, Any]) -> str:
+    """The path of a call: below `https://NAME.openai.azure.com/openai`, it names the model."""
+    unnamed = isinstance(api, _Azure) and api.base_url.path.rstrip("/").endswith("/openai")
+    return f"/deployments/{quote(str(body.get('model')), safe='')}{path}" if unnamed else path
+
+
+def received(response: Any) -> Received:
+    """What came, of a raw response of the package or of its HTTP library."""
+    raw = getattr(response, "http_response", response)
+    return raw.status_code, raw.headers, raw.content

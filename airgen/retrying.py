@@ -1,0 +1,105 @@
+"""One rule for all waits between two tries, by tenacity: growing pauses with jitter, or as long as the server asks.
+
+    found = retrying(ask, 5, is_temporary)                                   # a function
+    found = await retrying_async(ask, 5, is_temporary, first=30, longest=300)  # a coroutine function
+
+Only the queue of LLM calls waits in another way (`airgen.llms.call_queue`): a call that pauses gives back its place and
+its reservation of money.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from tenacity import RetryCallState
+
+T = TypeVar("T")
+
+Passes = Callable[[BaseException], bool]
+"""Whether an error may pass."""
+
+
+def retrying(
+    work: Callable[[], T],
+    tries: int | Callable[[int, BaseException], bool],
+    passes: Passes,
+    *,
+    first: float = 1.0,
+    longest: float = 60.0,
+    asked: Callable[[BaseException], float] = lambda error: 0.0,
+    say: Callable[[BaseException, float], object] = lambda error, pause: None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> T:
+    """Do the work until it succeeds.
+
+    Args:
+        work: what is tried.
+        tries: how often at most; or whether a try of this number, which ended in this error, is the last.
+        passes: which errors are worth another try.
+        first: seconds of the first pause, which doubles each time.
+        longest: seconds of the longest of these pauses.
+        asked: seconds that the server asks to wait.
+        say: is told the error and the seconds of each pause.
+        sleep: waits.
+
+    Returns:
+        What the work returns.
+
+    Raises:
+        The last error.
+    """
+    from tenacity import Retrying
+
+    return Retrying(sleep=sleep, **_options(tries, passes, first, longest, asked, say))(work)
+
+
+async def retrying_async(
+    work: Callable[[], Awaitable[T]],
+    tries: int | Callable[[int, BaseException], bool],
+    passes: Passes,
+    *,
+    first: float = 1.0,
+    longest: float = 60.0,
+    asked: Callable[[BaseException], float] = lambda error: 0.0,
+) -> T:
+    """The same for a coroutine function, in an event loop."""
+    from tenacity import AsyncRetrying
+
+    async def tried() -> T:  # tenacity awaits coroutine functions alone
+        return await work()
+
+    return await AsyncRetrying(**_options(tries, passes, first, longest, asked, lambda error, pause: None))(tried)
+
+
+def _options(
+    tries: int | Callable[[int, BaseException], bool],
+    passes: Passes,
+    first: float,
+    longest: float,
+    asked: Callable[[BaseException], float],
+    say: Callable[[BaseException, float], object],
+) -> dict[str, Any]:
+    from tenacity import retry_if_exception, wait_exponential, wait_random
+
+    growing = wait_exponential(multiplier=first, max=longest) + wait_random(0, first / 2)
+
+    def error_of(state: RetryCallState) -> BaseException:
+        error = state.outcome.exception() if state.outcome else None
+        assert error is not None
+        return error
+
+    def enough(state: RetryCallState) -> bool:
+        if isinstance(tries, int):
+            return state.attempt_number >= tries
+        return tries(state.attempt_number, error_of(state))
+
+    return {
+        "retry": retry_if_exception(passes),
+        "stop": enough,
+        "wait": lambda state: max(growing(state), asked(error_of(state))),
+        "before_sleep": lambda state: say(error_of(state), state.next_action.sleep if state.next_action else 0.0),
+        "reraise": True,
+    }
