@@ -115,10 +115,12 @@ def _lines(job: Job, done: Check) -> list[str]:
     """The estimate, then each line that somebody must know."""
     from airgen.corpus.look import in_words
     from airgen.pipeline.estimate import estimate_lines
+    from airgen.pipeline.preflight import profile_words
     from airgen.settings import RELEVANCE
 
     pipeline, found = job.pipeline, done.estimate
     lines = estimate_lines(job, found) if found else []
+    lines.append(f"  {profile_words(pipeline)}")
     lines.append(f"  relevant: {RELEVANCE[pipeline.relevance]} (relevance: {pipeline.relevance})")
     lines += [f"  {line}"] if (line := in_words(pipeline.language)) else []
     lines += [f"  probe: {line}" for line in done.probed or ()]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from airgen.commands.command import Outcome, command, echo, progress_bar, say
+import typer
+
+from airgen.commands.command import Outcome, command, echo, is_silent, progress_bar, say
 from airgen.commands.options import Place, Runs, arg, opt
 from airgen.errors import CorpusError, UsageError
 from airgen.paths import RUNS
@@ -45,6 +48,10 @@ def init(
         Literal["answer", "subject"],
         opt("A passage is relevant if it answers the query, or if it is about the query's subject."),
     ] = "answer",
+    llm: Annotated[
+        str, opt("Who writes queries and judges: a model of OpenAI, the address of a server, or a model of airgen's.")
+    ] = "",
+    model: Annotated[str, opt("With --llm ADDRESS: the model, as that server names it.")] = "",
     pages: Annotated[int, opt("Number of pages of a sitemap to fetch at most.", min=1)] = 1000,
     force: Annotated[bool, opt("Replace files that are there.")] = False,
     demo: Annotated[bool, opt("Make a small benchmark of shipped documents at once, without a key.")] = False,
@@ -54,10 +61,11 @@ def init(
 ) -> Outcome[Started]:
     """Look at documents, say what they are, and write a corpus, a pipeline and systems for them and for this machine.
 
-    Nothing is asked of a model. With --demo a pipeline that airgen ships is run, and four systems are evaluated: what
-    is missing is installed (in a virtual environment only) and fetched (1.2 GB, once); run it again to go on.
+    Nothing is asked of a model. Without --llm a terminal asks for one; where it cannot, the first line says what was
+    taken. With --demo a pipeline that airgen ships is run, and four systems are evaluated: what is missing is installed
+    (in a virtual environment only) and fetched (1.2 GB, once); run it again to go on.
 
-    Example: airgen init handbook/        airgen init --demo
+    Example: airgen init handbook/ --llm gpt-4o-mini        airgen init --demo
     """
     from airgen.corpus.survey import survey
     from airgen.dataset.files import keep_copy
@@ -77,6 +85,7 @@ def init(
         raise UsageError(
             f"{', '.join(map(str, there))}: already there; --force replaces them, --out names another folder"
         )
+    asked = _llm(llm, model)
     place = _fetched(address, out, pages) if address else Path(documents)
     here = place.resolve()
     if not address and here.is_dir() and out.resolve().is_relative_to(here):
@@ -87,11 +96,11 @@ def init(
     found = survey(place)
     machine = Machine.here(found.language)
     name = name or name_of(Path(urlsplit(address).hostname or "" if address else place))
-    texts = starter_files(found, machine, name, out, address, relevance)
+    texts = starter_files(found, machine, name, out, asked.settings, address, relevance)
     pipeline = out / "pipeline.yaml"
     started = Started(
         [str(out / file) for file in texts],
-        [*to_install(found, machine), f"airgen check {pipeline}", f"airgen run {pipeline}"],
+        [*to_install(found, machine, asked.settings), f"airgen check {pipeline}", f"airgen run {pipeline}"],
         [{"kind": one.kind, "files": one.files, "bytes": one.bytes, "left_out": one.left_out} for one in found.formats],
         dict(found.others), len(found.lengths), dict(found.languages),
         {"median": found.words(0.5), "p90": found.words(0.9)}, found.problem,
@@ -103,6 +112,7 @@ def init(
     lines = [
         *found.lines(out / "corpus.yaml"),
         f"machine: {machine.words}",
+        f"LLM: {asked.words}",
         f"wrote {', '.join(started.files)}: read them, they say why each setting is there",
         *[f"what was there is kept as {', '.join(map(str, copies))}"] * bool(copies),
         *_questions(found, place, out),
@@ -111,6 +121,63 @@ def init(
         *(f"  {one}" for one in started.next),
     ]
     return Outcome(started, lines)
+
+
+@dataclass(frozen=True)
+class _Llm:
+    """The LLM of the pipeline, and in words which one it is and how it was chosen."""
+
+    settings: dict[str, Any]
+    words: str
+
+
+def _llm(named: str, model: str) -> _Llm:
+    """The LLM that is named; without a name the one that a terminal's user chooses, or an assumption that is told."""
+    from airgen.pipeline.starter import KEY, LOCAL_MODEL, chosen_llm
+    from airgen.settings.llm import secret
+    from airgen.settings.profile import size_of
+
+    if model and not named:
+        raise UsageError("--model: is for a server at an address: --llm http://ADDRESS/v1 --model NAME")
+    why = "as --llm says"
+    if not named:
+        if secret(KEY) is not None:
+            named, why = "gpt-4o-mini", f"assumed, as {KEY} is set; --llm NAME --force takes another one"
+        elif _terminal():
+            named, model = _ask_for_llm(KEY, LOCAL_MODEL)
+            why = "as you said"
+        else:
+            named = LOCAL_MODEL
+            why = (
+                f"assumed, as {KEY} is not set and nobody can be asked; --llm gpt-4o-mini --force, or "
+                "--llm http://ADDRESS/v1 --model NAME --force, takes another one"
+            )
+    settings = chosen_llm(named, model)
+    size, told = size_of(settings)
+    kind = f"a {size} model" + (f" ({told})" if told else "" if size == "small" else " (as far as its name tells)")
+    where = f" at {settings['base_url']}" if "base_url" in settings else ""
+    where = " in this process" if settings["backend"] == "embedded" else where
+    return _Llm(settings, f"{settings['model']}{where}, {kind}: {why}")
+
+
+def _terminal() -> bool:
+    """Whether somebody can be asked."""
+    return sys.stdin.isatty() and sys.stderr.isatty() and not is_silent()
+
+
+def _ask_for_llm(key: str, local: str) -> tuple[str, str]:
+    """(--llm, --model) that the user of a terminal chooses."""
+    echo("Which LLM shall write the queries and judge?", err=True)
+    echo(
+        f"  a model of OpenAI, such as gpt-4o-mini: about 15 cents for 100 queries; its key comes from {key}", err=True
+    )
+    echo("  the address of a server (Ollama, vLLM, llama.cpp, a gateway), such as http://localhost:11434/v1", err=True)
+    echo(f"  {local}, on this CPU: free, 1.2 GB to fetch, plainer queries, half a minute or more a query", err=True)
+    named = str(typer.prompt("model or address", default=local, err=True)).strip()
+    model = ""
+    if re.match(r"https?://", named):
+        model = str(typer.prompt("its model, as that server names it", err=True)).strip()
+    return named, model
 
 
 def _fetched(address: str, out: Path, pages: int) -> Path:

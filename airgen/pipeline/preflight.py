@@ -36,6 +36,7 @@ from airgen.retrievers.base import CorpusReranker
 from airgen.settings import LlmSettings, Pipeline
 from airgen.settings.base import Settings, Spec, find_yaml
 from airgen.settings.parts import files_of, located, model_of, needs, parts, walk
+from airgen.settings.profile import size_of
 from airgen.steps.ask import make_engine, run_to_end, unpriced
 from airgen.steps.progress import STATUS, Display, read_status
 
@@ -135,6 +136,7 @@ def advice(job: Job) -> list[str]:
                 f"control.judge: levels of a small model such as {llm.model} say little (the prompt {judge.prompt!r} "
                 f"is for large ones): write judge: {{kind: yes-no, prompt: {YesNo.PROMPT}, threshold: 0.5}}"
             )
+    found += _profile(job.pipeline)
     control = job.pipeline.control
     if not control.judge.members and len(control.rerankers) == 1 and job.pipeline.relevance == "answer":
         found.append(
@@ -145,6 +147,40 @@ def advice(job: Job) -> list[str]:
         found += _one_language(job)
     found += _circular(job)
     return list(dict.fromkeys(found))
+
+
+def profile_words(pipeline: Pipeline) -> str:
+    """Which LLM writes and who labels, as it was derived from the model's size or written: one line."""
+    generation, judge = pipeline.generation, pipeline.control.judge
+    size, told = size_of(pipeline.llm)
+    known = told or (
+        "as its settings say" if pipeline.llm.size else "" if size == "small" else "its name tells no size"
+    )
+    drafts = f", {generation.candidates} drafts of each query" if generation.candidates > 1 else ""
+    prompts = "short" if generation.prompts == "small" else "full"
+    writes = "" if pipeline.queries is not None else f"{prompts} prompts{drafts}; "
+    judges = " and ".join(dict.fromkeys((one.llm or pipeline.llm).model for one in judge.members))
+    labels = f"{judges} judges ({judge.kind})" if judges else "the re-rankers vote on what is relevant"
+    return f"{pipeline.llm.model}, a {size} model{f' ({known})' if known else ''}: {writes}{labels}"
+
+
+def _profile(pipeline: Pipeline) -> Iterator[str]:
+    """Prompts that were made for models of another size."""
+    size, told = size_of(pipeline.llm)
+    prompts, model = pipeline.generation.prompts, f"{pipeline.llm.model}{f' ({told})' if told else ''}"
+    if pipeline.queries is not None or (prompts == "small") == (size == "small"):
+        return
+    if size == "large":
+        yield (
+            f"generation.prompts: the small ones, made for models below 5 billion parameters, and {model} is larger: "
+            "remove prompts, lengths, candidates and variants from `generation`, and `judge` from `control`: what a "
+            "large model needs is taken (or write size: small into `llm`, if it is small)"
+        )
+    else:
+        yield (
+            f"generation.prompts: {prompts}, made for large models; {model} is small, and rambles and copies with "
+            "them: remove `prompts`, and the small ones are taken (or write size: large into `llm`, if it is large)"
+        )
 
 
 def _circular(job: Job) -> list[str]:

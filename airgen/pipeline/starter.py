@@ -1,6 +1,6 @@
 """The three YAML files that `airgen init` writes: for these documents, and for what this machine can do.
 
-    files = starter_files(survey(Path("handbook")), Machine.here("en"), "handbook", Path())
+    files = starter_files(survey(Path("handbook")), Machine.here("en"), "handbook", Path(), chosen_llm("gpt-4o-mini"))
     files["corpus.yaml"]            # the text; each setting has its reason beside it
 
 The pipeline uses what is here: `airgen check` has nothing to say about it, unless `to_install` names a command first.
@@ -12,7 +12,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,15 +23,18 @@ import yaml
 from airgen import models
 from airgen.corpus.columns import is_question
 from airgen.corpus.survey import Survey
-from airgen.errors import AirgenError, CorpusError
+from airgen.errors import AirgenError, CorpusError, UsageError
 from airgen.languages import SUPPORTED, language_name
 from airgen.registry import EXTRAS
 from airgen.settings import RELEVANCE
-from airgen.settings.llm import secret
+from airgen.settings.llm import check_address, secret
 from airgen.settings.parts import read_part
 from airgen.text.display import one_line
 from airgen.text.tokens import load_tokenizer
 
+DEPTH = 30  # passages of each retriever that re-rankers see: 100 queries in minutes on two cores
+DEPTH_LOST = "1.5 %"
+ONE_SPLIT = 200  # queries, below which there is one split: a fifth of them would choose nothing
 KEY = "OPENAI_API_KEY"
 LOCAL_MODEL = "qwen2.5-coder-1.5b"
 ENGLISH = ("all-minilm-l6-v2-int8", "splade-bert-tiny")  # of the systems under test
@@ -100,26 +103,69 @@ class Machine:
         return f"{torch}, {small}, {key}, {local}"
 
 
-def to_install(found: Survey, machine: Machine) -> list[str]:
+def to_install(found: Survey, machine: Machine, llm: Mapping[str, Any]) -> list[str]:
     """The commands without which the pipeline cannot run, in their order."""
     extras = set()
     for package in read_part("reader", {**found.reader, "path": "."}).settings.required_packages():
         if importlib.util.find_spec(package) is None:
             extras.add(EXTRAS[package][1])
-    if not machine.key and "xllamacpp" not in machine.packages:
+    here = llm["backend"] == "embedded"
+    if here and "xllamacpp" not in machine.packages:
         extras.add("embedded")
     commands = [f"pip install 'airgen-bench[{','.join(sorted(extras))}]'"] if extras else []
-    if not machine.key and not machine.local_model:
-        commands.append("airgen fetch quickstart")
+    if here and llm["model"] in models.catalogue() and not models.fetched(llm["model"]):
+        commands.append("airgen fetch quickstart" if llm["model"] == LOCAL_MODEL else f"airgen fetch {llm['model']}")
+    if (key := llm.get("api_key_env")) and secret(key) is None:
+        commands.append(f"export {key}=...     # your key; airgen reads it from the environment only")
     return commands
 
 
-def starter_files(
-    found: Survey, machine: Machine, name: str, out: Path, pages: str = "", relevance: str = "answer"
-) -> dict[str, str]:
-    """`corpus.yaml`, `pipeline.yaml` and `systems.yaml` for `out`. `pages`: the address that the documents are from.
+def chosen_llm(named: str, model: str = "") -> dict[str, Any]:
+    """The settings of an LLM that a user names.
 
-    Raises CorpusError where the documents cannot be read.
+    Args:
+        named: the address of a server, a model of airgen's catalogue or a GGUF file, or a model of OpenAI.
+        model: how the server at an address names its model.
+    Raises: UsageError for an address without a model, or with a key in it.
+    """
+    if re.match(r"https?://", named):
+        if not model:
+            raise UsageError(f"--llm {named}: name its model as well: --model NAME, as the server calls it")
+        try:
+            check_address(named)
+        except ValueError as error:  # its words do not show the address, which may hold a key
+            raise UsageError(f"--llm: the address {error}") from None
+        return {"backend": "openai", "base_url": named, "model": model, "concurrency": 8}
+    if model:
+        raise UsageError("--model: is for a server at an address: --llm http://ADDRESS/v1 --model NAME")
+    catalogued = models.catalogue().get(named)
+    if catalogued is not None and catalogued.kind != "gguf":
+        raise UsageError(f"--llm {named}: is no LLM ({catalogued.purpose})")
+    if catalogued is not None or named.endswith(".gguf"):
+        return {"backend": "embedded", "model": named, "temperature": 0.7, "max_tokens": 512}
+    return {"backend": "openai", "model": named, "api_key_env": KEY, "concurrency": 32, "budget_usd": 2.0}
+
+
+def starter_files(
+    found: Survey,
+    machine: Machine,
+    name: str,
+    out: Path,
+    llm: Mapping[str, Any],
+    pages: str = "",
+    relevance: str = "answer",
+) -> dict[str, str]:
+    """The texts of `corpus.yaml`, `pipeline.yaml` and `systems.yaml`, by their names.
+
+    Args:
+        found: what the documents are.
+        machine: what can run here.
+        name: of the benchmark.
+        out: the folder that they are for.
+        llm: who writes queries and judges, see `chosen_llm`.
+        pages: the address that the documents are from.
+        relevance: what counts as relevant.
+    Raises: CorpusError where the documents cannot be read.
     """
     if found.unreadable:
         raise CorpusError(f"{found.problem}; nothing was written")
@@ -131,13 +177,14 @@ def starter_files(
         reader["fields"] = {**reader["fields"], "title": None}
     files = (one.files for one in found.formats if not one.left_out)
     many = len(found.lengths) if found.complete else 1000
+    target = max(1, min(8 if llm["backend"] == "embedded" else 100, many // 3))
     values = {
         "machine": machine, "name": name, "language": language, "languages": one_line(_languages(found), 100),
         "left_out": [one for one in found.formats if one.left_out], "source": pages or found.path.name or name,
         "reader": reader, "readers": list(zip(reader.get("readers", ()), files, strict=False)),
         "clean": list(_cleaning(found, machine)), "question": question,
         "relevance": relevance, "relevant": RELEVANCE[relevance],
-        "target": max(1, min(100 if machine.key else 8, many // 3)), **_model_names(machine, language),
+        "target": target, **_model_names(machine, language, llm, target),
     }  # fmt: skip
     texts = _templates()
     return {name: texts.get_template(f"{name}.j2").render(values) for name in FILES}
@@ -152,19 +199,29 @@ def _templates() -> jinja2.Environment:
     return found
 
 
-def pipeline_defaults(machine: Machine, language: str, relevance: str) -> dict[str, Any]:
-    """What `airgen init` writes into `pipeline.yaml` for this machine and language, as values."""
+def default_llm(machine: Machine) -> dict[str, Any]:
+    """The LLM where nobody names one: a cheap one if there is a key, else one on this CPU."""
+    return chosen_llm("gpt-4o-mini" if machine.key else LOCAL_MODEL)
+
+
+def pipeline_defaults(
+    machine: Machine, language: str, relevance: str, llm: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """What `airgen init` writes into `pipeline.yaml` for this machine, language and LLM, as values."""
+    llm = llm or default_llm(machine)
     found: dict[str, Any] = yaml.safe_load(_templates().get_template("pipeline.yaml.j2").render(
         machine=machine, name="pipeline", language=language, relevance=relevance, relevant="", target=1,
-        **_model_names(machine, language),
+        **_model_names(machine, language, llm, 1),
     ))  # fmt: skip
     return found
 
 
-def _model_names(machine: Machine, language: str) -> dict[str, Any]:
-    """What the templates call the models of a machine and a language."""
+def _model_names(machine: Machine, language: str, llm: Mapping[str, Any], target: int) -> dict[str, Any]:
+    """What the templates call the models of a machine and a language, the LLM, and what follows from both."""
     return {
-        "latent": "numba" in machine.packages,
+        "latent": "numba" in machine.packages, "llm": dict(llm), "depth": DEPTH,
+        "depth_why": f"each costs a CPU a re-ranking; 50 found {DEPTH_LOST} more of what people call relevant",
+        "splits": _flow({"dev": 1, "test": 4} if target >= ONE_SPLIT else {"test": 1}),
         "key": KEY, "local_model": LOCAL_MODEL, "tested": ENGLISH, "voters": VOTERS, "multilingual": MULTILINGUAL,
         "ettin": ETTIN,
         "hub_model": "all-MiniLM-L6-v2" if language == "en" else "paraphrase-multilingual-MiniLM-L12-v2",

@@ -25,12 +25,13 @@ from airgen.pipeline.starter import Machine, pipeline_defaults
 from airgen.pipeline.starter import name_of as name_of_folder
 from airgen.python.corpus import Corpus, corpus_of
 from airgen.python.systems import systems_of
-from airgen.registry import REGISTRY, resolve
+from airgen.registry import REGISTRY
 from airgen.settings import Pipeline
 from airgen.settings.base import merged, validate
 from airgen.settings.control import VOTES
 from airgen.settings.own import PYTHON
 from airgen.settings.parts import is_spec
+from airgen.settings.profile import size_of
 
 _HEAD = "# Written by airgen.generate: `airgen run` with this file goes on. Defaults for: {}\n"
 _PROFILE = re.compile(r"^# Written by airgen\.\w+: .* Defaults for: (.*)$", re.MULTILINE)
@@ -102,11 +103,11 @@ def make_recipe(
         folder = folder / name
     asked = llm_settings(llm)
     machine = Machine.here(source.language)
-    small = asked is not None and _is_small(asked)
+    small = asked is not None and size_of(asked)[0] == "small"
     machine = replace(machine, key=not small if asked is not None else machine.key)
     profile = _kept_profile(folder / "pipeline.yaml") or _profile(machine)
     machine = _machine_of(profile, machine)
-    defaults = pipeline_defaults(machine, source.language, relevance)
+    defaults = pipeline_defaults(machine, source.language, relevance, asked)
     values: dict[str, Any] = {
         "name": name, "task": source.task, "corpus": source.reference,
         "language": source.language, "domain": source.settings.domain, "relevance": relevance,
@@ -117,7 +118,8 @@ def make_recipe(
         "export": {"splits": {"test": 1}, "licence": "proprietary", "ids": "original", "secret": False},
     }  # fmt: skip
     if queries:
-        values["generation"] = {"prompts": (defaults["generation"] or {}).get("prompts", "default")}
+        small = size_of(values["llm"])[0] == "small"
+        values["generation"] = {"prompts": "small" if small else "default"}
     if rerankers is not None:
         values["control"] = {**values["control"], "rerankers": [part_settings("reranker", one) for one in rerankers]}
     if judge is not None:
@@ -219,12 +221,6 @@ def systems_text(systems: Sequence[SystemSettings]) -> str:
     return yaml.safe_dump(
         {"systems": [one.model_dump(mode="json", exclude_unset=True) for one in systems]}, sort_keys=False
     )
-
-
-def _is_small(llm: Mapping[str, Any]) -> bool:
-    """Whether an LLM has few parameters, and needs the prompts for such models."""
-    kind = str(llm.get("backend", "openai"))
-    return kind in REGISTRY["backend"] and bool(resolve("backend", kind).SMALL)
 
 
 def _profile(machine: Machine) -> str:

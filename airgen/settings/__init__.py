@@ -32,6 +32,7 @@ from airgen.settings.generation import (
     MeaningSettings,
 )
 from airgen.settings.llm import LlmSettings, answer_parts, by_model, secret
+from airgen.settings.profile import derived
 from airgen.settings.suite import is_suite, pipeline_values
 
 __all__ = [
@@ -156,23 +157,24 @@ class Pipeline(Settings):
     @model_validator(mode="before")
     @classmethod
     def _defaults(cls, value: Any) -> Any:
-        """What follows from `queries` (all own ones are labelled where no target is given), from `relevance` (a subject
-        has its own judge) and from `task` (A.2.1, A.2.2 and A.4: Long-Doc has questions and claims only, no generated
-        hard negatives, one split)."""
+        """What follows from `queries` (all own ones are labelled where no target is given), from the size of the model
+        (`airgen.settings.profile`), from `relevance` (a subject has its own judge) and from `task` (A.2.1, A.2.2, A.4:
+        Long-Doc has questions and claims only, no generated hard negatives, one split)."""
         if not isinstance(value, dict):
             return value
         if value.get("queries"):
             value = {"target": ALL_QUERIES, **value}
-        control = value.get("control") or {}
-        if value.get("relevance") == "subject" and isinstance(control, dict):
-            judge = control.get("judge") or {}
-            if isinstance(judge, dict):
-                value = {**value, "control": {**control, "judge": about_the_subject(judge)}}
         if value.get("task") == "long-doc":
             own = {"types": {"question": 3, "claim": 1}, "hard_negatives": [0, 0]}
             for part, defaults in (("generation", own), ("export", {"splits": {"test": 1}})):
                 if isinstance(given := value.get(part) or {}, dict):
                     value = {**value, part: {**defaults, **given}}
+        value = derived(value)
+        control = value.get("control") or {}
+        if value.get("relevance") == "subject" and isinstance(control, dict):
+            judge = control.get("judge") or {}
+            if isinstance(judge, dict):
+                value = {**value, "control": {**control, "judge": about_the_subject(judge)}}
         return value
 
     @field_validator("language")

@@ -9,7 +9,7 @@ The settings below hold for every backend. The class that `backend` names adds i
 import os
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, Field, ModelWrapValidatorHandler, ValidationError, model_validator
@@ -46,6 +46,8 @@ class LlmSettings(Settings):
     requests_per_minute: Annotated[int | None, SPEED, Field(ge=1)] = None
     tokens_per_minute: Annotated[int | None, SPEED, Field(ge=1)] = None
     timeout_seconds: Seconds = 120.0
+    # small: below 5 billion parameters, with prompts, lengths and a judge of its own; by default its name tells
+    size: Annotated[Literal["small", "large"] | None, SPEED] = None
     prices: Annotated[dict[str, dict[str, float]], SPEED] = {}  # model: {input, output, cached} USD a million tokens
 
     @property

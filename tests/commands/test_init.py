@@ -18,7 +18,7 @@ from airgen.corpus.columns import guess_fields
 from airgen.corpus.needs import open_reader
 from airgen.corpus.settings import load_corpus_settings
 from airgen.corpus.survey import guess_language, survey
-from airgen.errors import CorpusError, UsageError
+from airgen.errors import AirgenError, CorpusError, UsageError
 from airgen.evaluation.systems import load_systems, models_of
 from airgen.pipeline import Job, starter
 from airgen.pipeline.own_queries import read_labels
@@ -171,7 +171,7 @@ def test_no_system_has_made_the_labels(tmp_path: Path, setup: Setup) -> None:
     assert job.pipeline.control.judge.kind == "votes" and not job.pipeline.control.judge.members
     voters = {job.pipeline.control.recall.model, *job.pipeline.control.rerankers}
     systems = models_of(load_systems(tmp_path / "own" / "systems.yaml"))
-    assert len(systems) >= 6 and not set().union(*systems.values()) & voters
+    assert len(systems) == 4 and not set().union(*systems.values()) & voters
 
 
 def test_what_it_says(tmp_path: Path, setup: Setup) -> None:
@@ -278,7 +278,7 @@ def test_a_file_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path) -> 
     only = survey(tmp_path / "empty.md")
     assert only.unreadable and "no document could be read: 1 empty file" in only.problem
     with pytest.raises(CorpusError, match="nothing was written"):
-        starter.starter_files(only, starter.Machine(frozenset()), "mine", tmp_path)
+        starter.starter_files(only, starter.Machine(frozenset()), "mine", tmp_path, starter.chosen_llm("gpt-4o-mini"))
 
 
 def test_a_value_inside_another_can_be_the_text(tmp_path: Path) -> None:
@@ -356,3 +356,64 @@ def test_a_sitemap(tmp_path: Path, setup: Setup) -> None:
         for page, words in (("", "is it a sitemap"), ("none.xml", "status 404")):
             with pytest.raises(CorpusError, match=words):
                 call("init", f"{site}/{page}", "--out", tmp_path / "other")
+
+
+@pytest.mark.parametrize("key", ["key", "no key"])
+@pytest.mark.parametrize(
+    ("words", "backend", "size"),
+    [
+        (["gpt-4o-mini"], "openai", "large"),
+        (["http://localhost:11434/v1", "--model", "qwen3:8b"], "openai", "large"),
+        (["http://localhost:11434/v1", "--model", "llama3.2:3b"], "openai", "small"),
+        ([starter.LOCAL_MODEL], "embedded", "small"),
+    ],
+)  # fmt: skip
+def test_a_model_brings_its_own_profile(
+    tmp_path: Path, setup: Setup, key: str, words: list[str], backend: str, size: str
+) -> None:
+    """The LLM that is named decides, whatever is in the environment; and changing it later changes what follows."""
+    setup(key)
+    out = tmp_path / "own"
+    text = call("init", documents(tmp_path, "markdown"), "--out", out, "--llm", *words)
+    assert f"a {size} model" in text and "assumed" not in text
+    path = out / "pipeline.yaml"
+
+    def profile() -> tuple[str, str, str]:
+        pipeline = Job(path, tmp_path / "runs").pipeline
+        return pipeline.llm.backend, pipeline.generation.prompts, pipeline.control.judge.kind
+
+    small_judge = "votes" if key == "no key" else "yes-no"  # where words alone vote, the model judges
+    expected = {"large": ("default", "levels"), "small": ("small", small_judge)}
+    assert profile() == (backend, *expected[size])
+    lines = path.read_text("utf-8").splitlines()
+    llm = next(line for line in lines if line.startswith("llm:"))
+    for other, its_size in (("gpt-4o", "large"), ("qwen3:0.6b", "small")):
+        path.write_text("\n".join(lines).replace(llm, f"llm: {{backend: openai, model: '{other}'}}"), "utf-8")
+        assert profile() == ("openai", *expected[its_size])
+
+
+def test_the_llm_is_asked_for_or_assumed(
+    tmp_path: Path, setup: Setup, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    setup("no key")
+    place = documents(tmp_path, "markdown")
+    assert "assumed, as OPENAI_API_KEY is not set and nobody can be asked; --llm" in call(
+        "init", place, "--out", tmp_path / "a"
+    )
+    answers = iter(["http://localhost:8000/v1", "Qwen/Qwen3-8B"])
+    monkeypatch.setattr("airgen.commands.init._terminal", lambda: True)
+    monkeypatch.setattr("typer.prompt", lambda *words, **options: next(answers))
+    assert "Qwen/Qwen3-8B at http://localhost:8000/v1" in call("init", place, "--out", tmp_path / "b")
+    assert Job(tmp_path / "b" / "pipeline.yaml", tmp_path / "runs").pipeline.llm.model == "Qwen/Qwen3-8B"
+    setup("key")
+    assert "assumed, as OPENAI_API_KEY is set" in call("init", place, "--out", tmp_path / "c")
+    for words, message in (
+        (["--llm", "http://localhost/v1"], "name its model as well"),
+        (["--model", "x"], "is for a server at an address"),
+        (["--llm", "gpt-4o", "--model", "x"], "is for a server at an address"),
+        (["--llm", starter.ENGLISH[0]], "is no LLM"),
+        (["--llm", "http://user:sk-abcdefg12345@localhost/v1", "--model", "x"], "must not hold a user"),
+    ):
+        with pytest.raises(AirgenError, match=message):
+            call("init", place, "--out", tmp_path / "d", *words)
+    assert not (tmp_path / "d").exists()

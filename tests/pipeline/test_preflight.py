@@ -15,7 +15,7 @@ from airgen.errors import SettingsError
 from airgen.models.catalogue import entry
 from airgen.pipeline.estimate import estimate
 from airgen.pipeline.job import Job
-from airgen.pipeline.preflight import advice, preflight
+from airgen.pipeline.preflight import advice, preflight, profile_words
 from airgen.pipeline.run import run_pipeline
 from airgen.settings import ControlSettings, Pipeline
 
@@ -181,7 +181,7 @@ def test_a_small_model_that_gives_levels_is_warned_of(
     folder: Path, backend: str, judge: dict[str, object], warned: bool
 ) -> None:
     found = job(folder, {**WORDS, "judge": judge}, llm={"backend": backend})
-    lines = advice(found)
+    lines = [line for line in advice(found) if not line.startswith("generation.prompts")]
     assert len(lines) == warned and all("qwen2.5-coder-1.5b" in line and "kind: yes-no" in line for line in lines)
     if backend == "scripted" and not warned:
         return
@@ -253,3 +253,24 @@ def test_a_name_that_another_pipeline_has_is_said(folder: Path) -> None:
     assert f"belongs to {other.resolve()}, which has the same name" in line
     other.unlink()  # it was moved here
     assert preflight(job(folder)) == []
+
+
+@pytest.mark.parametrize(
+    ("llm", "prompts", "warned"),
+    [
+        ({"backend": "openai", "model": "gpt-4o-mini"}, "small", "is larger"),
+        ({"backend": "openai", "model": "gpt-4o-mini"}, "default", ""),
+        ({"backend": "openai", "model": "qwen3:1.7b"}, "default", "rambles and copies"),
+        ({"backend": "openai", "model": "qwen3:1.7b"}, "small", ""),
+        ({"backend": "openai", "model": "mine", "size": "small"}, "default", "rambles and copies"),
+        ({"backend": "openai", "model": "qwen3:1.7b", "size": "large"}, "default", ""),
+    ],
+)
+def test_prompts_for_models_of_another_size_are_warned_of(
+    folder: Path, llm: dict[str, object], prompts: str, warned: str
+) -> None:
+    found = job(folder, {**WORDS, "judge": {"kind": "yes-no"}}, llm=llm, generation={"prompts": prompts})
+    lines = [line for line in advice(found) if line.startswith("generation.prompts")]
+    assert len(lines) == bool(warned) and all(warned in line for line in lines)
+    size = "small" if llm.get("size") == "small" or ("size" not in llm and llm["model"] == "qwen3:1.7b") else "large"
+    assert f"{llm['model']}, a {size} model" in profile_words(found.pipeline)

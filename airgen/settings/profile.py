@@ -1,0 +1,93 @@
+"""What follows from the size of the model: prompts, lengths, drafts and the judge that suit it, where YAML names none.
+
+    size_of({"backend": "embedded", "model": "qwen2.5-coder-1.5b"})        # ("small", "1.5B")
+    size_of({"model": "gpt-4o-mini"})                                      # ("large", "")
+
+A pipeline that names `generation.prompts` has chosen by hand: then nothing of `generation` is derived. One that names
+a kind, a prompt, a panel or a model of its judge keeps that judge.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from airgen.errors import AirgenError
+from airgen.registry import resolve
+from airgen.settings.control import VOTES
+
+Size = Literal["small", "large"]
+
+SMALL_BILLIONS = 5.0  # a model with fewer parameters is small
+_PARAMETERS = re.compile(r"(?<![\w.])(\d{1,4}(?:\.\d+)?)([bm])(?![a-z0-9])")
+_WORDS = frozenset({"bm25", "rm3", "query-likelihood", "lsa"})  # re-rankers that compare words: their votes say little
+
+# As in pipelines/quickstart.yaml, which says why.
+SMALL: Mapping[str, Any] = {
+    "prompts": "small",
+    "lengths": {"lt10": 4, "10to20": 2},
+    "scenarios": 1,
+    "candidates": 3,
+    "rewrites": 1,
+    "hard_negatives": [3, 3],
+    "variants": {"hard_negative": "small/brief_hard_negative"},
+}
+
+
+def size_of(llm: Any) -> tuple[Size, str]:
+    """The size of a model and the parameters that its name tells ("" where it tells none).
+
+    Args:
+        llm: the settings of an LLM, validated or as written. Its `size` decides, then the number of parameters in its
+            name, then whether its backend is one for small models; a model of unknown size counts as large.
+    """
+    names = ("backend", "model", "size")
+    values = llm if isinstance(llm, Mapping) else {name: getattr(llm, name, None) for name in names}
+    told = _PARAMETERS.search(str(values.get("model") or "").lower())
+    if told and told[2] == "m" and float(told[1]) < 10:  # "1m" is a length of contexts
+        told = None
+    billions = float(told[1]) * (1.0 if told[2] == "b" else 1e-3) if told else None
+    words = f"{told[1]}{told[2].upper()}" if told else ""
+    if values.get("size") in ("small", "large"):
+        return values["size"], words
+    if billions is not None:
+        return "small" if billions < SMALL_BILLIONS else "large", words
+    try:
+        backend = resolve("backend", str(values.get("backend") or "openai"))
+    except AirgenError:  # `LlmSettings` says what is wrong
+        return "large", ""
+    return "small" if getattr(backend, "SMALL", False) else "large", ""
+
+
+def derived(pipeline: dict[str, Any]) -> dict[str, Any]:
+    """A pipeline as written, with what its model's size means where it says nothing."""
+    llm = pipeline.get("llm")
+    if not llm or size_of(llm)[0] == "large":
+        return pipeline
+    generation, control = pipeline.get("generation") or {}, pipeline.get("control") or {}
+    if isinstance(generation, dict) and "prompts" not in generation and not pipeline.get("queries"):
+        own = dict(SMALL)
+        recall = control.get("recall") if isinstance(control, dict) else None
+        if isinstance(recall, dict) and recall.get("pools_only"):
+            del own["candidates"]  # a draft is chosen by the recall's model
+        pipeline = {**pipeline, "generation": {**own, **_styled(generation)}}
+    if isinstance(control, dict) and isinstance(judge := control.get("judge") or {}, dict):
+        judging = judge.get("llm") or llm
+        if not {"kind", "prompt", "panel"} & judge.keys() and size_of(judging)[0] == "small":
+            pipeline = {**pipeline, "control": {**control, "judge": {**_judge(pipeline, control, judge), **judge}}}
+    return pipeline
+
+
+def _styled(generation: dict[str, Any]) -> dict[str, Any]:
+    """Settings as written. Queries in the style of real ones are not rewritten."""
+    return {"rewrites": 0, **generation} if generation.get("examples") else generation
+
+
+def _judge(pipeline: Mapping[str, Any], control: Mapping[str, Any], judge: Mapping[str, Any]) -> dict[str, Any]:
+    """Trained re-rankers vote better than a small model judges; votes need a passage that is known to be relevant."""
+    queries = pipeline.get("queries")
+    unlabelled = bool(queries) and not (isinstance(queries, dict) and queries.get("labels"))
+    rerankers = control.get("rerankers") or ()
+    kinds = {one.get("kind") if isinstance(one, dict) else one for one in rerankers if isinstance(one, str | dict)}
+    if unlabelled or kinds & _WORDS or judge:
+        return {"kind": "yes-no"}
+    return {"kind": VOTES}
