@@ -48,7 +48,7 @@ def size_of(llm: Any) -> tuple[Size, str]:
     billions = float(told[1]) * (1.0 if told[2] == "b" else 1e-3) if told else None
     words = f"{told[1]}{told[2].upper()}" if told else ""
     if values.get("size") in ("small", "large"):
-        return values["size"], words
+        return "small" if values["size"] == "small" else "large", words
     if billions is not None:
         return "small" if billions < SMALL_BILLIONS else "large", words
     try:
