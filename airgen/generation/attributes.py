@@ -51,13 +51,27 @@ def draw(ratios: Mapping[str, float], *key: object) -> str:
 
 
 def query_attributes(generation: GenerationSettings, key: str) -> tuple[str, str, str]:
-    """(length, type, information) of the query made under `key`. A claim's length is drawn from the two longer classes
-    only, in their own ratio, since a short claim is ambiguous (A.2.1)."""
+    """Draw (length, type, information) of the query made under `key` (A.2.1)."""
     kind = draw(generation.types, key, "type")
-    lengths: Mapping[str, float] = generation.lengths
+    return draw(lengths_of(generation, kind), key, "length"), kind, draw(generation.information, key, "information")
+
+
+def lengths_of(generation: GenerationSettings, kind: str) -> dict[str, float]:
+    """The ratio of lengths of one type of query.
+
+    A short claim is ambiguous, so claims have one of the two longer classes, in their own ratio. The other types are
+    drawn so that the lengths of all queries together have the ratio of `generation.lengths` (1:4:2:1 in A.2.1), as far
+    as there are not more claims than long queries.
+    """
+    total = sum(generation.lengths.values())
+    wanted = {name: ratio / total for name, ratio in generation.lengths.items()}
+    claims = generation.types.get("claim", 0) / sum(generation.types.values())
+    long = {name: wanted.get(name, 0.0) for name in ("10to20", "ge20")}
+    of_claims = {name: share / sum(long.values()) for name, share in long.items()} if claims else {}
     if kind == "claim":
-        lengths = {name: lengths.get(name, 0) for name in ("10to20", "ge20")}
-    return draw(lengths, key, "length"), kind, draw(generation.information, key, "information")
+        return of_claims
+    left = {name: max(0.0, share - claims * of_claims.get(name, 0.0)) for name, share in wanted.items()}
+    return left if any(left.values()) else wanted
 
 
 # Letters of languages without spaces. One of their words has about 1.7 letters (rjieba and fugashi on XQuAD's questions

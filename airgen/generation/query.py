@@ -327,7 +327,7 @@ def _drawn(pipeline: Pipeline) -> int:
 
 
 STAGE = Stage(
-    "query", (Scenario,), Query, 4, _work, _parts,
+    "query", (Scenario,), Query, 5, _work, _parts,
     settings=("lengths", "types", "information", "max_copied_words"),
     prompt=_prompt, cost=Cost((25, 1.2), (24, 1.7), lambda expected: expected.samples * _drawn(expected.pipeline)),
     beside=(Candidate,),

@@ -13,6 +13,7 @@ from airgen.control.judgments import DECISIONS, mined_by_query
 from airgen.control.votes import least_share
 from airgen.corpus.cleaning.filters import normalise, normalise_line
 from airgen.corpus.readers.metadata import metadata_of
+from airgen.dataset.beir import BeirDataset
 from airgen.dataset.content import (
     ANSWERED,
     AnswerRow,
@@ -25,7 +26,7 @@ from airgen.dataset.content import (
     QrelRow,
     QueryRow,
 )
-from airgen.dataset.manifest import Manifest
+from airgen.dataset.manifest import MANIFEST, Manifest
 from airgen.dataset.write import write_dataset
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.systems import load_systems, model_name
@@ -69,6 +70,14 @@ def export_dataset(job: Job, store: Store, accepted: Accepted, out: Path, withou
     if out == job.dataset and not without:
         content = next_version(store, plan["corpus"], content, out)
     return write_dataset(out, content)
+
+
+def splits_of(dataset: Path) -> dict[str, str]:
+    """The split of each query of a finished dataset; none of a folder without one."""
+    if not (dataset / MANIFEST).is_file():
+        return {}
+    queries = BeirDataset.open(dataset).queries()
+    return {id_: str(query.metadata.get("split", "")) for id_, query in queries.items()}
 
 
 def assemble(job: Job, store: Store, plan: Plan, every: Accepted, without: Collection[str]) -> DatasetContent:
@@ -251,12 +260,14 @@ def _parents(store: Store, plan: Plan, gone: Set[str], ids: PublicIds) -> Iterat
 def _query_rows(
     ids: PublicIds, lineages: Sequence[Lineage], labels: Labels, held: HeldOut, *, original: bool
 ) -> Iterator[QueryRow]:
+    splits = ids.splits(lineages)
     for lineage in lineages:
+        split = splits[lineage.final.key]
         if lineage.own is not None:
             judged = labels.get(lineage.final.key, ())
             answered = any(row.action == "add_positive" for row in judged)
             facts = {"count": lineage.own.count, ANSWERED: answered, "judged": len(judged)}
-            yield QueryRow(ids.query(lineage), plain_text(lineage.own.text), ids.split(lineage), facts)
+            yield QueryRow(ids.query(lineage), plain_text(lineage.own.text), split, facts)
             continue
         assert lineage.query is not None
         last = lineage.rewrites[-1] if lineage.rewrites else None
@@ -272,7 +283,7 @@ def _query_rows(
         if ids.pipeline.generation.unanswerable:
             metadata[ANSWERED] = lineage.final.key not in held.queries
         text = lineage.query.text if original else lineage.final.text
-        yield QueryRow(ids.query(lineage), plain_text(text), ids.split(lineage), metadata)
+        yield QueryRow(ids.query(lineage), plain_text(text), split, metadata)
 
 
 _SCORES = {"keep_query": 1, "add_positive": 1, "keep_negative": 0, "add_negative": 0}

@@ -33,7 +33,7 @@ from airgen.generation.round_trip import RoundTrip
 from airgen.interruptible import exit_soon
 from airgen.llms.engine import Engine
 from airgen.paths import EVALUATION, RUNS
-from airgen.pipeline.export import export_dataset
+from airgen.pipeline.export import export_dataset, splits_of
 from airgen.pipeline.funnel import funnel_so_far
 from airgen.pipeline.job import Job, load_corpus
 from airgen.pipeline.own_queries import store_queries
@@ -149,7 +149,11 @@ def run_job(
                 return RunResult(job.directory, usage=usage, note=f"stopped after {until}, as asked")
             if (copy := keep_card(job.dataset, job.directory)) is not None:
                 display.say(f"{job.dataset / 'README.md'} was edited: your text is kept as {copy}")
+            before = splits_of(job.dataset) if job.pipeline.export.exact else {}
             manifest = export_dataset(job, store, accepted, job.dataset)
+            for query, split in splits_of(job.dataset).items() if before else ():
+                if before.get(query, split) != split:
+                    display.say(f"query {query} moved from {before[query]} to {split}, so that the ratio is exact")
             if accepted.spent:
                 display.say(
                     f"no document is left: {len(accepted.lineages)} of {job.pipeline.target} queries were accepted; "

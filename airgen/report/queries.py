@@ -141,6 +141,7 @@ def _of_job(source: ReportSource, job: Job, store: Store, texts: Connection) -> 
     accepted, public = job.accepted(store), job.ids
     every = [(one, "") for one in accepted.lineages] + [(one.lineage, one.words) for one in accepted.rejected]
     finished = source.state == "finished"
+    splits = public.splits(accepted.lineages)
     for (lineage, rejected), value in zip(every, lives(store, job, every), strict=True):
         query = value.get("query") or {}
         rewrites = value.get("rewrites", [])
@@ -162,7 +163,7 @@ def _of_job(source: ReportSource, job: Job, store: Store, texts: Connection) -> 
         yield {
             "id": value["id"],
             "text": lineage.final.text if lineage.query is not None else "",
-            "split": public.split(lineage),
+            "split": splits.get(lineage.final.key, "") if lineage.query is not None else "",
             "outcome": outcome,
             "why": why,
             "attributes": {name: query[name] for name in ("type", "length", "information") if name in query}

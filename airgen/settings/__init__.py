@@ -87,6 +87,7 @@ class ExportSettings(Settings):
     """The finished dataset (appendix A.4, B.2)."""
 
     splits: dict[str, int] = {"dev": 1, "test": 4}  # in which ratio the queries are split
+    exact: bool = False  # exactly in that ratio; else each query by itself, so the ratio is met on average
     licence: str = "CC-BY-NC-SA-4.0"  # of the queries and labels
     ids: Literal["opaque", "original"] = "opaque"  # opaque ids do not tell generated negatives from passages
     version: str = "0.1"  # of the dataset, which its manifest and card name

@@ -4,10 +4,11 @@ They are made here alone. Row keys follow from the pipeline and the corpus, whic
 could connect a query with its source. So ids and splits are made of row keys and the secret.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from airgen.dataset.content import fitting_id
-from airgen.dataset.secret import Secret, opaque_document_id, split_of
+from airgen.dataset.secret import Secret, exact_splits, opaque_document_id, split_of
 from airgen.keys import row_key
 from airgen.settings import Pipeline
 from airgen.steps.lineage import Lineage
@@ -47,13 +48,30 @@ class PublicIds:
         With a secret, all queries of one passage are in one split, and with multi-hop queries all of one document: the
         labels of dev must not tell sources of test.
         """
-        ratios = self.pipeline.export.splits
+        return split_of(self._split_place(self._source(lineage)), self.pipeline.export.splits)
+
+    def splits(self, lineages: Sequence[Lineage]) -> dict[str, str]:
+        """The splits of a dataset's queries, given in the order in which they were accepted, by the final query's key.
+
+        With `export.exact`, the counts are those of the ratio; where a passage has several queries, it counts once.
+        """
+        export = self.pipeline.export
+        if not export.exact:
+            return {lineage.final.key: self.split(lineage) for lineage in lineages}
+        sources = {lineage.final.key: self._source(lineage) for lineage in lineages}
+        splits = exact_splits([*dict.fromkeys(sources.values())], export.splits, self._split_place)
+        return {key: splits[source] for key, source in sources.items()}
+
+    def _source(self, lineage: Lineage) -> str:
+        """What a query's split depends on: all queries with the same source are in one split."""
         if self.secret is None:
-            return split_of(lineage.sample.key, ratios)
+            return lineage.sample.key
         if lineage.own is not None:
-            return split_of(self._made("split", lineage.final.key), ratios)
-        source = lineage.passage.document if self.pipeline.generation.multi_hop else lineage.passage.key
-        return split_of(self._made("split", source), ratios)
+            return lineage.final.key
+        return lineage.passage.document if self.pipeline.generation.multi_hop else lineage.passage.key
+
+    def _split_place(self, source: str) -> str:
+        return source if self.secret is None else self._made("split", source)
 
     def place(self, key: str) -> str:
         """What decides which queries lose their answers: with a secret, nobody else can compute it."""

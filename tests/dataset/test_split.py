@@ -1,10 +1,13 @@
 """Splits: by a query's own key, near the ratio, and never different because others came."""
 
+import hashlib
+from collections import Counter
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airgen.dataset.secret import long_doc_splits, split_of
+from airgen.dataset.secret import exact_splits, long_doc_splits, split_of
 
 PAIRS = st.lists(
     st.tuples(st.sampled_from(["law", "book", "arxiv"]), st.text("abcdef", min_size=1, max_size=3)), max_size=12
@@ -31,6 +34,34 @@ def test_split_depends_on_the_key_alone(key: str, ratios: dict[str, int]) -> Non
     split = split_of(key, ratios)
     assert ratios[split] > 0
     assert split == split_of(key, dict(sorted(ratios.items(), reverse=True)))
+
+
+def placed(source: str) -> str:
+    return hashlib.sha256(source.encode()).hexdigest()
+
+
+def test_the_papers_counts_are_exact() -> None:
+    splits = exact_splits([f"passage {i}" for i in range(1731)], {"dev": 1, "test": 4}, placed)
+    assert Counter(splits.values()) == {"dev": 346, "test": 1385}
+    # Which queries of a block of five are dev is not to be told from their order.
+    assert len({i % 5 for i in range(1731) if splits[f"passage {i}"] == "dev"}) == 5
+
+
+@given(st.integers(0, 60), st.integers(0, 60), st.dictionaries(st.sampled_from("abc"), st.integers(0, 4), min_size=1))
+def test_exact_splits_hold_the_ratio_and_move_only_the_last_block(
+    count: int, more: int, ratios: dict[str, int]
+) -> None:
+    sources = [f"passage {i}" for i in range(count + more)]
+    if not sum(ratios.values()):
+        with pytest.raises(ValueError, match="at least one above 0"):
+            exact_splits(sources, ratios, placed)
+        return
+    before, after = (exact_splits(sources[:n], ratios, placed) for n in (count, count + more))
+    total = sum(ratios.values())
+    for name, ratio in ratios.items():
+        assert abs(list(before.values()).count(name) - count * ratio / total) < 1
+    moved = [source for source in before if before[source] != after[source]]
+    assert set(moved) <= set(sources[count - count % total : count])
 
 
 @given(PAIRS, PAIRS)

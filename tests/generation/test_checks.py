@@ -18,6 +18,7 @@ from airgen.generation.attributes import (
     draw,
     duplicates,
     form_pattern,
+    lengths_of,
     longest_common_run,
     names_character,
     off_subject,
@@ -164,15 +165,33 @@ def test_ten_thousand_draws_keep_the_papers_ratios(name: str) -> None:
     assert chi_squared(counts, ratios) < CRITICAL[len(ratios) - 1]
 
 
-def test_the_joint_draw_keeps_types_and_the_lengths_of_what_is_not_a_claim() -> None:
+def test_the_joint_draw_keeps_the_ratios_of_types_and_of_the_lengths_of_all_queries() -> None:
     settings = GenerationSettings()
     drawn = [query_attributes(settings, f"item-{number}") for number in range(10_000)]
     assert chi_squared(Counter(kind for _, kind, _ in drawn), settings.types) < CRITICAL[2]
-    free = Counter(length for length, kind, _ in drawn if kind != "claim")
-    assert chi_squared(free, settings.lengths) < CRITICAL[3]
+    assert chi_squared(Counter(length for length, _, _ in drawn), settings.lengths) < CRITICAL[3]
     claims = Counter(length for length, kind, _ in drawn if kind == "claim")
     assert set(claims) == {"10to20", "ge20"}  # a short claim is ambiguous (A.2.1)
     assert chi_squared(claims, {"10to20": 2, "ge20": 1}) < CRITICAL[1]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "types", "claims", "others"),
+    [
+        # 20 % of the queries are claims, two thirds of them of 10 to 20 words: 13.3 of the 25 points of that class.
+        ({"lt5": 1, "lt10": 4, "10to20": 2, "ge20": 1}, {"question": 3, "problem": 1, "claim": 1},
+         {"10to20": 2 / 3, "ge20": 1 / 3}, {"lt5": 0.125, "lt10": 0.5, "10to20": 7 / 60, "ge20": 7 / 120}),
+        # More claims than long queries: nothing is left of these for the others.
+        ({"lt5": 3, "ge20": 1}, {"question": 1, "claim": 1}, {"10to20": 0.0, "ge20": 1.0}, {"lt5": 0.75, "ge20": 0.0}),
+        ({"lt5": 3, "ge20": 1}, {"question": 1}, {}, {"lt5": 0.75, "ge20": 0.25}),
+    ],
+)  # fmt: skip
+def test_lengths_by_type(
+    lengths: dict[str, float], types: dict[str, float], claims: dict[str, float], others: dict[str, float]
+) -> None:
+    settings = GenerationSettings(lengths=lengths, types=types)
+    assert lengths_of(settings, "claim") == pytest.approx(claims)
+    assert lengths_of(settings, "question") == pytest.approx(others)
 
 
 def test_a_draw_depends_on_its_key_and_the_ratios_alone() -> None:

@@ -87,8 +87,8 @@ CHANGES: dict[str, dict[str, Any]] = {
     "mined_negative": {"generation.negatives": "generated"},
     "dataset": {
         "domain": "law", "generation.queries_per_passage": 2,
-        "generation.unanswerable": 0.5, "export.splits": {"dev": 1, "test": 1}, "export.licence": "CC0-1.0",
-        "export.ids": "original", "export.version": "9.9",
+        "generation.unanswerable": 0.5, "export.splits": {"dev": 1, "test": 1}, "export.exact": True,
+        "export.licence": "CC0-1.0", "export.ids": "original", "export.version": "9.9",
     },
 }  # fmt: skip
 VALUES = {path: value for fields in CHANGES.values() for path, value in fields.items()}

@@ -1,3 +1,4 @@
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from airgen.dataset.verify import verify
 from airgen.errors import BudgetSpent, UsageError
 from airgen.llms.scripted import ScriptedBackend
 from airgen.pipeline import Job, RunResult
-from airgen.pipeline.export import export_dataset
+from airgen.pipeline.export import export_dataset, splits_of
 from airgen.store import Store
 
 JOB = LEXICAL
@@ -242,3 +243,16 @@ def test_a_backend_of_one_call_at_a_time_gets_no_more_samples_than_are_missing(
     monkeypatch.setattr(ScriptedBackend, "SERIAL", True)
     drawn, rejected = samples(run())
     assert drawn == 12 + rejected
+
+
+def test_exact_splits_have_the_counts_that_are_asked_for(run: Run) -> None:
+    exact = {"target: 12": "target: 12\nexport: {splits: {dev: 1, test: 4}, exact: true}"}
+
+    def splits(result: RunResult) -> dict[str, str]:
+        return splits_of(result.directory / "dataset")
+
+    before = splits(run(changes=exact))
+    assert Counter(before.values()) == {"dev": 2, "test": 10}
+    after = splits(run(changes={"target: 12": exact["target: 12"].replace("12", "13", 1)}))
+    assert Counter(after.values()) == {"dev": 3, "test": 10}
+    assert sum(before[query] != after[query] for query in before) <= 2  # of the last block, which has three queries now
