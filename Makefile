@@ -6,6 +6,7 @@
 # make fuzz     hostile inputs for FUZZ_MINUTES, from outside to every reader
 # make mutate   change the code that must not fail, and see whether a test notices
 # make kill     SIGKILL in every phase, KILLS times
+# make gpu      on a machine with a GPU: what only a GPU can show, as one table, in at most 8 minutes
 # make release  from a tag: wheel, sdist, SBOM and hashes in dist/, each extra (or EXTRAS) tried alone; publishes nothing
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
@@ -23,7 +24,7 @@ PIP := $(BIN)/python -m pip install --quiet
 PYTEST = temporary=$$(mktemp -d) && trap 'rm -rf "$$temporary"' EXIT INT TERM && \
 	TMPDIR=$$temporary PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
-.PHONY: demo demo-long-doc test nightly servers lint fuzz mutate kill release clean
+.PHONY: demo demo-long-doc test nightly servers lint fuzz mutate kill gpu release clean
 
 demo: $(VENV)/.demo
 	$(BIN)/airgen init --demo --target $(TARGET) --runs $(RUNS)
@@ -60,6 +61,11 @@ mutate: $(VENV)/.test
 kill: $(VENV)/.test
 	$(BIN)/airgen fetch tests
 	$(BIN)/python benchmarks/kill.py --kills $(KILLS) --json kills.json
+
+# With whatever torch is installed there: the pinned one of the tests has no CUDA. PYTHON is that of the environment.
+GPU ?= cuda:0
+gpu:
+	PYTHONPATH=. $(PYTHON) benchmarks/gpu.py --device $(GPU) --seconds 480 --markdown gpu.md
 
 release: $(VENV)/.release
 	$(BIN)/python tests/makers/release.py $(EXTRAS)

@@ -16,7 +16,9 @@ def verdict_of(found: Comparison, queries: int, more: str) -> str:
     unsure = [one for one in found.pairs if {one.first, one.second} == {best, others[0]}]
     pair = unsure[0] if others[0] in found.together[0] else None
     if pair is not None and pair.queries_needed:
-        return f"{text}; about {pair.queries_needed:,} would tell {best} from {others[0]} ({more})"
+        # The estimate is a t-test's; with few queries, a test that assumes no distribution can need more than it says.
+        needed = f"about {pair.queries_needed:,}" if pair.queries_needed > queries else "a few more"
+        return f"{text}; {needed} would tell {best} from {others[0]} ({more})"
     return (
         f"{text}; {best} is the best for certain"
         if pair is None

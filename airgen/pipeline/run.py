@@ -28,6 +28,7 @@ from airgen.dataset.verify import damaged_file, keep_card
 from airgen.errors import AirgenError, UsageError
 from airgen.evaluation.result import peak_bytes
 from airgen.evaluation.significance import Comparison
+from airgen.evaluation.verdict import verdict_of
 from airgen.generation.generate import generate
 from airgen.generation.round_trip import RoundTrip
 from airgen.interruptible import exit_soon
@@ -287,25 +288,9 @@ def evaluate_systems(job: Job, display: Display, result: RunResult) -> RunResult
 
 def _verdict(job: Job, found: Comparison, queries: int, *, audited: bool) -> str:
     """One line: are there queries enough to rank these systems, were the labels checked, and what to do next."""
-    pairs = len(found.pairs)
-    told = pairs - sum(map(len, found.together)) // 2
-    if not pairs:
-        text = "one system is no comparison: name more in the systems YAML"
-    elif told == pairs:
-        text = f"{queries:,} queries are enough: every pair of these systems is told apart"
-    else:
-        text = f"{told} of {pairs} pairs of systems are told apart by {queries:,} queries"
-        best, *others = found.names
-        unsure = [one for one in found.pairs if {one.first, one.second} == {best, others[0]}]
-        pair = unsure[0] if others[0] in found.together[0] else None
-        more = "label more of your own queries" if job.pipeline.queries is not None else "raise `target`"
-        if pair is not None and pair.queries_needed:
-            text += f"; about {pair.queries_needed:,} would tell {best} from {others[0]} ({more})"
-        elif pair is None:
-            text += f"; {best} is the best for certain"
-        else:
-            text += f"; {best} and {others[0]} have equal scores"
     own = job.pipeline.queries
+    text = verdict_of(found, queries, "label more of your own queries" if own is not None else "raise `target`")
+    text += " in the systems YAML" if not found.pairs else ""
     people = audited or (own is not None and own.labels)  # who brings labels has had them from people
     checked = "" if people else f". No person has checked the labels yet: airgen audit sample {job.path} 40"
     return terminal_text(f"Verdict: {text}{checked}")
