@@ -1,5 +1,6 @@
 """Where files are: those that airgen ships, and the cache of fetched models, corpora and embeddings; locks."""
 
+import glob
 import os
 import sys
 from collections.abc import Iterator
@@ -64,3 +65,22 @@ def locked(path: Path, *, wait: bool = False) -> Iterator[IO[bytes]]:
                 f"another process is writing {path.parent}, as its lock {path.name} shows: wait for it"
             ) from None
         yield file
+
+
+COLLECTIONS = "collections"
+"""The part of the cache with the sets of published benchmarks, as `LIST/SET`."""
+
+
+def fetched_collection(name: str | Path) -> Path | None:
+    """The folder of a fetched set by its name (`scifact`; `cqadupstack-android` of a set of parts); None for none."""
+    word = str(name)
+    if not word or Path(word).name != word or word.startswith("."):
+        return None
+    home = cache_dir(COLLECTIONS)
+    places = [home.glob(f"*/{glob.escape(word)}")]
+    places += [home.glob(f"*/{glob.escape(word[:at])}/{glob.escape(word[at + 1 :])}") for at in _dashes(word)]
+    return next((place for found in places for place in sorted(found) if (place / "qrels").is_dir()), None)
+
+
+def _dashes(word: str) -> list[int]:
+    return [at for at, sign in enumerate(word) if sign == "-" and 0 < at < len(word) - 1]

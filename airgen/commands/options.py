@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from airgen.errors import AirgenError, UsageError
+from airgen.paths import fetched_collection
 
 Place = str | Path
 Places = str | Path | Sequence[str | Path]
@@ -48,7 +49,8 @@ def path_or_none(given: Place | None) -> Path | None:
 
 
 def dataset_of(given: Place) -> Path:
-    """The folder of a dataset, which is its own name; or a finished job's dataset by any of the names of the job.
+    """The folder of a dataset, which is its own name; a finished job's dataset by any of the names of the job; or a
+    fetched collection by its name (`scifact`).
 
     Raises UsageError for a job that has no dataset yet.
     """
@@ -61,7 +63,7 @@ def dataset_of(given: Place) -> Path:
     try:
         job = Job(*find_place(path))
     except AirgenError:
-        return path  # neither: who reads it says what it lacks
+        return fetched_collection(path) or path  # none of them: who reads it says what it lacks
     if not job.dataset.is_dir():
         raise UsageError(f"{given}: this job has no dataset yet: run `airgen run {job.path}`")
     return job.dataset
@@ -82,10 +84,14 @@ Budget = Annotated[
     number("Maximum cost in US dollars, earlier runs of this work included. At the limit the command stops; run it "
            "again with a higher limit to go on.", "--budget", min=0),
 ]  # fmt: skip
-Dataset = Annotated[Place, arg("DATASET", "A dataset directory in BEIR format, or a finished job."), dataset_of]
+Dataset = Annotated[
+    Place,
+    arg("DATASET", "A dataset directory in BEIR format, a fetched collection (scifact), or a finished job."),
+    dataset_of,
+]
 Datasets = Annotated[
     Places,
-    arg("DATASET", "Dataset directories in BEIR format (corpus.jsonl, queries.jsonl, qrels/), or finished jobs."),
+    arg("DATASET", "Dataset directories in BEIR format, fetched collections (scifact), or finished jobs."),
     dataset_of,
 ]
 DatasetOrSuite = Annotated[

@@ -22,6 +22,7 @@ from airgen.commands.options import (
     Split,
     Target,
     arg,
+    dataset_of,
     opt,
     path_or_none,
     paths,
@@ -45,7 +46,9 @@ if TYPE_CHECKING:
 
 @command
 def study_agree(
-    collection: Annotated[Place, arg("COLLECTION", "A human-labelled dataset in BEIR format.")],
+    collection: Annotated[
+        Place, arg("COLLECTION", "A human-labelled dataset in BEIR format, or a fetched one (scifact)."), dataset_of
+    ],
     pipeline: Annotated[Place, opt("A pipeline; the collection takes the place of its `corpus`.")],
     systems: Annotated[Place, opt("A systems YAML; `weakened: true` marks systems made bad on purpose.")],
     sources: Annotated[
@@ -58,6 +61,7 @@ def study_agree(
     beside: Annotated[
         Sequence[Place],
         opt("Another human-labelled collection; how well its ranking agrees is the baseline."),
+        dataset_of,
     ] = (),
     draws: Annotated[int, opt("How often some generated queries are drawn (Figure 3).", min=1, max=10_000)] = 30,
     drawn: Annotated[int | None, opt("How many at a time; by default the paper's share.", min=1)] = None,
@@ -228,7 +232,7 @@ def study_inspect(
     dataset: Dataset,
     results: Annotated[Place | None, opt("Runs that are there: of `airgen evaluate --out`, or TREC files.")] = None,
     systems: Annotated[Place | None, opt("A systems YAML to run. Default: cheap systems, systems-inspect.")] = None,
-    against: Annotated[Sequence[Place], opt("Another collection whose texts must not be here.")] = (),
+    against: Annotated[Sequence[Place], opt("Another collection whose texts must not be here."), dataset_of] = (),
     out: Annotated[Place | None, opt("Folder of the page and the results. Default: inspect/NAME/SPLIT.")] = None,
     split: Split = "test",
     language: Language = None,
@@ -263,7 +267,7 @@ def study_judge(
         arg("JUDGE", "One of: a judge prompt (judge, judge_yes_no, rubric); `pipeline` for the pipeline's own judge; "
             "`votes` for the votes of its re-rankers; a re-ranker."),
     ],
-    collections: Annotated[Places, arg("COLLECTION", "Human-labelled datasets.")],
+    collections: Annotated[Places, arg("COLLECTION", "Human-labelled datasets."), dataset_of],
     pipeline: Annotated[Place | None, opt("Use this pipeline's models (default: quickstart's).")] = None,
     pairs: Annotated[int, opt("Pairs drawn from each collection; half are relevant.", min=2)] = 60,
     depth: Annotated[int, opt("Draw pairs from the top hits of BM25 and the recall model.", min=1)] = 10,

@@ -20,6 +20,7 @@ from airgen.commands.options import (
     Seed,
     Split,
     arg,
+    dataset_of,
     number,
     opt,
     paths,
@@ -127,7 +128,7 @@ def train_explain(
 
     system = Augmented(Path(model))
     if on is not None:
-        system.index(read_corpus(Path(on)))
+        system.index(read_corpus(dataset_of(on)))
     rows, lines = [], []
     for query in queries:
         terms = system.explain(query)
@@ -145,7 +146,7 @@ def train_explain(
 @command
 def train_export(
     model: Annotated[Place, arg("MODEL", "A folder that `airgen train augment` wrote.")],
-    on: Annotated[Place, opt("The dataset whose corpus and queries are written.", "--on")],
+    on: Annotated[Place, opt("The dataset whose corpus and queries are written.", "--on"), dataset_of],
     out: Annotated[Place, opt("Folder for the files; it must be empty.")],
     to: Annotated[Literal["lucene"], opt("The form of the queries.", "--to")] = "lucene",
     split: Split = "test",

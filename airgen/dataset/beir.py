@@ -24,6 +24,7 @@ from typing import Any, Protocol
 
 from airgen.dataset.air_bench import AirBenchFiles, air_bench_files, labels_repository
 from airgen.errors import DatasetError
+from airgen.paths import fetched_collection
 from airgen.registry import closest
 
 Labels = dict[str, dict[str, float]]
@@ -102,12 +103,15 @@ class BeirDataset:
 
     @classmethod
     def open(cls, path: str | Path) -> "BeirDataset":
-        """Check that the directory holds the files of a dataset. Raises DatasetError where one is missing or cut."""
+        """Check that the directory holds the files of a dataset. A word that is no directory names a fetched collection
+        (`scifact`). Raises DatasetError where a file is missing or cut."""
         path = Path(path)
+        if not path.is_dir():
+            path = fetched_collection(path) or path
         if not path.is_dir():
             raise DatasetError(
                 f"{path}: not a directory; a dataset has corpus.jsonl, queries.jsonl and qrels/ "
-                "(public ones: airgen show collections beir)"
+                "(public ones: airgen show collections beir, airgen fetch beir --only NAME)"
             )
         if not (path / "qrels").is_dir() and not (path / "manifest.json").exists():
             files = air_bench_files(path)

@@ -19,7 +19,7 @@ from airgen.dataset.beir import BeirDataset
 from airgen.downloads import Tick, from_address, unpack
 from airgen.errors import DatasetError, SettingsError, UsageError
 from airgen.evaluation.result import Result
-from airgen.paths import cache_dir
+from airgen.paths import COLLECTIONS, cache_dir
 from airgen.registry import closest
 from airgen.settings.base import Settings, find_yaml, load_yaml
 from airgen.study import Table, columns
@@ -90,7 +90,7 @@ class CollectionList(Settings):
 
     def place(self, one: Collection) -> Path:
         """The folder of a fetched set. One that is not public can be put there by hand."""
-        return cache_dir("collections") / self.name / one.name
+        return cache_dir(COLLECTIONS) / self.name / one.name
 
     def is_there(self, one: Collection) -> bool:
         """Whether the set is in its place."""

@@ -29,6 +29,7 @@ from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.measures import parse_measures, score
 from airgen.evaluation.run import run_from_hits
 from airgen.keys import canonical_json, content_key, key_of_pieces, rng, text_key
+from airgen.paths import fetched_collection
 from airgen.retrievers.base import Corpus, Hits, Retriever
 from airgen.retrievers.lexical.bm25 import BM25
 from airgen.sequences import batched
@@ -326,17 +327,24 @@ def epoch_examples(shares: Sequence[Share], seed: int, epoch: int) -> NDArray[np
 
 
 def weighted_dataset(text: str) -> tuple[Path, float]:
-    """(path, weight) of `data/nli=0.3`; the weight is 1 without one. Raises UsageError for a weight that is none."""
+    """(path, weight) of `data/nli=0.3`; the weight is 1 without one. A word that is no folder names a fetched
+    collection. Raises UsageError for a weight that is none.
+    """
     path, sign, number = text.rpartition("=")
     if not sign or Path(text).exists():
-        return Path(text), 1.0
+        return _place(text), 1.0
     try:
         weight = float(number)
     except ValueError:
         weight = -1.0
     if not (path and 0 < weight <= 1000):
         raise UsageError(f"--on {text}: give DATASET=WEIGHT with a weight above 0, such as {path or 'data/nli'}=0.3")
-    return Path(path), weight
+    return _place(path), weight
+
+
+def _place(name: str) -> Path:
+    path = Path(name)
+    return path if path.exists() else fetched_collection(path) or path
 
 
 def mixed(sets: Sequence[TrainingSet], weights: Sequence[float]) -> TrainingSet:

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import shutil
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,9 +13,12 @@ from beir_folder import write_beir
 from command_line import call
 from http_double import Quiet, serving
 
+from airgen.commands.options import dataset_of
+from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError, FetchError, SettingsError, UsageError
 from airgen.evaluation.collections import fetch_collection, load_collections, means_table
 from airgen.evaluation.result import Paths, Result, load_result
+from airgen.training.data import weighted_dataset
 
 WORDS = {"p1": "cats sleep", "p2": "dogs run", "p3": "birds sing"}
 ASKED = {"q1": ("cats", "p1"), "q2": ("dogs", "p2")}
@@ -227,3 +231,24 @@ def test_the_list_that_ships_is_that_of_the_paper() -> None:
     assert len(beir.named("cqadupstack").members) == 12 and beir.named("msmarco").split == "dev"
     printed = call("show", "collections", "beir")
     assert "Apache-2.0" in printed and "sign NIST's agreement" in printed
+
+
+def test_a_fetched_set_has_one_name_for_all_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dataset: Path
+) -> None:
+    """A folder of that name comes first; a part of a set has the set's name before its own."""
+    monkeypatch.setenv("AIRGEN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    home = tmp_path / "cache" / "collections" / "beir"
+    shutil.copytree(dataset, home / "scifact")
+    shutil.copytree(dataset, home / "cqadupstack" / "android")
+    assert BeirDataset.open("scifact").path == home / "scifact" == weighted_dataset("scifact=0.5")[0]
+    assert BeirDataset.open("cqadupstack-android").path == home / "cqadupstack" / "android"
+    (tmp_path / "s.yaml").write_text("systems: [{name: bm25, kind: bm25}]")
+    assert "bm25" in call("evaluate", "scifact", "--systems", "s.yaml", "--out", "results")
+    assert dataset_of("scifact") == home / "scifact"
+    (tmp_path / "scifact").mkdir()
+    assert dataset_of("scifact") == Path("scifact") == weighted_dataset("scifact")[0]
+    for word in ("nfcorpus", "*", "../beir/scifact", "beir", ""):
+        with pytest.raises(DatasetError):
+            BeirDataset.open(word or "nothing")
