@@ -20,7 +20,7 @@ from airgen.errors import BudgetSpent, DatasetError, UsageError
 from airgen.evaluation import run_from_dict, write_run
 from airgen.llms.base import Request
 from airgen.publishing.scores import load_labels
-from airgen.publishing.submission import NO_RERANKER, Results, pack
+from airgen.publishing.submission import NO_RERANKER, SystemHits, pack
 from airgen.publishing.withhold import public_part
 
 __all__ = ["asked", "no_flush"]
@@ -127,7 +127,7 @@ llm: {backend: scripted, model: scripted, concurrency: 4, prices: {scripted: {in
 control: {recall: {model: all-minilm-l6-v2-int8}, rerankers: [bm25], thresholds: {hard_negative: 20, other: 4}}
 """
 TEST = ("q-00", "q-01", "q-03", "q-04")
-BASE = Results("m", NO_RERANKER, INFO.version, "qa", "science", "en", INFO.name, "test", {})
+BASE = SystemHits("m", NO_RERANKER, INFO.version, "qa", "science", "en", INFO.name, "test", {})
 
 
 def submit(folder: Path, name: str, hits: dict[str, dict[str, float]], **changes: Any) -> Path:
