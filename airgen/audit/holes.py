@@ -117,9 +117,10 @@ def moves(runs: Mapping[str, Run], before: Labels, after: Labels, measure: str, 
     for at, name in enumerate(names):
         (old, new), (old_drawn, new_drawn) = [float(of[at]) for of in means], [of[:, at] for of in drawn]
         holes = [_hole_share(runs[name], labels, depth) for labels in (before, after)]
+        was, now = scores[at], scores[at + len(names)]
         found.append(
-            Move(name, Interval.of(old, old_drawn), Interval.of(new, new_drawn),
-                 Interval.of(new - old, new_drawn - old_drawn), ranks[0][at], ranks[1][at],
+            Move(name, Interval.of(old, old_drawn, was), Interval.of(new, new_drawn, now),
+                 Interval.of(new - old, new_drawn - old_drawn, now - was), ranks[0][at], ranks[1][at],
                  tuple(spans[0][at]), tuple(spans[1][at]), holes[0], holes[1])
         )  # fmt: skip
     return sorted(found, key=lambda one: (one.rank_after, one.system))

@@ -35,11 +35,17 @@ class Interval:
     high: float
 
     @classmethod
-    def of(cls, value: float, drawn: Matrix) -> "Interval":
-        """The range of the middle 95 % of the resampled values. Those that are NaN are left out."""
+    def of(cls, value: float, drawn: Matrix, scores: Matrix | None = None) -> "Interval":
+        """The range of the middle 95 % of the resampled values. Those that are NaN are left out.
+
+        scores: where the value is their mean, float64 (queries,); the range is then corrected as `bootstrap_interval`
+        corrects it.
+        """
         known = drawn[~np.isnan(drawn)]
         if math.isnan(value) or not len(known):
             return cls(float(value), math.nan, math.nan)
+        if scores is not None:
+            return cls(float(value), *_corrected(known[:, None], _matrix(scores), 0.95)[0].tolist())
         return cls(float(value), *np.quantile(known, [0.025, 0.975]).tolist())
 
 
@@ -81,14 +87,47 @@ class Comparison:
 
 
 def bootstrap_interval(scores: Matrix, *, level: float = 0.95, samples: int = 2000, seed: int = 0) -> Matrix:
-    """Percentile intervals of the means over queries: scores (systems, queries) -> (systems, 2).
+    """Intervals of the means over queries: scores (systems, queries) -> (systems, 2).
 
     Queries are resampled together for all rows. One query gives an interval of width zero.
+
+    The percentiles of the resampled means are too narrow for few queries, and off for skewed scores with many zeros and
+    ones. So they are corrected for bias and skewness (BCa: Efron 1987), from levels that are as far out as Student's t
+    and the divisor n - 1 ask for (Hesterberg 2015). Over five kinds of scores the 95 % intervals of 20, 50, 100 and 200
+    queries hold the mean as benchmarks/intervals.py says.
     """
-    tail = (1 - level) / 2
-    means = resampled_means(scores, samples=samples, seed=seed)
-    intervals: Matrix = np.quantile(means, [tail, 1 - tail], axis=0).T
-    return intervals
+    scores = _matrix(scores)
+    return _corrected(resampled_means(scores, samples=samples, seed=seed), scores, level)
+
+
+def _corrected(means: Matrix, scores: Matrix, level: float) -> Matrix:
+    """Corrected percentiles of resampled means: (samples, systems) and scores (systems, queries) -> (systems, 2)."""
+    from scipy.special import ndtr, ndtri, stdtrit
+
+    total = scores.shape[1]
+    exact = summable(scores, total)
+    observed = exact.sum(axis=1) / total  # as exact as the resampled means: equal ones are equal
+    if total < 2:
+        return np.repeat(observed[:, None], 2, axis=1)
+    below, equal = (means < observed).mean(axis=0), (means == observed).mean(axis=0)
+    share = np.clip(below + equal / 2, 1 / len(means), 1 - 1 / len(means))
+    centred = scores - scores.mean(axis=1, keepdims=True)
+    spread = np.sum(centred**2, axis=1) ** 1.5
+    skewed = spread > 1e-18
+    acceleration = np.where(skewed, np.sum(centred**3, axis=1) / (6 * np.where(skewed, spread, 1.0)), 0.0)
+    bias = ndtri(share)
+    outer = math.sqrt(total / (total - 1)) * stdtrit(total - 1, (1 - level) / 2)
+    levels = []
+    for z in (outer, -outer):
+        shrink = 1 - acceleration * (bias + z)
+        levels.append(ndtr(bias + (bias + z) / np.where(shrink > 0.1, shrink, 0.1)))
+    places = np.round(np.stack(levels), 9) * (len(means) - 1)  # the last digits differ from one machine to another
+    ordered = np.sort(means, axis=0)
+    left = np.floor(places).astype(np.int64)
+    right = np.minimum(left + 1, len(means) - 1)
+    low, high = (np.take_along_axis(ordered, at, axis=0) for at in (left, right))
+    found: Matrix = (low + (high - low) * (places - left)).T
+    return found
 
 
 def resampled_means(scores: Matrix, *, samples: int = 2000, seed: int = 0) -> Matrix:

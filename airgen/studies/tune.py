@@ -139,7 +139,7 @@ def tune(
 
 
 def _gain(differences: Matrix) -> Interval:
-    return Interval.of(differences.mean(), resampled_means(differences))
+    return Interval.of(differences.mean(), resampled_means(differences)[:, 0], differences)
 
 
 def _hits(run: Run, queries: Sequence[str], places: Mapping[str, int]) -> Hits:

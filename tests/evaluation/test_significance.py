@@ -1,6 +1,7 @@
 """Statistics against scipy, against hand-worked cases, and by their properties."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -194,3 +195,49 @@ def test_compare_rarely_finds_what_is_not_there():
         found = compare([f"s{number}" for number in range(10)], random.random((10, 40)), samples=1500, seed=trial)
         false_alarms += any(len(beside) < 9 for beside in found.together)
     assert false_alarms <= 6
+
+
+def skewed(random, trials, queries):
+    """Scores as of easy queries: many ones, a few zeros, the rest between; and their mean."""
+    place = random.random((trials, queries))
+    scores = np.where(place < 0.1, 0.0, np.where(place < 0.8, 1.0, random.beta(2, 2, (trials, queries))))
+    return scores, 0.7 + 0.2 * 0.5
+
+
+@pytest.mark.parametrize("queries", [20, 50, 200])
+def test_intervals_of_skewed_scores_hold_the_mean(queries):
+    """Percentiles hold it too seldom; benchmarks/intervals.py has more kinds of scores and more trials."""
+    random = np.random.default_rng(queries)
+    held = {"corrected": 0, "percentiles": 0}
+    for seed in range(12):  # 100 trials share the draws of their queries
+        scores, mean = skewed(random, 100, queries)
+        ways = {
+            "corrected": bootstrap_interval(scores, samples=1000, seed=seed),
+            "percentiles": np.quantile(resampled_means(scores, samples=1000, seed=seed), [0.025, 0.975], axis=0).T,
+        }
+        for way, ends in ways.items():
+            held[way] += int(np.count_nonzero((ends[:, 0] <= mean) & (mean <= ends[:, 1])))
+    share = {way: count / 1200 for way, count in held.items()}
+    assert 0.925 <= share["corrected"] <= 0.985 and share["corrected"] > share["percentiles"]
+
+
+def test_intervals_are_bca_from_wider_levels():
+    stats = pytest.importorskip("scipy.stats")
+    scores, _ = skewed(np.random.default_rng(1), 3, 30)
+    tail = stats.norm.cdf(math.sqrt(30 / 29) * stats.t.ppf(0.025, 29))
+    for row, ends in zip(scores, bootstrap_interval(scores, samples=20_000), strict=True):
+        theirs = stats.bootstrap(
+            (row,), np.mean, n_resamples=20_000, confidence_level=1 - 2 * tail, method="BCa", random_state=2
+        ).confidence_interval
+        assert ends == pytest.approx([theirs.low, theirs.high], abs=0.008)
+
+
+def test_intervals_of_few_and_of_equal_scores():
+    assert bootstrap_interval(np.array([[0.3], [1.0]])) == pytest.approx(np.array([[0.3, 0.3], [1.0, 1.0]]))
+    for scores in ([0.0, 1.0], [0.0, 0.0, 1.0], [1.0] * 19 + [0.0], [1e-300, 2e-300, 0.0]):
+        ((low, high),) = bootstrap_interval(np.array([scores])).tolist()
+        ends = [min(scores), low, float(np.mean(scores)), high, max(scores)]
+        assert ends == pytest.approx(sorted(ends), abs=1e-12)
+    row = np.random.default_rng(0).random(40)
+    whole = Interval.of(row.mean(), resampled_means(row)[:, 0], row)
+    assert [[whole.low, whole.high]] == bootstrap_interval(row).tolist()

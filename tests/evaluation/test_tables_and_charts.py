@@ -55,12 +55,14 @@ def test_the_ranking_in_a_terminal_has_no_control_characters() -> None:
         SimpleNamespace(
             name=name, headline="nDCG@10", score=0.5, costs=SimpleNamespace(batch_ms=1.0), mark=" †", notes={},
             rules={}, intervals={"nDCG@10": (0.4, 0.6)}, made_labels=("m\x1b[2J",), missing=0,
+            cached=name == names[0],
         )
         for name in names
     ]  # fmt: skip
     text = ranking_text(results, SimpleNamespace(names=names, ranks=[(1, 2)] * 2, together=[names[1:], names[:1]]))
     assert text.replace("\n", "").isprintable() and "1–2" in text
     assert "† made the labels itself, in part" in text and text.count("†") == 3
+    assert text.count("(kept)") == 1
 
 
 def test_ranks_and_places():

@@ -37,7 +37,7 @@ _PERFECT = 1 - 1e-9
 def system_means(scores: Mapping[str, Matrix]) -> dict[str, Interval]:
     """{system: mean with its 95 % interval}, best first. scores: {system: float64 (queries,)}."""
     drawn = resampled_means(np.array(list(scores.values())))
-    found = {name: Interval.of(float(of.mean()), drawn[:, at]) for at, (name, of) in enumerate(scores.items())}
+    found = {name: Interval.of(float(of.mean()), drawn[:, at], of) for at, (name, of) in enumerate(scores.items())}
     return dict(sorted(found.items(), key=lambda one: (-one[1].value, one[0])))
 
 
