@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from airgen.studies.tune import TunedHybrid
 
 
-FailBelow = Annotated[float | None, opt("Exit code 4 if a system's first measure is lower.")]
+FailBelow = Annotated[float | None, number("Exit code 4 if a system's first measure is lower.", min=0)]
 
 
 @command
