@@ -61,7 +61,7 @@ def named(value: Any, name: str = "") -> dict[str, str]:
     """
     given = value if isinstance(value, Function) else Function(value)
     inner = given.value
-    _refuse(inner)
+    refuse(inner)
     name = given.name or name or name_of(inner)
     version = given.version or identity_of(inner) or f"{UNKEPT}{secrets.token_hex(6)}"
     _known[name, version] = inner
@@ -174,15 +174,12 @@ def _read_by(function: types.FunctionType) -> dict[str, Any]:
 
 
 def _add_value(value: Any, total: Any) -> bool:
-    """Put a plain value into the hash; whether it is one."""
+    """Put a plain value into the hash; whether it is one. A list or a dict may be filled later, so it is none."""
     if isinstance(value, _PLAIN):
         total.update(f"{type(value).__name__} {value!r}\x1f".encode("utf-8", "replace"))
         return True
-    if isinstance(value, list | tuple) and all(isinstance(one, _PLAIN) for one in value):
-        total.update(f"{value!r}\x1f".encode("utf-8", "replace"))
-        return True
-    if isinstance(value, dict) and all(isinstance(one, _PLAIN) for pair in value.items() for one in pair):
-        total.update(f"{sorted(value.items(), key=repr)!r}\x1f".encode("utf-8", "replace"))
+    if isinstance(value, tuple | frozenset) and all(isinstance(one, _PLAIN) for one in value):
+        total.update(f"{sorted(map(repr, value)) if isinstance(value, frozenset) else value!r}\x1f".encode())
         return True
     return False
 
@@ -219,7 +216,7 @@ def _place(value: Any) -> str:
     return f"{module}:{name}" if same and getattr(there, "__file__", None) else ""
 
 
-def _refuse(value: Any) -> None:
+def refuse(value: Any) -> None:
     """Raise UsageError for what gives no value when it is called."""
     inner = value.func if isinstance(value, functools.partial) else value
     call = inner if inspect.isroutine(inner) else getattr(inner, "__call__", None)  # noqa: B004  # the method itself

@@ -286,6 +286,10 @@ class Store:
             sql, parameters = f"{sql} AND t.key IN (SELECT unnest(?))", [corpus, list(among)]  # type: ignore[list-item]
         return self.stream(sql, parameters)
 
+    def metadata(self, corpus: str) -> Iterator[tuple[str, str]]:
+        """Key and metadata, as JSON, of each passage of one state of the corpus, in any order."""
+        return self.stream(f"SELECT t.key, t.metadata {_MEMBERS}", [corpus])
+
     def passages_named(self, corpus: str, ids: Collection[str], columns: str) -> dict[str, Any]:
         """Columns of the passages of one state of the corpus, by id: a value, or a tuple of several."""
         sql = f"SELECT t.id, {columns} {_MEMBERS} AND t.id IN (SELECT unnest(?))"

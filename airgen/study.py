@@ -166,6 +166,10 @@ class Shown:
         return self.study().save(path)
 
 
+class Figures(dict[str, Any], Shown):
+    """Figures by name, as a command prints them with `--json`."""
+
+
 @dataclass(frozen=True)
 class Study:
     """A title, and what stands below it: tables, sentences in Markdown, and headings (`## Costs`)."""

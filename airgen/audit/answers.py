@@ -24,6 +24,7 @@ from airgen.audit.sample import ANSWERS, EARLIER, KINDS, AuditItem, AuditSample,
 from airgen.errors import DatasetError, disk_error
 from airgen.kept import DAMAGE, kept_of, read_json, write_json
 from airgen.paths import locked
+from airgen.study import Shown
 from airgen.text.display import figure
 
 _MOST = 10_000  # pairs that were chosen by hand
@@ -245,7 +246,7 @@ class Proportion:
 
 
 @dataclass(frozen=True, slots=True)
-class AuditResult:
+class AuditResult(Shown):
     """How far people agree with the labels.
 
     overall: the share of all labels that people would confirm; each stratum is weighted by its size in the dataset.

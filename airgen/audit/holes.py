@@ -58,7 +58,7 @@ from airgen.steps.ask import ask_about
 from airgen.steps.progress import STATUS, Display
 from airgen.steps.stage import Problem, Tools
 from airgen.store import Store
-from airgen.study import Column, Table
+from airgen.study import Column, Shown, Table
 from airgen.text.display import json_text
 
 Labels = Mapping[str, Mapping[str, float]]
@@ -201,7 +201,7 @@ class Ledger:
 
 
 @dataclass(frozen=True)
-class JudgedHoles:
+class JudgedHoles(Shown):
     """What became of the holes of some runs. Numbers are of (query, passage) pairs.
 
     holes: in a top `depth`, without a label. voted: how many of these the re-rankers let through. judged, relevant: how

@@ -48,7 +48,7 @@ from airgen.settings import RELEVANCE, Pipeline
 from airgen.settings.base import parse_yaml
 from airgen.steps.lineage import Lineage
 from airgen.store import Store
-from airgen.study import Table, columns
+from airgen.study import Shown, Table, columns
 
 _KINDS = {  # decision -> kind of document, and whether it is relevant in the dataset
     "keep_query": ("positive", True),
@@ -193,7 +193,7 @@ _NOTE = (
 
 
 @dataclass(frozen=True)
-class RelevanceAudit:
+class RelevanceAudit(Shown):
     """What people's answers say of the two words.
 
     word: the one that fits, None if the answers do not tell. differ: the share of relevant passages among those that

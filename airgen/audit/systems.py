@@ -30,7 +30,7 @@ from airgen.kept import DAMAGE, FORMAT, read_json, read_kept, write_json
 from airgen.keys import content_key
 from airgen.registry import REGISTRY, closest
 from airgen.studies.judge.figures import kappa
-from airgen.study import Column, P, Table
+from airgen.study import Column, P, Shown, Table
 from airgen.text.display import figure
 
 DEPTH = 10
@@ -74,7 +74,7 @@ class SystemSample:
 
 
 @dataclass(frozen=True)
-class SystemAudit:
+class SystemAudit(Shown):
     """What people's answers say. `decisions`: {(first, second): decision}.
 
     answers: pairs that count, the first ones in drawn order. later: answers after a pair that nobody answered, which do

@@ -24,6 +24,7 @@ from airgen.commands.options import (
 )
 from airgen.errors import UsageError
 from airgen.paths import EVALUATION
+from airgen.study import Shown
 from airgen.text.display import terminal_table
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ Answers = Annotated[Sequence[Place], opt("Answers that the page saved (repeatabl
 
 
 @dataclass(frozen=True)
-class Drawn:
+class Drawn(Shown):
     """A sample for people: its folder, which has audit.html, and what is in it."""
 
     folder: Path

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from airgen.commands.command import Outcome, command
 from airgen.commands.options import Budget, JobName, Runs, Target, arg, opt, path_or_none
 from airgen.errors import AirgenError, UsageError
+from airgen.study import Shown
 from airgen.text.display import terminal_table, terminal_text
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Check:
+class Check(Shown):
     """What a job or a suite costs and lacks, a line each.
 
     estimate: None where the corpus cannot be read, and of a suite. probed: what the probe learnt. datasets: of a suite.

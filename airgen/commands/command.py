@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Generic, ParamSpec, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Generic, ParamSpec, TypeVar, Union, cast, get_args, get_origin
 
 import typer
 from typer.models import OptionInfo
@@ -29,6 +29,7 @@ from typer.models import OptionInfo
 from airgen.errors import AirgenError, UsageError
 from airgen.kept import plain
 from airgen.notebook import current_bar, said_as_one_bar
+from airgen.study import Figures
 from airgen.text.display import json_text, visible
 
 T = TypeVar("T")
@@ -85,7 +86,8 @@ def command(function: Callable[P, Outcome[T]]) -> Callable[P, T]:
             outcome = run(*args, **given)
         if outcome.error is not None and not hasattr(outcome.value, "failed"):
             raise outcome.error
-        return outcome.value
+        value: Any = outcome.value
+        return cast(T, Figures(value)) if type(value) is dict else outcome.value
 
     def shell(**given: Any) -> None:
         as_json, quiet = given.pop("as_json"), given.get("quiet", False)

@@ -16,6 +16,7 @@ from airgen.commands.command import Outcome, command, echo, is_silent, progress_
 from airgen.commands.options import Place, Runs, arg, opt
 from airgen.errors import CorpusError, UsageError
 from airgen.paths import RUNS
+from airgen.study import Shown
 
 if TYPE_CHECKING:
     from airgen.corpus.survey import Survey
@@ -25,7 +26,7 @@ DEMO_EXTRAS = ("embedded", "long-doc", "corpus")  # what the demo needs beside t
 
 
 @dataclass(frozen=True)
-class Started:
+class Started(Shown):
     """What was found and written. run: the result of the demo, which runs at once."""
 
     files: list[str] = field(default_factory=list)

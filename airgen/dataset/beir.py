@@ -77,6 +77,14 @@ class BeirQuery:
     text: str
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def filter(self) -> dict[str, Any]:
+        """The values that the metadata of a passage must have: `filter.version: 2`, or an object `filter`."""
+        own = self.metadata.get("filter")
+        found = dict(own) if isinstance(own, dict) else {}
+        found |= {name[7:]: value for name, value in self.metadata.items() if name.startswith("filter.")}
+        return {name: value for name, value in found.items() if value is not None}
+
 
 @dataclass(frozen=True, slots=True)
 class Qrels:

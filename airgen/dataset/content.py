@@ -83,6 +83,8 @@ def check_redistribution(licence: str, *, permission: str = "") -> None:
 
 # In the metadata of queries: false where nothing answers a query, which tells its labels.
 ANSWERED = "answered"
+# In the metadata of queries: `filter.version: 2` means that only passages with this value of `version` are sought.
+FILTER = "filter."
 
 TASKS = ("qa", "long-doc")
 """The paper's two tasks (section 3.1): nDCG@10 is the head measure of qa, Recall@10 of long-doc."""

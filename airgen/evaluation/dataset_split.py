@@ -5,7 +5,8 @@ the dataset's secret, or for a dataset without one, an original id leads to the 
 document's score and its label are the largest of its chunks.
 """
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -102,6 +103,37 @@ def answers_of(metadata: Mapping[str, Any]) -> list[str]:
     return [answer for answer in every if isinstance(answer, str)]
 
 
+def fits(metadata: Mapping[str, Any], wanted: Mapping[str, Any] | None) -> bool:
+    """Whether a passage has the values of a filter; a filter's list names several that will do, a passage's any."""
+    for name, value in (wanted or {}).items():
+        has, able = metadata.get(name), value if isinstance(value, list) else [value]
+        if not {str(one) for one in (has if isinstance(has, list) else [has])} & {str(one) for one in able}:
+            return False
+    return True
+
+
+def _commonest(values: Sequence[str]) -> str:
+    """The value that comes most often; `several` where two do; empty without any."""
+    ranked = Counter(values).most_common(2)
+    if len(ranked) == 2 and ranked[0][1] == ranked[1][1]:
+        return "several"
+    return ranked[0][0] if ranked else ""
+
+
+_MOST_VALUES = 20  # of an attribute of relevant passages
+
+
+def _shown(value: Any) -> str:
+    return "" if value is None else ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _common(values: Mapping[str, str]) -> dict[str, str]:
+    """The values, of which the rarer ones are `other` where there are many."""
+    counts = Counter(values.values())
+    kept = {value for value, _ in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:_MOST_VALUES]}
+    return {key: value if value in kept else "other" for key, value in values.items()}
+
+
 @dataclass
 class DatasetSplit:
     """One split of one dataset; each part is read at its first use.
@@ -122,7 +154,20 @@ class DatasetSplit:
 
     @cached_property
     def qrels(self) -> Qrels:
-        """The labels."""
+        """The labels. What does not have the values of its query's filter is no answer, and has none."""
+        labels = self._all_labels.labels
+        if not self.filters:
+            return self._all_labels
+        metadata = dict(zip(self.corpus.ids, self.corpus.metadata, strict=False))
+        return Qrels(
+            {
+                query: {key: one for key, one in row.items() if fits(metadata.get(key, {}), self.filters.get(query))}
+                for query, row in labels.items()
+            }
+        )
+
+    @cached_property
+    def _all_labels(self) -> Qrels:
         return self.dataset.qrels(self.split)
 
     @cached_property
@@ -137,7 +182,7 @@ class DatasetSplit:
             if not found:
                 raise DatasetError(f"{self.dataset.path}: queries.jsonl has no query of the split {self.split!r}")
             return found
-        found = {key: every[key] for key in self.qrels.labels if key in every}
+        found = {key: every[key] for key in self._all_labels.labels if key in every}
         if not found:
             raise DatasetError(
                 f"{self.dataset.path}: no query of the {self.split} qrels is among its queries: "
@@ -155,7 +200,7 @@ class DatasetSplit:
             for key, query in self.dataset.queries(self.split).items()
             if query.metadata.get(ANSWERED) is False
             and self.split in ("all", query.metadata.get("split"))
-            and key not in self.qrels.labels
+            and key not in self._all_labels.labels
         }
 
     @cached_property
@@ -184,6 +229,28 @@ class DatasetSplit:
             f"{self.dataset.name}: {len(lost):,} of {len(relevant):,} relevant passages of the {self.split} qrels, "
             f"such as {lost[0][:100]!r}, are not in the corpus: no system can find them"
         )
+
+    @cached_property
+    def filters(self) -> dict[str, dict[str, Any]]:
+        """The filter of each query that has one."""
+        every = self.queries | self.unanswered
+        return {key: found for key, query in every.items() if (found := query.filter)}
+
+    @cached_property
+    def of_relevant(self) -> dict[str, dict[str, str]]:
+        """{attribute: {query id: value}}: `metadata.product` that most of the passages have which are relevant to
+        a query; `several` where two have it equally often. Rare values of an attribute with many are `other`."""
+        if not self.corpus.metadata or self.split in self.dataset.withheld:
+            return {}
+        places = {key: place for place, key in enumerate(self.corpus.ids)}
+        found: dict[str, dict[str, str]] = {}
+        for query, labels in self.qrels.labels.items():
+            rows = [self.corpus.metadata[places[key]] for key, label in labels.items() if label > 0 and key in places]
+            for name in dict.fromkeys(name for row in rows for name in row):
+                values = [value for row in rows if (value := _shown(row.get(name)))]
+                if best := _commonest(values):
+                    found.setdefault(f"metadata.{name}", {})[query] = best
+        return {name: _common(values) for name, values in found.items()}
 
     @cached_property
     def parents(self) -> dict[str, str]:

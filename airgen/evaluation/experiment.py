@@ -341,7 +341,7 @@ class _Experiment:
             by_document = _means(score(run_by_parent(run, task.parents), of_parents, self.measures))
         lowest = np.argsort(scores.of(task.headline), kind="stable")[:_WORST]
         worst = [scores.query_ids[row] for row in lowest.tolist()]
-        info, kinds = task.dataset.info, breakdown.attributes(task.queries, task.language)
+        info, kinds = task.dataset.info, breakdown.attributes(task.queries, task.language) | task.of_relevant
         about = {
             "digest": task.digest,
             "passages": len(task.corpus),

@@ -40,14 +40,14 @@ def load_function(target: str, settings: Mapping[str, Any], folder: Path | None 
 
 _LONGEST_ID = 4096  # characters
 _SURE = 4  # pairs of hits whose scores all rise: by chance they do so in one service of sixteen
-_PLACEHOLDERS = ("{query}", "{k}", "{vector}")
+_PLACEHOLDERS = ("{query}", "{k}", "{vector}", "{filter}")
 
 
 class HttpSystem(ServiceAccess):
     """A search service.
 
-    body: the request as JSON, with placeholders; for GET, the parameters. Without `{query}` or `{vector}` in body or
-    url, `query_field` and `size_field` are added to it.
+    body: the request as JSON, with placeholders; for GET, the parameters. `{filter}` is the query's filter, an object.
+    Without `{query}` or `{vector}` in body or url, `query_field` and `size_field` are added to it.
     hits_path, id_path, score_path: keys joined by dots; `hits_path` leads to the list of hits, the others start at a
     hit. A hit can be a bare id. Without `score_path` the order of the hits is taken.
     best: which score is the best: `smallest` for a service that gives distances. `auto` is the largest, unless the
@@ -129,14 +129,16 @@ class SearchService:
             chosen.access, timeout=chosen.timeout_seconds, retries=chosen.retries, connections=chosen.concurrency
         )
 
-    def search(self, queries: Mapping[str, str], k: int) -> tuple[Results, Counter[str]]:
+    def search(
+        self, queries: Mapping[str, str], k: int, filters: Mapping[str, Mapping[str, Any]] | None = None
+    ) -> tuple[Results, Counter[str]]:
         """Send every query. Returns {query id: {passage id: score}} and counted oddities.
 
         An empty query is not sent and has no hits. Raises DatasetError for an answer that cannot be understood, an
         unknown passage, a time-out, or a status other than 2xx after all tries.
         """
         sent = [(key, text) for key, text in queries.items() if text.strip()]
-        answers = self._client.ask_all(lambda item: self._hits(*item, k), sent)
+        answers = self._client.ask_all(lambda item: self._hits(*item, k, (filters or {}).get(item[0])), sent)
         without = [answer for answer in answers if isinstance(answer, _NoHits)]
         if without and len(without) == len(answers):
             raise without[0]
@@ -180,10 +182,12 @@ class SearchService:
                 kept[passage] = score
         return kept
 
-    def _hits(self, query_id: str, text: str, k: int) -> "list[tuple[str, float]] | _NoHits":
+    def _hits(
+        self, query_id: str, text: str, k: int, wanted: Mapping[str, Any] | None
+    ) -> "list[tuple[str, float]] | _NoHits":
         options, where = self._options, self._where(query_id)
         try:
-            value = self._answer(text, k * options.oversample)
+            value = self._answer(text, k * options.oversample, wanted)
         except HttpFailure as failure:
             raise DatasetError(f"{where}: the service {failure}") from None
         try:
@@ -204,10 +208,10 @@ class SearchService:
             found.append((self._matched(own, where), finite_score(score, where)))
         return found
 
-    def _answer(self, text: str, k: int) -> Any:
+    def _answer(self, text: str, k: int, wanted: Mapping[str, Any] | None) -> Any:
         options = self._options
         vector = self._embedder.encode([text], "query")[0].tolist() if self._embedder else []
-        values = {"{query}": text, "{k}": k, "{vector}": vector}
+        values = {"{query}": text, "{k}": k, "{vector}": vector, "{filter}": dict(wanted or {})}
         fields = _filled(options.body, values)
         if not options.is_template:
             fields[options.query_field] = text

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from airgen.compute import Work, current
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import AirgenError, DatasetError
-from airgen.evaluation.dataset_split import DatasetSplit, IdLookup
+from airgen.evaluation.dataset_split import DatasetSplit, IdLookup, fits
 from airgen.evaluation.outside_systems import HttpSystem, SearchService, load_function
 from airgen.evaluation.own_search import OwnSearch, OwnSystem
 from airgen.evaluation.pages import PageLookup
@@ -72,6 +72,7 @@ class RunContext:
     encoding: IndexProgress | None = None
     parents: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    filters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def pages(self, level: str) -> PageLookup | None:
         """The pages of the corpus, for a system whose hits are pages. Raises DatasetError where there are none."""
@@ -81,7 +82,27 @@ class RunContext:
 def run_system(system: SystemSettings, context: RunContext) -> FinishedRun:
     """Run one system. Raises AirgenError for whatever it raises; UsageError for settings that are wrong."""
     with guarded(system.kind):
-        return _run(system, context)
+        done = _run(system, context)
+    return _filtered(done, context) if context.filters else done
+
+
+def _filtered(done: FinishedRun, context: RunContext) -> FinishedRun:
+    """The hits that have the values of their query's filter; a system that knows nothing of filters loses the others.
+
+    A search that answers with few hits should filter itself: what it left out cannot be had back.
+    """
+    places = {key: place for place, key in enumerate(context.corpus.ids)}
+    metadata = context.corpus.metadata
+
+    def found(query: str, passage: str) -> bool:
+        place = places.get(passage)
+        return place is None or fits(metadata[place] if metadata else {}, context.filters.get(query))
+
+    kept = {query: {key: score for key, score in hits if found(query, key)} for query, hits in done.run.items()}
+    count = sum(map(len, kept.values()))
+    lost = len(done.run.passages) - count
+    notes = {**done.notes, **({"hits_outside_their_filter": lost} if lost else {})}
+    return replace(done, run=replace(run_from_dict(kept), notes=done.run.notes), notes=notes)
 
 
 def _run(system: SystemSettings, context: RunContext) -> FinishedRun:
@@ -93,7 +114,7 @@ def _run(system: SystemSettings, context: RunContext) -> FinishedRun:
         some_id = next(iter(context.queries), "")
 
         def ask(queries: Mapping[str, str]) -> tuple[dict[str, dict[str, float]], Counter[str]]:
-            return service.search(queries, context.top)
+            return service.search(queries, context.top, context.filters)
 
         done = _outside(ask, context, system, single=lambda text: ask({some_id: text}))
         if service.unknown and not len(done.run.passages):
@@ -286,7 +307,7 @@ def _given(
 
 
 def _own(search: OwnSearch, context: RunContext, system: SystemSettings) -> FinishedRun:
-    return _outside(lambda queries: search.search(queries, context.top), context, system)
+    return _outside(lambda queries: search.search(queries, context.top, context.filters), context, system)
 
 
 def rehearse(system: SystemSettings, context: RunContext) -> None:
@@ -383,6 +404,7 @@ def context_of(task: DatasetSplit, top: int, folder: Path) -> RunContext:
         task.ids,
         parents=task.parents,
         labels=labels,
+        filters=task.filters,
     )
 
 

@@ -138,7 +138,8 @@ async def generate(
     drawn = target if serial else math.ceil(target / PRIOR)
     with display.stage("queries", target) as bar:
         while True:
-            samples = draw_samples(store, plan, drawn, pipeline.generation.queries_per_passage, frame)
+            settings = pipeline.generation
+            samples = draw_samples(store, plan, drawn, settings.queries_per_passage, frame, settings.stratify)
             if hops := pipeline.generation.multi_hop:
                 samples = with_second_passages(store, plan, samples, hops)
             store.put(samples)

@@ -5,12 +5,13 @@ Multi-hop queries (not in the paper): a share of the samples has a second passag
 """
 
 import heapq
-from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from airgen.corpus.readers.metadata import metadata_of
 from airgen.errors import UsageError
-from airgen.keys import fingerprint, rng, row_key
+from airgen.keys import canonical_json, fingerprint, rng, row_key
 from airgen.records import Sample
 from airgen.settings import Pipeline
 from airgen.steps.stage import Plan
@@ -38,7 +39,9 @@ QUALIFY row_number() OVER (PARTITION BY one.key ORDER BY abs(other.place - one.p
 
 def sample_fingerprint(pipeline: Pipeline, seed: int | str) -> str:
     """A hash of what samples depend on besides the corpus."""
-    return fingerprint(stage="sample", version=1, seed=seed, multi_hop=[pipeline.generation.multi_hop, NEAR])
+    generation = pipeline.generation
+    strata = {"stratify": generation.stratify} if generation.stratify else {}
+    return fingerprint(stage="sample", version=1, seed=seed, multi_hop=[generation.multi_hop, NEAR], **strata)
 
 
 def with_second_passages(store: Store, plan: Plan, samples: Sequence[Sample], share: float) -> list[Sample]:
@@ -60,10 +63,19 @@ def with_second_passages(store: Store, plan: Plan, samples: Sequence[Sample], sh
 
 
 def draw_samples(
-    store: Store, plan: Plan, count: int, per_passage: int, frame: Collection[str] | None = None
+    store: Store,
+    plan: Plan,
+    count: int,
+    per_passage: int,
+    frame: Collection[str] | None = None,
+    stratify: str | None = None,
 ) -> list[Sample]:
     """The first `count` samples of the permutation over the corpus, or over the documents of `frame`, by id; fewer
-    where it is spent."""
+    where it is spent. stratify: a name of the passages' metadata, over whose values they are drawn evenly.
+
+    Raises UsageError where no passage has metadata of this name.
+    """
+    strata = {} if stratify is None else _strata(store, plan["corpus"], stratify)
     found: list[Sample] = []
     for turn in range(per_passage):
         left = count - len(found)
@@ -71,6 +83,28 @@ def draw_samples(
             break
         names = store.passage_names(plan["corpus"])
         keys = (key for key, id_ in names if frame is None or id_ in frame)
-        drawn = ((row_key("sample", key, plan["sample"], turn), key) for key in keys)
+        drawn: Iterable[tuple[str, str]] = ((row_key("sample", key, plan["sample"], turn), key) for key in keys)
+        if stratify is not None:
+            drawn = _evenly(drawn, strata)
         found += [Sample(key, parent, plan["sample"], turn) for key, parent in heapq.nsmallest(left, drawn)]
     return found
+
+
+def _strata(store: Store, corpus: str, name: str) -> dict[str, str]:
+    """The value of a passage's metadata, by the passage's key."""
+    rows = {key: metadata_of(text) for key, text in store.metadata(corpus)}
+    if not any(name in one for one in rows.values()):
+        known = sorted({field for one in rows.values() for field in one})
+        has = f"it has {', '.join(known)}" if known else "it has none: name columns in the corpus's `metadata`"
+        raise UsageError(f"generation.stratify: {name!r} is no metadata of the corpus ({has})")
+    return {key: canonical_json(one.get(name)) for key, one in rows.items()}
+
+
+def _evenly(drawn: Iterable[tuple[str, str]], strata: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """The samples with keys whose order takes one passage of each value in turn: its place among those of its value
+    stands before the rest of the key."""
+    places: Counter[str] = Counter()
+    for key, passage in sorted(drawn):
+        value = strata.get(passage, "")
+        yield f"{places[value]:08x}{key[8:]}", passage
+        places[value] += 1

@@ -16,6 +16,7 @@ from airgen.corpus.readers.metadata import metadata_of
 from airgen.dataset.beir import BeirDataset
 from airgen.dataset.content import (
     ANSWERED,
+    FILTER,
     AnswerRow,
     CorpusRow,
     DatasetContent,
@@ -282,8 +283,14 @@ def _query_rows(
             metadata["hops"] = len(lineage.sources)
         if ids.pipeline.generation.unanswerable:
             metadata[ANSWERED] = lineage.final.key not in held.queries
+        known = metadata_of(lineage.passage.metadata)
+        metadata |= {f"{FILTER}{name}": _scalar(known.get(name)) for name in ids.pipeline.generation.filters}
         text = lineage.query.text if original else lineage.final.text
         yield QueryRow(ids.query(lineage), plain_text(text), split, metadata)
+
+
+def _scalar(value: Any) -> str | int | float | bool | None:
+    return value if value is None or isinstance(value, str | int | float | bool) else ", ".join(map(str, value))
 
 
 _SCORES = {"keep_query": 1, "add_positive": 1, "keep_negative": 0, "add_negative": 0}

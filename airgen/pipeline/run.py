@@ -48,6 +48,7 @@ from airgen.steps.ask import health_of, make_engine, run_to_end, saw_answer, wor
 from airgen.steps.progress import BEAT_SECONDS, STATUS, Display
 from airgen.steps.stage import Tools
 from airgen.store import Store
+from airgen.study import Shown
 from airgen.text.display import dollars, terminal_lines, terminal_table, terminal_text
 
 _WAKE_SECONDS = 0.2
@@ -55,7 +56,7 @@ STOPS = ("corpus", "hard_negative", "judgment")
 
 
 @dataclass(frozen=True)
-class RunResult:
+class RunResult(Shown):
     """What a run left behind. `manifest` is None where it stopped before the export.
 
     scores: of each system, best first. ranking: their table for a terminal, with intervals. verdict: what can be told

@@ -18,6 +18,7 @@ from airgen.prompts import Prompt, PromptSet
 from airgen.records import Passage, prompt_text
 from airgen.steps.ask import ask_about, echo_of, sampling
 from airgen.steps.stage import QUERY_PROMPTS, asked_language
+from airgen.study import Shown
 from airgen.text.near_duplicates import borrowed
 
 
@@ -55,7 +56,7 @@ class PromptAnswer:
 
 
 @dataclass(frozen=True)
-class PromptTrial:
+class PromptTrial(Shown):
     """`rows`: {document, title, tried: {prompt: PromptAnswer}} in the corpus's order."""
 
     rows: list[dict[str, Any]]

@@ -34,6 +34,7 @@ from airgen.publishing import A_DAY, dataset_key
 from airgen.publishing.submission import NO_RERANKER, RefusedSubmission, Submission, SystemHits, reasons_of
 from airgen.publishing.suites import key_of
 from airgen.publishing.withhold import DOCUMENTS, pair_of
+from airgen.study import Shown
 from airgen.text.display import json_text
 
 CLASSES = ("Retrieval Only", "Reranking Only", "Retrieval + Reranking")
@@ -105,7 +106,7 @@ class DatasetScore:
 
 
 @dataclass(frozen=True, slots=True)
-class SystemScore:
+class SystemScore(Shown):
     """The scores of one system on the datasets of one version. `absent`: datasets without results."""
 
     model: str

@@ -199,8 +199,7 @@ def _query_rows(queries: Any, column: str) -> tuple[str, dict[str, str]]:
             )
         key = next((row[one] for one in ("_id", "id", "query_id", "qid", "query-id") if row.get(one) is not None), None)
         counted = counted or row.get("count") is not None
-        known = {"filter": row["filter"]} if row.get("filter") else {}
-        known |= {"count": row["count"]} if row.get("count") is not None else {}
+        known = {"count": row["count"]} if row.get("count") is not None else {}
         lines.append(json.dumps({"id": str(key if key is not None else f"q{number + 1}"), "query": row[name], **known}))
     if not lines:
         raise UsageError("queries: there is none")

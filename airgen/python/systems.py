@@ -16,7 +16,7 @@ from airgen.errors import SettingsError, UsageError
 from airgen.evaluation.own_search import check_search, is_search
 from airgen.evaluation.run import Run, read_run, run_from_dict
 from airgen.evaluation.systems import SystemSettings, SystemsFile, in_order, load_systems
-from airgen.functions import Function, name_of, named
+from airgen.functions import Function, name_of, named, refuse
 from airgen.registry import REGISTRY, meant
 from airgen.retrievers.base import Component, Retriever
 from airgen.retrievers.own import Own, OwnEmbedder, OwnReranker
@@ -91,6 +91,7 @@ def _settings(name: str, value: Any) -> dict[str, Any]:
     called = name or (value.name if isinstance(value, Function) else "")
     if isinstance(given, str | Path):
         return _by_name(called, given)
+    refuse(given)
     if hasattr(given, "to_dict") and type(given).__module__.partition(".")[0] == "ranx":
         called, given = called or str(getattr(given, "name", "") or ""), given.to_dict()
     if isinstance(given, Mapping):

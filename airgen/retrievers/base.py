@@ -130,12 +130,13 @@ IndexProgress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """Parallel sequences of passages. `titles` is empty or as long as `texts`; `language` is an ISO 639-1 code."""
+    """Parallel sequences of passages. `titles` and `metadata` are empty or as long as `texts`."""
 
     ids: Sequence[str]
     texts: Sequence[str]
     titles: Sequence[str] = ()
     language: str = "en"
+    metadata: Sequence[Mapping[str, Any]] = ()
 
     @classmethod
     def from_passages(cls, passages: Iterable[BeirPassage], language: str) -> Corpus:
@@ -143,7 +144,9 @@ class Corpus:
         every = list(passages)
         titles = [passage.title for passage in every]
         texts = [passage.text for passage in every]
-        return cls([passage.id for passage in every], texts, titles if any(titles) else (), language)
+        metadata = [passage.metadata for passage in every]
+        ids = [passage.id for passage in every]
+        return cls(ids, texts, titles if any(titles) else (), language, metadata if any(metadata) else ())
 
     def __len__(self) -> int:
         return len(self.ids)

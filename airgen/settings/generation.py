@@ -57,6 +57,10 @@ class GenerationSettings(Settings):
     answers: bool = False  # a short reference answer to each accepted query, too
     multi_hop: Annotated[float, Field(ge=0, le=1)] = 0.0  # share of queries that need two passages
     examples: Annotated[str | None, FILE] = None  # 10 or more real queries, a line each: their style, not content
+    stratify: str | None = None  # a name of the corpus's metadata: documents are drawn evenly over its values
+    filters: list[
+        str
+    ] = []  # names of the corpus's metadata: a query is asked with the values of its document as filter
     query_language: str | None = None  # queries in another language than the corpus: cross-lingual
     unanswerable: Annotated[float, Field(ge=0, le=0.5)] = 0.0  # share of queries whose answers are left out
     stages: list[Annotated[str, Field(pattern=r"^[\w.]+:\w+$")]] = []  # further stages, as module:STAGE

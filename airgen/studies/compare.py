@@ -30,7 +30,7 @@ from airgen.publishing.suites import dataset_folders
 from airgen.records import flat_text
 from airgen.studies.agree.rankings import Side, SystemsPair, best_third, correlate, pairs_of
 from airgen.studies.rank_correlation import LEAST_SYSTEMS, average_ranks
-from airgen.study import Column, Table, columns
+from airgen.study import Column, Shown, Table, columns
 from airgen.text.display import p_value
 
 Matrix = NDArray[np.float64]
@@ -90,7 +90,7 @@ class Ranking:
 
 
 @dataclass(frozen=True, slots=True)
-class VersionComparison:
+class VersionComparison(Shown):
     """`only_old` and `only_new` are datasets without a counterpart."""
 
     split: str

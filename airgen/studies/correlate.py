@@ -24,7 +24,7 @@ from airgen.studies.rank_correlation import (
     rank_correlation,
     spearman,
 )
-from airgen.study import Column, Study, Table, columns
+from airgen.study import Column, Shown, Study, Table, columns
 from airgen.text.display import md, p_value
 
 FEW = 10  # systems below which a rank correlation says little
@@ -49,7 +49,7 @@ class BenchmarkPair:
 
 
 @dataclass(frozen=True)
-class CorrelationStudy:
+class CorrelationStudy(Shown):
     """All pairs of some benchmarks, those with too few common systems apart: (first, second, how many)."""
 
     benchmarks: tuple[BenchmarkMeans, ...]

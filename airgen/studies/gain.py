@@ -17,7 +17,7 @@ from airgen.evaluation.breakdown import attributes
 from airgen.evaluation.result import Result, all_scores
 from airgen.evaluation.significance import ALPHA, Interval, bootstrap_interval, fisher_test, holm, resampled_means
 from airgen.kept import write_json
-from airgen.study import Column, P, Study, Table, columns
+from airgen.study import Column, P, Shown, Study, Table, columns
 from airgen.text.display import one_line
 
 Verdict = Literal["gains", "loses", "not told apart"]
@@ -66,7 +66,7 @@ class DatasetGain:
 
 
 @dataclass(frozen=True)
-class GainReport:
+class GainReport(Shown):
     """All datasets; `mean` is the mean difference over datasets, each counting alike, with its interval."""
 
     before: str

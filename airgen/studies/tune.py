@@ -20,6 +20,7 @@ from airgen.evaluation.significance import Interval, resampled_means
 from airgen.keys import text_key
 from airgen.retrievers.base import Hits
 from airgen.retrievers.combine import DEPTH, Normalisation, reciprocal_rank_fusion, weighted_sum
+from airgen.study import Shown
 from airgen.text.display import terminal_table
 
 FOLDS = 5
@@ -47,7 +48,7 @@ class Fusion:
 
 
 @dataclass(frozen=True)
-class TunedHybrid:
+class TunedHybrid(Shown):
     """chosen: by all queries. apparent: its mean on the queries that chose it. held_out: mean of the nested validation.
 
     gain: held-out scores less those of equal weights (reciprocal rank fusion). over_best: less those of the best single

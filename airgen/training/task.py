@@ -19,6 +19,7 @@ from airgen.dataset.files import building
 from airgen.devices import gpu_name
 from airgen.errors import TrainingError
 from airgen.evaluation.result import library_versions
+from airgen.study import Shown
 from airgen.text.display import markdown_table, md
 from airgen.training.data import TrainingSet
 from airgen.training.recipe import Recipe
@@ -27,7 +28,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Trained:
+class Trained(Shown):
     """A finished training. `figures` are of the weights that were kept; `history` has an entry for each evaluation."""
 
     out: Path

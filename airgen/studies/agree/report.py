@@ -19,7 +19,7 @@ from airgen.studies.agree.rankings import (
     Side,
     family_gains,
 )
-from airgen.study import Column, P, Study, Table, columns, shown, write_lines
+from airgen.study import Column, P, Shown, Study, Table, columns, shown, write_lines
 from airgen.text.display import figure, md, p_value
 
 
@@ -111,7 +111,7 @@ class Variant:
 
 
 @dataclass(frozen=True)
-class AgreementReport:
+class AgreementReport(Shown):
     """Everything that `airgen study agree` found on one collection. `variants` begins with the complete dataset.
 
     competitors: the human ranking by other collections instead of the generated one, over the systems that both have.

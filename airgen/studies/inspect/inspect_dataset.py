@@ -25,7 +25,7 @@ from airgen.settings.parts import model_of
 from airgen.studies.contamination import Contamination, contamination
 from airgen.studies.inspect.finding import CHECKS, STATES, Finding, not_measured, share, verdict
 from airgen.studies.inspect.measures import by_systems, by_texts, language_of, random_floor, system_means
-from airgen.study import Column, Html, Study, Table, columns
+from airgen.study import Column, Html, Shown, Study, Table, columns
 from airgen.text.display import html_text, md, one_line
 
 DEFAULT_SYSTEMS = "systems-inspect"
@@ -98,7 +98,7 @@ def own_runs(
 
 
 @dataclass(frozen=True)
-class Inspection:
+class Inspection(Shown):
     """What was found. Findings are sorted: faults first, then what to look at.
 
     random: the expected score of a random order. left_out: systems that this machine cannot run, and why.

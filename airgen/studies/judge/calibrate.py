@@ -36,7 +36,7 @@ from airgen.steps.stage import Problem, Tools
 from airgen.store import Store
 from airgen.studies.judge import figures
 from airgen.studies.judge.figures import Assessment, CalibrationPair, Opinion
-from airgen.study import Study, Table
+from airgen.study import Shown, Study, Table
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class JudgeTrial:
 
 
 @dataclass(frozen=True)
-class Calibration:
+class Calibration(Shown):
     """What came out: tables by title, a collection a row."""
 
     judge: str

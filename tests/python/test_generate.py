@@ -1,0 +1,174 @@
+"""A job from Python: the same as from its YAML, functions in place of models, and what is refused before it is paid."""
+
+import asyncio
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rows_maker import LEXICAL, PLAIN, corpus, rows
+
+import airgen
+from airgen.errors import LlmError, SettingsError, UsageError
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """The bytes of all files of a folder."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_the_yaml_and_python_are_the_same_job(here: Path) -> None:
+    """The printed YAML, run elsewhere, gives the same bytes; and what the shell runs goes on with Python's job."""
+    bench = airgen.generate(corpus(metadata=["product"]), n=6, work="runs/handbook", **LEXICAL)
+    other = here / "elsewhere"
+    other.mkdir()
+    assert bench.recipe is not None
+    (other / "pipeline.yaml").write_text(bench.recipe.to_yaml(), encoding="utf-8")
+    for name in ("corpus.yaml", "corpus.jsonl"):
+        (other / name).write_bytes((here / "runs/handbook" / name).read_bytes())
+    again = airgen.run(other / "pipeline.yaml", quiet=True, report=False)
+    assert files(again.directory / "dataset") == files(bench.path)
+    assert airgen.run(here / "runs/handbook/pipeline.yaml", quiet=True, report=False).already_done
+    assert airgen.run("runs/handbook", quiet=True, report=False).already_done
+    # Python goes on with it, and a larger number keeps what is there.
+    more = airgen.generate(corpus(metadata=["product"]), n=8, work="runs/handbook", **LEXICAL)
+    assert len(more) == 8 and set(bench.queries) <= set(more.queries)
+
+
+def test_passages_keep_their_metadata_and_are_drawn_evenly(made: airgen.Benchmark) -> None:
+    known = {row["url"]: row for row in rows()}
+    for key, passage in made.corpus.items():
+        assert set(passage["metadata"]) == {"product", "version"}
+        if key in known:
+            assert passage["metadata"] == {name: known[key][name] for name in ("product", "version")}
+    lineage = [json.loads(line) for line in (made.path / "private/lineage.jsonl").read_text().splitlines()]
+    drawn = Counter(known[one["source"]]["product"] for one in lineage)
+    assert set(drawn) == {"core", "cloud", "desk"} and max(drawn.values()) - min(drawn.values()) <= 2
+    asked = {row["_id"]: row["filter.version"] for row in made.queries.rows()}
+    assert all(asked[one["query"]] == known[one["source"]]["version"] for one in lineage)
+
+
+def answer(messages: list[dict[str, str]], schema: Any = None) -> str:
+    """What the scripted model would say, as a function of messages."""
+    words = [word for word in messages[-1]["content"].split() if word.isalpha() and len(word) > 4][:8]
+    if not schema:
+        return "2"
+    text = " ".join(dict.fromkeys(words))
+    kinds = {name: one.get("type") for name, one in schema["properties"].items()}
+    return json.dumps({name: [text] if kind == "array" else text for name, kind in kinds.items()})
+
+
+def test_a_function_answers_and_another_one_judges(here: Path) -> None:
+    calls = []
+
+    def relevant(query: str, passages: list[str]) -> list[bool]:
+        calls.append(query)
+        return [sum(word in passage for word in query.split()) >= 2 for passage in passages]
+
+    queries = {"q1": "glaciers attract visitors", "q2": "violins were banned"}
+    bench = airgen.label(
+        corpus(), queries, llm=answer, judge=relevant, work="runs/own", control=LEXICAL["control"],
+        rerankers=[lambda query, passages: [len(set(query.split()) & set(one.split())) for one in passages]],
+        quiet=True,
+    )  # fmt: skip
+    assert set(bench.queries) == {"q1", "q2"} and all(any(row.values()) for row in bench.qrels.values())
+    assert calls and set(calls) == set(queries.values())
+    text = (here / "runs/own/pipeline.yaml").read_text()
+    assert "backend: python-judge" in text and "model: relevant" in text
+
+
+def test_what_a_function_must_return(here: Path) -> None:
+    judge: Any = lambda query, passages: "certainly"  # noqa: E731
+    with pytest.raises(LlmError, match="the judge function must return, for each passage, a level of 0, 1, 2 or 3"):
+        airgen.label(corpus(), ["glaciers attract visitors"], llm=answer, judge=judge, work="runs/own",
+                     control=LEXICAL["control"], rerankers=["bm25"], quiet=True)  # fmt: skip
+    broken: Any = lambda messages: {"text": "yes"}  # noqa: E731
+    with pytest.raises(LlmError, match="the LLM function must return the text of the answer, and returned"):
+        airgen.generate(corpus(), n=2, work="runs/two", **{**LEXICAL, "llm": broken})
+
+
+def test_an_estimate_pays_nothing(here: Path) -> None:
+    found = airgen.estimate(corpus(), n=10, llm="gpt-4o-mini", judge="gpt-4o-mini", work="runs/x",
+                            control=LEXICAL["control"], rerankers=["bm25"], measure=False)  # fmt: skip
+    assert found.usd and found.calls > 50 and found.tokens > found.calls
+    assert any("OPENAI_API_KEY" in line for line in found.problems) and not Path("runs").exists()
+    assert {"stage", "model", "calls", "tokens", "USD"} == set(found.to_pandas().columns)
+
+
+def test_it_runs_under_a_running_loop(here: Path) -> None:
+    async def notebook() -> airgen.Benchmark:
+        return airgen.generate(corpus(), n=2, work="runs/loop", **LEXICAL)
+
+    assert len(asyncio.run(notebook())) == 2
+
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "column": ({"text": "bdy"}, r"text: no column 'bdy' \(did you mean 'body'\?\); there are: 'url', 'name', 'body'"),
+    "metadata": ({"metadata": ["versoin"]}, r"metadata: no column 'versoin' \(did you mean 'version'\?\)"),
+    "ids": ({"id": "product"}, "id: 'cloud' is the product of two rows|id: 'core' is the product of two rows"),
+    "numbers": ({"text": "version"}, "text: no row has a text in 'version': its values are of the type int"),
+    "key": ({"licnce": "MIT"}, r"licnce: unknown key \(did you mean 'licence'\?\)"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_rows_that_cannot_be_a_corpus(case: str) -> None:
+    more, words = BAD[case]
+    with pytest.raises((UsageError, SettingsError), match=words):
+        corpus(**more)
+
+
+def test_rows_without_a_text_are_counted() -> None:
+    found = airgen.Corpus([*rows(20), {"url": "x", "body": float("nan")}, {"url": "y", "body": None}], id="url",
+                          title="name", text="body", **PLAIN)  # fmt: skip
+    assert len(found) == 20 and Counter(row["reason"] for row in found.dropped) == {"missing text": 2}
+    assert "20 of 22 passages" in repr(found) and "2 of 22 rows have no text in" in found._repr_html_()
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "arrow", "datasets", "texts", "beir"])
+def test_rows_of_every_kind_give_the_same_corpus(kind: str) -> None:
+    data: Any = rows(12)
+    if kind == "texts":
+        data = [row["body"] for row in data]
+        assert len(airgen.Corpus(data, **PLAIN)) == 12
+        return
+    if kind == "beir":
+        data = {row["url"]: {"title": row["name"], "text": row["body"]} for row in data}
+        assert [one["id"] for one in airgen.Corpus(data, **PLAIN)] == list(data)
+        return
+    if kind == "pandas":
+        data = pytest.importorskip("pandas").DataFrame(data)
+    elif kind == "polars":
+        data = pytest.importorskip("polars").DataFrame(data)
+    elif kind == "arrow":
+        data = pytest.importorskip("pyarrow").Table.from_pylist(data)
+    elif kind == "datasets":
+        data = pytest.importorskip("datasets").Dataset.from_list(data)
+    columns = {"id": "url", "title": "name", "text": "body", "metadata": ["version"]}
+    expected = airgen.Corpus(rows(12), **columns, **PLAIN)
+    assert list(airgen.Corpus(data, **columns, **PLAIN)) == list(expected)
+
+
+def test_chunks_of_ones_own_are_taken_as_they_are() -> None:
+    chunks = [{"id": str(place), "text": text} for place, text in enumerate(["Yes.", "Yes.", "a@b.example writes"])]
+    found = airgen.Corpus(chunks, clean=False, language="en")
+    assert [one["text"] for one in found] == ["Yes.", "Yes.", "a@b.example writes"]
+
+
+PAGES = {
+    "a.md": "---\nproduct: core\nversion: 2\n---\n# Bridges\n\nBridges carry a heavy load and need repair in winter.",
+    "b.html": '<html><head><title>B</title><meta name="product" content="cloud"></head><body><p>Glaciers attract '
+    "visitors and differ in colour, whenever tides grow in winter.</p></body></html>",
+}
+
+
+def test_files_say_their_metadata(tmp_path: Path) -> None:
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    for name, text in PAGES.items():
+        (folder / name).write_text(text)
+    found = airgen.Corpus(folder, metadata=["product", "version", "file"], language="en", clean=False)
+    values = {one["metadata"]["file"]: one["metadata"] for one in found}
+    assert values["a.md"]["product"] == "core" and values["a.md"]["version"] == 2
+    assert values["b.html"]["product"] == "cloud" and values["b.html"]["version"] is None

@@ -1,0 +1,146 @@
+"""Results and benchmarks as values: tables, comparisons by hand, charts, and what other tools read of them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import airgen
+from airgen.errors import UsageError
+
+
+@pytest.fixture
+def results(made: airgen.Benchmark, here: Path) -> airgen.Results:
+    systems = {"bm25": "bm25", "few": lambda queries, k: [["p1", "p2"]] * len(queries)}
+    return airgen.evaluate(made, systems, quiet=True)
+
+
+def test_a_table_fits_and_its_scores_are_those_of_the_queries(results: airgen.Results) -> None:
+    pytest.importorskip("pandas")
+    table, each = results.to_pandas(), results.per_query().to_pandas()
+    assert table.shape[0] == 2 and table.shape[1] <= 12 and table["system"].iloc[0] == "bm25"
+    means = each.groupby("system")["score"].mean()
+    assert {name: round(value, 9) for name, value in means.items()} == {
+        one.name: round(one.score, 9) for one in results
+    }
+    assert len(repr(results).splitlines()) < 20 and "2 hits at most" in results._repr_html_()
+    assert "queries" in results.verdict
+
+
+def test_a_comparison_is_what_one_counts_by_hand(results: airgen.Results) -> None:
+    scores: dict[str, dict[str, float]] = {}
+    for row in results.per_query():
+        scores.setdefault(row["system"], {})[row["query"]] = row["score"]
+    gained = np.array([scores["bm25"][key] - scores["few"][key] for key in scores["bm25"]])
+    found = results.compare("bm25", "few")
+    assert found.difference == pytest.approx(gained.mean())
+    assert (found.wins, found.losses, found.ties) == ((gained > 0).sum(), (gained < 0).sum(), (gained == 0).sum())
+    assert found.low <= found.difference <= found.high and 0 <= found.p <= 1
+    back = results.compare("few", "bm25")
+    assert back.difference == pytest.approx(-found.difference) and back.wins == found.losses
+    with pytest.raises(UsageError, match=r"no system 'bm52' \(did you mean 'bm25'\?\)"):
+        results.compare("bm52", "few")
+    with pytest.raises(UsageError, match="the measure 'nDCG@11' was not computed"):
+        results.per_query("nDCG@11")
+
+
+def test_scores_by_metadata_hold_all_queries(results: airgen.Results, made: airgen.Benchmark) -> None:
+    table = results.by("metadata.product").to_pandas()
+    assert table["queries"].sum() == len(made)
+    mean = (table["bm25"] * table["queries"]).sum() / len(made)
+    assert mean == pytest.approx(results["bm25"].score)
+    with pytest.raises(UsageError, match=r"no attribute 'metadata\.prodcut'"):
+        results.by("metadata.prodcut")
+
+
+def test_charts_and_files(results: airgen.Results, tmp_path: Path) -> None:
+    for kind in ("intervals", "cost", "pairs", "wins"):
+        svg = results.plot(kind)._repr_svg_()  # type: ignore[arg-type]
+        assert svg.startswith("<svg") and "bm25" in svg
+    with pytest.raises(UsageError, match=r"plot: no chart 'intervalls' \(did you mean 'intervals'\?\)"):
+        results.plot("intervalls")  # type: ignore[arg-type]
+    assert "bm25" in results.save(tmp_path / "table.md").read_text()
+    assert json.loads(results.save(tmp_path / "table.json").read_text())["tables"][0][0]["system"] == "bm25"
+    page = results.report(tmp_path / "page.html")
+    assert page.is_file() and page.stat().st_size > 100_000
+
+
+def test_a_benchmark_is_mappings_and_tables(made: airgen.Benchmark, tmp_path: Path) -> None:
+    lines = [line.split("\t") for line in (made.path / "qrels/test.tsv").read_text().splitlines()[1:]]
+    expected: dict[str, dict[str, int]] = {}
+    for query, passage, label in lines:
+        expected.setdefault(query, {})[passage] = int(label)
+    assert dict(made.qrels) == expected and len(made) == len(made.queries) == 12
+    table = made.to_pandas()
+    assert list(table["_id"]) == list(made.queries) and set(table["relevant"][0]) == set(made.relevant(table["_id"][0]))
+    saved = airgen.load(made.save(tmp_path / "copy"))
+    assert saved.qrels == made.qrels and repr(saved).startswith("Benchmark 'handbook': 12 queries")
+    assert made.split("test").qrels == made.qrels and "12" in made._repr_html_()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/file").write_text("")
+    with pytest.raises(UsageError, match="is there already, and is no dataset"):
+        made.save(tmp_path / "other")
+    tests = made.to_promptfoo(tmp_path / "tests.json")
+    assert json.loads((tmp_path / "tests.json").read_text()) == tests and tests[0]["vars"]["query"]
+
+
+def test_datasets_reads_it(made: airgen.Benchmark, tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    found = airgen.load(made, "datasets")
+    assert isinstance(found, datasets.DatasetDict)
+    found.save_to_disk(tmp_path / "disk")
+    again = datasets.load_from_disk(tmp_path / "disk")
+    assert again["queries"].num_rows == 12 and again["corpus"].num_rows == len(made.corpus)
+    assert sum(again["qrels.test"]["score"]) == sum(label for row in made.qrels.values() for label in row.values())
+    assert set(airgen.load(made, "pandas")) == set(found)
+
+
+def letters(texts: Any) -> Any:
+    """Counts of letters."""
+    return np.array([[text.lower().count(one) + 0.01 for one in "abcdefghijklmnopqrstuvwxyz"] for text in texts])
+
+
+class Letters:
+    """An encoder as mteb wants one."""
+
+    mteb_model_meta = None
+
+    def encode(self, inputs: Any, **more: Any) -> Any:
+        """Vectors of the texts of a loader's batches."""
+        return letters([text for batch in inputs for text in batch["text"]])
+
+    def similarity(self, one: Any, other: Any) -> Any:
+        """Cosines."""
+        unit = [np.asarray(side) / np.linalg.norm(side, axis=1, keepdims=True) for side in (one, other)]
+        return unit[0] @ unit[1].T
+
+
+@pytest.mark.servers
+def test_mteb_gives_the_score_that_airgen_gives(made: airgen.Benchmark, here: Path) -> None:
+    mteb = pytest.importorskip("mteb")
+    found = mteb.evaluate(Letters(), made.to_mteb("Handbook"), cache=None)
+    theirs = found.task_results[0].scores["test"][0]["ndcg_at_10"]
+    # Without filters, which mteb does not know.
+    dataset = made.save(here / "plain")
+    rows = [json.loads(line) for line in (dataset / "queries.jsonl").read_text().splitlines()]
+    text = "".join(json.dumps({**row, "metadata": {}}) + "\n" for row in rows)
+    (dataset / "queries.jsonl").write_text(text)
+    (dataset / "manifest.json").unlink()
+    ours = airgen.evaluate(dataset, {"letters": airgen.Dense(lambda texts: letters(texts))}, quiet=True)
+    assert theirs == pytest.approx(ours[0].score, abs=2e-3)  # airgen keeps vectors in fp16
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize("package", ["ranx", "ragas", "deepeval"])
+def test_others_open_it(package: str, made: airgen.Benchmark) -> None:
+    library = pytest.importorskip(package)
+    if package == "ranx":
+        run = library.Run({query: dict.fromkeys(made.relevant(query), 1.0) for query in made.queries})
+        assert library.evaluate(made.to_ranx(), run, "ndcg@10") == pytest.approx(1.0)
+    elif package == "ragas":
+        table = made.to_ragas().to_pandas()
+        assert list(table["user_input"]) == list(made.queries.values()) and all(table["reference_contexts"])
+    else:
+        assert [one.input for one in made.to_deepeval().goldens] == list(made.queries.values())

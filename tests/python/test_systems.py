@@ -1,0 +1,170 @@
+"""Systems as objects: each form finds what it should, has an identity, and says in one line what is wrong with it."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import airgen
+from airgen.errors import AirgenError, UsageError
+from airgen.evaluation.run import run_from_dict, write_run
+from airgen.functions import identity_of, is_kept, named
+
+Bench = airgen.Benchmark
+
+
+def perfect(bench: Bench) -> dict[str, dict[str, float]]:
+    """A run of the relevant passages that fit the query's filter, and nothing else."""
+    version = {row["_id"]: row["filter.version"] for row in bench.queries.rows()}
+    fits = {key: one["metadata"]["version"] for key, one in bench.corpus.items()}
+    return {
+        query: {key: 1.0 for key in bench.relevant(query) if fits[key] == version[query]} for query in bench.queries
+    }
+
+
+def test_every_form_of_the_same_hits_has_the_same_scores(made: Bench, here: Path) -> None:
+    run = perfect(made)
+    by_text = {made.queries[key]: list(hits) for key, hits in run.items()}
+    write_run("best.run", run_from_dict(run), "best")
+
+    def batch(queries: list[str], k: int) -> list[list[str]]:
+        return [by_text[text][:k] for text in queries]
+
+    def one(query: str) -> list[dict[str, Any]]:
+        return [{"id": key, "score": 1 / rank} for rank, key in enumerate(by_text[query], 1)]
+
+    nodes = lambda text: [SimpleNamespace(node=SimpleNamespace(node_id=key), score=None) for key in by_text[text]]  # noqa: E731
+    pages = lambda text: [SimpleNamespace(id=None, metadata={"url": key}, page_content="") for key in by_text[text]]  # noqa: E731
+    systems = {
+        "run": run, "file": "best.run", "path": Path("best.run"), "batch": batch, "one": one,
+        "llama-index": SimpleNamespace(retrieve=nodes), "langchain": SimpleNamespace(invoke=pages),
+        "lambda": lambda queries, k: [dict.fromkeys(by_text[text], 2.0) for text in queries],
+    }  # fmt: skip
+    results = airgen.evaluate(made, systems, quiet=True)
+    assert [one.name for one in results] == list(systems)
+    assert {round(one.score, 9) for one in results} == {1.0}
+
+
+def bag(texts: list[str]) -> list[list[float]]:
+    """Counts of letters."""
+    return [[text.lower().count(letter) + 0.01 for letter in "abcdefghijklmnopqrstuvwxyz"] for text in texts]
+
+
+def test_every_embedder_of_the_same_vectors_finds_the_same(made: Bench, here: Path) -> None:
+    kinds = {
+        "function": airgen.Dense(bag),
+        "array": airgen.Dense(lambda texts: np.array(bag(texts))),
+        "kind": airgen.Dense(lambda texts, kind: bag(texts)),
+        "encode": SimpleNamespace(encode=bag),
+        "sentence-transformers": SimpleNamespace(encode=None, encode_query=bag, encode_document=bag),
+        "langchain": SimpleNamespace(embed_query=lambda text: bag([text])[0], embed_documents=bag),
+    }
+    kinds["sentence-transformers"].encode = bag  # type: ignore[attr-defined]
+    results = airgen.evaluate(made, kinds, quiet=True)
+    assert len(results) == len(kinds) and len({one.score for one in results}) == 1 and results[0].score > 0.05
+
+
+def test_a_function_is_kept_by_its_source_or_its_version(made: Bench, here: Path) -> None:
+    calls = []
+
+    def site(queries: list[str], k: int) -> list[list[str]]:
+        calls.append(len(queries))
+        return [["p1", "p2"] for _ in queries]
+
+    first = airgen.evaluate(made, {"site": site}, quiet=True)
+    after = len(calls)
+    again = airgen.evaluate(made, {"site": site}, quiet=True)
+    assert len(calls) == after and not first[0].cached and again[0].cached
+    airgen.evaluate(made, {"site": airgen.Function(site, version="2")}, quiet=True)
+    assert len(calls) > after
+    counted = SimpleNamespace(search=site)  # nobody can tell what stands behind an object
+    for _ in range(2):
+        after = len(calls)
+        assert not airgen.evaluate(made, {"object": counted}, quiet=True)[0].cached and len(calls) > after
+
+
+def test_identity_is_the_source_with_what_it_reads() -> None:
+    def make(depth: int) -> Any:
+        return lambda queries: [depth for _ in queries]
+
+    assert identity_of(make(1)) == identity_of(make(1)) != identity_of(make(2))
+    assert identity_of(SimpleNamespace()) is None and not is_kept(named(SimpleNamespace(), "x")["version"])
+    assert named(airgen.Function(print, "shout", "7")) == {"name": "shout", "version": "7"}
+
+
+async def later(queries: list[str], k: int) -> list[list[str]]:
+    """A coroutine."""
+    return [["p1"] for _ in queries]
+
+
+def lazily(queries: list[str], k: int) -> Any:
+    """A generator."""
+    yield from queries
+
+
+def fails(queries: list[str], k: int) -> Any:
+    """Raise what a bug raises."""
+    return queries[100]
+
+
+WRONG: dict[str, tuple[Any, str]] = {
+    "misspelt": ("bm52", r"no system is named 'bm52' \(did you mean 'bm25'\?\)"),
+    "async": (later, "later is an async function: pass a plain one"),
+    "generator": (lazily, "lazily is a generator"),
+    "coroutine": ({"x": lazily([], 1)}, "is the result of a call: pass the function itself"),
+    "number": ({"x": 3}, "x: a int is no system"),
+    "unknown ids": ({"x": lambda queries, k: [["zz"]] * len(queries)},
+                    "system x: none of its 2 hits, such as 'zz', is in the dataset: its ids look like 'neg-"),
+    "one for all": ({"x": lambda queries, k: ["p1"]}, "the answer is a list of 1, but a list with the hits of each"),
+    "text as score": ({"x": lambda queries, k: [[("p1", "high")]] * len(queries)}, "score 'high' is not a finite"),
+    "text in a run": ({"x": {"q": {"p1": "high"}}}, "passage 'p1' has the score 'high': a number is needed"),
+    "vectors": (airgen.Dense(lambda texts: [1.0, 2.0]), r"gave numbers of shape \(2,\) for 2 texts: one"),
+    "fewer vectors": (airgen.Dense(lambda texts: [[1.0, 2.0]]), r"gave numbers of shape \(1, 2\) for 2 texts"),
+    "bug": (fails, r"system fails: .*test_systems\.py:\d+: IndexError: list index out of range"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_is_one_line_before_any_system_runs(case: str, made: Bench, here: Path) -> None:
+    given, words = WRONG[case]
+    calls = []
+    first = {"first": lambda queries, k: calls.append(len(queries)) or [["p1"]] * len(queries)}
+    given = {**first, **given} if isinstance(given, dict) else given
+    with pytest.raises(AirgenError, match=words) as caught:
+        airgen.evaluate(made, given, quiet=True)
+    assert "\n" not in str(caught.value).strip() and max(calls, default=0) <= 2
+
+
+def test_fewer_hits_than_asked_for_are_said(made: Bench, here: Path) -> None:
+    results = airgen.evaluate(made, {"x": lambda queries, k: [["p1", "p2", "p3"]] * len(queries)}, quiet=True)
+    assert "3 hits at most for a query" in results._repr_html_()
+
+
+def test_filters_reach_a_function_and_bound_every_system(made: Bench, here: Path) -> None:
+    seen: dict[str, Any] = {}
+
+    def filtered(queries: list[str], k: int, filters: list[dict[str, Any]]) -> list[list[str]]:
+        seen.update(zip(queries, filters, strict=True))
+        return [list(made.corpus)[:40] for _ in queries]
+
+    results = airgen.evaluate(made, {"bm25": "bm25", "own": filtered}, quiet=True)
+    version = {row["text"]: row["filter.version"] for row in made.queries.rows()}
+    assert seen == {text: {"version": value} for text, value in version.items()}
+    from airgen.evaluation.run import read_run
+
+    texts = dict(made.queries)
+    for one in results:
+        for query, hits in read_run(one.paths.run).items():
+            assert {made.corpus[key]["metadata"]["version"] for key, _ in hits} <= {version[texts[query]]}
+
+
+def test_runs_and_labels_in_memory_are_compared(made: Bench) -> None:
+    best = perfect(made)
+    worse = {query: {**dict.fromkeys(("p0", "p1", "p2"), 2.0), **hits} for query, hits in best.items()}
+    found = airgen.evaluate_compare({"best": best, "worse": worse}, made)
+    assert found.measures["nDCG@10"].names[0] == "best"
+    assert airgen.evaluate_measures(best, made)["means"]["RR@10"] == 1.0
+    with pytest.raises(UsageError, match="qrels: a file, or"):
+        airgen.evaluate_measures(best, [1])
