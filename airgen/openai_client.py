@@ -11,6 +11,8 @@ the server. Only what the settings say is sent: no key, organisation or header f
 Importing this module imports the package, which takes most of a second: import it with the first call.
 """
 
+import functools
+import gc
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, TypeAlias
 from urllib.parse import quote
@@ -18,7 +20,9 @@ from urllib.parse import quote
 import httpx2
 import openai
 
-from airgen.http import HttpClient, Received
+from airgen.http import HttpClient, Received, as_json
+
+gc.freeze()  # the package is many objects, which stay: going through them again and again costs a sixth of a call
 
 InvalidURL: TypeAlias = httpx2.InvalidURL
 Response: TypeAlias = httpx2.Response
@@ -26,6 +30,12 @@ Response: TypeAlias = httpx2.Response
 _NO_KEY = "airgen-has-no-key-for-this"  # the package wants one; it is not sent
 _STREAMED = "x-stainless-raw-response"  # the package's own mark of a request whose answer is read in pieces
 _HOP = {"content-encoding", "content-length", "transfer-encoding"}  # of the body as it came
+_HEADERS = "airgen.headers"
+# All options of a plain call: the package would copy the default of each that is missing.
+_PLAIN: Any = {
+    "headers": {}, "params": {}, "max_retries": 0, "timeout": None, "idempotency_key": "", "follow_redirects": None,
+    "security": {"bearer_auth": True},
+}  # fmt: skip
 _NEVER: dict[str, Any] = {"api_key": _NO_KEY, "admin_api_key": "", "organization": "", "project": ""}
 
 
@@ -44,8 +54,8 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
         self._client, self._largest_file = client, largest_file
 
     async def handle_async_request(self, request: httpx2.Request) -> Response:
-        headers = dict(request.headers)
-        if headers.get(_STREAMED) == "stream":
+        headers = {name.decode("ascii"): value.decode("latin-1") for name, value in request.headers.raw}
+        if _STREAMED in headers and request.headers[_STREAMED] == "stream":
             return await self._streamed(request, headers)
         data: Any = request.stream  # of a form: a large one is sent in pieces
         if isinstance(data, httpx2.ByteStream):
@@ -53,8 +63,8 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
         status, answered, content = await self._client.send(request.method, str(request.url), data, headers=headers)
         if not 200 <= status < 300:
             raise Answered(status, answered, content)
-        kept = [(name, value) for name, value in answered.items() if name.lower() not in _HOP]
-        return Response(status, headers=kept, content=content, request=request)
+        # Its own headers would be parsed, and are read by nobody: `received` gives these.
+        return Response(status, content=content, request=request, extensions={_HEADERS: answered})
 
     async def _streamed(self, request: httpx2.Request, headers: Mapping[str, str]) -> Response:
         pieces = self._client.pieces(str(request.url), headers=headers, largest=self._largest_file)
@@ -85,14 +95,17 @@ class _DirectClient(httpx2.AsyncClient):
         self._bounded = transport
 
     def build_request(self, method: str, url: Any, **options: Any) -> httpx2.Request:
-        headers = options["headers"]
-        options["headers"] = [(name, value) for name, value in headers if _NO_KEY not in value]
-        return httpx2.Request(
-            method, url, **{name: options.get(name) for name in ("params", "headers", "content", "data", "files")}
-        )
+        headers = [(name, value) for name, value in options["headers"] if _NO_KEY not in value]
+        more = {name: options[name] for name in ("params", "content", "data", "files") if options.get(name) is not None}
+        return httpx2.Request(method, _parsed(url), headers=headers, **more)
 
     async def send(self, request: httpx2.Request, **_: Any) -> Response:
         return await self._bounded.handle_async_request(request)
+
+
+@functools.lru_cache(maxsize=64)
+def _parsed(url: str) -> httpx2.URL:
+    return httpx2.URL(url)
 
 
 class _Said:
@@ -151,13 +164,15 @@ def openai_client(
     return api  # type: ignore[no-any-return]
 
 
-def path_of(api: openai.AsyncOpenAI, path: str, body: Mapping[str, Any]) -> str:
-    """The path of a call: below `https://NAME.openai.azure.com/openai`, it names the model."""
-    unnamed = isinstance(api, _Azure) and api.base_url.path.rstrip("/").endswith("/openai")
-    return f"/deployments/{quote(str(body.get('model')), safe='')}{path}" if unnamed else path
-
-
 def received(response: Any) -> Received:
     """What came, of a raw response of the package or of its HTTP library."""
     raw = getattr(response, "http_response", response)
-    return raw.status_code, raw.headers, raw.content
+    return raw.status_code, raw.extensions[_HEADERS], raw.content
+
+
+async def post(api: openai.AsyncOpenAI, path: str, body: Mapping[str, Any]) -> Response:
+    """POST a body of our own, and the raw answer. Raises what the transport raises."""
+    # Below `https://NAME.openai.azure.com/openai`, the path names the model.
+    if isinstance(api, _Azure) and api.base_url.path.rstrip("/").endswith("/openai"):
+        path = f"/deployments/{quote(str(body.get('model')), safe='')}{path}"
+    return await api.post(path, content=as_json(body), cast_to=Response, options=_PLAIN)

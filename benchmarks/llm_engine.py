@@ -80,6 +80,7 @@ async def run_airgen(base_url: str, calls: int, concurrency: int, folder: Path, 
                 Request("m", (Message("user", PROMPT.format(i)),), {"max_tokens": 64}, stage="query")
                 for i in range(calls)
             ]
+            await engine.ask(Request("m", (Message("user", "first"),), {"max_tokens": 64}))  # imports the package
             begin()
             answers = await asyncio.gather(*(engine.ask(request) for request in requests))
             end(sum(not answer.error for answer in answers))

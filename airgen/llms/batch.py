@@ -69,7 +69,7 @@ class BatchBackend(LearningBackend):
         self._submitted: dict[str, BatchFile] = {}  # key -> the batch that holds the request
         self._undelivered: dict[str, tuple[BatchFile, set[str]]] = {}  # fetched batches, and keys not asked for yet
         self._tasks: set[asyncio.Task[None]] = set()
-        self._recovered = False
+        self._recovered = self._left = False
 
     async def send(self, request: Request) -> Reply:
         """The answer, once the batch that holds the request has ended. Raises Retry, Refused, LlmError."""
@@ -113,8 +113,9 @@ class BatchBackend(LearningBackend):
             f"batch {batch.name} of {len(batch.keys):,} requests stays with {self._endpoint.where}, which goes on with "
             "it: run the same command later to get its answers"
             for batch in dict.fromkeys(self._submitted.values())
-            if batch.state.get("state") == "submitted"
+            if batch.state.get("state") == "submitted" and not self._left
         ]
+        self._left = True
         for key, (_, future) in list(self._asked.items()):
             if future.done():
                 continue

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from airgen.errors import AirgenError, LlmError
-from airgen.http import HttpClient, Received, TransportError, as_json, retry_after, seconds_until
+from airgen.http import HttpClient, Received, TransportError, retry_after, seconds_until
 from airgen.llms.base import Allowance, CallFailed, Refused, Reply, Retry
 from airgen.llms.chat import chat_reply, load_json, masked
 from airgen.llms.money import Usage
@@ -61,10 +61,7 @@ class Endpoint:
 
     async def post(self, path: str, body: Mapping[str, Any]) -> Received:
         """Send `body` as JSON. Raises what `call` raises."""
-        content, package = as_json(body), self._package
-        return await self.call(
-            lambda api: api.post(package.path_of(api, path, body), content=content, cast_to=package.Response)
-        )
+        return await self.call(lambda api: self._package.post(api, path, body))
 
     async def call(self, work: "Callable[[AsyncOpenAI], Awaitable[Any]]") -> Received:
         """Status, headers and content of what a method of the package answers.

@@ -77,7 +77,7 @@ class OpenAISettings(KeyAccess, LlmSettings):
         effort = {"reasoning_effort": self.reasoning_effort} if self.reasoning_effort else {}
         return Dialect(dropped=list(self.DROPPED), extra={**effort, **self.extra_body})
 
-    def endpoint_of(self) -> Endpoint:
+    def server(self) -> Endpoint:
         """The server. Raises SettingsError for a variable that is not set."""
         headers, secrets = self.access()
         query, more = filled(self.query)
@@ -104,7 +104,7 @@ class OpenAIBackend(LearningBackend):
         if settings.mode == "live":
             return cls(settings)
         key = functools.partial(answer_key, settings=own_answer_settings(settings))
-        return BatchBackend(settings.endpoint_of(), folder, answer_key=key, dialect=settings.dialect())
+        return BatchBackend(settings.server(), folder, answer_key=key, dialect=settings.dialect())
 
     @classmethod
     def missing(cls, settings: OpenAISettings) -> list[str]:
@@ -133,7 +133,7 @@ class OpenAIBackend(LearningBackend):
 
     def __init__(self, settings: OpenAISettings) -> None:
         super().__init__(settings.dialect())
-        self._endpoint = settings.endpoint_of()
+        self._endpoint = settings.server()
 
     async def send(self, request: Request) -> Reply:
         """Send one request once, or again without what the server has just refused.
@@ -163,13 +163,16 @@ class OpenAIBackend(LearningBackend):
 
     def _reply(self, request: Request, headers: Mapping[str, str], content: bytes) -> Reply:
         endpoint = self._endpoint
+        payload: Any = None
         try:
-            payload = load_json(content)
+            payload, read = load_json(content), True
         except ValueError:
+            read = False
+        if not read:  # here, so that the error does not drag the decoder's along, which holds the whole body
             kind = endpoint.scrub(headers.get("Content-Type", "no type"))[:100]
             if request.stage == STAGE and (words := no_api(content, kind)):  # later, a gateway's page may pass
-                raise LlmError(f"{request.model} at {endpoint.where} {words}") from None
-            raise Retry("bad_body", detail=f"not JSON ({kind}, {len(content)} bytes)", usage=Usage()) from None
+                raise LlmError(f"{request.model} at {endpoint.where} {words}")
+            raise Retry("bad_body", detail=f"not JSON ({kind}, {len(content)} bytes)", usage=Usage())
         if isinstance(payload, dict) and payload.get("error") and not payload.get("choices"):
             # some gateways send errors with status 200
             problem = endpoint.failure(status_in(payload), headers, content, request.model)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from simulation import MemoryStore, engine_of, requests
 
-from airgen.errors import LlmError, StoreError
+from airgen.errors import LlmError, Stopped, StoreError
 from airgen.llms.base import Message, Request
 from airgen.llms.batch import BatchBackend
 from airgen.llms.batch_file import BatchFile
@@ -238,3 +238,70 @@ def test_a_connection_that_breaks_within_the_results_is_tried_again(
 ) -> None:
     answers = run(loopback(batch_breaks=2).base_url, tmp_path, MemoryStore(), 3)
     assert not any(answer.error for answer in answers) and all(answer.text for answer in answers)
+
+
+# -- leaving ----------------------------------------------------------------------------------------------------------
+
+
+def stopped_while(step: str, url: str, folder: Path, store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Stop the engine, as Ctrl-C does, once a batch has come to a step; what the user is told."""
+    said: list[str] = []
+    reached = asyncio.Event()
+    real = getattr(BatchBackend, step)
+
+    async def telling(self: BatchBackend, *arguments: Any) -> Any:
+        reached.set()
+        return await real(self, *arguments)
+
+    async def main() -> None:
+        backend = BatchBackend(Endpoint(url), folder)
+        price = Price(1.0, 1.0, 1.0)
+        options: dict[str, Any] = {"concurrency": 50_000, "adaptive": False, "timeout": None, "price": price}
+        async with engine_of(backend, store, say=said.append, **options) as engine:
+            asks = [asyncio.ensure_future(engine.ask(request)) for request in requests(5)]
+            await reached.wait()
+            engine.stop()
+            for outcome in await asyncio.gather(*asks, return_exceptions=True):
+                assert isinstance(outcome, Stopped) and "run the same command" in str(outcome)
+        assert not engine.busy
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BatchBackend, step, telling)
+        asyncio.run(main())
+    return said
+
+
+@pytest.mark.parametrize("step", ["_upload", "_create", "_wait", "_fetch"])
+def test_a_stop_leaves_the_batch_and_the_next_run_pays_once(
+    step: str, loopback: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, store = loopback(batch_seconds=1000 if step != "_fetch" else 0), MemoryStore()
+    said = stopped_while(step, server.base_url, tmp_path, store, monkeypatch)
+    assert not store.rows and len(store.reservations) == 5
+    if step in ("_wait", "_fetch"):
+        assert len(said) == 1 and said[0].startswith("batch airgen-") and "5 requests stays with 127.0.0.1" in said[0]
+    else:
+        assert not said
+    server.set(batch_seconds=0)
+    answers = run(server.base_url, tmp_path, MemoryStore(), 5)
+    assert all(answer.text for answer in answers) and server.stats()["answered_twice"] == 0
+    assert lines(server) == (1, 5)
+
+
+def test_a_stop_before_anything_was_submitted_costs_nothing(loopback: Callable[..., Any], tmp_path: Path) -> None:
+    server, store, said = loopback(), MemoryStore(), list[str]()
+
+    async def main() -> None:
+        backend = BatchBackend(Endpoint(server.base_url), tmp_path)
+        options: dict[str, Any] = {"concurrency": 50_000, "adaptive": False, "timeout": None}
+        async with engine_of(backend, store, say=said.append, price=Price(1.0, 1.0, 1.0), **options) as engine:
+            collected = asyncio.Event()
+            backend.collected = collected.set  # in place of the engine, which would close the batch
+            ask = asyncio.ensure_future(engine.ask(requests(1)[0]))
+            await collected.wait()
+            engine.stop()
+            with pytest.raises(Stopped):
+                await ask
+
+    asyncio.run(main())
+    assert (lines(server), said, store.spent) == ((0, 0), [], 0.0) and not BatchFile.unfinished(tmp_path)

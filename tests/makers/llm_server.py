@@ -209,12 +209,12 @@ class Server:
         lines = self.files[body["input_file_id"]].decode().splitlines()
         self.batch_lines += len(lines)
         self.bodies += [{**item["body"], "custom_id": item["custom_id"]} for item in map(json.loads, lines)]
-        self.batches[name] = {"id": name, **body, "status": "in_progress", "due": time.monotonic() + self.batch_seconds}
+        self.batches[name] = {"id": name, **body, "status": "in_progress", "due": time.monotonic()}
         return web.json_response(await self.shown(name))
 
     async def shown(self, name: str) -> Json:
         batch = self.batches[name]
-        if batch["status"] == "in_progress" and time.monotonic() >= batch["due"]:
+        if batch["status"] == "in_progress" and time.monotonic() >= batch["due"] + self.batch_seconds:
             await self.finish(batch)
         return {key: value for key, value in batch.items() if key != "due"}
 
