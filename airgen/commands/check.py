@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
 from airgen.commands.command import Outcome, command
@@ -15,6 +15,7 @@ from airgen.text.display import terminal_table, terminal_text
 if TYPE_CHECKING:
     from airgen.pipeline.estimate import Estimate
     from airgen.pipeline.job import Job
+    from airgen.pipeline.local_time import LocalWork
     from airgen.pipeline.try_prompts import PromptTrial
 
 
@@ -23,6 +24,7 @@ class Check(Shown):
     """What a job or a suite costs and lacks, a line each.
 
     estimate: None where the corpus cannot be read, and of a suite. probed: what the probe learnt. datasets: of a suite.
+    local: what the models on this machine read, and how long it takes them.
     """
 
     problems: list[str]
@@ -32,6 +34,7 @@ class Check(Shown):
     untested: list[str] | None = None
     usd: float | None = None
     datasets: list[dict[str, Any]] | None = None
+    local: list[LocalWork] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values: the figures of the estimate stand beside the lines."""
@@ -39,6 +42,7 @@ class Check(Shown):
         if self.datasets is not None:
             return {**own, "datasets": self.datasets}
         figures = {"seconds": self.estimate.seconds, **asdict(self.estimate)} if self.estimate else {}
+        figures["local"] = [asdict(one) for one in self.local]
         return {**own, "probed": self.probed, "untested": self.untested, **figures}
 
 
@@ -48,13 +52,15 @@ def check(
     target: Target = None,
     budget: Budget = None,
     probe: Annotated[bool, opt("Ask each model a few short questions: what it takes, how fast it is.")] = False,
+    stages: Annotated[bool, opt("Show calls, tokens and money of each stage.")] = False,
     runs: Runs = None,
 ) -> Outcome[Check]:
     """Check settings, prompts, models, extras, keys and disk space; estimate calls, tokens and cost of each stage.
 
-    The systems file of the pipeline is checked as well. Nothing is asked of a model without --probe, which costs cents
-    at most and makes the estimate one of minutes, too. Of a suite, every dataset is checked and priced, by its
-    published size where the corpus is not here.
+    The first line is price and time: local models read a few passages, so that their speed on this machine is known.
+    The systems file of the pipeline is checked as well. No LLM is asked without --probe, which costs cents at most and
+    tells its speed, too. Of a suite, every dataset is checked and priced, by its published size where the corpus is not
+    here.
 
     Example: airgen check pipelines/full.yaml --probe
     """
@@ -65,7 +71,7 @@ def check(
 
     path, folder = find_place(pipeline, path_or_none(runs))
     if not is_suite(path):
-        return check_job(Job(path, folder, target=target), budget=budget, probe=probe)
+        return check_job(Job(path, folder, target=target), budget=budget, probe=probe, stages=stages, measure=True)
     if target is not None or probe:
         raise UsageError("--target, --probe: are for one pipeline: name one of the suite, SUITE.yaml#DATASET")
     found = check_suite(path, folder, budget_usd=budget)
@@ -75,11 +81,22 @@ def check(
     return Outcome(value, suite_lines(found), json=shown, code=1 if found.problems else 0)
 
 
-def check_job(job: Job, *, budget: float | None = None, probe: bool = False) -> Outcome[Check]:
-    """What a job will cost and take, and what it lacks. With `probe`, each LLM that is not known yet is asked."""
+def check_job(
+    job: Job, *, budget: float | None = None, probe: bool = False, stages: bool = True, measure: bool = False
+) -> Outcome[Check]:
+    """What a job will cost and take, and what it lacks.
+
+    Args:
+        job: the job.
+        budget: in US dollars, in place of the pipeline's.
+        probe: ask each LLM that is not known yet.
+        stages: show calls, tokens and money of each stage.
+        measure: let the local models read a few passages, to know how long they take.
+    """
     from airgen.corpus.fetch import is_fetched
     from airgen.llms.probe import read_profiles
     from airgen.pipeline.estimate import estimate
+    from airgen.pipeline.local_time import local_work
     from airgen.pipeline.preflight import advice, downloads, preflight, probe_models, unprobed
     from airgen.settings.suite import published_sizes
 
@@ -108,19 +125,27 @@ def check_job(job: Job, *, budget: float | None = None, probe: bool = False) -> 
         problems += found.problems
     except AirgenError as error:  # the corpus cannot be read, or its cleaning lacks a package
         problems += [line for line in str(error).splitlines() if line not in problems]
-    value = Check(problems, warnings, found, probed, untested, found.usd if found else None)
-    return Outcome(value, _lines(job, value), code=1 if problems else 0)
+    local: list[LocalWork] = []
+    if measure and found is not None and not published and not problems:
+        queries = found.samples if job.pipeline.queries is not None else job.pipeline.target
+        local = local_work(job, samples=found.samples, queries=queries)
+    value = Check(problems, warnings, found, probed, untested, found.usd if found else None, local=local)
+    return Outcome(value, _lines(job, value, stages=stages), code=1 if problems else 0)
 
 
-def _lines(job: Job, done: Check) -> list[str]:
-    """The estimate, then each line that somebody must know."""
+def _lines(job: Job, done: Check, *, stages: bool) -> list[str]:
+    """Price and time, the stages where they are wanted, then each line that somebody must know."""
     from airgen.corpus.look import in_words
     from airgen.pipeline.estimate import estimate_lines
+    from airgen.pipeline.local_time import price_and_time
     from airgen.pipeline.preflight import profile_words
     from airgen.settings import RELEVANCE
 
     pipeline, found = job.pipeline, done.estimate
-    lines = estimate_lines(job, found) if found else []
+    lines: list[str] = []
+    if found:
+        head, *rest = estimate_lines(job, found)
+        lines = [price_and_time(found.usd, found.seconds, done.local), head, *(rest if stages else [])]
     lines.append(f"  {profile_words(pipeline)}")
     lines.append(f"  relevant: {RELEVANCE[pipeline.relevance]} (relevance: {pipeline.relevance})")
     lines += [f"  {line}"] if (line := in_words(pipeline.language)) else []

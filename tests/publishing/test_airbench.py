@@ -136,7 +136,7 @@ def test_a_dataset_of_a_suite_is_a_pipeline_of_its_own(tmp_path: Path, monkeypat
     values |= {"name": "airbench-wiki-bn", "domain": "wiki", "language": "bn", "corpus": "hub-wikipedia-bn"}
     (tmp_path / "same.yaml").write_text(yaml.safe_dump({**values, "target": 1820}))
     assert Job(tmp_path / "same.yaml").fingerprints == job.fingerprints
-    said = invoke("check", "airbench-24.05#wiki-bn").output
+    said = invoke("check", "airbench-24.05#wiki-bn", "--stages").output
     assert "airbench-wiki-bn: 1,820 queries" in said and "its corpus is not here: it is priced by the" in said
     assert "cannot be read" not in said and "in all" in said
     with pytest.raises(SettingsError, match=r"no dataset is named 'wiki-bm' \(did you mean 'wiki-bn'"):

@@ -1,0 +1,180 @@
+"""How long the models on this machine take for a job: a few of its passages are read by each of them.
+
+    for one in local_work(job, samples=133, queries=100):
+        one.what, one.seconds                     # "the re-rankers", 2280.0
+
+An LLM's calls are not in it: `airgen.pipeline.estimate` knows their number, `check --probe` their speed.
+"""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from airgen import models
+from airgen.control.votes import DEPTH, DRAFT_DEPTH
+from airgen.corpus import prepare
+from airgen.errors import AirgenError
+from airgen.evaluation.systems import load_systems
+from airgen.guard import guarded
+from airgen.pipeline.job import Job
+from airgen.records import Passage
+from airgen.retrievers import Component, load_embedder, load_reranker
+from airgen.settings.base import Spec
+from airgen.settings.parts import located, model_of, parts, read_part, walk
+from airgen.text.display import dollars
+
+READ = 8  # passages that each model reads
+MOST_COUNTED = 50_000  # passages of a large corpus that are counted; the rest makes the estimate a least one
+NEW = 0.75  # share of the hits of two retrievers that only one of them has
+QUERY = "how is this done"
+
+_PAIRWISE = frozenset({"cross-encoder", "flag-reranker", "onnx-cross-encoder", "python"})
+
+RERANKERS, ENCODING, SYSTEMS = "the re-rankers", "encoding the corpus", "the systems' re-rankers"
+
+
+@dataclass(frozen=True)
+class LocalWork:
+    """What one local model reads. seconds: None where it is not here to be measured."""
+
+    what: str
+    model: str
+    texts: int
+    seconds: float | None
+
+
+def local_work(job: Job, *, samples: int, queries: int) -> list[LocalWork]:
+    """What the local models of a job read, and how long they take at the speed of this machine now.
+
+    Args:
+        job: a job that has not begun; what it has already is not taken off.
+        samples: documents for which queries are tried.
+        queries: accepted queries.
+    """
+    found = (row for row in prepare(job.corpus, job.pipeline.task) if isinstance(row, Passage))
+    some = list(islice(found, READ))
+    if not some:
+        return []
+    count = len(some) + sum(1 for _ in islice(found, MOST_COUNTED))
+    texts = [f"{one.title}\n{one.text}" if one.title else one.text for one in some]
+    speeds: dict[str, float | None] = {}
+
+    def work(what: str, kind: str, spec: Spec, read: float) -> Iterator[LocalWork]:
+        name = _model(kind, spec, job)
+        if not name or read < 1:
+            return
+        if name not in speeds:
+            speeds[name] = _seconds_a_text(kind, spec, job, texts)
+        speed = speeds[name]
+        yield LocalWork(what, name, round(read), None if speed is None else speed * read)
+
+    control, generation = job.pipeline.control, job.pipeline.generation
+    retrievers = (not control.recall.pools_only) + len(control.pools)
+    depth = min(control.recall.top_k, count)
+    candidates = min(count, depth * (1 + NEW * (retrievers - 1)))
+    pairs = queries * candidates
+    if job.pipeline.queries is None and (generation.candidates > 1 or not control.judge.members):
+        drafts = generation.candidates * DRAFT_DEPTH if generation.candidates > 1 else 0
+        pairs += samples * min(count, drafts + DEPTH)
+    encoded: set[str] = set()
+    done: list[LocalWork] = []
+    if not control.recall.pools_only:
+        encoded.add(_model("embedder", control.recall.model, job))
+        done += work(ENCODING, "embedder", control.recall.model, count)
+    for spec in control.rerankers:
+        if not _model("reranker", spec, job):
+            continue
+        reads_once = _is_encoder(spec, job)
+        if reads_once and _model("reranker", spec, job) in encoded:
+            continue  # its encodings are kept
+        encoded |= {_model("reranker", spec, job)} if reads_once else set()
+        done += work(RERANKERS, "reranker", spec, min(count, pairs) if reads_once else pairs)
+    if (path := job.systems_file) is not None:
+        for system in load_systems(path):
+            options = system.options(path.parent)
+            for name, part in parts(type(options)):
+                value = getattr(options, name)
+                if not isinstance(value, str | dict) or part.kind not in ("embedder", "reranker"):
+                    continue
+                model = _model(part.kind, value, job)
+                if part.kind == "embedder" and model not in encoded:
+                    encoded.add(model)
+                    done += work(ENCODING, "embedder", value, count)
+                elif part.kind == "reranker":
+                    pairs = queries * getattr(options, "top", 100)
+                    done += work(SYSTEMS, "reranker", value, min(count, pairs) if _is_encoder(value, job) else pairs)
+    return done
+
+
+def _model(kind: str, spec: Spec, job: Job) -> str:
+    """The name of the model of a part; empty where it has none, or is a service's."""
+    try:
+        read = read_part(kind, spec, job.folder)
+        below = [settings for _, _, settings in walk(read.settings, job.folder)]
+    except (AirgenError, ValueError):
+        return ""  # `preflight` says what is wrong
+    held = [read.settings, *below]
+    if any(hasattr(one, "base_url") or hasattr(one, "url") for one in held):
+        return ""
+    return next((name for one in held if (name := model_of(one))), "")
+
+
+def _is_encoder(spec: Spec, job: Job) -> bool:
+    """Whether a re-ranker reads each passage once, and not with each query."""
+    return read_part("reranker", spec, job.folder).kind not in _PAIRWISE
+
+
+def _seconds_a_text(kind: str, spec: Spec, job: Job, texts: list[str]) -> float | None:
+    """The faster of two readings; None for a model that is not on this machine."""
+    name = _model(kind, spec, job)
+    here = models.fetched(name) if name in models.catalogue() else located(name, job.folder).exists()
+    if not here and not models.on_hub(name).here:
+        return None
+    try:
+        with guarded(f"{kind} {name}"):
+            part: Any = load_embedder(spec, job.folder) if kind == "embedder" else load_reranker(spec, job.folder)
+            try:
+                return min(_reading(part, texts) for _ in range(2)) / len(texts)
+            finally:
+                if isinstance(part, Component):
+                    part.release()
+    except AirgenError:
+        return None  # a run says what is wrong
+
+
+def _reading(part: Any, texts: list[str]) -> float:
+    began = time.perf_counter()
+    if hasattr(part, "encode"):
+        part.encode(texts, "passage")
+    else:
+        part.score([(QUERY, text) for text in texts])
+    return time.perf_counter() - began
+
+
+def price_and_time(usd: float | None, calls: float | None, work: list[LocalWork]) -> str:
+    """One line: `about $0.15 and 40 minutes, of which 38 for the re-rankers on this CPU`.
+
+    Args:
+        usd: what all calls cost; None where a price is unknown.
+        calls: seconds of all calls to LLMs; None where no LLM was probed.
+        work: what the local models read.
+    """
+    money = "an unknown price" if usd is None else "no money" if usd == 0 else dollars(usd)
+    kinds = {one.what: 0.0 for one in work}
+    for one in work:
+        kinds[one.what] += one.seconds or 0.0
+    total = sum(kinds.values()) + (calls or 0.0)
+    line = f"about {money} and {_minutes(total)}" if work or calls is not None else f"about {money}"
+    if kinds and (largest := max(kinds, key=lambda what: kinds[what])) and kinds[largest] > 60:
+        line += f", of which {_minutes(kinds[largest]).removesuffix(' minutes')} for {largest} on this machine"
+    if calls is None:
+        line += ", besides the LLM's own time (--probe asks it)"
+    if missing := list(dict.fromkeys(one.model for one in work if one.seconds is None)):
+        line += f"; not measured, as it is not here yet: {', '.join(missing)}"
+    return line
+
+
+def _minutes(seconds: float) -> str:
+    return "less than a minute" if seconds < 60 else f"{seconds / 60:,.0f} minute{'s' if seconds >= 90 else ''}"
