@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 from collections.abc import Callable
@@ -50,6 +51,9 @@ def main(arguments: list[str] | None = None) -> None:
 
     Always raises SystemExit, with the exit codes that the help names.
     """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a console that lacks a character shows a replacement
+            stream.reconfigure(errors="replace")
     try:
         try:
             _run(arguments)

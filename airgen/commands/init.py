@@ -187,8 +187,11 @@ def _fetched(address: str, out: Path, pages: int) -> Path:
 
     folder = out / "pages"
     with progress_bar("fetching", "{task.completed:,.0f} pages") as update:
-        done, failed = download(address, folder, most=pages, progress=lambda count: update(advance=count))
-    echo(f"{folder}: {done:,} pages fetched" + (f", {len(failed):,} failed: {failed[0]}" if failed else ""), err=True)
+        before = sum(one.is_file() for one in folder.rglob("*"))
+        fetched = download(address, folder, most=pages, progress=lambda count: update(advance=count))
+    there = sum(one.is_file() for one in folder.rglob("*"))
+    older = f"; {there - fetched.done:,} older files lie beside them" if before and there > fetched.done else ""
+    echo(f"{folder}: {fetched.words()}{older}", err=True)
     return folder
 
 

@@ -59,7 +59,8 @@ def dropped_lines(row: Dropped) -> list[str]:
     """A document that was dropped: why, and how it begins."""
     detail = f" ({one_line(row.detail, 80)})" if row.detail else ""
     name = one_line(row.id or f"{row.source} {row.position}".strip(), 60)
-    text = [f"    {one_line(row.text, 140)}"] if row.text.strip() else []
+    shown = 2000 if row.cleaner in PARTS else 140  # of a piece all is shown: it is nowhere else
+    text = [f"    {one_line(row.text, shown)}"] if row.text.strip() else []
     return [f"{name}  {row.cleaner}: {row.reason}{detail}", *text]
 
 

@@ -19,11 +19,11 @@ from typing import Any
 from airgen.compute import Compute, Work
 from airgen.corpus.chunking import cut
 from airgen.corpus.cleaning.duplicates import (
-    EXACT,
     CorpusWide,
     NearDuplicates,
     duplicate_ids,
     earlier_documents,
+    exact_duplicates,
 )
 from airgen.corpus.cleaning.filters import (
     Item,
@@ -239,7 +239,7 @@ def _steps(settings: CorpusSettings) -> list[list[Step | CorpusWide]]:
         whole.append(Step("personal data", partial(judge, names=clean.names, language=language)))
     line: list[Step | CorpusWide] = [duplicate_ids()]
     if clean.exact_duplicates == "drop":
-        line.append(EXACT)
+        line.append(exact_duplicates(clean.duplicate_fields))
     counter = cache(lambda: load_tokenizer(settings.tokenizer, language))  # its vocabulary is large
     line.append(Step("length", lambda item: judge_length(item, counter(), clean.min_tokens, clean.max_tokens)))
     if clean.boilerplate == "drop":
@@ -251,7 +251,7 @@ def _steps(settings: CorpusSettings) -> list[list[Step | CorpusWide]]:
     if (share := clean.offensive_share) is not None and has_list(language):
         line.append(Step("offensive", lambda item: judge_offensive(item.document.text, language, share)))
     if clean.near_duplicates is not None:
-        line.append(NearDuplicates(clean.near_duplicates))
+        line.append(NearDuplicates(clean.near_duplicates, clean.duplicate_fields))
     return [whole + line] if settings.chunk is None else [[*whole, duplicate_ids("documents")], line]
 
 

@@ -25,7 +25,7 @@ from pydantic import AliasChoices, Field, PrivateAttr, field_validator, model_va
 from airgen.errors import CorpusError, SettingsError
 from airgen.paths import data_dir
 from airgen.registry import closest
-from airgen.settings.base import Settings, find_yaml, merged, read_mapping, validate
+from airgen.settings.base import Language, Settings, find_yaml, merged, read_mapping, validate
 from airgen.settings.llm import hidden
 from airgen.settings.parts import Part
 
@@ -93,6 +93,8 @@ class CleanSettings(Settings):
     offensive_share: float | None = Field(default=0.02, gt=0, le=1)  # of the words, from which a document is dropped
     exact_duplicates: Literal["drop", "off"] = "drop"  # documents that are there already
     near_duplicates: NearDuplicateSettings | None = NearDuplicateSettings()
+    # What two documents must have in common to be duplicates: a section "Warranty" of two products is two documents.
+    duplicate_fields: tuple[Literal["title", "text"], ...] = ("title", "text")
 
     @field_validator("language", "boilerplate", "personal_data", "names", "exact_duplicates", mode="before")
     @classmethod
@@ -103,6 +105,13 @@ class CleanSettings(Settings):
     @classmethod
     def _off_is_none(cls, value: Any) -> Any:
         return None if value is False or value == "off" else value
+
+    @field_validator("duplicate_fields")
+    @classmethod
+    def _with_text(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if "text" not in value:
+            raise ValueError("needs text: documents of one title are not duplicates")
+        return value
 
     @model_validator(mode="after")
     def _ordered(self) -> CleanSettings:
@@ -167,7 +176,7 @@ class CorpusSettings(Settings):
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,99}$")  # as the file's, in a folder `corpora`
     title: str = ""  # for people
     task: Task = "qa"  # what it is for; a pipeline decides
-    language: str = Field(pattern=r"^[a-z]{2,3}$")  # of the documents, as ISO 639 has it: en, de, ...
+    language: Language = Field(pattern=r"^[a-z]{2,3}$")  # of the documents, as ISO 639 has it: en, de, ...
     domain: str = Field(min_length=1)  # a word about the documents
     licence: str = Field(min_length=1, validation_alias=AliasChoices("licence", "license"))  # of the documents
     source: str = Field(min_length=1)  # where they come from, for the dataset's card
@@ -244,7 +253,7 @@ def _variants(path: Path) -> dict[str, dict[str, Any]]:
     except SettingsError:
         return {}
     named = {key: {} for key in found} if isinstance(found, list) else found if isinstance(found, dict) else {}
-    return {str(name): own if isinstance(own, dict) else {} for name, own in named.items()}
+    return {"no" if name is False else str(name): own if isinstance(own, dict) else {} for name, own in named.items()}
 
 
 def load_corpus_settings(name: str | Path, folder: Path | None = None) -> CorpusSettings:

@@ -1,107 +1,332 @@
-"""The pages of a sitemap as a folder of HTML files, for `airgen init URL`.
+"""The pages of a sitemap as a folder of files, for `airgen init URL`.
 
-    download("http://127.0.0.1:8000/sitemap.xml", Path("pages"))     # pages/guide/start.html, ...
+    fetched = download("http://127.0.0.1:8000/sitemap.xml", Path("pages"))     # pages/guide/start.html, ...
+    fetched.done, fetched.named                                                # 40, 43
 
-Only pages of the sitemap's own host are fetched, one after another. Every answer is bounded in bytes.
+A sitemap may be packed, name other sitemaps, or be a list of addresses or a feed. Only pages of the sitemap's own host
+are fetched, one after another; a redirect to another host is not followed. Every answer is bounded in bytes and time,
+and so are the numbers of sitemaps and of pages that do not answer.
 """
 
+import codecs
+import hashlib
 import html
 import http.client
 import re
+import threading
+import time
 import urllib.error
 import urllib.request
+import zlib
+from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.parse import quote, unquote, urljoin, urlsplit
 
 from airgen import __version__
+from airgen.corpus.readers.encodings import browsers_encoding, decoded, decoded_html
+from airgen.corpus.readers.files import endings
+from airgen.corpus.readers.reader import ReaderSettings
 from airgen.errors import CorpusError
 from airgen.text.display import one_line
 
-_LOCATION = re.compile(r"<loc>\s*+([^<>\s]{1,2000})\s*+</loc>")
-_MAP_BYTES, _PAGE_BYTES = 50 << 20, 16 << 20  # the protocol's own limit, and that of the readers
-_WAIT = 30.0  # seconds
+_LOCATION = re.compile(
+    r"<(?:(?!image|video|news)\w{1,30}:)?loc\b[^<>]{0,200}>\s*+(?:<!\[CDATA\[)?\s*+([^<>\s\]]{1,2000})\s*+(?:\]\]>)?\s*+</"
+)
+_FEED = re.compile(
+    r"""<link\b[^<>]{0,200}>\s*+([^<>\s]{1,2000})\s*+</link>|<link\b[^<>]{0,300}\bhref=["']([^"'<>\s]{1,2000})"""
+)
+_MAP_BYTES, _PAGE_BYTES, _ALL_BYTES = 50 << 20, 16 << 20, 4 << 30  # the protocol's own limit, and those of the readers
+_MAPS = 1000  # sitemaps that are read
+_WAIT, _DEADLINE = 20.0, 30.0  # seconds without a byte, and for one answer
+_IN_VAIN = 5  # pages one after another that give no answer in time, after which none is asked any more
+_PIECE = 1 << 16
 _SAFE = re.compile(r"[^\w.-]")
+_STEP = 120  # bytes of one step of a path
+_TYPES = {
+    "text/html": ".html", "application/xhtml+xml": ".html", "application/pdf": ".pdf", "application/x-pdf": ".pdf",
+    "text/plain": ".txt", "text/markdown": ".md", "text/x-markdown": ".md", "application/epub+zip": ".epub",
+    "application/vnd.openxmlformats-officedocument.wordprocessingml.document": ".docx", "text/csv": ".csv",
+    "application/json": ".json", "text/x-rst": ".rst",
+}  # fmt: skip
+_TEXTS = (".html", ".txt", ".md", ".rst")
+
+
+@dataclass
+class FetchedPages:
+    """What became of the pages that a sitemap names.
+
+    named: their number. done: those that are files now. failed: a line for each that could not be fetched. other:
+    {kind: number} of those that are no text, such as pictures. rest: those that were not asked for.
+    """
+
+    named: int = 0
+    done: int = 0
+    failed: list[str] = field(default_factory=list)
+    other: Counter[str] = field(default_factory=Counter)
+    rest: int = 0
+    more: bool = False  # sitemaps were left unread
+
+    def words(self) -> str:
+        """In one line; the numbers add up."""
+        parts = [f"{self.done:,} pages fetched"]
+        if self.done != self.named or self.more:
+            parts[0] += f" of {'at least ' if self.more else ''}{self.named:,} that the sitemap names"
+        parts += [f"{len(self.failed):,} failed: {self.failed[0]}"] if self.failed else []
+        parts += [f"{count:,} left out: {kind} is no text" for kind, count in self.other.most_common(5)]
+        parts += [f"{self.rest:,} not asked for (--pages)"] if self.rest else []
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True)
+class _Answer:
+    content: bytes
+    kind: str  # the media type
+    charset: str
+
+
+class _SlowError(CorpusError):
+    """A server that gives no answer in time."""
 
 
 def download(
     url: str, folder: Path, *, most: int = 1000, progress: Callable[[int], None] | None = None
-) -> tuple[int, list[str]]:
-    """Save the sitemap's pages as HTML files below `folder`; returns their number and a line for each that failed.
+) -> FetchedPages:
+    """Save the sitemap's pages below `folder`, each as a file of its own whose ending says what it is.
 
-    A sitemap may name others, of which each is read once. Raises CorpusError where it cannot be read or names no page.
+    Raises CorpusError where the sitemap cannot be read or names no page, or where no page could be fetched.
     """
-    host = urlsplit(url).netloc
-    pages, failed, done = _pages(url, host), [], 0
+    site = _Site(url)
+    pages, more = site.pages(url, most)
     if not pages:
-        raise CorpusError(f"{one_line(url, 200)}: no page of {host} is named in it; is it a sitemap (sitemap.xml)?")
-    for page in list(pages)[:most]:
+        raise CorpusError(
+            f"{one_line(url, 200)}: no page of {site.host} is named in it; is it a sitemap (sitemap.xml)?"
+        )
+    found, taken, in_vain, size = FetchedPages(len(pages), more=more), set[str](), 0, 0
+    for number, page in enumerate(pages):
+        if found.done == most or in_vain == _IN_VAIN or size > _ALL_BYTES:
+            found.rest = len(pages) - number
+            break
         try:
-            content = _get(page, host, _PAGE_BYTES)
+            answer = site.get(page, _PAGE_BYTES)
         except CorpusError as error:
-            failed.append(str(error))
+            in_vain = in_vain + 1 if isinstance(error, _SlowError) else 0
+            found.failed.append(str(error))
             continue
-        target = folder / _file_of(page)
+        in_vain, size = 0, size + len(answer.content)
+        ending = _ending(page, answer)
+        if not ending:
+            found.other[one_line(answer.kind or "an unknown kind", 60)] += 1
+            continue
+        target = folder / _file_of(page, ending, taken)
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(content)
-        done += 1
+        target.write_bytes(_with_charset(answer, ending))
+        found.done += 1
         if progress is not None:
             progress(1)
-    if not done:
-        raise CorpusError(f"none of {len(failed)} pages could be fetched: {failed[0]}")
-    return done, failed
-
-
-def _pages(url: str, host: str) -> dict[str, None]:
-    waiting, seen, found = [url], {url}, dict[str, None]()
-    while waiting:
-        text = _get(waiting.pop(0), host, _MAP_BYTES).decode("utf-8", "replace")
-        for match in _LOCATION.finditer(text):
-            place = html.unescape(match[1])
-            if not _is_of(place, host):
-                continue
-            if "<sitemapindex" in text[:2000]:
-                if place not in seen:
-                    seen.add(place)
-                    waiting.append(place)
-            else:
-                found[place] = None
+    if not found.done:
+        why = found.failed[0] if found.failed else f"they are {', '.join(found.other)}"
+        raise CorpusError(f"none of {len(pages)} pages could be fetched: {why}")
     return found
 
 
-def _is_of(url: str, host: str) -> bool:
+class _Site:
+    """The host of a sitemap: nothing else is asked."""
+
+    def __init__(self, url: str) -> None:
+        self.host = urlsplit(url).netloc
+        self._opener = urllib.request.build_opener(_SameHost(self))
+
+    def owns(self, url: str) -> bool:
+        """Whether an address is one of this host."""
+        try:
+            parts = urlsplit(url)
+        except ValueError:
+            return False
+        return parts.scheme in ("http", "https") and parts.netloc.lower() == self.host.lower()
+
+    def pages(self, url: str, most: int) -> tuple[dict[str, None], bool]:
+        """The addresses of pages, in order, and whether sitemaps were left unread because there are enough."""
+        waiting, seen, found = [url], {url}, dict[str, None]()
+        read = 0
+        while waiting and len(found) <= most and read < _MAPS:
+            place = waiting.pop(0)
+            text = _unpacked(place, self.get(place, _MAP_BYTES), _MAP_BYTES)
+            read += 1
+            for address in [urljoin(place, one) for one in _addresses(text)]:
+                if not self.owns(address):
+                    continue
+                if "<sitemapindex" in text[:5000] or ":sitemapindex" in text[:5000]:
+                    if address not in seen:
+                        seen.add(address)
+                        waiting.append(address)
+                elif address != place:
+                    found[address] = None
+        return found, bool(waiting)
+
+    def get(self, url: str, most: int) -> _Answer:
+        """An answer. Raises CorpusError, also for one that is not complete in time, whichever part of it is slow."""
+        answers: list[_Answer | CorpusError] = []
+
+        def ask() -> None:
+            try:
+                answers.append(self._get(url, most))
+            except CorpusError as error:
+                answers.append(error)
+
+        thread = threading.Thread(target=ask, daemon=True)
+        thread.start()
+        thread.join(_DEADLINE + 1)
+        if not answers:
+            raise _SlowError(f"{one_line(url, 200)}: not complete after {_DEADLINE:.0f} s")
+        if isinstance(answers[0], CorpusError):
+            raise answers[0]
+        return answers[0]
+
+    def _get(self, url: str, most: int) -> _Answer:
+        named, end = one_line(url, 200), time.monotonic() + _DEADLINE
+        address = quote(url, safe="%/:=&?~#+!$,;'@()*[]")
+        try:
+            request = urllib.request.Request(address, headers={"User-Agent": f"airgen/{__version__}"})
+            with self._opener.open(request, timeout=_WAIT) as answer:
+                content = bytearray()
+                while piece := answer.read1(_PIECE):
+                    content += piece
+                    if len(content) > most:
+                        raise CorpusError(f"{named}: more than {most >> 20} MB")
+                    if time.monotonic() > end:
+                        raise _SlowError(f"{named}: not complete after {_DEADLINE:.0f} s")
+                headers = answer.headers
+        except urllib.error.HTTPError as error:
+            error.close()
+            raise CorpusError(f"{named}: status {error.code}") from error
+        except TimeoutError as error:
+            raise _SlowError(f"{named}: no answer in {_WAIT:.0f} s") from error
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            reason = getattr(error, "reason", error)
+            slow = _SlowError if isinstance(reason, TimeoutError) else CorpusError
+            raise slow(f"{named}: cannot be fetched: {one_line(reason, 200)}") from error
+        kind = (headers.get_content_type() if headers.get("Content-Type") else "").lower()
+        packed = (headers.get("Content-Encoding") or "").lower()
+        body = bytes(content)
+        if "gzip" in packed or "deflate" in packed:
+            body = _inflated(named, body, most)
+        return _Answer(body, kind, str(headers.get_content_charset() or ""))
+
+
+class _SameHost(urllib.request.HTTPRedirectHandler):
+    """Follows a redirect only where it stays on the host: another one is not even asked."""
+
+    def __init__(self, site: _Site) -> None:
+        self._site = site
+
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+        if not self._site.owns(newurl):
+            fp.close()
+            elsewhere = one_line(urlsplit(newurl).netloc or newurl, 80)
+            raise CorpusError(f"{one_line(req.full_url, 200)}: leads to another host, {elsewhere}")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _addresses(text: str) -> list[str]:
+    """The addresses in a sitemap, a feed, or a text with one on each line."""
+    head = text[:5000]
+    if "<rss" in head or "<feed" in head:
+        return [html.unescape(match[1] or match[2]) for match in _FEED.finditer(text)]
+    if "<" not in head:
+        lines = (line.strip() for line in text.splitlines())
+        return [line for line in lines if line.startswith(("http://", "https://")) and len(line) <= 2000]
+    return [html.unescape(match[1]) for match in _LOCATION.finditer(text)]
+
+
+def _unpacked(url: str, answer: _Answer, most: int) -> str:
+    raw = answer.content
+    if raw.startswith(b"\x1f\x8b"):
+        raw = _inflated(one_line(url, 200), raw, most)
     try:
-        return urlsplit(url).netloc == host and urlsplit(url).scheme in ("http", "https")
-    except ValueError:
-        return False
+        return decoded(raw, "", "").text
+    except UnicodeError:
+        return raw.decode("utf-8", "replace")
 
 
-def _get(url: str, host: str, most: int) -> bytes:
-    """The body of an answer. Raises CorpusError."""
-    named = one_line(url, 200)
+def _inflated(named: str, raw: bytes, most: int) -> bytes:
+    """The bytes that gzip or deflate packed, of which there may be several parts. Raises CorpusError."""
+    found = bytearray()
     try:
-        request = urllib.request.Request(url, headers={"User-Agent": f"airgen/{__version__}"})
-        with urllib.request.urlopen(request, timeout=_WAIT) as answer:
-            if urlsplit(answer.url).netloc != host:
-                raise CorpusError(f"{named}: leads to another host, {one_line(urlsplit(answer.url).netloc, 80)}")
-            content: bytes = answer.read(most + 1)
-    except urllib.error.HTTPError as error:
-        raise CorpusError(f"{named}: status {error.code}") from error
-    except (OSError, ValueError, http.client.HTTPException) as error:
-        raise CorpusError(f"{named}: cannot be fetched: {one_line(error, 200)}") from error
-    if len(content) > most:
-        raise CorpusError(f"{named}: more than {most >> 20} MB")
-    return content
+        while raw:
+            inflater = zlib.decompressobj(zlib.MAX_WBITS | 32 if raw[:1] in (b"\x1f", b"\x78") else -zlib.MAX_WBITS)
+            found += inflater.decompress(raw, most + 1 - len(found))
+            if len(found) > most:
+                raise CorpusError(f"{named}: unpacks to more than {most >> 20} MB")
+            raw = inflater.unused_data if inflater.unused_data.startswith(b"\x1f\x8b") else b""
+    except zlib.error as error:
+        raise CorpusError(f"{named}: is packed, and damaged: {error}") from error
+    return bytes(found)
 
 
-def _file_of(url: str) -> Path:
-    """A path below the folder: the page's own, with every step made harmless."""
+def _ending(url: str, answer: _Answer) -> str:
+    """The ending of the file of an answer: by its first bytes, its media type, its address; empty for no text."""
+    known = [suffix for suffixes in endings().values() for suffix in suffixes]
+    written = PurePosixPath(unquote(urlsplit(url).path)).suffix.lower()
+    start = answer.content[:1024].lstrip()
+    if start.startswith(b"%PDF-"):
+        return ".pdf"
+    if start[:200].lower().startswith((b"<!doctype html", b"<html")):
+        return written if written in (".htm", ".xhtml") else ".html"
+    if answer.kind == "text/plain" and written in known:
+        return written
+    if answer.kind in _TYPES:
+        ending = _TYPES[answer.kind]
+        return "" if ending == ".pdf" else ending  # whatever is sent, it is no PDF
+    if answer.kind in ("", "application/octet-stream", "binary/octet-stream") and written in known:
+        return written
+    return ".html" if not answer.kind and start.startswith(b"<") else ""
+
+
+def _with_charset(answer: _Answer, ending: str) -> bytes:
+    """The bytes to write: in UTF-8 with its mark where the HTTP header names another charset, which no file can say."""
+    if ending not in _TEXTS or not answer.charset or answer.content.startswith(codecs.BOM_UTF8):
+        return answer.content
+    if browsers_encoding(answer.charset) == "utf-8":
+        return answer.content
+    return codecs.BOM_UTF8 + decoded_html(answer.content, "", "", header=answer.charset).text.encode("utf-8", "replace")
+
+
+_SKIPPED = frozenset(ReaderSettings().skip)  # names of files that readers leave out
+
+
+def _file_of(url: str, ending: str, taken: set[str]) -> Path:
+    """A path below the folder, which no other page has: the page's own, with every step made harmless."""
     parts = urlsplit(url)
-    steps = [_SAFE.sub("_", unquote(step)).strip(".")[:100] for step in parts.path.split("/")]
+    steps = [_step(unquote(step)) for step in parts.path.split("/")]
     steps = [step for step in steps if step] or ["index"]
     if parts.path.endswith("/") and parts.path != "/":
         steps.append("index")
     if parts.query:
         steps[-1] += "_" + _SAFE.sub("_", parts.query)[:60]
-    name = steps[-1] if steps[-1].lower().endswith((".html", ".htm", ".xhtml")) else f"{steps[-1]}.html"
-    return Path(*steps[:-1], name)
+    if not steps[-1].lower().endswith(ending) or parts.query:
+        steps[-1] += ending
+    path = PurePosixPath(*steps)
+    folders = [str(folder).casefold() + "/" for folder in path.parents if folder.name]
+    name = str(path).casefold()
+    # Names that differ in case or odd signs only are one on some disks, and a file is no folder.
+    if name in taken or name + "/" in taken or any(folder[:-1] in taken for folder in folders):
+        mark = hashlib.blake2b(url.encode("utf-8", "replace"), digest_size=5).hexdigest()
+        path = PurePosixPath(f"{path.name.removesuffix(ending)}-{mark}{ending}")
+        folders, name = [], str(path).casefold()
+    taken.update([name, *folders])
+    return Path(path)
+
+
+def _step(text: str) -> str:
+    """One step of a path: no sign that a disk refuses, no name that readers leave out, and not too long."""
+    step = _SAFE.sub("_", text).strip(".")
+    if step in _SKIPPED:
+        step += "_"
+    raw = step.encode("utf-8", "replace")
+    if len(raw) <= _STEP:
+        return step
+    mark = hashlib.blake2b(raw, digest_size=5).hexdigest()
+    return f"{raw[:_STEP].decode('utf-8', 'ignore')}-{mark}"

@@ -7,7 +7,7 @@ found.languages         # Counter({"en": 296, "de": 4})
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from glob import escape
 from pathlib import Path
@@ -16,12 +16,13 @@ from typing import Any
 from airgen.corpus.cleaning.filters import identify
 from airgen.corpus.columns import csv_settings, first_rows, guess_fields, json_rows, json_value
 from airgen.corpus.needs import open_reader, read_documents
-from airgen.corpus.readers.files import endings, files_below
+from airgen.corpus.readers.encodings import legacy_language
+from airgen.corpus.readers.files import endings, files_below, opened
 from airgen.corpus.readers.reader import ReaderSettings
 from airgen.corpus.settings import CorpusSettings
 from airgen.errors import AirgenError, CorpusError, MissingExtra
 from airgen.languages import LANGUAGES, language_name
-from airgen.records import Document, storable
+from airgen.records import PARTS, Document, Dropped, storable
 from airgen.registry import resolve
 from airgen.settings.parts import read_part
 from airgen.text.analysis.languages import STOPWORDS
@@ -44,7 +45,8 @@ class Format:
     """Files that one reader can read, and a sample of their documents; tables of one format have the same columns.
 
     bytes: on the disk. left_out: why these files are no part of a corpus with others; empty where they are. problem:
-    why there is no sample. unreadable: the reader refused or dropped every document.
+    why there is no sample. unreadable: the reader refused or dropped every document. repeating: pages that repeat a
+    site.
     """
 
     kind: str
@@ -57,6 +59,7 @@ class Format:
     complete: bool = True
     problem: str = ""
     unreadable: bool = False
+    repeating: Sequence[str] = ()
 
     @property
     def files(self) -> int:
@@ -133,6 +136,8 @@ class Survey:
         spread = f"{self.words(0):,} to {self.words(1):,} words, half of them up to {self.words(0.5):,}, 90 % up to"
         lengths = f"{spread} {self.words(0.9):,}" if count > 1 else f"{self.words(1):,} words"
         found.append(f"{sample}{f' (cut: {split})' if split else ''}: {languages}; {lengths}")
+        for name in (name for one in self.formats for name in one.repeating):
+            found.append(f"  ! {name} repeats the pages beside it, so what they have is left out of it")
         found += [f"  ! {times:,} not readable: {reason}" for reason, times in self.dropped.most_common(3)]
         if self.dropped:
             found.append(f"    which ones: airgen show corpus {corpus} --dropped --reason reader")
@@ -276,6 +281,28 @@ def _split(kind: str) -> str:
     return next((split for split in ("sections", "chapters", "pages") if split in able), "")
 
 
+_RAW = 1 << 16  # bytes of a file that are looked at for its encoding
+_LOOKED_AT = 300  # files
+_PACKED = ("parquet", "pdf", "docx", "epub")  # kinds that say their encoding
+
+
+def _language(one: Format) -> str:
+    """The language of files in old encodings, looked at together, as a few words alone leave it open; English for
+    files in UTF-8."""
+    if one.kind in _PACKED:
+        return "en"
+
+    def beginnings() -> Iterator[bytes]:
+        for path in one.paths[:_LOOKED_AT]:
+            try:
+                with opened(path) as stream:
+                    yield stream.read(_RAW)
+            except AirgenError:
+                continue
+
+    return legacy_language(beginnings()) or "en"
+
+
 def _sample(path: Path, one: Format, only: Sequence[Path]) -> Format:
     """What the reader gives, or why it cannot read. `only`: of a folder, the files to read; empty for all of its."""
     whole = {**one.reader, "path": path.name if path.is_file() else "."}
@@ -285,26 +312,31 @@ def _sample(path: Path, one: Format, only: Sequence[Path]) -> Format:
     try:
         packages = read_part("reader", whole).settings.required_packages()
         settings = CorpusSettings(
-            name="sample", language="en", domain="sample", licence="unknown", source="sample", reader=whole
+            name="sample", language=_language(one), domain="sample", licence="unknown", source="sample", reader=whole
         )
         settings._base = path.parent if path.is_file() else path
         documents: list[Document] = []
         dropped: Counter[str] = Counter()
         characters = 0
-        for row in read_documents(open_reader(settings)):
+        reader = open_reader(settings)
+        for row in read_documents(reader):
+            if isinstance(row, Dropped) and row.cleaner in PARTS:
+                continue
             if not isinstance(row, Document):
                 dropped[row.reason] += 1
             elif row.text.strip():
                 documents.append(row)
                 characters += len(row.text)
             if len(documents) == _DOCUMENTS or characters > _CHARACTERS:
-                return replace(one, documents=documents, dropped=dropped, complete=False)
+                break
     except MissingExtra as error:
         return replace(one, problem=str(error))
     except AirgenError as error:
         needed = f" (it needs {', '.join(packages)})" if packages else ""
         return replace(one, problem=f"{error}{needed}", unreadable=True)
-    return replace(one, documents=documents, dropped=dropped)
+    complete = len(documents) < _DOCUMENTS and characters <= _CHARACTERS
+    repeating = tuple(getattr(reader, "repeating", ()))
+    return replace(one, documents=documents, dropped=dropped, complete=complete, repeating=repeating)
 
 
 def guess_language(text: str) -> str:

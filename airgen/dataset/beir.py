@@ -188,7 +188,8 @@ class BeirDataset:
         if self.air_bench is not None:
             return sorted(self.air_bench.qrels)
         files = (self.path / "qrels").glob("*")
-        return sorted({path.stem for path in files if path.suffix in {".tsv", ".jsonl"}})
+        wanted = (path for path in files if path.suffix in {".tsv", ".jsonl"} and not path.name.startswith("."))
+        return sorted({path.stem for path in wanted})
 
     @cached_property
     def withheld(self) -> list[str]:

@@ -12,7 +12,7 @@ from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from airgen.errors import SettingsError
 from airgen.languages import SUPPORTED
-from airgen.settings.base import FILE, SPEED, Settings, load_yaml, refuse, validate
+from airgen.settings.base import FILE, SPEED, Language, Settings, load_yaml, refuse, validate
 from airgen.settings.compute import ComputeSettings
 from airgen.settings.control import (
     ControlSettings,
@@ -123,7 +123,7 @@ class Pipeline(Settings):
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,99}$")  # of the dataset, and of its folder below runs/
     task: Literal["qa", "long-doc"]  # passages are documents, or the chunks of one long document
     corpus: str  # a corpus YAML, by path or name
-    language: str = "en"  # of the corpus, in two letters
+    language: Language = "en"  # of the corpus, in two letters
     domain: str = "web"  # a word about the documents, for the dataset's card
     target: int = Field(ge=1)  # how many accepted queries are wanted; a larger one keeps those that are there
     seed: int | Literal["secret"] = 42  # of all that is drawn, with the secret of export.secret; secret: of that alone

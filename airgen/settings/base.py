@@ -14,10 +14,10 @@ Read a YAML file into a pydantic model, with every problem reported at once: fil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from airgen.errors import SettingsError
@@ -26,6 +26,13 @@ from airgen.registry import closest
 from airgen.yaml_text import read_yaml
 
 Spec = str | dict[str, Any]  # a name, or {kind: ..., settings of that kind}
+
+
+def _not_a_boolean(value: Any) -> Any:
+    return "no" if value is False else value  # YAML 1.1 reads the code of Norwegian as false
+
+
+Language = Annotated[str, BeforeValidator(_not_a_boolean)]  # a code of ISO 639
 
 
 @dataclass(frozen=True)

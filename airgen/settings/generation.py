@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 
 from airgen.languages import SUPPORTED
-from airgen.settings.base import FILE, Settings, Spec, refuse
+from airgen.settings.base import FILE, Language, Settings, Spec, refuse
 from airgen.settings.parts import Part
 
 LENGTHS = ("lt5", "lt10", "10to20", "ge20")
@@ -61,7 +61,7 @@ class GenerationSettings(Settings):
     filters: list[
         str
     ] = []  # names of the corpus's metadata: a query is asked with the values of its document as filter
-    query_language: str | None = None  # queries in another language than the corpus: cross-lingual
+    query_language: Language | None = None  # queries in another language than the corpus: cross-lingual
     unanswerable: Annotated[float, Field(ge=0, le=0.5)] = 0.0  # share of queries whose answers are left out
     stages: list[Annotated[str, Field(pattern=r"^[\w.]+:\w+$")]] = []  # further stages, as module:STAGE
 

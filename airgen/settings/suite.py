@@ -17,7 +17,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from airgen.errors import SettingsError
 from airgen.registry import closest
-from airgen.settings.base import Settings, find_yaml, load_yaml, merged, read_mapping
+from airgen.settings.base import Language, Settings, find_yaml, load_yaml, merged, read_mapping
 
 NAME = r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,62}[A-Za-z0-9])?"
 _KEY = r"^[a-z0-9][a-z0-9._-]{0,62}$"
@@ -54,7 +54,7 @@ class SuiteDataset(Settings):
 
     task: str | None = None
     domain: str | None = None
-    language: str | None = None
+    language: Language | None = None
     corpus: str | None = None
     target: int | None = Field(default=None, ge=1)  # by default the number of published queries
     pipeline: dict[str, Any] = Field(default_factory=dict)  # further settings of a pipeline

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from airgen.corpus.cleaning.filters import KEEP, CleanResult, Item
 from airgen.corpus.settings import NearDuplicateSettings
 from airgen.database import on_disk
+from airgen.keys import text_key
 from airgen.sequences import batched
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
@@ -177,7 +178,13 @@ def duplicate_ids(table: str = "ids") -> Repeats:
     return Repeats("ids", lambda item: item.document.id, "duplicate id", "{} came before", table)
 
 
-EXACT = Repeats("exact duplicates", lambda item: item.document.text, "exact duplicate", "of {}", "texts")
+def exact_duplicates(fields: Sequence[str]) -> Repeats:
+    """Drops documents that have these fields, `title` and `text`, from an earlier one."""
+    return Repeats("exact duplicates", lambda item: _compared(item, fields), "exact duplicate", "of {}", "texts")
+
+
+def _compared(item: Item, fields: Sequence[str]) -> str:
+    return "\x1f".join(getattr(item.document, name) for name in fields)
 
 
 class NearDuplicates:
@@ -185,8 +192,8 @@ class NearDuplicates:
 
     name = "near duplicates"
 
-    def __init__(self, settings: NearDuplicateSettings) -> None:
-        self._settings = settings
+    def __init__(self, settings: NearDuplicateSettings, fields: Sequence[str] = ("text",)) -> None:
+        self._settings, self._fields = settings, fields
         marks = ", ".join("?" * settings.bands)
         self._find = f"SELECT key, place FROM band WHERE key IN ({marks})"
 
@@ -197,6 +204,10 @@ class NearDuplicates:
         found = grams([item.document.text for item in items], self._settings.ngram)
         rows = signatures(found, self._settings.bands * self._settings.rows)
         keys = band_keys(rows, self._settings.bands)
+        if "title" in self._fields:  # under different titles two texts are never compared
+            keys ^= np.array([int(text_key(item.document.title.casefold()), 16) % 2**64 for item in items], np.uint64)[
+                :, None
+            ]
         return [row.tobytes() for row in np.concatenate([keys.view(np.uint8), rows.astype(np.uint8)], axis=1)]
 
     def compare(self, identity: str, seen: bytes, earlier: sqlite3.Connection) -> CleanResult:

@@ -65,6 +65,10 @@ _COMMON = {
     "ko": "이다는의에가고을를은하한도로지사기리서자나시어대들인그있아일만해과부전정수주보여으성",
     "th": "านรอกเงมยลวดทสตะปบคหแจพชขใไโ่้ีิัื์็ุูาำ", "vi": "àáảãạăằắâầấậđèéêềếệìíòóôồốộơờớợùúưừứựỳý",
 }  # fmt: skip
+_ALPHABETS = {
+    "ru": "абвгдеёжзийклмнопрстуфхцчшщъыьэюя", "bg": "абвгдежзийклмнопрстуфхцчшщъьюя",
+    "uk": "абвгґдеєжзиіїйклмнопрстуфхцчшщьюя", "sr": "абвгдђежзијклљмнњопрстћуфхцчџш",
+}  # fmt: skip
 _SCRIPTS = {
     **dict.fromkeys(("ru", "bg", "sr", "uk"), ("CYRILLIC",)), "el": ("GREEK",), "ar": ("ARABIC",), "fa": ("ARABIC",),
     "zh": ("CJK",), "ja": ("HIRAGANA", "KATAKANA", "CJK"), "ko": ("HANGUL",), "th": ("THAI",),
@@ -73,6 +77,7 @@ _SIGNS = frozenset("€£©®°§№×\xa0\xad")
 _PLAIN = frozenset("“”‘’„‚«»‹›–—…•·、。「」『』（），！？：；・ー《》〈〉【】～‐′″、％؟،؛ـ")
 
 
+_QUOTED = re.compile(r"(?<=[^\W\d_])[“”„‚«»‹›…€£©®°§¿¡](?=[^\W\d_])")  # signs that stand in no word
 _WORD = re.compile(r"[^\W\d_]+")
 
 
@@ -318,7 +323,8 @@ def _readings(raw: bytes, language: str) -> list[tuple[float, str, str]]:
                 text = sample.decode(name, "replace")
                 letters = Counter(letter for letter in text if letter > "\x7f")
                 words = [word for word in _WORD.findall(text) if not word.isascii()][:2000]
-                texts[name] = letters, words, _mixed_case(words)
+                inside = 2.0 * len(_QUOTED.findall(text)) / max(letters.total(), 1)
+                texts[name] = letters, words, _mixed_case(words) + inside
             score = _score(*texts[name], one) - 0.01 * rank
             found.append((score, -place, name, one))
     return [(score, name, one) for score, _, name, one in sorted(found, key=lambda row: (-row[0], -row[1]))]
@@ -330,14 +336,15 @@ def _score(letters: Counter[str], words: list[str], mixed: float, language: str)
     if not total:
         return 0.0
     common, scripts = frozenset(_COMMON[language]), _SCRIPTS.get(language, ("LATIN",))
+    alphabet = _ALPHABETS.get(language, "")
     dense = scripts[0] in ("CJK", "HIRAGANA", "HANGUL")
     score = 0.0
     for letter, count in letters.items():
         low = letter.lower()
-        if low in common or letter in common:
+        if low in common or letter in common or letter in _PLAIN:
             score += count
-        elif letter in _PLAIN:
-            score += 0.6 * count
+        elif alphabet and letter.isalpha() and low not in alphabet:
+            score -= count
         elif letter in _SIGNS:
             score += 0.3 * count
         elif _script(letter) in scripts:

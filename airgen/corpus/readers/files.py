@@ -134,7 +134,8 @@ def files(
     """The files of a path or glob below the root, sorted; of a folder, all files in it.
 
     With `suffixes`, only the files of a folder with one of these endings. A link to a place outside the root becomes a
-    Dropped, and so do files and whole folders whose name `skip` has. Raises CorpusError if there is no file.
+    Dropped, but not one into the cache of a download tool beside it; so do files and whole folders whose name `skip`
+    has. Raises CorpusError if there is no file.
     """
     root, written = place.root.resolve(), pattern
     if Path(pattern).is_absolute() or ".." in Path(pattern).parts:
@@ -142,7 +143,9 @@ def files(
         root, pattern = _outside(place.root, pattern)
     start = root / pattern
     left: list[Path] = []
-    if start.is_dir():
+    if start.is_file():  # `faq [2024].csv` is a name before it is a pattern
+        found = [start]
+    elif start.is_dir():
         found, left = files_below(start, skip, suffixes)
     elif any(mark in pattern for mark in "*?["):
         found, left = _globbed(root, pattern, skip)
@@ -156,14 +159,25 @@ def files(
         raise CorpusError(f"{start}: {_unread(start, suffixes) if start.is_dir() else f'no such file{advice}'}")
     for path in left:
         yield drop("left out by reader.skip", source=path.relative_to(root).as_posix())
+    inside = [root, *_caches(root)]
     for path in wanted:
         name = path.relative_to(root).as_posix()
-        if not path.resolve().is_relative_to(root):
+        target = path.resolve()
+        if not any(target.is_relative_to(folder) for folder in inside):
             yield drop("link out of the folder", source=name)
         elif not path.is_file():
             yield drop("not a file", source=name)
         else:
             yield path
+
+
+def _caches(root: Path) -> list[Path]:
+    """Where tools keep the bytes of the files that they show in this folder as links: the Hugging Face cache (blobs),
+    DVC and git-annex."""
+    above = [root, *root.parents]
+    found = [folder.parent / "blobs" for folder in above if folder.name == "snapshots"]
+    found += [folder / inner for folder in above for inner in (".dvc/cache", ".git/annex/objects")]
+    return [folder for folder in found if folder.is_dir()]
 
 
 def files_below(
@@ -239,7 +253,9 @@ def _unread(start: Path, suffixes: tuple[str, ...]) -> str:
 
 def _outside(base: Path, pattern: str) -> tuple[Path, str]:
     parts = Path(pattern).parts
-    fixed = next((i for i, part in enumerate(parts) if any(mark in part for mark in "*?[")), len(parts))
+    fixed = len(parts)
+    if not (base / pattern).exists():
+        fixed = next((i for i, part in enumerate(parts) if any(mark in part for mark in "*?[")), len(parts))
     root = (base / Path(*parts[:fixed])).resolve()
     if fixed == len(parts) and not root.is_dir():
         return root.parent, root.name

@@ -114,11 +114,18 @@ class HtmlReader(FileReader):
     def __init__(self, settings: Settings, place: Place) -> None:
         super().__init__(settings, place)
         self.common: dict[str, frozenset[str]] = {}
+        self.repeated: dict[str, frozenset[str]] = {}
+
+    @property
+    def repeating(self) -> list[str]:
+        """The names of pages that repeat a site, such as the one to print."""
+        return list(self.repeated)
 
     def look_around(self, paths: Sequence[Path]) -> None:
-        """Note what the pages of each folder repeat, from some of these."""
+        """Note what the pages of each folder repeat, from some of these, and which page repeats all others."""
         if self.settings.chosen() == "main":
             self.common = repeated_blocks(paths, self._folder, self._texts_of)
+            self.repeated = {self.name(path): texts for path, texts in repeating_pages(paths, self._texts_of).items()}
 
     def _folder(self, path: Path) -> str:
         return str(PurePosixPath(self.name(path)).parent)
@@ -140,12 +147,14 @@ class HtmlReader(FileReader):
         common = self.common.get(str(PurePosixPath(name).parent), frozenset()) | self.common.get("", frozenset())
         page = html_page(decoded.text, settings.content, settings.remove, settings.chosen(), common)
         where = {"identity": self.identity(name), "source": name}
+        if others := self.repeated.get(name):
+            page = _without_repeated(page, others)
         for reason, text in page.left:
             yield left_out(reason, text=text, **where)
         if decoded.damaged:
             yield damage(decoded, self.identity(name), name)
         if not page.blocks:
-            raise Unusable("no text in the page", "all of it is left out" if page.left else "")
+            raise Unusable("repeats other pages" if name in self.repeated else "no text in the page")
         yield from self.documents(page.blocks, page.title, name)
 
     def decode(self, raw: bytes) -> Decoded:
@@ -184,6 +193,53 @@ def repeated_blocks(
         least = max(_REPEATED, _SHARE * len(sample))
         found[folder] = frozenset(key for key, count in counts.items() if count >= least)
     return found
+
+
+_COPIES, _PART = 3, 0.7  # pages that one repeats, and their share of those looked at
+_LONG = 20  # letters of a text that is no chance match
+_LARGE = 5  # of the largest pages, each is asked whether it repeats the others
+
+
+def repeating_pages(paths: Sequence[Path], texts_of: Callable[[Path], Collection[str]]) -> dict[Path, frozenset[str]]:
+    """{page: texts of the others} for pages that repeat most of the others, as the one to print a whole manual does.
+
+    Such a page is larger than the others; whether it repeats them is known from a sample of them.
+    """
+    if len(paths) <= _COPIES:
+        return {}
+    sizes = sorted((path.stat().st_size, path) for path in paths)
+    median = sizes[len(sizes) // 2][0]
+    large = [path for size, path in sizes[-_LARGE:] if size > 2 * median]
+    found: dict[Path, frozenset[str]] = {}
+    for page in large:
+        others = [path for path in paths if path != page]
+        own = set(texts_of(page))
+        step = max(len(others) // _PAGES, 1)
+        copies = [_is_within(texts_of(path), own) for path in others[::step]]
+        if sum(copies) >= _COPIES and sum(copies) >= _PART * len(copies):
+            texts = (key for path in others if path not in found for key in texts_of(path))
+            found[page] = frozenset(key for key in texts if len(key) >= _LONG)
+    return found
+
+
+def _is_within(texts: Collection[str], others: Collection[str]) -> bool:
+    long = [text for text in texts if len(text) >= _LONG]
+    return bool(long) and sum(text in others for text in long) >= 0.8 * len(long)
+
+
+def _without_repeated(page: "HtmlPage", others: Collection[str]) -> "HtmlPage":
+    """The page without what other pages have, and without headings below which nothing stays."""
+    kept: list[Block] = []
+    for block in page.blocks:
+        if not block.level and _key(block.text) in others:
+            continue
+        while block.level and kept and kept[-1].level >= block.level:
+            kept.pop()
+        kept.append(block)
+    while kept and kept[-1].level:
+        kept.pop()
+    gone = "\n".join(block.text for block in page.blocks if not block.level and _key(block.text) in others)
+    return replace(page, blocks=kept, left=[*page.left, ("repeats other pages", gone)])
 
 
 def html_blocks(

@@ -1,0 +1,163 @@
+"""Sitemaps of every form that the protocol allows, and servers that would hold or lead astray who fetches them."""
+
+import gzip
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from http_double import Asked, answering
+
+from airgen.corpus import sitemap
+from airgen.corpus.readers.html import HtmlReader
+from airgen.corpus.readers.reader import Place
+from airgen.corpus.sitemap import download
+from airgen.errors import CorpusError
+from airgen.records import Document
+
+TEXT = "The ferry leaves the northern quay at seven, and comes back when the last passenger is ashore."
+PAGE = f"<title>Ferry</title><p>{TEXT}</p>"
+
+
+def urls(base: str, *paths: str, wrap: str = "{}") -> str:
+    return "<urlset>" + "".join(f"<url><loc>{wrap.format(base + path)}</loc></url>" for path in paths) + "</urlset>"
+
+
+def saved(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+FORMS: dict[str, Any] = {
+    "packed": lambda base: (200, gzip.compress(urls(base, "/a", "/b").encode())),
+    "two parts": lambda base: (200, b"".join(gzip.compress(urls(base, one).encode()) for one in ("/a", "/b"))),
+    "sent packed": lambda base: (200, gzip.compress(urls(base, "/a", "/b").encode()), {"Content-Encoding": "gzip"}),
+    "deflated": lambda base: (200, zlib.compress(urls(base, "/a", "/b").encode()), {"Content-Encoding": "deflate"}),
+    "CDATA": lambda base: (200, urls(base, "/a", "/b", wrap="<![CDATA[ {} ]]>")),
+    "prefixes": lambda base: (200, urls(base, "/a", "/b").replace("loc>", "s:loc>") + "<image:loc>x</image:loc>"),
+    "UTF-16": lambda base: (200, urls(base, "/a", "/b").encode("utf-16")),
+    "lines": lambda base: (200, f"{base}/a\n{base}/b\n"),
+    "feed": lambda base: (200, f"<rss><item><link>{base}/a</link></item><item><link>{base}/b</link></item></rss>"),
+    "Atom": lambda base: (200, f"<feed><entry><link href='{base}/a'/></entry><link rel=x href='{base}/b'/></feed>"),
+    "relative": lambda base: (200, urls("", "/a", "/b")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("indexed", [False, True])
+def test_forms(form: str, indexed: bool, tmp_path: Path) -> None:
+    def answer(asked: Asked) -> tuple[Any, ...]:
+        base = f"http://{asked.headers['Host']}"
+        if asked.path == "/index.xml":
+            return 200, f"<sitemapindex><sitemap><loc>{base}/map.xml</loc></sitemap></sitemapindex>"
+        return FORMS[form](base) if asked.path == "/map.xml" else (200, PAGE)  # type: ignore[no-any-return]
+
+    with answering(answer) as site:
+        found = download(f"{site}/{'index' if indexed else 'map'}.xml", tmp_path)
+    assert saved(tmp_path) == ["a.html", "b.html"]
+    assert found.words() == "2 pages fetched"
+
+
+def test_each_page_is_a_file_of_its_own_of_its_kind_and_all_add_up(tmp_path: Path) -> None:
+    long = "/" + "%E0%B8%81" * 200
+    pages: dict[str, tuple[Any, ...]] = {
+        "/a": (200, PAGE), "/A": (200, PAGE), "/a?x=1": (200, PAGE), "/a_x_1": (200, PAGE), "/a.html/b": (200, PAGE),
+        "/node_modules/x": (200, PAGE), "/.well/y": (200, PAGE), f"{long}1": (200, PAGE), f"{long}2": (200, PAGE),
+        "/m.pdf": (200, b"%PDF-1.4 x"), "/get?id=7": (200, b"%PDF-1.4 x", {"Content-Type": "application/octet-stream"}),
+        "/n.md": (200, "# Note", {"Content-Type": "text/plain"}),
+        "/p.png": (200, b"\x89PNG", {"Content-Type": "image/png"}),
+        "/fake.pdf": (200, "<html>log in", {"Content-Type": "text/html"}), "/gone": (404, ""),
+    }  # fmt: skip
+
+    def answer(asked: Asked) -> tuple[Any, ...]:
+        if asked.path == "/sitemap.xml":
+            return 200, urls(f"http://{asked.headers['Host']}", *pages)
+        return pages[asked.path]
+
+    with answering(answer) as site:
+        found = download(f"{site}/sitemap.xml", tmp_path)
+    names = saved(tmp_path)
+    assert len(names) == found.done == 13 == len({name.casefold() for name in names})
+    assert [name for name in names if name.endswith((".pdf", ".md"))] == ["get_id_7.pdf", "m.pdf", "n.md"]
+    assert "fake.pdf.html" in names and "node_modules_/x.html" in names
+    assert all(len(part.encode()) < 255 for name in names for part in name.split("/"))
+    assert "13 pages fetched of 15 that the sitemap names, 1 failed: " in found.words()
+    assert "1 left out: image/png is no text" in found.words()
+
+
+@pytest.mark.parametrize("charset", ["windows-1251", "utf-8", "none-such"])
+def test_the_charset_of_the_header_is_kept(charset: str, tmp_path: Path) -> None:
+    text = "Паром уходит от северной пристани в семь часов и возвращается вечером."
+    body = f"<title>x</title><p>{text}".encode("cp1251" if charset == "windows-1251" else "utf-8")
+
+    def answer(asked: Asked) -> tuple[Any, ...]:
+        if asked.path == "/sitemap.xml":
+            return 200, urls(f"http://{asked.headers['Host']}", "/a")
+        return 200, body, {"Content-Type": f"text/html; charset={charset}"}
+
+    with answering(answer) as site:
+        download(f"{site}/sitemap.xml", tmp_path / "pages")
+    rows = list(HtmlReader(HtmlReader.Settings(path="pages"), Place(tmp_path, language="en")).read())
+    assert [row.text for row in rows if isinstance(row, Document)] == [text]
+
+
+def test_no_other_host_is_asked(tmp_path: Path) -> None:
+    asked_there: list[str] = []
+
+    def other(asked: Asked) -> tuple[Any, ...]:
+        asked_there.append(asked.path)
+        return 200, PAGE
+
+    with answering(other) as elsewhere:
+
+        def answer(asked: Asked) -> tuple[Any, ...]:
+            if asked.path == "/sitemap.xml":
+                return 200, urls(f"http://{asked.headers['Host']}", "/here", "/away", "/file")
+            targets = {"/here": "/there", "/away": f"{elsewhere}/latest", "/file": "file:///etc/passwd"}
+            return (302, "", {"Location": targets[asked.path]}) if asked.path in targets else (200, PAGE)
+
+        with answering(answer) as site:
+            found = download(f"{site}/sitemap.xml", tmp_path)
+    assert found.done == 1 and asked_there == [] and len(found.failed) == 2
+    assert "leads to another host" in found.failed[0]
+
+
+def test_endless_sitemaps_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sitemap, "_MAPS", 20)
+    asked_for: list[str] = []
+
+    def answer(asked: Asked) -> tuple[Any, ...]:
+        asked_for.append(asked.path)
+        base = f"http://{asked.headers['Host']}"
+        return 200, f"<sitemapindex><sitemap><loc>{base}/{len(asked_for)}.xml</loc></sitemap></sitemapindex>"
+
+    with answering(answer) as site, pytest.raises(CorpusError, match="no page of "):
+        download(f"{site}/0.xml", tmp_path)
+    assert len(asked_for) == 20
+
+
+def test_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sitemap, "_MAP_BYTES", 1 << 16)
+    with (
+        answering(lambda _: (200, gzip.compress(bytes(1 << 20)))) as site,
+        pytest.raises(CorpusError, match="unpacks to"),
+    ):
+        download(f"{site}/sitemap.xml", tmp_path)
+
+
+def test_slow_pages_are_given_up_after_some(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = sitemap._Site._get
+
+    def get(site: Any, url: str, most: int) -> Any:
+        if "/slow" in url:
+            raise sitemap._SlowError(f"{url}: not complete after 30 s")
+        return real(site, url, most)
+
+    monkeypatch.setattr(sitemap._Site, "_get", get)
+
+    def answer(asked: Asked) -> tuple[Any, ...]:
+        paths = ["/a", *(f"/slow{number}" for number in range(40))]
+        return (200, urls(f"http://{asked.headers['Host']}", *paths)) if asked.path == "/s.xml" else (200, PAGE)
+
+    with answering(answer) as site:
+        found = download(f"{site}/s.xml", tmp_path)
+    assert (found.done, len(found.failed), found.rest) == (1, 5, 35)
