@@ -366,6 +366,9 @@ def main() -> None:
     options.add_argument("--markdown", type=Path, help="also write the table to this file")
     asked = options.parse_args()
     device = devices.check_device(asked.device, "make gpu")
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
     parts: dict[str, Callable[[World], Iterator[Row]]] = {
         "bf16": lambda world: throughput(world, "bf16"),
         "search": searches,

@@ -40,8 +40,11 @@ from airgen.pipeline.refresh import next_version
 from airgen.pipeline.unanswerable import DECOYS, HeldOut, hold_out
 from airgen.prompts import Prompt
 from airgen.records import Character, Decision, HardNegative, Passage, ReferenceAnswer, Scenario
+from airgen.retrievers import Component
+from airgen.retrievers.base import build
 from airgen.settings import LlmSettings, Pipeline, pipeline_text
 from airgen.settings.base import Spec, find_yaml
+from airgen.settings.parts import read_part, walk
 from airgen.steps.accepted import Accepted
 from airgen.steps.lineage import Lineage
 from airgen.steps.public_ids import PublicIds
@@ -345,16 +348,31 @@ def provenance(job: Job, systems: Sequence[str] = ()) -> list[ModelUse]:
     if pipeline.generation.meaning:
         uses.append(ModelUse("check of a rewrite's meaning", _model_name(pipeline.generation.meaning.model)))
     settings = pipeline.control.recall
-    uses += [] if settings.pools_only else [ModelUse("recall", _part_name("embedder", settings.model, folder))]
-    uses += [ModelUse("recall", _part_name("retriever", spec, folder)) for spec in pipeline.control.pools]
+    uses += [] if settings.pools_only else [_ran("recall", "embedder", settings.model, folder)]
+    uses += [_ran("recall", "retriever", spec, folder) for spec in pipeline.control.pools]
     uses += [ModelUse("recall, as a system of the user's", name) for name in systems]
-    uses += [
-        ModelUse("re-ranker (pre-label)", _part_name("reranker", one, folder)) for one in pipeline.control.rerankers
-    ]
+    uses += [_ran("re-ranker (pre-label)", "reranker", one, folder) for one in pipeline.control.rerankers]
     for judge in pipeline.control.judge.members:
         about = judge_kind(judge).ABOUT.format(threshold=judge.threshold)
         uses.append(asked(f"judge ({about})", prompts.get(judge.prompt), judge.llm or pipeline.llm))
     return uses
+
+
+def _ran(role: str, part: str, spec: Spec, folder: Path) -> ModelUse:
+    """A model of this machine, with the dtype of its weights where that is not fp32."""
+    read = read_part(part, spec, folder)
+    every = [read.settings, *(settings for _, _, settings in walk(read.settings, folder))]
+    dtype = ""
+    if any(hasattr(settings, "dtype") for settings in every):
+        dtype = ", ".join(dict.fromkeys(one for one in _dtypes(build(part, spec, folder)) if one))
+    return ModelUse(role, _part_name(part, spec, folder), version=dtype)
+
+
+def _dtypes(component: Any) -> Iterator[str]:
+    if isinstance(component, Component):
+        yield str(getattr(component, "precision", {}).get("dtype", ""))
+        for part in component.components():
+            yield from _dtypes(part)
 
 
 def _part_name(part: str, spec: Spec, folder: Path) -> str:

@@ -3,21 +3,30 @@
 import json
 import shutil
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from beir_folder import write_beir
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("sentence_transformers")
+sentence_transformers = pytest.importorskip("sentence_transformers")
 
 from stand_in_gpu import stand_in_gpus
 
 from airgen import devices
+from airgen.cli import main
 from airgen.compute import computing
+from airgen.control.set_stage import SetStage, add_rows
 from airgen.errors import ModelError
+from airgen.pipeline import preflight
+from airgen.pipeline.export import _ran
+from airgen.records import Prelabel
 from airgen.retrievers import Corpus
 from airgen.retrievers.base import build
 from airgen.retrievers.combine import RerankedRetriever
@@ -362,3 +371,103 @@ def test_halving_stops_at_one_and_at_other_errors() -> None:
     tried: Callable[[int], int] = lambda size: 1 // 0  # noqa: E731
     with pytest.raises(ZeroDivisionError):
         devices.halving(tried, 8)
+
+
+@contextmanager
+def no_stage(*_: Any) -> Iterator[Any]:
+    """A stage of the display that shows nothing."""
+    yield SimpleNamespace(advance=lambda *_, **__: None, encoding=lambda *_: None)
+
+
+def test_one_system_out_of_memory_does_not_end_the_evaluation(
+    tiny_bert: Path,
+    tiny_cross_encoder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = [{"_id": f"d{place}", "title": "", "text": text or "empty"} for place, text in enumerate(TEXTS)]
+    queries = [{"_id": f"q{place}", "text": text} for place, text in enumerate(QUERIES)]
+    write_beir(tmp_path / "ds", rows, queries, {"test": [("q0", "d0", 1), ("q1", "d1", 1), ("q2", "d2", 1)]})
+    systems = [
+        {"name": "bm25", "kind": "bm25"},
+        {"name": "too-large", "kind": "dense", "embedder": {"kind": "sentence-transformers", "model": str(tiny_bert)}},
+        {"name": "no-gpu", "kind": "dense",
+         "embedder": {"kind": "sentence-transformers", "model": str(tiny_bert), "device": "cuda:8"}},
+        {"name": "reranked", "kind": "rerank", "first": "bm25",
+         "reranker": {"kind": "cross-encoder", "model": str(tiny_cross_encoder), "device": "cpu", "dtype": "fp16"}},
+    ]  # fmt: skip
+    (tmp_path / "systems.yaml").write_text(json.dumps({"systems": systems}), "utf-8")
+    tried: list[int] = []
+
+    def exhausted(self: Any, texts: Sequence[str], batch_size: int, **_: Any) -> None:
+        tried.append(batch_size)
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of")
+
+    monkeypatch.setattr(sentence_transformers.SentenceTransformer, "encode", exhausted)
+    command = ["evaluate", str(tmp_path / "ds"), "--systems", str(tmp_path / "systems.yaml")]
+    with stand_in_gpus(), pytest.raises(SystemExit) as end:
+        main([*command, "--out", str(tmp_path / "out")])
+    shown = capsys.readouterr()
+    assert end.value.code == 1 and tried[-1] == 1 and len(tried) > 4 and "Traceback" not in shown.err
+    said = [line for line in shown.err.splitlines() if line.startswith("airgen: ")]
+    assert len(said) == 2 and "system too-large: " in said[0] and "out of memory" in said[0] and "lower" in said[0]
+    assert "system no-gpu: " in said[1] and "device cuda:8" in said[1]
+    table = shown.out[shown.out.index("nDCG@10") :]
+    assert "bm25" in table and "reranked" in table
+    result = json.loads((tmp_path / "out" / "ds" / "test" / "reranked.json").read_text("utf-8"))
+    assert result["costs"]["dtype"] == "fp16" and result["description"]["reranker"]["dtype"] == "fp16"
+    assert "fp16" in (tmp_path / "out" / "ds" / "test" / "report.md").read_text("utf-8")
+
+
+def test_a_step_of_control_gives_its_models_memory_back(tiny_cross_encoder: Path) -> None:
+    reranker = CrossEncoder(str(tiny_cross_encoder))
+    alive: list[weakref.ref[Any]] = []
+
+    def score(work: Any, model: Any, fingerprint: str, pending: Sequence[str]) -> Iterator[list[Any]]:
+        model.score([("a", "b")])
+        alive.append(weakref.ref(model.model))
+        yield []
+        if work.fails:
+            raise ModelError("no")
+
+    stage = SetStage("prelabel:0", Prelabel, "pre-label 1", lambda *_: "f", score, model=lambda work: reranker)
+
+    @dataclass(frozen=True)
+    class Work:
+        fails: bool
+        queries: Any = field(default_factory=lambda: {"q": "text"})
+        plan: Any = field(default_factory=dict)
+        encoding: Any = None
+        store: Any = field(default_factory=lambda: SimpleNamespace(made=lambda *_: [], put=lambda rows: None))
+        display: Any = field(default_factory=lambda: SimpleNamespace(stage=no_stage))
+        stopping: Any = field(default_factory=lambda: SimpleNamespace(is_set=lambda: False))
+
+    add_rows(stage, Work(False))  # type: ignore[type-var]
+    with pytest.raises(ModelError, match="no"):
+        add_rows(stage, Work(True))  # type: ignore[type-var]
+    assert len(alive) == 2 and [one() for one in alive] == [None, None]
+
+
+def test_the_rehearsal_gives_memory_back(tiny_cross_encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    alive: list[weakref.ref[Any]] = []
+    score = CrossEncoder.score
+    monkeypatch.setattr(
+        CrossEncoder, "score", lambda self, pairs: (score(self, pairs), alive.append(weakref.ref(self.model)))[0]
+    )
+    spec = {"kind": "cross-encoder", "model": str(tiny_cross_encoder)}
+    monkeypatch.setattr(preflight, "_models", lambda *_: [("control.rerankers.0", "reranker", spec, Path())])
+    job: Any = SimpleNamespace(pipeline=SimpleNamespace(language="en"))
+    display: Any = SimpleNamespace(stage=no_stage)
+    preflight.rehearse(job, display)
+    assert len(alive) == 1 and alive[0]() is None
+
+
+def test_the_card_of_a_dataset_names_the_dtype(tiny_cross_encoder: Path, tiny_bert: Path) -> None:
+    spec = {"kind": "cross-encoder", "model": str(tiny_cross_encoder)}
+    assert _ran("re-ranker (pre-label)", "reranker", spec, Path()).version == ""
+    assert _ran("re-ranker (pre-label)", "reranker", {**spec, "dtype": "bf16"}, Path()).version == "bf16"
+    inner = {"kind": "sentence-transformers", "model": str(tiny_bert)}
+    with stand_in_gpus():
+        use = _ran("recall", "retriever", {"kind": "dense", "embedder": inner}, Path())
+    assert use.version == "bf16" and _ran("recall", "retriever", {"kind": "bm25"}, Path()).version == ""
