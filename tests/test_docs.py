@@ -244,8 +244,8 @@ SMALLEST = {
     "check full --target 6319": "check full --target 6",
     "run full": "run full",
     "evaluate DATASET --systems systems-offline": "evaluate scifact --systems systems-offline --out results",
-    "evaluate DATASET --systems systems-airbench-17 --only e5-mistral-7b-instruct":
-        "evaluate medline --systems systems-airbench-17 --out results --only bm25 --only ql --only flat",
+    "evaluate DATASET --systems systems-airbench --only e5-mistral-7b-instruct --only e5-mistral-7b-instruct-Instr-2":
+        "evaluate medline --systems systems-airbench --out results --only bm25 --only ql --only flat",
     "evaluate cranfield --systems systems-cosine-dot --only bert-tiny-cosine --only bert-tiny-dot --lengths":
         "evaluate cranfield --systems systems-cosine-dot --only bm25 --only ql --lengths --out lengths",
     "study correlate results --by dataset": "study correlate results --by dataset",
@@ -258,8 +258,8 @@ SMALLEST = {
     "study stats DATASET": "study stats runs/full/dataset",
     "study gain cranfield medquad-liveqa-open scifact --systems systems-offline --before bm25 --after bm25-multi":
         "study gain cranfield medline scifact --systems systems-offline --before bm25 --after flat",
-    "study agree msmarco --pipeline full --systems systems-airbench-17 --check":
-        "study agree msmarco --pipeline full --systems systems-airbench-17 --check",
+    "study agree msmarco --pipeline full --systems systems-airbench --check":
+        "study agree msmarco --pipeline full --systems systems-airbench --check",
     "study agree msmarco --pipeline full --systems systems-airbench-17 --target 6319":
         "study agree msmarco --pipeline full --systems systems-airbench-17 --target 6",
     "study agree msmarco --pipeline full --systems systems-airbench-17 --draws 30 --drawn 2000":
@@ -305,7 +305,7 @@ def test_the_commands_of_the_papers_run(tmp_path: Path, monkeypatch: pytest.Monk
     for name in ("scifact", "cranfield", "medline", "msmarco"):  # folders, so that the collections are not asked for
         write_beir(tmp_path / name, rows, queries, {"test": labels}, name=name, task="qa", language="en")
     kinds = "{name: bm25, kind: bm25}, {name: flat, kind: bm25, k1: 0.2}, {name: ql, kind: query-likelihood}"
-    for name in ("systems-offline", "systems-airbench-17", "systems-cosine-dot"):
+    for name in ("systems-offline", "systems-airbench", "systems-airbench-17", "systems-cosine-dot"):
         (tmp_path / f"{name}.yaml").write_text(f"systems: [{kinds}]\n", encoding="utf-8")
     for said, smallest in SMALLEST.items():
         assert f"`airgen {said}`" in PAPERS or f"airgen {said}\n" in PAPERS, said
