@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from airgen.dataset.verify import DatasetProblem
     from airgen.publishing.publish import Published, Upload
     from airgen.publishing.scores import SystemScore
-    from airgen.publishing.suites import DatasetChange
+    from airgen.studies.compare import DatasetChange
 
 
 @command
@@ -112,16 +112,16 @@ def publish_diff(
     old: Annotated[Place, arg("OLD", "Directory of a finished version.")],
     new: Annotated[Place, arg("NEW", "Directory of the version to compare with it.")],
 ) -> Outcome[Rows[DatasetChange]]:
-    """List what changed between two versions: datasets that were added, trimmed or extended.
+    """List what changed between two versions: the first part of `airgen study compare`, without reading the texts.
 
-    It also lists queries that changed their split, which none should.
+    Datasets that were added, trimmed or extended, and queries that changed their split, which none should.
 
     Example: airgen publish diff suites/python/26.11 suites/python/26.12
     """
-    from airgen.publishing.suites import diff, diff_text
+    from airgen.studies.compare import changes_between, changes_text
 
-    changes = diff(Path(old), Path(new))
-    return Outcome(Rows(changes), diff_text(changes))
+    changes = changes_between(Path(old), Path(new), needed=True)
+    return Outcome(Rows(changes), changes_text(changes))
 
 
 @command

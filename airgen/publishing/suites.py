@@ -14,7 +14,6 @@ from airgen.dataset.air_bench import air_bench_datasets
 from airgen.dataset.beir import BeirDataset
 from airgen.dataset.derive import derive
 from airgen.dataset.files import write_text
-from airgen.dataset.layouts import read_rows
 from airgen.dataset.manifest import MANIFEST, Manifest, load_manifest, statistics_csv, statistics_markdown, table_rows
 from airgen.dataset.secret import long_doc_splits
 from airgen.dataset.verify import DatasetProblem, verify
@@ -248,61 +247,3 @@ def datasets_of(home: Path) -> dict[str, Manifest]:
                 f"{home / key} is not the dataset that {SUITE} names: it was changed after the version was finished"
             )
     return manifests
-
-
-@dataclass(frozen=True, slots=True)
-class DatasetChange:
-    """The change of one dataset: `kind` is added, removed, changed or same; `details` are lines of text."""
-
-    dataset: str
-    kind: str
-    details: tuple[str, ...] = ()
-
-
-def diff(old: Path, new: Path) -> list[DatasetChange]:
-    """The changes from version directory `old` to `new`, by dataset. Raises DatasetError for unfinished versions."""
-    before, after = datasets_of(old), datasets_of(new)
-    changes = []
-    for key in sorted(before.keys() | after.keys()):
-        if key in before and key in after:
-            same = before[key].digest == after[key].digest
-            details = () if same else _details(key, old, new, before[key], after[key])
-            changes.append(DatasetChange(key, "same" if same else "changed", tuple(details)))
-        else:
-            kind, statistics = ("added", after[key].statistics) if key in after else ("removed", before[key].statistics)
-            queries = sum(part.queries for part in statistics.splits.values())
-            changes.append(DatasetChange(key, kind, (f"{statistics.passages:,} passages, {queries:,} queries",)))
-    return changes
-
-
-def diff_text(changes: list[DatasetChange]) -> str:
-    """The changes as lines of text. Unchanged datasets are only counted."""
-    lines = []
-    for change in changes:
-        if change.kind != "same":
-            lines += [f"{change.kind}: {change.dataset}", *(f"  {detail}" for detail in change.details)]
-    return "\n".join([*lines, f"{sum(change.kind == 'same' for change in changes)} unchanged"])
-
-
-def _details(key: str, old: Path, new: Path, before: Manifest, after: Manifest) -> list[str]:
-    lines = []
-    a, b = before.statistics.passages, after.statistics.passages
-    if a != b:
-        trimmed = " (trimmed)" if "passages before trimming" in after.notes and b < a else ""
-        lines.append(f"passages: {a:,} -> {b:,}{trimmed}")
-    was, now = (
-        {row["_id"]: row["metadata"]["split"] for row in read_rows(home / key / "queries.jsonl")} for home in (old, new)
-    )
-    added, gone = now.keys() - was.keys(), was.keys() - now.keys()
-    if added or gone:
-        lines.append(f"queries: {len(added):,} added, {len(gone):,} removed")
-    moved = sorted(query for query in was.keys() & now.keys() if was[query] != now[query])
-    if moved:
-        lines.append(f"{len(moved):,} queries changed split, such as {moved[0]!r}: this should never happen")
-    positives = [sum(part.positives or 0 for part in m.statistics.splits.values()) for m in (before, after)]
-    if positives[0] != positives[1]:
-        lines.append(f"positives: {positives[0]:,} -> {positives[1]:,}")
-    for what in ("source_licence", "labels_licence"):
-        first, second = getattr(before.info, what), getattr(after.info, what)
-        lines += [f"{what}: {first!r} -> {second!r}"] if first != second else []
-    return lines or ["texts or labels differ"]

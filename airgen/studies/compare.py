@@ -1,4 +1,4 @@
-"""Does a new version of a benchmark rank systems as the old one did, and what was carried over?
+"""What changed between two versions of a benchmark, what was carried over, and does it rank systems as before?
 
     found = compare_versions(Path("suites/notes/26.11"), Path("suites/notes/26.12"), anchors)
     found.rankings[0].spearman                    # Interval(value=0.94, low=0.77, high=1.0)
@@ -17,6 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen.dataset.beir import BeirDataset
+from airgen.dataset.layouts import read_rows
+from airgen.dataset.manifest import MANIFEST, Manifest, load_manifest
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.dataset_split import DatasetSplit
 from airgen.evaluation.experiment import EvaluationOptions, evaluate
@@ -47,6 +49,15 @@ class Anchors:
     base: Path
     out: Path
     measure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetChange:
+    """The change of one dataset: `kind` is added, removed, changed or same; `details` are lines of text."""
+
+    dataset: str
+    kind: str
+    details: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +102,10 @@ class Ranking:
 
 @dataclass(frozen=True, slots=True)
 class VersionComparison(Shown):
-    """`only_old` and `only_new` are datasets without a counterpart."""
+    """changes: of whole datasets, whatever the split. `only_old` and `only_new` have no counterpart on the split."""
 
     split: str
+    changes: tuple[DatasetChange, ...]
     only_old: tuple[str, ...]
     only_new: tuple[str, ...]
     carried: tuple[CarriedOver, ...]
@@ -108,13 +120,14 @@ def compare_versions(
     split: str = "test",
     say: Callable[[str], None] = lambda _: None,
 ) -> VersionComparison:
-    """Compare two finished versions, or two datasets; without anchors only what was carried over.
+    """Compare two finished versions, or two datasets; without anchors only what changed and what was carried over.
 
     Raises UsageError for fewer than three anchors; DatasetError for a version or a dataset that was edited, two
     versions without a common dataset, a split without labels, and labels of another dataset.
     """
     if anchors is not None and len(anchors.systems) < LEAST_SYSTEMS:
         raise UsageError(f"{len(anchors.systems)} system(s): the rankings of {LEAST_SYSTEMS} or more can be compared")
+    changes = changes_between(old, new)
     before, after = _versions(old, new, split)
     shared = [key for key in before if key in after]
     if not shared:
@@ -134,7 +147,73 @@ def compare_versions(
                 version.run(anchors, anchors.out / ("old" if one is before else "new") / key.replace("/", "-"), say)
         rankings = _rankings(before, after, joined)
     only = [tuple(key for key in one if key not in other) for one, other in ((before, after), (after, before))]
-    return VersionComparison(split, only[0], only[1], tuple(carried), tuple(rankings))
+    return VersionComparison(split, tuple(changes), only[0], only[1], tuple(carried), tuple(rankings))
+
+
+def changes_between(old: Path, new: Path, *, needed: bool = False) -> list[DatasetChange]:
+    """Which datasets were added, removed or changed from one version to the other: trimmed or extended, queries that
+    moved to another split (none should), licences. Two single datasets are compared whatever their names.
+
+    needed: a folder without a manifest is an error; else there is nothing to say of it. Raises DatasetError for a
+    version that was changed after it was finished.
+    """
+    for home in (old, new):
+        if needed and not _folders(home):
+            raise DatasetError(f"{home}: is no finished version or dataset: it has no {MANIFEST}")
+    before, after = ({key: load_manifest(one) for key, one in _folders(home).items()} for home in (old, new))
+    homes = _folders(old), _folders(new)
+    if len(before) == len(after) == 1 and before.keys() != after.keys():
+        key = next(iter(after))
+        before, homes = {key: next(iter(before.values()))}, ({key: next(iter(homes[0].values()))}, homes[1])
+    changes = []
+    for key in sorted(before.keys() | after.keys()):
+        if key in before and key in after:
+            same = before[key].digest == after[key].digest
+            details = () if same else _details(homes[0][key], homes[1][key], before[key], after[key])
+            changes.append(DatasetChange(key, "same" if same else "changed", tuple(details)))
+        else:
+            kind, statistics = ("added", after[key].statistics) if key in after else ("removed", before[key].statistics)
+            queries = sum(part.queries for part in statistics.splits.values())
+            changes.append(DatasetChange(key, kind, (f"{statistics.passages:,} passages, {queries:,} queries",)))
+    return changes
+
+
+def _folders(home: Path) -> dict[str, Path]:
+    """The folders of datasets that have a manifest: of others there is nothing to say."""
+    return {key: folder for key, folder in dataset_folders(home).items() if (folder / MANIFEST).is_file()}
+
+
+def changes_text(changes: Sequence[DatasetChange]) -> str:
+    """The changes as lines of text. Unchanged datasets are only counted."""
+    lines = []
+    for change in changes:
+        if change.kind != "same":
+            lines += [f"{change.kind}: {change.dataset}", *(f"  {detail}" for detail in change.details)]
+    return "\n".join([*lines, f"{sum(change.kind == 'same' for change in changes)} unchanged"])
+
+
+def _details(old: Path, new: Path, before: Manifest, after: Manifest) -> list[str]:
+    lines = []
+    a, b = before.statistics.passages, after.statistics.passages
+    if a != b:
+        trimmed = " (trimmed)" if "passages before trimming" in after.notes and b < a else ""
+        lines.append(f"passages: {a:,} -> {b:,}{trimmed}")
+    was, now = (
+        {row["_id"]: row["metadata"]["split"] for row in read_rows(home / "queries.jsonl")} for home in (old, new)
+    )
+    added, gone = now.keys() - was.keys(), was.keys() - now.keys()
+    if added or gone:
+        lines.append(f"queries: {len(added):,} added, {len(gone):,} removed")
+    moved = sorted(query for query in was.keys() & now.keys() if was[query] != now[query])
+    if moved:
+        lines.append(f"{len(moved):,} queries changed split, such as {moved[0]!r}: this should never happen")
+    positives = [sum(part.positives or 0 for part in m.statistics.splits.values()) for m in (before, after)]
+    if positives[0] != positives[1]:
+        lines.append(f"positives: {positives[0]:,} -> {positives[1]:,}")
+    for what in ("source_licence", "labels_licence"):
+        first, second = getattr(before.info, what), getattr(after.info, what)
+        lines += [f"{what}: {first!r} -> {second!r}"] if first != second else []
+    return lines or ["texts or labels differ"]
 
 
 class _Version:
@@ -313,7 +392,8 @@ _RANKINGS = (
 
 def versions_text(found: VersionComparison) -> str:
     """What was carried over, how the anchors rank, and which pairs turned."""
-    text = [f"split {found.split}", Table(list(map(astuple, found.carried)), _CARRIED).text()]
+    text = [changes_text(found.changes), ""] if found.changes else []
+    text += [f"split {found.split}", Table(list(map(astuple, found.carried)), _CARRIED).text()]
     for where, keys in (("old", found.only_old), ("new", found.only_new)):
         if keys:
             text.append(f"only in the {where} version: {', '.join(keys)}")

@@ -18,8 +18,9 @@ from airgen.dataset.manifest import count_words_and_characters, load_manifest
 from airgen.dataset.verify import verify
 from airgen.dataset.write import write_dataset
 from airgen.errors import BudgetSpent, DatasetError, SettingsError, UsageError
-from airgen.publishing.suites import FinishedPipeline, build, datasets_of, diff, diff_text, versions
+from airgen.publishing.suites import FinishedPipeline, build, datasets_of, versions
 from airgen.settings.suite import Suite, load_suite
+from airgen.studies.compare import changes_between, changes_text
 
 
 def make(
@@ -195,16 +196,16 @@ def test_diff_says_what_changed(tmp_path: Path, runner: Runner) -> None:
     runner.contents["c"] = make("gamma", domain="news")
     write_dataset(tmp_path / "runs" / "b", make("beta", domain="law", documents=30, n_queries=9))
     second = build(suite({"path": "a", "max_passages": 20}, "b", "c", version="26.12"), tmp_path / "suites", runner)
-    changes = {change.dataset: change for change in diff(first.directory, second.directory)}
+    changes = {change.dataset: change for change in changes_between(first.directory, second.directory)}
     assert changes["qa_news_en/gamma"].kind == "added"
     assert changes["qa_science_en/alpha"].details == ("passages: 30 -> 20 (trimmed)",)
     assert changes["qa_law_en/beta"].details == ("queries: 3 added, 0 removed", "positives: 12 -> 18")
-    text = diff_text(list(changes.values()))
+    text = changes_text(list(changes.values()))
     assert text.splitlines()[0] == "changed: qa_law_en/beta"
     assert text.splitlines()[-1] == "0 unchanged"
     write_dataset(second.directory / "qa_news_en/gamma", make("gamma", domain="news", documents=31))
     with pytest.raises(DatasetError, match="was changed after the version was finished"):
-        diff(first.directory, second.directory)
+        changes_between(first.directory, second.directory)
 
 
 def test_settings_name_every_problem(tmp_path: Path) -> None:
@@ -225,6 +226,12 @@ def test_commands(tmp_path: Path, runner: Runner) -> None:
     first = build(suite("a"), tmp_path / "suites", runner).directory
     second = build(suite("a", "b", version="26.12"), tmp_path / "suites", runner).directory
     assert [row["kind"] for row in json.loads(call("publish", "diff", first, second, "--json"))] == ["added", "same"]
+    said = call("study", "compare", first, second, "--out", tmp_path / "compare")  # the same function, and the texts
+    assert said.startswith(call("publish", "diff", first, second).rstrip("\n"))
+    one = first / "qa_science_en/alpha"
+    assert call("publish", "diff", one, second / "qa_science_en/alpha") == "1 unchanged\n"
+    with pytest.raises(DatasetError, match="no finished version or dataset"):
+        call("publish", "diff", tmp_path / "suites", second)
     assert call("study", "stats", second).count("| qa |") == 4
     line = call("study", "stats", second / "qa_law_en/beta", "--csv").splitlines()[1]
     assert line.startswith("qa,law,en,beta,Weather notes,CC-BY-4.0,30,")
