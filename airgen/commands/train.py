@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -23,6 +24,7 @@ from airgen.commands.options import (
     dataset_of,
     number,
     opt,
+    path_or_none,
     paths,
 )
 from airgen.errors import UsageError
@@ -64,6 +66,7 @@ def train(
     """
     from airgen.training import train as train_system
     from airgen.training.data import weighted_dataset
+    from airgen.training.kinds.augment import below_bm25
     from airgen.training.recipe import Fold, TrainingRequest
     from airgen.training.task import rank, read_card, system_line
 
@@ -86,6 +89,7 @@ def train(
                                             "nothing to do"]  # fmt: skip
     lines += [trained_line(trained), f"model: {trained.out} (its README.md describes the training)"]
     lines += [f"in a systems YAML: {system_line(card)}"] if card and card.get("system") else []
+    lines += [warning] if (warning := below_bm25(trained.figures)) else []
     return Outcome(trained, lines, hidden=rank() > 0)  # one process prints
 
 
@@ -266,6 +270,34 @@ def train_filter(
              for kind, (kept, total) in found.kinds.items()]  # fmt: skip
     whole = f"{found.kept:,} of {found.pairs:,} pairs are within the top {top} of {found.pool:,} passages: {out}"
     return Outcome(read_json(Path(out) / PAIRS), [*lines, whole])
+
+
+@command
+def train_dpr(
+    questions: Annotated[
+        Sequence[str],
+        arg("SPLIT=FILE", "Files of DPR or EntityQuestions: train=nq-train.json dev=P19.dev.json test=nq-test.csv."),
+    ],
+    out: Annotated[Place, opt("A new folder, in BEIR format.")],
+    passages: Annotated[Place | None, opt("DPR's passages (psgs_w100.tsv); else those beside the questions.")] = None,
+    negatives: Annotated[int, opt("Hard negatives of a question at most.", min=0)] = 30,
+    depth: Annotated[int, opt("Hits of BM25 in which the answers are looked for.", min=1)] = 100,
+) -> Outcome[dict[str, int]]:
+    """Turn the files of DPR and EntityQuestions into a dataset, on which systems are trained and evaluated.
+
+    Example: airgen train dpr train=nq-train.json test=nq-test.csv --passages psgs_w100.tsv --out nq
+    """
+    from airgen.training.mining.dpr import convert_dpr
+
+    named: dict[str, Path] = {}
+    for one in [questions] if isinstance(questions, str) else questions:
+        split, sign, file = one.partition("=")
+        if not sign or not re.fullmatch(r"[A-Za-z0-9_-]{1,40}", split):
+            raise UsageError(f"{one}: give SPLIT=FILE, such as train=nq-train.json")
+        named[split] = Path(file)
+    counts = convert_dpr(named, Path(out), passages=path_or_none(passages), negatives=negatives, depth=depth)
+    lines = [f"{count:>12,}  {name}" for name, count in counts.items()]
+    return Outcome(counts, [*lines, f"dataset: {out} (train with `airgen train augment --on {out}`)"])
 
 
 @command

@@ -243,12 +243,13 @@ def _signed(cell: str) -> bool:
 
 
 def _all_quoted(sample: list[str], dialect: TableDialect) -> bool:
-    """Whether all cells of a column that are not empty are in quotation marks, in two rows or more."""
+    """Whether all cells of a column that are not empty are in quotation marks, in two rows or more; its name in the
+    first row need not be."""
     rows = [cells for _, cells in _records(sample, replace(dialect, quoted=False))]
     columns = [[row[place] for row in rows if len(row) > place and row[place]] for place in range(dialect.width)]
     marked = [[len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in cells] for cells in columns]
     needed = [[any(one in cell for one in ("\n", "\t", '"')) for cell in cells] for cells in columns]
-    return any(sum(of) > 1 and all(map(max, of, others)) for of, others in zip(marked, needed, strict=True))
+    return any(sum(of) > 1 and all(map(max, of[1:], others[1:])) for of, others in zip(marked, needed, strict=True))
 
 
 def _records(lines: Iterable[str], dialect: TableDialect) -> Iterator[tuple[int, list[str]]]:

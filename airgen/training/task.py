@@ -27,6 +27,10 @@ from airgen.training.recipe import Recipe
 T = TypeVar("T")
 
 
+WATCHED = "nDCG@10"
+"""The dev figure by which the weights to keep are chosen."""
+
+
 @dataclass(frozen=True)
 class Trained(Shown):
     """A finished training. `figures` are of the weights that were kept; `history` has an entry for each evaluation."""

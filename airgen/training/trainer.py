@@ -34,9 +34,8 @@ from airgen.retrievers.dense.embedders import quiet_transformers
 from airgen.training.base_models import base_identity
 from airgen.training.data import TrainingSet
 from airgen.training.recipe import Recipe, TrainingRequest
-from airgen.training.task import Trained, TrainingTask, finished_recipe, processes, rank, read_card, write_card
+from airgen.training.task import WATCHED, Trained, TrainingTask, finished_recipe, processes, rank, read_card, write_card
 
-_WATCHED = "nDCG@10"  # the dev figure by which the weights to keep are chosen
 _STATE = "airgen.json"
 _MEMORY = ("chunk", "batch_size", "max_length", "max_query_tokens", "hard_negatives")  # settings that lower its use
 load_extra("accelerate", "training")  # the Trainer's own error is long
@@ -224,14 +223,14 @@ class _Trainer(_library.Trainer):  # type: ignore[misc, name-defined]
         return {name: value for name, value in (entry or self.history[-1]).items() if "@" in name}
 
     def _best(self) -> dict[str, Any] | None:
-        seen = [entry for entry in self.history if _WATCHED in entry]
-        return max(seen, key=lambda entry: float(entry[_WATCHED]), default=None)
+        seen = [entry for entry in self.history if WATCHED in entry]
+        return max(seen, key=lambda entry: float(entry[WATCHED]), default=None)
 
     def _stops(self) -> str:
         """Why training ends now, after `patience` worse evaluations, or ""."""
         best = self._best()
         worse = len(self.history) - 1 - self.history.index(best) if best else 0
-        return f"no better dev {_WATCHED} in {worse} evaluations" if 0 < self.recipe.patience <= worse else ""
+        return f"no better dev {WATCHED} in {worse} evaluations" if 0 < self.recipe.patience <= worse else ""
 
     # What the Trainer asks for.
 
@@ -301,7 +300,7 @@ class _Trainer(_library.Trainer):  # type: ignore[misc, name-defined]
                     f"step {step:,}/{len(self._steps):,}  loss {last_batch['loss']:.4f}" if step else "before training"
                 )
                 load_extra("tqdm", "training").tqdm.write(
-                    f"{self.parts['kind']}: {loss}  dev {_WATCHED} {figures[_WATCHED]:.4f} (best {best[_WATCHED]:.4f})",
+                    f"{self.parts['kind']}: {loss}  dev {WATCHED} {figures[WATCHED]:.4f} (best {best[WATCHED]:.4f})",
                     file=sys.stderr,
                 )
         self.control.should_training_stop |= bool(self._stops())

@@ -23,9 +23,10 @@ from airgen.retrievers.lexical.bm25 import BM25
 from airgen.text.analysis import WordPieces, analyser
 from airgen.training.base_models import load_base
 from airgen.training.data import draw, load_training_set, with_negatives
-from airgen.training.kinds.augment import AugmentRecipe, AugmentTask, spelling
+from airgen.training.kinds.augment import BASELINE, AugmentRecipe, AugmentTask, below_bm25, spelling
 from airgen.training.kinds.augment_model import EncodedQuery
 from airgen.training.recipe import Fold
+from airgen.training.task import WATCHED
 
 
 def task(dataset: Path, bert: Path, **changes: Any) -> AugmentTask:
@@ -210,6 +211,11 @@ def test_a_start_from_terms_that_adds_none_is_bm25(dataset: Path, bert: Path, tm
     for query, row in zip(made.queries, weighted, strict=True):
         assert row.nonzero().flatten().tolist() == sorted(query.terms)
         assert set(row[query.terms].tolist()) == {1.0}
+    with made.torch.no_grad():
+        figures = made.evaluate()
+    assert figures[f"{BASELINE} {WATCHED}"] == pytest.approx(figures[WATCHED]) and not below_bm25(figures)
+    assert "! below BM25, which has dev nDCG@10" in below_bm25({**figures, WATCHED: figures[WATCHED] - 0.01})
+    assert not below_bm25({WATCHED: 0.1})  # another kind of training
     made.save(tmp_path)
     system, plain = Augmented(tmp_path), BM25(analyser={"wordpiece": str(bert)} if terms == "wordpiece" else None)
     for each in (system, plain):

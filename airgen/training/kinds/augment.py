@@ -18,6 +18,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
@@ -39,9 +40,24 @@ from airgen.training.data import TrainingSet, draw, read_corpus
 from airgen.training.kinds.augment_model import AugmentModel, EncodedQuery
 from airgen.training.kinds.transformer import first_three, info_nce
 from airgen.training.recipe import Recipe
-from airgen.training.task import TrainingTask, shared
+from airgen.training.task import WATCHED, TrainingTask, shared
 
 _WORD_TOKENS = 16  # maximum number of tokens of one word, with the special ones
+
+
+BASELINE = "BM25's"
+"""Before the name of a figure: that of BM25 on the same dev queries."""
+
+
+def below_bm25(figures: Mapping[str, float]) -> str:
+    """A warning where the trained system is below BM25 on its dev queries; else empty."""
+    mine, theirs = figures.get(WATCHED), figures.get(f"{BASELINE} {WATCHED}")
+    if mine is None or theirs is None or mine >= theirs:
+        return ""
+    return (
+        f"! below BM25, which has dev {WATCHED} {theirs:.4f}: the default start is that of the paper, for tens of "
+        "thousands of queries; with some hundreds take --recipe pipelines/train-augment.yaml"
+    )
 
 
 class AugmentRecipe(Recipe):
@@ -190,7 +206,13 @@ class AugmentTask(TrainingTask):
         if not queries:
             return {}
         figures = self.data.dev.figures(self.retriever.search_weighted(queries, 100), self.data.corpus)
-        return {**figures, "added": round(added / len(queries), 3)}
+        return {**figures, "added": round(added / len(queries), 3), **self._bm25}
+
+    @cached_property
+    def _bm25(self) -> Mapping[str, float]:
+        """The same measure for the queries as they are: what augmentation must beat."""
+        hits = self.retriever.search(list(self.data.dev.queries.values()), 100)
+        return {f"{BASELINE} {WATCHED}": self.data.dev.figures(hits, self.data.corpus)[WATCHED]}
 
     def save(self, folder: Path) -> None:
         """Write the folder that `airgen.retrievers.lexical.augment` loads."""

@@ -1,0 +1,229 @@
+"""The files of DPR and of EntityQuestions as a dataset in BEIR format (Karpukhin et al. 2020; Sciavolino et al. 2021).
+
+    summary = convert_dpr({"train": Path("nq-train.json"), "test": Path("nq-test.csv")}, Path("nq"),
+                          passages=Path("psgs_w100.tsv"))
+
+Three forms are read: passages as TSV (id, text, title); training JSON, whose questions have positive and hard negative
+passages; questions with answers alone, as TSV (question, list of answers) or JSON. A question without positives gets
+those that DPR gave such questions: of BM25's best passages, those with one of its answers.
+"""
+
+import ast
+import gzip
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from airgen.corpus.readers.delimited import open_table
+from airgen.dataset.files import whole_file
+from airgen.errors import CorpusError, DatasetError, UsageError
+from airgen.evaluation.breakdown import has_answer, token_line
+from airgen.keys import text_key
+from airgen.retrievers.base import Corpus
+from airgen.retrievers.lexical.bm25 import BM25
+
+_PIECE = 1 << 20  # characters of a JSON list that are read at once
+_LONGEST = 1 << 26  # characters of one question with its passages
+_NAMES = ("id", "text", "title")
+
+
+@dataclass(frozen=True)
+class DprQuestion:
+    """One question. passages: {id: (title, text)} of its contexts; labels: {passage id: 1 or 0}."""
+
+    text: str
+    answers: list[str]
+    labels: dict[str, int] = field(default_factory=dict)
+    passages: dict[str, tuple[str, str]] = field(default_factory=dict)
+
+
+def convert_dpr(
+    questions: Mapping[str, Path], out: Path, *, passages: Path | None = None, negatives: int = 30, depth: int = 100
+) -> dict[str, int]:
+    """Write a dataset; returns counts of what was written and left out.
+
+    Args:
+        questions: {split: file}.
+        out: a new folder.
+        passages: DPR's TSV; without it the corpus is made of the passages beside the questions.
+        negatives: how many hard negatives of a question are labelled as 0, at most.
+        depth: how many of BM25's hits are looked through for the answers of a question without positives. They need the
+            whole corpus in memory.
+
+    Raises UsageError for a folder that is not empty, DatasetError for a file of another form.
+    """
+    if out.exists() and any(out.iterdir()):
+        raise UsageError(f"{out}: is not empty; name another folder")
+    if not questions:
+        raise UsageError("give one file of questions or more: --questions SPLIT=FILE")
+    counts: Counter[str] = Counter()
+    splits = {split: list(_questions(path, negatives)) for split, path in questions.items()}
+    (out / "qrels").mkdir(parents=True, exist_ok=True)
+    known = _write_corpus(out / "corpus.jsonl", passages, splits, counts)
+    if any(not any(one.labels.values()) for each in splits.values() for one in each):
+        _label_by_answers(out / "corpus.jsonl", splits, depth)
+    with whole_file(out / "queries.jsonl") as fresh, fresh.open("w", encoding="utf-8", newline="\n") as file:
+        for split, each in splits.items():
+            lines = ["query-id\tcorpus-id\tscore\n"]
+            for number, question in enumerate(each, 1):
+                labels = {key: label for key, label in question.labels.items() if key in known}
+                counts["labels of passages that are not in the corpus"] += len(question.labels) - len(labels)
+                if not any(labels.values()):
+                    counts["questions without a passage that answers them"] += 1
+                    continue
+                key = f"{split}-{number}"
+                row = {"_id": key, "text": question.text, "metadata": {"split": split, "answers": question.answers}}
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+                lines += [f"{key}\t{passage}\t{label}\n" for passage, label in labels.items()]
+                counts[f"queries of {split}"] += 1
+                counts["labels"] += len(labels)
+            (out / "qrels" / f"{split}.tsv").write_text("".join(lines), encoding="utf-8", newline="\n")
+    if not counts["labels"]:
+        raise DatasetError(f"{out}: no question has a passage that answers it: are they of one collection?")
+    return {name: count for name, count in counts.items() if count}
+
+
+def _write_corpus(
+    path: Path, passages: Path | None, splits: Mapping[str, list[DprQuestion]], counts: Counter[str]
+) -> set[str]:
+    """Write the corpus; the ids that it has."""
+    known: set[str] = set()
+    rows = _passages(passages) if passages is not None else _contexts(splits)
+    with whole_file(path) as fresh, fresh.open("w", encoding="utf-8", newline="\n") as file:
+        for key, title, text in rows:
+            if key in known:
+                continue
+            known.add(key)
+            file.write(json.dumps({"_id": key, "title": title, "text": text}, ensure_ascii=False) + "\n")
+    counts["passages"] = len(known)
+    if not known:
+        raise DatasetError(f"{path}: there are no passages: name DPR's TSV with --passages")
+    return known
+
+
+def _passages(path: Path) -> Iterator[tuple[str, str, str]]:
+    """(id, title, text) of DPR's TSV."""
+    try:
+        with open_table(path, delimiter="\t", header=None, known=_NAMES) as table:
+            names = list(_NAMES) if set(_NAMES) <= set(table.names) else table.names[:3]
+            if len(names) < 3:
+                raise DatasetError(f"{path}: passages need the columns id, text and title, between tabs")
+            for row in table.rows:
+                key, text, title = (row.cells[name] for name in names)
+                if key.strip() and text.strip():
+                    yield key.strip(), title, text
+    except CorpusError as error:
+        raise DatasetError(str(error)) from error
+
+
+def _contexts(splits: Mapping[str, list[DprQuestion]]) -> Iterator[tuple[str, str, str]]:
+    for each in splits.values():
+        for question in each:
+            for key, (title, text) in question.passages.items():
+                yield key, title, text
+
+
+def _questions(path: Path, negatives: int) -> Iterator[DprQuestion]:
+    """The questions of a file of any of the forms."""
+    if ".json" in path.suffixes:
+        for number, item in enumerate(_items(path), 1):
+            yield _question(item, f"{path}: question {number}", negatives)
+        return
+    try:
+        with open_table(path, delimiter="\t", header=False) as table:
+            if len(table.names) != 2:
+                raise DatasetError(f"{path}: a line needs a question, a tab and a list of answers")
+            for row in table.rows:
+                text, answers = row.cells.values()
+                yield DprQuestion(text.strip(), _answers(answers, f"{path}:{row.line}"))
+    except CorpusError as error:
+        raise DatasetError(str(error)) from error
+
+
+def _answers(text: str, where: str) -> list[str]:
+    """The answers of a list as Python or JSON writes it."""
+    try:
+        value = ast.literal_eval(text.strip())
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        value = None
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise DatasetError(f"{where}: {text[:60]!r} is no list of answers, such as ['Paris']")
+    return value
+
+
+def _question(item: Any, where: str, negatives: int) -> DprQuestion:
+    if not isinstance(item, dict) or not isinstance(item.get("question"), str):
+        raise DatasetError(f"{where}: needs a text `question`")
+    answers = item.get("answers", item.get("answer", []))
+    answers = [str(one) for one in (answers if isinstance(answers, list) else [answers])]
+    found = DprQuestion(item["question"].strip(), answers)
+    for name, label, most in (("positive_ctxs", 1, None), ("hard_negative_ctxs", 0, negatives)):
+        contexts = item.get(name) or []
+        if not isinstance(contexts, list) or not all(isinstance(one, dict) for one in contexts):
+            raise DatasetError(f"{where}: {name} is no list of passages")
+        for context in contexts[:most]:
+            title, text = str(context.get("title") or ""), str(context.get("text") or "")
+            key = str(context.get("passage_id") or context.get("psg_id") or text_key(f"{title}\x1f{text}")[:16])
+            found.labels.setdefault(key, label)
+            found.passages.setdefault(key, (title, text))
+    return found
+
+
+def _items(path: Path) -> Iterator[Any]:
+    """The items of a JSON list of any size, one after the other. Raises DatasetError."""
+    decoder = json.JSONDecoder()
+    try:
+        with _opened(path) as file:
+            held = file.read(_PIECE).lstrip("\ufeff \t\r\n")
+            if not held.startswith("["):
+                raise DatasetError(f"{path}: holds no JSON list of questions")
+            place, piece = 1, _PIECE
+            while True:
+                while place < len(held) and held[place] in " \t\r\n,":
+                    place += 1
+                if held.startswith("]", place):
+                    return
+                try:
+                    value, end = decoder.raw_decode(held, place)
+                    if end == len(held):  # a number may go on
+                        raise ValueError("cut")
+                except ValueError as error:
+                    more = file.read(piece)
+                    if not more or len(held) - place > _LONGEST:
+                        raise DatasetError(f"{path}: not JSON near {held[place : place + 40]!r}") from error
+                    held, place, piece = held[place:] + more, 0, 2 * piece
+                    continue
+                yield value
+                place, piece = end, _PIECE
+    except (OSError, EOFError, UnicodeDecodeError, RecursionError) as error:
+        raise DatasetError(f"{path}: cannot be read ({error})") from error
+
+
+def _opened(path: Path) -> IO[str]:
+    return gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8")
+
+
+def _label_by_answers(path: Path, splits: Mapping[str, list[DprQuestion]], depth: int) -> None:
+    """Label, of BM25's best passages, those with an answer of a question that has no positive."""
+    ids, titles, texts = [], [], []
+    with path.open(encoding="utf-8") as file:
+        for line in file:
+            row = json.loads(line)
+            ids.append(row["_id"])
+            titles.append(row["title"])
+            texts.append(row["text"])
+    system = BM25()
+    system.index(Corpus(ids, texts, titles if any(titles) else ()))
+    lines: dict[int, str] = {}
+    open_ones = [one for each in splits.values() for one in each if not any(one.labels.values()) and one.answers]
+    hits = system.search([one.text for one in open_ones], min(depth, len(ids)))
+    for question, found in zip(open_ones, hits.positions.tolist(), strict=True):
+        wanted = [*filter(None, map(token_line, question.answers))]
+        for place in (one for one in found if one >= 0):
+            if place not in lines:
+                lines[place] = token_line(texts[place])
+            if wanted and has_answer(lines[place], wanted):
+                question.labels[ids[place]] = 1
