@@ -70,6 +70,7 @@ def main() -> None:
     options.add_argument("--vectors", type=int, default=100_000)
     options.add_argument("--queries", type=int, default=200)
     options.add_argument("--runs", type=int, default=3)
+    options.add_argument("--device", default="cpu", help="of the models, both in fp32; `make gpu` compares more")
     asked = options.parse_args()
 
     import torch
@@ -80,8 +81,10 @@ def main() -> None:
     texts = made_texts(asked.passages)
     queries = [" ".join(text.split()[3:10]) for text in texts[: asked.queries]]
     corpus = Corpus([str(number) for number in range(len(texts))], ["" for _ in texts], texts)
-    model = SentenceTransformer(folder, device="cpu")
-    embedder = SentenceTransformersEmbedder(folder, max_length=model.max_seq_length, device="cpu")
+    model = SentenceTransformer(folder, device=asked.device)
+    embedder = SentenceTransformersEmbedder(
+        folder, max_length=model.max_seq_length, device=asked.device, dtype="fp32", batch_size=32
+    )
     embedder.encode(texts[:1], "passage")  # load it
 
     def ours() -> Hits:

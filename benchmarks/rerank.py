@@ -106,6 +106,7 @@ def main() -> None:
     options.add_argument("--runs", type=int, default=5)
     options.add_argument("--budget", type=int, default=None)
     options.add_argument("--threads", type=int, default=1)
+    options.add_argument("--device", default="cpu", help="of both, in fp32; `make gpu` compares more")
     asked = options.parse_args()
 
     import sentence_transformers
@@ -115,9 +116,9 @@ def main() -> None:
     pairs = real(asked.collection, asked.pairs) if asked.collection else made_up(asked.pairs)
     with tempfile.TemporaryDirectory() as folder:
         model = asked.model or random_model(Path(folder))
-        library = sentence_transformers.CrossEncoder(model, max_length=512, device="cpu")
-        airgen = CrossEncoder(model, max_length=512, device="cpu")
-        airgen.token_budget = asked.budget
+        library = sentence_transformers.CrossEncoder(model, max_length=512, device=asked.device)
+        airgen = CrossEncoder(model, max_length=512, device=asked.device, dtype="fp32")
+        airgen.token_budget = asked.budget or airgen.token_budget
 
         def theirs() -> Any:
             return library.predict(pairs, show_progress_bar=False)

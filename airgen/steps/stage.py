@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from airgen.errors import AirgenError
+from airgen.guard import guarded
 from airgen.keys import fingerprint, row_key
 from airgen.languages import language_name
 from airgen.llms.base import Llm, Request
@@ -158,8 +160,9 @@ class Stage:
         return fingerprint(stage=self.name, version=self.version, **found)
 
     async def run(self, lineage: Lineage, tools: Tools) -> list[Row]:
-        """The rows of one piece of work."""
-        made = await self.work(lineage, tools)
+        """The rows of one piece of work. Raises AirgenError for whatever it raises: a stage may be the user's own."""
+        with guarded(f"stage {self.name}", AirgenError):
+            made = await self.work(lineage, tools)
         if isinstance(made, list):
             return made
         parent = lineage.parent(self.reads)
