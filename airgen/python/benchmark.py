@@ -96,11 +96,16 @@ class Benchmark(os.PathLike[str]):
     @classmethod
     def load(cls, path: "str | Path | Benchmark") -> Self:
         """Open a dataset's folder, or that of a job. Raises DatasetError where there is none."""
-        place = Path(path)
+        place = path.path if isinstance(path, Benchmark) else Path(path)
         inside = place / "dataset"
         return cls(inside if (inside / "manifest.json").is_file() else place)
 
     def __fspath__(self) -> str:
+        """The folder. Raises UsageError where it is limited to one of several splits, which a folder cannot say."""
+        if self.only and len(self.dataset.splits) > 1:
+            raise UsageError(
+                f"this is the split {self.only!r} alone: pass the whole benchmark, and split={self.only!r}"
+            )
         return str(self.path)
 
     @property
