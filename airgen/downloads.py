@@ -30,20 +30,25 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, cast
-from urllib.parse import urlsplit
+from typing import IO, TYPE_CHECKING, Any, cast
+from urllib.parse import urljoin, urlsplit
 from urllib.request import url2pathname
 
 from airgen.errors import AirgenError, FetchError
+from airgen.http import refused_redirect
 from airgen.keys import content_key
 from airgen.masking import error_words, printable
 from airgen.paths import locked
 from airgen.registry import load_extra
 
+if TYPE_CHECKING:
+    import httpx
+
 MAX_BYTES = 8 << 30  # of a download or an unpacked archive; stops one without end
 MAX_MEMBERS = 1_000_000  # of an archive
 MOST_OBJECTS = 100_000  # of a store
 WAIT = 60.0  # seconds without a byte until a download counts as stopped
+_REDIRECTS = 10  # of a download
 _PIECE = 64 << 20  # bytes read at once; a header of a tar archive is smaller
 _AT_ONCE = 1 << 20  # bytes of a copy; a store gives them by one request
 _POLL = 0.2  # seconds between two measurements of the bytes that have arrived
@@ -93,7 +98,7 @@ def _go_on(address: str, out: IO[bytes], size: int | None, tick: Tick) -> None:
     if done >= most:
         done = out.truncate(0)
     headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={done}-"} if done else {})
-    with httpx.stream("GET", address, headers=headers, timeout=WAIT, follow_redirects=True) as answer:
+    with _answer(address, headers) as answer:
         if answer.status_code == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE and done:
             out.truncate(0)  # it is whole, or another one: it is fetched again
             _go_on(address, out, size, tick)
@@ -110,6 +115,24 @@ def _go_on(address: str, out: IO[bytes], size: int | None, tick: Tick) -> None:
             tick(done)
     if size is not None and done < size:
         raise FetchError(f"{printable(address)}: ended after {done:,} of {size:,} bytes: run the same command to go on")
+
+
+@contextlib.contextmanager
+def _answer(address: str, headers: dict[str, str]) -> "Iterator[httpx.Response]":
+    """The answer at the end of the redirects, each of which is looked at before it is followed."""
+    import httpx
+
+    url = address
+    for _ in range(_REDIRECTS):
+        with httpx.stream("GET", url, headers=headers, timeout=WAIT) as answer:
+            if not answer.has_redirect_location:
+                yield answer
+                return
+            target = urljoin(url, answer.headers["Location"])
+        if reason := refused_redirect(url, target):
+            raise FetchError(f"{printable(address)}: a redirect is refused: {reason}")
+        url = target
+    raise FetchError(f"{printable(address)}: more than {_REDIRECTS} redirects; refused")
 
 
 def _amount(count: int) -> str:

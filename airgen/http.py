@@ -18,6 +18,7 @@ import io
 import ipaddress
 import json
 import re
+import socket
 import threading
 import time
 import weakref
@@ -261,6 +262,35 @@ def _in_a_network(host: str) -> bool:
             if "/" in part and address in ipaddress.ip_network(part.strip(), strict=False):
                 return True
     return False
+
+
+def refused_redirect(asked: str, target: str) -> str:
+    """Why a redirect is not followed, or nothing. It is asked before the request is sent.
+
+    A server of the internet must not make this machine ask itself, its network, or the metadata service of its cloud;
+    nor may it leave TLS.
+    """
+    try:
+        before, after = urlsplit(asked), urlsplit(target)
+        _ = after.port
+    except ValueError:
+        return "its target is no address"
+    if after.scheme not in ("http", "https") or not after.hostname:
+        return f"its target is not of the web ({printable(after.scheme, 20) or 'no scheme'})"
+    if before.scheme == "https" and after.scheme == "http":
+        return "it leads from https to http"
+    if after.hostname != before.hostname and _is_inside(after.hostname) and not _is_inside(before.hostname or ""):
+        return f"it leads into this machine's own network ({printable(after.hostname, 100)})"
+    return ""
+
+
+def _is_inside(host: str) -> bool:
+    """Whether a host is this machine or in a private network, by any of its addresses; False for one without any."""
+    try:
+        found = {str(address[4][0]) for address in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
+    except (OSError, UnicodeError, ValueError):
+        return False
+    return any(not ipaddress.ip_address(one.partition("%")[0]).is_global for one in found)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

@@ -49,10 +49,11 @@ from airgen.evaluation.tables import write_report
 from airgen.functions import is_kept
 from airgen.kept import DAMAGE, read_json, write_json
 from airgen.keys import content_key, file_sha256
+from airgen.models import give_up_silent_hub, in_hub_cache
 from airgen.own_code import own_code
 from airgen.retrievers.base import Retriever
 from airgen.settings.own import PYTHON
-from airgen.settings.parts import files_of, identity_of, located, texts_of
+from airgen.settings.parts import files_of, hub_models, identity_of, located, texts_of
 
 DEFAULT_MEASURES = ("nDCG@10", "Recall@10", "Recall@100", "R_cap@100", "AP@1000", "RR@10", "P@10", "Hole@10",
                     "Judged@10")  # fmt: skip
@@ -126,6 +127,7 @@ def evaluate(
     for line in trained_on(experiment.task, experiment.systems, options.base):
         experiment.progress(f"! {line}")
     experiment.rehearse()
+    experiment.look_for_hub()
     experiment.run_beside()
     try:
         run_all(experiment.systems, experiment.add, failed)
@@ -219,6 +221,14 @@ class _Experiment:
                     errors.append(line if f"system {system.name}" in line else f"system {system.name}: {line}")
         if errors:
             raise SettingsError(errors)
+
+    def look_for_hub(self) -> None:
+        """Find out whether the Hub answers, before the first system runs, if one that will run needs it."""
+        base = self.options.base
+        pending = (one for one in self.systems if one.uses or self._kept(one, self._key(one)) is None)
+        named = (name for one in pending for _, _, part in one.parts(base) for name in hub_models(part, base))
+        if any(not in_hub_cache(name) for name in named):
+            give_up_silent_hub()
 
     def run_beside(self) -> None:
         """Run those that need no other system and no model on the workers, where there are some."""

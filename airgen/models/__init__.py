@@ -1,7 +1,17 @@
 """Local models by name: `path` finds one, `fetch` downloads it, `verify` checks it, `catalogue` lists all."""
 
 from airgen.models.catalogue import GROUPS, ModelEntry, ModelFile, catalogue, entry, expand, identity
-from airgen.models.fetching import FetchProgress, OnHub, fetch, fetched, on_hub, path, verify
+from airgen.models.fetching import (
+    FetchProgress,
+    OnHub,
+    fetch,
+    fetched,
+    give_up_silent_hub,
+    in_hub_cache,
+    on_hub,
+    path,
+    verify,
+)  # fmt: skip
 from airgen.paths import cache_dir
 
 __all__ = [
@@ -16,7 +26,9 @@ __all__ = [
     "expand",
     "fetch",
     "fetched",
+    "give_up_silent_hub",
     "identity",
+    "in_hub_cache",
     "on_hub",
     "path",
     "verify",

@@ -25,8 +25,10 @@ from airgen.errors import FetchError, ModelError
 from airgen.keys import file_sha256
 from airgen.models.catalogue import ModelEntry, ModelFile, RegistrySource, catalogue, entry
 from airgen.paths import cache_dir, locked
+from airgen.retrying import retrying
 
 WAIT = 8.0  # seconds to wait for an answer
+_SIGN_OF_LIFE = 3.0  # seconds, twice
 
 
 def _counter(tick: Callable[[int], None]) -> Any:
@@ -117,6 +119,41 @@ def _hub_bytes(name: str) -> int:
     return sum(file.size or 0 for file in HfApi().model_info(name, files_metadata=True, timeout=3).siblings or [])
 
 
+def in_hub_cache(name: str) -> bool:
+    """Whether the Hub's cache on this machine has a model."""
+    if importlib.util.find_spec("huggingface_hub") is None:
+        return False
+    from huggingface_hub import constants
+
+    kept = Path(constants.HF_HUB_CACHE) / f"models--{name.replace('/', '--')}" / "snapshots"
+    return kept.is_dir() and any(kept.iterdir())
+
+
+@functools.cache
+def give_up_silent_hub() -> bool:
+    """Ask the Hub for a sign of life, once; whether it gives none within some seconds.
+
+    Then its library works offline from now on: what is here is found, and the rest fails at once. It would try for half
+    a minute for each file.
+    """
+    if importlib.util.find_spec("huggingface_hub") is None:
+        return False
+    import httpx
+    from huggingface_hub import constants
+
+    if not constants.HF_HUB_OFFLINE:
+        try:
+            retrying(
+                lambda: httpx.head(constants.ENDPOINT, timeout=_SIGN_OF_LIFE),
+                2,
+                lambda error: isinstance(error, httpx.TransportError),
+            )
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError):
+            constants.HF_HUB_OFFLINE = True
+            return True
+    return False
+
+
 def on_hub(name: str) -> OnHub:
     """What is known of a Hub model; one that is not in the Hub's cache is asked for, within three seconds."""
     if importlib.util.find_spec("huggingface_hub") is None:
@@ -124,8 +161,7 @@ def on_hub(name: str) -> OnHub:
     from huggingface_hub import constants
     from huggingface_hub.errors import RepositoryNotFoundError
 
-    kept = Path(constants.HF_HUB_CACHE) / f"models--{name.replace('/', '--')}" / "snapshots"
-    if kept.is_dir() and any(kept.iterdir()):
+    if in_hub_cache(name):
         return OnHub(here=True)
     if constants.HF_HUB_OFFLINE:
         return OnHub(problem="it is not on this machine, and HF_HUB_OFFLINE forbids to fetch it")

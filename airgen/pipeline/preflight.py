@@ -35,7 +35,7 @@ from airgen.retrievers import Component, Corpus, load_embedder, load_reranker, l
 from airgen.retrievers.base import CorpusReranker
 from airgen.settings import LlmSettings, Pipeline
 from airgen.settings.base import Settings, Spec, find_yaml
-from airgen.settings.parts import files_of, located, model_of, needs, parts, walk
+from airgen.settings.parts import hub_models, model_of, needs, parts, walk
 from airgen.settings.profile import size_of
 from airgen.steps.ask import make_engine, run_to_end, unpriced
 from airgen.steps.progress import STATUS, Display, read_status
@@ -87,16 +87,6 @@ def preflight(
     return list(dict.fromkeys(problems))
 
 
-def _hub_models(settings: BaseModel, folder: Path) -> list[str]:
-    """The models of the Hub that these settings name themselves."""
-    return [
-        value
-        for _, value, is_model in files_of(settings)
-        if is_model and "/" in value and value[:1] not in "./~" and "{" not in value
-        and value not in models.catalogue() and not located(value, folder).exists()
-    ]  # fmt: skip
-
-
 def _used(job: Job) -> Iterator[tuple[str, str, Settings]]:
     """(place, kind, settings) of every part of the pipeline that a run uses."""
     for place, kind, settings in walk(job.pipeline, job.folder):
@@ -106,13 +96,13 @@ def _used(job: Job) -> Iterator[tuple[str, str, Settings]]:
 
 def _away(settings: BaseModel, folder: Path) -> list[str]:
     """A line for each Hub model that is not here and cannot be fetched now."""
-    found = {name: models.on_hub(name).problem for name in _hub_models(settings, folder)}
+    found = {name: models.on_hub(name).problem for name in hub_models(settings, folder)}
     return [f"the model {name}: {problem}" for name, problem in found.items() if problem]
 
 
 def downloads(job: Job, problems: Iterable[str] = ()) -> list[str]:
     """A line for each Hub model that a run will fetch first, with its size; one for what `problems` say to fetch."""
-    names = [name for _, _, settings in _used(job) for name in _hub_models(settings, job.folder)]
+    names = [name for _, _, settings in _used(job) for name in hub_models(settings, job.folder)]
     found = {name: models.on_hub(name).bytes for name in dict.fromkeys(names)}
     lines = [f"{name}: {size / 1e9:.1f} GB will be fetched from the Hub first" for name, size in found.items() if size]
     named = dict.fromkeys(re.findall(r"airgen fetch (\S+)$", "\n".join(problems), re.MULTILINE))

@@ -23,6 +23,7 @@ from pydantic_core import core_schema
 
 from airgen import models
 from airgen.errors import AirgenError
+from airgen.models.catalogue import catalogue
 from airgen.registry import REGISTRY, installed, meant, names, resolve
 from airgen.settings.base import Mark, Settings, Spec, answer_settings, marked, message
 from airgen.settings.http import unset_variables
@@ -220,6 +221,16 @@ def files_of(settings: BaseModel) -> Iterator[tuple[str, str, bool]]:
         value = getattr(settings, name)
         if isinstance(value, BaseModel):
             yield from ((f"{name}.{inner}", text, is_model) for inner, text, is_model in files_of(value))
+
+
+def hub_models(settings: BaseModel, folder: Path | None) -> list[str]:
+    """The models of the Hub that these settings name themselves."""
+    return [
+        value
+        for _, value, is_model in files_of(settings)
+        if is_model and "/" in value and value[:1] not in "./~" and "{" not in value
+        and value not in catalogue() and not located(value, folder).exists()
+    ]  # fmt: skip
 
 
 def texts_of(value: Any, place: str = "") -> Iterator[tuple[str, str]]:
