@@ -20,10 +20,14 @@ from airgen.dataset.verify import verify
 from airgen.dataset.write import write_dataset
 from airgen.errors import AirgenError
 from airgen.evaluation import load_systems, read_run
+from airgen.evaluation.score_tables import read_system_scores
+from airgen.pipeline.own_queries import read_labels
+from airgen.pipeline.own_tables import read_queries
 from airgen.publishing.submission import Submission
 from airgen.records import Dropped, Passage
-from airgen.settings import load_pipeline
+from airgen.settings import LabelFile, QueriesSettings, load_pipeline
 from airgen.settings.suite import load_suite
+from airgen.training.mining.dpr import convert_dpr
 from airgen.training.mining.pairs import MiningSettings
 from airgen.training.mining.sources import mine_sources
 
@@ -100,6 +104,23 @@ def dump(path: Path) -> Any:
     return mine_sources([f"{path.name}:{path}"], path.parent / "pairs", MiningSettings(min_words=1))
 
 
+def own_queries(path: Path) -> Any:
+    return read_queries(QueriesSettings(file=path.name), path, "en").lines
+
+
+def own_labels(path: Path) -> Any:
+    return list(read_labels(LabelFile(file=path.name), path, "en", queries={"q1"}, documents={"d1"}))
+
+
+def dpr_file(path: Path) -> Any:
+    return convert_dpr({"train": path}, path.parent / "out")
+
+
+TOPICS = b"<top>\n<num> Number: 301\n<title> a ferry\n</top>\n<topic number='302'><query>bread</query></topic>\n"
+GOLDENS = b'{"tests": [{"vars": {"question": "a ferry"}, "id": 1}, {"vars": {"question": "bread"}, "id": 2}]}'
+RATED = b'{"judgmentRatings": [{"query": "q1", "ratings": [{"docId": "d1", "rating": "2.0"}]}, {"query": "q2"}]}'
+DPR = b'[{"question": "q", "answers": ["a"], "positive_ctxs": [{"title": "t", "text": "a b", "psg_id": 1}]}]'
+
 # The file's name, a good content, what reads it, and the packages that it needs.
 FILES: list[tuple[str, bytes, Callable[[Path], Any], tuple[str, ...]]] = [
     ("f.jsonl", ROWS, document, ()),
@@ -128,6 +149,18 @@ FILES: list[tuple[str, bytes, Callable[[Path], Any], tuple[str, ...]]] = [
     ("a.run", RUN, lambda path: list(read_run(path).ranked().items()), ()),
     ("a.run.gz", RUN, lambda path: list(read_run(path).ranked().items()), ()),
     ("j.jsonl", JUDGMENTS, lambda path: Ledger(path).judged, ()),
+    ("log.csv", b'sep=;\nquery;count\n"a ""red"" ferry";7\n"never closed;1\n', own_queries, ()),
+    ("log.tsv", b'1000\t"a phrase"\n1001\tbread; butter\n', own_queries, ()),
+    ("log.txt", TOPICS, own_queries, ()),
+    ("goldens.json", GOLDENS, own_queries, ()),
+    ("lines.jsonl", b'{"_id": "q1", "text": "a ferry"}\n"bread"\n', own_queries, ()),
+    ("labels.csv", b"query,docid,rating\nq1,d1,2\nq1,d2,\n", own_labels, ()),
+    ("labels.tsv", b"q1\td1\t1\t0\nq2\td2\t0\t0\n", own_labels, ()),
+    ("labels.json", RATED, own_labels, ()),
+    ("scores.csv", b"system;x;y\na;.5;.6\nb;1e-3;\n", read_system_scores, ()),
+    ("scores.json", b'{"a": {"x": 0.5}, "b": {"x": 0.1}}', read_system_scores, ()),
+    ("dpr.json", DPR, dpr_file, ()),
+    ("dpr.csv", b"who is it\t['Tom', \"it's\"]\n", dpr_file, ()),
     ("pipeline.yaml", PIPELINE, load_pipeline, ()),
     ("corpus.yaml", CORPUS, load_corpus_settings, ()),
     ("systems.yaml", SYSTEMS, load_systems, ()),

@@ -74,12 +74,13 @@ PAYLOAD = {
 HEADERS = st.dictionaries(
     st.sampled_from(
         [f"x-ratelimit-{what}-{unit}" for what in ("limit", "remaining", "reset") for unit in ("requests", "tokens")]
-        + ["Retry-After", "retry-after-ms", "Content-Type"]
+        + [f"anthropic-ratelimit-{unit}-{what}" for what in ("limit", "reset") for unit in ("requests", "tokens")]
+        + ["Retry-After", "retry-after-ms", "x-ratelimit-reset", "Content-Type"]
     ),
     st.text(max_size=30)
     | st.integers().map(str)
     | st.floats().map(str)
-    | st.sampled_from(["9" * 5000, "1e999", "5m", "٣"]),
+    | st.sampled_from(["9" * 5000, "1e999", "5m", "٣", "1" * 11, "2026-11-26T00:00:00Z", "0001-01-01", "1m1m9d"]),
 )
 ABSURD = st.sampled_from([10**400, -1, 2**63, "9" * 5000, "\ud800", float("nan")])
 REQUEST = Request("m", (Message("user", "why?"),), {"max_tokens": 50, "logprobs": True}, stage="query")
