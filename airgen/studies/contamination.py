@@ -4,19 +4,22 @@
     found[0].passages.near                       # how many passages have a near duplicate there
 
 Texts are compared by their case-folded words in NFKC. Equal words are an exact match. Near are queries whose sets of
-words, and passages whose sets of 5-grams of words, have a Jaccard similarity of .8 or more. Candidates for passages
-come from MinHash with banding (`airgen.corpus.cleaning.duplicates`) and are confirmed by the exact similarity.
+words, and passages whose sets of 5-grams of words, have a Jaccard similarity of .8 or more. Passages are matched by one
+query over DuckDB: candidates come from MinHash with banding, as near duplicates of a corpus do
+(`airgen.corpus.cleaning.duplicates`), and are confirmed by the exact similarity.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
-from numpy.typing import NDArray
 
 from airgen.corpus.cleaning.duplicates import band_keys, grams, signatures
 from airgen.corpus.settings import NearDuplicateSettings
+from airgen.database import connect, explain
 from airgen.dataset.air_bench import air_bench_files
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError
@@ -84,10 +87,13 @@ def contamination(home: Path, against: Sequence[Path], *, language: str | None =
     found = []
     for name, ours in _datasets(home).items():
         spoken = language or str(ours.info.get("language") or "en")
-        own_queries, own_passages = list(_queries(ours)), _PassageIndex(_passages(ours))
-        for other in theirs:
-            queries = match_queries(own_queries, _queries(other), spoken)
-            found.append(Contamination(name, other.name, queries, own_passages.match(_passages(other))))
+        own_queries = list(_queries(ours))
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(TemporaryDirectory(prefix="airgen-contamination-")))
+            own_passages = stack.enter_context(_PassageIndex(_passages(ours), folder))
+            for other in theirs:
+                queries = match_queries(own_queries, _queries(other), spoken)
+                found.append(Contamination(name, other.name, queries, own_passages.match(_passages(other))))
     return found
 
 
@@ -155,53 +161,74 @@ def words_key(text: str) -> str:
     return text_key(" ".join(folded_words(text, "xx")))
 
 
-class _PassageIndex:
-    """The passages of a dataset: in memory are ids, and hashes of their words, n-grams and bands, not the texts."""
+_SCHEMA = """
+CREATE TABLE ours (place BIGINT, words VARCHAR, grams UINTEGER[]);
+CREATE TABLE theirs (place BIGINT, words VARCHAR, grams UINTEGER[]);
+CREATE TABLE ours_band (key UBIGINT, place BIGINT);
+CREATE TABLE theirs_band (key UBIGINT, place BIGINT);
+"""
+# Candidates have all words or one band of their signatures in common; the exact similarity decides.
+_MATCHES = """
+WITH candidate AS (
+    SELECT o.place, t.place AS other FROM ours o JOIN theirs t USING (words)
+    UNION
+    SELECT o.place, t.place AS other FROM ours_band o JOIN theirs_band t USING (key)
+), scored AS (
+    SELECT c.place, c.other, o.words = t.words AS exact, len(list_intersect(o.grams, t.grams)) AS common,
+           CASE WHEN exact THEN 1.0 ELSE common / (len(o.grams) + len(t.grams) - common) END AS similarity
+    FROM candidate c JOIN ours o ON o.place = c.place JOIN theirs t ON t.place = c.other
+)
+SELECT place, other, similarity, exact FROM scored WHERE similarity >= ?
+QUALIFY row_number() OVER (PARTITION BY place ORDER BY exact DESC, similarity DESC, other) = 1 ORDER BY place
+"""
 
-    def __init__(self, passages: Iterable[Text]) -> None:
-        self._ids: list[str] = []
-        self._exact: dict[str, list[int]] = {}
-        self._grams: list[NDArray[np.uint32]] = []
-        keys = [np.empty((0, _SETTINGS.bands), np.uint64)]
-        for batch in batched(passages, _BATCH):
-            for identifier, text in batch:
-                self._exact.setdefault(words_key(text), []).append(len(self._ids))
-                self._ids.append(identifier)
-            found = grams([text for _, text in batch], _SETTINGS.ngram)
-            self._grams += map(np.unique, found)
-            keys.append(_keys(found))
-        flat = np.concatenate(keys).ravel()
-        order = np.argsort(flat, kind="stable")
-        self._keys, self._owners = flat[order], order // _SETTINGS.bands
+
+class _PassageIndex:
+    """The passages of a dataset in a temporary database: hashes of their words, n-grams and bands, not the texts."""
+
+    def __init__(self, passages: Iterable[Text], folder: Path) -> None:
+        self._path = folder / "passages.duckdb"
+        self._base = connect(self._path)
+        self._base.execute(_SCHEMA)
+        self._ids = self._load("ours", passages)
+
+    def __enter__(self) -> "_PassageIndex":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._base.close()
 
     def match(self, theirs: Iterable[Text]) -> TextMatches:
-        """The passages that stand among `theirs`."""
-        best: dict[int, Match] = {}
-        others = 0
-        for batch in batched(theirs, _BATCH):
-            others += len(batch)
-            for other, text in batch:
-                for place in self._exact.get(words_key(text), ()):
-                    _keep(best, place, Match(self._ids[place], other, 1.0, True))
+        """The passages that stand among `theirs`. Raises StoreError, as for a full disk."""
+        import duckdb
+
+        try:
+            self._base.execute("DELETE FROM theirs; DELETE FROM theirs_band")
+            others = self._load("theirs", theirs)
+            rows = self._base.execute(_MATCHES, [THRESHOLD]).fetchall()
+        except duckdb.Error as error:
+            raise explain(self._path, error) from error
+        matches = (
+            Match(self._ids[place], others[other], similarity, exact) for place, other, similarity, exact in rows
+        )
+        return TextMatches(len(self._ids), len(others), tuple(matches))
+
+    def _load(self, table: str, passages: Iterable[Text]) -> list[str]:
+        """Read passages into a table and its bands; returns their ids in order."""
+        ids: list[str] = []
+        for batch in batched(passages, _BATCH):
             found = grams([text for _, text in batch], _SETTINGS.ngram)
-            for row, place in self._near(_keys(found)):
-                one, two = self._grams[place], np.unique(found[row])
-                both = len(np.intersect1d(one, two, assume_unique=True))
-                if (similarity := both / (len(one) + len(two) - both)) >= THRESHOLD:
-                    _keep(best, place, Match(self._ids[place], batch[row][0], similarity, False))
-        return TextMatches(len(self._ids), others, tuple(best[place] for place in sorted(best)))
-
-    def _near(self, keys: NDArray[np.uint64]) -> Iterator[tuple[int, int]]:
-        """(row of the batch, place of the dataset) with an equal band, each once."""
-        low, high = (np.searchsorted(self._keys, keys, side=side) for side in ("left", "right"))
-        for row in np.flatnonzero((high > low).any(axis=1)).tolist():
-            ranges = zip(low[row].tolist(), high[row].tolist(), strict=True)
-            for place in sorted({int(one) for first, last in ranges for one in self._owners[first:last]}):
-                yield row, place
-
-
-def _keys(found: Sequence[NDArray[np.uint32]]) -> NDArray[np.uint64]:
-    return band_keys(signatures(found, _SETTINGS.bands * _SETTINGS.rows), _SETTINGS.bands)
+            places = range(len(ids), len(ids) + len(batch))
+            words, sets = [words_key(text) for _, text in batch], [np.unique(one).tolist() for one in found]
+            self._base.execute(
+                f"INSERT INTO {table} SELECT unnest(?), unnest(?), unnest(?)", [list(places), words, sets]
+            )
+            keys = band_keys(signatures(found, _SETTINGS.bands * _SETTINGS.rows), _SETTINGS.bands)
+            owners = np.repeat(np.arange(places.start, places.stop), _SETTINGS.bands)
+            values = [keys.ravel().tolist(), owners.tolist()]
+            self._base.execute(f"INSERT INTO {table}_band SELECT unnest(?::UBIGINT[]), unnest(?)", values)
+            ids += [id_ for id_, _ in batch]
+        return ids
 
 
 def contamination_text(found: Sequence[Contamination]) -> str:

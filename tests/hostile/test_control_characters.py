@@ -144,7 +144,7 @@ def test_holes(evil: Path, tmp_path: Path) -> None:
     run.write_text("".join(f"{query}\u202e Q0 {passage}\x9b 1 2.5 x\n" for query in QUERIES for passage in PASSAGES))
     for options in ([], ["--json"]):
         assert "holes" in printed("audit", "holes", evil, "--run", run, "--out", tmp_path / f"out{EVIL[:3]}", *options)
-    assert assert_clean_files(tmp_path / f"out{EVIL[:3]}") == 1
+    assert assert_clean_files(tmp_path / f"out{EVIL[:3]}") == 4  # the lines, the page, the table and the sample
 
 
 def test_suites(evil: Path, tmp_path: Path) -> None:
