@@ -176,3 +176,50 @@ def test_keys_hold_scores_and_positions(scores: list[float], start: int) -> None
     positions, values = unpack(pack(array, start))
     assert positions.tolist() == list(range(start, start + len(array)))
     assert np.array_equal(values, array)
+
+
+@given(
+    st.integers(0, 10_000), st.sampled_from([1, 3, 24]), st.integers(1, 40), st.sampled_from(["ties", "near", "apart"])
+)
+@settings(max_examples=60, deadline=None)
+def test_candidates_of_faiss_give_the_same_bits(seed: int, dim: int, k: int, how: str) -> None:
+    """Also where so many rows are as good as the k-th best that faiss cannot have selected all of them."""
+    faiss = pytest.importorskip("faiss")
+    draw = np.random.default_rng(seed)
+    rows = draw.standard_normal((700, dim)).astype(np.float32)
+    if how == "ties":
+        rows = draw.integers(-1, 2, (700, dim)).astype(np.float32)
+    if how == "near":
+        rows = (rows[:1] * (1 + 1e-7 * draw.integers(0, 3, (700, 1)))).astype(np.float32)
+    queries = draw.standard_normal((5, dim)).astype(np.float32)
+    some = draw.permutation(700)[:333].astype(np.int64)
+    hits = []
+    for way in (None, faiss):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(exact, "_quicker", lambda *_, way=way: way)
+            patch.setattr(exact, "_FAISS_ROWS", 100)
+            hits.append((search(rows, queries, k), search(rows, queries, k, rows=some)))
+    assert_same(hits[0][0], hits[1][0])
+    assert_same(hits[0][1], hits[1][1])
+
+
+def test_faiss_selects_few_hits_and_is_left_out_for_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    faiss = pytest.importorskip("faiss")
+    asked: list[int] = []
+    usual = faiss.knn
+    monkeypatch.setattr(faiss, "knn", lambda *given, **more: asked.append(given[2]) or usual(*given, **more))
+    rows, queries = vectors(3000).astype(np.float16), vectors(7, seed=2)
+    search(rows, queries, 10)
+    assert asked == [26]
+    search(rows, queries, 100)
+    assert asked == [26]
+    rows[1234, 3] = np.nan
+    with pytest.raises(ModelError, match="the embedding at position 1234 holds NaN"):
+        search(rows, queries, 10)
+
+
+def test_numbers_whose_squares_overflow_are_searched_all_the_same() -> None:
+    pytest.importorskip("faiss")
+    rows = vectors(500) * np.float32(1e25)
+    found = search(rows, vectors(3, seed=1), 5)
+    assert (found.positions >= 0).all() and np.isfinite(found.scores).all()

@@ -100,3 +100,20 @@ def select(
                             n = _add(score, start + place, keys[query], n, k, bits)
         fill[query] = n
         floor[query] = least[0]
+
+
+@jit
+def rescore(
+    rows: NDArray[np.float32],
+    queries: NDArray[np.float32],
+    places: NDArray[np.int64],
+    rough: NDArray[np.float32],
+    low: NDArray[np.float32],
+    scores: NDArray[np.float32],
+) -> None:
+    """Fill `scores` with exact ones of the rows at `places`, (m, k), where their rough product is above `low`, (m,)."""
+    terms = np.zeros(max(1, rows.shape[1]), np.float64)
+    for query in range(places.shape[0]):
+        for at in range(places.shape[1]):
+            if rough[query, at] > low[query]:
+                scores[query, at] = np.float32(_product(rows[places[query, at]], queries[query], terms))

@@ -6,6 +6,9 @@ additions could have moved it is passed over. All others are scored again in flo
 (`exact.inner_products`) and rounded to fp32. So a score has the same bits on every machine, whoever is asked beside.
 At the paper's depth of 1,000 (section 2.4, step 1) this is faster than graph indexes, and exact.
 
+Where faiss is installed and quicker on this processor, it selects: some more rows than are asked for, of each chunk. A
+query whose last selected row is too near to its k-th best score to be sure of the rest is searched again without it.
+
 Where torch has a GPU with room for the rows, it selects (`gpu_search`), to the same bits.
 
 On workers, each searches a shard of the rows in the file of the encodings, and the best are merged, to the same bits:
@@ -13,18 +16,25 @@ shards begin where the chunks of one search begin. Only queries, hits and row nu
 the file leaves its shard to the driver.
 """
 
+from __future__ import annotations
+
+import importlib.util
+import sys
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.compute import Work, current
+from airgen.compute import Work, cores, current
 from airgen.errors import ModelError
-from airgen.exact import inner_products, worth_compiling
+from airgen.exact import LARGE, inner_products, worth_compiling
+from airgen.registry import load_extra
 from airgen.retrievers.base import Hits, pack, unpack
 
 _CHUNK = 1024  # rows converted and multiplied at once: 1.5 MB of fp32 at 384 dimensions
@@ -56,9 +66,19 @@ def search(
     compiled = worth_compiling(max(n * len(queries), queries.size * min(n, width)))  # products, or terms of exact ones
     guessing = n >= _GUESS_FROM and width <= n // 20
     hits = Hits.none(len(queries), k)
+    faiss = _quicker(n * len(queries), queries.shape[1]) if width <= _FAISS_MOST else None
     for first in range(0, len(queries), batch):
         some = slice(first, first + batch)
         asked = queries[some]
+        if faiss is not None:
+            selected = _Selected(faiss, asked, width)
+            if selected.stream(matrix, rows, n):
+                unsure = selected.write(hits.positions[some, :width], hits.scores[some, :width])
+                if unsure.size:
+                    again = _Best(asked[unsure], width, compiled)
+                    again.stream(matrix, rows, n)
+                    _put(hits, first + unsure, again, width)
+                continue
         guess = _guess(matrix, asked, width, rows, n) if guessing else None
         best = _Best(asked, width, compiled, guess)
         best.stream(matrix, rows, n)
@@ -66,10 +86,14 @@ def search(
         if guess is not None and (short := np.flatnonzero(best.fill < width)).size:
             again = _Best(asked[short], width, compiled)  # the guess was too high for these queries
             again.stream(matrix, rows, n)
-            found = Hits.none(len(short), width)
-            again.write(found.positions, found.scores)
-            hits.positions[first + short, :width], hits.scores[first + short, :width] = found.positions, found.scores
+            _put(hits, first + short, again, width)
     return hits
+
+
+def _put(hits: Hits, places: NDArray[np.int64], best: _Best, width: int) -> None:
+    found = Hits.none(len(places), width)
+    best.write(found.positions, found.scores)
+    hits.positions[places, :width], hits.scores[places, :width] = found.positions, found.scores
 
 
 def check_search(matrix: NDArray[Any], queries: NDArray[np.float32], k: int) -> None:
@@ -135,26 +159,35 @@ class _Best:
         """Take all rows. Raises ModelError for one that holds NaN or infinity."""
         for start in range(0, n, _CHUNK):
             end = min(start + _CHUNK, n)
-            part = self._floats(matrix[start:end] if rows is None else matrix[rows[start:end]])
+            part = self.floats(matrix[start:end] if rows is None else matrix[rows[start:end]])
+            margin = self.margin(part, start)
             with np.errstate(over="ignore", invalid="ignore"):
-                squares = np.einsum("ij,ij->i", part, part)
-            if not np.isfinite(squares).all():  # NaN and infinity survive a sum, and large numbers overflow
-                bad = np.flatnonzero(~np.isfinite(part).all(axis=1))
-                if bad.size:
-                    raise ModelError(f"the embedding at position {start + int(bad[0])} holds NaN or infinity")
-            self._longest = max(self._longest, np.sqrt(squares.max()))
-            with np.errstate(over="ignore", invalid="ignore"):
-                margin = self._reach * (self._longest + _SHORT) + _TINY
                 for first in range(0, len(self.queries), _BLOCK):
                     some = slice(first, first + _BLOCK)
                     self._take(self.queries[some] @ part.T, part, margin[some], start, some)
 
-    def _floats(self, rows: NDArray[Any]) -> NDArray[np.float32]:
+    def margin(self, part: NDArray[np.float32], start: int) -> NDArray[np.float32]:
+        """How far a product of each query with one of these rows may be from the true one.
+
+        Raises ModelError for a row that holds NaN or infinity; `start` is the position of the first.
+        """
+        with np.errstate(over="ignore", invalid="ignore"):
+            squares = np.einsum("ij,ij->i", part, part)
+        if not np.isfinite(squares).all():  # NaN and infinity survive a sum, and large numbers overflow
+            bad = np.flatnonzero(~np.isfinite(part).all(axis=1))
+            if bad.size:
+                raise ModelError(f"the embedding at position {start + int(bad[0])} holds NaN or infinity")
+        self._longest = max(self._longest, np.sqrt(squares.max()))
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.asarray(self._reach * (self._longest + _SHORT) + _TINY, np.float32)
+
+    def floats(self, rows: NDArray[Any], room: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
+        """The rows in fp32, in `room` where they must be converted."""
         if not self.compiled or rows.dtype != np.float16:
             return np.ascontiguousarray(rows, np.float32)
         from airgen.retrievers.dense._select_compiled import widen
 
-        wide = np.empty(rows.shape, np.float32)
+        wide = np.empty(rows.shape, np.float32) if room is None else room
         widen(np.ascontiguousarray(rows).view(np.uint16), wide)
         return wide
 
@@ -181,6 +214,97 @@ class _Best:
         for query, (keys, fill) in enumerate(zip(self.keys, self.fill, strict=True)):
             best = np.sort(keys[:fill])[::-1][: self.k]
             positions[query, : len(best)], scores[query, : len(best)] = unpack(best)
+
+
+_MEASURED = 500_000_000  # products, some seconds of work: from here on it is worth to measure which way is quicker
+_TRIAL = (256, 40_960)  # queries and rows of that measurement
+_FAISS_ROWS = 8192  # of a chunk that faiss looks at, at least
+_FAISS_MOST = 32  # hits; for more of them faiss was slower wherever it was measured (benchmarks/recall.py)
+_SPARE = 16  # rows that faiss selects beyond k
+
+
+def _quicker(products: int, dim: int) -> Any:
+    """The package faiss where it is to select, or None. The bits of a result do not depend on it."""
+    if dim == 0 or not (products >= LARGE or "faiss" in sys.modules) or importlib.util.find_spec("faiss") is None:
+        return None
+    faiss: Any = load_extra("faiss", "exact search")
+    faiss.omp_set_num_threads(cores())
+    return faiss if products < _MEASURED or _selects_quicker(dim) else None
+
+
+@lru_cache(maxsize=8)
+def _selects_quicker(dim: int) -> bool:
+    """Whether faiss is quicker on this processor, by one search of each way."""
+    faiss = load_extra("faiss", "exact search")
+    draw = np.random.default_rng(0)
+    queries, rows = (draw.standard_normal((count, dim), dtype=np.float32) for count in _TRIAL)
+    taken: list[float] = []
+    for selects in (True, False):
+        start = time.process_time()
+        if selects:
+            _Selected(faiss, queries, 10).stream(rows, None, len(rows))
+        else:
+            guess = _guess(rows, queries, 10, None, len(rows))
+            _Best(queries, 10, worth_compiling(rows.size), guess).stream(rows, None, len(rows))
+        taken.append(time.process_time() - start)
+    return taken[0] < taken[1]
+
+
+class _Selected:
+    """The k best by candidates of faiss; rows come in chunks of ascending position."""
+
+    def __init__(self, faiss: Any, queries: NDArray[np.float32], k: int) -> None:
+        self._faiss, self._queries, self._k = faiss, queries, k
+        self._keys = np.zeros((len(queries), k), np.uint64)
+        self._floor = np.full(len(queries), -np.inf, np.float32)  # the k-th best score so far
+        self._passed = np.full(len(queries), -np.inf, np.float32)  # no row that was passed over has a greater score
+        self._compiled = worth_compiling(queries.size * k)
+
+    def stream(self, matrix: NDArray[Any], rows: NDArray[np.int64] | None, n: int) -> bool:
+        """Take all rows; whether that could be done. Raises ModelError for one that holds NaN or infinity."""
+        size = min(max(_FAISS_ROWS, 32 * self._k), n)
+        reader = _Best(self._queries, 1, self._compiled)
+        room = np.empty(
+            (size, self._queries.shape[1]), np.float32
+        )  # a new one for each chunk costs a page fault a page
+        for start in range(0, n, size):
+            end = min(start + size, n)
+            part = reader.floats(matrix[start:end] if rows is None else matrix[rows[start:end]], room[: end - start])
+            margin = reader.margin(part, start)
+            if not np.isfinite(margin).all():  # squares that overflow: the products may, too
+                return False
+            self._take(part, margin, start)
+        return True
+
+    def _take(self, part: NDArray[np.float32], margin: NDArray[np.float32], start: int) -> None:
+        count = min(self._k + _SPARE, len(part))
+        rough, places = self._faiss.knn(self._queries, part, count, metric=self._faiss.METRIC_INNER_PRODUCT)
+        if count < len(part):
+            self._passed = np.maximum(self._passed, rough[:, -1] + margin)
+        scores = np.full(rough.shape, -np.inf, np.float32)
+        low = self._floor - margin
+        if self._compiled:
+            from airgen.retrievers.dense._select_compiled import rescore
+
+            rescore(part, self._queries, places, rough, low, scores)
+        else:
+            for query, row in enumerate(self._queries):
+                near = rough[query] > low[query]
+                scores[query, near] = inner_products(part[places[query, near]], row).astype(np.float32)
+        good = np.isfinite(scores)
+        keys = np.zeros(scores.shape, np.uint64)
+        keys[good] = pack(scores[good], places[good] + start)
+        both = np.concatenate([self._keys, keys], axis=1)
+        self._keys = np.partition(both, both.shape[1] - self._k, axis=1)[:, both.shape[1] - self._k :]
+        least = self._keys.min(axis=1)
+        self._floor = np.where(least > 0, unpack(least)[1], np.float32(-np.inf))
+
+    def write(self, positions: NDArray[np.int32], scores: NDArray[np.float32]) -> NDArray[np.int64]:
+        """Write the result, (m, k); the queries for which a row that was passed over may be among the k best."""
+        keys = np.sort(self._keys, axis=1)[:, ::-1]
+        places, values = unpack(keys)
+        positions[:], scores[:] = np.where(keys > 0, places, -1), np.where(keys > 0, values, np.float32(-np.inf))
+        return np.flatnonzero(self._passed >= self._floor)
 
 
 def _select(

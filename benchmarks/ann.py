@@ -1,0 +1,166 @@
+"""What an approximate index loses and saves: ANN recall, bytes, build time and ms a query, against exact search.
+
+    python benchmarks/ann.py vectors                                 200,000 clustered vectors of 128 dimensions
+    python benchmarks/ann.py vectors --passages 10000 100000 1000000 --bm25       how all of it grows, with BM25
+    python benchmarks/ann.py collection FOLDER --embedder wordllama-256           a BEIR folder: real texts
+
+Vectors are drawn around as many centres as the square root of their number, with the noise of half a centre; texts for
+BM25 have words that follow Zipf's law. One thread; ms a query are processor time over all queries, given at once.
+`recall` is the share of the ten nearest by exact search that are among the first ten.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from airgen.dataset.beir import BeirDataset
+from airgen.retrievers import Corpus, load_embedder
+from airgen.retrievers.base import Hits
+from airgen.retrievers.dense.ann_index import AnnIndex, AnnSpec, build_ann, near_share, pairs
+from airgen.retrievers.dense.exact_search import search
+
+K = 10
+
+
+def kinds(count: int) -> Iterator[tuple[str, str, dict[str, float]]]:
+    """(name, factory string, parameters of search) for so many vectors."""
+    lists = 1 << max(4, round(np.log2(4 * count**0.5)))
+    yield "Flat", "Flat", {}
+    for ef in (16, 64, 256):
+        yield f"HNSW32, efSearch {ef}", "HNSW32", {"efSearch": ef}
+    for probe in (1, 8, 32):
+        yield f"IVF{lists}, nprobe {probe}", f"IVF{lists},Flat", {"nprobe": probe}
+    yield "PQ32", "PQ32", {}
+    yield f"IVF{lists},PQ32, nprobe 32", f"IVF{lists},PQ32", {"nprobe": 32}
+
+
+def clustered(path: Path, count: int, dim: int, queries: int) -> tuple[NDArray[np.float16], NDArray[np.float32]]:
+    """Rows on disk, and queries from the same centres."""
+    draw = np.random.default_rng(0)
+    centres = draw.standard_normal((max(4, int(count**0.5)), dim), dtype=np.float32)
+
+    def some(size: int) -> NDArray[np.float32]:
+        rows = centres[draw.integers(0, len(centres), size)]
+        rows = rows + 0.5 * draw.standard_normal((size, dim), dtype=np.float32)
+        return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+    rows = np.memmap(path, np.float16, "w+", shape=(count, dim))
+    for first in range(0, count, 65_536):
+        rows[first : first + 65_536] = some(min(65_536, count - first))
+    rows.flush()
+    return np.memmap(path, np.float16, "r", shape=(count, dim)), some(queries)
+
+
+def timed(work: Callable[[], Hits]) -> tuple[float, Hits]:
+    """Processor seconds, the least of three."""
+    best, hits = float("inf"), Hits.none(0, K)
+    for _ in range(3):
+        start = time.process_time()
+        hits = work()
+        best = min(best, time.process_time() - start)
+    return best, hits
+
+
+def compare(
+    rows: NDArray[np.float16], file: Path, queries: NDArray[np.float32], folder: Path
+) -> list[dict[str, object]]:
+    """One row for exact search, and one for each index."""
+    search(rows, queries, K)  # compiles
+    seconds, exact = timed(lambda: search(rows, queries, K))
+    table: list[dict[str, object]] = []
+
+    def add(name: str, recall: float, size: int, build: float, seconds: float) -> None:
+        row = {"index": name, "recall": recall, "MB": size / 1e6, "build s": build, "ms": 1000 * seconds / len(queries)}
+        table.append(row)
+        print(f"{name:28} {recall:7.4f} {size / 1e6:10.1f} MB {build:9.1f} s {row['ms']:9.3f} ms", flush=True)
+
+    print(f"{len(rows):,} passages, {rows.shape[1]} dimensions, {len(queries)} queries")
+    add("exact search", 1.0, rows.nbytes, 0.0, seconds)
+    made: dict[str, tuple[Path, float]] = {}
+    for name, factory, parameters in kinds(len(rows)):
+        spec = AnnSpec(factory, (), pairs(parameters))
+        if factory not in made:
+            place = folder / str(len(made))
+            place.mkdir()
+            start = time.process_time()
+            build_ann(place, spec, rows, None, (file, 0))
+            made[factory] = place, time.process_time() - start
+        place, build = made[factory]
+        index = AnnIndex(place, spec)
+        seconds, hits = timed(lambda index=index: index.search(queries, K))  # type: ignore[misc]
+        add(name, near_share(exact.positions, hits), index.bytes, build, seconds)
+    return table
+
+
+def bm25(count: int, queries: int) -> dict[str, object]:
+    """BM25 over passages of 60 words that follow Zipf's law."""
+    from airgen.retrievers.lexical.bm25 import BM25
+
+    draw = np.random.default_rng(0)
+    words = np.array([f"w{number}" for number in range(50_000)])
+
+    def texts(size: int, length: int) -> list[str]:
+        ranks = np.minimum(draw.zipf(1.2, (size, length)), len(words)) - 1
+        return [" ".join(row) for row in words[ranks]]
+
+    passages = [text for first in range(0, count, 10_000) for text in texts(min(10_000, count - first), 60)]
+    system = BM25()
+    start = time.process_time()
+    system.index(Corpus([str(place) for place in range(count)], passages))
+    build = time.process_time() - start
+    asked = texts(queries, 6)
+    system.search(asked[:1], K)
+    seconds, _ = timed(lambda: system.search(asked, K))
+    row = {"index": "BM25", "MB": (system.index_bytes or 0) / 1e6, "build s": build, "ms": 1000 * seconds / queries}
+    print(f"{'BM25':28} {'':7} {row['MB']:10.1f} MB {build:9.1f} s {row['ms']:9.3f} ms", flush=True)
+    return row
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("what", choices=["vectors", "collection"])
+    options.add_argument("name", nargs="?", default="scifact")
+    options.add_argument("--passages", type=int, nargs="+", default=[200_000])
+    options.add_argument("--dim", type=int, default=128)
+    options.add_argument("--queries", type=int, default=500)
+    options.add_argument("--embedder", default="all-minilm-l6-v2-int8")
+    options.add_argument("--bm25", action="store_true")
+    options.add_argument("--json", type=Path)
+    asked = options.parse_args()
+    found: dict[str, object] = {}
+    if asked.what == "collection":
+        dataset = BeirDataset.open(asked.name)
+        corpus = Corpus.from_passages(dataset.passages(), "en")
+        embedder = load_embedder(asked.embedder)
+        with tempfile.TemporaryDirectory() as name:
+            file = Path(name) / "rows.f16"
+            embedder.encode(list(corpus.full_texts), "passage").astype(np.float16).tofile(file)
+            rows = np.memmap(file, np.float16, "r").reshape(len(corpus), embedder.dim)
+            queries = embedder.encode([query.text for query in dataset.queries("test").values()], "query")
+            found[dataset.name] = compare(rows, file, queries, Path(name))
+    for count in asked.passages if asked.what == "vectors" else ():
+        with tempfile.TemporaryDirectory() as name:
+            file = Path(name) / "rows.f16"
+            rows, queries = clustered(file, count, asked.dim, asked.queries)
+            found[str(count)] = compare(rows, file, queries, Path(name))
+            if asked.bm25:
+                found[f"{count} bm25"] = bm25(count, asked.queries)
+    if asked.json:
+        asked.json.write_text(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    if any(os.environ.get(name) != value for name, value in threads.items()):
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **threads})
+    main()
