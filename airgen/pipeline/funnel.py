@@ -10,7 +10,7 @@ from airgen.dataset.content import FunnelStep
 from airgen.generation.flow import Flow
 from airgen.pipeline.job import Job
 from airgen.pipeline.own_queries import LABELS
-from airgen.records import Decision, HardNegative, Skip
+from airgen.records import PARTS, Decision, HardNegative, Skip
 from airgen.steps.accepted import Accepted
 from airgen.steps.lineage import Lineage
 from airgen.steps.stage import Plan
@@ -48,8 +48,10 @@ def funnel_so_far(job: Job, store: Store, accepted: Accepted) -> list[FunnelStep
 def _corpus(store: Store, plan: Plan) -> FunnelStep:
     sql = "SELECT count(*) FROM membership m JOIN passage t ON t.key = m.key WHERE m.fingerprint = ?"
     ((passages,),) = store.query(sql, [plan["corpus"]])
-    reasons = {f"{cleaner}: {reason}": count for (cleaner, reason), count in store.drops(plan["corpus"]).items()}
-    return FunnelStep("corpus", passages + sum(reasons.values()), passages, _sorted(reasons))
+    drops = store.drops(plan["corpus"])
+    reasons = {f"{cleaner}: {reason}": count for (cleaner, reason), count in drops.items()}
+    documents = sum(count for (cleaner, _), count in drops.items() if cleaner not in PARTS)
+    return FunnelStep("corpus", passages + documents, passages, _sorted(reasons))
 
 
 _REPEATS = "repeat another query"

@@ -8,9 +8,12 @@ Every word of the rendered page stays. The markup goes: HTML tags, too, but not 
 
 import html
 import re
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Iterator, Mapping
 from functools import cache
+from typing import Any
 
+import yaml
 from markdown_it import MarkdownIt
 from markdown_it.tree import SyntaxTreeNode
 from mdit_py_plugins.footnote import footnote_plugin
@@ -18,8 +21,8 @@ from mdit_py_plugins.footnote import footnote_plugin
 from airgen.corpus.readers.texts import Block, FileReader
 from airgen.records import Document
 
-_FRONT = re.compile(r"(---|\+\+\+)\n(.*?)\n\1\n", re.DOTALL)
-_TITLE = re.compile(r"title *[:=]")
+_FENCE = re.compile(r"(---|\+\+\+)[ \t]*")
+_MOST_MATTER = 64 * 1024  # characters of front matter
 _TAG = re.compile(r"<(/?)([a-zA-Z][\w.:-]*+)([^<>]*+)>")
 _CLOSING = re.compile(r"</([a-zA-Z][\w.:-]*+)")
 # Elements that have no closing tag, or seldom one.
@@ -42,14 +45,71 @@ def markdown_blocks(text: str) -> tuple[str, list[Block]]:
     """The title, and the headings, paragraphs, lists, tables and code, of a Markdown text (CommonMark, with tables,
     strikethrough and footnotes)."""
     text = text.replace("\r\n", "\n")
-    title = ""
-    if matter := _FRONT.match(text):
-        named = (line[found.end() :] for line in matter[2].split("\n") if (found := _TITLE.match(line)))
-        title = _unquoted(next(named, ""))
-        text = text[matter.end() :]
+    title, text = _without_matter(text.removeprefix("\ufeff"))
     page = _Page(frozenset(name.lower() for name in _CLOSING.findall(text)))
     blocks = [block for block in page.blocks(SyntaxTreeNode(_parser().parse(text))) if block.text.strip()]
     return title or next((block.text for block in blocks if block.level == 1), ""), blocks
+
+
+def _without_matter(text: str) -> tuple[str, str]:
+    """The title in the front matter, and the text after it. What only looks like front matter, such as a text between
+    two rules, stays text."""
+    first, _, rest = text.partition("\n")
+    fence = _FENCE.fullmatch(first)
+    if fence is None:
+        return "", text
+    held: list[str] = []
+    size = 0
+    lines = rest.split("\n") if len(rest) <= _MOST_MATTER else rest[:_MOST_MATTER].split("\n")
+    for number, line in enumerate(lines):
+        if line.rstrip() in ((fence[1], "...") if fence[1] == "---" else (fence[1],)):
+            matter = _matter("\n".join(held), fence[1])
+            if matter is None:
+                return "", text
+            after = rest[size + len(line) + 1 :] if number < len(lines) else ""
+            title = matter.get("title", matter.get("Title", ""))
+            return " ".join(str(title).split()) if isinstance(title, str | int | float) else "", after
+        held.append(line)
+        size += len(line) + 1
+    return "", text
+
+
+def _matter(text: str, fence: str) -> Mapping[str, Any] | None:
+    """Front matter as YAML or TOML reads it; None for something else. Broken YAML gives its title line alone."""
+    if fence == "+++":
+        try:
+            return tomllib.loads(text)
+        except (ValueError, RecursionError):
+            return _named_lines(text, "=")
+    if not text.strip():
+        return {}
+    try:
+        value = yaml.load(text, Loader=_Matter)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return _named_lines(text, ":")
+    return value if isinstance(value, dict) else None
+
+
+class _Matter(yaml.SafeLoader):
+    """YAML whose values are the texts that people wrote, and without aliases, which can grow without end."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.events.AliasEvent):
+            raise yaml.YAMLError("alias")
+        return super().compose_node(parent, index)
+
+
+_Matter.yaml_implicit_resolvers = {}
+
+
+def _named_lines(text: str, sign: str) -> Mapping[str, Any] | None:
+    """{name: value} of the lines of front matter that its parser refuses; None where there is no such line."""
+    found: dict[str, Any] = {}
+    for line in text.split("\n"):
+        name, mark, value = line.partition(sign)
+        if mark and name.strip().replace("_", "").replace("-", "").isalnum() and not line[:1].isspace():
+            found.setdefault(name.strip(), _unquoted(value))
+    return found or None
 
 
 @cache

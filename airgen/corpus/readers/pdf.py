@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import IO, ClassVar
 
 from airgen.corpus.readers import pdf_child
-from airgen.corpus.readers.reader import Place, Unusable, drop
+from airgen.corpus.readers.reader import Place, Unusable, drop, left_out
 from airgen.corpus.readers.texts import FileReader, SectionSettings
 from airgen.errors import CorpusError
 from airgen.interruptible import interruptible
@@ -23,7 +23,9 @@ from airgen.records import Document, Dropped
 from airgen.registry import load_extra
 
 _PAGE_NUMBER = re.compile(r"^\W*(?:page\s*)?(?:\d{1,4}|[ivxlc]{1,7})(?:\s*(?:/|of)\s*\d{1,4})?\W*$", re.IGNORECASE)
-_HYPHEN = re.compile(r"(\w)[-\u2010\u00ad]\n\s*([^\W\d_])")
+_HYPHEN = re.compile(r"(\w+)([-\u2010\u00ad\ufffe])\n?\s*([^\W\d_]\w*)")
+_NO_TITLE = re.compile(r"\W*(?:untitled|anonymous|none|unknown|document|title|microsoft word.*)?\d*\W*", re.IGNORECASE)
+_MADE = re.compile(r"\.(?:docx?|indd|tex|dvi|ps|odt|pptx?|qxd|rtf|fm|pdf)$", re.IGNORECASE)  # the name of a file
 
 
 class PdfReader(FileReader):
@@ -64,7 +66,12 @@ class PdfReader(FileReader):
                 raise Unusable(words, *detail)
         if not any(page.strip() for page in pages):
             raise Unusable("no text in the PDF", f"{len(pages)} pages, scanned?")
-        cleaned = join_pages(pages)
+        cleaned, running = join_pages(pages)
+        if running:
+            where = {"identity": identity, "source": name}
+            text = "\n".join(dict.fromkeys(running))
+            yield left_out("running heads and page numbers", detail=f"{len(running):,} lines", text=text, **where)
+        title = "" if _NO_TITLE.fullmatch(title) or _MADE.search(title) else title
         if self.settings.split == "file":
             yield self.document(name, "\n".join(cleaned), title)
             return
@@ -145,31 +152,115 @@ def _why_it_died(code: int, page: int) -> tuple[str, str]:
     return "damaged PDF", f"PDFium ended its process (code {code}) at page {page}"
 
 
-def join_pages(pages: list[str]) -> list[str]:
-    """Pages without running heads, running feet and page numbers, with hyphenated words joined.
+def join_pages(pages: list[str]) -> tuple[list[str], list[str]]:
+    """(pages without running heads, running feet and page numbers, with hyphenated words joined; the lines taken out).
 
-    A first or last line is running if it is on a third of at least four pages; digits may differ.
+    A first or last line is running if a third of at least four pages have it, apart from the number of the page. Lines
+    whose numbers are no pages', such as "Chapter 1" where chapters begin, are headings. A line of a number is a page's
+    where such numbers grow with the pages.
     """
     rows = [[row.strip() for row in page.split("\n") if row.strip()] for page in pages]
-    edges: Counter[str] = Counter()
-    for lines in rows:
-        depth = _depth(lines)
-        edges.update({_key(line) for line in {*lines[:depth], *lines[-depth:]}})
-    often = {key for key, count in edges.items() if len(pages) >= 4 and count * 3 >= len(pages) and key}
-    return [_HYPHEN.sub(r"\1\2", "\n".join(_trim(lines, often))) for lines in rows]
+    running = _running(rows) | _page_numbers(rows)
+    joined = Counter(word.casefold() for lines in rows for line in lines for word in re.findall(r"\w+", line))
+    compounds = Counter(word.casefold() for lines in rows for line in lines for word in re.findall(r"\w+-\w+", line))
+
+    def join(match: re.Match[str]) -> str:
+        first, mark, second = match.groups()
+        if mark in "\u00ad\ufffe" or not _is_compound(first, second, joined, compounds):
+            return first + second
+        return f"{first}-{second}"
+
+    texts, taken = [], []
+    for page, lines in enumerate(rows):
+        kept = [line for place, line in enumerate(lines) if (page, place) not in running]
+        taken += [line for place, line in enumerate(lines) if (page, place) in running]
+        texts.append(_HYPHEN.sub(join, "\n".join(kept)))
+    return texts, taken
 
 
-def _depth(lines: list[str]) -> int:
-    """How many lines at each end of a page can be head or foot; fewer on a short page."""
-    return 2 if len(lines) >= 8 else 1
+_PREFIXES = frozenset((
+    "self", "well", "long", "short", "high", "low", "e", "x", "non", "semi", "ex", "all", "half", "cross", "co",
+    "pre", "post", "anti", "multi", "full", "part", "real", "user", "so", "up", "one", "two", "three", "first",
+    "second",
+))  # fmt: skip
 
 
-def _trim(lines: list[str], running: set[str]) -> list[str]:
-    for _ in range(_depth(lines)):
-        for at in (0, -1):
-            if lines and (_PAGE_NUMBER.match(lines[at]) or _key(lines[at]) in running):
-                lines = lines[1:] if at == 0 else lines[:-1]
-    return lines
+def _is_compound(first: str, second: str, joined: Counter[str], compounds: Counter[str]) -> bool:
+    """Whether a hyphen at the end of a line belongs to the word: by the words of the document, else by the parts."""
+    whole, low = (first + second).casefold(), first.casefold()
+    if compounds[f"{low}-{second.casefold()}"]:
+        return True
+    if joined[whole]:
+        return False
+    if second[:1].isupper() or first[-1:].isdigit():
+        return True
+    return low in _PREFIXES
+
+
+Line = tuple[int, int]  # page, and place among its lines
+
+
+def _ends(lines: list[str]) -> list[int]:
+    """The places of the lines that can be head or foot: two at each end, fewer on a short page."""
+    depth = 2 if len(lines) >= 8 else 1 if len(lines) > 1 else 0
+    return sorted({*range(depth), *range(len(lines) - depth, len(lines))})
+
+
+def _running(rows: list[list[str]]) -> set[Line]:
+    """The lines that many pages have at their ends."""
+    if len(rows) < 4:
+        return set()
+    found: dict[str, list[Line]] = {}
+    for page, lines in enumerate(rows):
+        for place in _ends(lines):
+            if key := _key(lines[place]):
+                found.setdefault(key, []).append((page, place))
+    often = [lines for lines in found.values() if len({page for page, _ in lines}) * 3 >= len(rows)]
+    return {
+        line for lines in often if _is_running([(page, rows[page][place]) for page, place in lines]) for line in lines
+    }
+
+
+def _is_running(lines: list[tuple[int, str]]) -> bool:
+    """Whether lines that differ in their numbers only are heads: they are equal, or count the pages."""
+    texts = {text for _, text in lines}
+    if len(texts) == 1:
+        return True
+    numbers = [[int(number[:9]) for number in re.findall(r"\d+", text)] for _, text in lines]
+    if not all(numbers) or len({len(one) for one in numbers}) > 1:
+        return len(texts) * 2 <= len(lines)
+    for column in zip(*numbers, strict=True):
+        offsets = Counter(number - page for (page, _), number in zip(lines, column, strict=True))
+        steady = offsets.most_common(1)[0][1]
+        if len(set(column)) == len(column) and steady * 2 >= len(lines):
+            # A chapter on each page counts them, too: a page's number stands alone, or beside other words.
+            return not all(_HEADING.match(text) for text in texts)
+    return len(texts) * 2 <= len(lines)  # the head of a chapter of several pages
+
+
+_HEADING = re.compile(
+    r"(?:chapter|section|part|appendix|lesson|unit|step|article|kapitel|chapitre|cap)\b", re.IGNORECASE
+)
+
+
+def _page_numbers(rows: list[list[str]]) -> set[Line]:
+    """The lines that hold the number of their page: at the ends of several pages, and growing with them."""
+    found: dict[int, list[tuple[Line, int | None]]] = {}
+    for page, lines in enumerate(rows):
+        for place in _ends(lines):
+            if number := _PAGE_NUMBER.match(lines[place]):
+                digits = re.search(r"\d+", number[0])
+                value = int(digits[0]) if digits else None
+                found.setdefault(0, []).append(((page, place), value))
+    lines = found.get(0, [])
+    offsets = Counter(value - page for (page, _), value in lines if value is not None)
+    usual, times = offsets.most_common(1)[0] if offsets else (0, 0)
+    romans = [line for line, value in lines if value is None]
+    numbered = (
+        {line for line, value in lines if value is not None and value - line[0] == usual} if times >= 2 else set()
+    )
+    said = {line for line, _ in lines if re.search(r"page|of|/", rows[line[0]][line[1]], re.IGNORECASE)}
+    return numbered | said | (set(romans) if len(romans) > 1 else set())
 
 
 def _key(line: str) -> str:

@@ -83,8 +83,8 @@ def _page_text(book: Any, index: int, most: int) -> str:
     """The text of one page, not much more than `most` characters of it. Raises pypdfium2.PdfiumError."""
     with closing(book[index]) as page, closing(page.get_textpage()) as text:
         found: str = text.get_text_range(0, min(text.count_chars(), most + 1))
-    # PDFium writes U+FFFE for a hyphen at the end of a line, and takes the break away.
-    return found.replace("\r\n", "\n").replace("\ufffe", "")
+    # PDFium writes U+FFFE for a hyphen at the end of a line, and takes the break away: `join_pages` decides about it.
+    return found.replace("\r\n", "\n").replace("\ufffe", "-\n")
 
 
 def main() -> None:
