@@ -71,8 +71,9 @@ def texts(count: int) -> list[dict[str, Any]]:
     rows = [{"_id": f"d{number}", "title": f"T {number}", "text": prose(number)} for number in range(count)]
     rows += [
         {"_id": "short", "text": "too short"}, {"_id": "short", "text": prose(9000)},
-        {"_id": "d1", "text": prose(9001)}, {"_id": "again", "text": prose(2)}, {"_id": "again", "text": prose(2)},
-        {"_id": "nearly", "text": prose(3, 59).replace(".", " indeed.")},
+        {"_id": "d1", "text": prose(9001)}, {"_id": "again", "title": "T 2", "text": prose(2)},
+        {"_id": "again", "text": prose(2)},
+        {"_id": "nearly", "title": "T 3", "text": prose(3, 59).replace(".", " indeed.")},
         {"_id": "brief", "text": "too short"}, {"_id": "mail", "text": f"{prose(9002)} Write to x@y.org."},
         {"_id": "menu", "text": "\n".join(f"Menu entry number {number}" for number in range(10))}, {"_id": "none"},
     ]  # fmt: skip

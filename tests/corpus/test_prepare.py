@@ -31,8 +31,8 @@ def write(path: Path, count: int) -> list[dict[str, str]]:
     rows += [
         {"_id": "short", "text": "too short"},
         {"_id": "d1", "text": prose(9001)},
-        {"_id": "again", "text": prose(2)},
-        {"_id": "nearly", "text": prose(3, 59).replace(".", " indeed.")},
+        {"_id": "again", "title": "T 2", "text": prose(2)},
+        {"_id": "nearly", "title": "T 3", "text": prose(3, 59).replace(".", " indeed.")},
         {"_id": "mail", "text": f"{prose(9002)} Write to x@y.org."},
         {"_id": "menu", "text": "\n".join(f"Menu entry number {n}" for n in range(10))},
         {"_id": "none"},

@@ -119,13 +119,13 @@ def _plain_body(body: bytes) -> bytes:
         at = end + len(b"</m:oMath>")
     body = b"".join([*pieces, body[at:]])
     pieces, at = [], 0
-    for tag in _READING.finditer(body):
-        if tag.start() < at:
+    for reading in _READING.finditer(body):
+        if reading.start() < at:
             continue
-        pieces.append(body[at : tag.start()])
-        at = tag.end()
+        pieces.append(body[at : reading.start()])
+        at = reading.end()
         for name in (b"rt", b"rubyPr"):
-            if tag[0].startswith(b"<w:" + name) and not tag[0].endswith(b"/>"):
+            if reading[0].startswith(b"<w:" + name) and not reading[0].endswith(b"/>"):
                 end = body.find(b"</w:" + name + b">", at)
                 at = end + len(name) + 5 if end >= 0 else at
     return b"".join([*pieces, body[at:]])

@@ -245,22 +245,18 @@ _HEADING = re.compile(
 
 def _page_numbers(rows: list[list[str]]) -> set[Line]:
     """The lines that hold the number of their page: at the ends of several pages, and growing with them."""
-    found: dict[int, list[tuple[Line, int | None]]] = {}
+    numbers: dict[Line, int | None] = {}
     for page, lines in enumerate(rows):
         for place in _ends(lines):
-            if number := _PAGE_NUMBER.match(lines[place]):
-                digits = re.search(r"\d+", number[0])
-                value = int(digits[0]) if digits else None
-                found.setdefault(0, []).append(((page, place), value))
-    lines = found.get(0, [])
-    offsets = Counter(value - page for (page, _), value in lines if value is not None)
+            if _PAGE_NUMBER.match(lines[place]):
+                digits = re.search(r"\d+", lines[place])
+                numbers[page, place] = int(digits[0]) if digits else None
+    offsets = Counter(value - page for (page, _), value in numbers.items() if value is not None)
     usual, times = offsets.most_common(1)[0] if offsets else (0, 0)
-    romans = [line for line, value in lines if value is None]
-    numbered = (
-        {line for line, value in lines if value is not None and value - line[0] == usual} if times >= 2 else set()
-    )
-    said = {line for line, _ in lines if re.search(r"page|of|/", rows[line[0]][line[1]], re.IGNORECASE)}
-    return numbered | said | (set(romans) if len(romans) > 1 else set())
+    romans = {line for line, value in numbers.items() if value is None}
+    counted = {line for line, value in numbers.items() if times > 1 and value is not None and value - line[0] == usual}
+    said = {line for line in numbers if re.search(r"page|of|/", rows[line[0]][line[1]], re.IGNORECASE)}
+    return counted | said | (romans if len(romans) > 1 else set())
 
 
 def _key(line: str) -> str:
