@@ -23,6 +23,7 @@ from airgen.exact import summable
 Matrix = NDArray[np.float64]
 _CELLS = 4_000_000  # resampled cells held at once: 32 MB
 ALPHA = 0.05  # level of significance, after Holm where there are several tests
+_CERTAIN = 1e9  # the effect size of a difference that is the same for every query
 _SAMPLES = 10_000  # random sign patterns of Fisher's test
 
 
@@ -54,7 +55,8 @@ class SystemPair:
     """System `first` against `second`: difference of means, p-values before and after Holm's correction, effect size.
 
     `effect` is Cohen's d of the paired differences. `queries_needed` is how many queries a t-test would need to
-    find this difference with a power of .8 (None: the scores do not differ at all).
+    find this difference with a power of .8 (None: the scores do not differ at all), `needed_low` and `needed_high` its
+    95 % interval (bootstrap over queries; no upper end where the difference may have the other sign).
     """
 
     first: str
@@ -66,15 +68,17 @@ class SystemPair:
     t_holm: float
     effect: float
     queries_needed: int | None
+    needed_low: int | None = None
+    needed_high: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """All pairs, and what can be said of the ranking at `alpha`; `names`, `means`, `ranks` and `together` best first.
 
-    ranks: each system's `rank_intervals`. together: for each system the others whose difference from it is not
-    significant (Fisher's test, Holm's correction over all pairs). A rank compares one system with all others and needs
-    fewer tests than all pairs, so a system can be together with more systems than its interval has ranks.
+    together: for each system the others whose difference from it is not significant (Fisher's test, Holm's correction
+    over all pairs). ranks: the places that these tests leave a system, from one below all that are better than it to
+    one above all that are worse; so both say the same.
     """
 
     names: list[str]
@@ -263,8 +267,24 @@ def queries_needed(difference: float, deviation: float) -> int | None:
     return max(2, math.ceil(needed))
 
 
+def _needed_between(differences: Matrix, *, samples: int = 500, seed: int = 0) -> list[tuple[int | None, int | None]]:
+    """The 95 % interval of `queries_needed` for each row of differences, float64 (pairs, queries)."""
+    draws = resampled_means(differences, samples=samples, seed=seed)
+    squares = resampled_means(differences * differences, samples=samples, seed=seed)  # of the same draws
+    deviations = np.sqrt(np.maximum(squares - draws * draws, 0.0))
+    signs = np.sign(differences.mean(axis=1))
+    effects = np.divide(draws, deviations, out=np.sign(draws) * _CERTAIN, where=deviations > 0) * signs
+    found: list[tuple[int | None, int | None]] = []
+    for sign, (least, most) in zip(
+        signs, np.quantile(effects, [0.025, 0.975], axis=0, method="nearest").T, strict=True
+    ):
+        low, high = (queries_needed(float(end), 1.0) if sign and end > 0 else None for end in (most, least))
+        found.append((low, high))
+    return found
+
+
 def compare(names: Sequence[str], scores: Matrix, *, samples: int | None = None, seed: int = 0) -> Comparison:
-    """Compare every pair of systems by Fisher's test after Holm, and each system with all others for its rank.
+    """Compare every pair of systems by Fisher's test after Holm; the intervals of the ranks follow from it.
 
     names: one for each row of scores, float64 (systems, queries). samples: sign patterns of Fisher's test, by default
     10,000, and for more than 250 pairs so many that the smallest p, after Holm, is half of alpha: with fewer, no pair
@@ -282,17 +302,22 @@ def compare(names: Sequence[str], scores: Matrix, *, samples: int | None = None,
         return Comparison(ranked, means, [], [(1, 1)] * len(ranked), [[] for _ in ranked], ALPHA, samples)
     differences = scores[one] - scores[other]
     fisher, t = fisher_test(differences, samples=samples, seed=seed), t_test(differences)
+    between = _needed_between(differences, seed=seed)
     deviations = differences.std(axis=1, ddof=1) if scores.shape[1] > 1 else np.zeros(len(one))
     tests = np.array([differences.mean(axis=1), deviations, fisher, t, holm(fisher), holm(t)])
     pairs = []
-    for first, second, (difference, deviation, *p) in zip(one.tolist(), other.tolist(), tests.T.tolist(), strict=True):
+    for first, second, (difference, deviation, *p), (low, high) in zip(
+        one.tolist(), other.tolist(), tests.T.tolist(), between, strict=True
+    ):
         effect = difference / deviation if deviation else 0.0
         needed = queries_needed(difference, deviation)
-        pairs.append(SystemPair(ranked[first], ranked[second], difference, p[0], p[1], p[2], p[3], effect, needed))
+        pairs.append(SystemPair(ranked[first], ranked[second], difference, *p, effect, needed, low, high))
     alike = np.zeros((len(ranked), len(ranked)), np.bool_)
     alike[one, other] = alike[other, one] = tests[4] > ALPHA
     together = [[ranked[place] for place in np.flatnonzero(row)] for row in alike]
-    intervals = [(low, high) for low, high in rank_intervals(scores, level=1 - ALPHA, seed=seed).tolist()]
+    difference = np.subtract.outer(np.array(means), np.array(means))
+    better, worse = (~alike & (difference < 0)).sum(axis=1), (~alike & (difference > 0)).sum(axis=1)
+    intervals = list(zip((better + 1).tolist(), (len(ranked) - worse).tolist(), strict=True))
     return Comparison(ranked, means, pairs, intervals, together, ALPHA, samples)
 
 

@@ -40,7 +40,7 @@ def _ranked(
     """The systems, best first, with the intervals of score and rank. `kept` marks those that did not run again."""
     headline = results[0].headline
     by_name = {result.name: result for result in results}
-    beside, ranks = places_text(comparison), dict(zip(comparison.names, comparison.ranks, strict=True))
+    ranks = dict(zip(comparison.names, comparison.ranks, strict=True))
     return Table(
         [by_name[name] for name in comparison.names],
         [
@@ -51,8 +51,6 @@ def _ranked(
             Column(headline, lambda result: result.score, ".4f", best=True),
             Column("95 %", lambda result: result.intervals[headline], ".3f"),
             Column("rank", lambda result: ranks[result.name]),
-            # Places are those of the first column.
-            Column("not told apart from #", lambda result: beside[result.name]),
             *measures,
         ],
     )
@@ -65,6 +63,14 @@ def ranking_text(results: Sequence[Result], comparison: Comparison) -> str:
         Column("ms/query", lambda result: result.costs.batch_ms, ".2f", missing=""),
     ]
     return "\n".join([_ranked(results, comparison, more, kept=True).text(), *fairness_lines(results)])
+
+
+def needed_between(pair: SystemPair) -> str:
+    """The interval of `queries_needed` in words; empty where there is none."""
+    if pair.queries_needed is None:
+        return ""
+    high = "no upper end" if pair.needed_high is None else f"{pair.needed_high:,}"
+    return f"{pair.needed_low or 2:,} to {high}"
 
 
 COSTS = (
@@ -93,6 +99,7 @@ PAIRS = (
     Column("t-test, Holm", lambda pair: pair.t_holm, P),
     Column("effect d", lambda pair: pair.effect, ".2f"),
     Column("queries for power .8", lambda pair: pair.queries_needed, ","),
+    Column("95 %", lambda pair: needed_between(pair)),
 )
 """Every pair of systems: difference, p-values, and how many queries are needed to detect that difference."""
 
@@ -220,7 +227,8 @@ def fairness_lines(results: Sequence[Result]) -> list[str]:
 
 def pair_text(pair: SystemPair, measure: str) -> str:
     """For a terminal: one comparison of two systems."""
-    needed = "" if pair.queries_needed is None else f"; {pair.queries_needed:,} queries would show it (power .8)"
+    needed = f"; {pair.queries_needed:,} queries ({needed_between(pair)}) would show it (power .8)"
+    needed = "" if pair.queries_needed is None else needed
     return (
         f"{measure}: {pair.first} - {pair.second} = {pair.difference:+.4f}  p {pair.fisher:.4f} (Fisher), "
         f"{pair.t:.4f} (t), after Holm {pair.fisher_holm:.4f}, {pair.t_holm:.4f}; d {pair.effect:.2f}{needed}"
@@ -275,10 +283,9 @@ def dataset_study(results: Sequence[Result], comparison: Comparison) -> Study:
         [
             f"{first.queries} queries, {first.about['passages']} passages, content hash "
             f"`{first.about['digest'][:16]}`. Intervals are 95 % bootstrap intervals over queries. `rank` is the "
-            "interval of the rank: with 95 % no other system is told apart from this one wrongly. `not told apart "
-            "from #` names the lines whose difference is not significant (Fisher's randomisation test, Holm's "
-            f"correction over all pairs, alpha {comparison.alpha}). The best value of a column is bold, the "
-            "second is underlined.",
+            "interval of the rank: the places that are left by the pairs that are told apart (Fisher's "
+            f"randomisation test, Holm's correction over all pairs, alpha {comparison.alpha}). The best value of a "
+            "column is bold, the second is underlined.",
             _ranked(results, comparison, others),
             note_lines(results),
             "## By document",

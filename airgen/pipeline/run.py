@@ -282,15 +282,16 @@ def evaluate_systems(job: Job, display: Display, result: RunResult) -> RunResult
     results = sorted(results, key=lambda one: -one.score)
     comparison = compare_results(results)
     scores = [{"system": one.name, **one.means, "interval": list(one.intervals[one.headline])} for one in results]
-    verdict = _verdict(job, comparison, results[0].queries, audited=bool(result.manifest and result.manifest.audit))
+    asked, passages = results[0].queries, int(results[0].about.get("passages") or 0) or None
+    verdict = _verdict(job, comparison, asked, passages, audited=bool(result.manifest and result.manifest.audit))
     ranking = f"{ranking_text(results, comparison)}\n{verdict}"
     return replace(result, scores=scores, ranking=ranking, verdict=verdict, failed=failed)
 
 
-def _verdict(job: Job, found: Comparison, queries: int, *, audited: bool) -> str:
+def _verdict(job: Job, found: Comparison, queries: int, passages: int | None, *, audited: bool) -> str:
     """One line: are there queries enough to rank these systems, were the labels checked, and what to do next."""
     own = job.pipeline.queries
-    text = verdict_of(found, queries, "label more of your own queries" if own is not None else "raise `target`")
+    text = verdict_of(found, queries, "label more of your own queries" if own else "raise `target`", passages)
     text += " in the systems YAML" if not found.pairs else ""
     people = audited or (own is not None and own.labels)  # who brings labels has had them from people
     checked = "" if people else f". No person has checked the labels yet: airgen audit sample {job.path} 40"

@@ -15,7 +15,8 @@ def test_few_queries_need_more_of_them() -> None:
     # A t-test asks for three queries of such a difference; no permutation of four can be certain of it.
     text = said([0.9, 1.0, 0.8, 0.9], [0.1, 0.2, 0.1, 0.0])
     assert text == (
-        "0 of 1 pairs of systems are told apart by 4 queries; a few more would tell one from other (raise `target`)"
+        "4 queries are too few to rank systems (25 at least, better 50: raise `target`); 0 of 1 pairs of systems are "
+        "told apart; a few more (5 to 5) would tell one from other (raise `target`)"
     )
 
 
@@ -24,6 +25,36 @@ def test_what_else_it_says() -> None:
     base = draw.random(60)
     assert said(list(base), list(base + draw.normal(0.002, 0.1, 60))).startswith("0 of 1 pairs")
     assert "about " in said(list(base), list(base + draw.normal(0.01, 0.1, 60)))
-    assert said(list(base), list(base - 0.3)) == "60 queries are enough: every pair of these systems is told apart"
+    assert said(list(base), list(base - 0.3)) == (
+        "60 queries are enough, if their labels are right: every pair of these systems is told apart"
+    )
     assert said([0.5, 0.5], [0.5, 0.5]).endswith("have equal scores")
     assert said([0.5, 0.5]) == "one system is no comparison: name more"
+
+
+def test_the_number_of_queries_has_an_interval_whose_end_is_in_words() -> None:
+    draw = np.random.default_rng(8)
+    base = draw.random(60)
+    close = compare(["a", "b"], np.array([base, base + draw.normal(0.004, 0.1, 60)]))
+    (pair,) = close.pairs
+    assert (
+        pair.needed_low and pair.queries_needed and pair.needed_low < pair.queries_needed and pair.needed_high is None
+    )
+    small, large = (verdict_of(close, 60, "raise `target`", passages) for passages in (pair.queries_needed - 1, 10**6))
+    assert "more than this corpus has (at least " in small and f"{pair.queries_needed:,}" not in small
+    assert f"about {pair.queries_needed:,} (" in large and "to more than this corpus has)" in large
+    far = compare(["a", "b"], np.array([base, base + draw.normal(0.1, 0.15, 60)])).pairs[0]
+    assert far.needed_low and far.needed_high and far.queries_needed
+    assert far.needed_low <= far.queries_needed <= far.needed_high < 200
+
+
+def test_a_rank_says_the_same_as_the_pairs() -> None:
+    """A system has as many places as systems that it is not told apart from, and its own."""
+    draw = np.random.default_rng(4)
+    base = draw.random(40)
+    rows = [base + draw.normal(at * 0.02, 0.12, 40) for at in range(8)]
+    found = compare([f"s{at}" for at in range(8)], np.array(rows))
+    assert any(found.together) and not all(len(each) == 7 for each in found.together)
+    assert [high - low for low, high in found.ranks] == [len(each) for each in found.together]
+    for at, (low, high) in enumerate(found.ranks):
+        assert low <= at + 1 <= high

@@ -101,16 +101,6 @@ const figures = {
     return !ends ? EMPTY : ends[0] === ends[1] ? String(ends[0]) : `${ends[0]}–${ends[1]}`;
   },
 
-  /* Places such as [0, 2, 3, 4] as "1, 3–5". */
-  places(numbers) {
-    const runs = [];
-    for (const number of [...numbers].sort((a, b) => a - b)) {
-      if (runs.length && runs.at(-1)[1] === number) runs.at(-1)[1] = number + 1;
-      else runs.push([number + 1, number + 1]);
-    }
-    return runs.map(figures.span).join(", ") || "none";
-  },
-
   pValue(value) {
     return !isNumber(value) ? EMPTY : value < 0.0001 ? "< .0001" : value.toFixed(4);
   },

@@ -42,7 +42,6 @@ function systemsTable(dataset, board, { views = true } = {}) {
       headline,
       { key: "interval", label: "95 %", sortable: false, class: "wide", cell: (row) => figures.interval(row.score, row.interval, low, high) },
       { key: "span", label: "", sortable: false, class: "quiet", cell: (row) => (row.interval ? row.interval.map((one) => score(one, 3)).join("–") : EMPTY) },
-      ranked && rows.length > 1 && { key: "together", label: "Not told apart from #", class: "wide", value: (row) => row.together.length, cell: (row) => figures.places(row.together) },
       time],
     measures: [place, name, ...board.measures.map((measure, at) => ({
       key: measure, label: measure, number: true, value: (row) => row.means[at],

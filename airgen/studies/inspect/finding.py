@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from airgen.evaluation.verdict import ENOUGH, FEWEST
 from airgen.study import shown
 
 State = Literal["good", "look", "bad", "unknown"]
@@ -102,7 +103,7 @@ def verdict(findings: Sequence[Finding]) -> str:
 
 CHECKS: Mapping[str, HealthCheck] = {
     "queries": HealthCheck(
-        "Number of queries", 49, 24, ".0f",
+        "Number of queries", ENOUGH - 1, FEWEST - 1, ".0f",
         "Queries of the split that have labels.",
         "Add queries: with few of them, chance decides which of two systems is better.",
         "Voorhees and Buckley 2002: 50 topics as a rule; Buckley and Voorhees 2000: 25 as the least",

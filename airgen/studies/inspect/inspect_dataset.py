@@ -11,7 +11,7 @@ from typing import Any
 
 from airgen.dataset.beir import BeirDataset
 from airgen.dataset.files import write_text
-from airgen.errors import DatasetError, UsageError
+from airgen.errors import AirgenError, DatasetError, UsageError
 from airgen.evaluation.dataset_split import DatasetSplit
 from airgen.evaluation.experiment import EvaluationOptions, evaluate, results_folder
 from airgen.evaluation.measures import score
@@ -20,17 +20,19 @@ from airgen.evaluation.run import Run, read_run
 from airgen.evaluation.significance import Interval
 from airgen.evaluation.systems import SystemSettings, load_systems, missing_needs
 from airgen.kept import FORMAT, plain, write_json
+from airgen.paths import EVALUATION
 from airgen.settings.base import find_yaml
 from airgen.settings.parts import model_of
 from airgen.studies.contamination import Contamination, contamination
 from airgen.studies.inspect.finding import CHECKS, STATES, Finding, not_measured, share, verdict
 from airgen.studies.inspect.measures import by_systems, by_texts, language_of, random_floor, system_means
+from airgen.studies.rank_correlation import LEAST_SYSTEMS
 from airgen.study import Column, Html, Shown, Study, Table, columns
 from airgen.text.display import html_text, md, one_line
 
 DEFAULT_SYSTEMS = "systems-inspect"
 _LONGEST = 160  # characters of a text from outside
-_MOST_PASSAGES = 2000  # that a model reads on a machine without a GPU in about a minute
+_MOST_PASSAGES = 500  # that a model reads on a machine without a GPU in about fifteen seconds
 
 _ENDINGS = (".run", ".run.gz", ".trec", ".trec.gz")
 
@@ -97,6 +99,18 @@ def own_runs(
     return {result.name: read_run(result.paths.run) for result in results}, left_out
 
 
+def _of_the_job(folder: Path, task: DatasetSplit) -> Path | None:
+    """The results of the job whose dataset this is, if they are of this version and of systems enough."""
+    own = folder.resolve().parent / EVALUATION
+    for place in (own, results_folder(own, task.dataset.name, "all")):
+        try:
+            if len(given_runs(place, task)) >= LEAST_SYSTEMS:
+                return place
+        except AirgenError:
+            continue
+    return None
+
+
 @dataclass(frozen=True)
 class Inspection(Shown):
     """What was found. Findings are sorted: faults first, then what to look at.
@@ -144,8 +158,9 @@ def inspect_dataset(
 ) -> Inspection:
     """Measure one split.
 
-    results: runs that are there already. Without them the systems of the YAML file `systems` run, or the shipped ones,
-    and their results are kept in `out`. language: the corpus's; else the manifest's, else the one that is found.
+    results: runs that are there already. Without them, and without `systems`, those of the job whose dataset it is, if
+    it has three or more; else the systems of the YAML file `systems` run, or the shipped ones, and their results are
+    kept in `out`. language: the corpus's; else the manifest's, else the one that is found.
 
     Raises DatasetError for a dataset that cannot be read or whose labels are withheld, and UsageError if no system
     can run.
@@ -159,6 +174,8 @@ def inspect_dataset(
         task = DatasetSplit(dataset, split, found_language)
     say(f"{dataset.name}: reading texts")
     findings = by_texts(task)
+    if results is None and systems is None:
+        results = _of_the_job(folder, task)
     runs, left_out = (given_runs(results, task), []) if results else own_runs(systems, out / "results", task, say)
     scores = {name: score(run, task.qrels.labels, task.headline).of(task.headline) for name, run in runs.items()}
     findings += by_systems(runs, scores, task.qrels.labels, task.headline, len(task.corpus))
