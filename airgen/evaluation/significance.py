@@ -311,7 +311,9 @@ def compare(names: Sequence[str], scores: Matrix, *, samples: int | None = None,
     ):
         effect = difference / deviation if deviation else 0.0
         needed = queries_needed(difference, deviation)
-        pairs.append(SystemPair(ranked[first], ranked[second], difference, *p, effect, needed, low, high))
+        pairs.append(
+            SystemPair(ranked[first], ranked[second], difference, p[0], p[1], p[2], p[3], effect, needed, low, high)
+        )
     alike = np.zeros((len(ranked), len(ranked)), np.bool_)
     alike[one, other] = alike[other, one] = tests[4] > ALPHA
     together = [[ranked[place] for place in np.flatnonzero(row)] for row in alike]
