@@ -161,6 +161,7 @@ def openai_client(
         api = _Azure(api_version=query["api-version"], **options)
     agent = f"airgen OpenAI/{openai.__version__}"
     api.said = {"Accept": "application/json", "Content-Type": "application/json", "User-Agent": agent, **said}
+    api.base = str(api.base_url).rstrip("/")
     return api  # type: ignore[no-any-return]
 
 
@@ -175,4 +176,9 @@ async def post(api: openai.AsyncOpenAI, path: str, body: Mapping[str, Any]) -> R
     # Below `https://NAME.openai.azure.com/openai`, the path names the model.
     if isinstance(api, _Azure) and api.base_url.path.rstrip("/").endswith("/openai"):
         path = f"/deployments/{quote(str(body.get('model')), safe='')}{path}"
-    return await api.post(path, content=as_json(body), cast_to=Response, options=_PLAIN)
+    # The whole address: the package would put it together anew for each call.
+    return await api.post(_base(api) + path, content=as_json(body), cast_to=Response, options=_PLAIN)
+
+
+def _base(api: openai.AsyncOpenAI) -> str:
+    return api.base  # type: ignore[attr-defined, no-any-return]  # `openai_client` sets it
