@@ -10,6 +10,7 @@ are read whole, so they have a bound.
 """
 
 import gzip
+import html
 import io
 import json
 import re
@@ -30,6 +31,8 @@ _SAMPLE = 1000  # rows that are looked at
 _TOPIC = re.compile(r"<top(?:ic)?\b([^>]*)>(.*?)(?=</top(?:ic)?>|<top(?:ic)?\b|\Z)", re.DOTALL | re.IGNORECASE)
 _FIELD = re.compile(r"<(num|title|query|question|raw_utterance)\b[^>]*>([^<]*)", re.IGNORECASE)
 _LABEL = re.compile(r"\A\s*(number|topic|query)\s*:", re.IGNORECASE)
+_RATED = re.compile(r"(\d+(?:\.\d+)?)\s+qid:(\S+)\s+(?:\d+:\S+\s+)*#\s*(\S+)(?:\s+(.*))?")
+_TOPIC_LINE = re.compile(r"(\d{1,6}):(?!//)(.*\S.*)")
 _NUMBER_OF = re.compile(r"""\b(?:number|id|qid)\s*=\s*["']([^"']+)""")
 
 Row = Mapping[str, Any]
@@ -102,6 +105,10 @@ def read_table(
             return table
     if re.match(r"\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)?<(top|topics|topic)\b", text[:5000], re.IGNORECASE | re.DOTALL):
         return _topics(path, text)
+    if rated := _rated_lines(text):
+        return OwnTable(path, "table", rated)
+    if suffix not in (".csv", ".tsv", ".tab") and (numbered := _numbered(text)):
+        return OwnTable(path, "topics", numbered)
     if suffix not in (".csv", ".tsv", ".tab") and not _has_tabs(text):
         lines = text.replace("\r\n", "\n").replace("\r", "\n").removesuffix("\n").split("\n")
         return OwnTable(path, "lines", [(number, {VALUE: line}) for number, line in enumerate(lines, 1)])
@@ -118,6 +125,31 @@ def read_table(
     if table_text.ragged:
         notes.append(f"{table_text.ragged:,} rows have fewer or more cells than the others")
     return OwnTable(path, "table", rows, not table_text.dialect.header, notes, table_text.names)
+
+
+def _rated_lines(text: str) -> list[tuple[int, Row]]:
+    """Labels as learning to rank writes them: `2 qid:7 1:0.5 # d1 the query`; nothing if one line has another form."""
+    rows: list[tuple[int, Row]] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        match = _RATED.fullmatch(line.strip())
+        if match is None:
+            return []
+        rows.append(
+            (number, {"rating": match[1], "qid": match[2], "docid": match[3], "query": (match[4] or "").strip()})
+        )
+    named = all(row["query"] for _, row in rows)
+    return [(number, {key: row[key] for key in row if key != ("qid" if named else "query")}) for number, row in rows]
+
+
+def _numbered(text: str) -> list[tuple[int, Row]]:
+    """Topics of TREC's web track: `51:horse hooves` in each line; nothing if one line has another form."""
+    lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+    matches = [(number, _TOPIC_LINE.fullmatch(line.strip())) for number, line in lines]
+    rows = [(number, {"num": match[1], "query": match[2].strip()}) for number, match in matches if match is not None]
+    different = len({row["num"] for _, row in rows}) == len(rows) == len(lines)
+    return list(rows) if len(rows) > 1 and different else []
 
 
 def _has_tabs(text: str) -> bool:
@@ -155,6 +187,8 @@ def _json_lines(path: Path, text: str, whole: Exception, *, sure: bool) -> OwnTa
         except (ValueError, RecursionError) as error:
             if not sure:
                 return None
+            if not rows and (several := _concatenated(text)):
+                return OwnTable(path, "jsonl", several)
             if rows or path.name.removesuffix(".gz").endswith("l"):
                 raise DatasetError(f"{path}:{number}: not JSON ({error})") from error
             raise DatasetError(f"{path}: not JSON ({whole})") from whole
@@ -167,6 +201,25 @@ def _json_lines(path: Path, text: str, whole: Exception, *, sure: bool) -> OwnTa
     return OwnTable(path, "jsonl", rows)
 
 
+def _concatenated(text: str) -> list[tuple[int, Row]]:
+    """Objects one after the other, over several lines each, as jq prints them; nothing for anything else."""
+    decoder, place, rows = json.JSONDecoder(), 0, list[tuple[int, Row]]()
+    line, counted = 1, 0
+    while True:
+        while place < len(text) and text[place].isspace():
+            place += 1
+        if place == len(text):
+            return rows
+        line, counted = line + text.count("\n", counted, place), place
+        try:
+            value, place = decoder.raw_decode(text, place)
+        except (ValueError, RecursionError):
+            return []
+        if not isinstance(value, dict):
+            return []
+        rows.append((line, flat(value)))
+
+
 def _topics(path: Path, text: str) -> OwnTable:
     """Topics of TREC: `<top> <num> Number: 301 <title> ... </top>`, or `<topic number="1"><query>...`."""
     rows: list[tuple[int, Row]] = []
@@ -175,7 +228,7 @@ def _topics(path: Path, text: str) -> OwnTable:
         if number := _NUMBER_OF.search(match[1]):
             row["num"] = number[1]
         for name, value in _FIELD.findall(match[2]):
-            plain = " ".join(_LABEL.sub("", value).split())
+            plain = " ".join(_LABEL.sub("", html.unescape(value)).split())
             if plain:
                 row.setdefault(name.lower(), plain)
         if row:

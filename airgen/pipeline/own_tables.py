@@ -14,7 +14,7 @@ from airgen.corpus.tables import OwnTable, read_table
 from airgen.dataset.content import check_id
 from airgen.errors import DatasetError
 from airgen.settings import QueriesSettings
-from airgen.tables import Choice, Role, TableColumn, choose, whole_number
+from airgen.tables import Choice, Role, TableColumn, choose, folded, whole_number
 from airgen.text.display import one_line
 
 Row = Mapping[str, Any]
@@ -22,10 +22,15 @@ MAX_LINES = 2_000_000
 _TEXTS = (
     "query", "querytext", "querystring", "question", "userinput", "userquery", "searchterm", "searchquery",
     "searchphrase", "search", "q", "keywords", "keyword", "utterance", "input", "prompt", "topic", "suchbegriff",
-    "suchanfrage", "anfrage", "frage", "requête", "requete", "consulta", "pregunta", "запрос", "title", "text", "value",
+    "suchanfrage", "anfrage", "frage", "requête", "requete", "consulta", "pregunta", "запрос",
+    "查询", "查詢", "検索語", "クエリ", "검색어",
+    "title", "text", "value",
 )  # fmt: skip
 _IDS = ("_id", "id", "qid", "queryid", "topicid", "num", "number", "key")
-_COUNTS = ("count", "frequency", "freq", "searches", "times", "n", "anzahl", "total", "volume", "impressions", "hits")
+_COUNTS = (
+    "count", "frequency", "freq", "searches", "times", "n", "anzahl", "häufigkeit", "nombre", "cantidad", "количество",
+    "次数", "回数", "횟수", "total", "volume", "impressions", "hits",
+)  # fmt: skip
 _MEMBERS = ("queries", "judgmentRatings", "tests", "testcases", "goldens", "examples", "samples", "rows", "data")
 
 
@@ -46,11 +51,16 @@ def _the_only_text(columns: Sequence[TableColumn], chosen: Mapping[str, TableCol
     return texts[0] if alone else None
 
 
+def _names_rows(column: TableColumn) -> bool:
+    """Whether a column called so is an id. The id of a user or a session is called so in part, and comes again."""
+    return column.identifies(0.5 if folded(column.name) in _IDS else 1.0)
+
+
 def _beside_the_text(columns: Sequence[TableColumn], chosen: Mapping[str, TableColumn]) -> TableColumn | None:
     """A column of ids in a table without a header, where numbers must stand before the query's text; or one that is
     called like a text."""
     text = chosen.get("query")
-    named = [one for one in columns if one.named(_TEXTS) is not None and one.identifies() and not _is_text(one)]
+    named = [one for one in columns if folded(one.name) in _TEXTS and one.identifies() and not _is_text(one)]
     ids = [
         one for one in columns if one.invented and one.identifies() and (one.like_ids or len(one.counts) == one.rows)
     ]
@@ -72,7 +82,7 @@ def _after_the_text(columns: Sequence[TableColumn], chosen: Mapping[str, TableCo
 
 ROLES = {
     "query": Role("the query's text (queries.column)", _TEXTS, _is_text, _the_only_text, needed=True),
-    "id": Role("the id", _IDS, lambda column: column.identifies(0.5), _beside_the_text),
+    "id": Role("the id", _IDS, _names_rows, _beside_the_text),
     "count": Role("the count", _COUNTS, _counts, _after_the_text),
 }
 KNOWN = frozenset(name for role in ROLES.values() for name in role.names) - {"n", "q", "value", "total", "number"}
@@ -160,7 +170,7 @@ def _value(row: Row, column: str | None, where: str) -> str:
     value: Any = row.get(column) if column is not None else None
     if isinstance(value, bool | list | dict):
         raise DatasetError(f"{where}: {column} is {type(value).__name__} where text was expected")
-    return "" if value is None else str(value)
+    return "" if value is None or value != value else str(value)  # NaN, as data frames write nothing
 
 
 def _count(row: Row, choice: Choice, where: str) -> int:

@@ -47,6 +47,8 @@ def json_rows(value: Any, wanted: Sequence[str] = ()) -> list[Row]:
         return [row for place, one in enumerate(value) for row in _rows(one, place)]
     if not isinstance(value, dict):
         raise ValueError(f"holds {type(value).__name__} where a list of rows was expected")
+    if asked := _reading_comprehension(value):
+        return asked
     for name in wanted:
         if isinstance(value.get(name), list | dict):
             return json_rows(value[name], wanted)
@@ -69,6 +71,16 @@ def json_rows(value: Any, wanted: Sequence[str] = ()) -> list[Row]:
     if value and all(not isinstance(one, list | dict) for one in value.values()):
         return [{KEY: name, VALUE: one} for name, one in value.items()]
     raise ValueError("has no list of rows")
+
+
+def _reading_comprehension(value: Mapping[str, Any]) -> list[Row]:
+    """The questions of SQuAD's form, which stand below articles and paragraphs; nothing for another one."""
+    articles = value.get("data")
+    if not isinstance(articles, list):
+        return []
+    paragraphs = [part for article in articles if isinstance(article, dict) for part in article.get("paragraphs") or ()]
+    asked = [one for part in paragraphs if isinstance(part, dict) for one in part.get("qas") or ()]
+    return [flat(one) for one in asked if isinstance(one, dict)]
 
 
 def _rows(item: Any, place: int) -> list[Row]:

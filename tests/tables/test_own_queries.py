@@ -42,6 +42,13 @@ FORMS: dict[str, tuple[str, Any]] = {
     "the same with commas": ("q.csv", f"7,{TWO[0]}\n8,{TWO[1]}\n"),
     "topics": ("topics.txt", TREC),
     "topics in XML": ("topics.xml", COVID),
+    "topics in lines": ("topics.txt", f"7:{TWO[0]}\n8:{TWO[1]}\n"),
+    "objects over several lines": ("q.jsonl", "".join(
+        json.dumps({"id": "78"[n], "query": TWO[n]}, indent=2) + "\n" for n in (0, 1)
+    )),
+    "questions below paragraphs": ("q.json", {"version": "2", "data": [{"title": "Ferry", "paragraphs": [
+        {"context": "c", "qas": [{"id": "78"[n], "question": TWO[n]} for n in (0, 1)]}
+    ]}]}),
     "a name that is no proof": ("q.csv", f"query,text\n7,{TWO[0]}\n8,{TWO[1]}\n"),
     "no usual name": ("q.csv", f"Nr,Was gesucht wurde\n7,{TWO[0]}\n8,{TWO[1]}\n"),
     "a question beside its answer": ("q.csv", f"id,text,question\n7,Hourly.,{TWO[0]}\n8,At the desk.,{TWO[1]}\n"),
@@ -70,6 +77,8 @@ def test_queries(tmp_path: Path, form: str) -> None:
         ("query,hits\nferry,7\nluggage,2\n", [7, 2], "count = 'hits'"),
         ("Top queries,Clicks,Impressions\nferry,1,7\nluggage,0,3\n", [7, 3], "count = 'Impressions'"),
         ("ferry\t7\nluggage\t3\n", [7, 3], "no header"),
+        ("查询,次数\nferry,7\nluggage,3\n", [7, 3], "count = '次数'"),
+        ("AnonID,Query,QueryTime\n142,ferry,2006\n142,luggage,2006\n", [1, 1], "not used: 'AnonID', 'QueryTime'"),
         ("frequency,query\nrare,ferry\noften,luggage\n", [1, 1], "not used: 'frequency'"),
     ],
 )
@@ -110,6 +119,8 @@ LABELS: dict[str, tuple[str, Any]] = {
     "tabs": ("l.tsv", "".join(f"{q}\t0\t{d}\t{label}\n" for q, d, label in PAIRS)),
     "three columns": ("l.tsv", "".join(f"{q}\t{d}\t{label}\n" for q, d, label in PAIRS)),
     "an order of its own": ("l.csv", "".join(f"{d},{q},{label},0\n" for q, d, label in PAIRS)),
+    "learning to rank": ("l.txt", "".join(f"{label} qid:{q} 1:0.5 2:7 # {d}\n" for q, d, label in PAIRS)),
+    "the same with the query": ("l.txt", "".join(f"{label}\tqid:9\t# {d}\t{q}\n" for q, d, label in PAIRS)),
     "an unknown name": ("l.csv", "qid,docid,stars\n" + "".join(f"{q},{d},{label}\n" for q, d, label in PAIRS)),
 }  # fmt: skip
 
@@ -122,6 +133,13 @@ def test_labels(tmp_path: Path, form: str) -> None:
     settings = LabelFile(file=name, levels={0: 0, 1: 1, 2: 2})
     labels = read_labels(settings, path, "en", queries={"q1", "q2"}, documents={"d1", "d2", "d3"})
     assert [(one.query, one.document, one.level) for one in labels] == PAIRS
+
+
+def test_signs_that_stand_for_others_are_read(tmp_path: Path) -> None:
+    (tmp_path / "t.xml").write_text("<topics><topic number='1'><query>R&amp;D &lt;b&gt;</query></topic></topics>")
+    (tmp_path / "q.jsonl").write_text('{"query": NaN}\n{"query": "ferry"}\n')
+    own = [read_queries(QueriesSettings(file=name), tmp_path / name, "en").lines for name in ("t.xml", "q.jsonl")]
+    assert [[line.text for line in lines] for lines in own] == [["R&D <b>"], ["", "ferry"]]
 
 
 def test_the_relevant_documents_of_each_query(tmp_path: Path) -> None:
