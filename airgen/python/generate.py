@@ -5,15 +5,16 @@ bench = generate(corpus, n=50, llm="gpt-4o-mini", relevance="answer", budget=0.5
 bench = label(corpus, ["how do I reset it?"], llm="gpt-4o-mini", work="runs/log")
 """
 
+import functools
 import json
 import math
 import os
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, ParamSpec, TypeVar
 
 from airgen.compute import computing
 from airgen.errors import AirgenError, Stopped, UsageError
@@ -40,6 +41,24 @@ _ANSWER_SECONDS = 2.0  # of an LLM call, where the model was not probed
 _TRIED = 16  # pairs that a local model scores to learn how fast it is
 
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _stoppable(work: Callable[P, T]) -> Callable[P, T]:
+    """The same function, in which Ctrl-C and a notebook's stop button raise Stopped."""
+
+    @functools.wraps(work)
+    def call(*values: P.args, **named: P.kwargs) -> T:
+        try:
+            return work(*values, **named)
+        except KeyboardInterrupt:
+            raise Stopped("stopped by the user: call it again to go on") from None
+
+    return call
+
+
+@_stoppable
 def generate(
     corpus: Any,
     n: int = 50,
@@ -90,6 +109,7 @@ def generate(
     return _run(recipe, systems is not None, retry_failed, compute, quiet)
 
 
+@_stoppable
 def label(
     corpus: Any,
     queries: Any,
@@ -149,14 +169,11 @@ def label(
 
 def _run(recipe: JobRecipe, evaluates: bool, retry_failed: bool, compute: str | None, quiet: bool) -> Benchmark:
     path = recipe.write()
-    try:
-        with said_as_one_bar(quiet):
-            result = run_pipeline(
-                path, runs=recipe.work.parent, retry_failed=retry_failed, evaluate=evaluates, console=console(quiet),
-                compute=compute,
-            )  # fmt: skip
-    except KeyboardInterrupt:
-        raise Stopped("stopped by the user: call it again to go on") from None
+    with said_as_one_bar(quiet):
+        result = run_pipeline(
+            path, runs=recipe.work.parent, retry_failed=retry_failed, evaluate=evaluates, console=console(quiet),
+            compute=compute,
+        )  # fmt: skip
     return Benchmark(recipe.work / "dataset", recipe=recipe, run=result)
 
 

@@ -213,7 +213,7 @@ class Results(Rows[Result]):
         part = self._first
         if not part:
             return "no system was evaluated"
-        return verdict_of(part.comparison, part[0].queries, "raise n")
+        return verdict_of(part.comparison, part[0].queries, "raise n", passages=part[0].about.get("passages"))
 
     def by(self, attribute: str) -> Study:
         """The scores for each value of an attribute of the queries, or of the metadata of what answers them.
