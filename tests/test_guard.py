@@ -158,7 +158,7 @@ BAD: dict[str, tuple[dict[str, object], str]] = {
                     "my scorer gave scores that are no numbers"),
     "no scores": ({"kind": "rerank", "first": "bm25", "reranker": {"kind": "failing:Scorer", "gives": "none"}},
                   "my scorer gave"),
-    "a function": ({"kind": "failing:function"}, "failing:function: failing.py:19: KeyError: 'id'"),
+    "a function": ({"kind": "failing:function"}, "system bad12: failing.py:19: KeyError: 'id'"),
     "a function's 400 digits": ({"kind": "failing:function", "settings": {"how": "huge"}}, "is not a finite number"),
     "a function's 6,000 digits": ({"kind": "failing:function", "settings": {"how": "digits"}},
                                   "score of the type int is not a finite number"),
