@@ -100,6 +100,10 @@ class SystemHits:
         return f"{self.task}/{self.domain}/{self.language}_{self.dataset}_{self.split}.json"
 
 
+Results = SystemHits
+"""The name that programs outside airgen use."""
+
+
 def results_of_run(dataset: Path, run: Path, *, model: str, reranker: str, split: str) -> tuple[SystemHits, int]:
     """A TREC run of a dataset as results, and the number of queries of the split without hits.
 
