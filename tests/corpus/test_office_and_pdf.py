@@ -11,6 +11,7 @@ from airgen.corpus.readers.markdown import markdown_blocks
 from airgen.corpus.readers.office import DocxReader
 from airgen.corpus.readers.pdf import join_pages
 from airgen.corpus.readers.reader import Place
+from airgen.corpus.readers.texts import rst_blocks
 from airgen.records import Document, Dropped
 
 W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
@@ -117,3 +118,13 @@ def test_hyphens_of_lines_and_of_words(page: str, text: str) -> None:
 def test_front_matter_is_what_yaml_reads(text: str, title: str, blocks: list[str]) -> None:
     found = markdown_blocks(text)
     assert found[0] == title and [block.text for block in found[1]] == blocks
+
+
+def test_headings_of_restructured_text() -> None:
+    text = "=====\nBoats\n=====\n\nA boat floats.\n\nSails\n-----\nA sail::\n\n    hoist()\n\n"
+    text += "+---+\n| a |\n+---+\n\nRopes\n-----\n\nEnd.\n"
+    title, blocks = rst_blocks(text)
+    assert title == "Boats" and [(block.level, block.text) for block in blocks] == [
+        (1, "Boats"), (0, "A boat floats."), (2, "Sails"), (0, "A sail::"), (0, "    hoist()"),
+        (0, "+---+\n| a |\n+---+"), (2, "Ropes"), (0, "End."),
+    ]  # fmt: skip

@@ -210,10 +210,69 @@ def damage(found: Decoded, identity: str, name: str) -> Dropped:
 
 
 class TextReader(FileReader):
-    """Plain text without a title. Blank lines separate paragraphs."""
+    """Plain text without a title. Blank lines separate paragraphs. reStructuredText has its headings, and a title."""
 
     suffixes = (".txt", ".text", ".txt.gz", ".rst", ".rst.gz")
+    version = 3
 
     def parse_text(self, text: str, name: str) -> Iterator[Document]:
+        if name.lower().endswith((".rst", ".rst.gz")):
+            title, blocks = rst_blocks(text)
+            yield from self.documents(blocks, title, name)
+            return
         blocks = [Block(piece.strip("\n")) for piece in re.split(r"\r?\n\s*\n", text) if piece.strip()]
         yield from self.documents(blocks, "", name)
+
+
+_ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1{2,}")
+
+
+def rst_blocks(text: str) -> tuple[str, list[Block]]:
+    """The title, and the headings and paragraphs, of a text in reStructuredText; its markup within lines stays.
+
+    A heading is a line with a line of one sign below it, or one above it, too, which are at least as long. The levels
+    are those of the signs in the order in which they come.
+    """
+    lines = [line.rstrip() for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n")]
+    levels: dict[tuple[str, bool], int] = {}
+    blocks: list[Block] = []
+    held: list[str] = []
+
+    def flush() -> None:
+        if any(map(str.strip, held)):
+            blocks.append(Block("\n".join(held).strip("\n")))
+        held.clear()
+
+    place = 0
+    while place < len(lines):
+        line = lines[place]
+        over = _ADORNMENT.fullmatch(line) if not held else None
+        if (
+            over
+            and place + 2 < len(lines)
+            and lines[place + 2] == line
+            and 0 < len(lines[place + 1].strip()) <= len(line)
+        ):
+            sign, words, size = (line[0], True), lines[place + 1].strip(), 3
+        elif (
+            not held
+            and line.strip()
+            and not line[0].isspace()
+            and not over
+            and place + 1 < len(lines)
+            and _ADORNMENT.fullmatch(lines[place + 1])
+            and len(lines[place + 1]) >= min(len(line), 4)
+        ):
+            sign, words, size = (lines[place + 1][0], False), line.strip(), 2
+        else:
+            if line.strip():
+                held.append(line)
+            else:
+                flush()
+            place += 1
+            continue
+        flush()
+        blocks.append(Block(words, min(levels.setdefault(sign, len(levels) + 1), 6)))
+        place += size
+    flush()
+    return next((block.text for block in blocks if block.level == 1), ""), blocks
