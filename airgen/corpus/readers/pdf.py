@@ -23,7 +23,7 @@ from airgen.records import Document, Dropped
 from airgen.registry import load_extra
 
 _PAGE_NUMBER = re.compile(r"^\W*(?:page\s*)?(?:\d{1,4}|[ivxlc]{1,7})(?:\s*(?:/|of)\s*\d{1,4})?\W*$", re.IGNORECASE)
-_HYPHEN = re.compile(r"(\w+)([-\u2010\u00ad\ufffe])\n?\s*([^\W\d_]\w*)")
+_HYPHEN = re.compile(r"(?<!\w)(\w++)([-\u2010\u00ad])\n\s*+([^\W\d_]\w*+)")
 _NO_TITLE = re.compile(r"\W*(?:untitled|anonymous|none|unknown|document|title|microsoft word.*)?\d*\W*", re.IGNORECASE)
 _MADE = re.compile(r"\.(?:docx?|indd|tex|dvi|ps|odt|pptx?|qxd|rtf|fm|pdf)$", re.IGNORECASE)  # the name of a file
 
@@ -162,11 +162,13 @@ def join_pages(pages: list[str]) -> tuple[list[str], list[str]]:
     rows = [[row.strip() for row in page.split("\n") if row.strip()] for page in pages]
     running = _running(rows) | _page_numbers(rows)
     joined = Counter(word.casefold() for lines in rows for line in lines for word in re.findall(r"\w+", line))
-    compounds = Counter(word.casefold() for lines in rows for line in lines for word in re.findall(r"\w+-\w+", line))
+    compounds = Counter(
+        word.casefold() for lines in rows for line in lines for word in re.findall(r"(?<!\w)\w++-\w++", line)
+    )
 
     def join(match: re.Match[str]) -> str:
         first, mark, second = match.groups()
-        if mark in "\u00ad\ufffe" or not _is_compound(first, second, joined, compounds):
+        if mark == "\u00ad" or not _is_compound(first, second, joined, compounds):
             return first + second
         return f"{first}-{second}"
 
