@@ -182,15 +182,20 @@ def show_models() -> Outcome[Rows[dict[str, Any]]]:
     Example: airgen show models
     """
     from airgen import models
+    from airgen.settings.parts import library_of
 
     rows = Rows[dict[str, Any]]()
-    table = [["model", "what for", "MB", "licence", "here"]]
+    table = [["model", "what for", "MB", "licence", "runs through", "here"]]
     for one in models.catalogue().values():
         here = models.fetched(one.name)
         known = {key: getattr(one, key) for key in ("name", "kind", "purpose", "licence", "bytes", "download")}
         rows.append({**known, "fetched": here, "path": str(models.path(one.name)) if here else None})
-        table.append([one.name, one.purpose, f"{one.bytes / 1e6:,.0f}", one.licence, "yes" if here else "-"])
-    lines = [line.rstrip() for line in terminal_table(table, (0, 1, 3, 4)).splitlines()]
+        through = library_of(one.kind)
+        rows[-1]["library"] = through
+        table.append([one.name, one.purpose, f"{one.bytes / 1e6:,.0f}", one.licence, through, "yes" if here else "-"])
+    lines = [line.rstrip() for line in terminal_table(table, (0, 1, 3, 4, 5)).splitlines()]
+    lines += ["of the Hub: BAAI's models and the paper's re-rankers through FlagEmbedding, others through "
+              "sentence-transformers (pip install 'airgen-bench[models]' has both)"]  # fmt: skip
     lines += [f"{group} = {' + '.join(members)}" for group, members in models.GROUPS.items()]
     return Outcome(rows, [*lines, f"kept in {models.cache_dir('models')} (AIRGEN_CACHE sets the folder)"])
 

@@ -24,7 +24,7 @@ from pydantic_core import core_schema
 from airgen import models
 from airgen.errors import AirgenError
 from airgen.models.catalogue import catalogue
-from airgen.registry import REGISTRY, installed, meant, names, resolve
+from airgen.registry import EXTRAS, REGISTRY, installed, meant, names, resolve
 from airgen.settings.base import Mark, Settings, Spec, answer_settings, marked, message
 from airgen.settings.http import unset_variables
 
@@ -149,6 +149,13 @@ def component_settings(part: str, kind: str, folder: Path | None = None) -> type
     if not (isinstance(found, type) and issubclass(found, Settings)):
         raise ValueError(f"{part} {kind!r} has no nested class Settings, a subclass of airgen.settings.base.Settings")
     return found
+
+
+def library_of(kind: str) -> str:
+    """The package that runs models of this kind of the catalogue."""
+    part = next((part for part in _USUAL_KIND if kind in REGISTRY[part]), None)
+    packages = component_settings(part, kind).packages if part else ("xllamacpp",)
+    return EXTRAS["onnxruntime" if "onnxruntime" in packages else packages[-1]][0]
 
 
 def read_part(part: str, spec: Spec, folder: Path | None = None) -> ReadPart:

@@ -1,0 +1,55 @@
+"""Each of the ten packages that the user chose does its part: it is a dependency, and the product runs on it."""
+
+import ast
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+# import name -> distribution, and the modules without whose import of it the main path would be another one
+CHOSEN = {
+    "openai": ("openai", {"openai_client.py"}),
+    "tiktoken": ("tiktoken", {"text/tokens.py"}),
+    "llama_index": (
+        "llama-index-core",
+        {"corpus/chunking.py", "corpus/node_parsers.py", "corpus/readers/llama_hub.py"},
+    ),
+    "FlagEmbedding": ("FlagEmbedding", {"retrievers/flag_embedding.py"}),
+    "sentence_transformers": ("sentence-transformers", {"retrievers/dense/embedders.py", "training/kinds/encoder.py"}),
+    "faiss": ("faiss-cpu", {"retrievers/dense/ann_index.py", "retrievers/dense/exact_search.py"}),
+    "datasets": ("datasets", {"corpus/readers/records.py"}),
+    "tenacity": ("tenacity", {"retrying.py"}),
+    "jinja2": ("jinja2", {"prompts.py", "dataset/card.py"}),
+    "duckdb": ("duckdb", {"store.py", "database.py"}),
+}
+
+
+def imported(path: Path) -> set[str]:
+    """The top-level packages that a module imports, by a statement or by `load_extra`."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.add(node.module)
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "load_extra" and node.args:
+            names |= {str(node.args[0].value)} if isinstance(node.args[0], ast.Constant) else set()
+    return {name.partition(".")[0] for name in names}
+
+
+@pytest.mark.parametrize("package", CHOSEN)
+def test_a_chosen_package_is_a_dependency_and_used(package: str) -> None:
+    distribution, modules = CHOSEN[package]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    product = {name: lines for name, lines in project["optional-dependencies"].items() if name != "dev"}
+    asked = [*project["dependencies"], *(line for lines in product.values() for line in lines)]
+    assert any(line.lower().startswith(distribution.lower()) for line in asked)
+    assert {name for name in modules if package not in imported(ROOT / "airgen" / name)} == set()
+
+
+def test_the_readme_says_what_each_of_them_does() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8").partition("## What it is built on")[2]
+    for name in ("openai", "tiktoken", "llama-index", "FlagEmbedding", "sentence-transformers", "faiss", "datasets",
+                 "tenacity", "jinja2", "duckdb"):  # fmt: skip
+        assert name in text.partition("\n## ")[0]
