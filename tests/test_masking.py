@@ -131,7 +131,7 @@ def test_what_the_environment_names_like_a_secret_is_shown_nowhere(monkeypatch: 
     ("error", "words"),
     [
         (ConnectionRefusedError(111, "whatever"), "Connection refused"),
-        (socket.gaierror(-2, "Name or service not known"), "the name of the host is not known"),
+        (socket.gaierror(-2, "Name or service not known"), "Name or service not known"),
         (ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version number (_ssl.c:1010)"), "TLS: "),
         (ValueError("http://me:my-password@host is odd"), f"http://{MASK}@host is odd"),
         (RuntimeError(), "RuntimeError"),

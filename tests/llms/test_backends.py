@@ -85,7 +85,8 @@ OTHER: dict[str, Any] = {  # another valid value of each field
     "prices": {"m": {"input": 1.0, "output": 1.0}}, "base_url": "http://h/v1",
     "api_key_env": "K", "headers": {"X-Team": "a"}, "query": {"api-version": "1"}, "extra_body": {"x": 1},
     "reasoning_effort": "low",
-    "mode": "batch", "threads": 7, "faults": {"prose": 0.5}, "latency": 7.0,
+    "mode": "batch", "size": "small", "version": "2", "place": "p.yaml:3",
+    "threads": 7, "faults": {"prose": 0.5}, "latency": 7.0,
 }  # fmt: skip
 
 
