@@ -29,7 +29,7 @@ PYTEST = temporary=$$(mktemp -d) && trap 'rm -rf "$$temporary"' EXIT INT TERM &&
 demo: $(VENV)/.demo
 	$(BIN)/airgen init --demo --target $(TARGET) --runs $(RUNS)
 
-demo-long-doc: $(VENV)/.demo
+demo-long-doc: $(VENV)/.demo-long-doc
 	$(BIN)/airgen init --demo --task long-doc --target $(TARGET) --runs $(RUNS)
 
 test: $(VENV)/.test lint
@@ -79,7 +79,12 @@ $(VENV)/bin/python:
 	$(PIP) --upgrade pip
 
 $(VENV)/.demo: $(VENV)/bin/python pyproject.toml
-	$(PIP) --editable '.[embedded,long-doc,corpus]'
+	$(BIN)/python -c 'import pip' 2>/dev/null || $(BIN)/python -m ensurepip --upgrade  # uv venv has none
+	$(PIP) --editable '.[embedded,corpus]'
+	touch $@
+
+$(VENV)/.demo-long-doc: $(VENV)/.demo
+	$(PIP) --editable '.[embedded,corpus,long-doc]'
 	touch $@
 
 # torch first and pinned: an unpinned one may bring several GB of CUDA. The --no-deps ones are loaded by the tests to

@@ -105,7 +105,7 @@ def test_extras_and_the_registry_name_the_same_packages() -> None:
     extras = PROJECT["project"]["optional-dependencies"]
     for distribution, extra in EXTRAS.values():
         assert any(re.match(rf"{re.escape(distribution)}\b", line) for line in extras[extra]), (distribution, extra)
-    assert set(init.DEMO_EXTRAS) <= set(extras)
+    assert set().union(*init.DEMO_EXTRAS.values()) <= set(extras) and "long-doc" not in init.DEMO_EXTRAS["qa"]
 
 
 def test_a_demo_without_its_packages_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,10 +116,8 @@ def test_a_demo_without_its_packages_says_what_to_install(monkeypatch: pytest.Mo
         importlib.util, "find_spec", lambda name, *rest: None if name == "xllamacpp" else find(name, *rest)
     )
     monkeypatch.setattr(sys, "prefix", sys.base_prefix)
-    with pytest.raises(
-        AirgenError, match=r"the demo needs xllamacpp: pip install 'airgen-bench\[embedded,long-doc,corpus\]'"
-    ):
-        install_extras(init.DEMO_EXTRAS, print)
+    with pytest.raises(AirgenError, match=r"the demo needs xllamacpp: pip install 'airgen-bench\[embedded,corpus\]'"):
+        install_extras(init.DEMO_EXTRAS["qa"], print)
 
 
 @pytest.mark.parametrize("words", ["--help", "show settings", "check nowhere"])
@@ -144,3 +142,18 @@ def test_a_package_that_is_there_and_broken_is_named(tmp_path: Path, monkeypatch
     )
     with pytest.raises(AirgenError, match=told):
         load_extra("mammoth", "reader 'docx'")
+
+
+def test_an_environment_of_uv_has_no_pip(monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib.util
+    import shutil
+
+    from airgen.pipeline.starter import _installer
+
+    assert _installer("x")[1:] == ["-m", "pip", "install"]
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None)
+    monkeypatch.setattr(shutil, "which", lambda name: f"/a place/{name}")
+    assert _installer("x") == ["/a place/uv", "pip", "install", "--python", sys.executable]
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(AirgenError, match="no pip, and there is no uv: python -m ensurepip, then x"):
+        _installer("x")

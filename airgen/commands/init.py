@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from airgen.corpus.survey import Survey
     from airgen.pipeline.run import RunResult
 
-DEMO_EXTRAS = ("embedded", "long-doc", "corpus")  # what the demo needs beside the base
+DEMO_EXTRAS = {"qa": ("embedded", "corpus"), "long-doc": ("embedded", "corpus", "long-doc")}
+"""What the demo of each task needs beside the base."""
 
 
 @dataclass(frozen=True)
@@ -241,7 +242,7 @@ def _demo(task: str, target: int, runs: Path) -> Outcome[Started]:
     from airgen.pipeline.show import find_job, read_report, render_work
     from airgen.pipeline.starter import install_extras
 
-    install_extras(DEMO_EXTRAS, say)
+    install_extras(DEMO_EXTRAS[task], say)
     name, needs = ("quickstart", []) if task == "qa" else ("quickstart-long-doc", ["indian-constitution"])
     if missing := [one for one in models.expand(["quickstart"]) if not models.fetched(one)]:
         needs = [*missing, *needs]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -110,6 +110,24 @@ def show_settings(
     return Outcome(text, text)
 
 
+def _section(pages: Mapping[str, str], wanted: str) -> str:
+    """The section of the guide whose heading has these words, where it is one section; else nothing."""
+    found = []
+    for text in pages.values():
+        lines, code, kept, depth = text.splitlines(), False, [], 0
+        for line in lines:
+            code ^= line.startswith("```")
+            level = len(line) - len(line.lstrip("#")) if line.startswith("#") and not code else 0
+            if level and (not depth or level <= depth):
+                found += ["\n".join(kept).rstrip()] if depth else []
+                depth = level if level > 1 and wanted.casefold() in line.casefold() else 0
+                kept = []
+            if depth:
+                kept.append(line)
+        found += ["\n".join(kept).rstrip()] if depth else []
+    return found[0] if len(found) == 1 else ""
+
+
 @command
 def show_guide(
     words: Annotated[Sequence[str], arg("WORD", "A page (3, queries, glossary), or words. Default: the list.")] = (),
@@ -123,13 +141,16 @@ def show_guide(
     for stem, text in pages.items():
         if f"-{stem}".endswith(f"-{name}") or stem.startswith(f"{name:0>2}-"):
             return Outcome(text, text)
+    if section := _section(pages, wanted):
+        return Outcome(section, section)
     found: dict[str, str] = {}
+    sought = rf"{'' if not wanted[:1].isalnum() else chr(92) + 'b'}{re.escape(wanted)}"  # a sign begins no word
     for stem, text in pages.items():
         heading, code = "", False
         for line in text.splitlines():
             code ^= line.startswith("```")
             heading = line.strip("# ") if line.startswith("#") and not code else heading
-            if re.search(rf"\b{re.escape(wanted)}", line, re.IGNORECASE) and stem != "settings":
+            if re.search(sought, line, re.IGNORECASE) and stem != "settings":
                 found.setdefault(f"{stem}: {heading}", f"    {one_line(line, 160)}")
     if not found:
         raise UsageError(f"no page of the guide mentions {wanted!r}: airgen help lists its pages")

@@ -10,6 +10,7 @@ import importlib.metadata
 import importlib.util
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -276,6 +277,18 @@ def _languages(found: Survey) -> str:
     return f"of {total} documents: {', '.join(shares)}{unknown}"
 
 
+def _installer(command: str) -> list[str]:
+    """What installs packages into this environment: pip, or uv where it made the environment and left pip out.
+
+    Raises AirgenError with the command where there is neither.
+    """
+    if importlib.util.find_spec("pip") is not None:
+        return [sys.executable, "-m", "pip", "install"]
+    if uv := shutil.which("uv"):
+        return [uv, "pip", "install", "--python", sys.executable]
+    raise AirgenError(f"this environment has no pip, and there is no uv: python -m ensurepip, then {command}")
+
+
 def install_extras(extras: Sequence[str], say: Callable[[str], None]) -> None:
     """Install the missing packages of airgen's extras with pip, in a virtual environment only.
 
@@ -296,7 +309,7 @@ def install_extras(extras: Sequence[str], say: Callable[[str], None]) -> None:
     marks = [f"extra == {quote}{extra}{quote}" for extra in extras for quote in "'\""]
     wanted = [name.strip() for name, _, rest in parts if any(mark in rest for mark in marks)]
     say(f"installing {', '.join(wanted)}")
-    done = subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", *wanted], stdout=sys.stderr, check=False)
+    done = subprocess.run([*_installer(pip), "--quiet", *wanted], stdout=sys.stderr, check=False)
     if done.returncode:
-        raise AirgenError(f"pip could not install the packages of the demo: see its words above, or try {pip}")
+        raise AirgenError(f"the packages of the demo could not be installed: see the words above, or try {pip}")
     importlib.invalidate_caches()

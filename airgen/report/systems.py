@@ -19,6 +19,7 @@ from airgen.errors import DatasetError
 from airgen.evaluation.result import Result, all_scores, as_matrix
 from airgen.evaluation.significance import Comparison, compare
 from airgen.evaluation.tables import fairness_lines
+from airgen.evaluation.verdict import verdict_of
 from airgen.report.source import TOP, ReportSource, SystemRanks
 from airgen.studies.agree.rankings import RankGain
 
@@ -121,6 +122,7 @@ def _table(board: Board) -> dict[str, Any]:
         "key": board.key, "split": board.split, "headline": board.headline, "measures": measures,
         "queries": first.queries, "passages": first.about.get("passages"), "digest": first.about.get("digest"),
         "alpha": comparison.alpha if comparison else None,
+        "verdict": _verdict(board),
         "systems": systems, "attributes": [] if board.private else _attributes(board.results),
         "pairs": [
             [place[one.first], place[one.second], one.difference, one.fisher_holm, one.queries_needed] for one in pairs
@@ -128,6 +130,15 @@ def _table(board: Board) -> dict[str, Any]:
         "by_query": False, "private": board.private, "notes": list(board.notes),
         "time": score_against_time(board.results),
     }  # fmt: skip
+
+
+def _verdict(board: Board) -> str:
+    """What can be told of these systems, in the words of `airgen run`."""
+    if board.comparison is None:
+        return ""
+    first = board.results[0]
+    passages = int(first.about.get("passages") or 0) or None
+    return verdict_of(board.comparison, first.queries, "raise `target`, or label more", passages)
 
 
 def _attributes(results: Sequence[Result]) -> list[dict[str, Any]]:

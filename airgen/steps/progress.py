@@ -12,6 +12,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Column
 
 from airgen.errors import Stopped, disk_error
 from airgen.notebook import current_bar
@@ -23,6 +24,7 @@ STATUS = "status.json"
 STATUS_SECONDS = 1.0
 BEAT_SECONDS = 30.0  # between two lines of a stage where there is no terminal
 HEART_SECONDS = 5.0  # between two status files of a stage while nothing gets done
+_WIDE = 110  # columns of a terminal, from which on there is room for a long bar
 _RECENT = 20  # queries in the status file
 _TEXT = 200  # characters of each
 _LARGEST_FILE = 4 << 20  # bytes of a status file; its lists and texts are bounded when it is written
@@ -64,16 +66,17 @@ class Display:
         note = terminal_text(note)
         columns = (
             TextColumn("{task.description:<16}"),
-            BarColumn(bar_width=24),
+            BarColumn(bar_width=24 if self.console.width >= _WIDE else 6),
             MofNCompleteColumn(),
             TextColumn("{task.fields[rate]}"),
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(elapsed_when_finished=False),
-            TextColumn("{task.fields[note]}", markup=False),
+            # The figures keep their width, and the note has what is left.
+            TextColumn("{task.fields[note]}", markup=False, table_column=Column(ratio=1, no_wrap=True)),
         )
         interactive = self.console.is_terminal
-        with Progress(*columns, console=self.console, disable=not interactive) as progress:
+        with Progress(*columns, console=self.console, disable=not interactive, expand=True) as progress:
             task = progress.add_task(name, total=total, completed=done, rate="", note=note)
             bar = Bar(self, progress, task, name, total, done)
             self.update(name, total=total, done=done)

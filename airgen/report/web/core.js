@@ -271,6 +271,23 @@ function compare(a, b) {
    rows in view, which all have one height (for more than some 200 rows). href(row): where a click on the row leads.
 
    Returns the element with `setRows(rows)` and `shownRows()`. */
+/* A spreadsheet takes a text that begins with one of these signs for a formula. */
+const csvOf = (rows) => `${rows.map((row) => row.map((text) => {
+  const safe = /^[=@\t]|^[+\-](?![\d.]+$)/.test(text) ? `'${text}` : text;
+  return /[",\n\r]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+}).join(",")).join("\n")}\n`;
+
+const markdownOf = ([head, ...rows]) => `${[head, head.map(() => "---"), ...rows]
+  .map((row) => `| ${row.map((text) => text.replace(/\s+/g, " ").replace(/[\\|<>`*_[\]]/g, "\\$&")).join(" | ")} |`).join("\n")}\n`
+  .replace(/\\(?=---)/g, "");
+
+function saveText(name, type, text) {
+  const place = URL.createObjectURL(new Blob([text], { type: `${type};charset=utf-8` }));
+  const file = el("a", { href: place, download: name.replace(/[^\w.-]+/g, "-") });
+  file.click();
+  setTimeout(() => URL.revokeObjectURL(place), 0);
+}
+
 function table({ columns, rows, label, sort = "", onSort = null, virtual = false, href = null, empty = "Nothing here." }) {
   const valueOf = (column, row) => (column.value ? column.value(row) : row[column.key]);
   const body = el("tbody");
@@ -425,6 +442,14 @@ function table({ columns, rows, label, sort = "", onSort = null, virtual = false
       resized();
     };
     requestAnimationFrame(start);
+  }
+  /* Take the table along: what its cells show, in the order on the screen. */
+  const words = (row) => [...rowOf(row, 0).cells].map((cell) => cell.textContent.trim());
+  const taken = () => [columns.map((one) => one.label || one.key), ...shown.map(words)];
+  const take = (name, ending, type, write) => el("button", { type: "button", class: "take",
+    "aria-label": `${label} as ${name}`, on: { click: () => saveText(`${label}.${ending}`, type, write(taken())) } }, name);
+  if (!virtual && rows.length > 1) {
+    box.append(el("p", { class: "takes" }, take("CSV", "csv", "text/csv", csvOf), " ", take("Markdown", "md", "text/markdown", markdownOf)));
   }
   box.setRows = (next) => { given = next; arrange(); };
   box.shownRows = () => shown;

@@ -60,7 +60,8 @@ function systemsTable(dataset, board, { views = true } = {}) {
   };
   const made = (view) => table({ label: `Systems on ${dataset.name}, ${board.split}`, rows, columns: sets[view].filter(Boolean), sort: "at" });
   const lead = el("p", { class: "lead" }, `${count(board.queries)} queries${board.split === "test" ? "" : ` of the split ${board.split}`}. `,
-    ranked ? "Rank: the interval that holds with 95 %. Not told apart: the difference is not significant (Fisher's randomisation test, Holm's correction over all pairs)." : "",
+    ranked ? "Rank: the places left by the pairs that are told apart with 95 % (Fisher's randomisation test, Holm's correction over all pairs)." : "",
+    board.verdict ? el("strong", { class: "verdict" }, ` Verdict: ${board.verdict}.`) : "",
     !views && rows.some((one) => one.made_labels.length) ? " \u2020 made the labels itself, in part: its score may be too high." : "");
   if (!views) return [lead, made("ranking")];
   const box = el("div", {});
