@@ -112,10 +112,11 @@ def show_settings(
 
 def _section(pages: Mapping[str, str], wanted: str) -> str:
     """The section of the guide whose heading has these words, where it is one section; else nothing."""
-    found = []
+    found: list[str] = []
     for text in pages.values():
-        lines, code, kept, depth = text.splitlines(), False, [], 0
-        for line in lines:
+        code, depth = False, 0
+        kept: list[str] = []
+        for line in text.splitlines():
             code ^= line.startswith("```")
             level = len(line) - len(line.lstrip("#")) if line.startswith("#") and not code else 0
             if level and (not depth or level <= depth):
