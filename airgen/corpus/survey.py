@@ -143,7 +143,10 @@ class Survey:
             found.append(f"    which ones: airgen show corpus {corpus} --dropped --reason reader")
         for one in readers:
             if "fields" in one:
-                found.append("columns: " + ", ".join(f"{name} = {column}" for name, column in one["fields"].items()))
+                known = {name: column for name, column in one["fields"].items() if column is not None}
+                found.append("columns: " + ", ".join(f"{name} = {column}" for name, column in known.items()))
+                identity = f"the column {known['id']}" if "id" in known else "hashes, as no column names every row"
+                found.append(f"ids: {identity} (fields: {{id: COLUMN}} in {corpus} takes another)")
         return found
 
 

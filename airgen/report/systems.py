@@ -225,8 +225,8 @@ _SLOPE_WIDTHS = {"wide": 300, "narrow": 70}
 def score_against_time(results: Sequence[Result]) -> Drawings:
     """The headline against milliseconds a query, best result first; systems without a time are left out.
 
-    A system that no other beats in both has its name, the others have their place in `results`, where there is room.
-    Empty without two systems that have a time.
+    A system that no other beats in both is in bold; the others have their names, or their places in `results`, where
+    there is room. Empty without two systems that have a time.
     """
     timed = [(at, one) for at, one in enumerate(results, 1) if one.costs.batch_ms is not None]
     if len(timed) < 2:
@@ -312,7 +312,8 @@ def _scatter(rows: list[dict[str, Any]], headline: str, page: dict[str, Any], wi
 def _named(
     rows: list[dict[str, Any]], times: tuple[float, float], scores: tuple[float, float], width: int, height: int
 ) -> list[dict[str, Any]]:
-    """The rows with the text of each point: none where it would stand on another text or on a dot."""
+    """The rows with the text of each point: its name, or its place in the table where there is no room for that, or
+    nothing where it would stand on another text or on a dot."""
     span = (scores[1] - scores[0]) or 1.0
     places = [
         (
@@ -324,11 +325,15 @@ def _named(
     taken = [(x - 5, y - 5, x + 5, y + 5) for x, y in places]
     found = []
     for row, (x, y) in sorted(zip(rows, places, strict=True), key=lambda one: not one[0]["front"]):
-        text = row["name"] if row["front"] else row["place"]
-        wide = 6.6 * len(text)
-        box = (x - 8 - wide, y - 14, x - 8, y - 1) if row["front"] else (x + 6, y - 6, x + 6 + wide, y + 6)
-        free = not any(box[0] < x2 and x1 < box[2] and box[1] < y2 and y1 < box[3] for x1, y1, x2, y2 in taken)
-        if free:
+        for text in [row["name"]] if row["front"] else [row["name"], row["place"], ""]:
+            wide = 6.6 * len(text)
+            box = (x - 8 - wide, y - 14, x - 8, y - 1) if row["front"] else (x + 6, y - 6, x + 6 + wide, y + 6)
+            free = not any(box[0] < x2 and x1 < box[2] and box[1] < y2 and y1 < box[3] for x1, y1, x2, y2 in taken)
+            if free and (row["front"] or box[2] <= width):
+                break
+        else:
+            text = ""
+        if text:
             taken.append(box)
-        found.append({**row, "text": text if free else ""})
+        found.append({**row, "text": text})
     return found

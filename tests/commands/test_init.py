@@ -417,3 +417,14 @@ def test_the_llm_is_asked_for_or_assumed(
         with pytest.raises(AirgenError, match=message):
             call("init", place, "--out", tmp_path / "d", *words)
     assert not (tmp_path / "d").exists()
+
+
+def test_it_says_what_the_ids_are(tmp_path: Path, setup: Setup) -> None:
+    setup("key")
+    assert "ids: the column Ticket Nr (fields: {id: COLUMN} in " in call(
+        "init", documents(tmp_path, "csv"), "--out", tmp_path / "own"
+    )
+    (tmp_path / "news.jsonl").write_text("".join(json.dumps({"text": f"{n} {ENGLISH}"}) + "\n" for n in range(3)))
+    assert "ids: hashes, as no column names every row" in call(
+        "init", tmp_path / "news.jsonl", "--out", tmp_path / "news"
+    )

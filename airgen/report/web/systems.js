@@ -75,7 +75,7 @@ function systemsTable(dataset, board, { views = true } = {}) {
 function scoreAgainstTime(board, heading = "h3") {
   const chart = figures.drawing(board.time, `${board.headline} against milliseconds a query`);
   return !chart ? null : [el(heading, {}, "Score against time"),
-    el("p", { class: "lead" }, "No other system is both better and faster than one with a name. A number is a place in the table. The times are of one machine."), chart,
+    el("p", { class: "lead" }, "No other system is both better and faster than one in bold. A number is a place in the table, where a name has no room. The times are of one machine."), chart,
   ];
 }
 
