@@ -143,9 +143,9 @@ class Survey:
             found.append(f"    which ones: airgen show corpus {corpus} --dropped --reason reader")
         for one in readers:
             if "fields" in one:
-                known = {name: column for name, column in one["fields"].items() if column is not None}
-                found.append("columns: " + ", ".join(f"{name} = {column}" for name, column in known.items()))
-                identity = f"the column {known['id']}" if "id" in known else "hashes, as no column names every row"
+                columns = {name: column for name, column in one["fields"].items() if column is not None}
+                found.append("columns: " + ", ".join(f"{name} = {column}" for name, column in columns.items()))
+                identity = f"the column {columns['id']}" if "id" in columns else "hashes, as no column names every row"
                 found.append(f"ids: {identity} (fields: {{id: COLUMN}} in {corpus} takes another)")
         return found
 
