@@ -116,7 +116,7 @@ WRONG: dict[str, tuple[Any, str]] = {
     "coroutine": ({"x": lazily([], 1)}, "is the result of a call: pass the function itself"),
     "number": ({"x": 3}, "x: a int is no system"),
     "unknown ids": ({"x": lambda queries, k: [["zz"]] * len(queries)},
-                    "system x: none of its 2 hits, such as 'zz', is in the dataset: its ids look like 'neg-"),
+                    "system x: none of its 2 hits, such as 'zz', is in the dataset: its ids look like 'p"),
     "one for all": ({"x": lambda queries, k: ["p1"]}, "the answer is a list of 1, but a list with the hits of each"),
     "text as score": ({"x": lambda queries, k: [[("p1", "high")]] * len(queries)}, "score 'high' is not a finite"),
     "text in a run": ({"x": {"q": {"p1": "high"}}}, "passage 'p1' has the score 'high': a number is needed"),
