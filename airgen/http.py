@@ -306,6 +306,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 _UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _NUMBER = r"(\d+(?:\.\d*)?|\.\d+)"
 _DURATION = re.compile(_NUMBER + r"(ms|us|µs|ns|[dhms])")
+_DURATIONS = re.compile(rf"(?:{_DURATION.pattern})+")
 _UNIX = 1e9  # seconds: a larger number is no duration but a time since 1970, and above a hundred times it milliseconds
 
 
@@ -314,7 +315,7 @@ def seconds_until(value: str) -> float | None:
     Unix time in seconds or milliseconds. None for anything else; a time that has passed is 0."""
     value = value[:100].strip()
     try:
-        if re.fullmatch(rf"(?:{_DURATION.pattern})+", value):
+        if _DURATIONS.fullmatch(value):
             return sum(float(number) * _UNITS[unit] for number, unit in _DURATION.findall(value))
         if re.fullmatch(_NUMBER, value):
             number = float(value)

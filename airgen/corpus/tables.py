@@ -28,10 +28,12 @@ from airgen.tables.values import VALUE
 MAX_BYTES = 256 << 20  # of a file, after inflation
 _MARKS = (b"\xff\xfe", b"\xfe\xff")
 _SAMPLE = 1000  # rows that are looked at
-_TOPIC = re.compile(r"<top(?:ic)?\b([^>]*)>(.*?)(?=</top(?:ic)?>|<top(?:ic)?\b|\Z)", re.DOTALL | re.IGNORECASE)
+_TOPICS_FILE = re.compile(r"\A\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)?<(top|topics|topic)\b", re.IGNORECASE | re.DOTALL)
+_TOPICS_BEGIN = 5000  # characters in which the first topic begins
+_TOPIC = re.compile(r"<top(?:ic)?\b([^<>]*)>(.*?)(?=</top(?:ic)?>|<top(?:ic)?\b|\Z)", re.DOTALL | re.IGNORECASE)
 _FIELD = re.compile(r"<(num|title|query|question|raw_utterance)\b[^>]*>([^<]*)", re.IGNORECASE)
 _LABEL = re.compile(r"\A\s*(number|topic|query)\s*:", re.IGNORECASE)
-_RATED = re.compile(r"(\d+(?:\.\d+)?)\s+qid:(\S+)\s+(?:\d+:\S+\s+)*#\s*(\S+)(?:\s+(.*))?")
+_RATED = re.compile(r"\A(\d+(?:\.\d+)?)\s+qid:(\S+)\s+(?:\d+:\S+\s+)*#\s*(\S+)(?:\s+(.*))?")
 _TOPIC_LINE = re.compile(r"(\d{1,6}):(?!//)(.*\S.*)")
 _NUMBER_OF = re.compile(r"""\b(?:number|id|qid)\s*=\s*["']([^"']+)""")
 
@@ -103,7 +105,7 @@ def read_table(
         table = _json(path, text, members, sure=suffix in (".json", ".jsonl", ".ndjson"))
         if table is not None:
             return table
-    if re.match(r"\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)?<(top|topics|topic)\b", text[:5000], re.IGNORECASE | re.DOTALL):
+    if _TOPICS_FILE.match(text[:_TOPICS_BEGIN]):
         return _topics(path, text)
     if rated := _rated_lines(text):
         return OwnTable(path, "table", rated)

@@ -19,7 +19,7 @@ from airgen.errors import UsageError
 from airgen.registry import meant
 from airgen.text.display import one_line
 
-_NUMBER = re.compile(r"\s*[+-]?(\d[\d\u00a0\u202f ,.']*|\.\d+)([eE][+-]?\d+)?\s*%?\s*")
+_NUMBER = re.compile(r"[+-]?(?:\d[\d\u00a0\u202f ,.']*|\.\d+)(?:[eE][+-]?\d+)?")
 _LONGEST_ID = 200  # characters
 
 
@@ -30,7 +30,7 @@ def folded(name: str) -> str:
 
 def is_number(text: str) -> bool:
     """Whether a cell is a number, however it is grouped."""
-    return bool(_NUMBER.fullmatch(text))
+    return bool(_NUMBER.fullmatch(text.strip().removesuffix("%").rstrip()))
 
 
 def whole_number(text: str) -> int | None:

@@ -50,6 +50,9 @@ BOUNDED = {
     "airgen.corpus.book_parts:_NUMBER": 60,
     "airgen.corpus.book_parts:_ENTRY": 201,
     "airgen.corpus.cleaning.filters:_SENTENCE_END": 40,
+    "airgen.corpus.tables:_TOPICS_FILE": 5_000,
+    "airgen.http:_DURATION": 100,
+    "airgen.http:_DURATIONS": 100,
     "airgen.text.words:_ABBREVIATIONS": 24,
     "airgen.text.words:_NUMBERED": 24,
 }

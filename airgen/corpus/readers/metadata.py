@@ -21,7 +21,7 @@ _MOST = 1000  # characters of a value
 _HEAD = 1 << 18  # bytes of a file in which it speaks of itself
 _FRONT_MATTER = re.compile(rb"\A(?:\xef\xbb\xbf)?---[ \t]*\r?\n(.*?)\r?\n---[ \t]*\r?\n", re.DOTALL)
 _META = re.compile(r"<meta\b([^<>]{1,4000})>", re.IGNORECASE)
-_ATTRIBUTE = re.compile(r"""([a-z-]+)\s*=\s*(?:"([^"]*)"|'([^']*)')""", re.IGNORECASE)
+_ATTRIBUTE = re.compile(r"""(?<![a-z-])([a-z-]+)\s*=\s*(?:"([^"]*)"|'([^']*)')""", re.IGNORECASE)
 _PROPERTY = re.compile(r"<(?:dc|dcterms|cp):([a-zA-Z]+)\b[^<>]*>([^<]{0,2000})</")
 
 
