@@ -227,8 +227,9 @@ def fairness_lines(results: Sequence[Result]) -> list[str]:
 
 def pair_text(pair: SystemPair, measure: str) -> str:
     """For a terminal: one comparison of two systems."""
-    needed = f"; {pair.queries_needed:,} queries ({needed_between(pair)}) would show it (power .8)"
-    needed = "" if pair.queries_needed is None else needed
+    needed = ""
+    if pair.queries_needed is not None:
+        needed = f"; {pair.queries_needed:,} queries ({needed_between(pair)}) would show it (power .8)"
     return (
         f"{measure}: {pair.first} - {pair.second} = {pair.difference:+.4f}  p {pair.fisher:.4f} (Fisher), "
         f"{pair.t:.4f} (t), after Holm {pair.fisher_holm:.4f}, {pair.t_holm:.4f}; d {pair.effect:.2f}{needed}"

@@ -45,10 +45,10 @@ CHANGES: dict[str, dict[str, Any]] = {
         "evaluate.systems": "systems.yaml", "evaluate.split": "dev",
     },
     "corpus": {"task": "long-doc", "corpus": "other.yaml"},
-    "sample": {"seed": 7, "export.secret": False, "generation.multi_hop": 0.5},
+    "sample": {"seed": 7, "export.secret": False, "generation.multi_hop": 0.5, "generation.stratify": "title"},
     "character": {
         "language": "de", "llm.model": "other", "llm.endpoint": "elsewhere", "llm.temperature": 0.5,
-        "llm.max_tokens": 900,
+        "llm.max_tokens": 900, "llm.size": "small",
         "generation.characters": 2, "generation.prompts": "small",
         "generation.variants": {"character": "small/character"},
     },
@@ -86,7 +86,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     },
     "mined_negative": {"generation.negatives": "generated"},
     "dataset": {
-        "domain": "law", "generation.queries_per_passage": 2,
+        "domain": "law", "generation.queries_per_passage": 2, "generation.filters": ["title"],
         "generation.unanswerable": 0.5, "export.splits": {"dev": 1, "test": 1}, "export.exact": True,
         "export.licence": "CC0-1.0", "export.ids": "original", "export.version": "9.9",
     },
@@ -150,7 +150,9 @@ def test_every_field_is_changed_here() -> None:
     assert set(FIELDS) == {*VALUES, *NOT_TRIED}
     for path, value in VALUES.items():
         assert changed(BASE, {path: value}) != BASE, path
-    assert {path for path, speed in FIELDS.items() if speed and path not in NOT_TRIED} <= CHANGES["speed"].keys()
+    # The size changes no answer, but it decides what the pipeline does not say: prompts, lengths, judge.
+    speed = {path for path, is_speed in FIELDS.items() if is_speed and path not in NOT_TRIED} - {"llm.size"}
+    assert speed <= CHANGES["speed"].keys()
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +162,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("airgen fetch tests")
     folder = tmp_path_factory.mktemp("settings")
     make_corpus(folder / "small.jsonl", 24)
-    (folder / "small.yaml").write_text(CORPUS + "long_doc: {merge: true}\n", encoding="utf-8")
+    text = CORPUS.replace("path: small.jsonl", "path: small.jsonl, metadata: [title]")
+    (folder / "small.yaml").write_text(text + "long_doc: {merge: true}\n", encoding="utf-8")
     make_corpus(folder / "other.jsonl", 20)
     other = CORPUS.replace("name: small", "name: other").replace("small.jsonl", "other.jsonl")
     (folder / "other.yaml").write_text(other, encoding="utf-8")

@@ -81,6 +81,8 @@ def other(model: type, name: str, value: Any) -> Any:
         return OTHER[name]
     if typing.get_origin(kind) is typing.Literal:
         return next(choice for choice in typing.get_args(kind) if choice != value)
+    if name == "index":  # of faiss
+        return "HNSW8"
     if name == "analyser":
         return {"stem": False}
     if kind is bool:
