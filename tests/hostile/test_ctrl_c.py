@@ -85,7 +85,7 @@ HOSTILE = {
     "addresses": ("12:30:45:a ", {}, "airgen.corpus.cleaning.personal:mask"),
     "marks": ("e\u0315\u0300", {}, "airgen.corpus.cleaning.filters:normalise"),
     "brackets": ("[a](", {"reader": {"kind": "markdown"}}, "airgen.corpus.readers.markdown:markdown_blocks"),
-    "tables": ("<td>a<p>", {"reader": {"kind": "html"}}, "!airgen.corpus.readers.html:html_blocks"),
+    "tables": ("<td>a<p>", {"reader": {"kind": "html"}}, "!airgen.corpus.readers.html:html_page"),
     "a page of a PDF": ("", {"reader": {"kind": "pdf"}}, "!airgen.corpus.readers.pdf:_answer"),
     "a JSON of 60 MB": ("", {"reader": {"kind": "json"}}, "json:loads"),
 }
