@@ -19,6 +19,7 @@ import secrets
 import sys
 import textwrap
 import types
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,11 @@ from airgen.guard import guarded
 from airgen.keys import canonical_json, text_key
 
 T = TypeVar("T")
+
+
+class Unkept(UserWarning):
+    """What a function of the user's returns cannot be kept, because nothing identifies it."""
+
 
 UNKEPT = "unkept-"
 """How the version of something without an identity begins."""
@@ -63,7 +69,15 @@ def named(value: Any, name: str = "") -> dict[str, str]:
     inner = given.value
     refuse(inner)
     name = given.name or name or name_of(inner)
-    version = given.version or identity_of(inner) or f"{UNKEPT}{secrets.token_hex(6)}"
+    version = given.version or identity_of(inner)
+    if not version:
+        version = f"{UNKEPT}{secrets.token_hex(6)}"
+        warnings.warn(
+            f"{name} has neither a version nor source code that airgen can read, so nothing that it returns is kept: "
+            f"pass airgen.Function({name}, version='1') to keep it",
+            Unkept,
+            stacklevel=2,
+        )
     _known[name, version] = inner
     place = _place(inner)
     return {"name": name, "version": version, **({"place": place} if place else {})}

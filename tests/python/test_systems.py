@@ -10,7 +10,7 @@ import pytest
 import airgen
 from airgen.errors import AirgenError, UsageError
 from airgen.evaluation.run import run_from_dict, write_run
-from airgen.functions import identity_of, is_kept, named
+from airgen.functions import Unkept, identity_of, is_kept, named
 
 Bench = airgen.Benchmark
 
@@ -24,6 +24,7 @@ def perfect(bench: Bench) -> dict[str, dict[str, float]]:
     }
 
 
+@pytest.mark.filterwarnings("ignore::airgen.functions.Unkept")
 def test_every_form_of_the_same_hits_has_the_same_scores(made: Bench, here: Path) -> None:
     run = perfect(made)
     by_text = {made.queries[key]: list(hits) for key, hits in run.items()}
@@ -52,6 +53,7 @@ def bag(texts: list[str]) -> list[list[float]]:
     return [[text.lower().count(letter) + 0.01 for letter in "abcdefghijklmnopqrstuvwxyz"] for text in texts]
 
 
+@pytest.mark.filterwarnings("ignore::airgen.functions.Unkept")
 def test_every_embedder_of_the_same_vectors_finds_the_same(made: Bench, here: Path) -> None:
     kinds = {
         "function": airgen.Dense(bag),
@@ -82,7 +84,9 @@ def test_a_function_is_kept_by_its_source_or_its_version(made: Bench, here: Path
     counted = SimpleNamespace(search=site)  # nobody can tell what stands behind an object
     for _ in range(2):
         after = len(calls)
-        assert not airgen.evaluate(made, {"object": counted}, quiet=True)[0].cached and len(calls) > after
+        with pytest.warns(Unkept, match=r"object has neither a version nor source code .*airgen\.Function\(object, "):
+            (result,) = airgen.evaluate(made, {"object": counted}, quiet=True)
+        assert not result.cached and len(calls) > after
 
 
 def test_identity_is_the_source_with_what_it_reads() -> None:
@@ -90,7 +94,8 @@ def test_identity_is_the_source_with_what_it_reads() -> None:
         return lambda queries: [depth for _ in queries]
 
     assert identity_of(make(1)) == identity_of(make(1)) != identity_of(make(2))
-    assert identity_of(SimpleNamespace()) is None and not is_kept(named(SimpleNamespace(), "x")["version"])
+    with pytest.warns(Unkept, match="nothing that it returns is kept"):
+        assert identity_of(SimpleNamespace()) is None and not is_kept(named(SimpleNamespace(), "x")["version"])
     assert named(airgen.Function(print, "shout", "7")) == {"name": "shout", "version": "7"}
 
 
