@@ -66,7 +66,6 @@ def test_a_coroutine_runs_under_a_running_loop_and_leaves_nothing() -> None:
     assert threading.active_count() == before
 
 
-@pytest.mark.nightly
 def test_the_notebook_runs(tmp_path: Path) -> None:
     nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
     pytest.importorskip("ipykernel")

@@ -144,3 +144,15 @@ def test_others_open_it(package: str, made: airgen.Benchmark) -> None:
         assert list(table["user_input"]) == list(made.queries.values()) and all(table["reference_contexts"])
     else:
         assert [one.input for one in made.to_deepeval().goldens] == list(made.queries.values())
+
+
+def test_charts_are_drawn_on_axes_of_matplotlib(results: airgen.Results) -> None:
+    figure = pytest.importorskip("matplotlib.figure")
+    for kind in ("intervals", "cost", "pairs", "wins"):
+        axes = figure.Figure().subplots()
+        assert results.plot(kind, ax=axes) is axes and axes.has_data()
+    axes = figure.Figure().subplots()
+    results.plot("intervals", ax=axes)
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["bm25", "few"]  # the best first, at the top
+    points = sorted(axes.lines[0].get_xdata())
+    assert points == pytest.approx(sorted(result.score for result in results)) and axes.yaxis_inverted()
