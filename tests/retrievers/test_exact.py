@@ -110,6 +110,13 @@ def test_any_shape(count: int, queries: int, k: int, seed: int) -> None:
         assert hits.scores[query, len(best) :].tolist() == [-np.inf] * (k - len(best))
 
 
+def test_faiss_selects_from_no_row_and_from_one() -> None:
+    pytest.importorskip("faiss")  # it selects from now on
+    for count in (0, 1):
+        hits = search(vectors(count), vectors(2, seed=3), 2)
+        assert hits.positions.tolist() == [[*range(count), *[-1] * (2 - count)]] * 2
+
+
 @pytest.mark.parametrize("kind", ["random", "clustered", "equal", "few good"])
 def test_a_guessed_threshold_never_shows(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     rows = vectors(3000)
@@ -130,6 +137,7 @@ def test_a_guessed_threshold_never_shows(monkeypatch: pytest.MonkeyPatch, kind: 
         return guesses[-1]
 
     original = exact._guess
+    monkeypatch.setattr(exact, "_quicker", lambda products, dim: None)  # faiss needs no guess
     monkeypatch.setattr(exact, "_guess", watched)
     monkeypatch.setattr(exact, "_SAMPLE", 200)
     monkeypatch.setattr(exact, "_GUESS_FROM", 0)

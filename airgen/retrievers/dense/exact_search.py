@@ -262,11 +262,10 @@ class _Selected:
 
     def stream(self, matrix: NDArray[Any], rows: NDArray[np.int64] | None, n: int) -> bool:
         """Take all rows; whether that could be done. Raises ModelError for one that holds NaN or infinity."""
-        size = min(max(_FAISS_ROWS, 32 * self._k), n)
+        size = max(1, min(max(_FAISS_ROWS, 32 * self._k), n))
         reader = _Best(self._queries, 1, self._compiled)
-        room = np.empty(
-            (size, self._queries.shape[1]), np.float32
-        )  # a new one for each chunk costs a page fault a page
+        # A new one for each chunk would cost a page fault for each page.
+        room = np.empty((size, self._queries.shape[1]), np.float32)
         for start in range(0, n, size):
             end = min(start + size, n)
             part = reader.floats(matrix[start:end] if rows is None else matrix[rows[start:end]], room[: end - start])
