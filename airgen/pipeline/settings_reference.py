@@ -44,22 +44,25 @@ _KINDS = (
     ("sparse-embedder", "Sparse embedders", "systems of kind `sparse`, and the re-ranker `splade`"),
 )
 
+Printed = dict[type[BaseModel], str]
+"""Where the keys of a model have been printed: elsewhere they are referred to."""
+
 
 def reference() -> str:
     """The whole text."""
     lines = [_HEAD, "## A pipeline\n"]
-    _PRINTED.clear()
-    lines += _model(Pipeline, skip=("llm",))
+    printed: Printed = {}
+    lines += _model(Pipeline, printed, skip=("llm",))
     lines += ["## LLMs\n", "`llm`, and `control.judge.llm`, by `backend`.\n"]
-    lines += _registered("backend", "llm: {{backend: {}}}", skip=("backend",))
-    lines += ["## A corpus\n", *_model(CorpusSettings)]
-    lines += ["## Readers\n", "`reader` of a corpus.\n", *_registered("reader", "reader: {{kind: {}}}")]
-    lines += ["## Systems\n", *_model(SystemSettings)]
+    lines += _registered(printed, "backend", "llm: {{backend: {}}}", skip=("backend",))
+    lines += ["## A corpus\n", *_model(CorpusSettings, printed)]
+    lines += ["## Readers\n", "`reader` of a corpus.\n", *_registered(printed, "reader", "reader: {{kind: {}}}")]
+    lines += ["## Systems\n", *_model(SystemSettings, printed)]
     for kind, model in (("run", RunSystem), ("http", HttpSystem), ("module:function", FunctionSystem)):
-        lines += [f"### `kind: {kind}`\n", *_model(model, nested=False, place=f"kind: {kind}")]
+        lines += [f"### `kind: {kind}`\n", *_model(model, printed, nested=False, place=f"kind: {kind}")]
     for part, title, where in _KINDS:
-        lines += [f"## {title}\n", f"In {where}.\n", *_registered(part, "kind: {}")]
-    lines += ["## A suite\n", *_model(Suite)]
+        lines += [f"## {title}\n", f"In {where}.\n", *_registered(printed, part, "kind: {}")]
+    lines += ["## A suite\n", *_model(Suite, printed)]
     lines += ["## Training\n", "`airgen train recipe KIND` prints the settings of a training with their reasons.\n"]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip("\n") + "\n"
 
@@ -89,7 +92,7 @@ def json_schema(file: str) -> dict[str, Any]:
     return schema
 
 
-def _registered(part: str, form: str, skip: tuple[str, ...] = ()) -> Iterator[str]:
+def _registered(printed: Printed, part: str, form: str, skip: tuple[str, ...] = ()) -> Iterator[str]:
     """The keys that several kinds of a part have in common, once, and then what each kind has besides."""
     models = {name: resolve(part, name).Settings for name in sorted(REGISTRY[part])}
     kinds: dict[tuple[str, str], list[str]] = {}
@@ -111,7 +114,7 @@ def _registered(part: str, form: str, skip: tuple[str, ...] = ()) -> Iterator[st
         common = tuple(key for key, row in _rows(model, skip).items() if (key, row) in shared)
         also = f"Keys in the table above: {', '.join(f'`{key}`' for key in common)}." if common else ""
         about = "\n\n".join(filter(None, [_about(resolve(part, name)), _about(model), also]))
-        yield from _model(model, skip=(*skip, *common), nested=False, about=about, place=form.format(name))
+        yield from _model(model, printed, skip=(*skip, *common), nested=False, about=about, place=form.format(name))
 
 
 def _rows(model: type[BaseModel], skip: tuple[str, ...]) -> dict[str, str]:
@@ -128,12 +131,14 @@ def _row(key: str, shown: str, field: FieldInfo, said: dict[str, str]) -> str:
     return f"| `{key}` | {shown} | {_default(field)} | {_cell(said.get(key, ''))} |"
 
 
-_PRINTED: dict[type[BaseModel], str] = {}
-"""Where the keys of a model have been printed: elsewhere they are referred to."""
-
-
 def _model(
-    model: type[BaseModel], *, place: str = "", skip: tuple[str, ...] = (), nested: bool = True, about: str = ""
+    model: type[BaseModel],
+    printed: Printed,
+    *,
+    place: str = "",
+    skip: tuple[str, ...] = (),
+    nested: bool = True,
+    about: str = "",
 ) -> Iterator[str]:
     """A table of the model's keys, and a section for each model below it."""
     if words := about or _about(model):
@@ -153,16 +158,16 @@ def _model(
         yield "\n".join(["| key | value | default | |", "|---|---|---|---|", *rows]) + "\n"
     for key, inner in below:
         where = f"{place}.{key}" if place and nested else key
-        if inner in _PRINTED:
-            words = f"The keys of `{_PRINTED[inner]}`.\n"
+        if inner in printed:
+            words = f"The keys of `{printed[inner]}`.\n"
             yield f"### `{where}`\n\n{words}" if nested else f"`{key}`: {words[0].lower()}{words[1:]}"
             continue
-        _PRINTED[inner] = where if nested else f"{key}` of `{place}"
+        printed[inner] = where if nested else f"{key}` of `{place}"
         if nested:
             yield f"### `{where}`\n"
-            yield from _model(inner, place=where)
+            yield from _model(inner, printed, place=where)
         else:
-            yield from _model(inner, nested=False, about=f"`{key}`:\n\n{_about(inner)}", place=place)
+            yield from _model(inner, printed, nested=False, about=f"`{key}`:\n\n{_about(inner)}", place=place)
 
 
 def _about(model: Any) -> str:
