@@ -3,6 +3,7 @@
 # make nightly  that, and the tests that are too long for each landing
 # make servers  against search engines, stores and a Hub that nobody here wrote, on loopback
 # make lint     style and types only
+# make docs     the documentation as a site in build/docs, with the API reference, its links checked
 # make fuzz     hostile inputs for FUZZ_MINUTES, from outside to every reader
 # make mutate   change the code that must not fail, and see whether a test notices
 # make kill     SIGKILL in every phase, KILLS times
@@ -24,7 +25,7 @@ PIP := $(BIN)/python -m pip install --quiet
 PYTEST = temporary=$$(mktemp -d) && trap 'rm -rf "$$temporary"' EXIT INT TERM && \
 	TMPDIR=$$temporary PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
-.PHONY: demo demo-long-doc test nightly servers lint fuzz mutate kill gpu release clean
+.PHONY: demo demo-long-doc test nightly servers lint docs fuzz mutate kill gpu release clean
 
 demo: $(VENV)/.demo
 	$(BIN)/airgen init --demo --target $(TARGET) --runs $(RUNS)
@@ -36,7 +37,7 @@ test: $(VENV)/.test lint
 	$(BIN)/airgen fetch tests
 	$(PYTEST)
 
-nightly: $(VENV)/.test lint
+nightly: $(VENV)/.test lint docs
 	$(BIN)/airgen fetch tests
 	export AIRGEN_FUZZ=1 AIRGEN_FUZZ_EXAMPLES=200 && $(PYTEST) -m ""
 
@@ -49,6 +50,9 @@ lint: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 fuzz: $(VENV)/.test
 	end=$$(( $$(date +%s) + $(FUZZ_MINUTES) * 60 )); while [ $$(date +%s) -lt $$end ]; do \
@@ -94,6 +98,10 @@ $(VENV)/.test: $(VENV)/.demo
 	$(PIP) torch==2.13.0
 	$(PIP) --editable '.[embedded,long-doc,corpus,languages,models,ann,hub,fast,ray,storage,dumps,dev]'
 	$(PIP) --no-deps beir air-benchmark chromadb llama-index-readers-file llama-index-readers-obsidian
+	touch $@
+
+$(VENV)/.docs: $(VENV)/.demo
+	$(PIP) --editable '.[embedded,corpus,docs]'
 	touch $@
 
 $(VENV)/.release: $(VENV)/bin/python
