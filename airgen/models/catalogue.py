@@ -19,6 +19,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "splade-bert-tiny",
         "bge-small-en-int8",
         "ms-marco-minilm-l12-int8",
+        "tiktoken-vocabularies",
     ),
     "tests": (
         "all-minilm-l6-v2-int8",

@@ -152,7 +152,9 @@ def component_settings(part: str, kind: str, folder: Path | None = None) -> type
 
 
 def library_of(kind: str) -> str:
-    """The package that runs models of this kind of the catalogue."""
+    """The package that runs models of this kind of the catalogue, or reads its files."""
+    if kind == "vocabulary":
+        return "tiktoken"
     part = next((part for part in _USUAL_KIND if kind in REGISTRY[part]), None)
     packages = component_settings(part, kind).packages if part else ("xllamacpp",)
     return EXTRAS["onnxruntime" if "onnxruntime" in packages else packages[-1]][0]

@@ -3,8 +3,8 @@
     load_tokenizer("cl100k_base").count(["hello world"])     # [2]: what the paper's node parser counts (A.1)
     count_tokens("hello world")                              # 2: for estimates and bills; never downloads
 
-tiktoken downloads a vocabulary at its first use. llama-index-core ships the same files, so
-`pip install 'airgen-bench[long-doc]'` is enough on a machine without a network.
+tiktoken downloads a vocabulary at its first use. llama-index-core ships the same files: on a machine without a network
+`airgen fetch tiktoken-vocabularies` is enough, which takes them from its wheel, or the extra `long-doc`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from airgen.errors import CorpusError, ModelError
 from airgen.interruptible import interruptible
+from airgen.paths import cache_dir
 from airgen.registry import load_extra
 from airgen.text.words import count_words, words
 
@@ -37,6 +38,7 @@ class _Vocabulary:
     pattern: str
 
 
+_FETCHED = "tiktoken-vocabularies"  # in the catalogue of models
 _LONG = 100_000  # characters from which a text is encoded in a thread, so that Ctrl-C is heard
 _WORD_END = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
 _VOCABULARIES = {  # the one that OpenAI's current models use first
@@ -151,7 +153,7 @@ def encoding(name: str) -> tiktoken.Encoding:
     except Exception as error:  # requests and ssl raise many classes
         raise CorpusError(
             f"the vocabulary of the tokenizer {name!r} is not on this machine and cannot be downloaded "
-            f"({type(error).__name__}): pip install 'airgen-bench[long-doc]', or set tokenizer: words"
+            f"({type(error).__name__}): airgen fetch {_FETCHED}, or set tokenizer: words"
         ) from error
 
 
@@ -161,12 +163,11 @@ def _offline() -> tiktoken.Encoding | None:
     return next((found for found in map(_from_file, _VOCABULARIES) if found), None)
 
 
-@cache
 def _from_file(name: str) -> tiktoken.Encoding | None:
-    """The encoding from the user's cache or the shipped files; None where there is no file with the right hash."""
+    """The encoding from the user's caches or the shipped files; None where there is no file with the right hash."""
     known = _VOCABULARIES.get(name)
     named = os.environ.get("TIKTOKEN_CACHE_DIR")
-    for folder in (Path(named) if named else None, shipped_vocabulary()):
+    for folder in (Path(named) if named else None, cache_dir("models") / _FETCHED, shipped_vocabulary()):
         if known is None or folder is None or not (folder / known.file).is_file():
             continue
         content = (folder / known.file).read_bytes()

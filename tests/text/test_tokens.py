@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from airgen import models
 from airgen.errors import CorpusError
 from airgen.text import tokens
 from airgen.text.tokens import count_tokens, encoding, load_tokenizer, shipped_vocabulary
@@ -15,7 +16,7 @@ from airgen.text.tokens import count_tokens, encoding, load_tokenizer, shipped_v
 def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No vocabulary in memory, no cache of the user's, and no other one may be put into the environment."""
     monkeypatch.delenv("TIKTOKEN_CACHE_DIR", raising=False)
-    caches = (tokens.encoding, tokens._from_file, tokens._offline)
+    caches = (tokens.encoding, tokens._offline)
     for cache in caches:
         cache.cache_clear()
 
@@ -54,5 +55,23 @@ def test_a_file_with_another_hash_is_not_used(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(tokens, "shipped_vocabulary", lambda: tmp_path)
     assert count_tokens("hello world!") == 3  # 12 bytes
     monkeypatch.setattr("tiktoken.get_encoding", lambda name: 1 / 0)
-    with pytest.raises(CorpusError, match=r"'cl100k_base' is not on this machine.*long-doc"):
+    with pytest.raises(CorpusError, match=r"'cl100k_base' is not on this machine.*airgen fetch tiktoken-vocabularies"):
         load_tokenizer("cl100k_base")
+
+
+def test_fetched_vocabularies_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`airgen fetch tiktoken-vocabularies` puts the files of the catalogue where they are looked for."""
+    shipped = shipped_vocabulary()
+    pinned = {file.name: file.sha256 for file in models.entry("tiktoken-vocabularies").files}
+    assert shipped and pinned == {one.file: one.sha256 for one in tokens._VOCABULARIES.values()}
+    monkeypatch.setenv("AIRGEN_CACHE", str(tmp_path))
+    monkeypatch.setattr(tokens, "shipped_vocabulary", lambda: None)
+    monkeypatch.setattr("tiktoken.get_encoding", lambda name: 1 / 0)
+    with pytest.raises(CorpusError):
+        load_tokenizer("cl100k_base")
+    folder = models.cache_dir("models") / "tiktoken-vocabularies"
+    folder.mkdir(parents=True)
+    for name in pinned:
+        (folder / name).write_bytes((shipped / name).read_bytes())
+    assert models.fetched("tiktoken-vocabularies")
+    assert load_tokenizer("cl100k_base").count(["hello world"]) == [2]  # also in the process that asked before
