@@ -139,9 +139,10 @@ def show_guide(
     """
     pages = {path.stem: path.read_text(encoding="utf-8") for path in sorted(data_dir("docs").glob("*.md"))}
     name, wanted = "-".join(words).lower() or "README", " ".join(words)
-    for stem, text in pages.items():
-        if f"-{stem}".endswith(f"-{name}") or stem.startswith(f"{name:0>2}-"):
-            return Outcome(text, text)
+    named = [stem for stem in pages if f"-{stem}".endswith(f"-{name}") or stem.startswith(f"{name:0>2}-")]
+    if named:
+        text = pages[min(named, key=len)]  # 07-queries, not 06-your-own-queries
+        return Outcome(text, text)
     if section := _section(pages, wanted):
         return Outcome(section, section)
     found: dict[str, str] = {}

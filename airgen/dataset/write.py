@@ -2,7 +2,7 @@
 
 Rows of corpus and queries are sorted by id. `qrels` has 1 (relevant) and 0 (hard negative), in TSV and JSONL, and its
 variants have the same labels. Nothing of `private/` is published with the queries: the lineage says what each query was
-made from, `parents.jsonl` which document each passage is a chunk of, and its place there. docs/09-publishing.md lists
+made from, `parents.jsonl` which document each passage is a chunk of, and its place there. docs/10-publishing.md lists
 the files.
 """
 

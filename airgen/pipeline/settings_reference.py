@@ -30,8 +30,11 @@ from airgen.settings.suite import Suite
 
 _HEAD = """# Settings
 
-Every key of every YAML file. `airgen show settings` makes this text from the models that check the files. A key that is
-not here is an error. "speed" marks settings that change no result: nothing is computed or asked again when they change.
+The ten that you change stand on page 1 of the guide: `airgen help ten settings`. All others may stay as they are.
+
+Every key of every YAML file follows. `airgen show settings` makes this text from the models that check the files. A key
+that is not here is an error. "speed" marks settings that change no result: nothing is computed or asked again when
+they change.
 """
 _COMMENT = re.compile(r"^[ \t]+(\w+): [^#\n]*#(?! (?:type:|noqa)) (.+)$", re.MULTILINE)
 _NAMES = {str: "text", int: "whole number", float: "number", bool: "true or false", type(None): "nothing", Path: "path"}
