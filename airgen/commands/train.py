@@ -45,12 +45,15 @@ def train(
     kind: Annotated[str, arg("KIND", _KINDS)],
     on: Annotated[
         Sequence[str],
-        opt("A dataset in BEIR format, or pairs of `airgen train pairs`. An epoch has each query of a "
-            "dataset WEIGHT times (1), or that share of them.", "--on", metavar="DATASET[=WEIGHT]"),
+        opt("A dataset in BEIR format, or pairs of `airgen train pairs`. An epoch has each query of a dataset WEIGHT "
+            "times (1), or that share of them. ,teacher=none, a re-ranker or a file of scores is its own teacher.",
+            "--on", metavar="DATASET[=WEIGHT][,teacher=T]"),
     ],
     base: Annotated[str, opt("The base model: of `airgen show models`, a folder, or the Hub.")],
     out: Annotated[Place, opt("Folder of the trained model.")],
-    recipe: Annotated[Place | None, opt("A YAML recipe, as `airgen train recipe KIND` prints it.")] = None,
+    recipe: Annotated[
+        Place | None, opt("A YAML recipe, as `airgen train recipe KIND` prints it, or one that airgen ships.")
+    ] = None,
     changes: Annotated[Sequence[str], opt("Change one setting of the recipe.", "--set", metavar="NAME=VALUE")] = (),
     split: Annotated[str, opt("The split to train on; test only with --fold.")] = "train",
     fold: Annotated[str | None, opt("Cross-validation: hold out part I of N of the queries.", metavar="I/N")] = None,

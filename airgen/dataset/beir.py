@@ -328,6 +328,11 @@ def read_qrels(path: str | Path) -> Qrels:
     return Qrels(labels)
 
 
+def scored_pairs(path: Path) -> Iterator[tuple[str, str, float]]:
+    """(query id, passage id, number) of each line of a file in a form of qrels, as a stream. Raises DatasetError."""
+    return ((query, passage, number) for _, query, passage, number in _label_rows(path))
+
+
 def _label_rows(path: Path) -> Iterator[tuple[_Place, str, str, float]]:
     if ".jsonl" in path.suffixes:
         for where, row in objects(path):

@@ -7,7 +7,8 @@ A kind of training is one module of `kinds`, which has a recipe and a task, and 
     recipe.py        hyperparameters, each with its source, and what the command line asked for
     data.py          queries with positives and hard negatives, dev queries, folds, batches; several datasets as one
     columns.py       the files of a dataset, with texts on disk and labels as numbers
-    base_models.py   the pretrained model that training starts from, and teachers
+    base_models.py   the pretrained model that training starts from
+    teachers.py      re-rankers to distil from, or their scores from a file
     task.py          what a kind gives the trainer: batches, a loss, dev figures, a folder to write; the model's card
     trainer.py       the Trainer of transformers, for every kind
 """
@@ -53,31 +54,34 @@ def train(kind: str, request: TrainingRequest) -> Trained:
     """Train a model of that kind and write its folder. Raises what `task_class`, the data, the base and `run` raise."""
     task = task_class(kind)
 
-    from airgen.training.data import load_training_set, mixed, reserved_wordings, with_negatives
+    from airgen.training.data import load_training_set, mixed, reserved_wordings, with_negatives, with_own_teacher
     from airgen.training.task import finished_recipe
     from airgen.training.trainer import device_of, run
 
     device = device_of(request)
     recipe = request.recipe_of(task.RECIPE).on(device, finished_recipe(request.out))
     datasets = request.datasets
-    several = len(datasets) > 1 or datasets[0][1] != 1
+    several = len(datasets) > 1 or datasets[0].weight != 1
     if several and not task.weighted:
         raise UsageError(f"{kind} learns passages by themselves, so it takes one dataset without a weight")
-    reserved = {text for path, _ in datasets for text in reserved_wordings(path)} if several else set()
+    reserved = {text for one in datasets for text in reserved_wordings(one.path)} if several else set()
     sets = [
-        with_negatives(
-            load_training_set(
-                path,
-                split=request.split,
-                fold=request.fold,
-                dev_share=recipe.dev_share,
-                language=request.language,
-                reserved_elsewhere=reserved,
+        with_own_teacher(
+            with_negatives(
+                load_training_set(
+                    one.path,
+                    split=request.split,
+                    fold=request.fold,
+                    dev_share=recipe.dev_share,
+                    language=request.language,
+                    reserved_elsewhere=reserved,
+                ),
+                recipe,
             ),
-            recipe,
+            one.teacher,
         )
-        for path, _ in datasets
+        for one in datasets
     ]
-    data = mixed(sets, [weight for _, weight in datasets]) if several else sets[0]
+    data = mixed(sets, [one.weight for one in datasets]) if several else sets[0]
     with guarded(f"training {kind}", TrainingError):
         return run(kind, lambda device: task(recipe, data, request.base, device), recipe, data, request)

@@ -1,22 +1,15 @@
-"""The pretrained model that a training starts from: found by name, checked, identified; and teachers to distil from.
+"""The pretrained model that a training starts from: found by name, checked, identified."""
 
-BEIR's cross-encoder learned from an ensemble of three re-rankers (its section 4, after Hofstätter and others, 2021), E5
-from one (section 4.2).
-"""
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from airgen import models
 from airgen.errors import ModelError
 from airgen.models.catalogue import weights_hash
 from airgen.registry import load_extra
-from airgen.retrievers.base import Corpus, Reranker, load_reranker, model_place, show_corpus
+from airgen.retrievers.base import model_place
 from airgen.retrievers.dense.embedders import loaded, quiet_transformers
 
 
@@ -62,38 +55,3 @@ def load_base(base: str, *, masked_lm: bool = False) -> Base:
     if missing:
         raise ModelError(f"{base}: the file of weights is damaged: it lacks {missing[0]} and {len(missing) - 1} more")
     return Base(model, tokenizer)
-
-
-TeacherSpec = str | dict[str, Any] | list[str | dict[str, Any]] | None
-
-
-class Teacher:
-    """Scores passages of one corpus; `spec` is an argument of `load_reranker`, or a list of them.
-
-    Each (query, passage) pair is scored once: scores are kept in memory. Raises the re-rankers' UsageError, ModelError.
-    """
-
-    def __init__(self, spec: TeacherSpec, corpus: Corpus) -> None:
-        self._corpus = corpus
-        specs = spec if isinstance(spec, list) else [spec] if spec is not None else []
-        self._teachers: list[Reranker] = [load_reranker(one) for one in specs]
-        for teacher in self._teachers:
-            show_corpus(teacher, corpus)
-        self._known: dict[tuple[str, int], float] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._teachers)
-
-    def scores(self, queries: Sequence[str], places: NDArray[np.int64]) -> NDArray[np.float32]:
-        """The mean score over all teachers, in the shape of `places`, (queries, passages)."""
-        pairs = [(query, place) for query, row in zip(queries, places.tolist(), strict=True) for place in row]
-        missing = [pair for pair in dict.fromkeys(pairs) if pair not in self._known]
-        if missing:
-            texts = [(query, self._corpus.full_text(place)) for query, place in missing]
-            total = np.mean([teacher.score(texts) for teacher in self._teachers], axis=0)
-            self._known.update(zip(missing, total.tolist(), strict=True))
-        return np.array([self._known[pair] for pair in pairs], np.float32).reshape(places.shape)
-
-    def describe(self) -> list[Mapping[str, object]]:
-        """The settings of each teacher."""
-        return [teacher.describe() for teacher in self._teachers]

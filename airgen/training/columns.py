@@ -285,6 +285,10 @@ class Examples(Indexed[Example]):
         query = self._queries[place]
         return Example(self.ids[query], self.texts[query], self._positives[place], self._negatives[place])
 
+    def each_id(self) -> Iterator[str]:
+        """The ids, without the texts."""
+        return (self.ids[query] for query in self._queries)
+
     def rows(self) -> Iterator[tuple[int, tuple[int, ...], tuple[int, ...]]]:
         """(place of the query, positives, negatives) of each, without its texts."""
         for number, query in enumerate(self._queries):

@@ -28,13 +28,14 @@ from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.measures import parse_measures, score
 from airgen.evaluation.run import run_from_hits
-from airgen.keys import canonical_json, content_key, key_of_pieces, rng, text_key
+from airgen.keys import canonical_json, content_key, file_sha256, key_of_pieces, rng, text_key
 from airgen.paths import fetched_collection
 from airgen.retrievers.base import Corpus, Hits, Retriever
 from airgen.retrievers.lexical.bm25 import BM25
 from airgen.sequences import batched
 from airgen.training.columns import DatasetColumns, Example, Examples, Joined
-from airgen.training.recipe import Fold, Recipe
+from airgen.training.recipe import Fold, Recipe, TrainingData
+from airgen.training.teachers import FileScores, OwnTeacher, read_scores
 
 Labels = Mapping[str, Mapping[str, float]]
 
@@ -73,7 +74,7 @@ class TrainingSet:
     """The data of one training.
 
     held_out: the labels of a fold; they are saved with the model and not used. shares: of several datasets, how many of
-    the examples are each one's, in their order, and its weight.
+    the examples are each one's, in their order, and its weight. teachers: of each dataset, where it has one of its own.
     """
 
     corpus: Corpus
@@ -82,6 +83,7 @@ class TrainingSet:
     held_out: Labels = field(default_factory=dict)
     about: Mapping[str, Any] = field(default_factory=dict)
     shares: tuple[Share, ...] = ()
+    teachers: tuple[OwnTeacher, ...] = ()
 
     def batches(self, size: int, seed: int, epoch: int) -> list[list[int]]:
         """The places of an epoch's examples in batches; see `epoch_batches`."""
@@ -93,11 +95,17 @@ class TrainingSet:
         # The key of [digest, [[id, positives, negatives], ...], dev ids] without the list of all rows in memory.
         rows = (canonical_json([e.id, list(e.positives), list(e.negatives)]) for e in self.examples)
         pieces = chain(
-            (f"[{canonical_json(self.about.get('digest'))},[", next(rows, "")),
+            (f"[{canonical_json(_taught(self.about))},[", next(rows, "")),
             (f",{row}" for row in rows),
             (f"],{canonical_json(sorted(self.dev.labels))}]",),
         )
         return key_of_pieces(pieces)
+
+
+def _taught(about: Mapping[str, Any]) -> Any:
+    """The hash of a dataset, with its teacher where that is its own."""
+    teacher = about.get("teacher_sha256") or about.get("teacher")
+    return about.get("digest") if teacher is None else [about.get("digest"), teacher]
 
 
 def load_training_set(
@@ -203,6 +211,31 @@ def with_negatives(data: TrainingSet, recipe: Recipe) -> TrainingSet:
     retriever = BM25()
     retriever.index(data.corpus)
     return replace(data, examples=data.examples.with_negatives(_mined(data.examples, retriever, recipe)))
+
+
+def with_own_teacher(data: TrainingSet, teacher: str | None) -> TrainingSet:
+    """The training set with a teacher of its own: None, "none", a re-ranker, or the path of a file of scores.
+
+    The scored passages of a file that are not relevant become the hard negatives. Raises DatasetError for a file that
+    cannot be read, or that has no score for a training query.
+    """
+    own = OwnTeacher(len(data.corpus), teacher)
+    if teacher is None:
+        return replace(data, teachers=(own,))
+    path, about = Path(teacher).expanduser(), {**data.about, "teacher": teacher}
+    if not path.is_file():
+        return replace(data, teachers=(own,), about=about)
+    try:
+        scores = FileScores(read_scores(path), data.examples, data.corpus)
+    except DatasetError as error:
+        raise DatasetError(f"{teacher}: {str(error).removeprefix(f'{path}: ')}") from error
+    negatives = (scores.negatives(number, row[1]) for number, row in enumerate(data.examples.rows()))
+    return replace(
+        data,
+        examples=data.examples.with_negatives(negatives),
+        teachers=(replace(own, scores=scores),),
+        about={**about, "teacher": path.name, "teacher_sha256": file_sha256(path)},
+    )
 
 
 def _mined(examples: Sequence[Example], retriever: Retriever, recipe: Recipe) -> Iterator[tuple[int, ...]]:
@@ -326,20 +359,25 @@ def epoch_examples(shares: Sequence[Share], seed: int, epoch: int) -> NDArray[np
     return np.concatenate(found)
 
 
-def weighted_dataset(text: str) -> tuple[Path, float]:
-    """(path, weight) of `data/nli=0.3`; the weight is 1 without one. A word that is no folder names a fetched
-    collection. Raises UsageError for a weight that is none.
+def weighted_dataset(text: str) -> TrainingData:
+    """The dataset, weight and teacher of `data/nli=0.3,teacher=none`; the weight is 1 without one.
+
+    A word that is no folder names a fetched collection. Raises UsageError for a weight that is none.
     """
+    text, also, teacher = (text, "", "") if Path(text).exists() else text.partition(",teacher=")
+    if also and not teacher:
+        raise UsageError(f"--on {text},teacher=: name a re-ranker or a file of scores, or write teacher=none")
+    own = teacher if also else None
     path, sign, number = text.rpartition("=")
     if not sign or Path(text).exists():
-        return _place(text), 1.0
+        return TrainingData(_place(text), teacher=own)
     try:
         weight = float(number)
     except ValueError:
         weight = -1.0
     if not (path and 0 < weight <= 1000):
         raise UsageError(f"--on {text}: give DATASET=WEIGHT with a weight above 0, such as {path or 'data/nli'}=0.3")
-    return _place(path), weight
+    return TrainingData(_place(path), weight, own)
 
 
 def _place(name: str) -> Path:
@@ -400,7 +438,7 @@ def mixed(sets: Sequence[TrainingSet], weights: Sequence[float]) -> TrainingSet:
     about = {
         **sets[0].about,
         "dataset": " + ".join(names),
-        "digest": content_key([[table["digest"], table["split"], table["weight"]] for table in tables]),
+        "digest": content_key([[_taught(table), table["split"], table["weight"]] for table in tables]),
         "passages": len(corpus),
         "dev_queries": len(dev),
         **{name: sum(table[name] for table in tables) for name in sums},
@@ -408,4 +446,7 @@ def mixed(sets: Sequence[TrainingSet], weights: Sequence[float]) -> TrainingSet:
         "training_query_ids": content_key([table["training_query_ids"] for table in tables]),
         "datasets": tables,
     }
-    return TrainingSet(corpus, examples, dev, about=about, shares=tuple(shares))
+    teachers = [
+        replace(teacher, prefix=f"{name}/") for one, name in zip(sets, names, strict=True) for teacher in one.teachers
+    ]
+    return TrainingSet(corpus, examples, dev, about=about, shares=tuple(shares), teachers=tuple(teachers))

@@ -20,7 +20,7 @@ _util = load_extra("sentence_transformers.util", "training an encoder")
 
 
 def distillation(student: Any, teacher: Any, masked: Any = None) -> Any:
-    """The mean over rows of KL(p_teacher, p_student) (E5, section 4.2), from scores of the same candidates."""
+    """KL(p_teacher, p_student) of each row (E5, section 4.2), from scores of the same candidates."""
     functional = _torch.nn.functional
     if masked is not None:
         student, teacher = student.masked_fill(masked, -_torch.inf), teacher.masked_fill(masked, -_torch.inf)
@@ -28,7 +28,18 @@ def distillation(student: Any, teacher: Any, masked: Any = None) -> Any:
     gap = wanted - functional.log_softmax(student, -1)
     if masked is not None:  # probability 0 on both sides: 0 times (-inf - -inf) would be nan, its limit is 0
         gap = gap.masked_fill(masked, 0.0)
-    return (wanted.exp() * gap).sum(-1).mean()
+    return (wanted.exp() * gap).sum(-1)
+
+
+def margin_error(student: Any, teacher: Any, masked: Any) -> Any:
+    """The mean squared error of each row's margins: of the first candidate to each of the others (TAS-B).
+
+    A row must have a candidate that is not masked besides the first, which is not.
+    """
+    margins = [scores[:, :1] - scores[:, 1:] for scores in (student, teacher)]
+    left_out = masked[:, 1:]
+    errors = (margins[0] - margins[1]).masked_fill(left_out, 0.0) ** 2
+    return errors.sum(-1) / (~left_out).sum(-1)
 
 
 class TrainedEncoder(_torch.nn.Module):  # type: ignore[misc, name-defined]
@@ -58,7 +69,7 @@ class E5Loss(_library.CachedMultipleNegativesRankingLoss):  # type: ignore[misc,
 
     def __init__(self, owner: Any, recipe: Any) -> None:
         encoder = owner.encoder
-        super().__init__(encoder, scale=1 / recipe.temperature, mini_batch_size=recipe.chunk)
+        super().__init__(encoder, scale=recipe.scale, mini_batch_size=recipe.chunk)
         self.owner, self.recipe = [owner], recipe  # in a list, so it is no part of this module
         self.queued, self.moco = recipe.extra_negatives != "none", recipe.extra_negatives == "moco"
         self.numbers: dict[str, Any] = {}
@@ -89,7 +100,8 @@ class E5Loss(_library.CachedMultipleNegativesRankingLoss):  # type: ignore[misc,
         """The loss of the vectors of queries, (n, dim), and of their positives, then all first negatives, and so on.
 
         texts: ids of the passages' texts. masks(ids of all candidates, columns of the positives): the false negatives.
-        teacher: scores of each query's own passages, (n, 1 + negatives).
+        teacher: scores of each query's own passages, (n, 1 + negatives); NaN where there is none. A query without the
+        teacher's scores of its positive and of a negative has the contrastive loss alone.
         """
         (owner,) = self.owner
         own = _torch.arange(len(passages), device=passages.device).view(-1, len(queries)).T + len(passages) * rank()
@@ -103,14 +115,22 @@ class E5Loss(_library.CachedMultipleNegativesRankingLoss):  # type: ignore[misc,
         again = _torch.ones(len(ids), dtype=_torch.bool)
         again[np.unique(ids.cpu().numpy(), return_index=True)[1]] = False  # a text counts once
         others = (masked | again.to(masked.device)).scatter(1, own[:, :1], value=False)
-        contrastive = info_nce(scores, own[:, 0], others)
+        contrastive = info_nce(scores, own[:, 0], others, reduction="none")
         self.numbers = {}
         if self.queued and _torch.is_grad_enabled():  # the latest first
             size = len(owner.queue)
             owner.queue[:] = _torch.cat([passages.detach(), owner.queue])[:size]
             owner.queue_texts[:] = _torch.cat([texts, owner.queue_texts])[:size]
         if teacher is None:
-            return contrastive
-        soft = distillation(scores.gather(1, own), teacher, masked.gather(1, own))
-        self.numbers = {"distillation": soft, "contrastive": contrastive}
-        return soft + self.recipe.alpha * contrastive
+            return contrastive.mean()
+        hidden = masked.gather(1, own) | teacher.isnan()
+        taught = ~hidden[:, 0] & ~hidden[:, 1:].all(dim=1)
+        student, wanted, hidden = scores.gather(1, own)[taught], teacher[taught], hidden[taught]
+        if self.recipe.distil == "kl":
+            soft = distillation(student, wanted, hidden)
+        else:  # of the products of vectors themselves
+            soft = margin_error(student / self.scale, wanted.masked_fill(hidden, 0.0), hidden)
+        count = max(1, len(soft))
+        self.numbers = {"distillation": soft.sum() / count, "contrastive": contrastive.mean()}
+        hard = _torch.where(taught, self.recipe.alpha * contrastive, contrastive)
+        return (hard.sum() + soft.sum()) / len(queries)

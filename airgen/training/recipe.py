@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
 
 import yaml
 from pydantic import Field
 
 from airgen.devices import chosen_dtype
 from airgen.errors import UsageError
-from airgen.settings.base import SPEED, Settings, answer_settings, load_yaml, validate
+from airgen.settings.base import SPEED, Settings, answer_settings, find_yaml, load_yaml, validate
 from airgen.yaml_text import read_yaml
 
 R = TypeVar("R", bound="Recipe")
@@ -101,16 +101,25 @@ class Recipe(Settings):
         return self.model_copy(update={"precision": "bf16" if chosen == "bf16" else "fp32"})
 
 
+class TrainingData(NamedTuple):
+    """A dataset to train on: how often an epoch has its queries, and its own teacher (`teachers.with_own_teacher`)."""
+
+    path: Path
+    weight: float = 1.0
+    teacher: str | None = None
+
+
 @dataclass(frozen=True)
 class TrainingRequest:
     """The options of `airgen train KIND`.
 
-    on: a dataset directory in BEIR format (published, generated, or mined pairs), or several with weights. base: the
-    model to start from: a name of `airgen show models`, a folder, or a Hub name. out: the folder of the trained model.
-    changes: NAME=VALUE, single settings that replace the recipe's. resume: go on from an existing checkpoint.
+    on: a dataset directory in BEIR format (published, generated, or mined pairs), or several, each with a weight and a
+    teacher (`TrainingData`). base: the model to start from: a name of `airgen show models`, a folder, or a Hub name.
+    out: the folder of the trained model. recipe: a file, or the name of one that airgen ships. changes: NAME=VALUE,
+    single settings that replace the recipe's. resume: go on from an existing checkpoint.
     """
 
-    on: Path | tuple[tuple[Path, float], ...]
+    on: Path | tuple[TrainingData | tuple[Path, float], ...]
     base: str
     out: Path
     recipe: Path | None = None
@@ -123,13 +132,13 @@ class TrainingRequest:
     quiet: bool = False
 
     @property
-    def datasets(self) -> tuple[tuple[Path, float], ...]:
-        """(path, weight) of each dataset."""
-        return ((self.on, 1.0),) if isinstance(self.on, Path) else self.on
+    def datasets(self) -> tuple[TrainingData, ...]:
+        """Each dataset with its weight and teacher."""
+        return (TrainingData(self.on),) if isinstance(self.on, Path) else tuple(TrainingData(*one) for one in self.on)
 
     def recipe_of(self, kind: type[R]) -> R:
         """The recipe file as a recipe of that kind, with `changes` applied. Raises SettingsError, UsageError."""
-        base = load_yaml(self.recipe, kind) if self.recipe is not None else kind()
+        base = load_yaml(find_yaml("pipelines", self.recipe), kind) if self.recipe is not None else kind()
         if not self.changes:
             return base
         changed = dict(_assignment(text) for text in self.changes)

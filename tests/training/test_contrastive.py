@@ -40,12 +40,12 @@ def test_info_nce_is_equation_1() -> None:
 def test_distillation_is_the_divergence_from_the_teacher() -> None:
     student, teacher = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, np.log(3.0)]])
     p, s = np.array([0.25, 0.75]), np.array([np.e, 1]) / (np.e + 1)
-    assert float(distillation(student, teacher)) == pytest.approx(float((p * np.log(p / s)).sum()), rel=1e-6)
-    assert float(distillation(teacher, teacher)) == pytest.approx(0, abs=1e-7)
+    assert distillation(student, teacher).item() == pytest.approx(float((p * np.log(p / s)).sum()), rel=1e-6)
+    assert distillation(teacher, teacher).item() == pytest.approx(0, abs=1e-7)
     masked = torch.tensor([[False, False, True]])
     wide = [torch.cat([row, torch.tensor([[9.0]])], 1).requires_grad_() for row in (student, teacher)]
     found = distillation(*wide, masked)
-    assert found.item() == pytest.approx(float(distillation(student, teacher)), rel=1e-6)
+    assert found.item() == pytest.approx(distillation(student, teacher).item(), rel=1e-6)
     found.backward()
     assert torch.isfinite(wide[0].grad).all() and wide[0].grad[0, 2] == 0
 
@@ -139,10 +139,10 @@ def test_a_teacher_is_asked_once_a_pair(dataset: Path, bert: Path) -> None:
     assert numbers["loss"] == pytest.approx(numbers["distillation"] + 0.2 * numbers["contrastive"], rel=1e-5)
     drawn = made.sample(batch, 2)
     asked: list[int] = []
-    teacher = made.teacher._teachers[0]
+    ((teacher,),) = made.teacher._rerankers
     inner = teacher.score
     teacher.score = lambda pairs: asked.append(len(pairs)) or inner(pairs)  # type: ignore[method-assign, func-returns-value]
-    scores = made.teacher.scores(drawn.queries, drawn.places)
+    scores = made.teacher.scores(drawn.examples, drawn.places)
     assert not asked and scores.shape == drawn.places.shape
     pairs = [(drawn.queries[0], made.data.corpus.full_text(place)) for place in drawn.places[0].tolist()]
     assert scores[0].tolist() == pytest.approx(inner(pairs).tolist())

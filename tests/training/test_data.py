@@ -106,7 +106,7 @@ BAD_WEIGHTS = ("nq=0", "nq=much", "nq=nan", "=2")
 
 def test_folds_and_weights_of_the_command_line(tmp_path: Path) -> None:
     (tmp_path / "a=2").mkdir()
-    assert weighted_dataset(f"{tmp_path}/a=2") == (tmp_path / "a=2", 1.0)
+    assert weighted_dataset(f"{tmp_path}/a=2") == (tmp_path / "a=2", 1.0, None)
     assert [weighted_dataset(one)[1] for one in ("data/nli=0.3", "nq")] == [0.3, 1.0]
     parsers: list[tuple[Any, Sequence[str], str]] = [
         (Fold.parse, BAD_FOLDS, "--fold"), (weighted_dataset, BAD_WEIGHTS, "a weight above 0")
@@ -161,7 +161,7 @@ def test_recipes_know_their_settings(tmp_path: Path) -> None:
     assert all(field.description for field in AugmentRecipe.model_fields.values())
     shipped = load_yaml(data_dir("pipelines") / "train-augment.yaml", AugmentRecipe)
     e5 = PretrainRecipe()
-    assert (e5.temperature, e5.hard_negatives, e5.max_length, e5.query_prefix) == (0.01, 0, 128, "query: ")
+    assert (1 / e5.scale, e5.hard_negatives, e5.max_length, e5.query_prefix) == (0.01, 0, 128, "query: ")
     assert (EncoderRecipe().hard_negatives, EncoderRecipe().alpha, EncoderRecipe().batch_size) == (7, 0.2, 256)
     assert shipped.terms == "words" and shipped.hard_negatives == AugmentRecipe().hard_negatives
     path.write_text("l1: -1\nlerning_rate: 0.1\n")

@@ -4,8 +4,12 @@ With a teacher the loss is
 
     KL(p_teacher, p_student) over a positive and its hard negatives  +  alpha * InfoNCE over all passages of the batch
 
-and without one it is InfoNCE alone. Pre-training is the same with another recipe, on pairs without labels; BEIR's GenQ
-is the same on generated queries. The trained folder loads with sentence-transformers, and as `kind: dense`.
+and without one it is InfoNCE alone. With `distil: margin-mse` the first term is the squared error of the margins of
+TAS-B (Hofstätter and others, 2021): (s+ - s-) - (t+ - t-), of a positive and each of its hard negatives. A query whose
+dataset has no teacher is learned by InfoNCE, as in a training of its own. With `similarity: dot` vectors keep their
+lengths, and nothing else differs (BEIR, appendix H). Pre-training is the same with another recipe, on pairs without
+labels; BEIR's GenQ is the same on generated queries. The trained folder loads with sentence-transformers, and as
+`kind: dense`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +23,6 @@ from airgen.registry import load_extra
 from airgen.retrievers.base import Embedder, Retriever
 from airgen.retrievers.dense.embedders import SentenceTransformersEmbedder
 from airgen.retrievers.dense.retriever import Dense
-from airgen.training.base_models import TeacherSpec
 from airgen.training.columns import key_of
 from airgen.training.data import TrainingSet
 from airgen.training.kinds.transformer import (
@@ -31,6 +34,7 @@ from airgen.training.kinds.transformer import (
     token_limit,
 )
 from airgen.training.recipe import Recipe
+from airgen.training.teachers import TeacherSpec
 
 
 class EncoderRecipe(TransformerRecipe):
@@ -42,12 +46,20 @@ class EncoderRecipe(TransformerRecipe):
     warmup: float = Field(0.1, ge=0, le=1, description="E5: 400 steps, of a far longer training")
     hard_negatives: int = Field(7, ge=0, description="E5, section 5.1; random passages where a query has fewer")
     max_length: int = Field(192, ge=8, description="E5, table 11")
-    temperature: float = Field(0.01, gt=0, description="E5, section 4.1")
+    similarity: Literal["cosine", "dot"] = Field(
+        "cosine", description="E5: the cosine; dot: the lengths of vectors count (DPR, ANCE, TAS-B; BEIR, appendix H)"
+    )
+    temperature: float | None = Field(
+        None, gt=0, description="null: 0.01 for the cosine (E5, section 4.1), 1 for dot, whose scores are not below 1"
+    )
     query_prefix: str = Field("query: ", description="E5, section 4.1")
     passage_prefix: str = Field("passage: ", description="E5, section 4.1")
     pooling: Literal["mean", "cls"] = Field("mean", description="E5, section 4.1: average pooling")
     teacher: TeacherSpec = Field(
         None, description="a re-ranker (name or mapping), or a list whose mean is learned; E5: a cross-encoder"
+    )
+    distil: Literal["kl", "margin-mse"] = Field(
+        "kl", description="how the teacher's scores are learned; margin-mse: TAS-B, with similarity dot and alpha 0"
     )
     alpha: float = Field(0.2, ge=0, description="weight of the contrastive loss beside the teacher's; E5, table 11")
     teacher_temperature: float = Field(
@@ -61,6 +73,11 @@ class EncoderRecipe(TransformerRecipe):
     chunk: int = Field(64, ge=1, description="texts encoded at once with gradient caching: less memory, some more time")
     freeze_positions: bool = Field(True, description="E5, appendix B: so that longer texts work after training")
 
+    @property
+    def scale(self) -> float:
+        """What products of vectors are multiplied by in the softmax."""
+        return 1 / (self.temperature or (0.01 if self.similarity == "cosine" else 1.0))
+
 
 class EncoderTask(SentenceTransformersTask):
     """Trains an encoder, with cached gradients."""
@@ -68,6 +85,7 @@ class EncoderTask(SentenceTransformersTask):
     SYSTEM = ("dense", "embedder")
     RECIPE: ClassVar[type[Recipe]] = EncoderRecipe
     own_passes = True
+    by_row = True
     recipe: EncoderRecipe
 
     def __init__(self, recipe: EncoderRecipe, data: TrainingSet, base: str, device: str) -> None:
@@ -122,8 +140,9 @@ class EncoderTask(SentenceTransformersTask):
         """Dense search."""
         recipe = self.recipe
         embedder = SentenceTransformersEmbedder(
-            IN_TRAINING, query_prefix=recipe.query_prefix, passage_prefix=recipe.passage_prefix
-        )
+            IN_TRAINING, query_prefix=recipe.query_prefix, passage_prefix=recipe.passage_prefix,
+            similarity=recipe.similarity,
+        )  # fmt: skip
         embedder.model = self.encoder
         return Dense(cast(Embedder, embedder))
 
@@ -167,8 +186,10 @@ def _encoder(base: str, recipe: EncoderRecipe, device: str) -> Any:
             if name.endswith("position_embeddings.weight"):
                 weights.requires_grad_(False)
     pooling = modules.Pooling(transformer.get_embedding_dimension(), recipe.pooling)
+    normalise = [modules.Normalize()] if recipe.similarity == "cosine" else []
     return library.SentenceTransformer(
-        modules=[transformer, pooling, modules.Normalize()],
+        modules=[transformer, pooling, *normalise],
+        similarity_fn_name=recipe.similarity,
         prompts={"query": recipe.query_prefix, "document": recipe.passage_prefix},
         device=device,
     )

@@ -26,7 +26,7 @@ from airgen.retrievers.late.maxsim import LateInteraction, MultiVectorEncoder
 from airgen.retrievers.lexical.bm25 import BM25
 from airgen.retrievers.rerank import CrossEncoder
 from airgen.retrievers.sparse import Sparse, SparseEncoder
-from airgen.training.base_models import TeacherSpec, load_base
+from airgen.training.base_models import load_base
 from airgen.training.data import TrainingSet
 from airgen.training.kinds.transformer import (
     IN_TRAINING,
@@ -37,6 +37,7 @@ from airgen.training.kinds.transformer import (
     token_limit,
 )
 from airgen.training.task import processes
+from airgen.training.teachers import TeacherSpec
 
 
 class CrossEncoderRecipe(TransformerRecipe):

@@ -13,15 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from airgen.errors import DatasetError, UsageError
 from airgen.keys import rng
 from airgen.registry import load_extra
 from airgen.retrievers.base import Corpus, Retriever, model_place
 from airgen.retrievers.dense.embedders import loaded, quiet_transformers
-from airgen.training.base_models import Teacher, TeacherSpec
 from airgen.training.columns import Example, part_of
 from airgen.training.data import TrainingSet, draw
 from airgen.training.recipe import Recipe
 from airgen.training.task import TrainingTask, shared
+from airgen.training.teachers import Teacher, TeacherSpec
 
 IN_TRAINING = "in training"
 """The name of an encoder around the model as it is during training, which searches the dev queries."""
@@ -97,13 +98,19 @@ class TransformerTask(TrainingTask):
     """The part of a task that does not depend on the model. `teacher` is false without one."""
 
     RECIPE: ClassVar[type[Recipe]] = TransformerRecipe
+    by_row: ClassVar[bool] = False  # whether queries with a teacher and without one can be in one batch
     tokenizer: Any
 
     def __init__(self, recipe: TransformerRecipe, data: TrainingSet, device: str, teacher: TeacherSpec = None) -> None:
         self.torch = load_extra("torch", "training a transformer")
         self.recipe, self.data, self.device = recipe, data, device
         self.dev_corpus = _dev_corpus(data, recipe)
-        self.teacher = Teacher(teacher, data.corpus)
+        self.teacher = Teacher(teacher, data.corpus, data.teachers)
+        if self.teacher and not self.teacher.of_all and not self.by_row:
+            raise UsageError(
+                "a dataset has no teacher, and only an encoder learns some queries from labels alone: leave out "
+                "`teacher=none`, and name a teacher for the others"
+            )
 
     def batches(self, epoch: int) -> list[Batch]:
         """All training queries once, in a random order of the epoch; no batch has a positive twice, if possible.
@@ -150,10 +157,22 @@ class TransformerTask(TrainingTask):
         ]
 
     def teacher_scores(self, sample: SampledBatch) -> Any:
-        """The teacher's scores of a sample as a tensor, (queries, 1 + negatives); None without a teacher."""
+        """The teacher's scores of a sample as a tensor, (queries, 1 + negatives); None without a teacher.
+
+        NaN marks what has no score, if the kind can learn without it; else DatasetError names it.
+        """
         if not self.teacher:
             return None
-        return self.tensor(self.teacher.scores(sample.queries, sample.places))
+        scores = self.teacher.scores(sample.examples, sample.places)
+        lacking = np.argwhere(np.isnan(scores))
+        if len(lacking) and not self.by_row:
+            row, column = lacking[0].tolist()
+            passage = self.data.corpus.ids[int(sample.places[row, column])]
+            raise DatasetError(
+                f"the file of a teacher has no score for query {sample.examples[row].id} and passage {passage}: lower "
+                "hard_negatives to the number of scored ones, or name a re-ranker"
+            )
+        return self.tensor(scores)
 
     def tensor(self, array: NDArray[Any]) -> Any:
         """An array as a tensor on the device."""
@@ -204,15 +223,15 @@ class SentenceTransformersTask(TransformerTask):
             model.save_pretrained(str(folder), create_model_card=False)
 
 
-def info_nce(scores: Any, targets: Any, masked: Any = None) -> Any:
-    """Minus the mean log softmax of each row's target (E5, equation 1).
+def info_nce(scores: Any, targets: Any, masked: Any = None, reduction: str = "mean") -> Any:
+    """Minus the mean log softmax of each row's target (E5, equation 1); with the reduction "none" that of each row.
 
     `masked`, bool of the same shape, marks candidates that are left out. The target of a row must not be masked.
     """
     torch = load_extra("torch", "training")
     if masked is not None:
         scores = scores.masked_fill(masked, -torch.inf)
-    return torch.nn.functional.cross_entropy(scores, targets)
+    return torch.nn.functional.cross_entropy(scores, targets, reduction=reduction)
 
 
 def first_three(ids: Sequence[str]) -> str:
