@@ -33,14 +33,18 @@ _NO_MEMORY = ("out of memory", "can't allocate memory", "cublas_status_alloc_fai
 
 
 @contextmanager
-def guarded(what: str, kind: type[AirgenError] = ModelError) -> Iterator[None]:
+def guarded(
+    what: str, kind: type[AirgenError] = ModelError, *, passing: tuple[type[Exception], ...] = ()
+) -> Iterator[None]:
     """Call other people's code inside. Raises `kind` for whatever it raises, with one line: `what`, the place, why.
 
-    Errors of airgen, Ctrl-C and what cancels a task pass. `SystemExit` does not: no part ends the program.
+    Errors of airgen, those in `passing`, Ctrl-C and what cancels a task pass. `SystemExit` does not: no part ends the
+    program.
     """
+    own: tuple[type[Exception], ...] = (AirgenError, *passing)
     try:
         yield
-    except AirgenError:
+    except own:
         raise
     except BaseException as error:
         if type(error).__name__ in _ENDS:

@@ -19,6 +19,7 @@ from airgen import __version__
 from airgen.compute import thread_limits
 from airgen.compute.pool import Returned, WorkerLost, WorkerPool
 from airgen.errors import AirgenError
+from airgen.masking import error_words, printable
 from airgen.registry import load_extra
 from airgen.settings.compute import ComputeSettings
 
@@ -235,7 +236,7 @@ def translated(ray: Any, error: BaseException) -> BaseException:
 
 
 def _line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:_WORDS] or type(error).__name__
+    return printable(str(error), _WORDS) or type(error).__name__
 
 
 def unreachable(place: str) -> str:
@@ -244,7 +245,7 @@ def unreachable(place: str) -> str:
     try:
         socket.create_connection((host.strip("[]"), int(port)), _REACH).close()
     except (OSError, ValueError, OverflowError) as error:
-        return getattr(error, "strerror", None) or str(error)
+        return error_words(error)
     return ""
 
 

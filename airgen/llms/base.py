@@ -7,14 +7,16 @@
 backend send the request, repeats what failed, and commits the answer before it returns it. A backend only sends.
 """
 
+import functools
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol
 
-from airgen.errors import AirgenError
+from airgen.errors import AirgenError, LlmError
+from airgen.guard import guarded
 from airgen.keys import content_key
 from airgen.llms.money import FREE, Price, Usage, price_in
 from airgen.records import Answer
@@ -171,6 +173,12 @@ class Backend:
     say: Callable[[str], None] = staticmethod(_LOG.warning)  # shows the user a line; the engine sets it
     collected: Callable[[], None] = staticmethod(lambda: None)  # called when it has kept a request; the engine sets it
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Call a backend of the user's under the guard: whatever it raises ends the job in one line."""
+        super().__init_subclass__(**options)
+        if cls.__module__.partition(".")[0] != "airgen":
+            _guard(cls)
+
     @classmethod
     def make(cls, settings: Any, *, folder: Path, rules: Mapping[str, Rule]) -> "Backend":
         """The backend of one LLM. `settings` is of the class's own `Settings`.
@@ -231,6 +239,39 @@ class Backend:
 
     async def close(self) -> None:
         """Release connections and processes."""
+
+
+def _guard(backend: type[Backend]) -> None:
+    """Replace what the class defines of `Backend` by the same under the guard."""
+    name = f"{backend.__module__}:{backend.__name__}"
+    for method in ("make", "missing", "price", "limits"):
+        if isinstance(defined := vars(backend).get(method), classmethod):
+            setattr(backend, method, classmethod(_guarded(defined.__func__, name)))
+    for method in ("room", "known", "remember", "send_collected", "leave"):
+        if callable(defined := vars(backend).get(method)):
+            setattr(backend, method, _guarded(defined, name))
+    for method in ("send", "close"):
+        if callable(defined := vars(backend).get(method)):
+            setattr(backend, method, _guarded_call(defined, name))
+
+
+def _guarded(method: Callable[..., Any], name: str) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with guarded(name, LlmError):
+            return method(*args, **kwargs)
+
+    return call
+
+
+def _guarded_call(method: Callable[..., Awaitable[Any]], name: str) -> Callable[..., Awaitable[Any]]:
+    @functools.wraps(method)
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        # A time-out is a call without an answer, which the engine repeats.
+        with guarded(name, LlmError, passing=(TimeoutError,)):
+            return await method(*args, **kwargs)
+
+    return call
 
 
 def answer_key(request: Request, settings: Mapping[str, Any]) -> str:

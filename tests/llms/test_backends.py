@@ -9,7 +9,7 @@ import pytest
 from job_maker import CORPUS, PIPELINE, make_corpus
 from rich.console import Console
 
-from airgen.errors import SettingsError
+from airgen.errors import LlmError, SettingsError
 from airgen.llms.base import CallLimits, Message, Request
 from airgen.llms.openai import OpenAISettings
 from airgen.pipeline import Job
@@ -212,6 +212,33 @@ def test_a_backend_from_outside_is_checked_estimated_and_run(outside: str, tmp_p
     assert "llm.marks: give at least one" in preflight(job(tmp_path, f"{{backend: '{outside}', marks: ''}}"))
     with pytest.raises(SettingsError, match=r"llm\.mraks: unknown key \(did you mean 'marks'\?\)"):
         job(tmp_path, f"{{backend: '{outside}', mraks: '!!'}}")
+
+
+@pytest.mark.parametrize(
+    ("method", "body"),
+    [
+        ("send", "raise KeyError('choices')"),
+        ("send", "raise SystemExit(3)"),
+        ("send", "import asyncio; raise ExceptionGroup('two', [ValueError('x' * 400)])"),
+        ("make", "return settings.no_such_setting"),
+        ("price", "raise RuntimeError('no price list')"),
+    ],
+)
+def test_whatever_a_backend_raises_ends_the_job_in_one_line_that_names_its_place(
+    outside: str, tmp_path: Path, method: str, body: str
+) -> None:
+    heads = {
+        "send": "    async def send(self, request):",
+        "make": "    @classmethod\n    def make(cls, settings, *, folder, rules):",
+        "price": "    @classmethod\n    def price(cls, settings):",
+    }
+    (tmp_path / "outside.py").write_text(f"{OUTSIDE}\n{heads[method]}\n        {body}\n")
+    found = job(tmp_path, f"{{backend: '{outside}'}}")
+    with pytest.raises(LlmError) as caught:
+        run(found)
+    said = str(caught.value)
+    assert said.startswith("outside:LoudBackend: ") and "outside.py:" in said
+    assert "\n" not in said and len(said) < 500
 
 
 def test_its_own_settings_change_the_answers_or_the_speed_as_it_says(outside: str, tmp_path: Path) -> None:

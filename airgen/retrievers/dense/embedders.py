@@ -26,6 +26,7 @@ from airgen.compute import without_main
 from airgen.devices import Devices, Dtype
 from airgen.errors import ModelError
 from airgen.guard import is_out_of_memory
+from airgen.masking import printable
 from airgen.models.catalogue import weights_hash
 from airgen.registry import load_extra
 from airgen.retrievers.base import Component, ModelFacts, TextKind, finite, unit_rows
@@ -62,7 +63,7 @@ def loaded(what: str, name: str, make: Any, **settings: Any) -> Any:
     except (OSError, ValueError, KeyError, RuntimeError, AttributeError, TypeError) as error:
         if is_out_of_memory(error):
             raise
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+        reason = printable(str(error).strip().partition("\n")[0], 300) or type(error).__name__
         raise ModelError(
             f"{what} {name} cannot be loaded ({reason}): give a Hub name that can be reached, a folder, "
             "or a model of `airgen show models`"
