@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +11,7 @@ from airgen.commands.command import Outcome, command, echo, say
 from airgen.commands.options import Budget, Compute, Place, Quiet, Runs, Target, arg, opt, path_or_none
 from airgen.errors import AirgenError, UsageError
 from airgen.paths import RUNS, beside
-from airgen.text.display import dollars
+from airgen.text.display import dollars, terminal_text
 
 if TYPE_CHECKING:
     from airgen.pipeline.run import RunResult
@@ -109,12 +110,16 @@ def run_and_report(
     from airgen.report.report import report_of_run
     from airgen.steps.progress import BEAT_SECONDS
     from airgen.studies.compare import drift_since
+    from airgen.studies.label_sets import label_sets_of_job
 
     console, every = Console(stderr=True, quiet=quiet), 5.0 if verbose else BEAT_SECONDS
     result = run_pipeline(Path(path), runs=runs, console=console, every=every, **options)
     if report:
         target = options.get("target")
         result = report_of_run(result, Path(path), runs, target, lambda line: echo(line, err=True))
+    names = [row["system"] for row in result.scores]
+    if names and (sets := label_sets_of_job(Job(Path(path), runs, target=options.get("target")), names)) is not None:
+        result = replace(result, labels=terminal_text(f"Labels: {sets.sentence}"))
     version = earlier_version(result.manifest)
     if version is not None and not result.already_done and result.scores:
         say(drift_since(Job(Path(path), runs), version))  # how the ranking of the pipeline's systems has changed

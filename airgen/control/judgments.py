@@ -5,7 +5,8 @@ Judgments are the LLM on every pair that Table 2 shows to it, decisions what Tab
 Mined negatives are passages high in recall that quality control found not relevant: an alternative or an addition to
 the generated ones (paper 2.3, step 6), and free. What quality control knows decides:
 
-- a passage that the LLM judged not relevant may be taken at any rank: these are the surest;
+- a passage that was judged not relevant, by the LLM or by votes, may be taken at any rank: these are the surest, and
+  they come first. Most re-rankers have them within their thresholds, and those that most of them rank highest lead;
 - a passage that was not judged may be taken within a window of ranks, if no re-ranker put it within its threshold. The
   window begins below the first ranks, where relevant passages without a label are likeliest (RocketQA, Qu et al. 2021,
   found 70 % of the unlabelled top passages to be relevant).
@@ -19,7 +20,7 @@ from typing import Any
 from airgen.control.judge import judge_kind, judge_name, judge_pair
 from airgen.control.recall import RECALL, prelabel_stages, prelabels_of
 from airgen.control.set_stage import Control, SetStage, add_rows
-from airgen.control.table2 import BROUGHT, Pair, decide, pairs_to_judge, votes
+from airgen.control.table2 import BROUGHT, Pair, decide, median_ranks, pairs_to_judge, ranked, votes
 from airgen.control.votes import NOT_FOUND, PEOPLES, first, least_share, voted
 from airgen.keys import fingerprint, rng, row_key
 from airgen.records import Decision, HardNegative, Judgment, Prelabel, Recall, Skip
@@ -224,7 +225,7 @@ def mined_by_query(store: Store, plan: Plan, queries: Collection[str] | None = N
 
 def _mined_fingerprint(control: Control, model: Any) -> str:
     settings, decision = control.tools.pipeline.generation, control.plan["decision"]
-    return fingerprint(stage=MINED_NAME, version=1, decision=decision, range=settings.hard_negatives, ranks=MINED_RANKS)
+    return fingerprint(stage=MINED_NAME, version=2, decision=decision, range=settings.hard_negatives, ranks=MINED_RANKS)
 
 
 def _mined_work(control: Control, model: Any, fp: str, queries: Sequence[str]) -> Iterator[list[HardNegative | Skip]]:
@@ -267,7 +268,8 @@ def mine(
     fingerprint: str,
     never: Collection[str] = (),
 ) -> list[HardNegative]:
-    """At most `count` negatives of the query `recall.parent`, judged ones first, each kind best recalled first.
+    """At most `count` negatives of the query `recall.parent`: judged ones first, by the median of their ranks in the
+    recall and by each re-ranker, so that most systems see them high; then the others, best recalled first.
 
     decisions: the query's, by document id. passages: titles by id of what may be taken. ranks: the first and the last
     of the window, from 1. never: ids that must not be taken. Rows carry no text: it stands in the corpus.
@@ -275,7 +277,10 @@ def mine(
     allowed = [id_ for id_ in recall.ids if id_ in passages and id_ not in never]
     # Both words count, the action and the level: another cut between levels may have made the decision.
     ignored = {row.id: row.level for row in decisions.values() if row.action == "ignore" and row.level is not None}
-    judged = [id_ for id_ in allowed if ignored.get(id_, relevant_from) < relevant_from]
+    near = median_ranks([recall.ids, *map(ranked, prelabels)])
+    judged = sorted(
+        (id_ for id_ in allowed if ignored.get(id_, relevant_from) < relevant_from), key=lambda id_: near[id_]
+    )
     voted = votes(prelabels, thresholds, set())
     window = set(recall.ids[ranks[0] - 1 : ranks[1]])
     unjudged = [id_ for id_ in allowed if id_ in window and id_ not in decisions and id_ not in voted]

@@ -1,5 +1,6 @@
 """The paper's rules about labels: votes of the re-rankers, the pairs that the LLM judges, and Table 2 (2.4, A.3)."""
 
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,16 +14,32 @@ BROUGHT = "labels of "
 """How the name of a judge begins that is a file of labels, which the user brought."""
 
 
+def ranked(prelabel: Prelabel) -> list[str]:
+    """The recalled documents as a re-ranker ranks them; equal scores stand in the order of the recall."""
+    order = np.argsort(-np.asarray(prelabel.scores), kind="stable")
+    return [prelabel.ids[place] for place in order]
+
+
+def median_ranks(rankings: Sequence[Sequence[str]]) -> dict[str, float]:
+    """The median of each document's ranks, from 1, in several rankings of the same documents.
+
+    >>> median_ranks([["a", "b", "c"], ["b", "a", "c"], ["b", "c", "a"]])
+    {'a': 2, 'b': 1, 'c': 3}
+    """
+    places: dict[str, list[int]] = {}
+    for ranking in rankings:
+        for rank, id_ in enumerate(ranking, 1):
+            places.setdefault(id_, []).append(rank)
+    return {id_: statistics.median(ranks) for id_, ranks in places.items()}
+
+
 def votes(prelabels: Sequence[Prelabel], thresholds: Thresholds, negatives: set[str]) -> dict[str, int]:
     """How many re-rankers vote for each recalled document: those that rank it within its threshold, where the
-    `negatives` that were generated for this query have one of their own (A.3). Equal scores stand in the order of the
-    recall, so a tie is decided the same way for every re-ranker.
+    `negatives` that were generated for this query have one of their own (A.3).
     """
     counts: dict[str, int] = {}
     for prelabel in prelabels:
-        order = np.argsort(-np.asarray(prelabel.scores), kind="stable")
-        for rank, place in enumerate(order[: max(thresholds.hard_negative, thresholds.other)], 1):
-            id_ = prelabel.ids[place]
+        for rank, id_ in enumerate(ranked(prelabel)[: max(thresholds.hard_negative, thresholds.other)], 1):
             within = thresholds.hard_negative if id_ in negatives else thresholds.other
             if rank <= within:
                 counts[id_] = counts.get(id_, 0) + 1

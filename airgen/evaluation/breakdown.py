@@ -79,6 +79,21 @@ def negatives_above(hits: Judged) -> dict[str, float]:
     return {"queries": count, "share": float((above[both] > 0).mean()), "mean": float(above[both].mean())}
 
 
+def negative_ranks(hits: Judged) -> dict[str, float]:
+    """Where a system sees the passages judged not relevant: such as stand near the top are hard.
+
+    pairs: how many (query, negative) there are. first_ten: the share of them within the first ten. median: of their
+    ranks; absent where half of them or more were not found.
+    """
+    pairs = int((hits.pair_label <= 0).sum())
+    ranks = np.full(pairs, np.inf)
+    known = hits.rank[hits.label <= 0]
+    ranks[: len(known)] = known
+    middle = float(np.median(ranks)) if pairs else math.inf
+    found = {"pairs": pairs, "first_ten": float((ranks <= _TOP).mean()) if pairs else 0.0}
+    return found if math.isinf(middle) else {**found, "median": middle}
+
+
 def _best(run: Run, corpus: Corpus, depth: int, queries: Collection[str]) -> Iterator[tuple[str, list[int]]]:
     """(query id, positions in the corpus of its best hits) for each of the queries; -1: not in the corpus."""
     ranked, places = run.ranked(), {key: place for place, key in enumerate(corpus.ids)}

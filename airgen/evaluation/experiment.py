@@ -342,7 +342,7 @@ class _Experiment:
             notes[NO_NEGATIVES] = len(task.generated)
         if options.without_negatives:
             run = run.without_passages(task.generated)
-        scores = score(run, labels, self.measures)
+        scores, judged = score(run, labels, self.measures), judged_hits(run, labels)
         means = _means(scores)
         write_scores(paths.scores, {"dataset": task.dataset.name, "split": task.split, "system": system.name}, scores)
         by_document: Mapping[str, tuple[float, float, float]] = {}
@@ -380,7 +380,8 @@ class _Experiment:
             rules=self.rules,
             versions=library_versions(),
             groups=tuple(breakdown.by_attribute(scores, task.headline, kinds)),
-            negatives_above=breakdown.negatives_above(judged_hits(run, labels)),
+            negatives_above=breakdown.negatives_above(judged),
+            negative_ranks=breakdown.negative_ranks(judged),
             biases=breakdown.biases(run, labels, task.queries, task.corpus, task.words),
             worst={key: task.queries[key].text for key in worst if key in task.queries},
             notes=notes,

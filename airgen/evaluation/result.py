@@ -167,6 +167,7 @@ class Result:
     versions: Mapping[str, str]
     groups: tuple[Group, ...] = ()
     negatives_above: Mapping[str, float] = field(default_factory=dict)
+    negative_ranks: Mapping[str, float] = field(default_factory=dict)
     biases: Mapping[str, float] = field(default_factory=dict)
     worst: Mapping[str, str] = field(default_factory=dict)
     notes: Mapping[str, int] = field(default_factory=dict)

@@ -122,8 +122,17 @@ BIASES = (
     Column("top 10 word overlap", lambda result: result.biases["top_overlap"], ".2f"),
     Column("relevant word overlap", lambda result: result.biases["relevant_overlap"], ".2f"),
     Column("queries with a negative above the best positive", lambda result: _above(result.negatives_above)),
+    Column("rank of the negatives", lambda result: _rank(result.negative_ranks)),
+    Column("of them in the first ten", lambda result: result.negative_ranks.get("first_ten"), ".0%"),
 )
 """Length and word overlap of what each system puts on top, beside those of relevant passages and the corpus."""
+
+
+def _rank(ranks: Mapping[str, float]) -> str:
+    """The median rank of passages judged not relevant; of results that were kept before it was measured, nothing."""
+    if not ranks.get("pairs"):
+        return "–"
+    return f"{ranks['median']:g}" if "median" in ranks else "not found"
 
 
 def _above(counts: Mapping[str, float]) -> str:

@@ -60,7 +60,8 @@ class RunResult(Shown):
     """What a run left behind. `manifest` is None where it stopped before the export.
 
     scores: of each system, best first. ranking: their table for a terminal, with intervals. verdict: what can be told
-    of them, and what to do next. failed: a line for each system that could not be run. report: the page to browse.
+    of them, and what to do next. labels: do they rank as the sources of the queries alone do. failed: a line for each
+    system that could not be run. report: the page to browse.
     """
 
     directory: Path
@@ -69,6 +70,7 @@ class RunResult(Shown):
     scores: list[dict[str, Any]] = field(default_factory=list, repr=False)
     ranking: str = field(default="", repr=False)
     verdict: str = ""
+    labels: str = ""
     failed: list[str] = field(default_factory=list)
     usage: dict[str, Any] = field(default_factory=dict, repr=False)
     note: str = ""
@@ -313,7 +315,7 @@ def result_lines(result: RunResult, reasons: int = 4) -> list[str]:
         note = result.manifest.notes.get(REFRESHED)
         lines += change_lines(note, result.manifest.info.version) if isinstance(note, dict) else []
         if result.scores:
-            lines += ["", result.ranking, ""]
+            lines += ["", result.ranking, *([result.labels] if result.labels else []), ""]
     if result.note:
         lines.append(result.note)
     if result.already_done:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError
 from airgen.evaluation.result import Result, all_scores, as_matrix
 from airgen.evaluation.significance import Comparison, compare
@@ -22,6 +23,7 @@ from airgen.evaluation.tables import fairness_lines
 from airgen.evaluation.verdict import verdict_of
 from airgen.report.source import TOP, ReportSource, SystemRanks
 from airgen.studies.agree.rankings import RankGain
+from airgen.studies.label_sets import label_sets_of
 
 if TYPE_CHECKING:
     from airgen.evaluation.charts import AnyChart
@@ -79,6 +81,8 @@ def systems_chunks(source: ReportSource, every: Sequence[Board]) -> Iterator[Chu
         return
     tables = []
     for board in every:
+        if not board.private and source.dataset is not None:
+            board.notes.extend(_label_sets(source.dataset, board))
         table = _table(board)
         if source.public:  # settings name files and servers of whoever ran the system
             for system in table["systems"]:
@@ -91,6 +95,15 @@ def systems_chunks(source: ReportSource, every: Sequence[Board]) -> Iterator[Chu
             table["by_query"] = True
         tables.append(table)
     yield f"{source.key}/systems", {"boards": tables}
+
+
+def _label_sets(dataset: BeirDataset, board: Board) -> list[str]:
+    """A warning where the labels and the queries' sources alone rank the systems differently."""
+    try:
+        sets = label_sets_of(dataset, board.split, board.results)
+    except (DatasetError, ValueError) as error:
+        return [f"the labels cannot be compared with the sources alone: {error}"]
+    return [] if sets is None or not sets.differ else [sets.sentence]
 
 
 def _table(board: Board) -> dict[str, Any]:
@@ -113,7 +126,8 @@ def _table(board: Board) -> dict[str, Any]:
                 "by_document": [one.by_document.get(name) for name in measures] if one.by_document else None,
                 "costs": asdict(one.costs), "missing": one.missing, "unjudged": one.unjudged,
                 "notes": dict(one.notes),
-                "negatives_above": dict(one.negatives_above), "biases": dict(one.biases),
+                "negatives_above": dict(one.negatives_above), "negative_ranks": dict(one.negative_ranks),
+                "biases": dict(one.biases),
                 "settings": dict(one.settings), "description": dict(one.description), "versions": dict(one.versions),
             }
         )  # fmt: skip

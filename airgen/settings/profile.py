@@ -29,6 +29,7 @@ SMALL: Mapping[str, Any] = {
     "candidates": 3,
     "rewrites": 1,
     "hard_negatives": [3, 3],
+    "negatives": "mined",
     "variants": {"hard_negative": "small/brief_hard_negative"},
 }
 

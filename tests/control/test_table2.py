@@ -199,7 +199,8 @@ def mined(
     order = dict.fromkeys([*voted, *(f"neg-{number}" for number in range(20 - len(voted))), *recalled])
     given: dict[str, Any] = {"ranks": (10, 100), "count": 5, "relevant_from": 2, "thresholds": Thresholds()}
     return mine(
-        Recall("r", "q", "f", 0, "m", recalled, [1.0] * len(recalled)), [changes.pop("prelabel", ranking(list(order)))],
+        Recall("r", "q", "f", 0, "m", recalled, [1.0] * len(recalled)),
+        changes.pop("prelabels", [changes.pop("prelabel", ranking(list(order)))]),
         {row.id: row for row in decisions or ()}, TITLES, fingerprint="fp", **{**given, **changes},
     )  # fmt: skip
 
@@ -234,6 +235,8 @@ NOT_RELEVANT = [decision("d002", 1), decision("d150", 0), decision("d011", 1)]
         ("d001 d002", {"ranks": (1, 2)}),
         ("", {"ranks": (300, 400)}),
         ("d002 d011 d150 d010 d012", {"decisions": NOT_RELEVANT}),  # judged ones first, at any rank
+        # And of these, those that most re-rankers rank high.
+        ("d150 d002 d011 d010 d012", {"decisions": NOT_RELEVANT, "prelabels": [ranking(["d150", *MINED[:149]])] * 2}),
         # Rank 10 is d010, since neg-x came in front and d009 is not recalled.
         ("d016 d017", {"decisions": RELEVANT, "voted": ("d014",), "recalled": ["neg-x", *MINED[:8], *MINED[9:]],
                        "ranks": (10, 17), "count": 9, "never": {"d015"}}),

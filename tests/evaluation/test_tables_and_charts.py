@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from airgen.evaluation import charts, evaluate
-from airgen.evaluation.breakdown import negatives_above
+from airgen.evaluation.breakdown import negative_ranks, negatives_above
 from airgen.evaluation.measures import judged_hits
 from airgen.evaluation.result import single_latencies
 from airgen.evaluation.run import run_from_dict
@@ -97,6 +97,27 @@ def test_negatives_above_the_positive_by_hand():
          "four": {"n": 1.0}, "five": {"n": 1.0}}
     )  # fmt: skip
     assert negatives_above(judged_hits(run, qrels)) == {"queries": 3, "share": pytest.approx(2 / 3), "mean": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("hits", "expected"),
+    [
+        ({"a": {"p": 5.0, "m": 4.0, "n": 3.0}}, {"pairs": 3, "first_ten": 2 / 3, "median": 3.0}),  # o is not found
+        ({"a": {"p": 5.0, "n": 3.0}}, {"pairs": 3, "first_ten": 1 / 3}),  # most are not found
+        ({"a": {f"x{at}": 20.0 - at for at in range(10)} | {"n": 3.0, "m": 2.0, "o": 1.0}},
+         {"pairs": 3, "first_ten": 0.0, "median": 12.0}),
+    ],
+)  # fmt: skip
+def test_ranks_of_negatives_by_hand(hits, expected):
+    qrels = {"a": {"p": 1, "n": 0, "m": 0, "o": 0}}
+    assert negative_ranks(judged_hits(run_from_dict(hits), qrels)) == pytest.approx(expected)
+
+
+def test_without_negatives_there_are_no_ranks():
+    assert negative_ranks(judged_hits(run_from_dict({"a": {"p": 1.0}}), {"a": {"p": 1}})) == {
+        "pairs": 0,
+        "first_ten": 0.0,
+    }
 
 
 def test_mteb_reads_its_form_of_a_result(dataset, tmp_path):

@@ -152,6 +152,7 @@ function asked(dataset, row) {
     const most = Math.max(...found.shares.map((one) => one || 0), 1e-9);
     const rows = board.systems.map((system, at) => ({ name: system.name, at, share: found.shares[at], score: system.score }));
     const above = (at) => board.systems[at].negatives_above || {};
+    const ranks = (at) => board.systems[at].negative_ranks || {};
     const bias = (at, name) => (board.systems[at].biases || {})[name];
     return [el("p", { class: "lead" }, `A passage in the first ${found.depth} without a label for its query counts as not relevant. A system with more such holes may be better than its score. ${count(found.pairs)} pairs are holes of one system or more.`),
       table({ label: "Holes and biases", rows, sort: "at", columns: [
@@ -161,6 +162,10 @@ function asked(dataset, row) {
         { key: "bar", label: "", sortable: false, class: "wide bars", cell: (row) => figures.bar((row.share || 0) / most) },
         { key: "above", label: "Queries with a negative above", number: true, title: "Share of the queries with both kinds of label whose best positive stands below a passage judged not relevant",
           value: (row) => (above(row.at).queries ? above(row.at).share : null), cell: (row) => (above(row.at).queries ? percent(above(row.at).share) : EMPTY) },
+        { key: "negatives", label: "Rank of the negatives", number: true, title: "Half of the passages judged not relevant stand at this rank or above it. Negatives that no system ranks near the top are easy, and tell nothing",
+          value: (row) => (ranks(row.at).median ?? null), cell: (row) => (isNumber(ranks(row.at).median) ? score(ranks(row.at).median, 1) : ranks(row.at).pairs ? "not found" : EMPTY) },
+        { key: "first", label: "Negatives in the first ten", number: true, title: "Share of the passages judged not relevant that stand among the first ten",
+          value: (row) => (ranks(row.at).pairs ? ranks(row.at).first_ten : null), cell: (row) => (ranks(row.at).pairs ? percent(ranks(row.at).first_ten) : EMPTY) },
         { key: "length", label: "Characters of the first ten", number: true, value: (row) => bias(row.at, "top_characters"), cell: (row) => count(bias(row.at, "top_characters")) },
         { key: "overlap", label: "Word overlap", number: true, title: "The share of the query's words in the first ten passages", value: (row) => bias(row.at, "top_overlap"), cell: (row) => score(bias(row.at, "top_overlap"), 2) },
       ] }),

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from airgen.evaluation.verdict import ENOUGH, FEWEST
+from airgen.studies.label_sets import ALIKE, UNLIKE
 from airgen.study import shown
 
 State = Literal["good", "look", "bad", "unknown"]
@@ -145,6 +146,15 @@ CHECKS: Mapping[str, HealthCheck] = {
         "Mean rank correlation (Spearman) of the systems between two random halves of the queries, 200 times.",
         "The ranking depends on which queries were drawn: add queries, or compare systems that differ more.",
         "Nunnally 1978, p. 245: .7 as the least, .9 for decisions",
+    ),
+    "label sets": HealthCheck(
+        "Labels against sources alone", ALIKE, UNLIKE, ".3f",
+        "Rank correlation (Spearman) of the systems by the labels with that by the document alone that each query was "
+        "generated from, on the same queries.",
+        "One of the two label sets is wrong for most queries: read some queries that have several positives, ask a "
+        "person (`airgen audit relevance`, `airgen audit sample`), or write the dataset with the sources alone "
+        "(`airgen export --without correction`).",
+        "Nunnally 1978, p. 245, as for the reliability",
     ),
     "told apart": HealthCheck(
         "Pairs of systems told apart", 0.4, 0.15, ".1%",

@@ -24,8 +24,9 @@ from airgen.paths import EVALUATION
 from airgen.settings.base import find_yaml
 from airgen.settings.parts import model_of
 from airgen.studies.contamination import Contamination, contamination
-from airgen.studies.inspect.finding import CHECKS, STATES, Finding, not_measured, share, verdict
+from airgen.studies.inspect.finding import CHECKS, STATES, Finding, finding, not_measured, share, verdict
 from airgen.studies.inspect.measures import by_systems, by_texts, language_of, random_floor, system_means
+from airgen.studies.label_sets import LabelSets, label_sets
 from airgen.studies.rank_correlation import LEAST_SYSTEMS
 from airgen.study import Column, Html, Shown, Study, Table, columns
 from airgen.text.display import html_text, md, one_line
@@ -179,6 +180,7 @@ def inspect_dataset(
     runs, left_out = (given_runs(results, task), []) if results else own_runs(systems, out / "results", task, say)
     scores = {name: score(run, task.qrels.labels, task.headline).of(task.headline) for name, run in runs.items()}
     findings += by_systems(runs, scores, task.qrels.labels, task.headline, len(task.corpus))
+    findings.append(_label_sets(label_sets(dataset, task.qrels.labels, runs, task.headline)))
     known_there = contamination(folder, against, language=task.language) if against else []
     findings.append(_contaminated(known_there, task.queries))
     states, checks = list(STATES), list(CHECKS)
@@ -194,6 +196,12 @@ def inspect_dataset(
             for one in known_there
         ),
     )  # fmt: skip
+
+
+def _label_sets(found: LabelSets | None) -> Finding:
+    if found is None:
+        return not_measured("label sets", "no lineage, no positive beside the sources, or too few systems")
+    return finding("label sets", found.spearman.value, found.sentence)
 
 
 def _contaminated(found: Sequence[Contamination], queries: Collection[str]) -> Finding:

@@ -1,0 +1,140 @@
+"""Do the labels of a generated dataset and its sources alone rank the systems alike? No person's label is needed.
+
+    found = label_sets(task.dataset, task.qrels.labels, runs, "nDCG@10")
+    found.spearman                           # Interval(value=0.42, low=0.2, high=0.61)
+
+Each generated query was asked of its source, which is one set of labels; quality control adds positives, which makes
+the other. Where one of them is wrong for most queries, the two rank systems differently: vague queries, of which
+voters find several answers, or broad subjects, of which one source is one answer among many. Which of the two is wrong
+takes a person (`airgen audit relevance`). Both sides have the same queries, and the interval resamples them together.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from airgen.dataset.beir import BeirDataset
+from airgen.dataset.layouts import read_rows
+from airgen.evaluation.experiment import results_folder
+from airgen.evaluation.measures import score
+from airgen.evaluation.result import Paths, Result, load_result
+from airgen.evaluation.run import Run, read_run
+from airgen.evaluation.significance import Interval, resampled_means
+from airgen.paths import EVALUATION
+from airgen.studies.agree.rankings import Side, correlate
+from airgen.studies.rank_correlation import LEAST_SYSTEMS, average_ranks
+
+if TYPE_CHECKING:
+    from airgen.pipeline.job import Job
+
+Labels = Mapping[str, Mapping[str, float]]
+
+ALIKE, UNLIKE = 0.9, 0.7
+"""Spearman's rho above which two sets of labels rank systems alike, and up to which they contradict (the limits of
+split-half reliability, Nunnally 1978)."""
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSets:
+    """The ranking of `systems` systems by the labels of `queries` queries, and by their sources alone.
+
+    positives: how many a query has. moved: the system whose rank differs most, and its rank by the labels and by the
+    sources, 1 the best.
+    """
+
+    systems: int
+    queries: int
+    positives: float
+    spearman: Interval
+    moved: tuple[str, float, float]
+
+    @property
+    def differ(self) -> bool:
+        """Whether the two rank systems differently."""
+        return not self.spearman.value > ALIKE
+
+    @property
+    def figures(self) -> str:
+        """The figure, its interval and what it is of."""
+        rho = self.spearman
+        return (
+            f"Spearman {rho.value:.2f} [{rho.low:.2f}, {rho.high:.2f}] over {self.systems} systems and "
+            f"{self.queries} queries with {self.positives:.1f} positives each"
+        )
+
+    @property
+    def sentence(self) -> str:
+        """What it means, for people; the system's name comes from outside."""
+        if not self.differ:
+            return f"The labels and the sources alone rank the systems alike: {self.figures}."
+        name, labels, sources = self.moved
+        return (
+            f"The labels and the sources alone rank the systems differently: {self.figures}; {name} is "
+            f"{_ordinal(labels)} by the labels and {_ordinal(sources)} by the sources. One of the two is wrong: "
+            "`airgen audit relevance` asks a person which, and `airgen export --without correction` writes the other"
+        )
+
+
+def _ordinal(rank: float) -> str:
+    """A rank for people; tied systems share the mean of theirs."""
+    return f"number {rank:g}"
+
+
+def sources_of(dataset: BeirDataset) -> dict[str, dict[str, float]]:
+    """The sources of each generated query as labels; none where the lineage is not there, as in a published dataset.
+
+    Raises DatasetError where it cannot be read.
+    """
+    path = dataset.path / "private" / "lineage.jsonl"
+    if not path.is_file():
+        return {}
+    found = {}
+    for row in read_rows(path):
+        ids = [row[name] for name in ("positive", "second") if isinstance(row.get(name), str)]
+        if ids and isinstance(row.get("query"), str):
+            found[row["query"]] = dict.fromkeys(ids, 1.0)
+    return found
+
+
+def label_sets(dataset: BeirDataset, labels: Labels, runs: Mapping[str, Run], measure: str) -> LabelSets | None:
+    """Compare the two rankings; None where nothing is to be compared.
+
+    That is so below three systems, without a lineage, where no query has another positive than its source, and where
+    all systems score alike. labels: of the queries that count. Raises DatasetError for a lineage that cannot be read.
+    """
+    sources = {key: row for key, row in sources_of(dataset).items() if key in labels}
+    positives = {key: {id_ for id_, label in labels[key].items() if label > 0} for key in sources}
+    if len(runs) < LEAST_SYSTEMS or all(positives[key] <= row.keys() for key, row in sources.items()):
+        return None
+    own = {key: labels[key] for key in sources}
+    names = tuple(runs)
+    sides = [
+        Side(names, np.array([score(run, of, measure).of(measure) for run in runs.values()])) for of in (own, sources)
+    ]
+    # The same seed draws the same queries for both sides.
+    found = correlate(sides[0], sides[1], [resampled_means(side.scores) for side in sides])
+    if np.isnan(found.spearman.value):
+        return None
+    ranks = [average_ranks(-side.means) for side in sides]
+    most = int(np.abs(ranks[0] - ranks[1]).argmax())
+    moved = (names[most], float(ranks[0][most]), float(ranks[1][most]))
+    count = sum(map(len, positives.values())) / len(positives)
+    return LabelSets(len(names), len(sources), count, found.spearman, moved)
+
+
+def label_sets_of(dataset: BeirDataset, split: str, results: Sequence[Result]) -> LabelSets | None:
+    """The same from the results of systems on a split. Raises DatasetError for what cannot be read."""
+    if len(results) < LEAST_SYSTEMS:
+        return None
+    runs = {result.name: read_run(result.paths.run) for result in results}
+    return label_sets(dataset, dataset.qrels(split).labels, runs, results[0].headline)
+
+
+def label_sets_of_job(job: "Job", systems: Sequence[str]) -> LabelSets | None:
+    """The same from the results that a finished job keeps of these systems."""
+    dataset, split = BeirDataset.open(job.dataset), job.pipeline.evaluate.split
+    folder = results_folder(job.directory / EVALUATION, dataset.name, split)
+    results = [load_result(Paths.of(folder, name)) for name in systems]
+    return label_sets_of(dataset, split, [result for result in results if result is not None])
