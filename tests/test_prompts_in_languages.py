@@ -1,9 +1,11 @@
 """Small models are instructed in four languages of their own; in all others in English, as in the paper."""
 
+import json
 import re
 from itertools import product
 from pathlib import Path
 
+import jsonschema
 import pytest
 from prompt_reader import PROMPTS, VALUES
 
@@ -11,6 +13,7 @@ from airgen.generation.attributes import WORDS, wrong_length, wrong_type
 from airgen.languages import LANGUAGES, language_name
 from airgen.prompts import Prompt, PromptSet
 from airgen.settings import INFORMATION, STYLES, TYPES, Pipeline
+from airgen.settings.profile import ONE_CALL_LANGUAGES
 from airgen.steps.stage import stage_prompt
 from airgen.text.language_check import wrong_language
 
@@ -27,8 +30,28 @@ def rendered(prompt: Prompt, **values: object) -> str:
 
 
 def test_every_language_has_every_step_and_no_other() -> None:
-    translated = [name for name in PROMPTS.names() if PROMPTS.get(name).translates]
-    assert translated == [f"small/{language}/{name}" for language in OTHERS for name in STEPS]
+    translated = {name for name in PROMPTS.names() if PROMPTS.get(name).translates}
+    at_once = {f"small/{language}/searches" for language in ONE_CALL_LANGUAGES - {"en"}}
+    assert translated == at_once | {f"small/{language}/{name}" for language in OTHERS for name in STEPS}
+
+
+@pytest.mark.parametrize("language", sorted(ONE_CALL_LANGUAGES))
+def test_the_worked_examples_pass_the_checks_that_answers_must_pass(language: str) -> None:
+    """An example that a check refuses teaches the model to write what is thrown away."""
+    prompt = PROMPTS.get(PROMPTS.in_language("small/searches", language))
+    system, *turns, last = prompt.render(document="\ue000", language_name=language_name(language))
+    shots = [(json.loads(turns[place + 1].content), turns[place].content) for place in range(0, len(turns), 2)]
+    assert len(shots) >= 3 and "\ue000" in last.content and "\ue000" not in system.content
+    assert isinstance(prompt.output, dict)
+    for answer, asked in shots:
+        jsonschema.validate(answer, prompt.output)
+        assert [*answer] == prompt.output["required"]
+        # The same question after each document, so that the prefix of all calls is one.
+        assert asked.partition("</document>")[2] == last.content.partition("</document>")[2]
+        for kind in TYPES:
+            assert wrong_type(answer[kind], kind, language) is None, answer[kind]
+            assert wrong_language(answer[kind], language) is None, answer[kind]
+            assert len(answer[kind]) < prompt.output["properties"][kind]["maxLength"] - 1
 
 
 @pytest.mark.parametrize("language", OTHERS)
@@ -71,7 +94,7 @@ def test_a_translation_is_in_its_language(language: str) -> None:
 @pytest.mark.parametrize("language", OTHERS)
 def test_the_examples_are_of_the_class_that_is_asked_for(language: str) -> None:
     prompt = PROMPTS.get(f"small/{language}/query")
-    for length, kind, information in product(WORDS, TYPES, INFORMATION):
+    for length, kind, information in product(WORDS, [kind for kind in TYPES if kind != "keywords"], INFORMATION):
         if kind == "claim" and length in ("lt5", "lt10"):
             continue  # never drawn: a short claim is ambiguous
         text = rendered(prompt, length_class=length, type_class=kind, information_class=information)

@@ -13,6 +13,7 @@ from airgen.steps.stage import Problem
 from airgen.text import language_check
 from airgen.text.analysis.languages import STOPWORDS
 from airgen.text.near_duplicates import alike, borrowed, folded_words
+from airgen.text.query_form import asks, asks_somewhere, in_first_person, is_keywords, without_function_words
 from airgen.text.words import count_words, words
 
 # length class -> (least words, most words); the paper's classes overlap, so does this table.
@@ -28,6 +29,7 @@ TYPE_TEXT = {
     "question": "a question",
     "problem": "a problem that the character describes and wants solved, without asking a question",
     "claim": "a claim, stated as a fact, that the document supports or refutes",
+    "keywords": "keywords as one types them into a search box, without a sentence or a question",
 }
 INFORMATION_TEXT = {
     "overall": "what the document says as a whole, its main topic",
@@ -42,6 +44,19 @@ STYLE_TEXT = {
     "complicated": "complicated, with subordinate clauses and rare words",
     "academic": "academic, as a researcher would put it",
 }
+
+
+_LENGTHS_OF = {"claim": ("10to20", "ge20"), "keywords": ("lt5", "lt10")}
+
+
+def length_class(text: str, language: str) -> str:
+    """The class of a text's length. The paper's overlap: a text of four words is `lt5`."""
+    return class_of(count_words(text, language))
+
+
+def class_of(count: int) -> str:
+    """The class of so many words."""
+    return "lt5" if count < 5 else "lt10" if count < 10 else "10to20" if count <= 20 else "ge20"
 
 
 def draw(ratios: Mapping[str, float], *key: object) -> str:
@@ -59,18 +74,20 @@ def query_attributes(generation: GenerationSettings, key: str) -> tuple[str, str
 def lengths_of(generation: GenerationSettings, kind: str) -> dict[str, float]:
     """The ratio of lengths of one type of query.
 
-    A short claim is ambiguous, so claims have one of the two longer classes, in their own ratio. The other types are
-    drawn so that the lengths of all queries together have the ratio of `generation.lengths` (1:4:2:1 in A.2.1), as far
-    as there are not more claims than long queries.
+    A short claim is ambiguous, so claims have one of the two longer classes, in their own ratio; keywords have one of
+    the two shorter ones. The other types are drawn so that the lengths of all queries together have the ratio of
+    `generation.lengths` (1:4:2:1 in A.2.1), as far as there are not more claims than long queries.
     """
     total = sum(generation.lengths.values())
-    wanted = {name: ratio / total for name, ratio in generation.lengths.items()}
-    claims = generation.types.get("claim", 0) / sum(generation.types.values())
-    long = {name: wanted.get(name, 0.0) for name in ("10to20", "ge20")}
-    of_claims = {name: share / sum(long.values()) for name, share in long.items()} if claims else {}
-    if kind == "claim":
-        return of_claims
-    left = {name: max(0.0, share - claims * of_claims.get(name, 0.0)) for name, share in wanted.items()}
+    left = {name: ratio / total for name, ratio in generation.lengths.items()}
+    wanted = dict(left)
+    for bound, classes in _LENGTHS_OF.items():
+        share = generation.types.get(bound, 0) / sum(generation.types.values())
+        own = {name: wanted.get(name, 0.0) for name in classes}
+        of_type = {name: part / sum(own.values()) for name, part in own.items()} if share and any(own.values()) else {}
+        if kind == bound:
+            return of_type
+        left = {name: max(0.0, part - share * of_type.get(name, 0.0)) for name, part in left.items()}
     return left if any(left.values()) else wanted
 
 
@@ -154,10 +171,32 @@ def run_together(text: str, length: str, language: str, *known: str) -> Problem 
     return None
 
 
-def wrong_type(text: str, kind: str) -> Problem | None:
-    """Whether a problem or a claim is written as a question."""
-    if kind not in ("", "question") and text.rstrip(" \"'”’»").endswith(("?", "？", "؟")):
-        return Problem("wrong type", f"it is a question, wanted is {TYPE_TEXT[kind]}")
+# Not a problem but an errand: "I need information on ...", "looking for ...".
+_ERRAND = re.compile(
+    r"\b(?:need|want|wants|looking|search(?:ing)?|trying|interested|studying|researching|writing)\b.{0,24}?"
+    r"\b(?:information|info|evidence|about|for|in|on|understand|know|learn|find)\b|^(?:need|want|looking|studying|how) "
+    r"|\b(?:ich (?:brauche|suche|möchte)|informationen (?:über|zu))\b|我(?:需要|想)(?:了解|知道|找)|信息$",
+    re.IGNORECASE,
+)
+
+
+def wrong_type(text: str, kind: str, language: str = "") -> Problem | None:
+    """Whether a query has another form than its type (A.2.1), by its marks and first words.
+
+    A question asks; a claim and a problem do not, and are no bare keywords; a problem is no errand ("I need information
+    on ..."); keywords are no sentence. Of a language whose question words are not known, only the mark counts.
+    """
+    asking, wanted = asks(text, language), f"wanted is {TYPE_TEXT.get(kind, kind)}"
+    if kind == "question":
+        return Problem("wrong type", f"it asks nothing, {wanted}") if asks_somewhere(text, language) is False else None
+    if kind == "keywords" and not is_keywords(text, language):
+        return Problem("wrong type", f"it is no list of keywords, {wanted}")
+    if kind in ("problem", "claim") and asking:
+        return Problem("wrong type", f"it is a question, {wanted}")
+    if kind == "problem" and _ERRAND.search(text):
+        return Problem("wrong type", f"it says that something is looked for, {wanted}")
+    if kind == "claim" and (without_function_words(text, language) or in_first_person(text, language)):
+        return Problem("wrong type", f"it states nothing, {wanted}")
     return None
 
 
@@ -271,7 +310,7 @@ def query_problem(
         untranslated(text, language, pipeline.language),
         self_reference(text),
         wrong_length(text, length, language) if length else None,
-        wrong_type(text, kind),
+        wrong_type(text, kind, language),
         *own,
         run_together(text, length, language, *known) if length and known else None,
         repeats_itself(text, language),

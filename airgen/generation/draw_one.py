@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from airgen.generation import one_call
 from airgen.keys import rng
 from airgen.languages import language_name
 from airgen.llms.base import Request
@@ -23,12 +24,15 @@ def draw_one_stage(
     given: Callable[[Lineage], Mapping[str, str]],
     tokens: tuple[int, int],
     stand_in: str,
+    settings: tuple[str, ...] = (),
+    refuse: Callable[[Lineage, Pipeline], Problem | None] = lambda lineage, pipeline: None,
     scripted: Callable[[str], Sequence[str]],
 ) -> Stage:
     """A stage whose prompt asks for `generation.{name}s` texts, in a list of that name, of which one is drawn.
 
     given: what its prompt takes besides the document, the language and the count. tokens: of an answer, with default
-    and small prompts. stand_in: a text in its place, for prompts that are tried alone. scripted: texts on a subject.
+    and small prompts. settings: further ones on which its rows depend. refuse: why nothing is asked about a lineage.
+    stand_in: a text in its place, for prompts that are tried alone. scripted: texts on a subject.
     """
 
     def count(pipeline: Pipeline) -> int:
@@ -36,6 +40,14 @@ def draw_one_stage(
 
     async def work(lineage: Lineage, tools: Tools) -> list[Row] | Problem:
         parent = lineage.one(reads).key
+        if refused := refuse(lineage, tools.pipeline):
+            return refused
+        if tools.pipeline.generation.one_call:
+            answer = await one_call.answer_of(lineage, tools)
+            if isinstance(answer, Problem):
+                return answer
+            text = getattr(answer, name)
+            return [made(writes, name, parent, tools, 0, text, [text])]
         values = {
             "language_name": language_name(tools.pipeline.language),
             "document": lineage.document,
@@ -66,9 +78,15 @@ def draw_one_stage(
         others = [f"           ({text})" for text in row.options if text != row.text]
         return {name: {"chosen": row.text, "options": row.options}}, [f"{name:<10} {row.text}", *others]
 
-    cost = Cost((tokens[0], 1.0), (tokens[1], 1.0), lambda expected: expected.samples)
+    # With one call for all, that of the query pays.
+    cost = Cost(
+        (tokens[0], 1.0), (tokens[1], 1.0),
+        lambda expected: 0 if expected.pipeline.generation.one_call else expected.samples,
+    )  # fmt: skip
     stage = Stage(
-        name, (reads,), writes, 1, work, settings=(f"{name}s",),
-        prompt=lambda pipeline: name, cost=cost, stand_in=stand_ins, scripted=answer, show=show,
+        name, (reads,), writes, 1, work, lambda pipeline, prompts: one_call.parts(pipeline),
+        settings=(f"{name}s", *settings),
+        prompt=lambda pipeline: one_call.PROMPT if pipeline.generation.one_call else name, cost=cost,
+        stand_in=stand_ins, scripted=answer, show=show,
     )  # fmt: skip
     return stage

@@ -75,7 +75,7 @@ def _saw_end(health: Health, rejected: Rejected | None) -> None:
     if rejected is None:
         health.saw("queries")
     else:
-        cause = rejected.cause if rejected.cause in ("llm", "malformed") else "check"
+        cause = "check" if rejected.cause == "control" else rejected.cause
         health.saw("queries", rejected.words, cause=cause)
 
 

@@ -21,10 +21,12 @@ from functools import lru_cache
 from typing import Any
 
 from airgen.control.votes import DRAFT_DEPTH, round_trip_parts
+from airgen.generation import one_call
 from airgen.generation.attributes import (
     INFORMATION_TEXT,
     LENGTH_TEXT,
     TYPE_TEXT,
+    class_of,
     form_pattern,
     names_character,
     off_subject,
@@ -71,8 +73,7 @@ class Model:
     @property
     def length(self) -> str:
         """The paper's class of its length."""
-        count = (self.least + self.most) // 2
-        return "lt5" if count < 5 else "lt10" if count < 10 else "10to20" if count <= 20 else "ge20"
+        return class_of((self.least + self.most) // 2)
 
 
 def form_of(text: str, language: str) -> str:
@@ -193,11 +194,17 @@ TWO_PASSAGES = "query_two_passages"
 
 
 def _prompt(pipeline: Pipeline) -> str:
+    if pipeline.generation.one_call:
+        return one_call.PROMPT
     return "query_like" if pipeline.generation.examples else "query"
 
 
 def _parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
     generation = pipeline.generation
+    if generation.one_call:
+        # Whether votes are the labels decides which search is taken.
+        votes = None if pipeline.control.judge.members else round_trip_parts(pipeline)
+        return {**one_call.parts(pipeline), "candidates": votes}
     return {
         "multi_hop": stage_prompt(pipeline, prompts, TWO_PASSAGES).fingerprint if generation.multi_hop else None,
         "examples": generation.example_texts,
@@ -230,7 +237,31 @@ def _like_values(model: Model) -> dict[str, Any]:
     }  # fmt: skip
 
 
+async def _from_one_call(lineage: Lineage, tools: Tools) -> list[Row]:
+    """The first search that has no problem and finds its source, where that is asked; all of them are drafts."""
+    parent, fp, language = lineage.one(Scenario).key, tools.plan["query"], tools.pipeline.query_language
+    answer = await one_call.answer_of(lineage, tools)
+    if isinstance(answer, Problem):
+        return [skip("query", parent, tools, answer)]
+    drafts, best = list[Candidate](), None
+    for place, search in enumerate(answer.searches):
+        reason, score = search.problem.reason if search.problem else "", 0.0
+        if not reason and tools.find is not None and (best is None or best.score < 0):
+            (score,) = await tools.find(lineage, [search.text], DRAFT_DEPTH)
+        draft = Candidate(row_key("candidate", parent, fp, place), parent, fp, place, search.text, reason, score)
+        drafts.append(draft)
+        if not reason and (best is None or best.score < min(score, 0.0)):
+            best = draft
+    assert best is not None  # an answer without a usable search is a Problem
+    chosen = answer.searches[best.ordinal]
+    _, _, information = query_attributes(tools.pipeline.generation, lineage.sample.key)
+    drawn = (chosen.length(language), chosen.kind, information)
+    return [*drafts, made(Query, STAGE.name, parent, tools, 0, chosen.text, *drawn, answer.attempts)]
+
+
 async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
+    if tools.pipeline.generation.one_call:
+        return await _from_one_call(lineage, tools)
     scenario, character = lineage.one(Scenario), lineage.one(Character).text
     parent = scenario.key
     pipeline, language, generation = tools.pipeline, tools.pipeline.query_language, tools.pipeline.generation
@@ -293,6 +324,8 @@ _LIKE = re.compile(r"(?:Form:|\nWrite) ((?:a|one) question)?[^0-9]{0,90}([0-9]{1
 
 
 def _scripted(request: Request) -> str:
+    if (searches := one_call.scripted(request)) is not None:
+        return searches
     text = request.messages[-1].content if len(request.messages) < 4 else request.messages[-3].content
     like = _LIKE.search(text)  # the prompt with real queries
     count = (int(like[2]) + int(like[3])) // 2 if like else asked_length(request)
@@ -323,13 +356,17 @@ def _show(lineage: Lineage) -> tuple[dict[str, Any], list[str]]:
 
 
 def _drawn(pipeline: Pipeline) -> int:
-    return pipeline.generation.candidates
+    return 1 if pipeline.generation.one_call else pipeline.generation.candidates
 
 
 STAGE = Stage(
     "query", (Scenario,), Query, 5, _work, _parts,
     settings=("lengths", "types", "information", "max_copied_words"),
-    prompt=_prompt, cost=Cost((25, 1.2), (24, 1.7), lambda expected: expected.samples * _drawn(expected.pipeline)),
+    prompt=_prompt,
+    cost=Cost(
+        (25, 1.2), (24, 1.7), lambda expected: expected.samples * _drawn(expected.pipeline),
+        items=lambda pipeline: 5 if pipeline.generation.one_call else 1,
+    ),
     beside=(Candidate,),
     stand_in=_stand_in, scripted=_scripted, show=_show,
 )  # fmt: skip

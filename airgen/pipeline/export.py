@@ -32,6 +32,7 @@ from airgen.dataset.write import write_dataset
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.systems import load_systems, model_name
 from airgen.generation.generate import judged_away
+from airgen.keys import rng
 from airgen.languages import language_name
 from airgen.pipeline.funnel import funnel
 from airgen.pipeline.house_style import HouseStyle
@@ -51,6 +52,7 @@ from airgen.steps.public_ids import PublicIds
 from airgen.steps.stage import Plan, stage_prompt
 from airgen.store import Store
 from airgen.text.display import plain_text
+from airgen.text.mistyping import AS_WRITTEN, mistyped
 from airgen.text.tokens import load_tokenizer
 
 ABLATIONS = ("control", "correction", "negatives", "rewrite")
@@ -289,7 +291,16 @@ def _query_rows(
         known = metadata_of(lineage.passage.metadata)
         metadata |= {f"{FILTER}{name}": _scalar(known.get(name)) for name in ids.pipeline.generation.filters}
         text = lineage.query.text if original else lineage.final.text
+        if share := ids.pipeline.generation.mistyped:
+            # After the labels are made: they are those of the query that was meant.
+            random, metadata[TYPING] = rng(lineage.final.key, TYPING), AS_WRITTEN
+            if random.random() < share:
+                text, metadata[TYPING] = mistyped(text, ids.pipeline.query_language, random)
         yield QueryRow(ids.query(lineage), plain_text(text), split, metadata)
+
+
+TYPING = "typing"
+"""The metadata that says what fault a query has, where the pipeline asks for mistyped ones."""
 
 
 def _scalar(value: Any) -> str | int | float | bool | None:

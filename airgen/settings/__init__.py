@@ -32,7 +32,7 @@ from airgen.settings.generation import (
     MeaningSettings,
 )
 from airgen.settings.llm import LlmSettings, answer_parts, by_model, secret
-from airgen.settings.profile import derived
+from airgen.settings.profile import LONG_DOC, derived
 from airgen.settings.suite import is_suite, pipeline_values
 
 __all__ = [
@@ -165,12 +165,11 @@ class Pipeline(Settings):
             return value
         if value.get("queries"):
             value = {"target": ALL_QUERIES, **value}
+        value = derived(value)
         if value.get("task") == "long-doc":
-            own = {"types": {"question": 3, "claim": 1}, "hard_negatives": [0, 0]}
-            for part, defaults in (("generation", own), ("export", {"splits": {"test": 1}})):
+            for part, defaults in (("generation", LONG_DOC), ("export", {"splits": {"test": 1}})):
                 if isinstance(given := value.get(part) or {}, dict):
                     value = {**value, part: {**defaults, **given}}
-        value = derived(value)
         control = value.get("control") or {}
         if value.get("relevance") == "subject" and isinstance(control, dict):
             judge = control.get("judge") or {}

@@ -10,7 +10,7 @@ from airgen.settings.base import FILE, Language, Settings, Spec, refuse
 from airgen.settings.parts import Part
 
 LENGTHS = ("lt5", "lt10", "10to20", "ge20")
-TYPES = ("question", "problem", "claim")
+TYPES = ("question", "problem", "claim", "keywords")  # keywords: not in the paper, where they are a style
 INFORMATION = ("overall", "partial")
 STYLES = ("concise", "casual", "informal", "formal", "professional", "complicated", "academic")
 
@@ -52,6 +52,8 @@ class GenerationSettings(Settings):
     meaning: MeaningSettings | None = None  # without it, only the judge checks the meaning of a rewrite
     prompts: Literal["default", "small"] = "default"  # small: shorter ones for models of a few billion parameters
     variants: dict[str, str] = {}  # other prompts than the family's: {hard_negative: mine/negatives}
+    one_call: bool = False  # small prompts: character, scenario and searches in one answer; examples as chat turns
+    unasked: Literal["skip", "keep"] = "skip"  # fragments, captions, references, front matter: no query for them
     queries_per_passage: int = Field(default=1, ge=1, le=20)  # at most
     candidates: int = Field(default=1, ge=1, le=20)  # drafts of a query; the one that finds its document best is kept
     answers: bool = False  # a short reference answer to each accepted query, too
@@ -63,6 +65,7 @@ class GenerationSettings(Settings):
     ] = []  # names of the corpus's metadata: a query is asked with the values of its document as filter
     query_language: Language | None = None  # queries in another language than the corpus: cross-lingual
     unanswerable: Annotated[float, Field(ge=0, le=0.5)] = 0.0  # share of queries whose answers are left out
+    mistyped: Annotated[float, Field(ge=0, le=1)] = 0.0  # share of queries with a typo, a word left out or cut short
     stages: list[Annotated[str, Field(pattern=r"^[\w.]+:\w+$")]] = []  # further stages, as module:STAGE
 
     _example_texts: tuple[str, ...] = PrivateAttr(default=())
@@ -136,5 +139,11 @@ class GenerationSettings(Settings):
         refuse(
             (self.types.get("claim") and not long,
              "types.claim needs lengths.10to20 or lengths.ge20 above 0: a short claim is ambiguous (A.2.1)"),
+            (self.one_call and self.prompts != "small", "one_call needs prompts: small"),
+            (self.one_call and (self.examples or self.multi_hop or self.query_language),
+             "one_call writes no queries in the style of examples, over two passages or in another language: leave out "
+             "examples, multi_hop and query_language, or one_call"),
+            (self.types.get("keywords") and self.prompts == "small" and not self.one_call,
+             "types.keywords needs one_call with the small prompts"),
         )  # fmt: skip
         return self

@@ -21,7 +21,23 @@ SMALL_BILLIONS = 5.0  # a model with fewer parameters is small
 _PARAMETERS = re.compile(r"(?<![\w.])(\d{1,4}(?:\.\d+)?)([bm])(?![a-z0-9])")
 _WORDS = frozenset({"bm25", "rm3", "query-likelihood", "lsa"})  # re-rankers that compare words: their votes say little
 
+LONG_DOC: Mapping[str, Any] = {"types": {"question": 3, "claim": 1}, "hard_negatives": [0, 0]}
+"""What the Long-Doc task has by default: questions and claims (A.2.1), no generated hard negatives (A.2.2)."""
+
 # As in pipelines/quickstart.yaml, which says why.
+ONE_CALL: Mapping[str, Any] = {
+    "prompts": "small",
+    "one_call": True,
+    "types": {"question": 3, "keywords": 3, "problem": 1, "claim": 1},
+    "rewrites": 0,
+    "hard_negatives": [3, 3],
+    "negatives": "mined",
+    "variants": {"hard_negative": "small/brief_hard_negative"},
+}
+ONE_CALL_LANGUAGES = frozenset({"de", "en", "zh"})
+"""Those with worked examples of their own: prompts/small/LANGUAGE/searches.j2."""
+
+# Step by step: in other languages, in the style of real queries, over two passages, across languages.
 SMALL: Mapping[str, Any] = {
     "prompts": "small",
     "lengths": {"lt10": 4, "10to20": 2},
@@ -66,10 +82,14 @@ def derived(pipeline: dict[str, Any]) -> dict[str, Any]:
         return pipeline
     generation, control = pipeline.get("generation") or {}, pipeline.get("control") or {}
     if isinstance(generation, dict) and "prompts" not in generation and not pipeline.get("queries"):
-        own = dict(SMALL)
+        alone = not any(generation.get(name) for name in ("examples", "multi_hop", "query_language"))
+        at_once = generation.get("one_call", alone and pipeline.get("language") in ONE_CALL_LANGUAGES)
+        own = dict(ONE_CALL if at_once else SMALL)
+        if pipeline.get("task") == "long-doc":
+            own |= {**LONG_DOC, **({"types": {"question": 3, "keywords": 2, "claim": 1}} if at_once else {})}
         recall = control.get("recall") if isinstance(control, dict) else None
         if isinstance(recall, dict) and recall.get("pools_only"):
-            del own["candidates"]  # a draft is chosen by the recall's model
+            own.pop("candidates", None)  # a draft is chosen by the recall's model
         pipeline = {**pipeline, "generation": {**own, **_styled(generation)}}
     if isinstance(control, dict) and isinstance(judge := control.get("judge") or {}, dict):
         judging = judge.get("llm") or llm

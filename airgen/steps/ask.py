@@ -203,18 +203,42 @@ async def ask(
     prompt_of: str | None = None,
     draft: int | None = None,
 ) -> tuple[Any, int] | Problem:
-    """Ask a stage's prompt until the answer fits its schema and passes `check`.
+    """Ask a stage's prompt until the answer fits its schema and passes `check`: `ask_prompt`, where `prompt_of` may
+    name another prompt, and `draft` asks for one of several answers to the same prompt, with one attempt.
+    """
+    name = prompt_of or (stage.prompt and stage.prompt(tools.pipeline))
+    assert name is not None
+    attempts = ATTEMPTS if draft is None else 1
+    return await ask_prompt(tools, name, stage.name, values, check, pattern, first=draft or 0, attempts=attempts)
 
-    `pattern` bounds the property that the prompt names in `constrain`. `prompt_of` names another prompt. `draft` asks
-    for one of several answers to the same prompt, with one attempt. Returns the value and the number of attempts, or a
-    Problem after the last.
+
+async def ask_prompt(
+    tools: Tools,
+    name: str,
+    account: str,
+    values: Mapping[str, Any],
+    check: Callable[[Any], Problem | None],
+    pattern: str | None = None,
+    *,
+    first: int = 0,
+    attempts: int = ATTEMPTS,
+    echo: bool = True,
+) -> tuple[Any, int] | Problem:
+    """Ask a prompt until the answer fits its schema and passes `check`.
+
+    Args:
+        account: the stage to which the calls are charged.
+        pattern: bounds the property that the prompt names in `constrain`.
+        first: the number of the first answer among several to one prompt; further attempts have the next ones.
+        echo: whether an answer that repeats the prompt's own words anywhere is refused.
+
+    Returns:
+        The value and the number of attempts, or a Problem after the last.
     """
     pipeline, llm = tools.pipeline, tools.pipeline.llm
-    name = prompt_of or (stage.prompt and stage.prompt(pipeline))
-    assert name is not None
     prompt = stage_prompt(pipeline, tools.prompts, name)
     schema = prompt.constrained(pattern, values.get("count"))
-    first = Request(llm.model, prompt.render(**values), sampling(llm), schema, draft or 0, llm.endpoint, stage.name)
+    request = Request(llm.model, prompt.render(**values), sampling(llm), schema, first, llm.endpoint, account)
     language = pipeline.language
     instructions = _spaced(_instructions(prompt, values), language)
     complaint = ""
@@ -225,7 +249,8 @@ async def ask(
             value = parse_answer(answer, schema or {})
         except ValueError as error:
             return Problem("malformed", str(error), "malformed")
-        return _echo(value, f"{instructions} {complaint}", language) or check(value) or value
+        repeated = _echo(value, f"{instructions} {complaint}", language) if echo else None
+        return repeated or check(value) or value
 
     def again(request: Request, answer: Answer, problem: str, attempt: int) -> Request:
         # Only the last bad answer is shown, if any: a chain of all of them grows without telling the model more.
@@ -233,9 +258,9 @@ async def ask(
         sent = afresh(request, problem) if small else corrective(request, answer.text, problem)
         added = sent.messages[-1].content.removeprefix(request.messages[-1].content)
         complaint = _spaced(added, language)
-        return replace(sent, sample=attempt)
+        return replace(sent, sample=first + attempt)
 
-    return await ask_until(tools.llm, first, read, again, ATTEMPTS if draft is None else 1)
+    return await ask_until(tools.llm, request, read, again, attempts)
 
 
 def saw_answer(health: Health, name: str, found: object) -> None:

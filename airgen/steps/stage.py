@@ -182,7 +182,7 @@ class Stage:
         return self.cost is not None and self.cost.pieces(Expected(pipeline, 1.0, 1.0)) > 0
 
 
-QUERY_PROMPTS = frozenset({"query", "query_like", "query_two_passages", "rewrite"})
+QUERY_PROMPTS = frozenset({"query", "searches", "query_like", "query_two_passages", "rewrite"})
 """The prompts whose answers are in the language of the queries; all others answer in that of the corpus."""
 
 

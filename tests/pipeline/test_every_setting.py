@@ -49,7 +49,8 @@ CHANGES: dict[str, dict[str, Any]] = {
     "character": {
         "language": "de", "llm.model": "other", "llm.endpoint": "elsewhere", "llm.temperature": 0.5,
         "llm.max_tokens": 900, "llm.size": "small",
-        "generation.characters": 2, "generation.prompts": "small",
+        "generation.characters": 2, "generation.prompts": "small", "generation.one_call": True,
+        "generation.unasked": "keep",
         "generation.variants": {"character": "small/character"},
     },
     "scenario": {"generation.scenarios": 2},
@@ -87,7 +88,8 @@ CHANGES: dict[str, dict[str, Any]] = {
     "mined_negative": {"generation.negatives": "generated"},
     "dataset": {
         "domain": "law", "generation.queries_per_passage": 2, "generation.filters": ["title"],
-        "generation.unanswerable": 0.5, "export.splits": {"dev": 1, "test": 1}, "export.exact": True,
+        "generation.unanswerable": 0.5, "generation.mistyped": 0.5,
+        "export.splits": {"dev": 1, "test": 1}, "export.exact": True,
         "export.licence": "CC0-1.0", "export.ids": "original", "export.version": "9.9",
     },
 }  # fmt: skip
@@ -107,6 +109,7 @@ NIGHTLY += [path for path in CONTROL if path not in COMPARED]
 WITH: dict[str, dict[str, Any]] = {
     "control.recall.pools_only": {"control.pools": ["bm25"]},
     "generation.examples": {"generation.rewrites": 0},
+    "generation.one_call": {"generation.prompts": "small"},
     "compute.address": {"compute.kind": "ray"}, "compute.gpus_per_worker": {"compute.kind": "ray"},
     "control.judge.prompt": {"control.judge.kind": "yes-no"},
     "control.judge.threshold": {"control.judge.kind": "yes-no"},

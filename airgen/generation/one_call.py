@@ -1,0 +1,186 @@
+"""Character, scenario and searches in one answer, for small models (not in the paper, which asks one after the other).
+
+With `generation.one_call`, the model sees worked examples as turns of the chat, each a document and the answer to it:
+who found it, when, its most useful fact, and a search of each form. It then writes the same for the passage. One call
+replaces about ten, the examples are a prefix that never changes, and a small model imitates better than it obeys.
+
+The answer becomes the rows of the paper's steps. Each of them asks for the same answer, which is paid for once.
+Its searches are drafts: that of the drawn type comes first, the others follow in an order that the sample's key
+decides. The first counts that passes the checks and, where votes are the labels, finds its passage; it has the type
+that its form has, and the length that it has.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from airgen.generation.attributes import (
+    draw,
+    first_problem,
+    length_class,
+    names_character,
+    off_subject,
+    query_attributes,
+    query_problem,
+)
+from airgen.keys import rng
+from airgen.languages import language_name
+from airgen.llms.base import Request
+from airgen.llms.scripted import document, keywords
+from airgen.prompts import PromptSet
+from airgen.settings import Pipeline
+from airgen.settings.generation import TYPES
+from airgen.steps.ask import ask_prompt, echo_of
+from airgen.steps.lineage import Lineage
+from airgen.steps.stage import ATTEMPTS, Problem, Tools, stage_prompt
+from airgen.text.excerpt import excerpt
+from airgen.text.near_duplicates import folded_words
+from airgen.text.query_form import function_words
+
+PROMPT = "searches"
+ACCOUNT = "query"  # the stage to which the calls are charged
+_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
+_LEAST_KEYWORDS = 3  # fewer name a subject and say nothing of what is wanted
+_STRAY = 2  # words of the examples in a search that its document does not have, from which on they are no accident
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """One search of an answer. `problem` says why it cannot be the query, else it is empty."""
+
+    kind: str
+    text: str
+    problem: Problem | None
+
+    def length(self, language: str) -> str:
+        """The class of its length."""
+        return length_class(self.text, language)
+
+
+@dataclass(frozen=True, slots=True)
+class Searches:
+    """A usable answer: at least one of its searches has no problem. They are in the order of choice."""
+
+    character: str
+    scenario: str
+    searches: tuple[Search, ...]
+    attempts: int
+
+
+def parts(pipeline: Pipeline) -> dict[str, Any]:
+    """What the rows of every step depend on, because all of them take the first answer that has a usable query."""
+    generation = pipeline.generation
+    if not generation.one_call:
+        return {}
+    names = ("types", "information", "max_copied_words", "max_overlap", "max_title_overlap", "rewrites")
+    return {"one_call": {name: getattr(generation, name) for name in names}}
+
+
+async def answer_of(lineage: Lineage, tools: Tools) -> Searches | Problem:
+    """The answer for one sample, from the disk where another step has asked for it."""
+    pipeline, sample = tools.pipeline, lineage.sample
+    _, _, information = query_attributes(pipeline.generation, sample.key)
+    part = excerpt(lineage.document, pipeline.language, None if information == "overall" else rng(sample.key, "part"))
+    values = {"language_name": language_name(pipeline.language), "document": part}
+    order = _order(pipeline, sample.key)
+
+    def read(value: Any) -> tuple[Search, ...]:
+        return tuple(Search(kind, text := _line(value[kind]), _problem(kind, text, value)) for kind in order)
+
+    output = stage_prompt(pipeline, tools.prompts, PROMPT).output
+    assert isinstance(output, dict)
+
+    def _problem(kind: str, text: str, value: Mapping[str, Any]) -> Problem | None:
+        if len(value[kind]) >= output["properties"][kind]["maxLength"] - 1:
+            return Problem("is cut off", "use fewer words")  # by the grammar, which ends it there
+        return search_problem(kind, text, lineage, tools, values, _line(value["character"]), _line(value["scenario"]))
+
+    def check(value: Any) -> Problem | None:
+        problems = [search.problem for search in read(value)]
+        return None if None in problems else problems[0]
+
+    answer = await ask_prompt(tools, PROMPT, ACCOUNT, values, check, first=sample.ordinal * ATTEMPTS, echo=False)
+    if isinstance(answer, Problem):
+        return answer
+    value, attempts = answer
+    return Searches(_line(value["character"]), _line(value["scenario"]), read(value), attempts)
+
+
+def _order(pipeline: Pipeline, key: str) -> list[str]:
+    """The types that the pipeline wants: the drawn one first, the others drawn in turn by their ratios."""
+    left, order = dict(pipeline.generation.types), [query_attributes(pipeline.generation, key)[1]]
+    while True:
+        left.pop(order[-1], None)
+        if not any(left.values()):
+            return order
+        order.append(draw(left, key, "type", len(order)))
+
+
+def search_problem(
+    kind: str, text: str, lineage: Lineage, tools: Tools, values: Mapping[str, Any], character: str, scenario: str
+) -> Problem | None:
+    """What is wrong with one search, or None."""
+    pipeline, language, source = tools.pipeline, tools.pipeline.query_language, lineage.document
+    prompt = stage_prompt(pipeline, tools.prompts, PROMPT)
+    instructions, examples = _own_words(tools.prompts, prompt.name, language)
+    said, known = folded_words(text, language), set(folded_words(f"{source} {scenario}", language))
+    small = function_words(language)
+    own = [word for word in said if word not in small]
+    new = [word for word in own if word not in known]
+    asked = next((word for word in new if word in instructions), None)
+    strays = [word for word in new if word in examples]
+    numbers = [number for number in _NUMBER.findall(text) if number not in source]
+    role = set(folded_words(character, language)) - known - small
+    return first_problem(
+        Problem("has a word of the instructions", repr(asked)) if asked else None,
+        Problem("has words of the examples", ", ".join(strays))
+        if len(strays) >= _STRAY and len(strays) * 2 >= len(own)
+        else None,
+        Problem("is vague", "one or two words") if kind == "keywords" and len(said) < _LEAST_KEYWORDS else None,
+        Problem("has a number that its document has not", ", ".join(numbers)) if numbers else None,
+        Problem("copies the title", "with its marks") if " > " in text else None,
+        names_character(text, character),
+        Problem("speaks of its character", "it names the searcher's role") if role & set(new) else None,
+        off_subject(text, source, scenario, character, language),
+        query_problem(
+            text, source, pipeline, echo_of(prompt, values, text, pipeline.language), kind=kind,
+            title=None if pipeline.generation.rewrites else lineage.passage.title,
+        ),
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=16)
+def _own_words(prompts: PromptSet, name: str, language: str) -> tuple[frozenset[str], frozenset[str]]:
+    """The content words of a prompt's instructions, and those of its examples."""
+    first, *shown, last = prompts.get(name).render(document="", language_name="")
+    small = function_words(language)
+
+    def content(texts: list[str]) -> frozenset[str]:
+        return frozenset(word for text in texts for word in folded_words(text, language)) - small
+
+    instructions = content([first.content, last.content])
+    return instructions, content([message.content for message in shown]) - instructions
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def scripted(request: Request) -> str | None:
+    """The scripted model's answer to this prompt, as a value; None for another prompt."""
+    properties = (request.schema or {}).get("properties") or {}
+    if not {"fact", *TYPES} <= set(properties):
+        return None
+    random = rng("searches", request.key)
+    text = document(Request(request.model, request.messages[-1:]))
+    first, *_ = words = keywords(text, 4, random)
+    subject = " ".join(words)
+    value = {
+        "character": "a regular reader", "scenario": f"Work stands still because of {subject}, and help is needed.",
+        "fact": f"It is about {subject}.", "keywords": subject, "question": f"how does {subject} work",
+        "problem": f"my {first} fails with {subject}", "claim": f"It is certain that {subject} is of use to everybody.",
+    }  # fmt: skip
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,115 @@
+"""Which form a text has, by its marks and first words: a question, keywords, or told in the first person.
+
+    asks("how do bees make honey", "en")       # True: no mark is needed
+    asks("bees make honey", "en")              # False
+    asks("jinsi nyuki", "sw")                  # None: airgen has no question words of this language
+
+Only what is certain counts, because a false alarm costs a call.
+"""
+
+import re
+from functools import cache
+
+from airgen.text.analysis.languages import STOPWORDS
+from airgen.text.words import count_words, words
+
+_MARKS = ("?", "\uff1f", "\u061f")
+# Words that ask wherever they stand first; `_VERBS` are verbs that ask where they stand first.
+_ASKING = {
+    "en": "what what's whats how how's why who who's whom whose when where where's which",
+    "de": "was wie warum wieso weshalb wer wen wem wessen wann wo wohin woher welche welcher welches welchen welchem "
+    "wofür womit wodurch woran worin worauf wozu wovon wieviel",
+    "fr": "que quoi qui quel quelle quels quelles comment pourquoi quand où combien est-ce qu'est-ce",
+    "es": "qué que cómo como cuándo cuando dónde donde quién quien quiénes cuál cual cuáles cuánto cuánta cuántos "
+    "cuántas cuanto cuantos",
+    "id": "apa apakah bagaimana mengapa kenapa siapa siapakah kapan dimana berapa berapakah manakah",
+    "ru": "что как почему зачем кто кого кому чем чей когда где куда откуда какой какая какое какие каков какова "
+    "каковы сколько можно",
+}
+_VERBS = {
+    "en": "is are was were do does did can could should will would has have may must isn't aren't doesn't don't can't",
+    "de": "ist sind war waren kann können darf dürfen muss müssen hat haben gibt wird werden soll sollen sollte",
+    "fr": "est sont peut peut-on faut-il doit-on y-a-t-il",
+    "es": "es son se puede pueden hay debe deben tiene",
+    "id": "bisakah adakah",
+    "ru": "ли",
+}
+_IDEOGRAPHIC = re.compile(
+    "什么|怎么|怎样|如何|为什么|为何|谁|哪|何时|何处|几[个种年月天次]|多少|多久|多长|多大|吗|呢$|是否|能否|有没有|会不会|是不是"
+)
+_OPENING = re.compile(r"^[\W_]*(\w+(?:['’-]\w+)*)(?:\s+(\w+))?")
+# A claim or a heading may begin with a question word: "When heated, it bends". It asks if a verb of `_VERBS` follows.
+_AMBIGUOUS = {
+    "en": {"when", "where", "which", "who", "whose", "what"},
+    "es": {"que", "como", "cuando", "donde", "cual"},
+}
+_MOST_KEYWORDS = 8
+_FIRST_PERSON = {
+    "en": "i i'm im i've my me mine we our us",
+    "de": "ich mein meine meinen meinem meiner meines mir mich wir unser unsere uns",
+    "fr": "je j mon ma mes me moi nous notre nos",
+    "es": "yo mi mis me nosotros nuestro nuestra nos tengo",
+    "id": "saya aku kami kita ku",
+    "zh": "我",
+    "ru": "я мой моя мои меня мне мы наш нас у",
+}
+
+
+@cache
+def _set(table: str, language: str) -> frozenset[str]:
+    return frozenset({"asking": _ASKING, "verbs": _VERBS, "person": _FIRST_PERSON}[table].get(language, "").split())
+
+
+def asks(text: str, language: str) -> bool | None:
+    """Whether a text is a question, with a mark or without; None where it has none and the language's words are not
+    known."""
+    if text.rstrip(" \"'”’»)").endswith(_MARKS):
+        return True
+    if language == "zh":
+        return bool(_IDEOGRAPHIC.search(text))
+    opening = _OPENING.match(text.casefold().replace("’", "'"))
+    if not _set("asking", language):
+        return None
+    if opening is None:
+        return False
+    first, second = opening[1], opening[2] or ""
+    if first in _set("verbs", language):
+        return True
+    if first in _AMBIGUOUS.get(language, ()):
+        return second in _set("verbs", language) or (first in ("what", "which", "who") and bool(second))
+    return first in _set("asking", language)
+
+
+def asks_somewhere(text: str, language: str) -> bool | None:
+    """As `asks`, where a question word may also follow others: "in git how do I undo a commit"."""
+    found = asks(text, language)
+    if found is False:
+        return bool(set(text.casefold().split()) & _set("asking", language))
+    return found
+
+
+def is_keywords(text: str, language: str) -> bool:
+    """Whether a text reads as a list of keywords: a few words, no sentence, no question, nobody who speaks."""
+    if asks(text, language) or count_words(text, language) > _MOST_KEYWORDS or text.rstrip().endswith((".", "。", "!")):
+        return False
+    return not in_first_person(text, language)
+
+
+def in_first_person(text: str, language: str) -> bool:
+    """Whether the writer speaks of himself or herself."""
+    if language == "zh":
+        return "我" in text
+    return bool({word.casefold() for word in words(text.replace("’", "'"), language)} & _set("person", language))
+
+
+def without_function_words(text: str, language: str) -> bool:
+    """Whether no word of a text is a function word, as in no sentence of a language that has them."""
+    known = STOPWORDS.get(language, frozenset())
+    return bool(known) and not any(word.casefold() in known for word in words(text, language))
+
+
+@cache
+def function_words(language: str) -> frozenset[str]:
+    """The words of a language that say nothing of a subject: stop words, question words, I and we."""
+    small = STOPWORDS.get(language, frozenset())
+    return small.union(*(_set(table, language) for table in ("asking", "verbs", "person")))

@@ -1,0 +1,158 @@
+"""Character, scenario and searches in one answer: the paper's rows, one call, and the choice among the searches."""
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from beir_folder import read_rows
+from job_maker import LEXICAL, Run
+
+from airgen.errors import SettingsError
+from airgen.generation.attributes import length_class
+from airgen.llms.base import Reply, Request
+from airgen.pipeline import Job
+from airgen.records import Candidate, Character, Query, Scenario
+from airgen.settings import Pipeline
+
+JOB = LEXICAL
+TYPES = "types: {question: 3, keywords: 3, problem: 1, claim: 1}"
+REST = "rewrites: 0, hard_negatives: [0, 0]}"
+AT_ONCE = {"target: 12": f"target: 12\ngeneration: {{prompts: small, one_call: true, {TYPES}, {REST}"}
+GOOD = {
+    "character": "an old hand", "scenario": "Work stands still, and somebody has to know what to do.",
+    "fact": "Specimens differ.", "keywords": "specimen violins repair", "question": "how does a specimen decline",
+    "problem": "my specimen breaks every winter", "claim": "A specimen of this kind grows in winter",
+}  # fmt: skip
+
+
+def says(**changed: str) -> Callable[[Request], Reply | None]:
+    """A model that gives this answer about every document, told apart by the document's number."""
+
+    def answer(request: Request) -> Reply | None:
+        if request.stage != "query":
+            return None
+        number = request.messages[-1].content.partition("Specimen ")[2].partition(" ")[0]
+        value = {**GOOD, **changed}
+        for kind in ("keywords", "question", "problem", "claim"):
+            value[kind] = value[kind].replace("specimen", f"specimen {number}")
+        return Reply(json.dumps(value), prompt_tokens=1, completion_tokens=1)
+
+    return answer
+
+
+def rows(folder: Path) -> dict[str, list[Any]]:
+    job = Job(folder / "job.yaml", folder / "runs")
+    with job.open_store(read_only=True) as store:
+        lineages = job.accepted(store).lineages
+        return {kind.__name__: [row for one in lineages for row in one.every(kind)] for kind in
+                (Character, Scenario, Candidate, Query)}  # fmt: skip
+
+
+def test_one_call_makes_the_rows_of_all_steps(run: Run, folder: Path) -> None:
+    result = run(changes=AT_ONCE)
+    found = rows(folder)
+    assert len(found["Character"]) == len(found["Scenario"]) == len(found["Query"]) == 12
+    assert len(found["Candidate"]) == 4 * 12  # all of an answer's searches are kept as drafts
+    tried = result.usage["query"]["calls"]
+    assert "character" not in result.usage and "scenario" not in result.usage
+    with Job(folder / "job.yaml", folder / "runs").open_store(read_only=True) as store:
+        samples = len(store.query("SELECT key FROM sample"))
+    assert tried <= samples  # three steps, one answer
+    again = run(changes=AT_ONCE)
+    assert not again.usage  # and it is on the disk
+
+
+def test_the_bytes_do_not_depend_on_concurrency(run: Run, folder: Path) -> None:
+    one = run("one", {**AT_ONCE, "concurrency: 32": "concurrency: 1"}).directory / "dataset"
+    other = run("other", AT_ONCE).directory / "dataset"
+    for name in ("queries.jsonl", "corpus.jsonl"):
+        assert (one / name).read_bytes() == (other / name).read_bytes()
+
+
+def test_types_are_those_that_the_queries_have(run: Run, folder: Path, model_says: Callable[..., None]) -> None:
+    """Here keywords and problems are questions, which they must not be: another search of the answer is taken."""
+    model_says(says(keywords="what is a specimen for", problem="why does my specimen break?"))
+    result = run(changes=AT_ONCE)
+    queries = read_rows(result.directory / "dataset" / "queries.jsonl")
+    kinds = Counter(row["metadata"]["type"] for row in queries)
+    assert set(kinds) <= {"question", "claim"} and sum(kinds.values()) == len(queries) == 12
+    for row in queries:
+        assert row["metadata"]["type"] == ("question" if row["text"].startswith("how does") else "claim")
+        assert row["metadata"]["length"] == length_class(row["text"], "en")
+    reasons = Counter(draft.problem for draft in rows(folder)["Candidate"])
+    assert reasons["wrong type"] == 24
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"keywords": "specimen search engine"}, "has a word of the instructions"),
+        ({"keywords": "specimen led street lights caterpillars"}, "has words of the examples"),
+        ({"character": "a plumber", "keywords": "plumber specimen repair"}, "speaks of its character"),
+        ({"keywords": "specimen"}, "is vague"),
+        ({"question": "how does a specimen look after 1937 days"}, "has a number that its document has not"),
+        ({"question": "how does a thing " + " ".join(f"a{place}" for place in range(40))[:92]}, "is cut off"),
+        ({"problem": "I need information on my specimen"}, "wrong type"),
+        ({"claim": "A specimen is what this document is about"}, "has a word of the instructions"),
+        ({"question": "how does the author look at a specimen"}, "refers to the document"),
+    ],
+)
+def test_what_is_wrong_with_a_search(
+    changed: dict[str, str], reason: str, run: Run, folder: Path, model_says: Callable[..., None]
+) -> None:
+    model_says(says(**changed))
+    run(changes=AT_ONCE)
+    assert reason in {draft.problem for draft in rows(folder)["Candidate"]}
+
+
+def test_a_second_query_of_a_passage_is_asked_for_anew(run: Run, asked: list[Request]) -> None:
+    run(changes={"target: 12": AT_ONCE["target: 12"].replace("target: 12", "target: 70").replace(
+        "one_call: true", "one_call: true, queries_per_passage: 2")})  # fmt: skip
+    requests = [request for request in asked if request.stage == "query"]
+    assert (
+        len({request.key for request in requests}) > 60 == len({request.messages[-1].content for request in requests})
+    )
+
+
+def test_the_prefix_of_all_calls_is_one(run: Run, asked: list[Request]) -> None:
+    run(changes=AT_ONCE)
+    requests = [request for request in asked if request.stage == "query"]
+    assert len(requests) > 8 and len({request.messages[:-1] for request in requests}) == 1
+
+
+def test_passages_that_nobody_looks_for_are_counted_and_cost_nothing(
+    run: Run, folder: Path, asked: list[Request]
+) -> None:
+    lines = (folder / "small.jsonl").read_text("utf-8").splitlines()
+    caption = {
+        "id": "caption",
+        "title": "",
+        "text": "Figure 7: a violin under dry conditions, seen from the north side.",
+    }
+    few = [json.dumps({**caption, "id": f"caption-{place}", "text": caption["text"] + f" Part {place}."})
+           for place in range(8)]  # fmt: skip
+    (folder / "small.jsonl").write_text("\n".join([*lines[:8], *few]), encoding="utf-8")
+    result = run(changes={"target: 12": AT_ONCE["target: 12"].replace("target: 12", "target: 8")})
+    assert result.manifest is not None
+    (step,) = [step for step in result.manifest.funnel if step.stage == "character"]
+    assert step.reasons["nobody looks for a caption"] > 0
+    written = [request.messages[-1].content for request in asked if request.stage == "query"]
+    assert written and not any("seen from the north side" in text for text in written)
+    assert "Figure 7" in (result.directory / "dataset" / "corpus.jsonl").read_text("utf-8")  # it stays in the corpus
+
+
+@pytest.mark.parametrize(
+    "generation",
+    [
+        {"one_call": True},
+        {"one_call": True, "prompts": "small", "multi_hop": 0.5},
+        {"prompts": "small", "types": {"keywords": 1}},
+    ],
+)
+def test_what_does_not_go_together(generation: dict[str, Any]) -> None:
+    values = {"name": "p", "task": "qa", "corpus": "c", "target": 1, "llm": {"backend": "scripted"}}
+    with pytest.raises((SettingsError, ValueError), match=r"one_call"):
+        Pipeline.model_validate({**values, "generation": generation})
