@@ -92,6 +92,9 @@ def _strings(value: Any) -> Iterator[str]:
         yield from _strings(one)
 
 
+_PAGES = 6  # pages in place of JSON after which a server that gave nothing else is no API
+
+
 class OpenAIBackend(LearningBackend):
     """`POST {base_url}/chat/completions`, once a call, and again without what the server has just refused."""
 
@@ -134,6 +137,7 @@ class OpenAIBackend(LearningBackend):
     def __init__(self, settings: OpenAISettings) -> None:
         super().__init__(settings.dialect())
         self._endpoint = settings.server()
+        self._answered, self._pages = False, 0  # whether it gave JSON once; what else it gave instead
 
     async def send(self, request: Request) -> Reply:
         """Send one request once, or again without what the server has just refused.
@@ -170,8 +174,11 @@ class OpenAIBackend(LearningBackend):
             read = False
         if not read:  # here, so that the error does not drag the decoder's along, which holds the whole body
             kind = endpoint.scrub(headers.get("Content-Type", "no type"))[:100]
-            if request.stage == STAGE and (words := no_api(content, kind)):  # later, a gateway's page may pass
-                raise LlmError(f"{request.model} at {endpoint.where} {words}")
+            if words := no_api(content, kind):
+                self._pages += 1
+                # Of a server that has answered, a gateway's page may pass.
+                if request.stage == STAGE or (not self._answered and self._pages >= _PAGES):
+                    raise LlmError(f"{request.model} at {endpoint.where} {words}")
             raise Retry("bad_body", detail=f"not JSON ({kind}, {len(content)} bytes)", usage=Usage())
         if isinstance(payload, dict) and payload.get("error") and not payload.get("choices"):
             # some gateways send errors with status 200
@@ -179,6 +186,7 @@ class OpenAIBackend(LearningBackend):
             if isinstance(problem, CallFailed):
                 problem.usage = billed_in(payload) or problem.usage
             raise problem
+        self._answered = True
         reply = with_usage(request, endpoint.reply(payload))
         if limits := server_limits(headers):
             reply = dataclasses.replace(reply, limits=limits)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from http_double import Asked, answering
 from simulation import ask_all, requests, send
 
 from airgen.errors import AirgenError, LlmError, SettingsError
@@ -156,3 +157,26 @@ def test_a_preset_has_an_address_a_key_a_price_and_its_parameters(
         assert bodies == [{"model": model, "temperature": 0, "max_tokens": 9}]
     else:
         assert len(bodies) == 2 and "seed" not in bodies[1] and bodies[1]["top_logprobs"] == 5
+
+
+@pytest.mark.parametrize("page", ["<!DOCTYPE html><title>Sign in</title>", 'data: {"choices": []}\n\n'])
+@pytest.mark.parametrize("good", [0, 1])
+def test_a_job_ends_at_once_where_no_answer_ever_was_json(page: str, good: int, tmp_path: Path) -> None:
+    """A server that has answered may send a page between two answers."""
+    asked: list[Asked] = []
+
+    def answer(request: Asked) -> tuple[int, Any]:
+        asked.append(request)
+        number = len(asked)
+        if number <= good or (good and number > 12):
+            return 200, {"choices": [{"message": {"content": "fine"}, "finish_reason": "stop"}]}
+        return 200, page
+
+    with answering(answer) as url:
+        if good:
+            answers, _ = ask_all(url, tmp_path / "w.duckdb", requests(40), concurrency=1)
+            assert sum(one.text == "fine" for one in answers) > 30
+        else:
+            with pytest.raises(LlmError, match=r"in place of JSON|a stream of events"):
+                ask_all(url, tmp_path / "w.duckdb", requests(40), concurrency=1)
+            assert len(asked) == 6
