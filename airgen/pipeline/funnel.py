@@ -20,8 +20,8 @@ from airgen.store import Store
 def funnel(store: Store, flow: Flow, plan: Plan, accepted: Accepted, decisions: Iterable[Decision]) -> list[FunnelStep]:
     """The steps in order. Samples beyond the last accepted query (surplus of a parallel run) are not counted."""
     if OWN in plan:
-        return [_corpus(store, plan), *_own(store, plan, accepted), *_answered(accepted, decisions)]
-    steps = [_corpus(store, plan)]
+        return [*_corpus(store, plan), *_own(store, plan, accepted), *_answered(accepted, decisions)]
+    steps = _corpus(store, plan)
     left: list[Lineage] = [*accepted.lineages, *(one.lineage for one in accepted.rejected)]
     for stage in flow.every:
         entered, reasons = len(left), Counter(one.skips[stage.name].reason for one in left if stage.name in one.skips)
@@ -42,16 +42,25 @@ def funnel_so_far(job: Job, store: Store, accepted: Accepted) -> list[FunnelStep
     steps = funnel(store, job.flow, job.fingerprints, accepted, ())
     if job.pipeline.queries is not None:
         return steps[:-2]
-    return steps[: 1 + len(job.flow.candidates) + len(job.flow.accepted)]
+    first = sum(step.stage in (_CORPUS, _PIECES) for step in steps)
+    return steps[: first + len(job.flow.candidates) + len(job.flow.accepted)]
 
 
-def _corpus(store: Store, plan: Plan) -> FunnelStep:
+_CORPUS, _PIECES = "corpus", "pieces of documents left out"
+
+
+def _corpus(store: Store, plan: Plan) -> list[FunnelStep]:
+    """The documents; and the pieces that readers leave out of documents that stay, such as navigation."""
     sql = "SELECT count(*) FROM membership m JOIN passage t ON t.key = m.key WHERE m.fingerprint = ?"
     ((passages,),) = store.query(sql, [plan["corpus"]])
     drops = store.drops(plan["corpus"])
-    reasons = {f"{cleaner}: {reason}": count for (cleaner, reason), count in drops.items()}
-    documents = sum(count for (cleaner, _), count in drops.items() if cleaner not in PARTS)
-    return FunnelStep("corpus", passages + documents, passages, _sorted(reasons))
+    reasons = {f"{cleaner}: {why}": count for (cleaner, why), count in drops.items() if cleaner not in PARTS}
+    pieces = Counter[str]()
+    for (cleaner, why), count in drops.items():
+        if cleaner in PARTS:
+            pieces[why] += count
+    steps = [FunnelStep(_CORPUS, passages + sum(reasons.values()), passages, _sorted(reasons))]
+    return [*steps, FunnelStep(_PIECES, pieces.total(), 0, _sorted(pieces))] if pieces else steps
 
 
 _REPEATS = "repeat another query"

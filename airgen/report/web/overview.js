@@ -21,7 +21,7 @@
     ]);
   }
 
-  const OWN_SCALE = new Set(["corpus", "hard negatives", "positives"]);
+  const OWN_SCALE = new Set(["corpus", "pieces of documents left out", "hard negatives", "positives"]);
 
   /* Each stage with what entered it (light) and what left it (dark), and why the rest did not. */
   function funnel(steps, soFar) {
