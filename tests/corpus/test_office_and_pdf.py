@@ -1,11 +1,10 @@
 """Word documents, PDF pages and front matter: what their libraries leave out is text, or a piece with its reason."""
 
-import io
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from office_maker import WORD_ROOT, run, word
 
 from airgen.corpus.readers.markdown import markdown_blocks
 from airgen.corpus.readers.office import DocxReader
@@ -13,28 +12,6 @@ from airgen.corpus.readers.pdf import join_pages
 from airgen.corpus.readers.reader import Place
 from airgen.corpus.readers.texts import rst_blocks
 from airgen.records import Document, Dropped
-
-W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
-M = "http://schemas.openxmlformats.org/officeDocument/2006/math"
-PACKAGE = "http://schemas.openxmlformats.org/package/2006"
-REL = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
-
-
-def word(body: str, **parts: str) -> bytes:
-    root = f'xmlns:w="{W}" xmlns:m="{M}"'
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w") as file:
-        file.writestr("[Content_Types].xml", f"<Types xmlns='{PACKAGE}/content-types'/>")
-        rels = f"<Relationship Id='r1' Type='{REL}/officeDocument' Target='word/document.xml'/>"
-        file.writestr("_rels/.rels", f"<Relationships xmlns='{PACKAGE}/relationships'>{rels}</Relationships>")
-        file.writestr("word/document.xml", f"<w:document {root}><w:body>{body}</w:body></w:document>")
-        for name, text in parts.items():
-            file.writestr(f"word/{name}.xml", f"<w:x {root}><w:p><w:r><w:t>{text}</w:t></w:r></w:p></w:x>")
-    return out.getvalue()
-
-
-def run(text: str) -> str:
-    return f"<w:r><w:t xml:space='preserve'>{text}</w:t></w:r>"
 
 
 def read(raw: bytes, folder: Path) -> tuple[str, dict[str, str]]:
@@ -54,10 +31,13 @@ def test_equations_readings_and_what_mammoth_leaves_out(tmp_path: Path) -> None:
         f"<w:p><w:unknownThing>{run('Inside the unknown')}</w:unknownThing></w:p>"
         f"<w:tbl><w:tr><w:tc><w:p>{run('Part')}</w:p></w:tc><w:tc><w:p>{run('Price')}</w:p></w:tc></w:tr></w:tbl>"
     )
-    text, pieces = read(word(body, header1="At the top", footer1="At the bottom", comments="Said aside"), tmp_path)
+    said = {"hdr": "At the top", "ftr": "At the bottom", "comments": "Said aside"}
+    parts = {name: f"<w:{name} {WORD_ROOT}><w:p>{run(words)}</w:p></w:{name}>" for name, words in said.items()}
+    text, pieces = read(word(body, parts), tmp_path)
     assert "So E=mc^2 holds." in text and "base" in text and "Part | Price" in text
+    assert "Inside the unknown" in text
     assert pieces == {
-        "not understood by mammoth": "Inside the unknown", "header of the page": "At the top",
+        "reading of a word (ruby)": "reading", "header of the page": "At the top",
         "footer of the page": "At the bottom", "comments": "Said aside",
     }  # fmt: skip
 

@@ -108,17 +108,18 @@ def test_links_out_of_the_folder_are_not_followed(tmp_path: Path) -> None:
 
 
 def test_nested_columns_and_several_texts() -> None:
-    from airgen.corpus.readers.tabular import Fields, to_document
+    from airgen.corpus.readers.tabular import Fields, to_documents
 
     fields = Fields(id="meta.id", title=None, text=["head", "body.lines"])
     row = {"meta": {"id": 3}, "head": "H", "body": {"lines": ["one", "two"]}}
-    document = to_document(row, fields, Place(Path()), "s", "p")
+    document = next(to_documents(row, fields, Place(Path()), "s", "p"))
     assert isinstance(document, Document)
     assert (document.id, document.text) == ("3", "H\n\none\ntwo")
     verses = {"_id": "s1", "verses": [{"t": "a"}, {"t": "b"}, {"other": 1}]}
-    assert isinstance(to_document(verses, Fields(text="verses.t"), Place(Path()), "", ""), Dropped)
+    assert isinstance(next(to_documents(verses, Fields(text="verses.t"), Place(Path()), "", "")), Dropped)
     verses["verses"].pop()  # type: ignore[union-attr]
-    assert to_document(verses, Fields(text="verses.t"), Place(Path()), "", "").text == "a\nb"
+    joined = next(to_documents(verses, Fields(text="verses.t"), Place(Path()), "", ""))
+    assert isinstance(joined, Document) and joined.text == "a\nb"
 
 
 def test_json_of_a_list_or_of_named_objects(tmp_path: Path) -> None:
@@ -492,9 +493,10 @@ def epub(path: Path, entity: bool = False, repeated: str = "", first: str = "Fir
 
 def test_epub_in_reading_order(tmp_path: Path) -> None:
     epub(tmp_path / "b.epub", repeated='<itemref idref="a"/><itemref idref="b"/>' * 1000)  # each is read once
-    (whole,) = read(EpubReader, tmp_path, path=".")
+    contents, whole = read(EpubReader, tmp_path, path=".")
+    assert (contents.reason, contents.text) == ("table of contents", "Contents")
     assert (whole.id, whole.title, whole.text) == ("b", "The Book", "One\n\nFirst.\n\nTwo\n\nSecond.")
-    chapters = read(EpubReader, tmp_path, path=".", split="chapters")
+    _, *chapters = read(EpubReader, tmp_path, path=".", split="chapters")
     assert [(row.id, row.title) for row in chapters] == [("b#1", "The Book > One"), ("b#2", "The Book > Two")]
 
 

@@ -65,7 +65,7 @@ def test_ragged_rows_are_padded_and_counted_and_cells_beyond_are_kept(tmp_path: 
     assert [row.id for row in documents] == ["1", "2", "3", "4"]
     assert [(row.cleaner, row.reason, row.text or row.detail) for row in dropped] == [
         ("part", "cells beyond the last column", "spare | words"),
-        ("reader", "missing text", "no column 'text'"),
+        ("reader", "missing text", "id: Sum: 4"),
         ("part", "row with too few cells, the others are empty", "2 rows, the first in line 3"),
     ]
 

@@ -84,7 +84,7 @@ HOSTILE = {
     "a word of 4 MB": ("a", {"tokenizer": "cl100k_base"}, "!tiktoken:Encoding.encode_ordinary"),
     "addresses": ("12:30:45:a ", {}, "airgen.corpus.cleaning.personal:mask"),
     "marks": ("e\u0315\u0300", {}, "airgen.corpus.cleaning.filters:normalise"),
-    "brackets": ("[a](", {"reader": {"kind": "markdown"}}, "airgen.corpus.readers.markdown:markdown_blocks"),
+    "brackets": ("[a](", {"reader": {"kind": "markdown"}}, "airgen.corpus.readers.markdown:markdown_page"),
     "tables": ("<td>a<p>", {"reader": {"kind": "html"}}, "!airgen.corpus.readers.html:html_page"),
     "a page of a PDF": ("", {"reader": {"kind": "pdf"}}, "!airgen.corpus.readers.pdf:_answer"),
     "a JSON of 60 MB": ("", {"reader": {"kind": "json"}}, "json:loads"),

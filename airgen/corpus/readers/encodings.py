@@ -30,6 +30,8 @@ _MARKS = (
 _SAMPLE = 1 << 16  # bytes of lines that are not ASCII
 _PIECE = 1 << 20
 _LEAST = 0.2  # the score below which no reading is taken
+_CLEAR, _FEW = 5.0, 15  # how much better a reading is that needs no other evidence, for each byte beyond ASCII; for few
+_ENOUGH = 200  # bytes beyond ASCII from which a text shows its encoding alone
 _ESCAPES = {b"\x1b$B": "iso2022_jp", b"\x1b$@": "iso2022_jp", b"\x1b$)C": "iso2022_kr"}
 
 _ENCODINGS = {
@@ -89,13 +91,14 @@ class Decoded(NamedTuple):
     damaged: bool = False
 
 
-def decoded(raw: bytes, encoding: str, language: str) -> Decoded:
+def decoded(raw: bytes, encoding: str, language: str, usual: str = "") -> Decoded:
     """The text of a whole file.
 
     Args:
         raw: its bytes.
         encoding: the one that the user names; empty for that of the bytes. A byte order mark counts more.
         language: of the text; empty or `und` where it is not known.
+        usual: the encoding of the files beside it, which counts where the file has too few words to show its own.
 
     Raises UnicodeError, whose message names what was tried, where no encoding fits; LookupError for a name that is no
     encoding of text.
@@ -108,8 +111,29 @@ def decoded(raw: bytes, encoding: str, language: str) -> Decoded:
         return Decoded(raw.decode(_seven_bits(raw) or "utf-8"), "utf-8")
     except UnicodeDecodeError:
         pass
-    name = _wide(raw[:4096]) or ("utf-8" if _is_broken_utf8(raw[: _SAMPLE * 4]) else guessed(raw, language))
-    return _lenient(raw, name)
+    if name := _wide(raw[:4096]):
+        return _lenient(raw, name)
+    if usual and sum(byte > 127 for byte in raw[:_SAMPLE]) < _ENOUGH and _is_likely(raw, usual, language):
+        return Decoded(raw.decode(usual), usual)
+    return _lenient(raw, "utf-8" if _is_broken_utf8(raw[: _SAMPLE * 4]) else guessed(raw, language))
+
+
+def usual_encoding(samples: Iterable[bytes], language: str) -> str:
+    """The encoding of most of the bytes that are no UTF-8, looked at together; empty where they show none."""
+    odd = b"\n".join(_odd(samples))
+    found = _readings(odd, language) if odd else []
+    return found[0][1] if found and found[0][0] >= _LEAST else ""
+
+
+def _is_likely(raw: bytes, name: str, language: str) -> bool:
+    """Whether bytes are perhaps in an encoding: no other reading of them is much better."""
+    try:
+        raw.decode(name)
+    except UnicodeDecodeError:
+        return False
+    found = _readings(raw, language)
+    score = max((score for score, one, _ in found if one == name), default=-2.0)
+    return score >= _LEAST and found[0][0] - score < _CLEAR / max(sum(byte > 127 for byte in raw), _FEW)
 
 
 _DECLARED = re.compile(
@@ -129,7 +153,7 @@ _BROWSERS = {
 _LABELS = {label: name for name, labels in _BROWSERS.items() for label in labels.split()}
 
 
-def decoded_html(raw: bytes, encoding: str, language: str, header: str = "") -> Decoded:
+def decoded_html(raw: bytes, encoding: str, language: str, header: str = "", usual: str = "") -> Decoded:
     """The text of a page, as a browser decodes it: by its mark, by the charset of the HTTP header, by the one that the
     page declares; else as any other text. See `decoded`.
 
@@ -139,7 +163,7 @@ def decoded_html(raw: bytes, encoding: str, language: str, header: str = "") -> 
     declared = _DECLARED.search(raw[:4096])
     label = header or (declared[1].decode("ascii") if declared else "")
     if encoding or _marked(raw) or not label:
-        return decoded(raw, encoding, language)
+        return decoded(raw, encoding, language, usual)
     name = browsers_encoding(label)
     if name in ("utf-8", "cp1252"):
         return _if_it_is_not_utf8(raw, name, language)
@@ -249,9 +273,14 @@ def guessed(raw: bytes, language: str) -> str:
 
 def legacy_language(samples: Iterable[bytes]) -> str:
     """The language of bytes from several files in old encodings, looked at together; empty where none is found."""
-    odd = b"\n".join(sample for sample in samples if not _marked(sample) and not _is_utf8(sample) and not _wide(sample))
+    odd = b"\n".join(_odd(samples))
     found = _readings(odd, "") if odd else []
     return found[0][2] if found and found[0][0] >= _LEAST else ""
+
+
+def _odd(samples: Iterable[bytes]) -> Iterator[bytes]:
+    """Those that are in an old encoding, and do not say in which."""
+    return (sample for sample in samples if not _marked(sample) and not _is_utf8(sample) and not _wide(sample))
 
 
 def _is_utf8(raw: bytes) -> bool:

@@ -9,15 +9,15 @@ the site repeat it; see `repeated_blocks`.
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal
 
 from airgen.corpus.readers.encodings import Decoded, decoded_html
 from airgen.corpus.readers.files import opened
 from airgen.corpus.readers.html_tags import MAX_MARKS, bounded
-from airgen.corpus.readers.reader import Place, Unusable, left_out
-from airgen.corpus.readers.texts import Block, FileReader, SectionSettings, damage
+from airgen.corpus.readers.reader import Place, Unusable
+from airgen.corpus.readers.texts import Block, FileReader, Page, SectionSettings, damage
 from airgen.errors import CorpusError
 from airgen.records import Document, Dropped
 from airgen.registry import load_extra
@@ -74,15 +74,6 @@ class _Found:
     core: bool = False
 
 
-@dataclass(frozen=True)
-class HtmlPage:
-    """The title and the blocks of a page, and the pieces that are left out: (reason, text)."""
-
-    title: str
-    blocks: list[Block]
-    left: list[tuple[str, str]] = field(default_factory=list)
-
-
 class HtmlReader(FileReader):
     """HTML pages: headings, paragraphs, list items, table rows and code, without scripts and navigation."""
 
@@ -107,7 +98,7 @@ class HtmlReader(FileReader):
             """What is taken of a page."""
             return self.extract or ("page" if self.content or self.remove else "main")
 
-    version = 5
+    version = 6
     suffixes = (".html", ".htm", ".xhtml", ".html.gz")
     settings: Settings
 
@@ -123,6 +114,7 @@ class HtmlReader(FileReader):
 
     def look_around(self, paths: Sequence[Path]) -> None:
         """Note what the pages of each folder repeat, from some of these, and which page repeats all others."""
+        super().look_around(paths)
         if self.settings.chosen() == "main":
             self.common = repeated_blocks(paths, self._folder, self._texts_of)
             self.repeated = {self.name(path): texts for path, texts in repeating_pages(paths, self._texts_of).items()}
@@ -146,11 +138,9 @@ class HtmlReader(FileReader):
         settings = self.settings
         common = self.common.get(str(PurePosixPath(name).parent), frozenset()) | self.common.get("", frozenset())
         page = html_page(decoded.text, settings.content, settings.remove, settings.chosen(), common)
-        where = {"identity": self.identity(name), "source": name}
         if others := self.repeated.get(name):
             page = _without_repeated(page, others)
-        for reason, text in page.left:
-            yield left_out(reason, text=text, **where)
+        yield from self.pieces(page.left, name)
         if decoded.damaged:
             yield damage(decoded, self.identity(name), name)
         if not page.blocks:
@@ -160,7 +150,7 @@ class HtmlReader(FileReader):
     def decode(self, raw: bytes) -> Decoded:
         """The page's text, as a browser decodes it."""
         try:
-            return decoded_html(raw, self.settings.encoding, self.place.language)
+            return decoded_html(raw, self.settings.encoding, self.place.language, usual=self.usual)
         except (UnicodeError, LookupError):
             return super().decode(raw)  # which says what was tried
 
@@ -227,7 +217,7 @@ def _is_within(texts: Collection[str], others: Collection[str]) -> bool:
     return bool(long) and sum(text in others for text in long) >= 0.8 * len(long)
 
 
-def _without_repeated(page: "HtmlPage", others: Collection[str]) -> "HtmlPage":
+def _without_repeated(page: Page, others: Collection[str]) -> Page:
     """The page without what other pages have, and without headings below which nothing stays."""
     kept: list[Block] = []
     for block in page.blocks:
@@ -256,7 +246,7 @@ def html_page(
     remove: Sequence[str] = (),
     extract: Extract = "page",
     common: Collection[str] = (),
-) -> HtmlPage:
+) -> Page:
     """A page as title, blocks and pieces that are left out.
 
     Args:
@@ -280,7 +270,7 @@ def html_page(
         found, more = _without_places(found)
     blocks = [one.block for one in found]
     first = next((block.text for block in blocks if block.level == 1), "")
-    return HtmlPage(first or title, blocks, _joined([*left, *more]))
+    return Page(first or title, blocks, _joined([*left, *more]))
 
 
 def _joined(left: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:

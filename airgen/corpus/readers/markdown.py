@@ -15,11 +15,12 @@ from typing import Any
 
 import yaml
 from markdown_it import MarkdownIt
+from markdown_it.token import Token
 from markdown_it.tree import SyntaxTreeNode
 from mdit_py_plugins.footnote import footnote_plugin
 
-from airgen.corpus.readers.texts import Block, FileReader
-from airgen.records import Document
+from airgen.corpus.readers.texts import Block, FileReader, Page, paragraphs
+from airgen.records import Document, Dropped
 
 _FENCE = re.compile(r"(---|\+\+\+)[ \t]*")
 _MOST_MATTER = 64 * 1024  # characters of front matter
@@ -28,36 +29,51 @@ _CLOSING = re.compile(r"</([a-zA-Z][\w.:-]*+)")
 # Elements that have no closing tag, or seldom one.
 _UNCLOSED = frozenset(("br", "dd", "dt", "hr", "img", "input", "li", "p", "source", "td", "th", "tr", "wbr"))
 _ALT = re.compile(r"""\balt=(["'])(.*?)\1""", re.IGNORECASE | re.DOTALL)
+_SHOWN = re.compile(
+    r"""(?<![\w-])(?:title|label|header|heading|summary|description|caption|question|name)=(["'])(.*?)\1""", re.DOTALL
+)
+_TITLED = re.compile(r"""(?<![\w-])(?:title|caption|filename)=(["'])(.*?)\1""")
+_CELL_END = re.compile(r"(?<!\\)\|")
 _HIDDEN = re.compile(r"(?:script|style)(?=[\s/>])", re.IGNORECASE)
 
 
 class MarkdownReader(FileReader):
     """Markdown without its markup; the title is that of the front matter, or the first heading of level 1."""
 
+    version = 4
     suffixes = (".md", ".markdown", ".mdx", ".md.gz")
 
-    def parse_text(self, text: str, name: str) -> Iterator[Document]:
-        title, blocks = markdown_blocks(text)
-        yield from self.documents(blocks, title, name)
+    def parse_text(self, text: str, name: str) -> Iterator[Document | Dropped]:
+        page = markdown_page(text)
+        yield from self.pieces(page.left, name)
+        yield from self.documents(page.blocks, page.title, name)
 
 
 def markdown_blocks(text: str) -> tuple[str, list[Block]]:
+    """The title and the blocks of `markdown_page`."""
+    page = markdown_page(text)
+    return page.title, page.blocks
+
+
+def markdown_page(text: str) -> Page:
     """The title, and the headings, paragraphs, lists, tables and code, of a Markdown text (CommonMark, with tables,
-    strikethrough and footnotes)."""
-    text = text.replace("\r\n", "\n")
-    title, text = _without_matter(text.removeprefix("\ufeff"))
-    page = _Page(frozenset(name.lower() for name in _CLOSING.findall(text)))
-    blocks = [block for block in page.blocks(SyntaxTreeNode(_parser().parse(text))) if block.text.strip()]
-    return title or next((block.text for block in blocks if block.level == 1), ""), blocks
+    strikethrough and footnotes). Front matter is a piece that is left out."""
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    title, matter, text = _without_matter(text.removeprefix("\ufeff"))
+    tokens = _parsed(text)
+    found = paragraphs(text) if tokens is None else _Walk(text).blocks(SyntaxTreeNode(tokens))
+    blocks = [block for block in found if block.text.strip()]
+    left = [("front matter", matter)] if any(map(str.isalnum, matter)) else []
+    return Page(title or next((block.text for block in blocks if block.level == 1), ""), blocks, left)
 
 
-def _without_matter(text: str) -> tuple[str, str]:
-    """The title in the front matter, and the text after it. What only looks like front matter, such as a text between
-    two rules, stays text."""
+def _without_matter(text: str) -> tuple[str, str, str]:
+    """The title in the front matter, the front matter, and the text after it. What only looks like front matter, such
+    as a text between two rules, stays text."""
     first, _, rest = text.partition("\n")
     fence = _FENCE.fullmatch(first)
     if fence is None:
-        return "", text
+        return "", "", text
     held: list[str] = []
     size = 0
     lines = rest.split("\n") if len(rest) <= _MOST_MATTER else rest[:_MOST_MATTER].split("\n")
@@ -65,13 +81,14 @@ def _without_matter(text: str) -> tuple[str, str]:
         if line.rstrip() in ((fence[1], "...") if fence[1] == "---" else (fence[1],)):
             matter = _matter("\n".join(held), fence[1])
             if matter is None:
-                return "", text
+                return "", "", text
             after = rest[size + len(line) + 1 :] if number < len(lines) else ""
             title = matter.get("title", matter.get("Title", ""))
-            return " ".join(str(title).split()) if isinstance(title, str | int | float) else "", after
+            words = " ".join(str(title).split()) if isinstance(title, str | int | float) else ""
+            return words, "" if {*matter} <= {"title", "Title"} and words else "\n".join(held), after
         held.append(line)
         size += len(line) + 1
-    return "", text
+    return "", "", text
 
 
 def _matter(text: str, fence: str) -> Mapping[str, Any] | None:
@@ -112,16 +129,36 @@ def _named_lines(text: str, sign: str) -> Mapping[str, Any] | None:
     return found or None
 
 
+_NESTED = 100  # levels that the parser looks into
+
+
 @cache
 def _parser() -> MarkdownIt:
-    return MarkdownIt("commonmark", {"maxNesting": 100}).enable(["table", "strikethrough"]).use(footnote_plugin)
+    return MarkdownIt("commonmark", {"maxNesting": _NESTED}).enable(["table", "strikethrough"]).use(footnote_plugin)
 
 
-class _Page:
-    """The blocks of one page. `closed` are the names whose closing tags are on it."""
+def _parsed(text: str) -> list[Token] | None:
+    """The tokens of a text, also of footnotes that nothing refers to; None where it is nested deeper than `_NESTED`."""
+    notes: dict[str, Any] = {}
+    tokens = _parser().parse(text, notes)
+    if any(token.level >= _NESTED - 1 for token in tokens):
+        return None
+    alone = [label[1:] for label, used in notes.get("footnotes", {}).get("refs", {}).items() if used < 0]
+    if not alone:
+        return tokens
+    # The parser gives only notes that are referred to: a last paragraph does, and is taken away again.
+    tokens = _parser().parse(f"{text}\n\n{' '.join(f'[^{label}]' for label in alone)}")
+    end = next((place for place, token in enumerate(tokens) if token.type == "footnote_block_open"), len(tokens))
+    is_last = end >= 3 and tokens[end - 3].type == "paragraph_open"
+    return tokens[: end - 3] + tokens[end:] if is_last else tokens
 
-    def __init__(self, closed: frozenset[str]) -> None:
-        self._closed = closed
+
+class _Walk:
+    """The blocks of one page, whose text has these lines. `closed`: the names whose closing tags are on it."""
+
+    def __init__(self, text: str) -> None:
+        self._lines = text.split("\n")
+        self._closed = frozenset(name.lower() for name in _CLOSING.findall(text))
 
     def blocks(self, parent: SyntaxTreeNode) -> Iterator[Block]:
         for node in parent.children:
@@ -137,12 +174,12 @@ class _Page:
         if node.type in ("paragraph", "heading"):
             yield self.inline(node)
         elif node.type in ("fence", "code_block"):
-            yield node.content.rstrip("\n")
+            yield "\n".join(filter(None, (_caption(node.info), node.content.rstrip("\n"))))
         elif node.type == "html_block":
             yield html.unescape(self._tags(node.content)).strip()
         elif node.type == "table":
             rows = (row for part in node.children for row in part.children)
-            yield "\n".join(" | ".join(map(self.inline, row.children)) for row in rows)
+            yield "\n".join(" | ".join([*map(self.inline, row.children), *self._surplus(row)]) for row in rows)
         elif node.type in ("bullet_list", "ordered_list"):
             yield from self._items(node)
         elif node.type == "footnote":
@@ -161,6 +198,16 @@ class _Page:
             inner = ("\n" if tight else "\n\n").join(text for part in item.children for text in self._texts(part))
             items.append(f"{mark} " + inner.replace("\n", "\n  ").replace("\n  \n", "\n\n"))
         yield from ["\n".join(items)] if tight else items
+
+    def _surplus(self, row: SyntaxTreeNode) -> list[str]:
+        """The cells of a row beyond the last column, which a page does not show."""
+        if row.map is None or row.map[0] >= len(self._lines):
+            return []
+        line = self._lines[row.map[0]].strip().removeprefix("|").removesuffix("|")
+        cells = [cell.replace("\\|", "|").strip() for cell in _CELL_END.split(line)]
+        first = row.children[0].children[0].content if row.children and row.children[0].children else ""
+        start = next((place for place, cell in enumerate(cells) if cell == first), 0)  # after a list's mark
+        return [cell for cell in cells[start + len(row.children) :] if cell]
 
     def inline(self, node: SyntaxTreeNode) -> str:
         """The text of a paragraph, heading or cell."""
@@ -187,9 +234,19 @@ class _Page:
         name, inside = found[2].lower(), found[3]
         if name == "img" and (words := _ALT.search(inside)):
             return words[2]
+        if found[2] != name and (shown := _SHOWN.findall(inside)):  # a component of MDX
+            return "".join(f"{words}\n" for _, words in shown)
         if name in self._closed or name in _UNCLOSED or "=" in inside or inside.endswith("/"):
             return "\n" if name == "br" else ""
         return found[0]
+
+
+def _caption(info: str) -> str:
+    """What a page shows of the words behind a fence: the title of code, or of a directive such as `{note} Title`."""
+    if title := _TITLED.search(info):
+        return title[2]
+    name, _, rest = info.partition("}")
+    return rest.strip() if name.startswith("{") and any(map(str.isalpha, rest)) else ""
 
 
 def _without_hidden(text: str) -> str:

@@ -3,26 +3,26 @@
     reader: {kind: docx, path: handbook, split: sections}
     reader: {kind: epub, path: books, split: sections}
 
-mammoth makes HTML of a document with its headings, lists, tables, footnotes and content controls, without page headers,
-comments and deleted text; the HTML is read as any other.
+mammoth makes HTML of a document with its headings, lists, tables and footnotes; the HTML is read as any other. What
+mammoth does not read is text, too, or a piece that is left out: see `word_xml`.
 """
 
-import html
 import io
 import posixpath
-import re
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import ClassVar
 from urllib.parse import unquote
 from xml.etree import ElementTree
 from xml.parsers.expat import ExpatError
 from xml.sax import SAXException
 
-from airgen.corpus.readers.html import MAX_MARKS, html_blocks, html_page
-from airgen.corpus.readers.reader import Unusable, left_out
-from airgen.corpus.readers.texts import FileReader, SectionSettings
+from airgen.corpus.readers.encodings import decoded_html
+from airgen.corpus.readers.html import MAX_MARKS, html_page
+from airgen.corpus.readers.reader import Unusable, drop
+from airgen.corpus.readers.texts import FileReader, Page, SectionSettings, damage
+from airgen.corpus.readers.word_xml import WordFile
 from airgen.records import Document, Dropped
 from airgen.registry import load_extra
 
@@ -42,6 +42,7 @@ class DocxReader(FileReader):
         packages: ClassVar[tuple[str, ...]] = ("mammoth", "selectolax")
         max_bytes: int = 64 * 1024 * 1024
 
+    version, packed = 4, True
     suffixes = (".docx",)
 
     def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
@@ -59,102 +60,19 @@ class DocxReader(FileReader):
                     raise Unusable("too large", f"unpacks to {size} bytes, more than {self.settings.max_bytes}")
                 if any(_tags(members, one) > MAX_MARKS for one in parts):  # mammoth holds each, a kilobyte of memory
                     raise Unusable("too large", f"more than {MAX_MARKS:,} tags of XML")
-            plain = _with_equations(raw)
-            found = mammoth.convert_to_html(io.BytesIO(plain), style_map=_TITLE, convert_image=lambda _: [])
+            word = WordFile(raw)
+            plain = io.BytesIO(word.readable())
+            found = mammoth.convert_to_html(plain, style_map=_TITLE, convert_image=lambda _: [])
             page = html_page(found.value)
             title, blocks = page.title, page.blocks
-            pieces = list(_pieces(plain, [block.text for block in blocks]))
+            pieces = [*page.left, *word.pieces([title, *(block.text for block in blocks)])]
         except _DAMAGED as error:
             reason = "password needed" if raw.startswith(b"\xd0\xcf\x11\xe0") else "damaged document"
             raise Unusable(reason, f"{type(error).__name__}: {error}") from error
-        for reason, text in pieces:
-            yield left_out(reason, identity=self.identity(name), source=name, text=text)
+        yield from self.pieces(pieces, name)
         if not blocks:
             raise Unusable("no text in the document")
         yield from self.documents(blocks, title, name)
-
-
-_BODY = "word/document.xml"
-_EQUATION = re.compile(rb"<m:oMath(?:\s[^<>]*)?>")
-_PARAGRAPH_OF = re.compile(rb"</?m:oMathPara(?:\s[^<>]*)?>|<m:oMathParaPr(?:\s[^<>]*)?/>")
-_SIGNS = ((b"<m:sup>", b"^"), (b"<m:sub>", b"_"), (b"</m:num>", b"/"), (b"<m:deg>", b"root "))
-_ANY_TAG = re.compile(rb"<[^<>]*>")
-_READING = re.compile(rb"<w:rt(?:\s[^<>]*)?>|</?w:(?:ruby|rubyBase)(?:\s[^<>]*)?>|<w:rubyPr(?:\s[^<>]*)?>")
-_WORDS = re.compile(rb"<(?:w|a):t(?:\s[^<>]*)?>([^<]*)<")
-_ELSEWHERE = {
-    "word/header": "header of the page", "word/footer": "footer of the page", "word/comments": "comments",
-    "word/diagrams/data": "words of a drawing", "word/charts/chart": "words of a chart",
-}  # fmt: skip
-_MISSED = 1000  # paragraphs that are looked for in the whole text
-
-
-def _with_equations(raw: bytes) -> bytes:
-    """The document with its equations as text, and with the base of words that have a reading: mammoth leaves both
-    out. It is written anew only where it has such."""
-    with zipfile.ZipFile(io.BytesIO(raw)) as members:
-        body = members.read(_BODY) if _BODY in members.namelist() else b""
-        if b"<m:oMath" not in body and b"<w:ruby" not in body:
-            return raw
-        out = io.BytesIO()
-        with zipfile.ZipFile(out, "w") as written:
-            for one in members.infolist():
-                if not one.filename.startswith("word/media/"):
-                    data = _plain_body(body) if one.filename == _BODY else members.read(one.filename)
-                    written.writestr(one.filename, data)
-    return out.getvalue()
-
-
-def _plain_body(body: bytes) -> bytes:
-    pieces, at = [], 0
-    body = _PARAGRAPH_OF.sub(b"", body)
-    for start in _EQUATION.finditer(body):
-        end = body.find(b"</m:oMath>", start.end())
-        if start.start() < at or end < 0:
-            continue
-        inner = body[start.end() : end]
-        for tag, sign in _SIGNS:
-            inner = inner.replace(tag, sign)
-        words = b"".join(_ANY_TAG.sub(b"", inner).split(b"\n"))
-        pieces += [body[at : start.start()], b'<w:r><w:t xml:space="preserve">', words, b"</w:t></w:r>"]
-        at = end + len(b"</m:oMath>")
-    body = b"".join([*pieces, body[at:]])
-    pieces, at = [], 0
-    for reading in _READING.finditer(body):
-        if reading.start() < at:
-            continue
-        pieces.append(body[at : reading.start()])
-        at = reading.end()
-        for name in (b"rt", b"rubyPr"):
-            if reading[0].startswith(b"<w:" + name) and not reading[0].endswith(b"/>"):
-                end = body.find(b"</w:" + name + b">", at)
-                at = end + len(name) + 5 if end >= 0 else at
-    return b"".join([*pieces, body[at:]])
-
-
-def _pieces(raw: bytes, texts: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """What of a document is in none of these texts: (reason, text)."""
-    keys = {_letters(text) for text in texts}
-    whole = "".join(map(_letters, texts))
-    missed = 0
-    with zipfile.ZipFile(io.BytesIO(raw)) as members:
-        for name in members.namelist():
-            reason = next((words for start, words in _ELSEWHERE.items() if name.startswith(start)), "")
-            if not name.endswith(".xml") or not (reason or name in (_BODY, "word/footnotes.xml", "word/endnotes.xml")):
-                continue
-            paragraphs = [
-                html.unescape(b"".join(_WORDS.findall(part)).decode("utf-8", "replace"))
-                for part in members.read(name).split(b"</w:p>")
-            ]
-            lost = [text for text in paragraphs if (key := _letters(text)) and key not in keys]
-            if not reason:
-                missed += len(lost)
-                lost = [text for text in lost if missed <= _MISSED and _letters(text) not in whole]
-            if lost:
-                yield reason or "not understood by mammoth", "\n".join(dict.fromkeys(lost))
-
-
-def _letters(text: str) -> str:
-    return re.sub(r"[\W_]+", "", text)
 
 
 def _tags(members: zipfile.ZipFile, part: zipfile.ZipInfo) -> int:
@@ -182,34 +100,59 @@ class EpubReader(FileReader):
 
     suffixes = (".epub",)
 
-    def parse(self, raw: bytes, name: str) -> Iterator[Document]:
-        """The documents of one book. Raises Unusable for a damaged, protected or too large one."""
+    version, packed = 4, True
+
+    def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
+        """The documents of one book, after the pieces that are left out of its chapters.
+
+        Raises Unusable for a damaged, protected or too large one.
+        """
+        pages, pieces = dict[str, Page](), list[Dropped]()
+        where = {"identity": self.identity(name), "source": name}
         try:
             with zipfile.ZipFile(io.BytesIO(raw)) as book:
-                title, chapters = _spine(book)
-                left, tags = self.settings.max_bytes, 2 * MAX_MARKS
-                for part in chapters:
-                    page = _member(book, part)
-                    left -= len(page)
-                    tags -= page.count(b"<")
-                    if left < 0 or tags < 0:
-                        most = f"{self.settings.max_bytes} bytes" if left < 0 else f"{2 * MAX_MARKS:,} tags"
-                        raise Unusable("too large", f"its chapters unpack to more than {most}")
-                decoded = ((part, _member(book, part).decode("utf-8-sig", "replace")) for part in chapters)
-                pages = [(part, html_blocks(page)) for part, page in decoded]
+                title, parts = _spine(book)
+                self._check_size(book, parts)
+                locked = _locked(book)
+                for part in parts:
+                    if part in locked:
+                        raise Unusable("password needed", f"{part} is encrypted")
+                    try:
+                        found = decoded_html(_member(book, part), "", self.place.language)
+                    except (KeyError, UnicodeError) as error:
+                        reason = "chapter is not in the book" if isinstance(error, KeyError) else "unknown encoding"
+                        pieces.append(drop(reason, detail=str(error), position=part, **where))
+                        continue
+                    pages[part] = html_page(found.text)
+                    pieces += [damage(found, self.identity(name), name)] if found.damaged else []
         except _DAMAGED as error:
             raise Unusable("damaged EPUB", f"{type(error).__name__}: {error}") from error
-        pages = [(part, found) for part, found in pages if found[1]]
-        if not pages:
+        yield from pieces
+        for part, page in pages.items():
+            beside = [(parts[part], page.text)] if parts[part] and page.blocks else []
+            yield from self.pieces([*beside, *page.left], name, part)
+        chapters = [page for part, page in pages.items() if page.blocks and not parts[part]]
+        if not chapters:
             raise Unusable("no text in the book")
         if self.settings.split == "chapters":
-            for number, (_, (heading, blocks)) in enumerate(pages, 1):
-                text = "\n\n".join(block.text for block in blocks)
-                heading = f"{title} > {heading}" if heading else title
-                yield self.document(name, text, heading, f"#{number}", position=f"chapter {number}")
+            for number, page in enumerate(chapters, 1):
+                heading = f"{title} > {page.title}" if page.title else title
+                yield self.document(name, page.text, heading, f"#{number}", position=f"chapter {number}")
             return
-        blocks = [block for _, (_, found) in pages for block in found]
-        yield from self.documents(blocks, title, name)
+        yield from self.documents([block for page in chapters for block in page.blocks], title, name)
+
+    def _check_size(self, book: zipfile.ZipFile, parts: Iterable[str]) -> None:
+        left, tags = self.settings.max_bytes, 2 * MAX_MARKS
+        for part in parts:
+            try:
+                raw = _member(book, part)
+            except KeyError:
+                continue
+            left -= len(raw)
+            tags -= raw.count(b"<")
+            if left < 0 or tags < 0:
+                most = f"{self.settings.max_bytes} bytes" if left < 0 else f"{2 * MAX_MARKS:,} tags"
+                raise Unusable("too large", f"its chapters unpack to more than {most}")
 
 
 def _member(book: zipfile.ZipFile, name: str) -> bytes:
@@ -228,8 +171,16 @@ def _xml(book: zipfile.ZipFile, name: str) -> ElementTree.Element:
     return ElementTree.fromstring(data)
 
 
-def _spine(book: zipfile.ZipFile) -> tuple[str, list[str]]:
-    """The title, and the chapters in reading order."""
+def _locked(book: zipfile.ZipFile) -> set[str]:
+    """The parts of a book that are encrypted."""
+    if "META-INF/encryption.xml" not in book.namelist():
+        return set()
+    references = _xml(book, "META-INF/encryption.xml").iter("{http://www.w3.org/2001/04/xmlenc#}CipherReference")
+    return {unquote(one.get("URI", "")) for one in references}
+
+
+def _spine(book: zipfile.ZipFile) -> tuple[str, dict[str, str]]:
+    """The title, and the pages in reading order: {part: why it is no chapter, or ""}."""
     root = _xml(book, "META-INF/container.xml").find(f".//{_CONTAINER}rootfile")
     if root is None:
         raise ValueError("no rootfile in META-INF/container.xml")
@@ -237,15 +188,19 @@ def _spine(book: zipfile.ZipFile) -> tuple[str, list[str]]:
     package = _xml(book, path)
     named = package.find(f".//{_DC}title")
     title = (named.text or "").strip() if named is not None else ""
-    items = {
-        item.get("id"): item.get("href", "")
-        for item in package.iter(f"{_OPF}item")
-        if "html" in item.get("media-type", "") and "nav" not in item.get("properties", "").split()
-    }
-    order = [ref.get("idref") for ref in package.iter(f"{_OPF}itemref") if ref.get("linear") != "no"]
     folder = posixpath.dirname(path)
-    paths = [posixpath.normpath(posixpath.join(folder, unquote(items[ref]))) for ref in order if ref in items]
-    chapters = list(dict.fromkeys(paths))  # a chapter that the spine repeats is read once
-    if len(chapters) > _MAX_CHAPTERS:
+    items, others = dict[str | None, str](), dict[str, str]()
+    for item in package.iter(f"{_OPF}item"):
+        if "html" in item.get("media-type", ""):
+            part = posixpath.normpath(posixpath.join(folder, unquote(item.get("href", ""))))
+            if "nav" in item.get("properties", "").split():
+                others[part] = "table of contents"
+            else:
+                items[item.get("id")] = part
+    # What is not linear, such as notes and answers, is text, too: links lead to it.
+    order = [items[ref] for one in package.iter(f"{_OPF}itemref") if (ref := one.get("idref")) in items]
+    chapters = dict.fromkeys(order, "")  # a chapter that the spine repeats is read once
+    if len(items) + len(others) > _MAX_CHAPTERS:
         raise ValueError(f"the book has more than {_MAX_CHAPTERS} chapters")
-    return title, chapters
+    beside = dict.fromkeys(items.values(), "not in the reading order")
+    return title, chapters | {part: why for part, why in (others | beside).items() if part not in chapters}

@@ -38,6 +38,7 @@ class PdfReader(FileReader):
         splits: ClassVar[tuple[str, ...]] = ("file", "pages")
         max_bytes: int = 256 * 1024 * 1024
 
+    version, packed = 4, True
     suffixes = (".pdf", ".pdf.gz")
 
     def __init__(self, settings: PdfReader.Settings, place: Place) -> None:
@@ -52,6 +53,7 @@ class PdfReader(FileReader):
             self._child = _Child()
         identity = self.identity(name)
         title, pages, broken = "", list[str](), set[int]()
+        fields, notes, whole = dict[int, list[str]](), dict[int, list[str]](), list[tuple[str, str]]()
         for kind, words, *detail in self._child.ask(raw, self.settings.max_bytes):
             if kind == "title":
                 title = words
@@ -62,15 +64,28 @@ class PdfReader(FileReader):
                 broken.add(number := len(pages))
                 where = {"identity": f"{identity}#page={number}", "source": name, "position": f"page {number}"}
                 yield drop("damaged page", detail=words[:200], **where)
+            elif kind in ("field", "note"):
+                (fields if kind == "field" else notes).setdefault(len(pages), []).append(words.strip())
+            elif kind in ("outline", "file"):
+                whole.append((kind, words))
             elif words:
                 raise Unusable(words, *detail)
-        if not any(page.strip() for page in pages):
+        for number, texts in notes.items():
+            yield from self.pieces([("notes beside the text", "\n".join(texts))], name, f"page {number}")
+        shown = _letters("\n".join(pages))
+        for kind, words in whole:
+            reason = "file inside the document" if kind == "file" else "outline"
+            new = [line for line in words.split("\n") if kind == "file" or _letters(line) not in shown]
+            yield from self.pieces([(reason, "\n".join(new))] if any(new) else [], name)
+        if not any(page.strip() for page in pages) and not any(any(texts) for texts in fields.values()):
             raise Unusable("no text in the PDF", f"{len(pages)} pages, scanned?")
         cleaned, running = join_pages(pages)
         if running:
             where = {"identity": identity, "source": name}
             text = "\n".join(dict.fromkeys(running))
             yield left_out("running heads and page numbers", detail=f"{len(running):,} lines", text=text, **where)
+        for number, texts in fields.items():
+            cleaned[number - 1] = "\n".join(filter(None, (cleaned[number - 1], *texts)))
         title = "" if _NO_TITLE.fullmatch(title) or _MADE.search(title) else title
         if self.settings.split == "file":
             yield self.document(name, "\n".join(cleaned), title)
@@ -78,6 +93,10 @@ class PdfReader(FileReader):
         for number, text in enumerate(cleaned, 1):
             if number not in broken:
                 yield self.document(name, text, title, f"#page={number}", position=f"page {number}")
+
+
+def _letters(text: str) -> str:
+    return re.sub(r"[\W_]+", "", text)
 
 
 class _Child:

@@ -4,17 +4,20 @@ PDFium bounds neither memory nor time: a page of a file of 11 kB can take gigaby
 memory, it ends its process; where a file has used up its processor time, the system does.
 
 Standard input: for each file a line `BYTES CHARACTERS SECONDS`, then its bytes. Standard output, one JSON a line:
-`["title", TEXT]`, for each page `["page", TEXT]` or `["damaged", ERROR]`, at last `["end", REASON, DETAIL]`, where the
-reason says why the file cannot be used, or is empty. A process that says no `end` had too little memory or time, or was
-ended by a fault.
+`["title", TEXT]`, for each page `["page", TEXT]` or `["damaged", ERROR]`, and what else is on it: `["field", TEXT]`, of
+a form or a text box, and `["note", TEXT]`. Then `["outline", TEXT]` and `["file", NAME]` of the whole; at last `["end",
+REASON, DETAIL]`, where the reason says why the file cannot be used, or is empty. A process that says no `end` had too
+little memory or time, or was ended by a fault.
 """
 
+import ctypes
 import json
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from itertools import islice
 from typing import Any
 
 from airgen.registry import load_extra
@@ -23,6 +26,8 @@ MEMORY = 1 << 30  # bytes of address space, besides the file itself
 SECONDS = 300  # of processor time for one file
 _MOST_BROKEN = 100  # damaged pages after which the file is one damaged PDF
 _MOST_FILE = 256 * 1024 * 1024
+_MOST_BESIDE = 10_000  # annotations of a page; entries of the outline; files inside
+_MOST_VALUE = 1 << 20  # characters of a field
 
 
 def _limit_memory() -> None:
@@ -62,11 +67,15 @@ def _messages(pdfium: Any, raw: bytes, most: int) -> Iterator[tuple[str, ...]]:
     with closing(book):
         yield "title", str(book.get_metadata_value("Title") or "")
         left, broken = most, 0
+        forms = _forms(book)
         for index in range(len(book)):
             try:
                 text = _page_text(book, index, left)
                 left -= len(text)
                 yield "page", text
+                for kind, words in _beside(pdfium.raw, book, index, forms):
+                    left -= len(words)
+                    yield kind, words
             except pdfium.PdfiumError as error:
                 broken += 1
                 yield "damaged", str(error)
@@ -76,7 +85,61 @@ def _messages(pdfium: Any, raw: bytes, most: int) -> Iterator[tuple[str, ...]]:
             if broken > _MOST_BROKEN:
                 yield "end", "damaged PDF", f"more than {_MOST_BROKEN} damaged pages"
                 return
+        yield "outline", _outline(book)
+        for number in range(min(book.count_attachments(), _MOST_BESIDE)):
+            yield "file", book.get_attachment(number).get_name()
     yield "end", "", ""
+
+
+def _forms(book: Any) -> Any:
+    """What knows the values of the fields of a form; None where there is none."""
+    if book.get_formtype() == 0:
+        return None
+    book.init_forms()
+    return book.formenv
+
+
+def _beside(raw: Any, book: Any, index: int, forms: Any) -> Iterator[tuple[str, str]]:
+    """The fields, text boxes and notes of a page, which are no part of its text."""
+    with closing(book[index]) as page:
+        for number in range(min(raw.FPDFPage_GetAnnotCount(page), _MOST_BESIDE)):
+            annotation = raw.FPDFPage_GetAnnot(page, number)
+            if not annotation:
+                continue
+            try:
+                kind = raw.FPDFAnnot_GetSubtype(annotation)
+                if kind == raw.FPDF_ANNOT_WIDGET:
+                    yield "field", _field(raw, annotation, forms)
+                elif kind not in (raw.FPDF_ANNOT_LINK, raw.FPDF_ANNOT_POPUP):
+                    words = _wide(lambda *room, a=annotation: raw.FPDFAnnot_GetStringValue(a, b"Contents", *room))
+                    yield "field" if kind == raw.FPDF_ANNOT_FREETEXT else "note", words
+            finally:
+                raw.FPDFPage_CloseAnnot(annotation)
+
+
+def _field(raw: Any, annotation: Any, forms: Any) -> str:
+    """The value of a field that people write into, or choose."""
+    if forms is None:
+        return _wide(lambda *room: raw.FPDFAnnot_GetStringValue(annotation, b"V", *room))
+    texts = (raw.FPDF_FORMFIELD_TEXTFIELD, raw.FPDF_FORMFIELD_COMBOBOX, raw.FPDF_FORMFIELD_LISTBOX)
+    if raw.FPDFAnnot_GetFormFieldType(forms, annotation) not in texts:
+        return ""
+    return _wide(lambda *room: raw.FPDFAnnot_GetFormFieldValue(forms, annotation, *room))
+
+
+def _wide(ask: Callable[[Any, int], int]) -> str:
+    """A text in UTF-16 that PDFium writes into a buffer of the length that it says first."""
+    size = min(ask(None, 0), 2 * _MOST_VALUE)
+    if size <= 2:
+        return ""
+    room = ctypes.create_string_buffer(size + 2)
+    ask(ctypes.cast(room, ctypes.POINTER(ctypes.c_ushort)), size)
+    return room.raw[:size].decode("utf-16-le", "replace").rstrip("\0")
+
+
+def _outline(book: Any) -> str:
+    titles = (mark.get_title() for mark in islice(book.get_toc(), _MOST_BESIDE))
+    return "\n".join(title for title in titles if title)
 
 
 def _page_text(book: Any, index: int, most: int) -> str:

@@ -20,7 +20,8 @@ from airgen.settings.base import Settings
 from airgen.settings.parts import ReadPart
 
 MAX_BYTES = 16 * 1024 * 1024
-_SHOWN = 2000  # characters of what was dropped
+SHOWN = 2000  # characters of what was dropped
+SHOWN_PIECE = 20_000  # of a piece, whose text is nowhere else
 
 
 class ReaderSettings(Settings):
@@ -88,11 +89,13 @@ def drop(
     reason: str, *, identity: str = "", detail: str = "", source: str = "", position: str = "", text: str = ""
 ) -> Dropped:
     """A part of the source that a reader cannot use. `prepare` sets its key."""
-    return Dropped("", identity, "reader", reason, detail, source, position, text[:_SHOWN])
+    return Dropped("", identity, "reader", reason, detail, source, position, text[:SHOWN])
 
 
 def left_out(
     reason: str, *, identity: str = "", detail: str = "", source: str = "", position: str = "", text: str = ""
 ) -> Dropped:
     """A piece of a document that a reader leaves out, or changes, while it keeps the document."""
-    return Dropped("", identity, PART, reason, detail, source, position, text[:_SHOWN])
+    if len(text) > SHOWN_PIECE:
+        detail = "; ".join(filter(None, (detail, f"the first {SHOWN_PIECE:,} of {len(text):,} characters")))
+    return Dropped("", identity, PART, reason, detail, source, position, text[:SHOWN_PIECE])

@@ -15,10 +15,10 @@ from pydantic import Field
 
 from airgen.corpus.readers.delimited import MAX_LINE, TableFile, open_table
 from airgen.corpus.readers.files import PathReader
-from airgen.corpus.readers.html import html_blocks
-from airgen.corpus.readers.markdown import markdown_blocks
+from airgen.corpus.readers.html import html_page
+from airgen.corpus.readers.markdown import markdown_page
 from airgen.corpus.readers.metadata import metadata_text
-from airgen.corpus.readers.reader import Place, ReaderSettings, Unusable, drop, left_out
+from airgen.corpus.readers.reader import SHOWN, Place, ReaderSettings, Unusable, drop, left_out
 from airgen.database import Config, in_memory, without_globs
 from airgen.errors import CorpusError
 from airgen.interruptible import interruptible
@@ -172,29 +172,34 @@ def column(row: Mapping[str, Any], name: str) -> Any:
     return value
 
 
-def to_document(
+def row_document(
     row: Mapping[str, Any], fields: Fields, place: Place, source: str, position: str, metadata: Sequence[str] = ()
-) -> Document | Dropped:
-    """A row as a document, or as Dropped where its text is missing or has a wrong type."""
+) -> Iterator[Document | Dropped]:
+    """A row as a document, or as Dropped where its text is missing or has a wrong type; then what its markup leaves
+    out."""
     texts = []
     for name in [fields.text] if isinstance(fields.text, str) else fields.text:
         value = text_of(column(row, name))
         if isinstance(value, list) and all(isinstance(item, str) for item in value):
             value = "\n".join(value)
         if value is not None and not isinstance(value, str):
-            return drop(
-                "text is not a string", detail=f"{name}: {type(value).__name__}", source=source, position=position
-            )
+            detail = f"{name}: {type(value).__name__}"
+            yield drop("text is not a string", detail=detail, source=source, position=position, text=_shown(row))
+            return
         if value:
             texts.append(value)
     if not texts:
-        return drop("missing text", detail=f"no column {fields.text!r}", source=source, position=position)
+        detail = f"no column {fields.text!r}"
+        yield drop("missing text", detail=detail, source=source, position=position, text=_shown(row))
+        return
+    left: list[tuple[str, str]] = []
     try:
-        text = "\n\n".join(_plain(value, fields.markup) for value in texts)
+        text = "\n\n".join(_plain(value, fields.markup, left) for value in texts)
         title_value = text_of(column(row, fields.title)) if fields.title else None
-        title = _plain(title_value, fields.markup) if isinstance(title_value, str) else ""
+        title = _plain(title_value, fields.markup, left) if isinstance(title_value, str) else ""
     except Unusable as error:
-        return drop(error.reason, detail=error.detail, source=source, position=position)
+        yield drop(error.reason, detail=error.detail, source=source, position=position, text=_shown(row))
+        return
     id_value = text_of(column(row, fields.id)) if fields.id else None
     if isinstance(id_value, float) and id_value.is_integer():  # pandas makes 7.0 of 7 where an id is missing
         id_value = int(id_value)
@@ -206,7 +211,14 @@ def to_document(
     beside = inner if isinstance(inner, Mapping) else {}  # of BEIR, and of what other libraries write
     values = {name: beside.get(name) if (value := column(row, name)) is None else value for name in metadata}
     kept = metadata_text(metadata, values)
-    return Document(identity, text, title, source, position, place.licence, place.language, metadata=kept)
+    yield Document(identity, text, title, source, position, place.licence, place.language, metadata=kept)
+    for reason, piece in left:
+        yield left_out(reason, identity=identity, source=source, position=position, text=piece)
+
+
+def _shown(row: Mapping[str, Any]) -> str:
+    """The texts of a row that is dropped."""
+    return " | ".join(f"{name}: {value}" for name, value in list(row.items())[:50] if value not in (None, ""))[:SHOWN]
 
 
 def text_of(value: Any) -> Any:
@@ -228,26 +240,30 @@ def to_documents(
 ) -> Iterator[Document | Dropped]:
     """The documents of a row: one, or with `fields.each` one for each item of its list."""
     if not fields.each or not isinstance(fields.text, str):
-        yield to_document(row, fields, place, source, position, metadata)
+        yield from row_document(row, fields, place, source, position, metadata)
         return
     items = column(row, fields.text)
     if not isinstance(items, list):
         detail = f"{fields.text}: {type(items).__name__}"
-        yield drop("text is not a list", detail=detail, source=source, position=position)
+        yield drop("text is not a list", detail=detail, source=source, position=position, text=_shown(row))
         return
     for number, item in enumerate(items, 1):
-        found = to_document({**row, fields.text: item}, fields, place, source, f"{position}, item {number}", metadata)
-        named = fields.id is not None and isinstance(found, Document)
-        yield replace(found, id=f"{found.id}#{number}") if named else found
+        where = f"{position}, item {number}"
+        for found in row_document({**row, fields.text: item}, fields, place, source, where, metadata):
+            named = fields.id is not None and found.id
+            yield replace(found, id=f"{found.id}#{number}") if named else found
 
 
-def _plain(text: str, markup: str) -> str:
-    """A value without its markup."""
+def _plain(text: str, markup: str, left: list[tuple[str, str]]) -> str:
+    """A value without its markup; what is left out of it goes into `left`."""
     if markup == "markdown":
-        return "\n\n".join(block.text for block in markdown_blocks(text)[1])
-    if markup == "html" and ("<" in text or "&" in text):
-        return "\n\n".join(block.text for block in html_blocks(text)[1])
-    return text
+        page = markdown_page(text)
+    elif markup == "html" and ("<" in text or "&" in text):
+        page = html_page(text)
+    else:
+        return text
+    left += page.left
+    return page.text
 
 
 _BATCH = 1024
@@ -300,7 +316,7 @@ class ParquetReader(PathReader):
                     else:
                         row = dict(zip(wanted, values, strict=True))
                         own = self.settings
-                        yield to_document(row, own.fields, self.place, **where, metadata=own.metadata)
+                        yield from row_document(row, own.fields, self.place, **where, metadata=own.metadata)
                     number += 1
 
     def _wanted(self, path: Path, known: set[str]) -> list[str]:
@@ -431,10 +447,10 @@ class CsvReader(PathReader):
         if table.damaged and any("\ufffd" in value for value in row.cells.values()):
             counts.setdefault(f"bytes that are not {table.encoding}", []).append(row.line)
         cells = {name: value or None for name, value in row.cells.items()}
-        found = to_document(cells, fields, self.place, **where, metadata=self.settings.metadata)
-        yield found
+        found = list(row_document(cells, fields, self.place, **where, metadata=self.settings.metadata))
+        yield from found
         if row.surplus and table.names[-1] not in texts:
-            identity = found.id if isinstance(found, Document) else ""
+            identity = found[0].id
             yield left_out("cells beyond the last column", identity=identity, text=" | ".join(row.surplus), **where)
 
 

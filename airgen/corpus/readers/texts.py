@@ -9,21 +9,23 @@ colon stays together with the next one.
 """
 
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import field_validator
 
-from airgen.corpus.readers.encodings import Decoded, decoded
+from airgen.corpus.readers.encodings import Decoded, decoded, usual_encoding
 from airgen.corpus.readers.files import PathReader, Raw, opened
 from airgen.corpus.readers.metadata import file_values
 from airgen.corpus.readers.reader import ReaderSettings, Unusable, drop, left_out
+from airgen.errors import CorpusError
 from airgen.records import Document, Dropped
 from airgen.settings.base import FILE
 from airgen.text.words import count_words
 
+_LOOKED_AT, _BEGINNING = 100, 1 << 14  # files, and bytes of each, that are looked at for their encoding
 _HEADING = 1000  # most characters of one heading in a title: each section below it repeats it
 
 
@@ -34,6 +36,20 @@ class Block:
     text: str
     level: int = 0
     joins: bool = False
+
+
+@dataclass(frozen=True)
+class Page:
+    """What a text with markup holds: its title, its blocks, and the pieces that are left out: (reason, text)."""
+
+    title: str
+    blocks: list[Block]
+    left: Sequence[tuple[str, str]] = ()
+
+    @property
+    def text(self) -> str:
+        """All of it as one text."""
+        return "\n\n".join(block.text for block in self.blocks if block.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +71,8 @@ def sections(
 ) -> Iterator[Section]:
     """Join the paragraphs below a heading up to `max_words`; a rest shorter than `min_words` joins the one before it.
 
-    A section exceeds `max_words` only if one paragraph does, or by at most `min_words` at the end of a heading.
+    A section exceeds `max_words` only if one paragraph does, or by at most `min_words` at the end of a heading. A
+    heading with nothing below it, and one too long for a title, is a paragraph, too: no word is lost.
     """
     path: list[tuple[int, str]] = []
     held: list[Block] = []
@@ -76,14 +93,25 @@ def sections(
             yield Section(heading, text, anchor)
         held.clear()
 
+    bare: Block | None = None  # the last heading, as long as nothing is below it
     for block in blocks:
         if block.level == 0:
+            bare = None
             held.append(block)
             continue
+        if bare is not None and bare.level >= block.level:
+            held.append(replace(bare, level=0))
         yield from flush()
         while path and path[-1][0] >= block.level:
             path.pop()
-        path.append((block.level, " ".join(block.text.split())[:_HEADING]))
+        name = " ".join(block.text.split())
+        path.append((block.level, name[:_HEADING]))
+        bare = block if name else None
+        if len(name) > _HEADING:
+            held.append(Block(name, joins=True))
+            bare = None
+    if bare is not None:
+        held.append(replace(bare, level=0))
     yield from flush()
 
 
@@ -141,7 +169,15 @@ class FileReader(PathReader):
     """
 
     Settings: type[SectionSettings] = SectionSettings
-    version = 2
+    version = 3
+    usual = ""  # the encoding of files that are no UTF-8
+    packed = False  # whether files say their encoding inside
+
+    def look_around(self, paths: Sequence[Path]) -> None:
+        """Note the old encoding that the files have, from some of them: a few words alone leave it open."""
+        if not (self.packed or self.settings.encoding) and len(paths) > 1:
+            sample = paths[:: max(len(paths) // _LOOKED_AT, 1)]
+            self.usual = usual_encoding(map(_beginning, sample), self.place.language)
 
     def raw_file(self, path: Path) -> Iterator[Raw | Dropped]:
         """The bytes of one file; an empty or too large one is dropped."""
@@ -175,12 +211,22 @@ class FileReader(PathReader):
         """The documents of one file's text."""
         raise NotImplementedError
 
+    def pieces(self, left: Iterable[tuple[str, str]], name: str, position: str = "") -> Iterator[Dropped]:
+        """What is left out of the file of that name: (reason, text)."""
+        for reason, text in left:
+            yield left_out(reason, identity=self.identity(name), source=name, position=position, text=text)
+
     def documents(self, blocks: Iterable[Block], title: str, name: str) -> Iterator[Document]:
-        """The blocks of one file as one document, or one for each section, with its anchor in the id."""
+        """The blocks of one file as one document, or one for each section, with its anchor in the id.
+
+        Raises Unusable for a file without text.
+        """
+        blocks = [block for block in blocks if block.text]
+        if not blocks:
+            raise Unusable("no text in the file")
         if self.settings.split == "file":
-            held = [block for block in blocks if block.text]
-            outline = tuple((block.level, block.text) for block in held if block.level)
-            yield self.document(name, "\n\n".join(block.text for block in held), title, outline=outline)
+            outline = tuple((block.level, block.text) for block in blocks if block.level)
+            yield self.document(name, "\n\n".join(block.text for block in blocks), title, outline=outline)
             return
         least, most = self.settings.min_words, self.settings.max_words
         for part in sections(blocks, title, language=self.place.language, min_words=least, max_words=most):
@@ -190,7 +236,7 @@ class FileReader(PathReader):
         """The file's text, and its encoding. Raises Unusable where none fits."""
         encoding = self.settings.encoding
         try:
-            return decoded(raw, encoding, self.place.language)
+            return decoded(raw, encoding, self.place.language, self.usual)
         except UnicodeError as error:
             reason = (
                 "unknown encoding" if not encoding else "broken UTF-8" if encoding == "utf-8" else f"not {encoding}"
@@ -198,6 +244,15 @@ class FileReader(PathReader):
             raise Unusable(reason, str(error), raw[:200].decode("utf-8", "replace")) from error
         except LookupError as error:
             raise Unusable("unknown encoding", f"{encoding}: no such encoding") from error
+
+
+def _beginning(path: Path) -> bytes:
+    """The first bytes of a file that are looked at; none of one that cannot be read."""
+    try:
+        with opened(path) as stream:
+            return stream.read(_BEGINNING)
+    except CorpusError:
+        return b""
 
 
 def damage(found: Decoded, identity: str, name: str) -> Dropped:
@@ -213,15 +268,20 @@ class TextReader(FileReader):
     """Plain text without a title. Blank lines separate paragraphs. reStructuredText has its headings, and a title."""
 
     suffixes = (".txt", ".text", ".txt.gz", ".rst", ".rst.gz")
-    version = 3
+    version = 4
 
     def parse_text(self, text: str, name: str) -> Iterator[Document]:
         if name.lower().endswith((".rst", ".rst.gz")):
             title, blocks = rst_blocks(text)
             yield from self.documents(blocks, title, name)
             return
-        blocks = [Block(piece.strip("\n")) for piece in re.split(r"\r?\n\s*\n", text) if piece.strip()]
-        yield from self.documents(blocks, "", name)
+        yield from self.documents(paragraphs(text), "", name)
+
+
+def paragraphs(text: str) -> list[Block]:
+    """The paragraphs of a plain text, between its blank lines."""
+    lines = text.replace("\r\n", "\n").replace("\r", "\n")
+    return [Block(piece.strip("\n")) for piece in re.split(r"\n\s*\n", lines) if piece.strip()]
 
 
 _ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1{2,}")

@@ -1,0 +1,73 @@
+"""Small Word documents and EPUB books."""
+
+import io
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+
+W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+M = "http://schemas.openxmlformats.org/officeDocument/2006/math"
+PACKAGE = "http://schemas.openxmlformats.org/package/2006"
+REL = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+OASIS = "urn:oasis:names:tc:opendocument:xmlns:container"
+OPF, ENCRYPTED = "http://www.idpf.org/2007/opf", "http://www.w3.org/2001/04/xmlenc#"
+MC = "http://schemas.openxmlformats.org/markup-compatibility/2006"
+WORD_ROOT = (
+    f'xmlns:w="{W}" xmlns:m="{M}" xmlns:r="{REL}" xmlns:mc="{MC}" '
+    'xmlns:wp="http://schemas.openxmlformats.org/drawingml/2006/wordprocessingDrawing"'
+)
+
+
+def _packed(members: Mapping[str, str | bytes]) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as file:
+        for name, content in members.items():
+            file.writestr(name, content)
+    return out.getvalue()
+
+
+def run(text: str) -> str:
+    """A run of text."""
+    return f"<w:r><w:t xml:space='preserve'>{text}</w:t></w:r>"
+
+
+def word(body: str, parts: Mapping[str, str] | None = None, change: Callable[[str], bytes] = str.encode) -> bytes:
+    """A document with this body. `parts`: {name below word/: XML}, or with `../` another file. `change`: makes
+    the bytes of its main part."""
+    rels = f"<Relationship Id='r1' Type='{REL}/officeDocument' Target='word/document.xml'/>"
+    inner = f"<Relationship Id='h1' Type='{REL}/aFChunk' Target='../inner.html'/>"
+    members: dict[str, str | bytes] = {
+        "[Content_Types].xml": f"<Types xmlns='{PACKAGE}/content-types'/>",
+        "_rels/.rels": f"<Relationships xmlns='{PACKAGE}/relationships'>{rels}</Relationships>",
+        "word/_rels/document.xml.rels": f"<Relationships xmlns='{PACKAGE}/relationships'>{inner}</Relationships>",
+        "word/document.xml": change(f"<w:document {WORD_ROOT}><w:body>{body}</w:body></w:document>"),
+    }
+    for name, text in (parts or {}).items():
+        members[name.removeprefix("../") if name.startswith("../") else f"word/{name}.xml"] = text
+    return _packed(members)
+
+
+def epub(
+    chapters: Mapping[str, str | bytes], spine: Sequence[str] = (), locked: Sequence[str] = (), lost: bool = False
+) -> bytes:
+    """A book of these chapters. `spine`: their order, `NAME:no` for one that is not linear; `locked`: encrypted parts;
+    `lost`: the book names a chapter that it does not have."""
+    refs = "".join(
+        f"<itemref idref='{name.split(':')[0]}'{' linear=' + repr('no') if ':' in name else ''}/>"
+        for name in spine or chapters
+    )
+    names = [*chapters, *(["lost"] if lost else [])]
+    items = "".join(f"<item id='{name}' href='{name}.xhtml' media-type='application/xhtml+xml'/>" for name in names)
+    members: dict[str, str | bytes] = {
+        "mimetype": "application/epub+zip",
+        "META-INF/container.xml": f"<container xmlns='{OASIS}'><rootfile full-path='b.opf'/></container>",
+        "b.opf": f"<package xmlns='{OPF}'><manifest>{items}</manifest><spine>{refs}</spine></package>",
+    }
+    for name, text in chapters.items():
+        members[f"{name}.xhtml"] = text if isinstance(text, bytes) else f"<html><body>{text}</body></html>"
+    if locked:
+        data = "".join(
+            f"<e:EncryptedData><e:CipherData><e:CipherReference URI='{name}'/></e:CipherData></e:EncryptedData>"
+            for name in locked
+        )
+        members["META-INF/encryption.xml"] = f"<encryption xmlns='{OASIS}' xmlns:e='{ENCRYPTED}'>{data}</encryption>"
+    return _packed(members)
