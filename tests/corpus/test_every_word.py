@@ -106,7 +106,7 @@ def test_chapters_of_books(place: str, split: str, tmp_path: Path) -> None:
     [
         (("a", "b"), "utf-8", True), (("a", "b:no"), "utf-8", True), (("a",), "utf-8", False),
         (("a", "b"), "cp1251", True), (("a", "b"), "utf-16", True), (("a", "b", "b"), "utf-8", True),
-        (("a", "lost", "b"), "utf-8", True),
+        (("a", "lost", "b"), "utf-8", True), (("a", "never", "b"), "utf-8", True),
     ],
 )  # fmt: skip
 def test_books_are_read_whole(spine: tuple[str, ...], encoding: str, kept: bool, tmp_path: Path) -> None:
@@ -116,9 +116,8 @@ def test_books_are_read_whole(spine: tuple[str, ...], encoding: str, kept: bool,
     rows = rows_of(tmp_path, "epub", "f.epub", book)
     check(rows, kept=kept)
     assert any("Маяк горит" in row.text for row in rows)
-    assert ("chapter is not in the book" in [row.reason for row in rows if isinstance(row, Dropped)]) == (
-        "lost" in spine
-    )
+    reasons = [row.reason for row in rows if isinstance(row, Dropped)]
+    assert ("chapter is not in the book" in reasons) == bool({"lost", "never"} & {*spine})
 
 
 def test_a_book_under_lock_is_named_and_not_read_as_noise(tmp_path: Path) -> None:
@@ -284,3 +283,12 @@ def test_documents_without_words_are_counted(tmp_path: Path) -> None:
         for split in SPLITS:
             rows = rows_of(tmp_path, kind, name, text.encode(), split=split)
             assert len(rows) == 1, rows
+
+
+def test_a_damaged_chapter_does_not_cost_the_book(tmp_path: Path) -> None:
+    pytest.importorskip("selectolax")
+    raw = epub({"a": f"<p>{LAMP}</p>", "b": f"<p>Words with {MARK}</p>"})
+    rows = rows_of(tmp_path, "epub", "f.epub", raw.replace(b"Words with", b"Words wyth"))
+    damaged, book = rows
+    assert isinstance(damaged, Dropped) and (damaged.reason, damaged.position) == ("damaged chapter", "b.xhtml")
+    assert isinstance(book, Document) and book.text == LAMP

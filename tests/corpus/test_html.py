@@ -45,6 +45,7 @@ PLACES = {
     "equation": "<math><mi>{}</mi></math>", "frame": "<iframe>{}</iframe>", "dialog": "<dialog>{}</dialog>",
     "cookies": "<div id=cookie-banner>{}</div>", "sidebar": "<div class=sidebar><a href=x>{}</a></div>",
     "unknown element": "<my-card>{}</my-card>", "list of links": "<ul><li><a href=x>{}</a></ul>",
+    "picture": "<img alt='{}' src=x>", "pictured equation": "<p>of <img class=math alt='{}' src=x></p>",
     "footnote": "<p>a<sup><a href=#f>1</a></sup></p><ol><li id=f>{}</ol>",
 }  # fmt: skip
 KEPT = {
@@ -52,6 +53,7 @@ KEPT = {
     "header of an article", "header of the page", "note", "note in an article", "hidden tab", "tab that is not chosen",
     "term", "definition", "term that links to itself", "cell", "caption", "cell of a layout", "list in a cell",
     "figure", "summary", "details", "code", "quotation", "loose words", "equation", "unknown element", "footnote",
+    "pictured equation",
 }  # fmt: skip
 
 

@@ -12,6 +12,8 @@ from dataset_maker import make_content
 from hostile import HOSTILE, archive, broken, few
 from hypothesis import given
 from hypothesis import strategies as st
+from office_maker import WORD_ROOT, epub, word
+from pdf_maker import pdf
 
 from airgen.audit.holes import Ledger
 from airgen.corpus import load_corpus_settings, prepare
@@ -92,7 +94,7 @@ SUITE = b"name: notes\nversion: '26.11'\npipelines: [a.yaml, {path: b.yaml, spli
 
 def document(path: Path) -> list[Passage | Dropped]:
     """The passages of a corpus of the kind that the file's ending says."""
-    kind = {"f.txt": "text", "f.md": "markdown"}.get(path.name, path.suffix[1:])
+    kind = {"f.txt": "text", "f.rst": "text", "f.md": "markdown"}.get(path.name, path.suffix[1:])
     found = list(prepare(corpus(path.parent, {"kind": kind, "path": path.name}), "qa"))
     for row in found:
         repr(row).encode("utf-8", "surrogatepass")
@@ -116,6 +118,30 @@ def dpr_file(path: Path) -> Any:
     return convert_dpr({"train": path}, path.parent / "out")
 
 
+# Forms that people's files have, which were once lost or refused.
+FORM = (
+    b"<meta charset=undefined><body><form><header><h1>T</h1></header><h2><button>Why?</button></h2><aside>Note</aside>"
+    b"<div role=tabpanel hidden>Tab</div><dl><dt id=a><a href='#a'>term</a><dd>meaning</dl><img class=math alt=x>"
+    b"<table><tr><td>a<br>b<td><ul><li>c</ul></table><math><mi>x</mi></math></form><footer>F</footer>"
+)
+MATTER = (
+    b"--- \ntitle: >-\n  T\n---\na[^1]\n\n[^2]: note\n\n| a |\n|---|\n| 1 | 2 |\n\n```{note} T\nx\n```\n"
+    b'<Tab label="T">\n'
+)
+REST = b"====\nT\n====\n\nA\n-\n\n.. note:: words\n\nB\n-\n"
+RAGGED = b'Export of it\n\nid;title;text\n1;T;"some, words"\n2;T\n3;T;a;b;c\nTotal;3\n'
+BOOK = epub(
+    {"a": b"<?xml version='1.0' encoding='cp1251'?><p>words", "b": "<nav>x</nav><p>more</p>"},
+    spine=("a", "b:no", "gone"), locked=("font.otf",), lost=True,
+)  # fmt: skip
+WORD = word(
+    "<w:sdt><w:sdtContent><w:p><w:r><w:t>words</w:t></w:r></w:p></w:sdtContent></w:sdt><w:p><m:oMath><m:r><m:t>x</m:t>"
+    "</m:r></m:oMath><w:fldSimple><w:r><w:t>1</w:t></w:r></w:fldSimple><w:del><w:r><w:delText>y</w:delText></w:r></w:del>"
+    "</w:p>",
+    {"header1": f"<w:hdr {WORD_ROOT}><w:p><w:r><w:t>head</w:t></w:r></w:p></w:hdr>"},
+)
+FILLED = pdf([["some words", "more"], ["Chapter 2"]], field="value", note="note", bookmark="mark", title="T")
+
 TOPICS = b"<top>\n<num> Number: 301\n<title> a ferry\n</top>\n<topic number='302'><query>bread</query></topic>\n"
 GOLDENS = b'{"tests": [{"vars": {"question": "a ferry"}, "id": 1}, {"vars": {"question": "bread"}, "id": 2}]}'
 RATED = b'{"judgmentRatings": [{"query": "q1", "ratings": [{"docId": "d1", "rating": "2.0"}]}, {"query": "q2"}]}'
@@ -133,6 +159,17 @@ FILES: list[tuple[str, bytes, Callable[[Path], Any], tuple[str, ...]]] = [
     ("f.docx", DOCX, document, ("mammoth",)),
     ("f.epub", EPUB, document, ("selectolax",)),
     ("f.pdf", PDF, document, ("pypdfium2",)),
+    ("f.html", FORM, document, ("selectolax",)),
+    ("f.md", MATTER, document, ()),
+    ("f.txt", "Колодец чистят каждую весну.".encode("cp1251"), document, ()),
+    ("f.txt", "Some words.\r\r---\r".encode("utf-16"), document, ()),
+    ("f.rst", REST, document, ()),
+    ("f.csv", RAGGED, document, ("duckdb",)),
+    ("f.csv", RAGGED.decode().encode("utf-16"), document, ("duckdb",)),
+    ("f.jsonl", b'{"_id": 1.0, "text": "\\ud800 a"}\n{"_id": 2, "title": "no text"}\n', document, ()),
+    ("f.epub", BOOK, document, ("selectolax",)),
+    ("f.docx", WORD, document, ("mammoth",)),
+    ("f.pdf", FILLED, document, ("pypdfium2",)),
     ("reddit", REDDIT, dump, ()),
     ("stackexchange", STACKEXCHANGE, dump, ("selectolax",)),
     (

@@ -51,6 +51,7 @@ _MENUS = frozenset((
     "navfooter", "skip-link", "rst-footer-buttons", "edit-page",
 ))  # fmt: skip
 _CONSENT = re.compile(r"cookie|consent|gdpr", re.IGNORECASE)
+_PICTURED = ("math", "latex", "tex")  # equations as pictures, whose words are LaTeX
 _SELF_LINKS = frozenset(("headerlink", "anchor-link", "hash-link", "anchorjs-link", "heading-anchor", "permalink"))
 _SIGN = re.compile(r"\W{0,4}|(?i:\W{0,4}(?:perma)?(?:link|anchor)\b.{0,60})")
 _LINE_NUMBERS = frozenset(("linenos", "gutter", "lineno", "rouge-gutter", "line-numbers-rows", "linenodiv"))
@@ -433,6 +434,13 @@ class _Walk:
                 continue
             if tag == "input":
                 self._input(node.attributes)
+                continue
+            if tag == "img":
+                words = node.attributes.get("alt") or ""
+                if (node.attributes.get("class") or "") in _PICTURED:
+                    self._held.append(f" {words} ")
+                else:
+                    self.left.append(("words for a picture", words))
                 continue
             enter = self._enter(node, tag)
             if enter is None:

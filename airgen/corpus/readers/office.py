@@ -86,6 +86,8 @@ _OPF = "{http://www.idpf.org/2007/opf}"
 _DC = "{http://purl.org/dc/elements/1.1/}"
 _MAX_XML = 16 * 1024 * 1024
 _MAX_CHAPTERS = 5000
+_NO_CHAPTER = "chapter is not in the book"
+_DAMAGED_PART = (zipfile.BadZipFile, zlib.error, EOFError)
 
 
 class EpubReader(FileReader):
@@ -111,7 +113,8 @@ class EpubReader(FileReader):
         where = {"identity": self.identity(name), "source": name}
         try:
             with zipfile.ZipFile(io.BytesIO(raw)) as book:
-                title, parts = _spine(book)
+                title, parts, missing = _spine(book)
+                pieces += [drop(_NO_CHAPTER, detail="not in the manifest", position=part, **where) for part in missing]
                 self._check_size(book, parts)
                 locked = _locked(book)
                 for part in parts:
@@ -119,8 +122,9 @@ class EpubReader(FileReader):
                         raise Unusable("password needed", f"{part} is encrypted")
                     try:
                         found = decoded_html(_member(book, part), "", self.place.language)
-                    except (KeyError, UnicodeError) as error:
-                        reason = "chapter is not in the book" if isinstance(error, KeyError) else "unknown encoding"
+                    except (KeyError, UnicodeError, *_DAMAGED_PART) as error:
+                        reason = _NO_CHAPTER if isinstance(error, KeyError) else "damaged chapter"
+                        reason = "unknown encoding" if isinstance(error, UnicodeError) else reason
                         pieces.append(drop(reason, detail=str(error), position=part, **where))
                         continue
                     pages[part] = html_page(found.text)
@@ -146,7 +150,7 @@ class EpubReader(FileReader):
         for part in parts:
             try:
                 raw = _member(book, part)
-            except KeyError:
+            except (KeyError, *_DAMAGED_PART):
                 continue
             left -= len(raw)
             tags -= raw.count(b"<")
@@ -179,8 +183,8 @@ def _locked(book: zipfile.ZipFile) -> set[str]:
     return {unquote(one.get("URI", "")) for one in references}
 
 
-def _spine(book: zipfile.ZipFile) -> tuple[str, dict[str, str]]:
-    """The title, and the pages in reading order: {part: why it is no chapter, or ""}."""
+def _spine(book: zipfile.ZipFile) -> tuple[str, dict[str, str], list[str]]:
+    """The title, the pages in reading order, {part: why it is no chapter, or ""}, and chapters that the book lacks."""
     root = _xml(book, "META-INF/container.xml").find(f".//{_CONTAINER}rootfile")
     if root is None:
         raise ValueError("no rootfile in META-INF/container.xml")
@@ -198,9 +202,13 @@ def _spine(book: zipfile.ZipFile) -> tuple[str, dict[str, str]]:
             else:
                 items[item.get("id")] = part
     # What is not linear, such as notes and answers, is text, too: links lead to it.
-    order = [items[ref] for one in package.iter(f"{_OPF}itemref") if (ref := one.get("idref")) in items]
+    refs = [one.get("idref", "") for one in package.iter(f"{_OPF}itemref")]
+    order = [items[ref] for ref in refs if ref in items]
+    known = {item.get("id") for item in package.iter(f"{_OPF}item")}
+    missing = list(dict.fromkeys(ref for ref in refs if ref not in known))[:_MAX_CHAPTERS]
     chapters = dict.fromkeys(order, "")  # a chapter that the spine repeats is read once
     if len(items) + len(others) > _MAX_CHAPTERS:
         raise ValueError(f"the book has more than {_MAX_CHAPTERS} chapters")
     beside = dict.fromkeys(items.values(), "not in the reading order")
-    return title, chapters | {part: why for part, why in (others | beside).items() if part not in chapters}
+    pages = chapters | {part: why for part, why in (others | beside).items() if part not in chapters}
+    return title, pages, missing
