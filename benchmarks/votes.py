@@ -67,6 +67,16 @@ def way(names: tuple[str, ...], cut: float, mean: bool = False, need_first: bool
     return labels
 
 
+def few(most: int, rule: Rule) -> Rule:
+    """What a rule finds beside the source, where it is `most` passages or fewer; else the source alone."""
+
+    def labels(rows: dict[str, Prelabel], source: str) -> list[str] | None:
+        found = rule(rows, source)
+        return found if found is None or len({*found} - {source}) <= most else [source]
+
+    return labels
+
+
 def below(margins: Mapping[str, float]) -> Rule:
     """Passages whose score is below the source's by no more than a margin, for every voter."""
 
@@ -102,6 +112,7 @@ RULES: dict[str, Rule] = {
     "the source alone, first": way(BOTH, 9e9, need_first=True),
     **{f"both, {cut:g} of the way": way(BOTH, cut) for cut in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.9)},
     "both, 0.5, first (answer)": way(BOTH, 0.5, need_first=True),
+    **{f"the same, at most {most}": few(most, way(BOTH, 0.5, need_first=True)) for most in (1, 2, 3, 5)},
     "mean, 0.3": way(BOTH, 0.3, mean=True),
     "bi-encoder, 0.3": way(("bge",), 0.3),
     "cross-encoder, 0.5": way(("ce",), 0.5),

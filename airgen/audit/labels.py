@@ -32,7 +32,7 @@ from airgen.audit.sample import (
     write_sample,
 )
 from airgen.control.pool import Pool
-from airgen.control.votes import WAY, first, least_share, voted
+from airgen.control.votes import WAY, first, relevant, voted
 from airgen.dataset.beir import BeirDataset
 from airgen.dataset.files import whole_file
 from airgen.dataset.manifest import load_manifest
@@ -231,10 +231,11 @@ class RelevanceAudit(Shown):
 
 def kinds(prelabels: Sequence[Prelabel], sources: Collection[str]) -> dict[str, str]:
     """By which word's cut each recalled passage of a query is relevant, without its sources; empty if it has no cut."""
-    narrow = least_share("answer", len(prelabels))
+    found = voted(prelabels, sources)
+    narrow = relevant(found, sources, "answer", len(prelabels))
     return {
-        id_: BOTH if share >= narrow else WIDER if share >= WAY["subject"] else NEITHER
-        for id_, share in voted(prelabels, sources).items()
+        id_: BOTH if id_ in narrow else WIDER if share >= WAY["subject"] else NEITHER
+        for id_, share in found.items()
         if id_ not in sources
     }
 

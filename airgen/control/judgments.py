@@ -6,7 +6,8 @@ Mined negatives are passages high in recall that quality control found not relev
 the generated ones (paper 2.3, step 6), and free. What quality control knows decides:
 
 - a passage that was judged not relevant, by the LLM or by votes, may be taken at any rank: these are the surest, and
-  they come first. Most re-rankers have them within their thresholds, and those that most of them rank highest lead;
+  they come first. Most re-rankers have them within their thresholds, and those that most of them rank highest lead. By
+  votes they are not even about the query's subject, for one re-ranker at least: a passage in between is no negative;
 - a passage that was not judged may be taken within a window of ranks, if no re-ranker put it within its threshold. The
   window begins below the first ranks, where relevant passages without a label are likeliest (RocketQA, Qu et al. 2021,
   found 70 % of the unlabelled top passages to be relevant).
@@ -21,7 +22,7 @@ from airgen.control.judge import judge_kind, judge_name, judge_pair
 from airgen.control.recall import RECALL, prelabel_stages, prelabels_of
 from airgen.control.set_stage import Control, SetStage, add_rows
 from airgen.control.table2 import BROUGHT, Pair, decide, median_ranks, pairs_to_judge, ranked, votes
-from airgen.control.votes import NOT_FOUND, PEOPLES, first, least_share, voted
+from airgen.control.votes import FEW, NOT_FOUND, PEOPLES, WAY, first, least_share, relevant, voted
 from airgen.keys import fingerprint, rng, row_key
 from airgen.records import Decision, HardNegative, Judgment, Prelabel, Recall, Skip
 from airgen.sequences import batched
@@ -132,7 +133,7 @@ def _fingerprint(control: Control, model: Any) -> str:
         thresholds=settings.thresholds.model_dump(),
         votes=None
         if settings.judge.members
-        else [pipeline.relevance, str(least_share(pipeline.relevance, len(settings.rerankers))), PEOPLES],
+        else [pipeline.relevance, str(least_share(pipeline.relevance, len(settings.rerankers))), PEOPLES, FEW],
     )  # fmt: skip
 
 
@@ -199,13 +200,18 @@ def _by_votes(control: Control) -> dict[str, dict[str, Judgment]]:
         made = control.sources.get(key)
         if made and relevance == "answer" and not first(rows, made, written):
             continue
-        own, least = made or known.get(key, []), least_share(relevance, len(rows)) if made else PEOPLES
-        for id_, share in voted(rows, own).items():
-            relevant = share >= least or id_ in own
-            if relevant or id_ in pairs.get(key, ()):
-                level, name = cut if relevant else 0, row_key("vote", f"{key}/{id_}", fp)
-                judgment = Judgment(name, key, fp, 0, id_, level, None, "votes")
-                found.setdefault(key, {})[id_] = judgment
+        shares = voted(rows, own := made or known.get(key, []))
+        if made:
+            least, doubtful = least_share(relevance, len(rows)), WAY["subject"]
+            chosen = relevant({id_: shares[id_] for id_ in shares if id_ not in written}, made, relevance, len(rows))
+            chosen |= {id_ for id_ in shares.keys() & written if shares[id_] >= least}
+        else:
+            doubtful, chosen = PEOPLES, {id_ for id_, share in shares.items() if share >= PEOPLES or id_ in own}
+        for id_, share in shares.items():
+            # What may be about a generated query's subject is not called irrelevant: a mined negative must be sure.
+            if id_ in chosen or (share < doubtful and id_ in pairs.get(key, ())):
+                level, name = cut if id_ in chosen else 0, row_key("vote", f"{key}/{id_}", fp)
+                found.setdefault(key, {})[id_] = Judgment(name, key, fp, 0, id_, level, None, "votes")
     return found
 
 

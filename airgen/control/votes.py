@@ -4,7 +4,8 @@ A re-ranker's score means nothing by itself, so a cut that was looked at on one 
 But each query brings its own scale: the median of what was recalled for it is a typical candidate, and its source is
 known to be relevant. A passage is relevant if every re-ranker puts it at least a share of the way from the one to the
 other: half of the way where it must answer the query, less where it must be about the query's subject. One re-ranker
-alone is no majority: then nothing but the source answers a query.
+alone is no majority: then nothing but the source answers a query. Nor does anything else where more than a few
+passages come so near: such a query is vague, and the voters cannot tell what it asks for.
 
 A generated query of which a re-ranker puts another passage before its source is vague, or asks something else: it is
 not accepted (`airgen.generation.round_trip`), and is looked at once more when all that was recalled has been voted on,
@@ -28,6 +29,9 @@ WAY = {"answer": 0.5, "subject": 0.2}
 PEOPLES = 0.5
 """The same for queries of people, some of whose relevant passages are known, whatever `relevance` says."""
 
+FEW = 2
+"""How many passages besides its sources answer a query at most. Where more come near enough, only the sources count."""
+
 NOT_FIRST = "a re-ranker puts another passage before its document"
 NOT_FOUND = {"answer": NOT_FIRST, "subject": "its document was not found by the re-rankers"}
 """Why a generated query is not accepted, and why an accepted one falls when all that was recalled is voted on."""
@@ -43,6 +47,17 @@ def least_share(relevance: str, voters: int) -> float:
     alone at .75 and .84 (docs/notes/agreement.md).
     """
     return math.inf if relevance == "answer" and voters < 2 else WAY[relevance]
+
+
+def relevant(found: Mapping[str, float], sources: Collection[str], relevance: str, voters: int) -> set[str]:
+    """The passages that the votes call relevant to a generated query, with those of its sources that were recalled.
+
+    found: the least share of each recalled passage (`voted`). voters: how many re-rankers there are.
+    """
+    near = {id_ for id_, share in found.items() if share >= least_share(relevance, voters)}
+    own = found.keys() & set(sources)
+    vague = relevance == "answer" and len(near - own) > FEW
+    return own if vague else near | own
 
 
 def round_trip_parts(pipeline: Pipeline) -> dict[str, Any]:

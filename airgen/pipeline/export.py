@@ -10,7 +10,7 @@ from typing import Any
 
 from airgen.control.judge import judge_kind
 from airgen.control.judgments import DECISIONS, mined_by_query
-from airgen.control.votes import least_share
+from airgen.control.votes import FEW, least_share
 from airgen.corpus.cleaning.filters import normalise, normalise_line
 from airgen.corpus.readers.metadata import metadata_of
 from airgen.dataset.beir import BeirDataset
@@ -213,6 +213,8 @@ def _levels(pipeline: Pipeline) -> dict[int, str]:
         way = "every re-ranker puts it near the source of the query"
         if math.isinf(least_share(pipeline.relevance, len(pipeline.control.rerankers))):
             way += "; of a generated query only the source, as one re-ranker is no majority"
+        elif pipeline.relevance == "answer":
+            way += f"; of a generated query only the source where more than {FEW} others are as near"
         return {0: f"not so: {way}", judge.relevant_from: way}
     if judge.panel or judge_kind(judge).GRADED:
         return {}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from job_maker import LEXICAL, Run
 
 from airgen.control import votes
-from airgen.control.votes import WAY, first, lead, least_share, round_trip_parts, shares, voted
+from airgen.control.votes import WAY, first, lead, least_share, relevant, round_trip_parts, shares, voted
 from airgen.dataset.verify import verify
 from airgen.errors import SettingsError
 from airgen.pipeline import Job, RunResult
@@ -86,6 +86,27 @@ def test_every_reranker_must_agree() -> None:
     rows = [prelabel([10.0, 6.0, 9.0, 0.0, 0.0]), prelabel([1.0, 0.9, 0.2, 0.0, 0.1])]
     assert voted(rows, ["s"]) == pytest.approx({"s": 1.0, "a": 0.0, "b": 0.0, "c": -1.5, "d": -1.5})
     assert voted([*rows, prelabel([0.0, 1.0, 1.0, 1.0, 1.0])], ["s"]) == {}
+
+
+@pytest.mark.parametrize(
+    ("near", "relevance", "voters", "expected"),
+    [
+        ("ab", "answer", 2, "sab"),
+        ("abc", "answer", 2, "s"),  # vague: no passage answers it as its source does
+        ("abc", "subject", 2, "sabc"),  # many passages are about a subject
+        ("a", "answer", 1, "s"),  # one re-ranker is no majority
+        ("", "answer", 3, "s"),
+    ],
+)
+def test_more_than_a_few_answers_are_none(near: str, relevance: str, voters: int, expected: str) -> None:
+    found = {"s": 1.0, **{id_: 0.5 if id_ in near else 0.1 for id_ in "abcd"}}
+    assert relevant(found, ["s"], relevance, voters) == set(expected)
+
+
+def test_the_sources_do_not_count_as_a_few_others() -> None:
+    found = dict.fromkeys("stab", 0.9)
+    assert relevant(found, ["s", "t"], "answer", 2) == set("stab")
+    assert relevant({}, ["s"], "answer", 2) == relevant({"a": 0.1}, ["s"], "subject", 2) == set()
 
 
 def test_how_far_a_passage_must_be() -> None:

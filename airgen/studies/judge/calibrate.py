@@ -16,7 +16,7 @@ from typing import Any
 from airgen.control.judge import Verdict, judge_name, judge_pair, kind_of_prompt
 from airgen.control.recall import RECALL, prelabel_stages, prelabels_of
 from airgen.control.set_stage import SetWork, add_rows
-from airgen.control.votes import least_share, voted
+from airgen.control.votes import FEW, least_share, relevant, voted
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.dataset_split import DatasetSplit
@@ -186,13 +186,18 @@ def calibrate(
         if by_votes:
             title, threshold = "By the votes", least_share(pipeline.relevance, len(control.rerankers))
             names = ", ".join(model_name("reranker", one) for one in control.rerankers)
+            few = (
+                f"; where more than {FEW} besides the source do, only the source"
+                if pipeline.relevance == "answer"
+                else ""
+            )
             about = (
                 f"A passage is relevant if every re-ranker puts it at least {threshold:g} of the way from the query's "
-                f"typical candidate to its source ({names})."
+                f"typical candidate to its source ({names}){few}."
                 if math.isfinite(threshold)
                 else f"One re-ranker is no majority ({names}): only a query's source is relevant."
             )
-            opinions = [_by_votes(one, threshold) for one in found]
+            opinions = [_by_votes(one, pipeline.relevance, len(control.rerankers)) for one in found]
         elif settings is None:
             title, about = "By score", "A re-ranker, by its score."
             opinions = [_by_score(one) for one in found]
@@ -223,11 +228,16 @@ def _prompt_judge(judge: str, pipeline: Pipeline, prompts: PromptSet) -> JudgeSe
     return JudgeSettings.model_validate(values)
 
 
-def _by_votes(one: Evidence, least: float) -> list[Opinion | None]:
+def _by_votes(one: Evidence, relevance: str, voters: int) -> list[Opinion | None]:
     """None where a query has no relevant passage that could be its source, or no re-ranker finds it."""
-    found = {key: voted(rows, one.sources.get(key, ())) for key, rows in one.prelabels.items()}
+    sources = {key: one.sources.get(key, ()) for key in one.prelabels}
+    found = {key: voted(rows, sources[key]) for key, rows in one.prelabels.items()}
+    chosen = {key: relevant(shares, sources[key], relevance, voters) for key, shares in found.items()}
     shares = [found[pair.query].get(pair.id) for pair in one.pairs]
-    return [None if share is None else Opinion(share, 2 if share >= least else 0) for share in shares]
+    return [
+        None if share is None else Opinion(share, 2 if pair.id in chosen[pair.query] else 0)
+        for pair, share in zip(one.pairs, shares, strict=True)
+    ]
 
 
 def _by_score(one: Evidence) -> list[Opinion | None]:
