@@ -229,6 +229,66 @@ def test_pages_without_a_language_are_told_by_fasttext(tmp_path: Path) -> None:
     assert refused == {("page", "in another language than en, by fastText"): 1}
 
 
+ROWS_OF_PAIRS: list[object] = [
+    ["how to patch a tube", "Roughen the rubber."],
+    ["which pump", "A floor pump.", "A foot rest."],
+    {"query": "which lube", "positives": ["Wax.", "Oil.", "Wax."], "negatives": ["Soap.", "Oil."]},
+    {"anchor": "which saddle", "positive": "A leather one.", "negative": "A brake."},
+    {"query": "which tyre", "pos": ["Wide ones."], "neg": ["Narrow ones.", "Wide ones."]},
+    {"query": "which bell", "query_id": "7", "positive_passages": [{"title": "Bells", "text": "A loud one."}],
+     "negative_passages": []},
+    {"question": "which rack", "answer": "A steel one."},
+    ["alone"], {"text": "x", "label": 1}, {"query": "", "positive": "y"}, {"query": "z", "positive": None}, 5,
+    "{broken",
+]  # fmt: skip
+
+
+def test_pairs_that_are_there_already(tmp_path: Path) -> None:
+    found, refused = rows_of("pairs", jsonl(tmp_path / "mine.jsonl", ROWS_OF_PAIRS))
+    assert [(pair.query, pair.passage, [one.text for one in pair.negatives]) for pair in found] == [
+        ("how to patch a tube", "Roughen the rubber.", []),
+        ("which pump", "A floor pump.", ["A foot rest."]),
+        ("which lube", "Wax.", ["Soap."]),
+        ("which lube", "Oil.", ["Soap."]),
+        ("which saddle", "A leather one.", ["A brake."]),
+        ("which tyre", "Wide ones.", ["Narrow ones."]),
+        ("which bell", "Bells A loud one.", []),
+        ("which rack", "A steel one.", []),
+    ]
+    assert refused == {
+        ("row", "without a passage"): 2, ("row", "without a query"): 1, ("row", "neither a list nor an object"): 1,
+        ("row", "no query and passage among its columns (text, label)"): 1, ("line", "not JSON"): 1,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.csv", 'which pump,"A floor pump, tall"\nwhich lube,Wax\n'),
+        ("a.csv", 'Question,Answer\nwhich pump,"A floor pump, tall"\nwhich lube,Wax\n'),
+        ("a.tsv", "answer\tid\tquestion\nA floor pump, tall\t1\twhich pump\nWax\t2\twhich lube\n"),
+    ],
+)
+def test_pairs_of_a_table_with_two_columns(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text, "utf-8")
+    found, refused = rows_of("pairs", tmp_path / name)
+    wanted = [("which pump", "A floor pump, tall"), ("which lube", "Wax")]
+    assert [(pair.query, pair.passage) for pair in found] == wanted and not refused
+
+
+def test_own_pairs_become_a_dataset_with_negatives(tmp_path: Path) -> None:
+    """A passage of one word stays; a negative that another row has as a positive of the query does not."""
+    rows = [*ROWS_OF_PAIRS, {"query": "which pump", "positives": ["A small one."], "negatives": ["A floor pump."]}]
+    jsonl(tmp_path / "mine.jsonl", rows)
+    summary = mine_sources([f"pairs:{tmp_path}/mine.jsonl"], tmp_path / "out", MiningSettings())
+    assert (summary["pairs"], summary["kinds"]["pair"]) == (9, {"pairs": 9})
+    data = load_training_set(tmp_path / "out", split="train", dev_share=0)
+    texts = data.corpus.texts
+    found = {one.query: ({texts[p] for p in one.positives}, {texts[p] for p in one.negatives}) for one in data.examples}
+    assert found["which pump"] == ({"A floor pump.", "A small one."}, {"A foot rest."})
+    assert found["which lube"] == ({"Wax.", "Oil."}, {"Soap."})
+
+
 def warc(path: Path, kind: str, records: Sequence[tuple[str, bytes, dict[str, str]]]) -> Path:
     """A WARC of (address, payload, headers: of HTTP for responses, of WARC for conversions)."""
     pytest.importorskip("warcio")

@@ -5,7 +5,7 @@
     question    a heading that is a question, or "Q: ... A: ...", and the answer   E5: (question, answer)
     neighbour   two passages that follow one another in a document     E5, appendix A: passages of one page
     citation    a passage, and a passage whose section, title or manual page it names    E5: citation pairs
-    comment, answer, entailment     only from a dump (`dumps`)
+    comment, answer, entailment, pair     only from a dump (`dumps`)
 
 For neighbours and citations a seeded coin decides which side is the query, as in E5's section 4.1. Candidates that are
 refused are counted with the reason. What was met is known by hashes in temporary files, and so are texts that a
@@ -16,6 +16,7 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import regex
 
@@ -26,8 +27,9 @@ from airgen.registry import closest
 from airgen.text.words import count_words
 from airgen.training.columns import KeyCounts, StoredTexts, key_of
 
-KINDS = ("title", "heading", "question", "neighbour", "citation", "comment", "answer", "entailment")
+KINDS = ("title", "heading", "question", "neighbour", "citation", "comment", "answer", "entailment", "pair")
 
+_GIVEN = ("entailment", "pair")  # whose passages may be short: somebody made these pairs
 _PATH = " > "
 _QUESTION_MARKS = ("?", "？", "؟")
 _DIALOGUE = regex.compile(
@@ -57,8 +59,8 @@ class SourcePassage:
 class MinedPair:
     """A query and a passage that is relevant to it.
 
-    source: if the query is itself a passage (neighbours and citations), the id of that passage, else "". negative: a
-    passage that is not relevant to the query, if the source says so.
+    source: if the query is itself a passage (neighbours and citations), the id of that passage, else "". negatives:
+    passages that are not relevant to the query, if the source says so.
     """
 
     query: str
@@ -66,7 +68,7 @@ class MinedPair:
     kind: str
     passage_id: str
     source: str = ""
-    negative: SourcePassage | None = None
+    negatives: tuple[SourcePassage, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +157,7 @@ class PairMiner:
                     cited.append(json.dumps([previous.id, previous.text]))
             elif row.kind in self.kinds:
                 pair = row if isinstance(row, MinedPair) else self._tossed(row.one, row.other, row.kind)
-                checked = self._too_long if pair.kind == "entailment" else self._unusable
+                checked = self._too_long if pair.kind in _GIVEN else self._unusable
                 if reason := checked(pair.passage) or self._too_long(pair.query):
                     self.counts[pair.kind, reason] += 1
                 else:
@@ -242,11 +244,12 @@ class PairMiner:
         if reason == "pairs":
             self._queries.add(query)
             self._pairs.add(both)
-            if pair.negative is not None:
-                other = self._pairs.add(_key(f"{pair.query}\x1f{pair.negative.text}"))
-                if other > 1 or SURROGATE.search(pair.negative.text) or self._too_long(pair.negative.text):
-                    pair = replace(pair, negative=None)  # it is a positive of the query
-            yield pair
+            yield replace(pair, negatives=tuple(filter(partial(self._is_negative, pair), pair.negatives)))
+
+    def _is_negative(self, pair: MinedPair, passage: SourcePassage) -> bool:
+        """Whether a passage can stand beside a pair as its negative; one that is a positive of the query cannot."""
+        met = self._pairs.add(_key(f"{pair.query}\x1f{passage.text}"))
+        return met == 1 and not SURROGATE.search(passage.text) and not self._too_long(passage.text)
 
 
 def _without_title(passage: SourcePassage) -> str:

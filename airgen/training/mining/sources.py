@@ -211,7 +211,7 @@ def write_pairs(
                     row = {"_id": key, "text": pair.query, "metadata": {"kind": pair.kind}}
                     asking.write(encode_row(row, f"query {key}"))
                 judged = [(pair.passage_id, pair.passage, 1)]
-                judged += [(pair.negative.id, pair.negative.text, 0)] if pair.negative else []
+                judged += [(passage.id, passage.text, 0) for passage in pair.negatives]
                 for passage, text, label in judged:
                     if passages.add(passage) == 1:
                         corpus.write(encode_row({"_id": passage, "title": "", "text": text}, f"passage {passage}"))

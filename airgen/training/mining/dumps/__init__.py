@@ -64,6 +64,12 @@ class DumpReader:
 
 def json_rows(path: Path) -> Iterator[dict[str, Any] | RefusedRow]:
     """The objects of a JSONL file; a RefusedRow for a line that is none. Blank lines are skipped."""
+    for row in json_values(path):
+        yield row if isinstance(row, dict | RefusedRow) else RefusedRow("line", "not a JSON object")
+
+
+def json_values(path: Path) -> Iterator[Any]:
+    """The values of a JSONL file; a RefusedRow for a line that is none. Blank lines are skipped."""
     for _, line in lines(path, LONGEST_LINE):
         if line is None:
             yield RefusedRow("line", f"longer than {LONGEST_LINE >> 20} MB")
@@ -71,11 +77,10 @@ def json_rows(path: Path) -> Iterator[dict[str, Any] | RefusedRow]:
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
+            value = json.loads(line)
         except (ValueError, RecursionError):
-            yield RefusedRow("line", "not JSON")
-            continue
-        yield row if isinstance(row, dict) else RefusedRow("line", "not a JSON object")
+            value = RefusedRow("line", "not JSON")
+        yield value
 
 
 def first_text(row: dict[str, Any], *names: str) -> str:

@@ -164,8 +164,8 @@ class NliDump(DumpReader):
                     for row in csv.DictReader(text):
                         one, other, negative = (plain_line(row.get(name) or "") for name in _COLUMNS)
                         if one and other:
-                            against = SourcePassage(passage_id("nli", negative), negative) if negative else None
-                            yield MinedPair(one, other, "entailment", passage_id("nli", other), negative=against)
+                            against = (SourcePassage(passage_id("nli", negative), negative),) if negative else ()
+                            yield MinedPair(one, other, "entailment", passage_id("nli", other), negatives=against)
                         else:
                             yield RefusedRow("row", "without sent0 and sent1")
                 except csv.Error as error:

@@ -1,0 +1,108 @@
+"""Pairs that are there already: question-answer pairs, triplets, search logs with hard negatives.
+
+JSON Lines (also packed), one of these a line:
+
+    ["how to patch a tube", "Find the hole, roughen the rubber around it, ..."]           E5's "Others" (its table 9)
+    {"query": "...", "positives": ["...", ...], "negatives": ["...", ...]}
+    {"anchor": "...", "positive": "...", "negative": "..."}                               sentence-transformers
+    {"query": "...", "pos": [...], "neg": [...]}                                          FlagEmbedding
+    {"query": "...", "positive_passages": [{"title", "text"}, ...], "negative_passages"}  Tevatron
+
+or CSV and TSV with two columns, query and passage, with a header or without one; a third column is a hard negative. A
+hard negative is a passage that is judged 0.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from airgen.corpus.readers.files import opened
+from airgen.records import flat_text
+from airgen.tables import DelimitedTable, folded
+from airgen.training.mining.dumps import DumpReader, DumpRow, json_values, passage_id, plain, plain_line
+from airgen.training.mining.pairs import MinedPair, RefusedRow, SourcePassage
+
+KIND = "pair"
+_QUERY = ("query", "question", "anchor", "q", "sentence1", "sent0", "text1", "title", "prompt", "input")
+_POSITIVE = (
+    "positives", "positive", "pos", "positive_passages", "positive_ctxs", "passage", "passages", "answer", "answers",
+    "document", "sentence2", "sent1", "text2", "body", "response", "text", "p",
+)  # fmt: skip
+_NEGATIVE = (
+    "negatives", "negative", "neg", "negative_passages", "hard_negative_ctxs", "hard_negatives", "hard_negative",
+    "hard_neg", "sentence3",
+)  # fmt: skip
+_KNOWN = frozenset(map(folded, (*_QUERY, *_POSITIVE, *_NEGATIVE)))
+_TABLES = (".csv", ".tsv", ".tab")
+
+
+class PairsDump(DumpReader):
+    """The pairs of each file."""
+
+    def read(self) -> Iterator[DumpRow]:
+        """A MinedPair for each query and passage; the negatives of a query go with each of its pairs."""
+        for path in self.files:
+            if any(one in path.suffixes for one in _TABLES):
+                yield from self._table(path)
+                continue
+            for row in json_values(path):
+                yield from [row] if isinstance(row, RefusedRow) else _pairs_of(row)
+
+    def _table(self, path: Path) -> Iterator[DumpRow]:
+        with opened(path) as stream:
+            text = io.TextIOWrapper(stream, "utf-8-sig", errors="replace", newline="")
+            table = DelimitedTable(text, known=_KNOWN, tabs=".tsv" in path.suffixes)
+            named = table.dialect.header and _chosen(dict.fromkeys(table.names)) is not None
+            if table.dialect.header and not named:  # a row that looks like names, since no name is known
+                yield from _pairs_of([*table.names])
+            for row in table:
+                yield from _pairs_of(row.cells if named else [*row.cells.values()])
+
+
+def _pairs_of(row: Any) -> Iterator[DumpRow]:
+    if isinstance(row, list):
+        query, positives, negatives = (row[0], row[1:2], row[2:]) if len(row) > 1 else ("", [], [])
+    elif isinstance(row, Mapping):
+        chosen = _chosen(row)
+        if chosen is None:
+            listed = ", ".join([str(name)[:40] for name in row][:8])
+            yield RefusedRow("row", f"no query and passage among its columns ({listed})")
+            return
+        query, positives, negatives = (row.get(name) if name is not None else None for name in chosen)
+    else:
+        yield RefusedRow("row", "neither a list nor an object")
+        return
+    asked = plain_line(query) if isinstance(query, str) else ""
+    found, against = _texts(positives), _texts(negatives)
+    if not asked or not found:
+        yield RefusedRow("row", "without a query" if found else "without a passage")
+        return
+    others = tuple(SourcePassage(passage_id(KIND, text), text) for text in against if text not in found)
+    for text in found:
+        yield MinedPair(asked, text, KIND, passage_id(KIND, text), negatives=others)
+
+
+def _chosen(row: Mapping[str, Any]) -> tuple[str, str, str | None] | None:
+    """The names of the columns of query, positives and negatives; None where one of the first two is not there."""
+    names = {folded(str(name)): name for name in row}
+    query = next((names[folded(one)] for one in _QUERY if folded(one) in names), None)
+    rest = {key: name for key, name in names.items() if name != query}
+    positive, negative = (
+        next((rest[folded(one)] for one in of if folded(one) in rest), None) for of in (_POSITIVE, _NEGATIVE)
+    )
+    return None if query is None or positive is None else (query, positive, negative)
+
+
+def _texts(value: Any) -> list[str]:
+    """The texts of a text, an object with title and text, or a list of them; each once."""
+    found = []
+    for one in value if isinstance(value, list) else [value]:
+        if isinstance(one, Mapping):
+            title, text = (part if isinstance(part, str) else "" for part in (one.get("title"), one.get("text")))
+            found.append(plain(flat_text(title, text)))
+        elif isinstance(one, str):
+            found.append(plain(one))
+    return list(dict.fromkeys(filter(None, found)))
