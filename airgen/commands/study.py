@@ -370,16 +370,22 @@ def study_contamination(
 
 @command
 def study_stats(
-    home: DatasetOrSuite,
+    home: Annotated[
+        Place,
+        arg("DATASET", "A dataset in BEIR format, a fetched one, a list of them, a finished job, or a suite."),
+        dataset_of,
+    ],
     as_csv: Annotated[bool, opt("Print CSV.", "--csv")] = False,
 ) -> Outcome[Rows[dict[str, Any]]]:
-    """Print passages, tokens, queries, positives, hard negatives and licences (paper, Tables 16 to 21).
+    """Print the size of a dataset (BEIR's Table 1; the paper's Tables 16 to 21).
 
-    Example: airgen study stats suites/python/26.11 --csv
+    Any folder in BEIR's layout has queries, passages, relevant passages a query (D/Q) and words; a finished dataset or
+    suite also tokens, hard negatives and licences. A list of collections (`beir`) has its fetched sets.
+
+    Example: airgen study stats scifact   airgen study stats suites/python/26.11 --csv
     """
-    from airgen.dataset.manifest import load_manifest, statistics_csv, statistics_markdown, table_rows
-    from airgen.publishing.suites import datasets_of, is_dataset
+    from airgen.dataset.manifest import statistics_csv, statistics_markdown
+    from airgen.studies.statistics import statistics_rows
 
-    home = Path(home)
-    rows = table_rows([load_manifest(home)] if is_dataset(home) else datasets_of(home).values())
+    rows = statistics_rows(Path(home))
     return Outcome(Rows(rows), (statistics_csv if as_csv else statistics_markdown)(rows).rstrip("\n"))
