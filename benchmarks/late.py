@@ -1,11 +1,12 @@
 """Compressed late interaction beside exact MaxSim, and beside fast-plaid where it is installed.
 
-    python benchmarks/late.py quality WORK COLLECTION... [--passages 2000] [--plaid PYTHON]
-    python benchmarks/late.py size --passages 30000
+    python benchmarks/late.py quality WORK COLLECTION... [--passages 2000] [--plaid PYTHON] [--device cuda]
+    python benchmarks/late.py size --passages 30000 [--device cuda]
 
 `quality`: nDCG@10, recall@100, and the share of the exact top 10 that is found, by bits, probes and candidates, over
 the token vectors of all-minilm-l6-v2-int8, which WORK keeps. Processor seconds, one thread. `--plaid` names the Python
 of an environment with fast-plaid (`python -m venv V; V/bin/pip install fast-plaid`), which reads the same vectors.
+With --device a GPU scores (exact) or selects candidates (compressed), and times are seconds of the clock.
 `size`: an index of made vectors with 128 dimensions: bytes a token, memory while it is searched, seconds.
 """
 
@@ -17,7 +18,7 @@ import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from airgen.evaluation.measures import parse_measures, score
 from airgen.evaluation.result import peak_bytes, resident_bytes
 from airgen.evaluation.run import run_from_hits
 from airgen.retrievers.base import Corpus, Hits, top_k
+from airgen.retrievers.dense.gpu_search import GpuLists, GpuTokens
 from airgen.retrievers.dense.onnx_encoder import OnnxEncoder
 from airgen.retrievers.late.compressed_index import CompressedIndex, build_index
 from airgen.retrievers.late.maxsim import maxsims
@@ -56,10 +58,14 @@ def token_vectors(collection: Path, corpus: Corpus, model: OnnxEncoder, work: Pa
     return np.memmap(folder / "tokens.f16", np.float16, "r").reshape(-1, model.dim), starts
 
 
-def exact(tokens: Any, starts: NDArray[np.int64], queries: Sequence[Any]) -> Hits:
+def exact(tokens: Any, starts: NDArray[np.int64], queries: Sequence[Any], device: str = "cpu") -> Hits:
     """MaxSim with every passage."""
     scores = np.zeros((len(queries), len(starts) - 1), np.float32)
-    for first in range(0, len(starts) - 1, 64):
+    if device != "cpu":
+        there = GpuTokens(tokens[: starts[-1]], starts, device)
+        for row, query in enumerate(queries):
+            scores[row] = there.scores(query.astype(np.float16))
+    for first in range(0, len(starts) - 1 if device == "cpu" else 0, 64):
         last = min(first + 64, len(starts) - 1)
         block = tokens[starts[first] : starts[last]].astype(np.float32)
         for row, query in enumerate(queries):
@@ -69,6 +75,16 @@ def exact(tokens: Any, starts: NDArray[np.int64], queries: Sequence[Any]) -> Hit
         found, best = top_k(values, DEPTH)
         hits.positions[row, : len(found)], hits.scores[row, : len(found)] = found, best
     return hits
+
+
+def clock_of(device: str) -> Callable[[], float]:
+    """Processor seconds; beside a GPU those of the clock."""
+    return time.process_time if device == "cpu" else time.perf_counter
+
+
+def lists_of(index: CompressedIndex, device: str) -> GpuLists | None:
+    """The cells' passages on a GPU."""
+    return None if device == "cpu" else GpuLists(index.list_starts, index.list_passages, len(index), device)
 
 
 def quality(options: argparse.Namespace) -> None:
@@ -103,9 +119,10 @@ def quality(options: argparse.Namespace) -> None:
         print(f"\n{collection.name}: {len(corpus)} passages, {starts[-1]} tokens, {len(labels)} queries\n")
         print("| index | bytes a token | nDCG@10 | Recall@100 | of the exact top 10 | CPU ms a query |")
         print("| --- | ---: | ---: | ---: | ---: | ---: |")
-        begun = time.process_time()
-        wanted = exact(tokens, starts, queries)
-        line("exact", wanted, time.process_time() - begun, wanted, tokens.shape[1] * 2)
+        clock = clock_of(options.device)
+        begun = clock()
+        wanted = exact(tokens, starts, queries, options.device)
+        line("exact", wanted, clock() - begun, wanted, tokens.shape[1] * 2)
 
         def encode(
             batches: Iterable[Sequence[str]], tokens: Any = tokens, starts: NDArray[np.int64] = starts
@@ -121,10 +138,11 @@ def quality(options: argparse.Namespace) -> None:
                 build_index(Path(folder) / "index", places, encode, bits=bits, centroids=options.centroids)
                 built.append(f"{bits} bits {time.process_time() - begun:.0f}")
                 index = CompressedIndex.open(Path(folder) / "index")
+                lists = lists_of(index, options.device)
                 for probes, candidates in SEARCHES:
-                    begun = time.process_time()
-                    hits = index.search(queries, DEPTH, probes=probes, candidates=candidates)
-                    taken = time.process_time() - begun
+                    begun = clock()
+                    hits = index.search(queries, DEPTH, probes=probes, candidates=candidates, lists=lists)
+                    taken = clock() - begun
                     what = "all" if probes == EVERY else f"{probes} probes, {candidates} candidates"
                     line(f"{bits} bits, {what}", hits, taken, wanted, index.bytes / starts[-1])
         print(f"\n{len(index.codec.centroids)} centroids. Building, processor seconds: {', '.join(built)}")
@@ -174,9 +192,11 @@ def size(options: argparse.Namespace) -> None:
         tokens = options.passages * length
         each = index.bytes / tokens
         print(f"{len(index.codec.centroids)} centroids, {index.bytes / 1e9:.3f} GB, {each:.2f} bytes a token")
-        queries, begun = [made(10**9 + number, 32) for number in range(20)], time.process_time()
-        index.search(queries, DEPTH, probes=16, candidates=1024)
-        taken = (time.process_time() - begun) * 1000 / len(queries)
+        clock, lists = clock_of(options.device), lists_of(index, options.device)
+        queries = [made(10**9 + number, 32) for number in range(20)]
+        begun = clock()
+        index.search(queries, DEPTH, probes=16, candidates=1024, lists=lists)
+        taken = (clock() - begun) * 1000 / len(queries)
         print(f"a query of 32 tokens: {taken:.0f} ms; memory grew by {(resident_bytes() - before) / 1e9:.2f} GB")
 
 
@@ -188,6 +208,7 @@ def main() -> None:
     options.add_argument("--passages", type=int, default=0, help="only so many (quality: the first ones; 0: all)")
     options.add_argument("--bits", type=int, nargs="*", default=[1, 2, 4])
     options.add_argument("--centroids", type=int)
+    options.add_argument("--device", default="cpu", help="a GPU that scores and selects: cuda")
     options.add_argument("--plaid", help="the Python of an environment with fast-plaid")
     asked = options.parse_args()
     {"quality": quality, "size": size}[asked.what](asked)

@@ -13,13 +13,14 @@ from stand_in_gpu import stand_in_gpus
 from airgen.errors import ModelError
 from airgen.exact import inner_products
 from airgen.retrievers import Corpus, Hits
+from airgen.retrievers.base import top_k
 from airgen.retrievers.dense import gpu_search, retriever
 from airgen.retrievers.dense.exact_search import search
 from airgen.retrievers.dense.gpu_search import GpuRows, GpuTokens, folded, gpu_for
 from airgen.retrievers.dense.retriever import Dense
-from airgen.retrievers.late import maxsim
+from airgen.retrievers.late import compressed_index, maxsim
 from airgen.retrievers.late.compressed_index import token_rows
-from airgen.retrievers.late.maxsim import LateInteraction, maxsims
+from airgen.retrievers.late.maxsim import LateInteraction, MaxSim, maxsims
 
 
 def rows_of(kind: str, count: int, dim: int, draw: np.random.Generator) -> NDArray[Any]:
@@ -147,6 +148,50 @@ def test_maxsim_has_the_bits_of_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None
     starts = np.concatenate([[0], np.cumsum([len(one) for one in vectors])])
     alone = GpuTokens(np.concatenate(vectors), starts, "cpu").scores(vectors[3])
     assert alone.tobytes() == maxsims([vectors[3]], np.concatenate(vectors), starts[:-1])[0].tobytes()
+
+
+def test_the_re_ranker_has_the_bits_of_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs = [(TEXTS[place % 3], text) for place, text in enumerate(TEXTS[:60])]
+    expected = MaxSim(_Embedder()).score(pairs)
+    asked: list[int] = []
+    monkeypatch.setattr(maxsim, "gpu_for", lambda numbers, item: asked.append(numbers) or "cpu")
+    for terms in (1 << 26, 100):
+        monkeypatch.setattr(gpu_search, "_TERMS", terms)
+        assert MaxSim(_Embedder()).score(pairs).tobytes() == expected.tobytes()
+    assert asked[0] == sum(one.size for one in _Embedder().token_vectors([text for _, text in pairs], "passage"))
+    with stand_in_gpus(allocation=10) as gpus:  # passages that do not fit are scored by the CPU
+        monkeypatch.setattr(maxsim, "gpu_for", lambda numbers, item: "cuda:0")
+        assert MaxSim(_Embedder()).score(pairs).tobytes() == expected.tobytes() and gpus.refused
+
+
+def test_a_compressed_index_selects_the_same_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where scores are equal: of passages without a probed cell all are."""
+    system = LateInteraction(_Embedder(), index="compressed", cache=None)
+    system.index(CORPUS)
+    index = system._compressed
+    assert index is not None
+    monkeypatch.setattr(LateInteraction, "candidates", 40)
+    for probes in (1, 3, 1 << 20):
+        monkeypatch.setattr(LateInteraction, "probes", probes)
+        monkeypatch.setattr(compressed_index, "gpu_for", lambda numbers, item: None)
+        system.release()
+        expected = system.search(TEXTS[:7], 30)
+        assert system._lists is None
+        monkeypatch.setattr(compressed_index, "gpu_for", lambda numbers, item: "cpu")
+        for terms in (1 << 26, 500):
+            monkeypatch.setattr(gpu_search, "_TERMS", terms)
+            hits = system.search(TEXTS[:7], 30)
+            np.testing.assert_array_equal(hits.positions, expected.positions)
+            assert hits.scores.tobytes() == expected.scores.tobytes()
+    centroids = index.codec.centroids.astype(np.float64)
+    for text in TEXTS[:20]:
+        query = token_rows(_Embedder().token_vectors([text], "query")[0]).astype(np.float64)
+        cells = (centroids @ query.T).astype(np.float32)
+        for most in (1, 39, 399):
+            wanted = np.sort(top_k(index._first(cells, 2), most)[0])
+            np.testing.assert_array_equal(system._lists.best(cells, 2, most), wanted)
+    system.release()
+    assert system._lists is None
 
 
 def test_when_the_gpu_searches() -> None:

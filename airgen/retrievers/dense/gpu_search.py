@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from airgen import devices
 from airgen.errors import ModelError
 from airgen.registry import load_extra
-from airgen.retrievers.base import Hits
+from airgen.retrievers.base import Hits, top_k
 
 _ROUNDING = 2.0**-24  # the relative error of rounding to fp32
 _SHORT, _TINY = 1e-18, 1e-30  # above what underflow loses of a length, and of a product
@@ -142,6 +142,52 @@ def folded(terms: Any) -> Any:
         terms[..., : width - half] += terms[..., half:width]
         width = half
     return terms[..., 0]
+
+
+class GpuLists:
+    """The passages of each cell of a compressed index in the memory of a GPU, which selects its candidates there.
+
+    A passage's score is a sum over query tokens in their order, each addition one of fp32, as on the CPU; a maximum has
+    no order, and equal scores stand in the order of position. So the candidates are those of the CPU.
+    """
+
+    def __init__(self, starts: NDArray[np.int64], passages: NDArray[np.int32], count: int, device: str) -> None:
+        self._torch = load_extra("torch", "search on a GPU")
+        self._device, self._count = device, count
+        self._starts = np.asarray(starts, np.int64)
+        self._passages = self._torch.from_numpy(np.array(passages)).to(device)
+
+    def best(self, cells: NDArray[np.float32], probes: int, most: int) -> NDArray[np.int32]:
+        """The `most` best passages, ascending, by the scores of the cells, (k, query tokens)."""
+        torch, n = self._torch, self._count
+        near = [top_k(scores, min(probes, len(cells)) + 1) for scores in np.ascontiguousarray(cells.T)]
+        total = torch.zeros(n, dtype=torch.float32, device=self._device)
+        step = max(1, _TERMS // max(1, n))
+        with torch.inference_mode():
+            for first in range(0, len(near), step):
+                for row in self._of_tokens(cells.T[first : first + step], near[first : first + step], probes):
+                    total += row
+            order = total.sort(descending=True, stable=True).indices[:most]
+            return np.asarray(order.sort().values.to(torch.int32).cpu().numpy())
+
+    def _of_tokens(self, scores: NDArray[np.float32], near: list[Any], probes: int) -> Any:
+        """What each query token gives every passage, (tokens, passages)."""
+        torch, n = self._torch, self._count
+        rest = torch.from_numpy(np.array([values[-1] for _, values in near], np.float32)).to(self._device)
+        found = rest[:, None].repeat(1, n)
+        places = [order[:probes] for order, _ in near]
+        rows = np.repeat(np.arange(len(near)), [len(place) for place in places])
+        every = np.concatenate(places)
+        sizes = self._starts[every + 1] - self._starts[every]
+        ends = np.cumsum(sizes)
+        shifts = self._starts[every] - ends + sizes
+        begins, lengths = (torch.from_numpy(one).to(self._device) for one in (shifts, sizes))
+        at = torch.arange(int(ends[-1]) if len(ends) else 0, device=self._device)
+        at += begins.repeat_interleave(lengths)
+        flat = torch.from_numpy(rows * n).to(self._device).repeat_interleave(lengths) + self._passages[at].long()
+        values = torch.from_numpy(np.ascontiguousarray(scores[rows, every])).to(self._device).repeat_interleave(lengths)
+        found.view(-1).scatter_reduce_(0, flat, values, "amax")
+        return found
 
 
 class GpuTokens:

@@ -35,6 +35,7 @@ from numpy.typing import NDArray
 from airgen.errors import ModelError
 from airgen.keys import canonical_json, file_sha256
 from airgen.retrievers.base import Hits, IndexProgress, top_k
+from airgen.retrievers.dense.gpu_search import GpuLists, gpu_for
 from airgen.retrievers.lexical.postings import PostingsBuilder, count_postings
 from airgen.sequences import batched
 
@@ -328,10 +329,19 @@ class CompressedIndex:
         size = sum((folder / name).stat().st_size for name in files)
         return cls(codec, loaded["starts"], tokens, loaded["list_starts"], loaded["list_passages"], size)
 
-    def search(self, queries: Sequence[NDArray[Any]], k: int, *, probes: int, candidates: int) -> Hits:
+    def search(
+        self,
+        queries: Sequence[NDArray[Any]],
+        k: int,
+        *,
+        probes: int,
+        candidates: int,
+        lists: GpuLists | None = None,
+    ) -> Hits:
         """The k best passages of each query, an array (tokens, dim), by MaxSim over decoded vectors.
 
-        `probes`: cells that each query token looks at. `candidates`: passages that are decoded, at least k.
+        `probes`: cells that each query token looks at. `candidates`: passages that are decoded, at least k. `lists`:
+        those of the cells on a GPU, which then selects the same candidates.
         """
         hits = Hits.none(len(queries), k)
         centroids = self.codec.centroids.astype(np.float64)
@@ -339,11 +349,17 @@ class CompressedIndex:
             query = token_rows(vectors).astype(np.float64)
             cells = (centroids @ query.T).astype(np.float32)
             found = np.arange(len(self), dtype=np.int32)
-            if max(k, candidates) < len(self):
-                found = np.sort(top_k(self._first(cells, probes), max(k, candidates))[0])
+            if (most := max(k, candidates)) < len(self):
+                chosen = lists.best(cells, probes, most) if lists else top_k(self._first(cells, probes), most)[0]
+                found = np.sort(chosen)
             order, values = top_k(self._maxsim(query, cells, found), k)
             hits.put(row, found[order], values)
         return hits
+
+    def on_gpu(self) -> GpuLists | None:
+        """The passages of the cells in a GPU's memory, where there is one with room for them."""
+        device = gpu_for(self.list_passages.size, self.list_passages.itemsize)
+        return None if device is None else GpuLists(self.list_starts, self.list_passages, len(self), device)
 
     def _first(self, cells: Floats, probes: int) -> Floats:
         """The score of every passage by its cells; `cells` has the scores of the centroids, (k, query tokens)."""

@@ -36,7 +36,7 @@ from airgen.retrievers.base import (
     top_k,
 )
 from airgen.retrievers.dense.embedders import LibraryModel, as_array
-from airgen.retrievers.dense.gpu_search import GpuTokens, gpu_for
+from airgen.retrievers.dense.gpu_search import GpuLists, GpuTokens, gpu_for
 from airgen.retrievers.encodings import CacheSettings, Memo, at_once, cache_root, encoded
 from airgen.retrievers.late.compressed_index import BATCH, CompressedIndex, build_index, token_rows
 from airgen.settings.base import SPEED
@@ -141,6 +141,7 @@ class LateInteraction(_WithTokens):
         self._starts = np.zeros(0, np.int64)
         self._compressed: CompressedIndex | None = None
         self._there: GpuTokens | None = None  # the token vectors in a GPU's memory
+        self._lists: GpuLists | None = None  # the cells of a compressed index, in the same way
 
     @property
     def index_bytes(self) -> int | None:
@@ -152,7 +153,7 @@ class LateInteraction(_WithTokens):
         """Encode every passage. Raises CorpusError for an empty corpus, ModelError when it is too large."""
         non_empty(corpus)
         if self.settings.index == "compressed":
-            self._compressed = self._on_disk(corpus)
+            self._compressed, self._lists = self._on_disk(corpus), None
             return
         found: list[NDArray[np.float16]] = []
         size = 0
@@ -195,7 +196,8 @@ class LateInteraction(_WithTokens):
         self.indexed(self._compressed or self._tokens)
         vectors = [token_rows(found) for found in (self.model.token_vectors(list(queries), "query") if queries else [])]
         if self._compressed is not None:
-            return self._compressed.search(vectors, k, probes=self.probes, candidates=self.candidates)
+            lists = self._lists_on_gpu(self._compressed)
+            return self._compressed.search(vectors, k, probes=self.probes, candidates=self.candidates, lists=lists)
         return self._exact(vectors, k)
 
     def _exact(self, vectors: Sequence[NDArray[np.float16]], k: int) -> Hits:
@@ -216,6 +218,13 @@ class LateInteraction(_WithTokens):
             hits.put(row, *top_k(found, k))
         return hits
 
+    def _lists_on_gpu(self, index: CompressedIndex) -> GpuLists | None:
+        """The passages of its cells in a GPU's memory, where there is one with room for them."""
+        if self._lists is None:
+            with suppress_exhausted():
+                self._lists = index.on_gpu()
+        return self._lists
+
     def _on_gpu(self) -> GpuTokens | None:
         """The token vectors in a GPU's memory, where there is one with room for them."""
         if self._there is None and self._tokens is not None:
@@ -226,8 +235,8 @@ class LateInteraction(_WithTokens):
         return self._there
 
     def release(self) -> None:
-        """Also take the token vectors off the GPU."""
-        self._there = None
+        """Also take what is searched off the GPU."""
+        self._there = self._lists = None
         super().release()
 
     def _blocks(self) -> Iterator[tuple[int, int]]:
@@ -246,6 +255,21 @@ class LateInteraction(_WithTokens):
         return {"family": "late", "model": dict(self.model.describe()), **kept}
 
 
+def _on_gpu(
+    pairs: Sequence[tuple[NDArray[np.float16], NDArray[np.float16]]], texts: Sequence[str], device: str
+) -> list[float]:
+    """MaxSim of pairs by the number of query tokens: all passages of one query at once, with the bits of the CPU."""
+    scores = np.zeros(len(pairs))
+    groups: dict[str, list[int]] = {}
+    for place, text in enumerate(texts):
+        groups.setdefault(text, []).append(place)
+    for places in groups.values():
+        query, passages = pairs[places[0]][0], [pairs[place][1] for place in places]
+        starts = np.concatenate(([0], np.cumsum([len(passage) for passage in passages])))
+        scores[places] = GpuTokens(np.concatenate(passages), starts, device).scores(query) / len(query)
+    return scores.tolist()
+
+
 class MaxSim(_WithTokens):
     """MaxSim as a re-ranker. The token vectors of the latest texts are kept, so that a passage is encoded once."""
 
@@ -257,9 +281,14 @@ class MaxSim(_WithTokens):
         """MaxSim divided by the number of query tokens, shape (n,)."""
         left = self._memo([query for query, _ in pairs], "query")
         right = self._memo([passage for _, passage in pairs], "passage")
-        start = np.zeros(1, np.int64)
-        both = ((query, passage) for (query,), (passage,) in zip(left, right, strict=True))
-        scores = [maxsims([query], passage, start)[0, 0] / len(query) for query, passage in both]
+        both = [(query, passage) for (query,), (passage,) in zip(left, right, strict=True)]
+        scores: list[float] | None = None
+        if (device := gpu_for(sum(passage.size for _, passage in both), 2)) is not None:
+            with suppress_exhausted():
+                scores = _on_gpu(both, [query for query, _ in pairs], device)
+        if scores is None:
+            start = np.zeros(1, np.int64)
+            scores = [maxsims([query], passage, start)[0, 0] / len(query) for query, passage in both]
         return checked_scores(scores, len(pairs), self.name)
 
     def describe(self) -> Mapping[str, object]:
