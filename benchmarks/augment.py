@@ -29,17 +29,10 @@ from airgen.retrievers.lexical.augment import Augmented
 from airgen.retrievers.lexical.bm25 import BM25
 from airgen.retrievers.lexical.index import InvertedIndex, LexicalRetriever
 from airgen.text.display import markdown_table, md
+from airgen.training.ablation import SETTINGS
 from airgen.training.recipe import Fold
 
 FOLDS = 5
-ABLATION = {
-    "full setting": (),
-    "without weighted L1": ("weighted_l1=false",),
-    "without weight": ("weights=false",),
-    "without BM25 scoring": ("scoring=bow",),
-    "without BM25 scoring and weighted L1": ("scoring=bow", "weighted_l1=false"),
-    "without augmentation": ("augmentation=false",),
-}
 
 
 def slug(text: str) -> str:
@@ -50,7 +43,7 @@ def train_all(work: Path, collections: Sequence[Path], arguments: argparse.Names
     for collection in collections:
         train_one(work, collection, f"{arguments.tag}{collection.name}", (), arguments)
         if collection.name == arguments.ablate:
-            for row, changes in ABLATION.items():
+            for row, changes in SETTINGS.items():
                 if changes:
                     train_one(work, collection, f"{arguments.tag}{collection.name}-{slug(row)}", changes, arguments)
 
@@ -144,7 +137,7 @@ def ablation(test: Collection, work: Path, arguments: argparse.Namespace) -> Non
     """Each row is cross-validated over the human queries; latency is that of the first fold's model."""
     found: dict[str, Any] = {}
     systems: dict[str, Augmented] = {}
-    for row, changes in ABLATION.items():
+    for row, changes in SETTINGS.items():
         name = f"{arguments.tag}{test.name}{'-' + slug(row) if changes else ''}"
         if (folds := folds_scores(test, work, name)) is not None:
             found[row] = folds

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from airgen.commands.command import Outcome, command, echo, is_silent, progress_bar
+from airgen.commands.command import Outcome, command, echo, is_silent, progress_bar, say
 from airgen.commands.options import (
     Budget,
     Compute,
@@ -33,6 +33,7 @@ from airgen.text.display import terminal_table, terminal_text
 from airgen.training import KINDS
 
 if TYPE_CHECKING:
+    from airgen.training.ablation import Ablation
     from airgen.training.kinds.augment import LuceneExport
     from airgen.training.task import Trained
 
@@ -59,15 +60,19 @@ def train(
     fold: Annotated[str | None, opt("Cross-validation: hold out part I of N of the queries.", metavar="I/N")] = None,
     resume: Annotated[bool, opt("Go on from the checkpoint in OUT.training.")] = False,
     deterministic: Annotated[bool, opt("On a GPU, too, one seed gives one model; slower there.")] = False,
+    ablation: Annotated[bool, opt("With `augment`: train each setting of its paper's Table 2.", "--ablate")] = False,
     language: Language = None,
     device: Device = None,
     quiet: Quiet = False,
-) -> Outcome[Trained]:  # fmt: skip
+) -> Outcome[Trained | Ablation]:  # fmt: skip
     """Train one kind of system.
+
+    Without --recipe, `augment` takes the shipped recipe train-augment below 5,000 training queries.
 
     Example: airgen train augment --on scifact --base all-minilm-l6-v2 --out models/augment-scifact
     """
     from airgen.training import train as train_system
+    from airgen.training import with_usual_recipe
     from airgen.training.data import weighted_dataset
     from airgen.training.kinds.augment import below_bm25
     from airgen.training.recipe import Fold, TrainingRequest
@@ -86,6 +91,16 @@ def train(
         device=device,
         quiet=is_silent(),
     )
+    request, queries = with_usual_recipe(kind, request)
+    if queries and rank() == 0:
+        say(f"{queries:,} training queries: --recipe {request.recipe} (with thousands: augment-nq)")
+    if ablation:
+        if kind != "augment":
+            raise UsageError("--ablate is for `airgen train augment`: its paper's Table 2")
+        from airgen.training.ablation import ablate
+
+        found = ablate(request, say)
+        return Outcome(found, found.study().markdown())
     trained = train_system(kind, request)
     card = read_card(trained.out)
     lines = [] if trained.trained_now else [f"{trained.out} was trained before, with the same recipe on the same data: "
@@ -175,7 +190,7 @@ def train_export(
     return Outcome(found, lines)
 
 
-_PAIRS = "title,heading,question,neighbour,citation,comment,answer,entailment"
+_PAIRS = "title,heading,question,neighbour,citation,comment,answer,entailment,pair"
 Model = Annotated[str | None, opt("A sequence-to-sequence model that writes the queries, such as a docT5query.")]
 Pipeline = Annotated[Place | None, opt("Use this pipeline's LLM to write them; ten a passage are enough.")]
 
@@ -185,7 +200,8 @@ def train_pairs(
     sources: Annotated[
         Sequence[str],
         arg("SOURCE", "Names from `airgen show corpus`, corpus YAMLs, dataset directories, or dumps as FORMAT:PATH, "
-            "where FORMAT is reddit, stackexchange, wikipedia, papers, common-crawl, news or nli. All become one."),
+            "where FORMAT is reddit, stackexchange, wikipedia, papers, common-crawl, news, nli, or pairs (pairs that "
+            "you have: JSONL, CSV). All become one."),
     ],
     out: Annotated[Place, opt("Directory to write the pairs to, in BEIR format.")],
     kinds: Annotated[str, opt(f"Kinds of pairs, separated by commas: {_PAIRS.replace(',', ', ')}.")] = _PAIRS,

@@ -16,6 +16,8 @@ A kind of training is one module of `kinds`, which has a recipe and a task, and 
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airgen.errors import TrainingError, UsageError
@@ -50,6 +52,24 @@ def task_class(kind: str) -> type[TrainingTask]:
     return found
 
 
+def with_usual_recipe(kind: str, request: TrainingRequest) -> tuple[TrainingRequest, int]:
+    """The request with the recipe that the kind has for so many training queries, and their number; 0 where one is
+    named, or where the kind has one recipe for all. Raises what opening the datasets raises.
+    """
+    from airgen.dataset.beir import BeirDataset
+
+    usual = task_class(kind).usual_recipe
+    if request.recipe is not None or usual(0) is None:
+        return request, 0
+    queries = 0
+    for one in request.datasets:
+        dataset = BeirDataset.open(one.path)
+        if request.split in dataset.splits:  # else reading it says what is wrong
+            queries += len({query for query, _, _ in dataset.label_rows(request.split)})
+    name = usual(queries)
+    return (request, 0) if name is None else (replace(request, recipe=Path(name)), queries)
+
+
 def train(kind: str, request: TrainingRequest) -> Trained:
     """Train a model of that kind and write its folder. Raises what `task_class`, the data, the base and `run` raise."""
     task = task_class(kind)
@@ -58,6 +78,7 @@ def train(kind: str, request: TrainingRequest) -> Trained:
     from airgen.training.task import finished_recipe
     from airgen.training.trainer import device_of, run
 
+    request, _ = with_usual_recipe(kind, request)
     device = device_of(request)
     recipe = request.recipe_of(task.RECIPE).on(device, finished_recipe(request.out))
     datasets = request.datasets

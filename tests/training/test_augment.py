@@ -3,30 +3,34 @@
 import json
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from command_line import call
 from small_training import train_quickly
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from airgen.dataset.beir import BeirDataset
-from airgen.errors import ModelError
+from airgen.errors import ModelError, UsageError
 from airgen.evaluation import EvaluationOptions as Options
 from airgen.evaluation import evaluate, load_systems
 from airgen.retrievers import Corpus, load_retriever
 from airgen.retrievers.lexical.augment import Augmented, Augmenter, QueryReader
 from airgen.retrievers.lexical.bm25 import BM25
 from airgen.text.analysis import WordPieces, analyser
+from airgen.training import train, with_usual_recipe
+from airgen.training.ablation import SETTINGS, folder_of
 from airgen.training.base_models import load_base
 from airgen.training.data import draw, load_training_set, with_negatives
 from airgen.training.kinds.augment import BASELINE, AugmentRecipe, AugmentTask, below_bm25, spelling
 from airgen.training.kinds.augment_model import EncodedQuery
-from airgen.training.recipe import Fold
-from airgen.training.task import WATCHED
+from airgen.training.recipe import Fold, TrainingRequest
+from airgen.training.task import WATCHED, read_card
 
 
 def task(dataset: Path, bert: Path, **changes: Any) -> AugmentTask:
@@ -226,6 +230,36 @@ def test_a_start_from_terms_that_adds_none_is_bm25(dataset: Path, bert: Path, tm
     np.testing.assert_allclose(ours.scores, theirs.scores, rtol=1e-5)
 
 
+def test_few_queries_have_the_recipe_that_begins_at_bm25(dataset: Path, bert: Path, tmp_path: Path) -> None:
+    """And with it the default is not below BM25, where the paper's start from a random W is."""
+    request = TrainingRequest(dataset, str(bert), tmp_path / "m", quiet=True, device="cpu")
+    small, queries = with_usual_recipe("augment", request)
+    assert (small.recipe, queries) == (Path("train-augment"), 24)
+    assert with_usual_recipe("encoder", request) == (request, 0)
+    assert with_usual_recipe("augment", replace(request, recipe=Path("augment-nq")))[1] == 0
+    assert AugmentTask.usual_recipe(5000) is None
+    trained = train("augment", request)
+    assert trained.figures[WATCHED] >= trained.figures[f"{BASELINE} {WATCHED}"] > 0.3
+    assert read_card(tmp_path / "m")["recipe"]["terms"] == "words"  # type: ignore[index]
+    assert train("augment", request).trained_now is False
+
+
+def test_the_ablation_is_table_2(dataset: Path, bert: Path, tmp_path: Path) -> None:
+    words = ("train", "augment", "--on", dataset, "--base", bert, "--out", tmp_path / "a", "--ablate", "--set",
+             "max_steps=1", "--device", "cpu")  # fmt: skip
+    found = json.loads(call(*words, "--json"))
+    assert [row["setting"] for row in found["rows"]] == ["BM25", *SETTINGS]
+    assert (found["queries"], found["which"]) == (8, "dev")
+    assert found["rows"][0]["added"] is None and found["rows"][-1]["added"] == 0
+    assert all(0 <= row["accuracy_5"] <= row["accuracy_20"] <= 1 and row["latency_ms"] > 0 for row in found["rows"])
+    recipes = {name: (read_card(tmp_path / "a" / folder_of(name)) or {})["recipe"] for name in SETTINGS}
+    assert recipes["without weight"]["weights"] is False and recipes["full setting"]["weights"] is True
+    assert recipes["without BM25 scoring and weighted L1"]["scoring"] == "bow"
+    assert "| without weighted L1" in call(*words)  # all trained: nothing is done twice
+    with pytest.raises(UsageError, match="--ablate is for"):
+        call("train", "encoder", *words[2:])
+
+
 @pytest.mark.nightly
 def test_it_learns_what_words_cannot_know(new_dataset: Callable[..., Path], bert: Path, tmp_path: Path) -> None:
     """Queries share no word with their passages, so BM25 finds nothing; the counterparts of words can be learned."""
@@ -312,7 +346,7 @@ def test_the_command_line(dataset: Path, bert: Path, tmp_path: Path, capsys: pyt
     assert json.loads(call(*words, "--json"))["trained_now"] is True
     assert "nothing to do" in call(*words)
     terms = json.loads(call("explain", out, "amber bridge", "--on", str(dataset), "--json"))[0]["terms"]
-    assert {term["term"] for term in terms if term["in_query"]} == {"amber", "bridge"}
+    assert {term["term"] for term in terms if term["in_query"]} == {"amber", "bridg"}  # stems: few queries
     assert all(term["passages"] > 0 for term in terms)
     assert call("explain", out, "amber bridge", "--top", "1").startswith("amber bridge\nterm")
     recipe = call("recipe", "augment")

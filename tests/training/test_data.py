@@ -154,6 +154,14 @@ def test_an_epoch_has_every_query_once(count: int, size: int, epoch: int) -> Non
     assert batches == epoch_batches(count, size, 7, epoch, [Share(count, 1.0)])
 
 
+# Section 3.1: rates of encoder and heads, batch, epochs, hard negatives, lambda.
+PAPER_002 = {
+    "nq": (3e-4, 3e-4, 144, 45, 1, 0.1),
+    "entityquestions": (3e-4, 3e-4, 144, 10, 1, 0.1),
+    "msmarco": (3e-5, 3e-5, 144, 2, 4, 0.025),
+}
+
+
 def test_recipes_know_their_settings(tmp_path: Path) -> None:
     path = tmp_path / "recipe.yaml"
     path.write_text(commented_yaml(AugmentRecipe()))
@@ -164,6 +172,10 @@ def test_recipes_know_their_settings(tmp_path: Path) -> None:
     assert (1 / e5.scale, e5.hard_negatives, e5.max_length, e5.query_prefix) == (0.01, 0, 128, "query: ")
     assert (EncoderRecipe().hard_negatives, EncoderRecipe().alpha, EncoderRecipe().batch_size) == (7, 0.2, 256)
     assert shipped.terms == "words" and shipped.hard_negatives == AugmentRecipe().hard_negatives
+    paper = {name: load_yaml(data_dir("pipelines") / f"augment-{name}.yaml", AugmentRecipe) for name in PAPER_002}
+    names = ("learning_rate", "head_learning_rate", "batch_size", "epochs", "hard_negatives", "l1")
+    found = {name: tuple(getattr(recipe, one) for one in names) for name, recipe in paper.items()}
+    assert found == PAPER_002
     path.write_text("l1: -1\nlerning_rate: 0.1\n")
     with pytest.raises(SettingsError) as caught:
         TrainingRequest(tmp_path, "b", tmp_path, path).recipe_of(AugmentRecipe)

@@ -1,0 +1,120 @@
+"""The ablation of BM25 query augmentation: Table 2 of its paper, on any dataset.
+
+    rows = ablate(TrainingRequest(Path("nq"), "distilbert-base-uncased", Path("ablation"), recipe=Path("augment-nq")))
+
+Each row is one training with one change, in a folder of its own below OUT; a stopped command goes on. With a fold, the
+queries that it holds out are searched; else the dev queries, which also chose the weights. Accuracy is the share of
+queries with a relevant passage among the best 5 and 20, latency the median of single queries, encoding included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+
+from airgen.dataset.beir import BeirDataset
+from airgen.errors import DatasetError
+from airgen.evaluation.measures import parse_measures, score
+from airgen.evaluation.run import run_from_hits
+from airgen.evaluation.run_system import single_latencies
+from airgen.retrievers.base import Corpus, Retriever
+from airgen.retrievers.lexical.augment import Augmented
+from airgen.retrievers.lexical.bm25 import BM25
+from airgen.study import Column, Shown, Study, Table
+from airgen.training import train
+from airgen.training.data import load_training_set
+from airgen.training.recipe import TrainingRequest
+
+SETTINGS: dict[str, tuple[str, ...]] = {
+    "full setting": (),
+    "without weighted L1": ("weighted_l1=false",),
+    "without weight": ("weights=false",),
+    "without BM25 scoring": ("scoring=bow",),
+    "without BM25 scoring and weighted L1": ("scoring=bow", "weighted_l1=false"),
+    "without augmentation": ("augmentation=false",),
+}
+"""The rows of the paper, and one more: without the added terms."""
+
+_MEASURES = "Success@5 Success@20 nDCG@10"
+
+
+@dataclass(frozen=True)
+class AblationRow:
+    """One system: accuracy at 5 and 20, nDCG@10, milliseconds of a query, terms added to one. None: BM25 adds none."""
+
+    setting: str
+    accuracy_5: float
+    accuracy_20: float
+    ndcg_10: float
+    latency_ms: float
+    added: float | None
+
+
+@dataclass(frozen=True)
+class Ablation(Shown):
+    """The rows, BM25 first; on how many queries, and which."""
+
+    rows: tuple[AblationRow, ...]
+    queries: int
+    which: str
+
+    def study(self) -> Study:
+        """The table, and on what."""
+        columns = [
+            Column("", lambda row: row.setting, left=True),
+            Column("Accuracy@5", lambda row: row.accuracy_5, ".3f"),
+            Column("Accuracy@20", lambda row: row.accuracy_20, ".3f"),
+            Column("nDCG@10", lambda row: row.ndcg_10, ".3f"),
+            Column("ms a query", lambda row: row.latency_ms, ".2f"),
+            Column("terms added", lambda row: row.added, ".1f"),
+        ]
+        about = f"{self.queries:,} {self.which} queries."
+        return Study("Ablation of query augmentation", [Table(self.rows, columns), about])
+
+
+def ablate(request: TrainingRequest, say: Callable[[str], None] = lambda line: None) -> Ablation:
+    """Train every setting and search with it. Raises what training raises, DatasetError without queries to search."""
+    (first, *_) = request.datasets
+    data = load_training_set(first.path, split=request.split, fold=request.fold, language=request.language)
+    labels = data.held_out or data.dev.labels
+    if not labels:
+        raise DatasetError(f"{first.path}: no dev queries and no fold, so there is nothing to compare the settings on")
+    texts = {key: query.text for key, query in BeirDataset.open(first.path).queries().items() if key in labels}
+    rows = [_row("BM25", BM25(), data.corpus, texts, labels)]
+    for setting, switches in SETTINGS.items():
+        own = replace(request, out=request.out / folder_of(setting), changes=(*request.changes, *switches), resume=True)
+        say(f"{setting}: {train('augment', own).out}")
+        rows.append(_row(setting, Augmented(own.out), data.corpus, texts, labels))
+    return Ablation(tuple(rows), len(labels), "held-out" if data.held_out else "dev")
+
+
+def folder_of(setting: str) -> Path:
+    """The folder of a setting below OUT."""
+    return Path(setting.replace(" ", "-").lower())
+
+
+def _row(
+    setting: str,
+    system: Retriever,
+    corpus: Corpus,
+    texts: Mapping[str, str],
+    labels: Mapping[str, Mapping[str, float]],
+) -> AblationRow:
+    system.index(corpus)
+    asked = list(texts.values())
+    hits = system.search(asked, 100)
+    found = score(
+        run_from_hits(list(texts), corpus.ids, hits), {key: dict(row) for key, row in labels.items()},
+        parse_measures(_MEASURES),
+    ).means()  # fmt: skip
+    taken = single_latencies(lambda text: system.search([text], 100), asked)
+    added = _added(system, asked) if isinstance(system, Augmented) else None
+    return AblationRow(setting, *found.values(), latency_ms=float(np.median(taken)), added=added)
+
+
+def _added(system: Augmented, queries: Sequence[str]) -> float:
+    return fmean(sum(not term.in_query for term in system.explain(query)) for query in queries)
