@@ -81,7 +81,8 @@ class TrainingTask(ABC):
     folder, and names of settings that are the recipe's. model: the torch.nn.Module that is trained, on its device;
     checkpoints hold its state. trained: the same, or what several processes wrap around it, through which gradients are
     summed. weighted: whether an epoch is one of queries, so that datasets can have weights. own_passes: whether its
-    loss calls `trained` itself, in the precision of the recipe; else the trainer sees to both.
+    loss calls `trained` itself, in the precision of the recipe; else the trainer sees to both. ahead: the next batch of
+    this process, and what `prepare` made of it while the step before ran on a GPU.
     """
 
     RECIPE: ClassVar[type[Recipe]] = Recipe
@@ -91,6 +92,7 @@ class TrainingTask(ABC):
     recipe: Any
     model: Any
     trained: Any = None
+    ahead: tuple[Any, Any] | None = None
 
     @abstractmethod
     def __init__(self, recipe: Any, data: TrainingSet, base: str, device: str) -> None: ...
@@ -102,6 +104,24 @@ class TrainingTask(ABC):
     def part_of(self, batch: Any) -> Any:
         """The part of a batch that this process does; all processes of torch's launcher have equally many examples."""
         return batch
+
+    def prepare(self, batch: Any) -> Any:
+        """What can be made of a batch ahead of its step, on the CPU and by another thread: sampled texts, features.
+
+        None: nothing. It must draw nothing from a state that others use.
+        """
+        return None
+
+    @property
+    def makes_ahead(self) -> bool:
+        """Whether `prepare` may run beside a step: not where a step uses the same tokenizer."""
+        return True
+
+    def ready(self, batch: Any) -> Any:
+        """What `prepare` has made of a batch ahead, or makes of it now."""
+        if self.ahead is not None and self.ahead[0] == batch:
+            return self.ahead[1]
+        return self.prepare(batch)
 
     @abstractmethod
     def loss(self, batch: Any) -> Mapping[str, Any]:
@@ -121,6 +141,11 @@ class TrainingTask(ABC):
             return {}
         kind, place, *names = self.SYSTEM
         return {"kind": kind, place: str(folder), **{name: getattr(self.recipe, name) for name in names}}
+
+    @classmethod
+    def usual_recipe(cls, queries: int) -> str | None:
+        """The name of the shipped recipe for so many training queries; None: the defaults."""
+        return None
 
     def learning_rates(self, recipe: Recipe) -> list[tuple[Any, float]]:
         """The modules to train, each with its highest learning rate."""

@@ -19,6 +19,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -143,6 +144,8 @@ class _Steps:
 
     def __init__(self, task: TrainingTask, recipe: Recipe) -> None:
         self._task, self._epoch, self._batches = task, 0, task.batches(0)
+        self._pool: ThreadPoolExecutor | None = None
+        self._next: tuple[int, Future[tuple[Any, tuple[Any, Any]]]] | None = None
         self.of_epoch = len(self._batches)
         if not self.of_epoch:
             raise DatasetError("there are fewer than two training queries, which is not enough for a batch")
@@ -151,7 +154,36 @@ class _Steps:
     def __len__(self) -> int:
         return self._total
 
+    def prepare_ahead(self) -> None:
+        """From now on make each batch while the step before it runs: the GPU works, and a core is free."""
+        self._pool = ThreadPoolExecutor(1, "batches")
+
+    def settle(self) -> None:
+        """Wait until nothing is made ahead any more: a tokenizer serves one thread."""
+        if self._next is not None:
+            wait([self._next[1]])
+
+    def close(self) -> None:
+        """End the thread."""
+        if self._pool is not None:
+            self._pool.shutdown()
+        self._pool = self._next = None
+
     def __getitem__(self, step: int) -> Any:
+        if self._pool is None:
+            return self._batch(step)
+        place, made = self._next or (-1, None)
+        self.settle()
+        batch, self._task.ahead = made.result() if made is not None and place == step else self._prepared(step)
+        self._next = (step + 1, self._pool.submit(self._prepared, step + 1)) if step + 1 < self._total else None
+        return batch
+
+    def _prepared(self, step: int) -> tuple[Any, tuple[Any, Any]]:
+        batch = self._batch(step)
+        own = self._task.part_of(batch)
+        return batch, (own, self._task.prepare(own))
+
+    def _batch(self, step: int) -> Any:
         epoch, place = divmod(step, self.of_epoch)
         if epoch != self._epoch:
             self._epoch, self._batches = epoch, self._task.batches(epoch)
@@ -170,6 +202,8 @@ class _Trainer(_library.Trainer):  # type: ignore[misc, name-defined]
         self.numbers: dict[str, float] = {}
         self._before = 0.0
         self._steps = _Steps(task, recipe)
+        if device.startswith("cuda") and task.makes_ahead:
+            self._steps.prepare_ahead()
         arguments = _library.TrainingArguments(
             output_dir=str(work), per_device_train_batch_size=1, num_train_epochs=1, max_grad_norm=recipe.clip_norm,
             seed=recipe.seed, use_cpu=device == "cpu", save_total_limit=2, report_to="none", logging_strategy="no",
@@ -206,7 +240,10 @@ class _Trainer(_library.Trainer):  # type: ignore[misc, name-defined]
         if self._stops() or (checkpoint and self.history[-1]["step"] == len(self._steps)):
             self._load_from_checkpoint(str(checkpoint))
         else:
-            self.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+            try:
+                self.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+            finally:
+                self._steps.close()
         if processes() > 1:
             self.accelerator.wait_for_everyone()  # best.pt is written
         if self.recipe.keep == "best" and (self.work / "best.pt").exists():
@@ -279,6 +316,7 @@ class _Trainer(_library.Trainer):  # type: ignore[misc, name-defined]
     def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
         """Evaluate on dev and keep the weights if they are the best so far."""
         self.control.should_evaluate = False
+        self._steps.settle()
         self.task.model.eval()
         gpu = [self.device] if self.device.startswith("cuda") else []
         # What is drawn here, on the GPU too, must not change the training.

@@ -1,6 +1,7 @@
 """Training on a GPU, without one: every kind runs on each device, in each precision, and says what it took."""
 
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from stand_in_gpu import stand_in_gpus
 
 from airgen.devices import tf32
 from airgen.errors import ModelError, TrainingError
-from airgen.training import KINDS, train
+from airgen.training import KINDS, task_class, train
 from airgen.training.recipe import Recipe, TrainingRequest
 from airgen.training.task import Trained, read_card
 
@@ -194,3 +195,26 @@ def test_what_a_training_raises_is_one_line(
     monkeypatch.setattr(DeepCTTask, "loss", too_large)
     with pytest.raises(TrainingError, match=r"out of memory at step 1: lower batch_size or max_length"):
         run("deepct", dataset, bert, tmp_path / "b", "cpu")
+
+
+@pytest.mark.parametrize("kind", ["encoder", "splade", "cross-encoder", "doct5query"])
+def test_a_batch_is_made_while_the_step_before_runs(
+    kind: str, dataset: Path, base_of: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By another thread on a GPU, and the weights are those of a training that makes each batch in its step."""
+    task, threads = task_class(kind), list[str]()
+    prepare = task.prepare
+
+    def noted(self: Any, batch: Any) -> Any:
+        threads.append(threading.current_thread().name)
+        return prepare(self, batch)
+
+    monkeypatch.setattr(task, "prepare", noted)
+    base, losses = base_of(kind), []
+    for name in ("ahead", "inside"):
+        with stand_in_gpus():
+            trained = run(kind, dataset, base, tmp_path / name, "cuda", "max_steps=3", "evaluate_every=2")
+        losses.append([entry.get("loss") for entry in trained.history])
+        monkeypatch.setattr("airgen.training.trainer._Steps.prepare_ahead", lambda self: None)
+    assert [name.startswith("batches") for name in threads] == [False, True, True, False, False, False]
+    assert losses[0] == losses[1] and len(losses[0]) == 3

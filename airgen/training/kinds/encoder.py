@@ -28,6 +28,7 @@ from airgen.training.data import TrainingSet
 from airgen.training.kinds.transformer import (
     IN_TRAINING,
     Batch,
+    SampledBatch,
     SentenceTransformersTask,
     TransformerRecipe,
     load_model,
@@ -98,15 +99,28 @@ class EncoderTask(SentenceTransformersTask):
         self._text_ids = _ids_of(data.corpus.full_texts)  # so that no passage is a negative of its duplicate's query
         self.model.to(device)
 
-    def loss(self, batch: Batch) -> Mapping[str, Any]:
-        """The loss of the whole batch, encoded in chunks of texts of similar length."""
-        recipe, e5, corpus_ids = self.recipe, self.e5, self._text_ids
+    def prepare(self, batch: Batch) -> tuple[SampledBatch, list[str], list[Any], list[Any]]:
+        """The sample, its passages, the order of each column by length, and the features of its texts in that order."""
+        recipe = self.recipe
         sample = self.sample(batch, recipe.hard_negatives)
         texts = [recipe.query_prefix + text for text in sample.queries]
         places = sample.places.T.ravel()  # the positives, then the first negatives, ...
         passages = [recipe.passage_prefix + text for text in self.passages(places)]
-        columns, moco = ([texts], e5.follow()) if e5.moco else ([texts, passages], None)
+        columns = [texts] if self.e5.moco else [texts, passages]
         orders = [sorted(range(len(column)), key=lambda at: (len(column[at]), at)) for column in columns]
+        ordered = ([column[at] for at in order] for column, order in zip(columns, orders, strict=True))
+        return sample, passages, orders, [self.encoder.preprocess(column) for column in ordered]
+
+    @property
+    def makes_ahead(self) -> bool:
+        """Not with moco, whose second encoder tokenises in the step."""
+        return not self.e5.moco
+
+    def loss(self, batch: Batch) -> Mapping[str, Any]:
+        """The loss of the whole batch, encoded in chunks of texts of similar length."""
+        recipe, e5, corpus_ids = self.recipe, self.e5, self._text_ids
+        sample, passages, orders, features = self.ready(batch)
+        places, moco = sample.places.T.ravel(), e5.follow() if e5.moco else None
         back = [self.tensor(np.argsort(np.array(order))) for order in orders]
         relevant = [frozenset(corpus_ids[list(example.positives)].tolist()) for example in sample.examples]
 
@@ -123,10 +137,7 @@ class EncoderTask(SentenceTransformersTask):
             return e5.of_vectors(queries, found[0], self.tensor(corpus_ids[places]), masks, wanted)
 
         e5.model = self.trained
-        features = self.features(
-            self.encoder, [[column[at] for at in order] for column, order in zip(columns, orders, strict=True)]
-        )
-        return {"loss": e5.forward_cached(features, of_vectors), **e5.numbers}
+        return {"loss": e5.forward_cached([*map(self.moved, features)], of_vectors), **e5.numbers}
 
     def _by_twin(self, twin: Any, texts: list[str]) -> Any:
         """The vectors of moco's encoder."""

@@ -31,6 +31,7 @@ from airgen.training.data import TrainingSet
 from airgen.training.kinds.transformer import (
     IN_TRAINING,
     Batch,
+    SampledBatch,
     SentenceTransformersTask,
     TransformerRecipe,
     load_model,
@@ -71,10 +72,14 @@ class CrossEncoderTask(SentenceTransformersTask):
         self.model = load_model(library.CrossEncoder, base, num_labels=1, max_length=recipe.max_length, device=device)
         self._loss = (losses.MarginMSELoss if self.teacher else losses.BinaryCrossEntropyLoss)(self.model)
 
+    def prepare(self, batch: Batch) -> tuple[SampledBatch, list[list[str]]]:
+        """The texts; the library's losses tokenise the pairs."""
+        sample = self.sample(batch, self.recipe.hard_negatives)
+        return sample, self.columns(sample)
+
     def loss(self, batch: Batch) -> Mapping[str, Any]:
         """Margin-MSE to the teachers, or binary cross-entropy."""
-        sample = self.sample(batch, self.recipe.hard_negatives)
-        columns = self.columns(sample)
+        sample, columns = self.ready(batch)
         if self.teacher:
             return {"loss": self._loss(columns, self.teacher_scores(sample))}
         queries = [query for _ in columns[1:] for query in columns[0]]
@@ -132,13 +137,17 @@ class SpladeTask(SentenceTransformersTask):
         steps = len(self.batches(0)) * recipe.epochs
         self._warmup_steps = max(1, round(recipe.flops_warmup * min(steps, recipe.max_steps or steps)))
 
+    def prepare(self, batch: Batch) -> tuple[SampledBatch, list[Any]]:
+        """The texts, tokenised."""
+        return self.tokenised(batch, self._negatives)
+
     def loss(self, batch: Batch) -> Mapping[str, Any]:
         """The ranking loss and both regularisers."""
-        sample = self.sample(batch, self._negatives)
+        sample, features = self.ready(batch)
         share = min(1.0, (batch.step + 1) / self._warmup_steps) ** 2
         self._loss.document_regularizer_weight = self.recipe.flops_passages * share
         self._loss.query_regularizer_weight = self.recipe.flops_queries * share
-        parts = self._loss(self.features(self.model, self.columns(sample)), self.teacher_scores(sample))
+        parts = self._loss([*map(self.moved, features)], self.teacher_scores(sample))
         flops = parts["document_regularizer_loss"] + parts["query_regularizer_loss"]
         return {"loss": parts["base_loss"] + flops, "ranking": parts["base_loss"], "flops": flops}
 
@@ -196,12 +205,16 @@ class LateTask(SentenceTransformersTask):
                 self.model, scale=1.0, gather_across_devices=together
             )
 
+    def prepare(self, batch: Batch) -> tuple[SampledBatch, list[Any]]:
+        """The texts, tokenised."""
+        return self.tokenised(batch, self._negatives)
+
     def loss(self, batch: Batch) -> Mapping[str, Any]:
         """InfoNCE over MaxSim, or the divergence from the teacher."""
-        sample = self.sample(batch, self._negatives)
+        sample, features = self.ready(batch)
         scores = self.teacher_scores(sample)
         labels = None if scores is None else scores / self.recipe.teacher_temperature
-        return {"loss": self._loss(self.features(self.model, self.columns(sample)), labels)}
+        return {"loss": self._loss([*map(self.moved, features)], labels)}
 
     def retriever(self) -> Retriever:
         """Search by MaxSim with every passage."""

@@ -79,16 +79,20 @@ class QueryWriterTask(TransformerTask):
         loader = library.AutoModelForSeq2SeqLM.from_pretrained
         self.model = load_model(loader, base, "pretrained_model_name_or_path").to(device)
 
-    def loss(self, batch: Batch) -> Mapping[str, Any]:
-        """Cross-entropy of each query, given one of its passages; the mean over the tokens of the batch."""
+    def prepare(self, batch: Batch) -> tuple[dict[str, Any], Any]:
+        """Tokens of passages, and of queries as labels."""
         sample = self.sample(batch, 0)
         passages = [self.recipe.prefix + text for text in self.passages(sample.places[:, 0])]
         cut = {"truncation": True, "padding": True, "return_tensors": "pt"}
-        inputs = self.tokenizer(passages, max_length=self.recipe.max_length, **cut).to(self.device)
+        inputs = self.tokenizer(passages, max_length=self.recipe.max_length, **cut)
         targets = self.tokenizer(text_target=sample.queries, max_length=self.recipe.max_query_tokens, **cut)
-        labels = targets["input_ids"].masked_fill(~targets["attention_mask"].bool(), _IGNORED).to(self.device)
-        fed = {name: inputs[name] for name in ("input_ids", "attention_mask")}
-        return {"loss": self.model(**fed, labels=labels).loss}
+        labels = targets["input_ids"].masked_fill(~targets["attention_mask"].bool(), _IGNORED)
+        return {name: inputs[name] for name in ("input_ids", "attention_mask")}, labels
+
+    def loss(self, batch: Batch) -> Mapping[str, Any]:
+        """Cross-entropy of each query, given one of its passages; the mean over the tokens of the batch."""
+        features, labels = self.ready(batch)
+        return {"loss": self.model(**self.moved(features), labels=labels.to(self.device)).loss}
 
     def retriever(self) -> Retriever:
         """Search with BM25 over the dev corpus, expanded by what the model writes now."""

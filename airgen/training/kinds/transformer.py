@@ -4,7 +4,7 @@
 The trainer is always that of `trainer.py`, so checkpoints, resuming, dev figures and cards are the same for every kind.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -178,6 +178,10 @@ class TransformerTask(TrainingTask):
         """An array as a tensor on the device."""
         return self.torch.from_numpy(array).to(self.device)
 
+    def moved(self, features: Mapping[str, Any]) -> dict[str, Any]:
+        """Features of texts, on the device."""
+        return {name: value.to(self.device) if hasattr(value, "to") else value for name, value in features.items()}
+
     def passages(self, places: NDArray[np.int64]) -> list[str]:
         """The texts of passages."""
         return [self.data.corpus.full_text(place) for place in places.tolist()]
@@ -208,12 +212,15 @@ class SentenceTransformersTask(TransformerTask):
         """Texts as the library's losses take them: queries, positives, first negatives, second negatives, ..."""
         return [sample.queries, *(self.passages(column) for column in sample.places.T)]
 
+    def tokenised(self, batch: Batch, negatives: int) -> tuple[SampledBatch, list[Any]]:
+        """A sample of the batch, and the features of each column of its texts, on the CPU."""
+        sample = self.sample(batch, negatives)
+        model = self.library_model or self.model
+        return sample, [model.preprocess(list(column)) for column in self.columns(sample)]
+
     def features(self, model: Any, columns: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
         """Each column tokenised, on the device."""
-        return [
-            {name: value.to(self.device) if hasattr(value, "to") else value for name, value in features.items()}
-            for features in (model.preprocess(list(column)) for column in columns)
-        ]
+        return [self.moved(model.preprocess(list(column))) for column in columns]
 
     def save(self, folder: Path) -> None:
         """Write a folder of sentence-transformers; the card beside it is ours."""
