@@ -89,7 +89,7 @@ def evaluate(
     from airgen.evaluation import AIR_BENCH, DEFAULT_MEASURES, EvaluationOptions, write_overview
     from airgen.evaluation import evaluate as run_systems
     from airgen.evaluation.collections import find_list
-    from airgen.evaluation.experiment import results_folder, run_without_labels
+    from airgen.evaluation.experiment import makes_first, results_folder, run_without_labels
     from airgen.evaluation.systems import chosen_systems
     from airgen.evaluation.tables import compare_results, overview_table, ranking_text
     from airgen.python.results import Results
@@ -119,6 +119,9 @@ def evaluate(
     known = [(one, find_list(one)) for one in given]
     lists = [listed for _, listed in known if listed is not None]
     targets = _targets([one for one, listed in known if listed is None], lists, options)
+    for opened, own in targets.values():
+        for line in makes_first(opened, chosen, out, own):
+            say(line)
     with computing(compute_settings(compute or "local")):
         for dataset, (opened, options) in targets.items():
             split, lacks = options.split, partial(failed, dataset)
@@ -164,11 +167,12 @@ def _too_low(scores: Mapping[str, float], measure: str, least: float | None) -> 
 
 def _means(listed: CollectionList, results: Sequence[Result], out: Path) -> list[str]:
     """The benchmark's own table, which is also written."""
-    from airgen.evaluation.collections import means_table
+    from airgen.evaluation.collections import means_table, missing_sets
 
-    table = means_table(listed, results)
-    write_text(out / f"{listed.name}.md", f"# {md(listed.title or listed.name)}\n\n{table}")
-    return [f"{listed.name}, {results[0].headline}:\n{table}\n{out / listed.name}.md"]
+    table, lost = means_table(listed, results), missing_sets(listed, results)
+    text = f"{table}\n{lost}\n" if lost else table
+    write_text(out / f"{listed.name}.md", f"# {md(listed.title or listed.name)}\n\n{text}")
+    return [f"{listed.name}, {results[0].headline}:\n{text}\n{out / listed.name}.md"]
 
 
 def _compare_chunkers(

@@ -100,8 +100,12 @@ class CollectionList(Settings):
         """The sets that are there, under the names of their results. Raises UsageError where none is there."""
         there = [one for one in self.collections if self.is_there(one)]
         if not there:
-            names = ", ".join(one.name for one in self.collections[:3])
-            raise UsageError(f"{self.name}: {names} not fetched: airgen fetch {self.name}")
+            public, private = (
+                ", ".join(one.name for one in self.collections if (one.md5 is not None) is is_public)
+                for is_public in (True, False)
+            )
+            also = f" ({private}: not public)" if private else ""
+            raise UsageError(f"{self.name}: {public} not fetched: airgen fetch {self.name}{also}")
         found = {}
         for one in there:
             for name, below in one.members.items():
@@ -132,7 +136,8 @@ def means_table(listed: CollectionList, results: Sequence[Result]) -> str:
     """The benchmark's own table (BEIR's Table 2): a row for each set, and the mean over those that are zero-shot.
 
     A set of several parts is the mean of them, and counts once. A system has a score only where it ran on all parts,
-    and a mean only over all sets of the table.
+    and a mean only over all sets of the table. The last rows count the zero-shot sets on which a system is better and
+    worse than BM25 (BEIR's Figure 3), if a system is named so.
     """
     systems = list(dict.fromkeys(one.name for one in results))
     scores = {(one.name, one.dataset): one.score for one in results}
@@ -147,7 +152,33 @@ def means_table(listed: CollectionList, results: Sequence[Result]) -> str:
     if zero_shot := [of[one.name] for one in there if not one.in_domain]:
         means = [None if None in column else float(np.mean(column)) for column in zip(*zero_shot, strict=True)]
         rows.append([f"mean of {len(zero_shot)}", *means])
+        if BASELINE in (names := [system.casefold() for system in systems]):
+            place = names.index(BASELINE)
+            for word, sign in (("better", 1), ("worse", -1)):
+                own = [row[place] for row in zero_shot]
+                counts = (str(_wins(column, own, sign)) for column in zip(*zero_shot, strict=True))
+                rows.append([f"{word} than {systems[place]}", *counts])
     return Table(rows, columns("set", *systems, form=".4f", missing="")).markdown()
+
+
+BASELINE = "bm25"
+
+
+def _wins(scores: Sequence[float | None], others: Sequence[float | None], sign: int) -> int:
+    """On how many sets a system is better (1) or worse (-1) than another, where both have a score."""
+    pairs = zip(scores, others, strict=True)
+    return sum(one is not None and two is not None and (one - two) * sign > 0 for one, two in pairs)
+
+
+def missing_sets(listed: CollectionList, results: Sequence[Result]) -> str:
+    """A sentence that names every set that the table lacks, and why; empty if it has all."""
+    there = {one.dataset for one in results}
+    lost = [one for one in listed.collections if not there.intersection(one.members)]
+    public = [one.name for one in lost if one.md5 is not None]
+    private = [one.name for one in lost if one.md5 is None]
+    said = [f"not fetched: {', '.join(public)} (airgen fetch {listed.name})"] if public else []
+    said += [f"not public: {', '.join(private)} (airgen show collections {listed.name})"] if private else []
+    return f"Without {len(lost)} of {len(listed.collections)} sets; {'; '.join(said)}." if said else ""
 
 
 _GROWS = 5  # a set of JSON lines is about four times as large as its archive, which is there meanwhile

@@ -52,6 +52,7 @@ from airgen.keys import content_key, file_sha256
 from airgen.models import give_up_silent_hub, in_hub_cache
 from airgen.own_code import own_code
 from airgen.retrievers.base import Retriever
+from airgen.settings.base import Settings
 from airgen.settings.own import PYTHON
 from airgen.settings.parts import files_of, hub_models, identity_of, located, texts_of
 
@@ -138,6 +139,27 @@ def evaluate(
     return found
 
 
+def makes_first(
+    dataset: BeirDataset, systems: Sequence[SystemSettings], out: str | Path, options: EvaluationOptions
+) -> list[str]:
+    """One line for each system without a kept result that trains or writes something first, with its cost."""
+    base = options.base
+    if not any(_makes(part) for system in systems for _, _, part in system.parts(base)):
+        return []
+    experiment = _Experiment(dataset, systems, out, options)
+    passages = sum(1 for _ in dataset.passages())
+    found = []
+    for system in experiment.systems:
+        lines = [line for _, _, part in system.parts(base) if (line := part.makes_first(passages, base))]
+        if lines and (system.uses or options.fresh or experiment.is_pending(system)):
+            found += [f"{dataset.name}: {system.name} first {line}" for line in lines]
+    return found
+
+
+def _makes(settings: Settings) -> bool:
+    return type(settings).makes_first is not Settings.makes_first
+
+
 def trained_on(task: DatasetSplit, systems: Sequence[SystemSettings], folder: Path) -> list[str]:
     """One line for each model of a system that was trained on queries of this split, by the card beside it."""
     found = []
@@ -202,6 +224,10 @@ class _Experiment:
         self.runs: dict[str, FinishedRun] = {}
         self.told_of_labels = False
         self.beside: dict[str, FinishedRun] = {}  # what workers have run already
+
+    def is_pending(self, system: SystemSettings) -> bool:
+        """Whether a system that builds on no other has no kept result."""
+        return self._kept(system, self._key(system)) is None
 
     def rehearse(self) -> None:
         """Try what is of the user's own in the systems that will run, before the first of them does.

@@ -77,6 +77,10 @@ class Settings(BaseModel):
         """What these values need besides packages, files, models and keys: one line for each thing that is missing."""
         return []
 
+    def makes_first(self, passages: int, folder: Path | None) -> str:
+        """What a system with these values trains or writes before it searches so many passages, with its cost; ""."""
+        return ""
+
     @model_validator(mode="wrap")
     @classmethod
     def _with_closest_names(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:

@@ -16,7 +16,7 @@ from http_double import Quiet, serving
 from airgen.commands.options import dataset_of
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError, FetchError, SettingsError, UsageError
-from airgen.evaluation.collections import fetch_collection, load_collections, means_table
+from airgen.evaluation.collections import fetch_collection, load_collections, means_table, missing_sets
 from airgen.evaluation.result import Paths, Result, load_result
 from airgen.training.data import weighted_dataset
 
@@ -222,6 +222,33 @@ def test_the_mean_counts_a_set_of_parts_once_and_no_training_set(listed: Path) -
         ["trained (in-domain)", "0.9000", "0.2000"],
         ["mean of 2", "0.5000", ""],
     ]
+
+
+def test_sets_on_which_a_system_is_better_or_worse_than_bm25(listed: Path) -> None:
+    """BEIR's Figure 3, over zero-shot sets; an equal score is neither, and a missing one does not count."""
+
+    def result(system: str, dataset: str, score: float) -> Result:
+        made = object.__new__(Result)
+        about = {"name": system, "dataset": dataset, "means": {"nDCG@10": score}, "headline": "nDCG@10"}
+        for name, value in about.items():
+            object.__setattr__(made, name, value)
+        return made
+
+    table = {
+        "BM25": {"one": 0.4, "many-a": 0.5, "many-b": 0.7, "trained": 0.9},
+        "x": {"one": 0.5, "many-a": 0.1, "many-b": 0.1, "trained": 0.1},
+        "y": {"one": 0.4, "trained": 1.0},
+    }
+    results = [result(system, name, score) for system, of in table.items() for name, score in of.items()]
+    listed_sets = load_collections(listed)
+    lines = means_table(listed_sets, results).splitlines()
+    assert [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[-2:]] == [
+        ["better than BM25", "0", "1", "0"], ["worse than BM25", "0", "1", "0"]
+    ]  # fmt: skip
+    lost = missing_sets(listed_sets, [one for one in results if one.dataset == "one"])
+    public = "not fetched: many, trained (airgen fetch little)"
+    assert lost == f"Without 3 of 4 sets; {public}; not public: closed (airgen show collections little)."
+    assert "Without 1 of 4 sets; not public: closed" in missing_sets(listed_sets, results)
 
 
 def test_the_list_that_ships_is_that_of_the_paper() -> None:
