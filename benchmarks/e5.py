@@ -99,8 +99,16 @@ def sample(source: Path, out: Path, count: int, seed: int) -> Path:
     return out
 
 
-def table_5(bench: Bench, sizes: list[int]) -> None:
-    """Batch size: the same pairs and epochs."""
+def table_5(bench: Bench, sizes: list[int], steps: int | None = None) -> None:
+    """Batch size: the same pairs and epochs; with `steps` as many steps, so that a larger batch sees more pairs."""
+    if steps is not None:
+        rows = []
+        for size in sizes:
+            name, limit = f"steps-{steps}-batch-{size}", f"max_steps={steps}"
+            bench.trained(name, bench.pairs, f"batch_size={size}", limit, "epochs=1000")
+            rows.append((f"batch {size:,}, {steps:,} steps", name))
+        bench.table("Table 5: batch size, equal steps", [("untrained", ""), *rows])
+        return
     usual = (
         TrainingRequest(bench.pairs, bench.base, bench.work, changes=bench.changes).recipe_of(PretrainRecipe).batch_size
     )
@@ -150,6 +158,7 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="of the recipe, for all rows")
     parser.add_argument("--sample", type=int, metavar="N", help="train on N random pairs of --pairs; default: on all")
     parser.add_argument("--sizes", type=int, nargs="+", default=[1024, 256, 64], help="batch sizes of table 5")
+    parser.add_argument("--steps", type=int, help="table 5 with as many steps for each size (E5: 20,000)")
     parser.add_argument("--k", type=int, default=2)
     parser.add_argument("--pool", type=int, default=1_000_000)
     parser.add_argument("--queue", type=int, default=8192, help="extra negatives of table 8")
@@ -162,7 +171,7 @@ def main() -> None:
     bench = Bench(arguments)
     match arguments.table:
         case 5:
-            table_5(bench, arguments.sizes)
+            table_5(bench, arguments.sizes, arguments.steps)
         case 7:
             table_7(bench, arguments.k, arguments.pool)
         case _:
