@@ -63,7 +63,7 @@ def required(part: str, kind: str, name: str = "one") -> dict[str, Any]:
             found[field] = name
         elif about.is_required():
             held = dict(parts(model)).get(field)
-            usual = {"first": "bm25", "reranker": "bm25", "systems": ["bm25", "lsa"]}
+            usual = {"first": "bm25", "reranker": "bm25", "systems": ["bm25", "lsa"], "train": "deepct"}
             found[field] = usual.get(field, name if held or field != "url" else "http://localhost:1")
     return found
 
