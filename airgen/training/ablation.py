@@ -19,8 +19,8 @@ import numpy as np
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError
 from airgen.evaluation.measures import parse_measures, score
+from airgen.evaluation.result import single_latencies
 from airgen.evaluation.run import run_from_hits
-from airgen.evaluation.run_system import single_latencies
 from airgen.retrievers.base import Corpus, Retriever
 from airgen.retrievers.lexical.augment import Augmented
 from airgen.retrievers.lexical.bm25 import BM25
@@ -113,7 +113,8 @@ def _row(
     ).means()  # fmt: skip
     taken = single_latencies(lambda text: system.search([text], 100), asked)
     added = _added(system, asked) if isinstance(system, Augmented) else None
-    return AblationRow(setting, *found.values(), latency_ms=float(np.median(taken)), added=added)
+    at_5, at_20, ndcg = found.values()
+    return AblationRow(setting, at_5, at_20, ndcg, float(np.median(taken)), added)
 
 
 def _added(system: Augmented, queries: Sequence[str]) -> float:

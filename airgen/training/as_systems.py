@@ -71,7 +71,7 @@ def _size(model: str, folder: Path | None, millions: float | None) -> float | No
 class _Made(Component):
     """A retriever that is known once the corpus is: what `make` gives."""
 
-    _inner: Retriever | None = None
+    _inner: Any = None
 
     def make(self, corpus: Corpus) -> Retriever:
         """The system that searches, not yet indexed."""
@@ -84,7 +84,8 @@ class _Made(Component):
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
         """The k best passages of each query. Raises UsageError before `index`."""
-        return self.indexed(self._inner).search(queries, k)
+        found: Hits = self.indexed(self._inner).search(queries, k)
+        return found
 
     def release(self) -> None:
         """Also that of the system that was made."""
@@ -94,12 +95,14 @@ class _Made(Component):
     @property
     def facts(self) -> ModelFacts:
         """Those of the system that was made."""
-        return self._inner.facts if isinstance(self._inner, Component) else ModelFacts(device=None)
+        found: ModelFacts = getattr(self._inner, "facts", ModelFacts(device=None))
+        return found
 
     @property
     def index_bytes(self) -> int | None:
         """Those of the system that was made."""
-        return self._inner.index_bytes if isinstance(self._inner, Component) else None
+        found: int | None = getattr(self._inner, "index_bytes", None)
+        return found
 
     def describe(self) -> Mapping[str, object]:
         """Its settings, and after `index` the system that was made."""

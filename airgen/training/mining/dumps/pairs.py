@@ -63,6 +63,9 @@ class PairsDump(DumpReader):
 
 
 def _pairs_of(row: Any) -> Iterator[DumpRow]:
+    query: Any
+    positives: Any
+    negatives: Any
     if isinstance(row, list):
         query, positives, negatives = (row[0], row[1:2], row[2:]) if len(row) > 1 else ("", [], [])
     elif isinstance(row, Mapping):
