@@ -77,7 +77,8 @@ class Passage:
 
 
 PART = "part"
-PARTS = frozenset({PART, "apparatus"})
+MASKED = "masked"
+PARTS = frozenset({PART, "apparatus", MASKED})
 """The cleaners of pieces: what they leave out was in a document that stays, so it is no document that was dropped."""
 
 

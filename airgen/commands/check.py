@@ -135,6 +135,7 @@ def check_job(
 
 def _lines(job: Job, done: Check, *, stages: bool) -> list[str]:
     """Price and time, the stages where they are wanted, then each line that somebody must know."""
+    from airgen.corpus.cleaning.personal import what_remains
     from airgen.corpus.look import in_words
     from airgen.pipeline.estimate import estimate_lines
     from airgen.pipeline.local_time import price_and_time
@@ -148,6 +149,7 @@ def _lines(job: Job, done: Check, *, stages: bool) -> list[str]:
         lines = [price_and_time(found.usd, found.seconds, done.local), head, *(rest if stages else [])]
     lines.append(f"  {profile_words(pipeline)}")
     lines.append(f"  relevant: {RELEVANCE[pipeline.relevance]} (relevance: {pipeline.relevance})")
+    lines.append(f"  {what_remains(job.corpus, pipeline.task)}")
     lines += [f"  {line}"] if (line := in_words(pipeline.language)) else []
     lines += [f"  probe: {line}" for line in done.probed or ()]
     lines += [f"  ! {line}" for line in [*(found.warnings if found else []), *done.advice, *done.problems]]

@@ -69,6 +69,8 @@ def init(
 
     Example: airgen init handbook/ --llm gpt-4o-mini        airgen init --demo
     """
+    from airgen.corpus.cleaning.personal import what_remains
+    from airgen.corpus.settings import load_corpus_settings
     from airgen.corpus.survey import survey
     from airgen.dataset.files import keep_copy
     from airgen.pipeline.starter import Machine, name_of, starter_files, to_install
@@ -117,6 +119,7 @@ def init(
         f"LLM: {asked.words}",
         f"wrote {', '.join(started.files)}: read them, they say why each setting is there",
         *[f"what was there is kept as {', '.join(map(str, copies))}"] * bool(copies),
+        what_remains(load_corpus_settings(out / "corpus.yaml"), "qa"),
         *_questions(found, place, out),
         *_relevance(found.example, relevance),
         "\nGo on with:",

@@ -47,6 +47,7 @@ def publish(
 
     Example: airgen publish runs/python-reference/dataset --repo my-org/python-reference --private-qrels test --yes
     """
+    from airgen.dataset.manifest import load_manifest
     from airgen.publishing.hub import Hub
     from airgen.publishing.publish import plan
     from airgen.publishing.publish import publish as carry_out
@@ -56,6 +57,9 @@ def publish(
 
     home, tell = Path(dataset), partial(echo, err=True)
     folders = dataset_folders(home)
+    for folder in folders.values():
+        said = load_manifest(folder).info.personal_data or "its manifest does not say what of personal data is masked"
+        tell(f"{folder}: {said}" if len(folders) > 1 else said)
     for folder in folders.values() if private_qrels else ():
         for problem in [*secrecy_problems(folder), *warnings_of(folder, private_qrels)]:
             tell(f"{folder}: {problem}" if len(folders) > 1 else str(problem))

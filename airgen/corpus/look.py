@@ -17,7 +17,7 @@ from airgen.corpus.fetch import is_fetched
 from airgen.corpus.settings import CorpusSettings, Task, load_corpus_settings, manifest_names
 from airgen.errors import SettingsError
 from airgen.languages import LANGUAGES
-from airgen.records import PARTS, Dropped, Passage
+from airgen.records import MASKED, PARTS, Dropped, Passage
 from airgen.text.analysis.languages import stemmer_name, stopword_count
 from airgen.text.display import one_line, terminal_table
 from airgen.text.language_check import checked
@@ -151,10 +151,15 @@ def statistics_lines(found: CorpusSummary, tokenizer: str) -> list[str]:
     ]
     for low, high, count in found.histogram:
         lines.append(f"{low:>7}-{high:<7}{count:>9,} {'█' * round(40 * count / top) or ('▏' if count else '')}")
-    lines += [f"dropped {count:>9,}  {cleaner}: {reason}" for cleaner, reason, count in found.funnel]
+    for cleaner, reason, count in found.funnel:
+        lines.append(f"{'masked ' if cleaner == MASKED else 'dropped'} {count:>9,}  {_what(cleaner, reason)}")
     if found.languages:
         lines.append("languages: " + ", ".join(f"{code} {count:,}" for code, count in found.languages[:12]))
     return lines
+
+
+def _what(cleaner: str, reason: str) -> str:
+    return f"documents with {reason}" if cleaner == MASKED else f"{cleaner}: {reason}"
 
 
 def checks_of(language: str) -> dict[str, str]:

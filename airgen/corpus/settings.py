@@ -17,6 +17,7 @@ wiki-bn and wiki-hi, and `{variant}` in a value stands for bn or hi. `variants: 
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -30,6 +31,11 @@ from airgen.settings.llm import hidden
 from airgen.settings.parts import Part
 
 Task = Literal["qa", "long-doc"]
+Names = Literal["ner", "spacy", "titles", "keep"]
+PERSONAL_DOMAINS = frozenset(
+    ["web", "forum", "forums", "social", "medical", "medicine", "clinical", "health", "healthcare", "patients"]
+)
+"""Words of a corpus's domain in whose texts private persons are named."""
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
@@ -89,17 +95,24 @@ class CleanSettings(Settings):
     language_confidence: float = Field(default=0.5, ge=0, le=1)  # how sure that must be
     boilerplate: Literal["drop", "off"] = "drop"  # menus, cookie notices, pages of links
     personal_data: Literal["mask", "drop", "off"] = "mask"  # mask: <EMAIL>, <PHONE>, ...; drop: the document
-    names: Literal["titles", "ner", "off"] = "off"  # as personal data: after Mr, Dr, ..., or found by spaCy
+    # Personal names, street addresses and dates of birth, as personal data. ner: by a recogniser, if there is one for
+    # the language, and after Mr, Dr, ...; spacy: by a model of spaCy that is installed; titles: only after these.
+    names: Literal["auto", "ner", "spacy", "titles", "keep"] = "auto"  # auto: ner for web, forum, medical; else keep
     offensive_share: float | None = Field(default=0.02, gt=0, le=1)  # of the words, from which a document is dropped
     exact_duplicates: Literal["drop", "off"] = "drop"  # documents that are there already
     near_duplicates: NearDuplicateSettings | None = NearDuplicateSettings()
     # What two documents must have in common to be duplicates: a section "Warranty" of two products is two documents.
     duplicate_fields: tuple[Literal["title", "text"], ...] = ("title", "text")
 
-    @field_validator("language", "boilerplate", "personal_data", "names", "exact_duplicates", mode="before")
+    @field_validator("language", "boilerplate", "personal_data", "exact_duplicates", mode="before")
     @classmethod
     def _yaml_off(cls, value: Any) -> Any:
         return "off" if value is False else value  # YAML 1.1 reads a bare `off` as false
+
+    @field_validator("names", mode="before")
+    @classmethod
+    def _off_is_keep(cls, value: Any) -> Any:
+        return "keep" if value is False or value == "off" else value
 
     @field_validator("near_duplicates", "offensive_share", mode="before")
     @classmethod
@@ -195,6 +208,24 @@ class CorpusSettings(Settings):
     def base(self) -> Path:
         """The folder that local paths are relative to."""
         return self._base
+
+    @property
+    def names(self) -> Names:
+        """How what names individuals is found: as `clean.names` says, which may leave it to the domain."""
+        if self.clean.personal_data == "off":
+            return "keep"
+        if self.clean.names != "auto":
+            return self.clean.names
+        return "ner" if PERSONAL_DOMAINS & set(re.findall(r"[a-z]+", self.domain.lower())) else "keep"
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The settings on which its passages depend, as plain values."""
+        values = self.model_dump(mode="json", exclude={"notes", "title", "domain"})
+        values["clean"]["names"] = (
+            "off" if self.names == "keep" else self.names
+        )  # the word that jobs have since the first
+        return values
 
     @property
     def unlimited(self) -> CorpusSettings:

@@ -102,7 +102,7 @@ class DatasetInfo:
     `seed` is None where it is secret. `splits` are the ratios of the splits. `relevant_from` is the lowest level of the
     judge that counts as relevant. `levels` describes the judge's levels where they differ from the paper's Table 8.
     `tokenizer` is the name of what counted the tokens of the statistics. `source_licence` is the licence of the corpus,
-    `labels_licence` that of queries and labels.
+    `labels_licence` that of queries and labels. `personal_data`: a sentence on what of it is masked, and what stays.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
@@ -124,6 +124,7 @@ class DatasetInfo:
     relevant_from: int = 2
     levels: Mapping[int, str] = field(default_factory=dict)
     tokenizer: str = "words"
+    personal_data: str = ""
 
     @property
     def all_languages(self) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from airgen.generation.flow import Flow
 from airgen.generation.sample import draw_samples, with_second_passages
 from airgen.llms.base import backend_class
 from airgen.llms.health import Health
-from airgen.records import Judgment, Sample
+from airgen.records import HardNegative, Judgment, Sample
 from airgen.settings import Pipeline
 from airgen.steps.accepted import Accepted, Rejected
 from airgen.steps.ask import ask_each, health_of
@@ -181,7 +181,26 @@ async def generate(
             bar.advance()
 
         await ask_each(with_rows(store, accepted.lineages, flow.accepted, plan), complete, workers)
+    if pipeline.generation.negatives_of == "all":
+        await _negatives_of_rejected(store, tools, flow, display, workers, accepted, health)
     return replace(accepted, lineages=with_rows(store, accepted.lineages, flow.accepted, plan), spent=spent)
+
+
+async def _negatives_of_rejected(
+    store: Store, tools: Tools, flow: Flow, display: Display, workers: int, accepted: Accepted, health: Health
+) -> None:
+    """Hard negatives for the candidates that the judge rejected: the paper's dataset without quality control has them
+    (4.1). The dataset with quality control is the same with and without them.
+    """
+    stages = [stage for stage in flow.accepted if stage.writes is HardNegative]
+    rejected = judged_away(accepted, tools.pipeline.target)
+    with display.stage("hard negatives of rejected queries", len(rejected)) as bar:
+
+        async def complete(lineage: Lineage) -> None:
+            await walk(lineage, stages, tools, store, health)
+            bar.advance()
+
+        await ask_each(with_rows(store, rejected, stages, tools.plan), complete, workers)
 
 
 def accepted_so_far(

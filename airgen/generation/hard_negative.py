@@ -13,7 +13,7 @@ from airgen.records import HardNegative, Query, Rewrite, Row
 from airgen.settings import Pipeline
 from airgen.steps.ask import ask
 from airgen.steps.lineage import Lineage
-from airgen.steps.stage import Cost, Problem, Stage, Tools, made
+from airgen.steps.stage import Cost, Expected, Problem, Stage, Tools, made
 
 
 async def _negatives(lineage: Lineage, tools: Tools) -> list[Row] | Problem:
@@ -70,6 +70,12 @@ def _most(pipeline: Pipeline) -> float:
     return sum(pipeline.generation.generated_negatives) / 2
 
 
+def _pieces(expected: Expected) -> float:
+    """The queries that get negatives: the accepted ones, or all that are judged."""
+    target = expected.pipeline.target
+    return max(expected.queries, target) if expected.pipeline.generation.negatives_of == "all" else target
+
+
 _COUNT = re.compile(r"\b(one|two|three|four|five|six|seven|\d{1,2})\b[^.\n]{0,40}\bdocuments?\b", re.IGNORECASE)
 _NUMBERS = {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7}
 
@@ -93,7 +99,7 @@ HARD_NEGATIVE = Stage(
     prompt=lambda pipeline: "hard_negative",
     cost=Cost(
         (100, 1.0), (53, 1.5),
-        lambda expected: expected.pipeline.target if _most(expected.pipeline) else 0,
+        lambda expected: _pieces(expected) if _most(expected.pipeline) else 0,
         items=lambda pipeline: max(_most(pipeline), 1),
     ),
     stand_in=lambda pipeline, passage: {"title": passage.title}, scripted=_scripted_negatives,

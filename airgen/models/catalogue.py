@@ -28,6 +28,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "smollm2-135m",
         "bge-small-en-int8",
         "ms-marco-minilm-l12-int8",
+        "rampart",
     ),
 }
 """Names that stand for several models."""

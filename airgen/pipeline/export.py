@@ -12,6 +12,7 @@ from airgen.control.judge import judge_kind
 from airgen.control.judgments import DECISIONS, mined_by_query
 from airgen.control.votes import FEW, least_share
 from airgen.corpus.cleaning.filters import normalise, normalise_line
+from airgen.corpus.cleaning.personal import what_remains
 from airgen.corpus.readers.metadata import metadata_of
 from airgen.dataset.beir import BeirDataset
 from airgen.dataset.content import (
@@ -119,7 +120,7 @@ def assemble(job: Job, store: Store, plan: Plan, every: Accepted, without: Colle
     decisions = [row for of in labels.values() for row in of]
     return DatasetContent(
         info=_info(job),
-        corpus=_corpus(store, plan, every, gone, ids),  # a dropped query's negatives stay, unlabelled
+        corpus=_corpus(store, plan, [*every.lineages, *lineages], gone, ids),  # a dropped query's negatives stay
         queries=rows,
         qrels=list(_qrels(answered, labels, mined, gone, ids)),
         provenance=provenance(job, systems),
@@ -202,6 +203,7 @@ def _info(job: Job) -> DatasetInfo:
         seed=None if pipeline.export.secret or pipeline.seed == "secret" else pipeline.seed,
         splits=dict(pipeline.export.splits), source=corpus.source,
         relevant_from=pipeline.control.judge.relevant_from, tokenizer=corpus.tokenizer, levels=_levels(pipeline),
+        personal_data=what_remains(corpus, pipeline.task),
         **more,
     )  # fmt: skip
 
@@ -228,7 +230,9 @@ def _levels(pipeline: Pipeline) -> dict[int, str]:
     }
 
 
-def _corpus(store: Store, plan: Plan, every: Accepted, gone: Set[str], ids: PublicIds) -> Iterator[CorpusRow]:
+def _corpus(
+    store: Store, plan: Plan, lineages: Sequence[Lineage], gone: Set[str], ids: PublicIds
+) -> Iterator[CorpusRow]:
     style = HouseStyle()
     for passage in store.passages(plan["corpus"]):
         style.see(passage.title, passage.text)
@@ -236,7 +240,7 @@ def _corpus(store: Store, plan: Plan, every: Accepted, gone: Set[str], ids: Publ
             yield CorpusRow(
                 ids.document(passage.id), plain_text(passage.title), plain_text(passage.text), _metadata(passage)
             )
-    written = {one.id: (lineage.passage, one) for lineage in every.lineages for one in lineage.hard_negatives}
+    written = {one.id: (lineage.passage, one) for lineage in lineages for one in lineage.hard_negatives}
     yield from _generated([row for id_, row in sorted(written.items()) if id_ not in gone], ids.document, style)
 
 

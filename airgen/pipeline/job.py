@@ -238,8 +238,9 @@ class Job:
 
 def corpus_fingerprint(settings: CorpusSettings, pipeline: Pipeline) -> str:
     """A hash of what the passages depend on: the source's text, the corpus's settings, and the task."""
-    values = settings.model_dump(mode="json", exclude={"notes", "title", "domain"})
-    return fingerprint(stage="corpus", version=1, task=pipeline.task, settings=values, source=source_digest(settings))
+    return fingerprint(
+        stage="corpus", version=1, task=pipeline.task, settings=settings.identity, source=source_digest(settings)
+    )
 
 
 def load_corpus(store: Store, settings: CorpusSettings, pipeline: Pipeline, fp: str, display: Display) -> int:

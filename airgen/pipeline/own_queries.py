@@ -172,7 +172,7 @@ def own_fingerprint(pipeline: Pipeline, corpus: CorpusSettings, folder: Path, se
     return fingerprint(
         stage=OWN, version=1, settings=settings, language=pipeline.query_language, seed=seed,
         files=[file_sha256(path) for path in files_behind(pipeline.queries, folder)],
-        clean=[clean.personal_data, clean.names, clean.offensive_share],
+        clean=[clean.personal_data, corpus.identity["clean"]["names"], clean.offensive_share],
         corpus=passages if pipeline.queries.labels else None,
     )  # fmt: skip
 
@@ -285,7 +285,7 @@ def _steps(corpus: CorpusSettings, language: str) -> Iterator[Callable[[Item], C
         from airgen.corpus.cleaning.personal import judge_personal, mask_item
 
         judge = mask_item if clean.personal_data == "mask" else judge_personal
-        yield partial(judge, names=clean.names, language=language)
+        yield partial(judge, names=corpus.names, language=language)
     if (share := clean.offensive_share) is not None and has_list(language):
         yield lambda item: judge_offensive(item.document.text, language, share)
 

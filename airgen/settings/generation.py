@@ -46,6 +46,8 @@ class GenerationSettings(Settings):
     rewrites: int = Field(default=2, ge=0, le=5)  # rounds of rewriting, each away from the document's words
     hard_negatives: tuple[int, int] = (3, 7)  # from and to how many for each query
     negatives: Literal["generated", "mined", "both"] = "generated"  # both: generated ones, and as many mined ones
+    # all: also of candidates whose document was judged not to answer them, which `--without control` exports (4.1)
+    negatives_of: Literal["accepted", "all"] = "accepted"
     max_copied_words: int = Field(default=6, ge=2)  # longest run of words a query may share with its document
     max_overlap: float | None = Field(default=None, gt=0, le=1)  # share of the query's stems that its document holds
     max_title_overlap: float | None = Field(default=None, gt=0, le=1)  # share of the title's stems in the query
@@ -145,5 +147,7 @@ class GenerationSettings(Settings):
              "examples, multi_hop and query_language, or one_call"),
             (self.types.get("keywords") and self.prompts == "small" and not self.one_call,
              "types.keywords needs one_call with the small prompts"),
+            (self.negatives_of == "all" and self.generated_negatives[1] == 0,
+             "negatives_of: all needs negatives that are generated, and these settings ask for none"),
         )  # fmt: skip
         return self

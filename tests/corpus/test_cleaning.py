@@ -117,7 +117,7 @@ def test_names_after_titles() -> None:
 
 
 def test_dropping_says_what_kinds_and_never_the_data() -> None:
-    verdict = judge_personal(Item(Document("d", "a@b.org, c@d.org, 212.94.201.11")), "off", "en")
+    verdict = judge_personal(Item(Document("d", "a@b.org, c@d.org, 212.94.201.11")), "keep", "en")
     assert (verdict.keep, verdict.detail) == (False, "2 EMAIL, 1 IP")
 
 

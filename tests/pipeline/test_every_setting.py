@@ -88,6 +88,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "mined_negative": {"generation.negatives": "generated"},
     "dataset": {
         "domain": "law", "generation.queries_per_passage": 2, "generation.filters": ["title"],
+        "generation.negatives_of": "all",
         "generation.unanswerable": 0.5, "generation.mistyped": 0.5,
         "export.splits": {"dev": 1, "test": 1}, "export.exact": True,
         "export.licence": "CC0-1.0", "export.ids": "original", "export.version": "9.9",

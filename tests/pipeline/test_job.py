@@ -11,6 +11,7 @@ from job_maker import COUNTED, LEXICAL, MODELS, Run, make_corpus
 from airgen.dataset.secret import Secret, write_secret
 from airgen.dataset.verify import verify
 from airgen.errors import BudgetSpent, UsageError
+from airgen.generation.generate import judged_away
 from airgen.llms.scripted import ScriptedBackend
 from airgen.pipeline import Job, RunResult
 from airgen.pipeline.export import export_dataset, splits_of
@@ -166,6 +167,29 @@ def test_ablations_come_from_the_same_rows(done: Run, folder: Path) -> None:
     plain = label_rows(folder / "plain")
     assert all(row["score"] == 1 for row in plain)
     assert len(read_rows(folder / "plain" / "corpus.jsonl")) == 60
+
+
+def test_rejected_candidates_have_negatives_where_they_were_asked_for(run: Run, done: Run, folder: Path) -> None:
+    """The paper's dataset without quality control has them (4.1); they are made after the job, too, and only they."""
+    result = done()
+    asked, before = answers(result.directory), data_files(result.directory / "dataset")
+    run(changes={"control:": "generation: {negatives_of: all}\ncontrol:"})
+    job = Job(folder / "job.yaml", folder / "runs")
+    with job.open_store() as store:
+        accepted = job.accepted(store)
+        rejected = judged_away(accepted, 12)
+        export_dataset(job, store, accepted, folder / "all", ["control"])
+    after = data_files(result.directory / "dataset")
+    assert {name for name in before if before[name] != after[name]} <= {"manifest.json", "pipeline.yaml", "README.md"}
+    assert rejected and answers(result.directory) == asked + len(rejected)
+    texts = {row["text"] for row in read_rows(folder / "all" / "queries.jsonl")}
+    assert {one.final.text for one in rejected} <= texts
+    written = {negative.text for one in [*accepted.lineages, *rejected] for negative in one.hard_negatives}
+    assert all(one.hard_negatives for one in rejected)
+    assert written <= {row["text"] for row in read_rows(folder / "all" / "corpus.jsonl")}
+    judged = {row["query-id"] for row in label_rows(folder / "all") if row["score"] == 0}
+    assert len(judged) == 12 + len(rejected)
+    assert verify(folder / "all") == []
 
 
 def test_nothing_is_exported_before_quality_control(run: Run, folder: Path) -> None:

@@ -14,8 +14,8 @@ import json
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -43,13 +43,14 @@ KEEP = CleanResult(True)
 class Item:
     """A document during cleaning, or a chunk of the document `parent`, where it starts at `start` (None: not known).
 
-    `tokens` is its length once a step has counted it.
+    `tokens` is its length once a step has counted it. `masked`: how much of each kind of personal data was replaced.
     """
 
     document: Document
     tokens: int = 0
     parent: str = ""
     start: int | None = 0
+    masked: Mapping[str, int] = field(default_factory=dict)
 
 
 class Step(NamedTuple):

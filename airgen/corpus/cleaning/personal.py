@@ -5,16 +5,17 @@
 
 A pattern finds the data, and python-stdnum verifies those with check digits, so that few other numbers are masked
 (the package phonenumbers finds no national number unless the country is known). Names are found after a courtesy title
-(`Mrs Ada Lovelace`, `Herr Meyer`), or by spaCy with `names: ner`. docs/notes/corpora.md has the accuracy.
+(`Mrs Ada Lovelace`, `Herr Meyer`), and by the recogniser of the language. docs/notes/corpora.md has the accuracy.
 """
 
 import ipaddress
 import re
+import unicodedata
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, Literal
+from typing import Any
 
 from stdnum import iban, luhn
 from stdnum.cn import ric
@@ -23,12 +24,14 @@ from stdnum.exceptions import ValidationError
 from stdnum.fr import nir
 from stdnum.in_ import aadhaar
 
+from airgen.corpus.cleaning.civil_data import ACCOUNT, ADDRESS, BIRTH, PASSPORT, hide
 from airgen.corpus.cleaning.filters import KEEP, CleanResult, Item
+from airgen.corpus.cleaning.names import Span, knows, spans
 from airgen.corpus.needs import PURPOSES
+from airgen.corpus.settings import CorpusSettings, Names, Task
 from airgen.errors import CorpusError
 from airgen.registry import load_extra
-
-Names = Literal["titles", "ner", "off"]
+from airgen.text.analysis.languages import STOPWORDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +54,11 @@ class _Rule:
 _ANYWHERE = "Mr|Mrs|Ms|Dr|Prof|Sir"
 _TITLES = {
     "en": "Miss|Mister|Dame|Professor|Lord|Lady",
-    "de": "Herr|Herrn|Frau|Professor",
+    "de": "Herr|Herrn|Frau|Familie|Professor",
     "fr": "M|Mme|Mlle|Monsieur|Madame|Mademoiselle",
     "es": "Sr|Sra|Srta|Señor|Señora|Don|Doña",
     "ru": "господин|госпожа|г-н|г-жа|доктор",
-    "id": "Bapak|Bpk|Sdr|Tuan|Nyonya",
+    "id": "Bapak|Bpk|Pak|Ibu|Bu|Sdr|Tuan|Nyonya|dr",
     "hi": "Shri|Smt",
 }
 _CAPITAL = "[A-ZÀ-ÖØ-ÞА-ЯЁ]"
@@ -151,22 +154,61 @@ _RULES = [
 _HONOURED = re.compile(
     r"(?<![\w])([\u4e00-\u9fff]{2,4})(?=先生|女士|小姐)|([ァ-ヶー一-龯]{1,6})(?=さん(?![\w])|氏(?=[はがをのと、]))"
 )
+_KOREAN = re.compile(
+    "(?<![가-힣])[김이박최정강조윤장임한오서신권황안송류전홍고문양손배백허유남심노하곽성차주우구민나진지엄채원천방공현함변염여추도석선설마길연위표명기반왕금옥육인맹제모]"
+    r"(?:[가-힣]{1,2}(?=[ ](?:씨|님|선생|교수|박사))|[가-힣]{2}(?=씨(?![가-힣])))"
+)
+# Scripts without capitals: one or two words after a title.
+_UNCASED = {
+    "ar": ("السيدة|السيد|الدكتورة|الدكتور|الأستاذة|الأستاذ|الحاجة|الحاج", "[\u0620-\u065f\u066e-\u06d3]+"),
+    "fa": ("آقای|خانم|دکتر|مهندس", "[\u0620-\u065f\u066e-\u06d3\u200c]+"),
+    "hi": ("श्रीमती|सुश्री|श्री|डॉ\\.|डॉक्टर|कुमारी", "[\u0900-\u0963\u0970-\u097f]+"),
+    "bn": ("জনাবা|জনাব|মিসেস|মিস|ডা\\.|ড\\.", "[\u0980-\u09e5\u09f0-\u09ff]+"),
+}
+_COMPOUND = frozenset(["عبد", "أبو", "ابو", "بن", "آل"])  # begins a name of two words
 
 
-def mask(text: str, names: Names = "off", language: str = "en") -> Masked:
-    """Replace all personal data. Raises MissingExtra or CorpusError where `ner` lacks spaCy or its model."""
+def mask(text: str, names: Names = "keep", language: str = "en") -> Masked:
+    """Replace all personal data; where names are not kept, street addresses and dates of birth, too.
+
+    Raises MissingExtra, ModelError or CorpusError where the means of finding names are not here.
+    """
     found: Counter[str] = Counter()
     digits = sum(map(text.count, "0123456789"))  # ten scans in C are faster than a pattern
+    many = digits > 0 or not text.isascii()  # other digits than these stand in other scripts
     for rule in _RULES:
+        if rule.kind == "PHONE" and many:  # a date or the number of a passport may look like one
+            for kind in (PASSPORT, ACCOUNT) if names == "keep" else (ADDRESS, BIRTH, PASSPORT, ACCOUNT):
+                text = hide(text, language, kind, found)
         if digits >= rule.digits and rule.sign in text:
             text = rule.pattern.sub(lambda match, rule=rule: _replace(match[0], rule, found), text)  # type: ignore[misc]
-    if names == "titles":
-        text = _titled(language).sub(lambda match: _person(found, match), text)
-        if language in ("zh", "ja"):
-            text = _HONOURED.sub(lambda match: _name(found, ""), text)
-    elif names == "ner":
-        text = _entities(text, language, found)
-    return Masked(text, dict(found))
+    if names == "keep":
+        return Masked(text, dict(found))
+    named = [*_titled_spans(text, language)]
+    if names == "ner":
+        named += spans(text, language)
+    elif names == "spacy":
+        named += _entities(text, language)
+    kept, at = [], 0
+    for begin, end in _united(named):
+        found["NAME"] += 1
+        kept += [text[at:begin], "<NAME>"]
+        at = end
+    return Masked("".join([*kept, text[at:]]), dict(found))
+
+
+def _united(named: Iterable[Span]) -> Iterator[Span]:
+    """Spans in their order; those that overlap as one."""
+    last: Span | None = None
+    for begin, end in sorted(named):
+        if last is not None and begin < last[1]:
+            last = last[0], max(last[1], end)
+            continue
+        if last is not None:
+            yield last
+        last = begin, end
+    if last is not None:
+        yield last
 
 
 def _replace(match: str, rule: _Rule, found: Counter[str]) -> str:
@@ -182,32 +224,43 @@ def _titled(language: str) -> re.Pattern[str]:
     return re.compile(rf"(?<![\w.])((?:(?:{titles})\.?[ \u00a0]){{1,8}})({_NAME})")
 
 
-def _person(found: Counter[str], match: re.Match[str]) -> str:
-    before = match.string[max(match.start() - 30, 0) : match.start()].split()
-    # In `Richard M. Stallman`, M. is an initial and not the French title.
-    if match[1].startswith("M. ") and before and before[-1][:1].isupper() and not before[-1].endswith((".", ",")):
-        return match[0]
-    return _name(found, match[1])
+@cache
+def _titled_uncased(language: str) -> re.Pattern[str]:
+    titles, word = _UNCASED[language]
+    pattern = rf"(?<![\w])(?:{titles})[ \u00a0]({word})(?:[ \u00a0]({word})(?:[ \u00a0]({word}))?)?"
+    return re.compile(unicodedata.normalize("NFC", pattern))
 
 
-def _name(found: Counter[str], before: str) -> str:
-    found["NAME"] += 1
-    return f"{before}<NAME>"
+def _titled_spans(text: str, language: str) -> Iterator[Span]:
+    """Names after a courtesy title, or before one where the language has it so."""
+    for match in _titled(language).finditer(text):
+        before = text[max(match.start() - 30, 0) : match.start()].split()
+        # In `Richard M. Stallman`, M. is an initial and not the French title.
+        if match[1].startswith("M. ") and before and before[-1][:1].isupper() and not before[-1].endswith((".", ",")):
+            continue
+        yield match.span(2)
+    if language in ("zh", "ja"):
+        yield from (match.span() for match in _HONOURED.finditer(text))
+    if language == "ko":
+        yield from (match.span() for match in _KOREAN.finditer(text))
+    if language in _UNCASED:
+        common = STOPWORDS.get(language, ())
+        for match in _titled_uncased(language).finditer(text):
+            if match[1] in common:
+                continue
+            end = match.end(1)
+            if match[2] and match[2] not in common:
+                end = match.end(3 if match[3] and (match[1] in _COMPOUND or match[2] in _COMPOUND) else 2)
+            yield match.start(1), end
 
 
-def _entities(text: str, language: str, found: Counter[str]) -> str:
+def _entities(text: str, language: str) -> Iterator[Span]:
     pipeline = _pipeline(language)
-    kept = []
     # spaCy refuses a text of more than `max_length` characters.
-    for piece in (text[at : at + pipeline.max_length] for at in range(0, len(text), pipeline.max_length)):
-        at = 0
-        for span in pipeline(piece).ents:
+    for at in range(0, len(text), pipeline.max_length):
+        for span in pipeline(text[at : at + pipeline.max_length]).ents:
             if span.label_ in ("PERSON", "PER"):
-                found["NAME"] += 1
-                kept += [piece[at : span.start_char], "<NAME>"]
-                at = span.end_char
-        kept.append(piece[at:])
-    return "".join(kept)
+                yield at + span.start_char, at + span.end_char
 
 
 @cache
@@ -216,18 +269,35 @@ def _pipeline(language: str) -> Any:
     packages = [name for name in spacy.util.get_installed_models() if name.startswith(f"{language}_")]
     if not packages:
         raise CorpusError(
-            f"clean.names: ner needs a spaCy model for {language!r}: install one (python -m spacy download MODEL), "
-            "or set names: titles"
+            f"clean.names: spacy needs a spaCy model for {language!r}: install one (python -m spacy download MODEL), "
+            "or set names: ner"
         )
     return spacy.load(sorted(packages)[0], exclude=["parser", "lemmatizer", "attribute_ruler", "tagger"])
 
 
+def what_remains(settings: CorpusSettings, task: Task) -> str:
+    """What of personal data is masked in a corpus's passages, and what stays: a sentence for those who publish them."""
+    if settings.clean.personal_data == "off" or task == "long-doc":  # a long document is cut, not cleaned
+        return "Personal data is not looked for: whatever names or identifies a person stays."
+    done = "masked" if settings.clean.personal_data == "mask" else "a reason to drop the document"
+    numbers = "e-mail and IP addresses, telephone numbers and numbers of accounts, cards, passports and identity cards"
+    if settings.names == "keep":
+        return f"Personal data: {numbers} are {done}; names of persons, street addresses and dates of birth stay."
+    how = {
+        "ner": "as far as a recogniser finds them" if knows(settings.language) else "only after a courtesy title",
+        "spacy": "as far as spaCy finds them",
+        "titles": "only after a courtesy title",
+    }[settings.names]
+    return f"Personal data: {numbers}, street addresses and dates of birth are {done}, and names of persons {how}."
+
+
 def mask_item(item: Item, names: Names, language: str) -> CleanResult:
-    """Replace personal data in title and text, and keep the document."""
+    """Replace personal data in title and text, count it, and keep the document."""
     document = item.document
     text, title = (mask(part, names, language) for part in (document.text, document.title))
     if text.found or title.found:
         item.document = replace(document, text=text.text, title=title.text)
+        item.masked = dict(Counter(text.found) + Counter(title.found))
     return KEEP
 
 
