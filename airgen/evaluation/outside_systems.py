@@ -20,6 +20,7 @@ from airgen.evaluation.dataset_split import IdLookup
 from airgen.evaluation.own_search import Results, finite_score
 from airgen.evaluation.pages import PageLookup
 from airgen.evaluation.result import without_secrets
+from airgen.functions import foreign, required
 from airgen.http import HttpFailure, JsonClient
 from airgen.registry import resolve
 from airgen.retrievers.base import Embedder, build
@@ -28,9 +29,18 @@ from airgen.settings.http import Address, Headers, ServiceAccess
 from airgen.settings.parts import Part
 
 
-def load_function(target: str, settings: Mapping[str, Any], folder: Path | None = None) -> partial[object]:
-    """The function at `module:search` with its settings. Raises UsageError where it cannot be called with them."""
+def is_retriever_class(value: Any) -> bool:
+    """Whether it is a class like air-benchmark's Retriever: its objects are called with corpus and queries."""
+    return inspect.isclass(value) and required(value.__call__)[1:3] == ["corpus", "queries"]
+
+
+def load_function(target: str, settings: Mapping[str, Any], folder: Path | None = None) -> Callable[..., object]:
+    """The function at `module:search` with its settings, or an object of the Retriever at `module:Class` that is made
+    with them. Raises UsageError where it cannot be called with them."""
     found = resolve("retriever", target, folder)
+    if is_retriever_class(found):
+        made: Callable[..., object] = foreign(partial(found, **settings), f"retriever {target}", UsageError)
+        return made
     try:
         inspect.signature(found).bind(["a query"], 10, **settings)
     except TypeError as error:

@@ -7,6 +7,9 @@ A function takes (queries, k) and answers a list with the hits of each query; on
 (id, score), or an object that has an id; {id: score} stands for all hits of a query. With a parameter `filters` it gets
 the filter of each query, with `filter` that of the one query.
 
+A Retriever of the package air-benchmark is called as there: ({passage id: {"text": ...}}, {query id: text}) gives
+{query id: {passage id: score}}. `corpus` and `queries` are the names of its parameters.
+
 Answers are untrusted: what cannot be understood, or is no number, ends in an error that names the query.
 """
 
@@ -21,6 +24,7 @@ from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.dataset_split import IdLookup
 from airgen.exact import finite_number
 from airgen.functions import foreign, parameters, required, takes
+from airgen.retrievers.base import Corpus
 from airgen.settings.own import OwnSettings
 
 Results = dict[str, dict[str, float]]
@@ -60,13 +64,19 @@ def is_search(value: Any) -> bool:
     return any(callable(getattr(value, name, None)) for name in ("retrieve", "invoke", "search")) or callable(value)
 
 
+def takes_corpus(value: Any) -> bool:
+    """Whether it is called with the whole corpus and the queries, as air-benchmark calls a Retriever."""
+    return callable(value) and required(value)[:2] == ["corpus", "queries"]
+
+
 @dataclass(frozen=True)
 class OwnSearch:
-    """A search, and how its ids become the dataset's. `where` stands before its errors."""
+    """A search, and how its ids become the dataset's. `where` stands before its errors; `corpus` is searched."""
 
     own: Any
     ids: IdLookup
     where: str
+    corpus: Corpus
 
     @cached_property
     def _function(self) -> tuple[Callable[..., Any], bool]:
@@ -116,6 +126,8 @@ class OwnSearch:
         return results, odd
 
     def _answers(self, queries: Mapping[str, str], k: int, filters: Filters) -> Sequence[Any]:
+        if takes_corpus(self.own):
+            return self._with_corpus(queries)
         function, alone = self._function
         if alone:
             return [self._one(function, key, text, k, filters.get(key)) for key, text in queries.items()]
@@ -132,6 +144,18 @@ class OwnSearch:
                 f"{len(queries)} queries is needed (a function of one query names its parameter `query`)"
             )
         return answer
+
+    def _with_corpus(self, queries: Mapping[str, str]) -> Sequence[Any]:
+        answer = foreign(partial(self.own, self._texts, dict(queries)), self.where, DatasetError)
+        if not isinstance(answer, Mapping) or not all(isinstance(hits, Mapping) for hits in answer.values()):
+            raise DatasetError(f"{self.where}: {{query id: {{passage id: score}}}} is needed, not {short(answer)}")
+        if other := sorted(map(str, answer.keys() - queries.keys())):
+            raise DatasetError(f"{self.where}: it answers a query {other[0][:100]!r}, which nobody asked")
+        return [answer.get(key, {}) for key in queries]
+
+    @cached_property
+    def _texts(self) -> dict[str, dict[str, str]]:
+        return {id_: {"text": self.corpus.full_text(place)} for place, id_ in enumerate(self.corpus.ids)}
 
     def _one(self, function: Callable[..., Any], key: str, text: str, k: int, wanted: Mapping[str, Any] | None) -> Any:
         given: dict[str, Any] = {"filter": wanted} if takes(function, "filter") else {}

@@ -22,7 +22,7 @@ from airgen.dataset.beir import BeirDataset
 from airgen.errors import AirgenError, DatasetError
 from airgen.evaluation.dataset_split import DatasetSplit, IdLookup, fits
 from airgen.evaluation.outside_systems import HttpSystem, SearchService, load_function
-from airgen.evaluation.own_search import OwnSearch, OwnSystem
+from airgen.evaluation.own_search import OwnSearch, OwnSystem, takes_corpus
 from airgen.evaluation.pages import PageLookup
 from airgen.evaluation.result import Costs, resident_bytes, single_latencies
 from airgen.evaluation.run import Run, read_run, run_from_dict, run_from_hits
@@ -122,14 +122,14 @@ def _run(system: SystemSettings, context: RunContext) -> FinishedRun:
         return done
     if isinstance(options, FunctionSystem):
         search = load_function(system.kind, options.settings, context.folder)
-        return _own(OwnSearch(search, context.ids, f"system {system.name}"), context, system)
+        return _own(OwnSearch(search, context.ids, f"system {system.name}", context.corpus), context, system)
     if isinstance(options, OwnSystem):
         own = options.found(context.folder)
         if isinstance(own, Mapping):
             return _given(run_from_dict(own), {"family": "run"}, f"system {system.name}", context)
         if isinstance(own, Component):
             return _searched(own, context)  # type: ignore[arg-type]  # a retriever, as `own_systems` sees to
-        return _own(OwnSearch(own, context.ids, f"system {system.name}"), context, system)
+        return _own(OwnSearch(own, context.ids, f"system {system.name}", context.corpus), context, system)
     if isinstance(options, RerankSystem):
         first = _Lookup(options.first, context)
         second = RerankedRetriever(first, options.reranker, top=options.top, folder=context.folder)
@@ -307,6 +307,8 @@ def _given(
 
 
 def _own(search: OwnSearch, context: RunContext, system: SystemSettings) -> FinishedRun:
+    if takes_corpus(search.own):  # it reads the corpus at each call, so no query is sent alone to be timed
+        context = replace(context, timed=False)
     return _outside(lambda queries: search.search(queries, context.top, context.filters), context, system)
 
 
@@ -316,8 +318,8 @@ def rehearse(system: SystemSettings, context: RunContext) -> None:
     some = dict(list(context.queries.items())[:2])
     if isinstance(options, OwnSystem):
         own = options.found(context.folder)
-        if not isinstance(own, Mapping | Component):
-            OwnSearch(own, context.ids, f"system {system.name}").search(some, min(10, context.top))
+        if not isinstance(own, Mapping | Component) and not takes_corpus(own):
+            OwnSearch(own, context.ids, f"system {system.name}", context.corpus).search(some, min(10, context.top))
         for part in _own_parts(own):
             _try(part, some)
     elif isinstance(options, RerankSystem) and is_spec(options.reranker):

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 
 from airgen import models
 from airgen.errors import AirgenError, SettingsError, Stopped, UsageError
-from airgen.evaluation.outside_systems import HttpSystem
+from airgen.evaluation.outside_systems import HttpSystem, is_retriever_class
 from airgen.evaluation.own_search import OwnSystem
 from airgen.guard import guarded
 from airgen.registry import closest, names, resolve
@@ -69,6 +69,11 @@ _OWN: dict[str, type[Settings]] = {
 }  # fmt: skip
 
 
+def _is_called(value: Any) -> bool:
+    """Whether a thing of the user's own searches as it is: a function, or a Retriever of air-benchmark."""
+    return inspect.isfunction(value) or is_retriever_class(value)
+
+
 class SystemSettings(Settings):
     """One system: a name, a kind, and the kind's own settings beside them.
 
@@ -92,7 +97,7 @@ class SystemSettings(Settings):
     def options(self, folder: Path | None = None) -> Settings:
         """The kind's own settings, checked."""
         model: type[Settings]
-        if ":" in self.kind and inspect.isfunction(resolve("retriever", self.kind, folder)):
+        if ":" in self.kind and _is_called(resolve("retriever", self.kind, folder)):
             model = FunctionSystem
         else:
             model = _OWN.get(self.kind) or component_settings("retriever", self.kind, folder)

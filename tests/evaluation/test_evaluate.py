@@ -16,7 +16,7 @@ import pytest
 import airgen
 from airgen import models
 from airgen.database import in_memory
-from airgen.errors import DatasetError, SettingsError, UsageError
+from airgen.errors import AirgenError, DatasetError, SettingsError, UsageError
 from airgen.evaluation import EvaluationOptions as Options
 from airgen.evaluation import evaluate, load_systems, read_run, run_from_dict, write_overview, write_run
 from airgen.evaluation import result as result_files
@@ -375,6 +375,53 @@ def test_components_from_outside_the_package(dataset, tmp_path):
         load_systems(path)
     assert "systems.0.embedder.leters: unknown key (did you mean 'letters'?)" in str(caught.value)
     assert "systems.1.reranker.path: is missing" in str(caught.value)
+
+
+AIR_BENCH = '''
+from air_benchmark.evaluation_utils.searcher import Retriever
+
+class Shared(Retriever):
+    """As somebody wrote it for air-benchmark: nothing of airgen is in it."""
+
+    def __str__(self):
+        return "shared-words"
+
+    def __call__(self, corpus, queries, **kwargs):
+        found = {}
+        for query_id, query in queries.items():
+            words = set(query.lower().split())
+            scores = {id_: len(words & set(row["text"].lower().split())) for id_, row in corpus.items()}
+            found[query_id] = dict(sorted(scores.items(), key=lambda pair: -pair[1])[: self.search_top_k])
+        return found
+'''
+
+
+def test_a_retriever_of_air_benchmark_runs_unchanged(dataset, tmp_path):
+    """Its class in a systems file, with and without arguments, and an object of it in Python."""
+    pytest.importorskip("air_benchmark")
+    one = {"name": "shared", "kind": "mine:Shared"}
+    top = {"name": "top", "kind": "mine:Shared", "settings": {"search_top_k": 1}}
+    loaded = named(tmp_path, one, top, mine=AIR_BENCH)
+    shared, top = evaluate(dataset, loaded, tmp_path / "out", Options(folder=tmp_path))
+    rankings = dict(read_run(shared.paths.run).items())
+    assert len(rankings) == 3 and all(len(hits) == 5 for hits in rankings.values()) and shared.score > 0
+    assert all(len(hits) == 1 for _, hits in read_run(top.paths.run).items())
+    rows = [json.loads(line) for line in (dataset / "corpus.jsonl").read_text("utf-8").splitlines()]
+    passages = {row["_id"]: set(f"{row.get('title', '')} {row['text']}".lower().split()) for row in rows}
+    rows = [json.loads(line) for line in (dataset / "queries.jsonl").read_text("utf-8").splitlines()]
+    asked = {row["_id"]: set(row["text"].lower().split()) for row in rows}
+    assert all(score == len(asked[query] & passages[id_]) for query, hits in rankings.items() for id_, score in hits)
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [("[1]", "is needed, not"), ("{'nobody': {}}", "'nobody', which nobody asked"), ("1 / 0", "ZeroDivisionError")],
+)
+def test_a_wrong_answer_of_such_a_retriever_is_one_line(dataset, tmp_path, answer, message):
+    code = f"class Bad:\n    def __call__(self, corpus, queries):\n        return {answer}\n"
+    loaded = named(tmp_path, {"name": "bad", "kind": "bad:Bad"}, bad=code)
+    with pytest.raises(AirgenError, match=message):
+        evaluate(dataset, loaded, tmp_path / "out", Options(folder=tmp_path))
 
 
 def test_costs_are_what_the_model_says(dataset, tmp_path):
