@@ -88,6 +88,28 @@ def test_the_suite_has_the_papers_datasets() -> None:
     assert len({pipeline.name for _, pipeline, _, _ in found}) == 69
 
 
+def test_the_first_version_has_28_datasets_and_larger_corpora() -> None:
+    """Table 16: all of them are in 24.05 as well, where four corpora were trimmed."""
+    suite = load_suite(data_dir("pipelines") / "airbench-24.04.yaml")
+    later = {key: (corpus, one.published) for key, _, corpus, one in datasets()}
+    trimmed = {}
+    for key, one in suite.datasets.items():
+        pipeline = Pipeline.model_validate(suite.values(key))
+        corpus, (corpus_then, then) = load_corpus_settings(pipeline.corpus), later[key]
+        assert (corpus.language, corpus.domain, corpus.task) == (pipeline.language, pipeline.domain, pipeline.task), key
+        assert corpus.reader == corpus_then.reader and corpus.clean == corpus_then.clean, key
+        assert pipeline.export.splits == {"test": 1} and pipeline.target == one.published.queries == then.queries, key
+        if one.published.passages != then.passages:
+            trimmed[key] = (one.published.passages, then.passages)
+            assert corpus.limit != corpus_then.limit and (corpus.limit or 10**9) > corpus_then.limit
+    assert len(suite.datasets) == 28
+    assert Counter(suite.values(key)["task"] for key in suite.datasets) == {"qa": 13, "long-doc": 15}
+    assert trimmed == {
+        "finance-zh": (2_398_095, 1_014_974), "web-en": (2_459_587, 1_012_910), "wiki-en": (6_738_498, 1_012_092),
+        "wiki-zh": (1_161_226, 1_011_604),
+    }  # fmt: skip
+
+
 def test_the_docs_have_the_table_of_the_suite() -> None:
     text = PAGE.read_text(encoding="utf-8")
     assert text.partition(BEGIN)[2].partition(END)[0] == table(), "run: python tests/publishing/test_airbench.py"
