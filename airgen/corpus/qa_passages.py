@@ -199,12 +199,13 @@ class _Looking:
             for at, item in alive:
                 if not (found := step.judge(item)).keep:
                     rows[at] = _dropped(item.document, step.name, found.reason, found.detail)
-        return [
-            Seen(row, note)
-            if row or isinstance(entry, Dropped)
-            else Seen(_passage(self._settings, entry), note, None, entry.masked)  # type: ignore[arg-type]
-            for row, entry, note in zip(rows, entries, notes, strict=True)
-        ]
+        looked: list[Seen] = []
+        for row, entry, note in zip(rows, entries, notes, strict=True):
+            if row is not None:
+                looked.append(Seen(row, note))
+            elif isinstance(entry, Item):
+                looked.append(Seen(_passage(self._settings, entry), note, masked=entry.masked))
+        return looked
 
     def _chunks(self, document: Document) -> Iterator[Item | Dropped]:
         """A document as its chunks. The id of a chunk is that of its document with a number from 1."""
