@@ -15,7 +15,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from airgen.commands.audit import audit_holes, audit_relevance, audit_sample, audit_score, audit_systems
+from airgen.commands.audit import audit_examples, audit_holes, audit_relevance, audit_sample, audit_score, audit_systems
 from airgen.commands.check import Check, check, check_prompts
 from airgen.commands.evaluate import evaluate, evaluate_compare, evaluate_measures, evaluate_tune
 from airgen.commands.export import export, export_labels, export_layout
@@ -99,6 +99,7 @@ __all__ = [
     "RerankedRetriever",
     "Results",
     "Study",
+    "audit_examples",
     "audit_holes",
     "audit_relevance",
     "audit_sample",

@@ -1,11 +1,11 @@
 """People's answers: the file that a page saves, one answer after another or at once, and what they say of the labels.
 
-    runs/NAME/audit/audit-answers.json      {"key", "dataset", "answers": {"12": 3}, "others": [{...}]}
+    runs/NAME/audit/audit-answers.json      {"key", "dataset", "answers": {"12": 3}, "reasons": {"12": "..."}, "others"}
 
 `others` are answers to pairs that a person chose, or whose label this person had seen: they say nothing about the
-share of right labels, and are in no estimate. People give the levels 0 to 3, as the judge does, without seeing its
-answer. A label is confirmed if the person's level means the same relevance, with the cut between levels that was used
-for the judge.
+share of right labels, and are in no estimate. People give the levels of the job's judge, or yes and no, without seeing
+its answer, and may say why in a sentence. A label is confirmed if the person's level means the same relevance, with the
+cut between levels that was used for the judge.
 """
 
 import csv
@@ -21,6 +21,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from airgen.audit.sample import ANSWERS, EARLIER, KINDS, AuditItem, AuditSample, earlier_samples
+from airgen.dataset.people import CONFIRMED
 from airgen.errors import DatasetError, disk_error
 from airgen.kept import DAMAGE, kept_of, read_json, write_json
 from airgen.paths import locked
@@ -32,6 +33,7 @@ _MOST = 10_000  # pairs that were chosen by hand
 Levels = Mapping[int, int | None]  # number of the item -> level, None for "cannot say"
 _Level = Annotated[int, Field(strict=True, ge=0, le=3)]
 _Id = Annotated[str, Field(max_length=1000)]
+_Why = Annotated[str, Field(max_length=2000)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +44,21 @@ class Chosen:
     document: _Id
     level: _Level | None = None
     seen: bool = True
+    why: _Why = ""
 
 
 @dataclass(frozen=True, slots=True)
 class PersonsAnswers:
-    """A file of answers: to the sample with this key by the item's number, and to pairs that the person chose."""
+    """A file of answers: to the sample with this key by the item's number, and to pairs that the person chose.
+
+    reasons: why, in the person's words, by the item's number.
+    """
 
     key: str | None
     dataset: str = ""
     answers: Mapping[int, _Level | None] = field(default_factory=dict)
     others: tuple[Chosen, ...] = ()
+    reasons: Mapping[int, _Why] = field(default_factory=dict)
 
 
 def answers_of(path: Path, sample: AuditSample, earlier: Mapping[str, AuditSample]) -> tuple[PersonsAnswers, int]:
@@ -61,16 +68,24 @@ def answers_of(path: Path, sample: AuditSample, earlier: Mapping[str, AuditSampl
     """
     key = key_in(path)
     if key == sample.key or key not in earlier:
-        return read_answers(path, sample.key, len(sample.items)), 0
+        return read_answers(path, sample.key, len(sample.items), sample.levels), 0
     old = earlier[key]
-    found = read_answers(path, key, len(old.items))
+    found = read_answers(path, key, len(old.items), old.levels)
     now = {(item.query, item.document): number for number, item in enumerate(sample.items, 1)}
-    moved: dict[int, _Level | None] = {}
-    for number, level in found.answers.items():
+    places = dict[int, int]()
+    for number in {*found.answers, *found.reasons}:
         item = old.items[number - 1]
-        if (place := now.get((item.query, item.document))) is not None:
-            moved[place] = level
-    return replace(found, key=sample.key, answers=moved), len(found.answers) - len(moved)
+        place = now.get((item.query, item.document))
+        if place is not None and same_texts(item, sample.items[place - 1]):
+            places[number] = place
+    moved = {places[number]: level for number, level in found.answers.items() if number in places}
+    reasons = {places[number]: why for number, why in found.reasons.items() if number in places}
+    return replace(found, key=sample.key, answers=moved, reasons=reasons), len(found.answers) - len(moved)
+
+
+def same_texts(one: AuditItem, other: AuditItem) -> bool:
+    """Whether two items of one pair of ids are of the same texts, as far as that is known."""
+    return not one.texts or not other.texts or one.texts == other.texts
 
 
 def carry_answers(folder: Path, sample: AuditSample) -> None:
@@ -83,7 +98,7 @@ def carry_answers(folder: Path, sample: AuditSample) -> None:
     files = sorted((one for one in places if one.is_file()), key=lambda one: one.stat().st_mtime_ns)
     for file in files[-1:]:
         old = saved_answers(file, earlier[file.parent.name])
-        taken = replace(old, answers={}) if not old.answers else answers_of(file, sample, earlier)[0]
+        taken = replace(old, answers={}, reasons={}) if not old.answers else answers_of(file, sample, earlier)[0]
         write_json(path, replace(taken, key=sample.key, dataset=sample.dataset, others=old.others))
 
 
@@ -109,18 +124,21 @@ def key_in(path: Path) -> str:
         return ""
 
 
-def read_answers(path: Path, key: str, items: int) -> PersonsAnswers:
+def read_answers(path: Path, key: str, items: int, levels: Mapping[int, str] | None = None) -> PersonsAnswers:
     """One person's answers to the sample with this key and so many items, from the page's JSON or the filled-in CSV.
 
-    Raises DatasetError for another sample's answers, a number that is not in the sample, a level that is not 0 to 3,
-    and a file without answers to the sample.
+    levels: what may be answered. Where it is yes or no, a table may say these words, or 1 and 0. Raises DatasetError
+    for another sample's answers, a number that is not in the sample, a level that is not 0 to 3, and a file without
+    answers to the sample.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
         if path.suffix == ".csv":
             rows = [row for row in csv.DictReader(io.StringIO(text)) if row["level"].strip()]
             of = next((row["sample"] for row in rows if row.get("sample")), key)
-            value = {"key": of, "answers": {row["number"]: int(row["level"]) for row in rows}}
+            given = {row["number"]: _written(row["level"], levels) for row in rows}
+            why = {row["number"]: words for row in rows if (words := (row.get("why") or "").strip())}
+            value = {"key": of, "answers": given, "reasons": why}
         else:
             value = json.loads(text)
         found = kept_of(PersonsAnswers, value)
@@ -138,8 +156,17 @@ def read_answers(path: Path, key: str, items: int) -> PersonsAnswers:
     return found
 
 
+def _written(text: str, levels: Mapping[int, str] | None) -> int:
+    """The level that a person wrote into a table."""
+    word = text.strip().casefold()
+    if levels and len(levels) == 2:
+        known = {"yes": max(levels), "y": max(levels), "1": max(levels), "no": min(levels), "n": min(levels)}
+        return known[word] if word in known else int(word)
+    return int(word)
+
+
 def _check_numbers(path: Path, found: PersonsAnswers, items: int) -> None:
-    if wrong := [number for number in found.answers if not 1 <= number <= items]:
+    if wrong := [number for number in (*found.answers, *found.reasons) if not 1 <= number <= items]:
         raise DatasetError(f"{path}: item {str(wrong[0])[:40]}: the sample has items 1 to {items}")
 
 
@@ -162,8 +189,8 @@ def add_answer(path: Path, sample: AuditSample | None, value: Mapping[str, Any])
 
     Several processes may take answers at once: each waits for the others.
 
-    value: {number, level} of the sample, or {query, document, level, seen}. A level is 0 to 3, None for "cannot say",
-    or absent: the answer is taken back. Raises DatasetError for anything else.
+    value: {number, level} of the sample, or {query, document, level, seen}, with `why`. A level is 0 to 3, None for
+    "cannot say", or absent: the answer is taken back. Raises DatasetError for anything else.
     """
     try:
         with locked(path.with_name(f".{path.name}.lock"), wait=True):
@@ -174,7 +201,10 @@ def add_answer(path: Path, sample: AuditSample | None, value: Mapping[str, Any])
 
 def _add_answer(path: Path, sample: AuditSample | None, value: Mapping[str, Any]) -> PersonsAnswers:
     found, keep = saved_answers(path, sample), "level" in value
-    given = {"answers": {str(value["number"]): value.get("level")}} if "number" in value else {"others": [value]}
+    given: dict[str, Any] = {"others": [value]}
+    if "number" in value:
+        number, why = str(value["number"]), value.get("why")
+        given = {"answers": {number: value.get("level")}, **({"reasons": {number: why}} if why else {})}
     try:
         new = kept_of(PersonsAnswers, {"key": found.key, **given})
     except ValueError as error:
@@ -182,10 +212,12 @@ def _add_answer(path: Path, sample: AuditSample | None, value: Mapping[str, Any]
     _check_numbers(path, new, 0 if sample is None else len(sample.items))
     pairs = {(one.query, one.document) for one in new.others}
     answers = {number: level for number, level in found.answers.items() if number not in new.answers}
+    reasons = {number: why for number, why in found.reasons.items() if number not in new.answers}
     others = tuple(one for one in found.others if (one.query, one.document) not in pairs)
     if keep:
         answers, others = {**answers, **new.answers}, (*others, *new.others)
-    found = replace(found, answers=answers, others=others)
+        reasons |= new.reasons
+    found = replace(found, answers=answers, reasons=reasons, others=others)
     if len(found.others) > _MOST:
         raise DatasetError(f"{path}: more than {_MOST:,} pairs outside of the sample: draw a sample instead")
     try:
@@ -254,6 +286,7 @@ class AuditResult(Shown):
     the same pair gave the same relevance; None if no pair was seen twice. unanswered: pairs without an answer, which
     count nowhere. chosen_by_hand: `chosen_pairs`. gone: pairs of the sample that have no label any more.
     of_other_pairs: answers to pairs that are gone, or that only an earlier sample has; they count nowhere.
+    applied: what became of the dataset where the answers were made its labels.
     """
 
     overall: Proportion
@@ -266,11 +299,12 @@ class AuditResult(Shown):
     chosen_by_hand: Mapping[str, int] = field(default_factory=dict)
     gone: int = 0
     of_other_pairs: int = 0
+    applied: Any = None
 
     def as_card(self) -> dict[str, Any]:
         """Figures for the dataset's card."""
         found = {
-            "labels that people confirm, weighted by stratum": self.overall,
+            CONFIRMED: self.overall,
             "equal levels": self.same_level,
             "people": self.people,
             "pairs without an answer": self.unanswered,
@@ -303,9 +337,16 @@ def score(sample: AuditSample, people: Sequence[Levels]) -> AuditResult:
                       for n, item in items.items()),
         grouped(KINDS, lambda item: item.kind),
         grouped([f"level {n}" for n in range(4)], lambda item: f"level {item.level}"),
-        Proportion.of((levels[n] == item.level, 1.0) for n, item in items.items() if item.level is not None),
+        Proportion.of((_equal(levels[n], judged, sample), 1.0)
+                      for n, item in items.items() if (judged := item.level) is not None),
         len(people), Proportion.of(twice) if twice else None, len(sample.items) - len(levels),
     )  # fmt: skip
+
+
+def _equal(level: int, judged: int, sample: AuditSample) -> bool:
+    """Whether a person and the judge say the same; where people say yes or no, only that can be compared."""
+    cut = sample.relevant_from
+    return (level >= cut) == (judged >= cut) if len(sample.levels) == 2 else level == judged
 
 
 def middle_levels(people: Sequence[Levels]) -> dict[int, int]:

@@ -400,7 +400,7 @@ def _of_pages(out: Path, answers: Sequence[Path], relevant_from: int) -> Iterato
         sample = samples.get(key, current)
         if path in beside and not answered(path):
             continue
-        for number, level in read_answers(path, sample.key, len(sample.items)).answers.items():
+        for number, level in read_answers(path, sample.key, len(sample.items), sample.levels).answers.items():
             item = sample.items[number - 1]
             if level is not None:
                 levels.setdefault((item.query, item.document), []).append(level)

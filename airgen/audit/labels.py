@@ -19,34 +19,50 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from airgen.audit import answers as given
 from airgen.audit.answers import AuditResult, Levels, Proportion
 from airgen.audit.sample import (
+    GRADED,
     LABELLED,
+    QUESTION,
+    SUBJECT,
     AuditItem,
     AuditSample,
+    address_of,
     draw,
     earlier_samples,
+    four_levels,
     load_sample,
     write_sample,
+    yes_or_no,
 )
+from airgen.control.judge import judge_kind
+from airgen.control.judgments import current
 from airgen.control.pool import Pool
 from airgen.control.votes import WAY, first, relevant, voted
+from airgen.corpus.readers.metadata import metadata_of
 from airgen.dataset.beir import BeirDataset
+from airgen.dataset.derive import version_after, with_peoples_labels
 from airgen.dataset.files import whole_file
 from airgen.dataset.manifest import load_manifest
+from airgen.dataset.people import NOTE, PersonsLabel, newer, note_text, pair_mark, read_labels, write_labels
 from airgen.dataset.verify import keep_card
 from airgen.dataset.write import seal
-from airgen.errors import DatasetError, SettingsError, UsageError, disk_error
-from airgen.kept import write_json
+from airgen.errors import AirgenError, DatasetError, SettingsError, UsageError, disk_error
+from airgen.kept import read_json, write_json
 from airgen.keys import text_key
 from airgen.paths import is_shipped
+from airgen.pipeline.export import export_dataset
 from airgen.pipeline.job import Job
-from airgen.records import Decision, Prelabel
-from airgen.settings import RELEVANCE, Pipeline
+from airgen.pipeline.people import LABELS, document_texts, keep_checked
+from airgen.publishing.withhold import pair_of
+from airgen.records import Decision, Judgment, Prelabel
+from airgen.settings import RELEVANCE, JudgeSettings, Pipeline
 from airgen.settings.base import parse_yaml
 from airgen.steps.lineage import Lineage
+from airgen.steps.progress import STATUS
 from airgen.store import Store
 from airgen.study import Shown, Table, columns
 
@@ -61,7 +77,10 @@ _KINDS = {  # decision -> kind of document, and whether it is relevant in the da
 
 
 def _decided_items(job: Job) -> list[AuditItem]:
-    """Every decision of a finished job with its texts. Raises StoreError if the job was never run."""
+    """Every decision of a finished job with its texts. Raises StoreError if the job was never run.
+
+    The label is the model's, also where a person's is in force by now: an audit measures the model.
+    """
     with job.open_store(read_only=True) as store:
         accepted = job.accepted(store)
         plan = job.plan(store)
@@ -70,6 +89,7 @@ def _decided_items(job: Job) -> list[AuditItem]:
             decisions.setdefault(row.parent, []).append(row)
         decided = {row.id for rows in decisions.values() for row in rows if row.action in _KINDS}
         texts = Pool.of(store, plan, accepted).rows(decided)
+        places = store.passages_named(plan["corpus"], decided, "t.document, t.metadata")
     ids, items = job.ids, []
     for lineage in accepted.lineages:
         for row in decisions.get(lineage.final.key, ()):
@@ -77,8 +97,16 @@ def _decided_items(job: Job) -> list[AuditItem]:
                 continue
             kind, relevant = _KINDS[row.action]
             about = (ids.query(lineage), ids.document(row.id), kind, row.level, relevant)
-            items.append(AuditItem(*about, lineage.final.text, *texts[row.id]))
+            items.append(AuditItem(*about, lineage.final.text, *texts[row.id], _place(places.get(row.id))))
     return items
+
+
+def _place(known: tuple[str, str] | None) -> str:
+    """Where a person can read the document: its address, where it has one, else its name."""
+    if known is None:
+        return ""
+    document, metadata = known
+    return address_of(document, *metadata_of(metadata).values()) or document
 
 
 def audited_items(what: Job | Path, split: str = "test") -> list[AuditItem]:
@@ -91,7 +119,11 @@ def audited_items(what: Job | Path, split: str = "test") -> list[AuditItem]:
     dataset = BeirDataset.open(what)
     labels, queries = dataset.qrels(split).labels, dataset.queries(split)
     wanted = {passage for of_query in labels.values() for passage in of_query}
-    texts = {row.id: (row.title, row.text) for row in dataset.passages() if row.id in wanted}
+    texts = {
+        row.id: (row.title, row.text, address_of(row.id, *row.metadata.values()) or row.id)
+        for row in dataset.passages()
+        if row.id in wanted
+    }
     found = [
         AuditItem(query, passage, LABELLED[label <= 0], None, label > 0, queries[query].text, *texts[passage])
         for query, of_query in labels.items()
@@ -111,21 +143,34 @@ def draw_labels(what: Job | Path, count: int, out: Path, seed: int = 0, split: s
     """
     if isinstance(what, Job):
         name, cut = what.pipeline.name, what.pipeline.control.judge.relevant_from
+        graded, subject = _is_graded(what.pipeline), what.pipeline.relevance == "subject"
     else:
         dataset = BeirDataset.open(what)
         name, cut = f"{dataset.name} {split}", int(str(dataset.info.get("relevant_from") or 2))
-    sample = draw(audited_items(what, split), count, dataset=name, relevant_from=cut, seed=seed)
+        graded = (dataset.path / "qrels-graded").is_dir() and not dataset.info.get("levels")
+        subject = False
+    sample = dataclasses.replace(
+        draw(audited_items(what, split), count, dataset=name, relevant_from=cut, seed=seed),
+        levels=four_levels() if graded else yes_or_no(cut),
+        question=GRADED if graded else SUBJECT if subject else QUESTION,
+    )
     write_sample(sample, out)
     given.carry_answers(out, sample)
     return sample
+
+
+def _is_graded(pipeline: Pipeline) -> bool:
+    """Whether the job's labels are levels, not yes or no."""
+    judge = pipeline.control.judge
+    return bool(judge.members) and all(judge_kind(member).GRADED for member in judge.members)
 
 
 def score_labels(what: Job | Path, answers: Sequence[Path], folder: Path, split: str = "test") -> AuditResult:
     """Score the answers to the sample in `folder`, or to one that was drawn there before; the result goes into the card
     of the job's dataset, and without a job into the folder's `result.json`.
 
-    An answer is to a pair of texts: it stays valid where the pair has another label now. Pairs that are gone count
-    nowhere. Raises DatasetError if no pair is left.
+    An answer is to a pair of texts: it stays valid where the pair has another label now. Pairs that are gone, or whose
+    texts have changed, count nowhere. Raises DatasetError if no pair is left.
     """
     drawn, earlier = load_sample(folder / "sample.json"), earlier_samples(folder)
     read = [given.answers_of(path, drawn, earlier) for path in answers]
@@ -154,6 +199,8 @@ def score_labels(what: Job | Path, answers: Sequence[Path], folder: Path, split:
         of_other_pairs=lost + sum(count for _, count in read),
     )
     if isinstance(what, Job):
+        with what.open_store(read_only=True) as store:
+            keep_checked(what.directory, what.plan(store).get("decision", ""), result.as_card())
         manifest = load_manifest(what.dataset)
         files = {name: entry for name, entry in manifest.files.items() if name not in ("README.md", "croissant.json")}
         keep_card(what.dataset, what.directory)
@@ -163,10 +210,113 @@ def score_labels(what: Job | Path, answers: Sequence[Path], folder: Path, split:
     return result
 
 
+@dataclass(frozen=True)
+class Applied(Shown):
+    """A dataset in which people's answers are the labels: where it is, its versions, and what changed."""
+
+    dataset: Path
+    before: str
+    version: str
+    change: dict[str, Any]
+
+    def as_text(self) -> str:
+        """For a terminal."""
+        return f"version {self.before} -> {self.version}: {note_text(self.change) or 'no label is of a person'}"
+
+
+def apply_answers(what: Job | Path, answers: Sequence[Path], folder: Path, split: str = "test") -> Applied:
+    """Make people's answers the labels, in the next version of the dataset.
+
+    A job keeps them in `people.jsonl`, and its dataset is exported anew: the earlier one is in `versions`. Of a dataset
+    without its job the new one is in `folder/dataset`. Answers to pairs that a person chose, or whose label was in
+    view, are labels as well as those to the sample. Raises DatasetError for a job that is not finished, and where no
+    answer can be a label.
+    """
+    labels = _labels_of(answers, folder)
+    if not labels:
+        raise DatasetError(f"{answers[0]}: no answer has a level: there is no label to take")
+    if not isinstance(what, Job):
+        manifest = load_manifest(what)
+        now = {(one.query, one.document): one.texts for one in audited_items(what, split)}
+        labels = [one for one in labels if one.mark in ("", now.get((one.query, one.document), one.mark))]
+        version = version_after(manifest.info.version, what.parent / "versions")
+        out = folder / "dataset"
+        newer_, change = with_peoples_labels(
+            what, out, labels, version=version, split=split, pair=pair_of(what, manifest)
+        )
+        return Applied(out, manifest.info.version, newer_.info.version, change.as_note())
+    if not what.finished():
+        raise DatasetError(
+            f"{what.path}: the job is not finished: run it to its end first with `airgen run {what.path}`"
+        )
+    path = what.directory / LABELS
+    before, kept = load_manifest(what.dataset).info.version, read_labels(path)
+    try:
+        with what.open_store() as store:
+            write_labels(path, newer(kept, _with_marks(what, store, labels)))
+            keep_card(what.dataset, what.directory)
+            manifest = export_dataset(what, store, what.accepted(store), what.dataset)
+    except AirgenError:
+        if kept:
+            write_labels(path, kept)
+        else:
+            path.unlink(missing_ok=True)
+        raise
+    status = what.directory / STATUS
+    write_json(status, {**read_json(status), "finished": what.identity})
+    note = manifest.notes.get(NOTE)
+    return Applied(what.dataset, before, manifest.info.version, dict(note) if isinstance(note, dict) else {})
+
+
+def _with_marks(job: Job, store: Store, labels: Sequence[PersonsLabel]) -> list[PersonsLabel]:
+    """The labels, each with the mark of the texts that it is to: of a pair that a person chose, those of today."""
+    accepted, ids = job.accepted(store), job.ids
+    wanted = {one.document for one in labels if not one.mark}
+    texts = document_texts(store, job.plan(store), accepted, ids, wanted) if wanted else {}
+    queries = {ids.query(lineage): lineage.final.text for lineage in accepted.lineages}
+    return [
+        dataclasses.replace(one, mark=pair_mark(queries[one.query], *texts[one.document]))
+        if not one.mark and one.query in queries and one.document in texts
+        else one
+        for one in labels
+    ]
+
+
+def _labels_of(answers: Sequence[Path], folder: Path) -> list[PersonsLabel]:
+    """What people's answers say of each pair, by the lower median of their levels, with the texts that they are to."""
+    drawn = load_sample(folder / "sample.json")
+    samples = {**earlier_samples(folder), drawn.key: drawn}
+    levels: dict[tuple[str, str], list[int]] = {}
+    reasons: dict[tuple[str, str], str] = {}
+    marks: dict[tuple[str, str], str] = {}
+    for path in answers:
+        sample = samples.get(given.key_in(path), drawn)
+        person = given.read_answers(path, sample.key, len(sample.items), sample.levels)
+        said = [
+            (sample.items[number - 1], level, person.reasons.get(number, ""))
+            for number, level in person.answers.items()
+        ]
+        for item, level, why in said:
+            pair = (item.query, item.document)
+            marks[pair] = item.texts
+            if level is not None:
+                levels.setdefault(pair, []).append(level)
+                reasons[pair] = why or reasons.get(pair, "")
+        for other in person.others:
+            if other.level is not None:
+                levels.setdefault((other.query, other.document), []).append(other.level)
+                reasons[other.query, other.document] = other.why
+    return [
+        PersonsLabel(*pair, sorted(of)[(len(of) - 1) // 2], reasons.get(pair, ""), marks.get(pair, ""))
+        for pair, of in levels.items()
+    ]
+
+
 def _as_it_is_now(sample: AuditSample, items: Sequence[AuditItem]) -> tuple[AuditSample, int]:
     """The sample with the labels of today, and how many of its pairs have none any more."""
     now = {(one.query, one.document): one for one in items}
-    left = [now[pair] for one in sample.items if (pair := (one.query, one.document)) in now]
+    same = [one for one in sample.items if (new := now.get((one.query, one.document))) and given.same_texts(one, new)]
+    left = [now[one.query, one.document] for one in same]
     populations = Counter(one.stratum for one in items)
     return dataclasses.replace(sample, items=tuple(left), populations=populations), len(sample.items) - len(left)
 
@@ -201,6 +351,7 @@ class RelevanceAudit(Shown):
     raise the F1 of the labels (among what either word calls relevant, with the sources). figures: of each word's
     labels precision, recall and agreement with people, among the recalled passages of the asked queries besides their
     sources; passages are weighted by how they were drawn. unanswered: passages without a level, which count nowhere.
+    gone: pairs of the sample that the job does not have any more.
     """
 
     word: str | None
@@ -211,6 +362,7 @@ class RelevanceAudit(Shown):
     queries: int
     people: int
     unanswered: int
+    gone: int = 0
 
     def as_text(self) -> str:
         """For a terminal."""
@@ -222,7 +374,8 @@ class RelevanceAudit(Shown):
             None: f"the answers do not tell: it may be more or less than {self.cut:.2f}",
         }[self.word]
         return (
-            f"{self.queries} queries; {self.unanswered} passages without an answer count nowhere\n"
+            f"{self.queries} queries; {self.unanswered} passages without an answer count nowhere"
+            f"{f', nor do {self.gone} that are gone' if self.gone else ''}\n"
             f"{Table(rows, columns('besides the source', *self.figures)).text()}\n"
             f"of the passages that only `subject` calls relevant people confirm {self.differ:.2f} (90 %), by "
             f"{self.differ.count} answers\n{verdict}; the pipeline says {self.now}"
@@ -257,11 +410,12 @@ def population(query: str, kind: str) -> str:
 def draw_relevance(job: Job, out: Path, queries: int = QUERIES, seed: int = 0) -> AuditSample:
     """Draw the queries and passages, and write page, table and sample to `out`. An older sample there is replaced.
 
-    Raises DatasetError for a job whose labels are no votes, or that is not finished; StoreError if it was never run.
+    Raises DatasetError for a job that is not finished, or whose labels do not depend on the word; StoreError if it was
+    never run.
     """
     kept, others = list[_Found](), list[_Found]()
     with job.open_store(read_only=True) as store:
-        for found, stays in _voted(job, store, seed):
+        for found, stays in _by_word(job, store, seed):
             (kept if stays else others).append(found)
             if len(kept) == queries:
                 break
@@ -269,7 +423,7 @@ def draw_relevance(job: Job, out: Path, queries: int = QUERIES, seed: int = 0) -
         chosen = [(*found, id_) for found in asked for id_ in pick(found[0].final.key, found[1], seed)]
         texts = Pool.of(store, job.plan(store), job.accepted(store)).rows({id_ for _, _, id_ in chosen})
     if not chosen:
-        raise DatasetError(f"{job.path}: the re-rankers find no query's source: there is nothing to ask about")
+        raise DatasetError(f"{job.path}: the source of no query is found: there is nothing to ask about")
     ids, labelled = job.ids, _LABELLED[job.pipeline.relevance]
     items = tuple(
         AuditItem(ids.query(lineage), ids.document(id_), kind_of[id_], None, kind_of[id_] in labelled,
@@ -278,27 +432,42 @@ def draw_relevance(job: Job, out: Path, queries: int = QUERIES, seed: int = 0) -
     )  # fmt: skip
     counts = Counter(population(ids.query(lineage), kind) for lineage, kind_of in asked for kind in kind_of.values())
     relevant_from = job.pipeline.control.judge.relevant_from
-    sample = AuditSample(f"{job.pipeline.name} (what is relevant)", relevant_from, items, counts)
-    write_sample(sample, out, note=_NOTE, question=_QUESTION)
+    name, levels = f"{job.pipeline.name} (what is relevant)", yes_or_no(relevant_from)
+    sample = AuditSample(name, relevant_from, items, counts, levels, _QUESTION)
+    write_sample(sample, out, note=_NOTE)
     return sample
 
 
 def score_relevance(job: Job, answers: Sequence[Path], folder: Path) -> RelevanceAudit:
     """Score the answers to the sample in `folder`; the result is also in its `result.json`.
 
-    Raises DatasetError for answers to another sample, or where the votes are others since it was drawn.
+    An answer is to a pair: it counts for what votes or judge say of the pair today, and a pair that is gone counts
+    nowhere. Raises DatasetError for answers to another sample, and where no pair is left.
     """
-    sample = load_sample(folder / "sample.json", "airgen audit relevance")
-    people, ids = [person.answers for person in _people(answers, sample)], job.ids
+    drawn = load_sample(folder / "sample.json", "airgen audit relevance")
+    ids, asked, now, counts = job.ids, {one.query for one in drawn.items}, dict[tuple[str, str], str](), Counter[str]()
     with job.open_store(read_only=True) as store:
-        found = _voted(job, store)
-        now = {(ids.query(one), ids.document(id_)): kind for (one, of), _ in found for id_, kind in of.items()}
-    if changed := sum(now.get((item.query, item.document)) != item.kind for item in sample.items):
+        for (lineage, kind_of), _ in _by_word(job, store):
+            if (query := ids.query(lineage)) in asked:
+                now |= {(query, ids.document(id_)): kind for id_, kind in kind_of.items()}
+                counts.update(population(query, kind) for kind in kind_of.values())
+    left = {
+        number: dataclasses.replace(one, kind=now[one.query, one.document])
+        for number, one in enumerate(drawn.items, 1)
+        if (one.query, one.document) in now
+    }
+    if not left:
         raise DatasetError(
-            f"{folder}: the votes on {changed} of {len(sample.items)} passages are others than when the sample was "
-            "drawn: draw another one with `airgen audit relevance`"
+            f"{folder}: the job has none of the {len(drawn.items)} pairs of the sample any more: draw another one with "
+            "`airgen audit relevance`"
         )
-    result = say(sample, people, job.pipeline.relevance)
+    places = {number: place for place, number in enumerate(left, 1)}
+    people = [
+        {places[number]: level for number, level in person.answers.items() if number in places}
+        for person in _people(answers, drawn)
+    ]
+    sample = dataclasses.replace(drawn, items=tuple(left.values()), populations=counts)
+    result = dataclasses.replace(say(sample, people, job.pipeline.relevance), gone=len(drawn.items) - len(left))
     write_json(folder / "result.json", result)
     return result
 
@@ -355,14 +524,16 @@ def set_relevance(path: Path, word: str) -> None:
         raise disk_error(error) from error
 
 
-def _voted(job: Job, store: Store, seed: int = 0) -> Iterator[tuple[_Found, bool]]:
+def _by_word(job: Job, store: Store, seed: int = 0) -> Iterator[tuple[_Found, bool]]:
     """The queries in drawn order with the kinds of their passages, and whether `answer` keeps them.
 
-    Generated negatives are left out. Raises DatasetError for a job that is not finished, or whose labels are no votes.
+    Where an LLM gives levels, the two words are two cuts between them, and its judgments say what each calls relevant.
+    Where it says yes or no, it has another prompt for each word: what only `subject` would call relevant is then what
+    the re-rankers put near enough to the source. Generated negatives are left out.
+
+    Raises DatasetError for a job that is not finished, or whose queries are the user's own.
     """
     pipeline, accepted, plan = job.pipeline, job.accepted(store), job.plan(store)
-    if pipeline.control.judge.members:
-        raise DatasetError(f"{job.path}: an LLM judges here, not votes: `airgen audit sample` checks its labels")
     if pipeline.queries is not None:
         raise DatasetError(f"{job.path}: the queries are your own, and `relevance` does not change the votes on them")
     if "decision" not in plan:
@@ -373,5 +544,51 @@ def _voted(job: Job, store: Store, seed: int = 0) -> Iterator[tuple[_Found, bool
         rows = [row for stage in stages for row in store.made(Prelabel, plan[stage], [lineage.final.key])]
         sources = [one.id for one in lineage.sources]
         whole = kinds(rows, sources) if len(rows) == len(stages) else {}  # else it came after the last finished run
+        if pipeline.control.judge.members and rows:
+            judged = store.made(Judgment, plan["judgment"], [lineage.final.key])
+            levels = {row.id: row.level for row in current(store, plan["corpus"], judged)}
+            whole = _judged(pipeline, levels, whole, rows[0].ids, sources)
         if found := {id_: kind for id_, kind in whole.items() if id_ not in made}:
-            yield (lineage, found), first(rows, sources)
+            yield (lineage, found), bool(pipeline.control.judge.members) or first(rows, sources)
+
+
+def asks_again(pipeline: Pipeline) -> bool:
+    """Whether the other word of `relevance` needs other judgments of an LLM."""
+    return bool(pipeline.control.judge.members) and _cuts(pipeline)[1] is None
+
+
+def _judged(
+    pipeline: Pipeline,
+    levels: Mapping[str, int],
+    voted_: Mapping[str, str],
+    recalled: Sequence[str],
+    sources: Sequence[str],
+) -> dict[str, str]:
+    """By which word each recalled passage of a query is relevant to the job's LLM judge, without its sources."""
+    answer, subject = _cuts(pipeline)
+    found = {}
+    for id_ in recalled:
+        if id_ in sources:
+            continue
+        level = levels.get(id_, -1)
+        if subject is None:  # the judge says yes or no to one of the words
+            said, guess = level >= pipeline.control.judge.relevant_from, voted_.get(id_, NEITHER)
+            if pipeline.relevance == "answer":
+                found[id_] = BOTH if said else WIDER if guess != NEITHER else NEITHER
+            else:
+                found[id_] = NEITHER if not said else BOTH if guess == BOTH else WIDER
+        else:
+            found[id_] = BOTH if level >= answer else WIDER if level >= subject else NEITHER
+    return found
+
+
+def _cuts(pipeline: Pipeline) -> tuple[int, int | None]:
+    """The lowest level that is relevant by `answer` and by `subject`; None where they are no cuts of one judge."""
+    judge = pipeline.control.judge
+    known = [judge_kind(member) for member in judge.members]
+    if not all(one.GRADED for one in known):
+        return judge.relevant_from, None
+    default, wider = JudgeSettings.model_fields["relevant_from"].default, min(one.SUBJECT[1] for one in known)
+    if pipeline.relevance == "subject":
+        return max(default, judge.relevant_from + 1), judge.relevant_from
+    return judge.relevant_from, min(wider, judge.relevant_from)

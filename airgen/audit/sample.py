@@ -11,10 +11,12 @@ import io
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from airgen.dataset.files import keep_copy, safe_name, write_text
+from airgen.dataset.people import pair_mark
 from airgen.errors import DatasetError
 from airgen.kept import DAMAGE, plain, read_json, read_kept, write_json
 from airgen.keys import content_key, text_key
@@ -35,14 +37,29 @@ ANSWERS = "audit-answers.json"
 """The file of people's answers."""
 
 LEVELS = ("not relevant", "superficially relevant, but actually not", "somewhat relevant", "relevant")
+"""The levels of the paper's Table 8."""
+
 QUESTION = "Does the document answer the query?"
+GRADED = "How relevant is the document to the query?"
+SUBJECT = "Is the document about what the query asks about?"
+
+
+def yes_or_no(relevant_from: int) -> dict[int, str]:
+    """The levels of a job whose labels know only relevant and not relevant."""
+    return {0: "no", relevant_from: "yes"}
+
+
+def four_levels() -> dict[int, str]:
+    """The levels of a job whose judge gives Table 8's."""
+    return dict(enumerate(LEVELS))
 
 
 @dataclass(frozen=True, slots=True)
 class AuditItem:
     """One (query, document) pair.
 
-    level: the judge's; None if it was not asked. relevant: the decision of quality control.
+    level: the judge's; None if it was not asked. relevant: the decision of quality control. source: where the document
+    can be read, an address or a name. mark: what identifies the two texts (`pair_mark`).
     """
 
     query: str
@@ -53,6 +70,13 @@ class AuditItem:
     query_text: str = ""
     title: str = ""
     text: str = ""
+    source: str = ""
+    mark: str = ""
+
+    @property
+    def texts(self) -> str:
+        """The mark of its texts, whether they are here or only were."""
+        return self.mark or (pair_mark(self.query_text, self.title, self.text) if self.text else "")
 
     @property
     def stratum(self) -> str:
@@ -62,12 +86,17 @@ class AuditItem:
 
 @dataclass(frozen=True, slots=True)
 class AuditSample:
-    """Items in the order in which people see them; `populations` counts all pairs of each stratum."""
+    """Items in the order in which people see them; `populations` counts all pairs of each stratum.
+
+    levels: what people may answer, in words; question: what they are asked about each pair.
+    """
 
     dataset: str
     relevant_from: int
     items: tuple[AuditItem, ...]
     populations: Mapping[str, int]
+    levels: Mapping[int, str] = field(default_factory=four_levels)
+    question: str = QUESTION
 
     @property
     def key(self) -> str:
@@ -132,37 +161,44 @@ def keep_earlier(out: Path, key: str) -> Path | None:
     return place
 
 
-def write_sample(sample: AuditSample, out: Path, *, note: str = "", question: str = QUESTION) -> None:
+def write_sample(sample: AuditSample, out: Path, *, note: str = "") -> None:
     """Write the page, the table and the sample itself to the folder `out`.
 
-    The table is for a spreadsheet, with an empty column `level` to fill in. The sample has the decisions and no texts.
-    Another sample that is there goes to `out/earlier` with all that people answered; what they filled into the table of
-    this one stays in it.
+    The table is for a spreadsheet, with empty columns `level` and `why` to fill in. The sample has the decisions and no
+    texts. Another sample that is there goes to `out/earlier` with all that people answered; what they filled into the
+    table of this one stays in it.
     """
     out.mkdir(parents=True, exist_ok=True)
     keep_earlier(out, sample.key)
-    page = question_page(sample.dataset, sample.key, sample.items, note=note, question=question)
+    page = question_page(
+        sample.dataset, sample.key, sample.items, note=note, levels=sample.levels, question=sample.question
+    )
     write_text(out / "audit.html", page)
     filled = _filled(out / "audit.csv", sample.key)
     rows = [
-        [at, item.query_text, item.title, item.text, filled.get(str(at), ""), sample.key]
+        [at, item.query_text, item.title, item.text, *filled.get(str(at), ("", "")), sample.key]
         for at, item in enumerate(sample.items, 1)
     ]
-    text = csv_text(["number", "query", "title", "text", "level", "sample"], rows)
+    text = csv_text(["number", "query", "title", "text", "level", "why", "sample"], rows)
     if filled or _is_foreign(out / "audit.csv"):
         keep_copy(out / "audit.csv", text)
     write_text(out / "audit.csv", text)
     value = {"key": sample.key, **plain(sample)}
-    for item in value["items"]:
+    for item, own in zip(value["items"], sample.items, strict=True):
         del item["query_text"], item["title"], item["text"]
+        item["mark"] = own.texts
     write_json(out / "sample.json", value)
 
 
-def _filled(path: Path, key: str) -> dict[str, str]:
-    """{number: level} as a person filled it into the table of this sample."""
+def _filled(path: Path, key: str) -> dict[str, tuple[str, str]]:
+    """{number: (level, why)} as a person filled them into the table of this sample."""
     try:
         rows = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8-sig"))))
-        return {row["number"]: row["level"] for row in rows if row["level"].strip() and row.get("sample", key) == key}
+        return {
+            row["number"]: (row["level"], row.get("why") or "")
+            for row in rows
+            if (row["level"].strip() or (row.get("why") or "").strip()) and row.get("sample", key) == key
+        }
     except (*DAMAGE, csv.Error):
         return {}
 
@@ -178,35 +214,56 @@ def _is_foreign(path: Path) -> bool:
 
 
 def question_page(
-    title: str, key: str, items: Sequence[AuditItem], *, note: str = "", batch: int = 0, question: str = QUESTION
+    title: str,
+    key: str,
+    items: Sequence[AuditItem],
+    *,
+    note: str = "",
+    batch: int = 0,
+    question: str = QUESTION,
+    levels: Mapping[int, str] | None = None,
 ) -> str:
     """A page that asks about each item in turn.
 
-    note: a line for people. question: what is asked about each item. batch: after how many answers the page says that
-    they can be saved and scored.
+    Args:
+        title: what is audited.
+        key: of the sample.
+        items: with their texts.
+        note: a line for people.
+        batch: after how many answers the page says that they can be saved and scored.
+        question: what is asked about each item.
+        levels: the answers in words; by default Table 8's.
     """
-    shown = [
-        {name: plain_text(text) for name, text in (("query", one.query_text), ("title", one.title), ("text", one.text))}
-        for one in items
-    ]
-    value = {"key": key, "dataset": plain_text(title), "batch": batch, "items": shown}
+    levels = levels or four_levels()
+    names = (("query", "query_text"), ("title", "title"), ("text", "text"), ("source", "source"))
+    shown = [{name: plain_text(getattr(one, field)) for name, field in names} for one in items]
+    keys = keys_of(levels)
+    value: dict[str, Any] = {
+        "key": key, "dataset": plain_text(title), "batch": batch, "items": shown, "keys": keys,
+    }  # fmt: skip
     data = json.dumps(value, ensure_ascii=True).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-    levels = "\n".join(
-        f'<button type="button" class="level" data-level="{level}"><kbd>{level}</kbd> {html_text(text)}</button>'
-        for level, text in (*enumerate(LEVELS), ("x", "I cannot say"))
+    buttons = "\n".join(
+        f'<button type="button" class="level" data-level="{level}"><kbd>{html_text(press)}</kbd> {html_text(text)}'
+        "</button>"
+        for press, level, text in [(press, str(level), levels[level]) for press, level in keys.items()]
+        + [("x", "x", "I cannot say")]
     )
+    pressed = ", ".join(f"<kbd>{html_text(press)}</kbd>" for press in keys)
     title = f"Audit of {html_text(title)}"
     body = f"""<main class="asking">
 <h1>{title}</h1>
 {f"<p>{html_text(note)}</p>" if note else ""}
-<p>{html_text(question)} Press <kbd>0</kbd> to <kbd>3</kbd>, <kbd>x</kbd> if you cannot say,
-<kbd>←</kbd> and <kbd>→</kbd> to move, <kbd>s</kbd> to save.</p>
-<p id="progress" role="status" aria-live="polite"></p>
+<div class="along"><progress id="bar" max="{len(items)}" value="0" aria-label="answered"></progress>
+<span id="progress" role="status" aria-live="polite"></span></div>
 <section aria-label="query"><h2>Query</h2><p id="query" class="foreign"></p></section>
-<section aria-label="your answer" id="levels">
-{levels}
-</section>
-<section aria-label="document"><h2>Document</h2><h3 id="title" class="foreign"></h3><p id="text" class="foreign"></p>
+<section aria-label="document"><h2>Document</h2><h3 id="title" class="foreign"></h3><p id="source"></p>
+<p id="text" class="foreign"></p></section>
+<section aria-label="your answer" id="answer">
+<h2>{html_text(question)}</h2>
+<div id="levels">
+{buttons}
+</div>
+<label class="why">Why, in a sentence (if you like) <input id="why" type="text" maxlength="500" dir="auto"></label>
 </section>
 <p class="controls">
 <button type="button" id="back">← Back</button>
@@ -214,6 +271,23 @@ def question_page(
 <button type="button" id="save">Save answers</button>
 <label>Go on from a saved file <input type="file" id="open" accept="application/json"></label>
 </p>
+<p>Press {pressed}, <kbd>x</kbd> if you cannot say, <kbd>w</kbd> to write why and <kbd>Enter</kbd> to leave that,
+<kbd>←</kbd> and <kbd>→</kbd> to move, <kbd>s</kbd> to save.</p>
 </main>
 <script type="application/json" id="data">{data}</script>"""
     return html_page(title, body, Path(__file__).with_name("page.js").read_text(encoding="utf-8"))
+
+
+def keys_of(levels: Mapping[int, str]) -> dict[str, int]:
+    """The key that gives each answer: the level, or y and n where there are two."""
+    if len(levels) == 2:
+        return {"y": max(levels), "n": min(levels)}
+    return {str(level): level for level in sorted(levels)}
+
+
+def address_of(*places: object) -> str:
+    """The first of some values that is an address for a browser; empty where none is."""
+    for one in places:
+        if isinstance(one, str) and one.startswith(("http://", "https://")) and not any(c.isspace() for c in one):
+            return one
+    return ""

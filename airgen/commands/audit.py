@@ -29,6 +29,7 @@ from airgen.text.display import terminal_table
 
 if TYPE_CHECKING:
     from airgen.audit.answers import AuditResult
+    from airgen.audit.examples import ExamplesAudit
     from airgen.audit.holes import JudgedHoles
     from airgen.audit.labels import RelevanceAudit
     from airgen.audit.systems import SystemAudit
@@ -86,15 +87,21 @@ def audit_score(
     answers: Annotated[Sequence[Place], arg("ANSWERS", "The JSON that the page saves, or the filled-in CSV.")],
     out: Folder = None,
     split: Split = "test",
+    apply: Annotated[
+        bool, opt("Make people's answers the labels, in the next version of the dataset; asks no LLM.", "--apply")
+    ] = False,
     runs: Runs = None,
 ) -> Outcome[AuditResult]:
     """Read people's answers and write their agreement, by kind of document and by level, into the dataset's card.
 
-    Example: airgen audit score pipelines/quickstart.yaml audit-answers.json
+    With --apply, their answers are also the labels from now on: a query whose last relevant passage they reject goes.
+
+    Example: airgen audit score pipelines/quickstart.yaml audit-answers.json --apply
     """
-    from airgen.audit.labels import score_labels
+    from airgen.audit.labels import apply_answers, score_labels
 
     (job, folder), files = _source(what, out, path_or_none(runs)), paths(answers)
+    applied = apply_answers(job or Path(what), files, folder, split) if apply else None
     result = score_labels(job or Path(what), files, folder, split)
     place = folder / "result.json" if job is None else job.dataset / "README.md"
     lines = [terminal_table([["", "people say"], *([name, str(value)] for name, value in result.as_card().items())])]
@@ -107,7 +114,14 @@ def audit_score(
         lines.append(f"{result.gone} pairs of the sample are not in the dataset any more, and count nowhere")
     if result.of_other_pairs:
         lines.append(f"{result.of_other_pairs} answers are to pairs that this sample does not have, and count nowhere")
-    return Outcome(result, [*lines, f"written into {place}"])
+    lines.append(f"written into {place}")
+    if applied is not None:
+        lines.append(f"{applied.dataset}: {applied.as_text()}")
+        again = f"airgen run {what}" if job is not None else f"airgen evaluate {applied.dataset}"
+        lines.append(f"scores with these labels: {again}")
+    elif result.overall.agreed < result.overall.count:
+        lines.append("the labels are as they were: the same command with --apply makes people's answers the labels")
+    return Outcome(replace(result, applied=applied), lines)
 
 
 def _source(what: Place, out: Place | None, runs: Path | None) -> tuple[Job | None, Path]:
@@ -182,14 +196,15 @@ def audit_relevance(
     seed: Seed = 0,
     runs: Runs = None,
 ) -> Outcome[Drawn | RelevanceAudit]:
-    """Say whether `relevance: answer` or `subject` fits, from a person's answers to ten queries of a job of votes.
+    """Say whether `relevance: answer` or `subject` fits, from a person's answers to ten queries of a job.
 
     Without --answers: draw five passages of each query, and write the page. With them: precision and recall of the
-    labels by both words, and which one fits. With --set, `airgen run` then makes the labels again, without an LLM call.
+    labels by both words, and which one fits. With --set, `airgen run` then makes the labels again: without an LLM call
+    where votes or levels decide, else by asking the judge about the other word.
 
     Example: airgen audit relevance pipelines/agree.yaml --answers audit-answers.json --set
     """
-    from airgen.audit.labels import draw_relevance, score_relevance, set_relevance
+    from airgen.audit.labels import asks_again, draw_relevance, score_relevance, set_relevance
     from airgen.pipeline.show import find_job
 
     job = find_job(pipeline, path_or_none(runs))
@@ -203,20 +218,45 @@ def audit_relevance(
             )
         elif set_it and found.word is not None and found.word != found.now:
             set_relevance(job.path, found.word)
-            lines.append(
-                f"{job.path} says {found.word} now; labels are made again, without an LLM: airgen run {job.path}"
-            )
+            by_llm = ", by the judge's other prompt" if asks_again(job.pipeline) else ", without an LLM"
+            lines.append(f"{job.path} says {found.word} now; labels are made again{by_llm}: airgen run {job.path}")
         return Outcome(found, lines, error=error)
     if set_it:
         raise UsageError("--set needs --answers: the file that the page saved")
     sample = draw_relevance(job, folder, queries, seed)
     drawn = len({one.query for one in sample.items})
-    few = "" if drawn == queries else f" (not {queries}: the re-rankers find the source of no other)"
+    few = "" if drawn == queries else f" (not {queries}: the source of no other is found)"
     lines = [
         f"{len(sample.items)} passages of {drawn} queries{few}: open {folder / 'audit.html'}",
         f"then: airgen audit relevance {pipeline}{f' --out {out}' if out else ''} --answers audit-answers.json",
     ]
     return Outcome(Drawn(folder, len(sample.items), {"key": sample.key, "queries": drawn}), lines)
+
+
+@command
+def audit_examples(
+    pipeline: JobName,
+    answers: Annotated[Sequence[Place], arg("ANSWERS", "The JSON that the page saved, or the filled-in CSV.")],
+    count: Annotated[int, opt("Number of examples.", min=1)] = 4,
+    out: Annotated[Place | None, opt("Folder of the sample. Default: RUNS/NAME/audit.")] = None,
+    seed: Seed = 0,
+    budget: Budget = None,
+    runs: Runs = None,
+) -> Outcome[ExamplesAudit]:
+    """Choose examples for the judge's prompt among answers that say why, and measure on the others whether they help.
+
+    The judge is asked about each answered pair without the examples and with them. `control.judge.examples: audit` uses
+    them from then on: the pairs are judged again.
+
+    Example: airgen audit examples pipelines/quickstart.yaml audit-answers.json
+    """
+    from airgen.audit.examples import measure_examples
+    from airgen.pipeline.show import find_job
+
+    job = find_job(pipeline, path_or_none(runs))
+    folder = Path(out) if out else job.directory / "audit"
+    found = measure_examples(job, paths(answers), folder, count=count, seed=seed, budget_usd=budget)
+    return Outcome(found, [found.as_text(), f"{found.examples} examples: {found.file}"])
 
 
 @command

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
+from airgen.control.examples import shown_to
 from airgen.errors import LlmError
 from airgen.guard import guarded
 from airgen.llms.answers import corrective, parse_answer
@@ -22,6 +23,7 @@ from airgen.prompts import Prompt, PromptSet
 from airgen.records import Answer
 from airgen.registry import names, resolve
 from airgen.settings import OneJudge, Pipeline, answer_parts
+from airgen.settings.base import answer_settings
 from airgen.settings.own import PYTHON
 from airgen.steps.ask import ask_until
 from airgen.steps.stage import Problem, Tools
@@ -193,6 +195,7 @@ def _parts(judge: OneJudge, pipeline: Pipeline, prompts: PromptSet) -> dict[str,
         "threshold": None if judge_kind(judge).GRADED and judge.kind != PYTHON else judge.threshold,
         "llm": {**answer_parts(judge.llm or pipeline.llm), "temperature": judge.temperature},
         **({"code": code} if (code := own_code(judge.kind)) else {}),
+        **({"examples": answer_settings(judge)["examples"]} if judge.examples else {}),
     }
 
 
@@ -236,6 +239,10 @@ async def _ask(tools: Tools, judge: OneJudge, query: str, document: str) -> Verd
     params = {"temperature": judge.temperature, **kind.PARAMS}
     schema = prompt.constrained() if kind.FORM == "schema" else None
     messages = prompt.render(query=query, document=document)
+    if isinstance(judge.examples, str):
+        raise LlmError("control.judge.examples: audit: only a job has these examples: name the pairs here")
+    cut = tools.pipeline.control.judge.relevant_from
+    messages = shown_to(messages, judge.examples, cut, graded=kind.GRADED)
     request = Request(llm.model, messages, params, schema, 0, llm.endpoint, "judgment")
 
     def again(first: Request, answer: Answer, problem: str, attempt: int) -> Request:

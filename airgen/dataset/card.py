@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from airgen.dataset.air_bench import labels_repository
 from airgen.dataset.content import hub_licence
 from airgen.dataset.manifest import Manifest, statistics_markdown, table_fields, table_rows
+from airgen.dataset.people import NOTE, PEOPLE, note_text
 from airgen.errors import DatasetError
 from airgen.text.display import markdown_table, md
 
@@ -41,7 +42,9 @@ def front_matter(manifest: Manifest) -> dict[str, Any]:
     info = manifest.info
 
     def labels(folder: str) -> list[dict[str, str]]:
-        return [{"split": split, "path": f"{folder}/{split}.jsonl"} for split in manifest.labelled_splits]
+        paths = {split: f"{folder}/{split}.jsonl" for split in manifest.labelled_splits}
+        # A split whose labels nobody has checked has no file of people's.
+        return [{"split": split, "path": path} for split, path in paths.items() if path in manifest.files]
 
     configs: list[dict[str, Any]] = [
         {"config_name": "corpus", "data_files": [{"split": "corpus", "path": "corpus.jsonl"}]},
@@ -50,7 +53,7 @@ def front_matter(manifest: Manifest) -> dict[str, Any]:
     if manifest.labelled_splits:
         configs.append({"config_name": "default", "data_files": labels("qrels"), "default": True})
         folders = ["qrels", *(f"qrels-{variant}" for variant in manifest.variants)]
-        configs += [{"config_name": folder, "data_files": labels(folder)} for folder in folders]
+        configs += [{"config_name": folder, "data_files": files} for folder in folders if (files := labels(folder))]
     if manifest.answer_files:
         files = [{"split": Path(name).stem, "path": name} for name in manifest.answer_files]
         configs.append({"config_name": "answers", "data_files": files})
@@ -64,7 +67,11 @@ def front_matter(manifest: Manifest) -> dict[str, Any]:
         block["license_name"] = re.sub(r"[^a-z0-9.]+", "-", info.labels_licence.lower()).strip("-") or "unnamed"
     own, brought = "count" in manifest.query_fields, _brought(manifest)
     block |= {
-        "annotations_creators": ["found", "machine-generated"] if brought else ["machine-generated"],
+        "annotations_creators": [
+            *["expert-generated"] * (PEOPLE in manifest.variants),
+            *["found"] * bool(brought),
+            "machine-generated",
+        ],
         "language_creators": ["found"] if own else ["machine-generated", "found"],
         "multilinguality": ["multilingual" if len(info.all_languages) > 1 else "monolingual"],
         "size_categories": [_size(manifest.statistics.passages)],
@@ -106,6 +113,7 @@ _VARIANTS = {
     "positives": "without the 0s, for tools that take every row as a positive",
     "graded": "with the judge's levels 0 to 3",
     "soft": "with gains between 0 and 1",
+    PEOPLE: "with the levels that people gave, and only the pairs that they were asked about",
 }
 _PAPER = """@misc{chen2024airbench,
   title = {AIR-Bench: Automated Heterogeneous Information Retrieval Benchmark},
@@ -167,7 +175,7 @@ def render_card(manifest: Manifest) -> str:
         funnel=funnel
         and markdown_table(["stage", "entered", "left", "why the others did not"], funnel, [False, True, True, False]),
         audit=_figures(manifest.audit),
-        notes=_figures(manifest.notes),
+        notes=_figures({**manifest.notes, **({NOTE: text} if (text := note_text(manifest.notes.get(NOTE))) else {})}),
         citation=f"{citation}\n\n{_PAPER}",
     )
 

@@ -154,13 +154,17 @@ class QueryRow:
 
 @dataclass(frozen=True, slots=True)
 class QrelRow:
-    """One label: `score` is 1 or 0; `level` is the judge's 0 to 3, `gain` a soft label in [0, 1], where known."""
+    """One label: `score` is 1 or 0; `level` is the judge's 0 to 3, `gain` a soft label in [0, 1], where known.
+
+    by: whose label it is, where a person's has taken the place of a model's (`airgen.dataset.people`).
+    """
 
     query: str
     document: str
     score: int
     level: int | None = None
     gain: float | None = None
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,20 +9,23 @@ more labels of one split: results of the earlier version are scored again withou
 import dataclasses
 import hashlib
 import heapq
+import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from airgen.dataset.content import ModelUse, QrelRow
+from airgen.dataset.content import ModelUse, QrelRow, QueryRow
 from airgen.dataset.files import building, encode_row, labelled_split, write_text
 from airgen.dataset.layouts import read_rows
 from airgen.dataset.manifest import FileEntry, Manifest, SplitStatistics, count_words_and_characters, load_manifest
+from airgen.dataset.people import NOTE, PEOPLE, Change, PersonsLabel, override
 from airgen.dataset.secret import secret_of
 from airgen.dataset.write import label_value, seal, write_split
 from airgen.errors import DatasetError
 from airgen.keys import file_sha256
 from airgen.records import flat_text
+from airgen.text.tokens import load_tokenizer
 
 
 def derive(
@@ -111,8 +114,9 @@ def _merge_splits(source: Path, directory: Path, manifest: Manifest, split: str,
         row["metadata"]["split"] = split
     note("queries.jsonl", "".join(encode_row(row, row["_id"]) for row in rows))
     for folder in ("qrels", *(f"qrels-{variant}" for variant in manifest.variants)):
-        labels = (row for old in manifest.labelled_splits for row in read_rows(source / folder / f"{old}.jsonl"))
-        write_split(directory, f"{folder}/{split}", sorted(map(_triple, labels)), files)
+        places = [source / folder / f"{old}.jsonl" for old in manifest.labelled_splits]
+        labels = sorted(row for place in places for row in _labels_in(place))
+        write_split(directory, f"{folder}/{split}", labels, files)
     answers = [path for old in manifest.labelled_splits if (path := source / "answers" / f"{old}.jsonl").is_file()]
     if answers:
         found = sorted((row for path in answers for row in read_rows(path)), key=lambda row: str(row["query-id"]))
@@ -130,8 +134,10 @@ def _merged(parts: Iterable[SplitStatistics]) -> SplitStatistics:
     )
 
 
-def _triple(row: Mapping[str, Any]) -> tuple[str, str, int | float]:
-    return row["query-id"], row["corpus-id"], row["score"]
+def _labels_in(path: Path) -> list[tuple[str, str, int | float]]:
+    """The labels of a file; none where people's labels have none of a split."""
+    rows = read_rows(path) if path.is_file() or path.parent.name != f"qrels-{PEOPLE}" else ()
+    return [(row["query-id"], row["corpus-id"], row["score"]) for row in rows]
 
 
 def _copy_others(
@@ -183,13 +189,13 @@ def with_more_labels(
         files: dict[str, FileEntry] = {}
         for kind in ("", *manifest.variants):
             folder = f"qrels-{kind}" if kind else "qrels"
-            old_rows = map(_triple, read_rows(source / folder / f"{split}.jsonl"))
-            rows = [row for row in old_rows if row[:2] not in newly]
+            rows = [row for row in _labels_in(source / folder / f"{split}.jsonl") if row[:2] not in newly]
             for row in added:
                 score = label_value(kind, row, manifest.info.relevant_from)
                 if score is not None:
                     rows.append((row.query, row.document, score))
-            write_split(directory, f"{folder}/{split}", sorted(rows), files)
+            if rows or kind != PEOPLE:
+                write_split(directory, f"{folder}/{split}", sorted(rows), files)
         _copy_others(source, directory, manifest, files)
         old, relevant = manifest.statistics.splits[split], sum(row.score for row in added)
         counts = dataclasses.replace(
@@ -207,6 +213,119 @@ def with_more_labels(
             provenance=tuple(dict.fromkeys((*manifest.provenance, *provenance))),
         )
         return seal(directory, newer)
+
+
+def with_peoples_labels(
+    source: Path, out: Path, labels: Sequence[PersonsLabel], *, version: str, split: str, pair: str = ""
+) -> tuple[Manifest, Change]:
+    """Write the whole dataset `source` to `out` with people's labels of one split in force (`airgen.dataset.people`).
+
+    Returns the new manifest and what changed. `pair`: see `with_more_labels`; only where no query falls can results of
+    the source be scored again, so only then the source is named as an earlier version. Raises DatasetError if the
+    source is not whole, for a version that is there already, and for a split without labels.
+    """
+    manifest = load_manifest(source)
+    check_next_version(source, manifest, version, split)
+    qrels, queries = _rows_of(source, manifest, split), list(_queries_of(source))
+    mine = [row for row in queries if row.split == split]
+    asked = {one.document for one in labels}
+    here = {row["_id"] for row in read_rows(source / "corpus.jsonl") if row["_id"] in asked}
+    rows, left, change = override(qrels, mine, labels, manifest.info.relevant_from, asked - here)
+    if not left:
+        raise DatasetError(f"{source}: by people's answers no query of {split} has a relevant passage: nothing is left")
+    stays = {row.id: row for row in left}
+    variants = tuple(dict.fromkeys((*manifest.variants, *[PEOPLE] * bool(change.labels))))
+    with building(out) as directory:
+        files: dict[str, FileEntry] = {}
+        for kind in ("", *variants):
+            values = [(row, label_value(kind, row, manifest.info.relevant_from)) for row in rows]
+            written = sorted((row.query, row.document, score) for row, score in values if score is not None)
+            if written or kind != PEOPLE:
+                write_split(directory, f"qrels-{kind}/{split}" if kind else f"qrels/{split}", written, files)
+        lines = [
+            encode_row({**row, "metadata": {**row["metadata"], **stays[row["_id"]].metadata}}, row["_id"])
+            if row["_id"] in stays else encode_row(row, row["_id"])
+            for row in read_rows(source / "queries.jsonl")
+            if row["_id"] in stays or row["metadata"].get("split") != split
+        ]  # fmt: skip
+        files["queries.jsonl"] = FileEntry(*write_text(directory / "queries.jsonl", "".join(lines)))
+        gone = {row.id for row in mine} - stays.keys()
+        _copy_without(source, directory, manifest, files, f"answers/{split}.jsonl", "query-id", gone)
+        _copy_without(source, directory, manifest, files, "private/lineage.jsonl", "query", gone)
+        _copy_others(source, directory, manifest, files, [f"answers/{split}.jsonl", "private/lineage.jsonl"])
+        positives, old = sum(row.score for row in rows), manifest.statistics.splits[split]
+        count = load_tokenizer(manifest.info.tokenizer, manifest.info.language)
+        counts = SplitStatistics(
+            queries=len(left),
+            mean_tokens=sum(count.count([row.text for row in left])) / len(left) if gone else old.mean_tokens,
+            positives=positives,
+            hard_negatives=len(rows) - positives,
+        )
+        notes: dict[str, Any] = {**manifest.notes, "made from": manifest.digest, NOTE: change.as_note()}
+        if not gone:
+            notes[EARLIER] = {**(manifest.notes.get(EARLIER) or {}), manifest.info.version: pair}
+        else:
+            notes.pop(EARLIER, None)
+        splits = {**manifest.statistics.splits, split: counts}
+        newer = dataclasses.replace(
+            manifest,
+            info=dataclasses.replace(manifest.info, version=version),
+            statistics=dataclasses.replace(manifest.statistics, splits=splits),
+            files=files,
+            variants=variants,
+            notes=notes,
+            provenance=tuple(dict.fromkeys((*manifest.provenance, ModelUse("labels", PEOPLE)))),
+        )
+        return seal(directory, newer), change
+
+
+def _rows_of(source: Path, manifest: Manifest, split: str) -> list[QrelRow]:
+    """The labels of a split, with what its variants say of them."""
+    known = {
+        kind: {row[:2]: row[2] for row in _labels_in(source / f"qrels-{kind}" / f"{split}.jsonl")}
+        for kind in ("graded", "soft", PEOPLE)
+        if kind in manifest.variants
+    }
+    graded, soft, people = (known.get(kind, {}) for kind in ("graded", "soft", PEOPLE))
+    found = []
+    for query, document, score in _labels_in(source / "qrels" / f"{split}.jsonl"):
+        pair, level = (query, document), graded.get((query, document))
+        by = PEOPLE if pair in people else ""
+        gain = None if by or pair not in soft else float(soft[pair])
+        found.append(QrelRow(query, document, int(score), None if level is None else int(level), gain, by))
+    return found
+
+
+def _queries_of(source: Path) -> Iterator[QueryRow]:
+    for row in read_rows(source / "queries.jsonl"):
+        yield QueryRow(row["_id"], row["text"], str(row["metadata"].get("split")), row["metadata"])
+
+
+def _copy_without(
+    source: Path,
+    directory: Path,
+    manifest: Manifest,
+    files: dict[str, FileEntry],
+    name: str,
+    key: str,
+    gone: Collection[str],
+) -> None:
+    """Copy a file of rows without those of some queries; no file where none is left."""
+    if name not in manifest.files:
+        return
+    lines = [encode_row(row, name) for row in read_rows(source / name) if row[key] not in gone]
+    if lines:
+        files[name] = FileEntry(*write_text(directory / name, "".join(lines)))
+
+
+def version_after(version: str, kept: Path) -> str:
+    """The next version: the last number grows, past the versions kept in a folder. 0.1 -> 0.2, beta -> beta.1"""
+    taken = {path.name for path in kept.iterdir()} if kept.is_dir() else set()
+    while True:
+        match = re.search(r"[0-9]{1,9}$", version)
+        version = f"{version[: match.start()]}{int(match[0]) + 1}" if match else f"{version}.1"
+        if version not in taken:
+            return version
 
 
 def check_next_version(source: Path, manifest: Manifest, version: str, split: str) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from airgen.dataset.content import ANSWERED, check_id
 from airgen.dataset.files import keep_copy
 from airgen.dataset.manifest import MANIFEST, FileEntry, Manifest, data_digest, load_manifest
+from airgen.dataset.people import PEOPLE
 from airgen.errors import DatasetError
 from airgen.keys import file_sha256
 
@@ -290,8 +291,13 @@ def _check_variants(
 ) -> None:
     for variant in manifest.variants:
         name = f"qrels-{variant}/{split}.jsonl"
+        if variant == PEOPLE and name not in manifest.files:
+            continue  # nobody has answered about this split
         theirs = _read_labels(directory, name, found)
         _check_tsv(directory, f"qrels-{variant}/{split}.tsv", theirs, found)
+        if variant == PEOPLE:
+            _check_peoples(name, labels, theirs, manifest.info.relevant_from, found)
+            continue
         if variant == "positives":
             mine = {(q, d) for q, row in labels.items() for d, score in row.items() if score > 0}
         else:
@@ -299,6 +305,20 @@ def _check_variants(
         labelled = {(q, d) for q, row in theirs.items() for d in row}
         if mine != labelled:
             found.add("variant", name, "does not label the same pairs as qrels")
+
+
+def _check_peoples(
+    name: str,
+    labels: dict[str, dict[str, float]],
+    theirs: dict[str, dict[str, float]],
+    relevant_from: int,
+    found: _Found,
+) -> None:
+    """People's labels are in force: `qrels` says of each pair what they say."""
+    for query, row in theirs.items():
+        for document, level in row.items():
+            if labels.get(query, {}).get(document) != (level >= relevant_from):
+                found.add("variant", name, f"qrels does not say of query {query!r} and {document!r} what people say")
 
 
 def _check_corpus(directory: Path, manifest: Manifest, labels: _Labels, found: _Found) -> None:

@@ -35,6 +35,7 @@ from airgen.dataset.manifest import (
     made_with,
     manifest_text,
 )
+from airgen.dataset.people import PEOPLE
 from airgen.dataset.secret import SECRET_FILE, write_secret
 from airgen.errors import DatasetError
 from airgen.keys import file_sha256
@@ -108,11 +109,13 @@ def _write_labels(
     """Write `qrels/` and the variants, one TSV and one JSONL for each split; returns the variants that were written.
 
     `positives` has only the 1s. `graded` has the judge's levels 0 to 3, if any is known; for a pair without one it is 0
-    (hard negative) or `relevant_from`. `soft` has gains in [0, 1], if any is known.
+    (hard negative) or `relevant_from`. `soft` has gains in [0, 1], if any is known. `people` has the levels that people
+    gave, and no other pair.
     """
     split_of_query = {row.id: row.split for row in queries}
     graded, soft = any(row.level is not None for row in qrels), any(row.gain is not None for row in qrels)
-    kinds = ("", "positives", *["graded"] * graded, *["soft"] * soft)
+    by_people = any(row.by for row in qrels)
+    kinds = ("", "positives", *["graded"] * graded, *["soft"] * soft, *[PEOPLE] * by_people)
     for kind in kinds:
         folder = f"qrels-{kind}" if kind else "qrels"
         for split in sorted(set(split_of_query.values())):
@@ -120,7 +123,8 @@ def _write_labels(
                 (row, label_value(kind, row, relevant_from)) for row in qrels if split_of_query[row.query] == split
             ]
             rows = [(row.query, row.document, score) for row, score in labels if score is not None]
-            write_split(directory, f"{folder}/{split}", rows, entries)
+            if rows or kind != PEOPLE:
+                write_split(directory, f"{folder}/{split}", rows, entries)
     return kinds[1:]
 
 
@@ -159,6 +163,10 @@ def label_value(kind: str, row: QrelRow, relevant_from: int) -> int | float | No
         return row.level if row.level is not None else relevant_from * row.score
     if kind == "soft":
         return float(row.gain if row.gain is not None else row.score)
+    if kind == PEOPLE and not row.by:
+        return None
+    if kind == PEOPLE:
+        return row.level if row.level is not None else relevant_from * row.score
     return row.score
 
 

@@ -244,6 +244,17 @@ def t_tails(t: Matrix | float, freedom: int) -> Matrix:
     return found
 
 
+def sign_test(better: int, worse: int) -> float:
+    """The two-sided exact p-value of so many wins and losses, if both are equally likely; 1 without any.
+
+    >>> sign_test(8, 1)
+    0.0390625
+    """
+    n = better + worse
+    tail = sum(math.comb(n, k) for k in range(min(better, worse) + 1))
+    return min(1.0, math.ldexp(tail, 1 - n))
+
+
 def holm(p: Sequence[float] | Matrix) -> Matrix:
     """P-values after Holm's correction for many tests: never smaller than before, never above 1. NaN is no test."""
     values = np.asarray(p, dtype=np.float64)

@@ -1,5 +1,10 @@
 """What a comparison of systems means for who has to choose one."""
 
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from airgen.dataset.people import CONFIRMED
 from airgen.evaluation.significance import Comparison, SystemPair
 
 FEWEST, ENOUGH = 25, 50
@@ -36,6 +41,35 @@ def verdict_of(found: Comparison, queries: int, more: str, passages: int | None 
     if pair.queries_needed is None:
         return f"{text}; {best} and {second} have equal scores"
     return f"{text}; {_needed(pair, queries, passages)} would tell {best} from {second} ({more})"
+
+
+GOOD, DOUBTFUL = 0.8, 0.9
+"""Labels are good where the lower end of the interval of right ones is here or above, and bad where the upper end is
+below the second: then even the best case leaves every tenth label wrong. Set by us."""
+
+
+def labels_of(audit: Mapping[str, Any] | None) -> tuple[str, bool]:
+    """What people say of the labels, for the verdict, and whether to mend them before the scores are believed.
+
+    audit: the figures of an audit as a manifest has them; nothing is said without any.
+    """
+    found = re.match(r"[\d.]+ \(([\d.]+)–([\d.]+)\), (\d+) of (\d+)$", str((audit or {}).get(CONFIRMED, "")))
+    if found is None:
+        return "", False
+    low, high, agreed, count = float(found[1]), float(found[2]), int(found[3]), int(found[4])
+    text = f"people confirm {agreed} of {count} labels, so {low:.0%} to {high:.0%} of all are right"
+    if high < DOUBTFUL:
+        return f"{text}: mend the labels before you believe the scores", True
+    return (text if low >= GOOD else f"{text}: too wide to tell: have more of them checked"), False
+
+
+def whole_verdict(systems: str, audit: Mapping[str, Any] | None, unchecked: str = "") -> str:
+    """The verdict on systems and labels in one line: bad labels come first. unchecked: what to say where no person has
+    checked any."""
+    labels, bad = labels_of(audit)
+    if bad:
+        return f"do not choose by these scores yet: {labels}. By the labels as they are: {systems}"
+    return f"{systems}. {labels[0].upper()}{labels[1:]}" if labels else f"{systems}{unchecked}"
 
 
 def _needed(pair: SystemPair, queries: int, passages: int | None) -> str:

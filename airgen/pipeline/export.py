@@ -29,6 +29,7 @@ from airgen.dataset.content import (
     QueryRow,
 )
 from airgen.dataset.manifest import MANIFEST, Manifest
+from airgen.dataset.people import NOTE, PEOPLE, PersonsLabel, override
 from airgen.dataset.write import write_dataset
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.systems import load_systems, model_name
@@ -38,6 +39,7 @@ from airgen.languages import language_name
 from airgen.pipeline.funnel import funnel
 from airgen.pipeline.house_style import HouseStyle
 from airgen.pipeline.job import Job
+from airgen.pipeline.people import LABELS, checked, labels_in_force
 from airgen.pipeline.refresh import next_version
 from airgen.pipeline.unanswerable import DECOYS, HeldOut, hold_out
 from airgen.prompts import Prompt
@@ -115,6 +117,24 @@ def assemble(job: Job, store: Store, plan: Plan, every: Accepted, without: Colle
     gone = held.passages | (_negatives_of(every.lineages) - negatives)  # what the corpus of the dataset has not
     mined = {} if without else mined_by_query(store, plan, [one.final.key for one in lineages])
     tokenizer = load_tokenizer(job.corpus.tokenizer, pipeline.language)
+    qrels = list(_qrels(answered, labels, mined, gone, ids))
+    uses, notes, people = list[ModelUse](), dict[str, Any](), list[PersonsLabel]()
+    if not without:
+        people, old = labels_in_force(job.directory, store, plan, every, ids)
+    if people:
+        absent, before = {ids.document(id_) for id_ in gone}, len(rows)
+        qrels, rows, change = override(qrels, rows, people, pipeline.control.judge.relevant_from, absent)
+        left = {row.id for row in rows}
+        answered = [one for one in answered if ids.query(one) in left]
+        reasons = {"people find none of its passages relevant": before - len(rows)} if len(rows) < before else {}
+        steps.append(FunnelStep("people's labels", before, len(rows), reasons))
+        uses.append(ModelUse("labels", PEOPLE))
+        notes[NOTE] = {**change.as_note(), **({"of other texts, left out": old} if old else {})}
+        if not rows:
+            raise DatasetError(
+                f"by people's answers no query has a relevant passage: see {job.directory / LABELS}; a file that is "
+                "moved away counts no more"
+            )
     own = pipeline.control.systems
     systems = [] if own is None else [one.name for one in load_systems(find_yaml("pipelines", own, job.path.parent))]
     decisions = [row for of in labels.values() for row in of]
@@ -122,12 +142,13 @@ def assemble(job: Job, store: Store, plan: Plan, every: Accepted, without: Colle
         info=_info(job),
         corpus=_corpus(store, plan, [*every.lineages, *lineages], gone, ids),  # a dropped query's negatives stay
         queries=rows,
-        qrels=list(_qrels(answered, labels, mined, gone, ids)),
-        provenance=provenance(job, systems),
+        qrels=qrels,
+        provenance=[*provenance(job, systems), *uses],
         funnel=[*funnel(store, job.flow, plan, every, decisions), *steps],
         pipeline_yaml=pipeline_text(job.path),
         secret=ids.secret,
-        notes={"passages taken out": _taken_out(held)} if held.queries else {},
+        audit=None if without else checked(job.directory, plan["decision"]),
+        notes={**notes, **({"passages taken out": _taken_out(held)} if held.queries else {})},
         lineage=list(_lineage(answered, mined, ids)),
         answers=list(_answers(answered, gone, ids)),
         parents=_parents(store, plan, gone, ids) if job.corpus.chunk is not None and pipeline.task == "qa" else (),

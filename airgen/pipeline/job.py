@@ -8,6 +8,7 @@ runs/NAME/
     secret.name     the public name of the secret that samples are drawn with: that one, and no other, can go on
     dataset/        the finished dataset
     evaluation/     runs, scores and tables
+    people.jsonl    people's labels, which count more than the model's
 """
 
 import contextlib
@@ -19,6 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from airgen import __version__
+from airgen.control.examples import with_examples
 from airgen.control.judgments import OWN
 from airgen.corpus import load_corpus_settings
 from airgen.corpus.needs import source_digest
@@ -35,6 +37,7 @@ from airgen.generation.sample import sample_fingerprint
 from airgen.keys import content_key, fingerprint
 from airgen.paths import RUNS
 from airgen.pipeline.own_queries import own_accepted, own_fingerprint
+from airgen.pipeline.people import labels_digest
 from airgen.prompts import PromptSet
 from airgen.records import TABLES, Dropped, Passage
 from airgen.sequences import batched
@@ -139,6 +142,7 @@ class Job:
         self.flow = Flow.of(self.pipeline)
         self.prompts = PromptSet.beside(path.parent)
         self.directory = runs / self.pipeline.name
+        self.pipeline = with_examples(self.pipeline, self.directory)
         self.secret = JobSecret(self.directory)
         with contextlib.suppress(CorpusError):  # of a corpus that is not here, which `airgen check` tells with all else
             _ = self.fingerprints
@@ -183,7 +187,11 @@ class Job:
         """A hash of everything that can change the dataset. A finished job of the same identity is not run again."""
         settings = answer_settings(self.pipeline)
         settings.pop("evaluate")
-        return fingerprint(version=__version__, settings=settings, fingerprints=self.fingerprints, frame=self._frame)
+        people = labels_digest(self.directory)
+        more = {} if people is None else {"people": people}
+        return fingerprint(
+            version=__version__, settings=settings, fingerprints=self.fingerprints, frame=self._frame, **more
+        )
 
     @property
     def _frame(self) -> list[str] | None:

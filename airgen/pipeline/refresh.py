@@ -1,4 +1,5 @@
-"""A job whose corpus has changed: the next version of its dataset, and what became of the earlier one's queries.
+"""A job whose corpus has changed, or whose labels people have changed: the next version of its dataset, and what
+became of the earlier one's queries.
 
 runs/NAME/versions/0.1/     the earlier dataset, as it was
 runs/NAME/dataset/          the new one, version 0.2; its manifest's notes say what was kept, retired and added
@@ -10,7 +11,6 @@ gone or was changed is retired: its sample is not drawn any more. Own queries st
 import dataclasses
 import hashlib
 import json
-import re
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -20,9 +20,10 @@ from typing import Any
 
 from airgen.dataset.beir import BeirDataset, numbered_lines
 from airgen.dataset.content import DatasetContent
-from airgen.dataset.derive import copy_file
+from airgen.dataset.derive import copy_file, version_after
 from airgen.dataset.files import building
 from airgen.dataset.manifest import MANIFEST, Manifest, load_manifest
+from airgen.dataset.people import NOTE as PEOPLES
 from airgen.dataset.verify import damaged_file
 from airgen.errors import DatasetError
 from airgen.store import Store
@@ -53,8 +54,8 @@ def earlier_version(manifest: Manifest | None) -> str | None:
 
 
 def next_version(store: Store, corpus: str, content: DatasetContent, dataset: Path) -> DatasetContent:
-    """The content with version and notes of the next version, where the passages (of the fingerprint `corpus`) have
-    changed since `dataset` was made, which is copied to `versions` beside it first."""
+    """The content with version and notes of the next version, where the passages (of the fingerprint `corpus`) or
+    people's labels have changed since `dataset` was made, which is copied to `versions` beside it first."""
     ((digest,),) = store.query("SELECT digest FROM corpus WHERE fingerprint = ?", [corpus])
     content = dataclasses.replace(content, notes={**content.notes, CORPUS: digest})
     earlier = _earlier(dataset)
@@ -68,7 +69,7 @@ def next_version(store: Store, corpus: str, content: DatasetContent, dataset: Pa
     texts = _texts(store, corpus)
     old_texts = texts if earlier.manifest.notes.get(CORPUS) == digest else _earlier_texts(store, earlier)
     old, new = Counter(old_texts.values()), Counter(texts.values())  # in any order; a changed passage counts in both
-    if new == old:
+    if new == old and _peoples(content.notes) == _peoples(earlier.manifest.notes):
         notes = dict(content.notes) if known is None else {**content.notes, REFRESHED: known}
         return dataclasses.replace(content, info=dataclasses.replace(content.info, version=before), notes=notes)
     _keep(earlier, dataset.parent / "versions" / before)
@@ -85,8 +86,14 @@ def next_version(store: Store, corpus: str, content: DatasetContent, dataset: Pa
         },
         "queries": _queries(earlier, {row.id for row in queries}, old_texts, texts),
     }  # fmt: skip
-    info = dataclasses.replace(content.info, version=_after(before, dataset.parent / "versions"))
+    info = dataclasses.replace(content.info, version=version_after(before, dataset.parent / "versions"))
     return dataclasses.replace(content, info=info, queries=queries, notes={**content.notes, REFRESHED: note})
+
+
+def _peoples(notes: Mapping[str, Any]) -> Any:
+    """What identifies people's labels in the notes of a dataset."""
+    note = notes.get(PEOPLES)
+    return note.get("digest") if isinstance(note, dict) else None
 
 
 def _texts(store: Store, corpus: str) -> dict[str, str]:
@@ -140,7 +147,7 @@ def _queries(
         elif old_texts.get(source) != texts[source]:
             retired["its document has changed"] += 1
         else:
-            retired["others come before it, or quality control dropped it"] += 1
+            retired["others come before it, or quality control or people dropped it"] += 1
     kept = len(now & earlier.sources.keys())
     return {"kept": kept, "new": len(now) - kept, "retired": dict(sorted(retired.items()))}
 
@@ -160,23 +167,16 @@ def _keep(earlier: _Earlier, out: Path) -> None:
         shutil.copy(earlier.folder / MANIFEST, directory / MANIFEST)
 
 
-def _after(version: str, kept: Path) -> str:
-    """The next version: the last number grows. 0.1 -> 0.2, 26.11 -> 26.12, beta -> beta.1"""
-    taken = {path.name for path in kept.iterdir()} if kept.is_dir() else set()
-    while True:
-        match = re.search(r"[0-9]{1,9}$", version)
-        version = f"{version[: match.start()]}{int(match[0]) + 1}" if match else f"{version}.1"
-        if version not in taken:
-            return version
-
-
 def change_lines(note: Mapping[str, Any], version: str) -> Iterable[str]:
     """What a run prints of the note."""
     passages, queries = note["passages"], note["queries"]
-    yield (
-        f"the corpus has changed: version {note['from']} -> {version}; passages: {passages['added']:,} added, "
-        f"{passages['gone']:,} gone (a changed one counts as both)"
-    )
+    if passages["added"] or passages["gone"]:
+        yield (
+            f"the corpus has changed: version {note['from']} -> {version}; passages: {passages['added']:,} added, "
+            f"{passages['gone']:,} gone (a changed one counts as both)"
+        )
+    else:
+        yield f"people's labels have changed: version {note['from']} -> {version}"
     why = ", ".join(f"{count:,} {reason}" for reason, count in queries["retired"].items())
     total = sum(queries["retired"].values())
     yield f"queries: {queries['kept']:,} kept, {queries['new']:,} new, {total:,} retired" + (f" ({why})" if why else "")

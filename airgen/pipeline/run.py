@@ -11,7 +11,7 @@ import contextlib
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -24,11 +24,12 @@ from airgen.control.judgments import control_quality
 from airgen.control.set_stage import Control
 from airgen.dataset.content import FunnelStep
 from airgen.dataset.manifest import Manifest, load_manifest
+from airgen.dataset.people import NOTE, note_text
 from airgen.dataset.verify import damaged_file, keep_card
 from airgen.errors import AirgenError, UsageError
 from airgen.evaluation.result import peak_bytes
 from airgen.evaluation.significance import Comparison
-from airgen.evaluation.verdict import verdict_of
+from airgen.evaluation.verdict import verdict_of, whole_verdict
 from airgen.generation.generate import generate
 from airgen.generation.round_trip import RoundTrip
 from airgen.interruptible import exit_soon
@@ -38,6 +39,7 @@ from airgen.pipeline.export import export_dataset, splits_of
 from airgen.pipeline.funnel import funnel_so_far
 from airgen.pipeline.job import Job, load_corpus
 from airgen.pipeline.own_queries import store_queries
+from airgen.pipeline.people import has_answers
 from airgen.pipeline.preflight import ensure_ready, probe_models, rehearse
 from airgen.pipeline.refresh import REFRESHED, change_lines
 from airgen.retrievers import load_embedder
@@ -285,19 +287,24 @@ def evaluate_systems(job: Job, display: Display, result: RunResult) -> RunResult
     comparison = compare_results(results)
     scores = [{"system": one.name, **one.means, "interval": list(one.intervals[one.headline])} for one in results]
     asked, passages = results[0].queries, int(results[0].about.get("passages") or 0) or None
-    verdict = _verdict(job, comparison, asked, passages, audited=bool(result.manifest and result.manifest.audit))
+    audit = None if result.manifest is None else result.manifest.audit
+    verdict = _verdict(job, comparison, asked, passages, audit)
     ranking = f"{ranking_text(results, comparison)}\n{verdict}"
     return replace(result, scores=scores, ranking=ranking, verdict=verdict, failed=failed)
 
 
-def _verdict(job: Job, found: Comparison, queries: int, passages: int | None, *, audited: bool) -> str:
-    """One line: are there queries enough to rank these systems, were the labels checked, and what to do next."""
+def _verdict(job: Job, found: Comparison, queries: int, passages: int | None, audit: Mapping[str, Any] | None) -> str:
+    """One line: are there queries enough to rank these systems, what people say of the labels, and what to do next."""
     own = job.pipeline.queries
     text = verdict_of(found, queries, "label more of your own queries" if own else "raise `target`", passages)
     text += " in the systems YAML" if not found.pairs else ""
-    people = audited or (own is not None and own.labels)  # who brings labels has had them from people
-    checked = "" if people else f". No person has checked the labels yet: airgen audit sample {job.path} 40"
-    return terminal_text(f"Verdict: {text}{checked}")
+    if own is not None and own.labels:  # who brings labels has had them from people
+        unchecked = ""
+    elif has_answers(job.directory):
+        unchecked = f". Other labels than those that people have checked: airgen audit score {job.path} ANSWERS"
+    else:
+        unchecked = f". No person has checked the labels yet: airgen audit sample {job.path} 40"
+    return terminal_text(f"Verdict: {whole_verdict(text, audit, unchecked)}")
 
 
 def result_values(result: RunResult) -> dict[str, Any]:
@@ -314,6 +321,7 @@ def result_lines(result: RunResult, reasons: int = 4) -> list[str]:
         lines += _funnel_lines(result.manifest.funnel, reasons)
         note = result.manifest.notes.get(REFRESHED)
         lines += change_lines(note, result.manifest.info.version) if isinstance(note, dict) else []
+        lines += [text] if (text := note_text(result.manifest.notes.get(NOTE))) else []
         if result.scores:
             lines += ["", result.ranking, *([result.labels] if result.labels else []), ""]
     if result.note:

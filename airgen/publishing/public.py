@@ -20,6 +20,7 @@ from airgen.dataset.content import ANSWERED, DatasetInfo, ModelUse
 from airgen.dataset.derive import EARLIER
 from airgen.dataset.files import labelled_split
 from airgen.dataset.manifest import Manifest
+from airgen.dataset.people import CONFIRMED
 from airgen.errors import DatasetError, SettingsError
 from airgen.yaml_text import read_yaml
 
@@ -32,9 +33,7 @@ QUERY_FIELDS = frozenset(
 """The metadata of a query that do not follow from its labels. `answered` is emptied where the split is withheld."""
 
 _NOTES = frozenset({PAIR, PERMISSION, EARLIER, "passages before trimming"})
-_AUDIT = frozenset(
-    {"labels that people confirm, weighted by stratum", "equal levels", "people", "people agree with each other"}
-)
+_AUDIT = frozenset({CONFIRMED, "equal levels", "people", "people agree with each other"})
 _TABLES = frozenset({"corpus.jsonl", "queries.jsonl"})
 
 # Of a pipeline: the sections, and inside them the settings whose value may be a text. Numbers of a section are public.

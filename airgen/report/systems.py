@@ -20,7 +20,7 @@ from airgen.errors import DatasetError
 from airgen.evaluation.result import Result, all_scores, as_matrix
 from airgen.evaluation.significance import Comparison, compare
 from airgen.evaluation.tables import fairness_lines
-from airgen.evaluation.verdict import verdict_of
+from airgen.evaluation.verdict import verdict_of, whole_verdict
 from airgen.report.source import TOP, ReportSource, SystemRanks
 from airgen.studies.agree.rankings import RankGain
 from airgen.studies.label_sets import label_sets_of
@@ -83,7 +83,7 @@ def systems_chunks(source: ReportSource, every: Sequence[Board]) -> Iterator[Chu
     for board in every:
         if not board.private and source.dataset is not None:
             board.notes.extend(_label_sets(source.dataset, board))
-        table = _table(board)
+        table = _table(board, source)
         if source.public:  # settings name files and servers of whoever ran the system
             for system in table["systems"]:
                 system.update(settings={}, description={}, versions={})
@@ -106,7 +106,7 @@ def _label_sets(dataset: BeirDataset, board: Board) -> list[str]:
     return [] if sets is None or not sets.differ else [sets.sentence]
 
 
-def _table(board: Board) -> dict[str, Any]:
+def _table(board: Board, source: ReportSource) -> dict[str, Any]:
     """The figures of a split, as they are in the files of the results."""
     first, comparison = board.results[0], board.comparison
     measures = [board.headline, *(name for name in first.means if name != board.headline)]
@@ -136,7 +136,7 @@ def _table(board: Board) -> dict[str, Any]:
         "key": board.key, "split": board.split, "headline": board.headline, "measures": measures,
         "queries": first.queries, "passages": first.about.get("passages"), "digest": first.about.get("digest"),
         "alpha": comparison.alpha if comparison else None,
-        "verdict": _verdict(board),
+        "verdict": _verdict(board, source),
         "systems": systems, "attributes": [] if board.private else _attributes(board.results),
         "pairs": [
             [place[one.first], place[one.second], one.difference, one.fisher_holm, one.queries_needed] for one in pairs
@@ -146,13 +146,14 @@ def _table(board: Board) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _verdict(board: Board) -> str:
+def _verdict(board: Board, source: ReportSource) -> str:
     """What can be told of these systems, in the words of `airgen run`."""
     if board.comparison is None:
         return ""
     first = board.results[0]
     passages = int(first.about.get("passages") or 0) or None
-    return verdict_of(board.comparison, first.queries, "raise `target`, or label more", passages)
+    text = verdict_of(board.comparison, first.queries, "raise `target`, or label more", passages)
+    return whole_verdict(text, None if source.manifest is None else source.manifest.audit)
 
 
 def _attributes(results: Sequence[Result]) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from airgen.settings.base import FILE, SPEED, Language, Settings, load_yaml, ref
 from airgen.settings.compute import ComputeSettings
 from airgen.settings.control import (
     ControlSettings,
+    JudgeExample,
     JudgeSettings,
     OneJudge,
     RecallSettings,
@@ -37,9 +38,9 @@ from airgen.settings.suite import is_suite, pipeline_values
 
 __all__ = [
     "INFORMATION", "LENGTHS", "RELEVANCE", "STYLES", "TYPES", "ComputeSettings", "ControlSettings", "EvaluateSettings",
-    "ExportSettings", "GenerationSettings", "JudgeSettings", "LabelFile", "LlmSettings", "MeaningSettings", "OneJudge",
-    "Pipeline", "QueriesSettings", "RecallSettings", "Thresholds", "answer_parts", "load_pipeline", "pipeline_text",
-    "secret",
+    "ExportSettings", "GenerationSettings", "JudgeExample", "JudgeSettings", "LabelFile", "LlmSettings",
+    "MeaningSettings", "OneJudge", "Pipeline", "QueriesSettings", "RecallSettings", "Thresholds", "answer_parts",
+    "load_pipeline", "pipeline_text", "secret",
 ]  # fmt: skip
 
 

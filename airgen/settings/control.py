@@ -1,6 +1,6 @@
 """Quality control: recall, re-rankers, thresholds, judges."""
 
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
@@ -50,6 +50,18 @@ class Thresholds(Settings):
     other: int = Field(default=10, ge=1)  # of the passages of the corpus
 
 
+AUDIT = "audit"  # the examples that `airgen audit examples` has chosen
+
+
+class JudgeExample(Settings):
+    """A pair that a person has judged: the level, and why in a sentence."""
+
+    query: str
+    passage: str
+    level: int = Field(ge=0, le=3)
+    why: str = ""
+
+
 class OneJudge(Settings):
     """A prompt, how its answers are read, and which model is asked (appendix A.3, Table 8).
 
@@ -61,6 +73,7 @@ class OneJudge(Settings):
     prompt: str = ""  # the kind's own prompt, where none is named
     threshold: float = Field(default=0.5, gt=0, lt=1)  # yes-no: probability from which a pair is relevant
     temperature: float = Field(default=0.0, ge=0, le=2)  # of the judge
+    examples: Literal["audit"] | list[JudgeExample] = []  # pairs that people judged, shown to the judge
     llm: SerializeAsAny[LlmSettings] | None = None  # another model than the generator
 
     @model_validator(mode="before")
@@ -102,7 +115,7 @@ class JudgeSettings(OneJudge):
         if isinstance(value, dict) and value.get("panel"):
             if any(isinstance(one, dict) and one.get("kind") == VOTES for one in value["panel"]):
                 raise ValueError("panel: the kind votes asks no LLM, so it has no vote: remove it")
-            own = sorted({"kind", "prompt", "threshold", "temperature", "llm"} & set(value))
+            own = sorted({"kind", "prompt", "threshold", "temperature", "llm", "examples"} & set(value))
             if own:
                 raise ValueError(f"{own[0]}: cannot be given beside a panel: give it in each judge of the panel")
         return value

@@ -84,13 +84,13 @@ def test_files_of_a_sample_show_people_no_verdict_and_are_read_back(tmp_path: Pa
     page = (tmp_path / "audit.html").read_text(encoding="utf-8")
     blocks = re.findall(r"<script[^>]*>(.*?)</script>", page, re.DOTALL)
     data = json.loads(blocks[0])
-    assert [set(item) for item in data["items"]] == [{"query", "title", "text"}] * 6
+    assert [set(item) for item in data["items"]] == [{"query", "title", "text", "source"}] * 6
     # Texts are data, whatever they hold.
     assert len(blocks) == 2 and data["items"][0]["title"] == EVIL
     assert "<img" not in page and "default-src 'none'" in page
     table = list(csv.DictReader(io.StringIO((tmp_path / "audit.csv").read_text(encoding="utf-8"))))
     assert [(row["number"], row["level"]) for row in table] == [(str(n), "") for n in range(1, 7)]
-    assert list(table[0]) == ["number", "query", "title", "text", "level", "sample"]
+    assert list(table[0]) == ["number", "query", "title", "text", "level", "why", "sample"]
     assert "hacked" not in (tmp_path / "sample.json").read_text(encoding="utf-8")
     known = load_sample(tmp_path / "sample.json")
     assert known.key == sample.key

@@ -1,6 +1,7 @@
 """Which word for `relevance` fits: by hand, a whole job of votes, and what goes wrong."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,12 +23,13 @@ from airgen.audit.labels import (
     set_relevance,
 )
 from airgen.audit.sample import AuditItem, AuditSample, load_sample
+from airgen.control.judge import scripted_judge
 from airgen.control.votes import WAY
 from airgen.errors import DatasetError, SettingsError, StoreError, UsageError
 from airgen.kept import plain
-from airgen.llms.base import Request
+from airgen.llms.base import Reply, Request
 from airgen.pipeline import Job
-from airgen.records import Prelabel
+from airgen.records import Judgment, Prelabel
 
 
 def prelabel(scores: list[float]) -> Prelabel:
@@ -140,9 +142,15 @@ def test_a_job_from_the_page_to_labels_made_again(
     again = json.loads(call("audit", "relevance", path, *runs, "--answers", answers, "--json"))
     assert (again["word"], again["now"]) == ("subject", "subject")
     assert json.loads((audit / "result.json").read_text(encoding="utf-8")) == again
+    # Where the votes are others by now, the answers count for what they say today.
     monkeypatch.setitem(WAY, "subject", 1.0)
-    with pytest.raises(DatasetError, match="others than when the sample was drawn"):
-        score_relevance(Job(path, folder / "runs"), [answers], audit)
+    other = score_relevance(Job(path, folder / "runs"), [answers], audit)
+    assert (other.gone, other.people) == (0, 1) and other.differ.count < again["differ"]["count"]
+    lost = json.loads((audit / "sample.json").read_text(encoding="utf-8"))
+    lost["items"][0]["document"] = "gone"
+    (audit / "sample.json").write_text(json.dumps(lost), encoding="utf-8")
+    answers.write_text(answers.read_text(encoding="utf-8").replace(drawn.key, load_sample(audit / "sample.json").key))
+    assert score_relevance(Job(path, folder / "runs"), [answers], audit).gone == 1
 
 
 def test_few_queries_and_answers_that_do_not_tell(run: Run, folder: Path, distinct: None) -> None:
@@ -150,7 +158,7 @@ def test_few_queries_and_answers_that_do_not_tell(run: Run, folder: Path, distin
     run("runs", {**ANSWERED, "target: 12": "target: 5"})
     path, runs = folder / "job.yaml", ("--runs", folder / "runs")
     said = call("audit", "relevance", path, *runs)
-    assert "queries (not 10: the re-rankers find the source of no other)" in said
+    assert "queries (not 10: the source of no other is found)" in said
     with pytest.raises(UsageError, match="--set needs --answers"):
         call("audit", "relevance", path, *runs, "--set")
     before, answers = path.read_bytes(), folder / "answers.json"
@@ -162,12 +170,48 @@ def test_few_queries_and_answers_that_do_not_tell(run: Run, folder: Path, distin
     assert path.read_bytes() == before
 
 
-def test_wrong_jobs(run: Run, done: Run, folder: Path) -> None:
+def test_a_job_with_an_llm_judge(run: Run, folder: Path, model_says: Callable[..., None]) -> None:
+    """Levels are two cuts of one judge: what it calls superficially relevant is what only `subject` takes."""
+
+    def strict(request: Request) -> Reply | None:  # the scripted judge, which finds less in a passage with few words
+        level = scripted_judge(request) if request.stage == "judgment" else ""
+        return Reply({"0": "1", "1": "1", "2": "1", "3": "3"}[level]) if level else None
+
+    model_says(strict)
+    run("runs", WORDS)
+    path, runs = folder / "job.yaml", ("--runs", folder / "runs")
+    job, audit = Job(path, folder / "runs"), folder / "runs" / "job" / "audit-relevance"
+    said = json.loads(call("audit", "relevance", path, *runs, "--json"))
+    assert said["queries"] == 10
+    drawn = load_sample(audit / "sample.json")
+    assert (drawn.levels, {one.kind for one in drawn.items}) == ({0: "no", 2: "yes"}, {BOTH, WIDER, NEITHER})
+    with job.open_store(read_only=True) as store:
+        lineages = {job.ids.query(one): one for one in job.accepted(store).lineages}
+        for item in drawn.items:
+            rows = store.made(Judgment, job.plan(store)["judgment"], [lineages[item.query].final.key])
+            level = {job.ids.document(row.id): row.level for row in rows}.get(item.document, 0)
+            assert item.kind == (BOTH if level >= 2 else WIDER if level == 1 else NEITHER)
+    found = score_relevance(job, [answer(folder, {BOTH, WIDER})], audit)
+    assert (found.word, found.figures["subject"]["precision"].share) == ("subject", pytest.approx(1.0))
+    said = call("audit", "relevance", path, *runs, "--answers", folder / "answers.json", "--set")
+    assert "says subject now; labels are made again, without an LLM" in said
+
+
+def test_a_judge_that_says_yes_or_no_is_asked_again(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(WAY, "subject", -9.0)  # the re-rankers put everything near enough to the source
+    run("runs", {**WORDS, "pools: [bm25]": "pools: [bm25]\n  judge: {kind: yes-no}"})
+    path, runs = folder / "job.yaml", ("--runs", folder / "runs")
+    call("audit", "relevance", path, *runs)
+    drawn = load_sample(folder / "runs" / "job" / "audit-relevance" / "sample.json")
+    assert WIDER in {one.kind for one in drawn.items}
+    answer(folder, {BOTH, WIDER})
+    said = call("audit", "relevance", path, *runs, "--answers", folder / "answers.json", "--set")
+    assert "by the judge's other prompt" in said
+
+
+def test_wrong_jobs(run: Run, folder: Path) -> None:
     path, out = folder / "job.yaml", folder / "audit"
     with pytest.raises(StoreError, match="airgen run"):
-        draw_relevance(Job(path, folder / "runs"), out)
-    done("runs", WORDS)
-    with pytest.raises(DatasetError, match="an LLM judges here, not votes: `airgen audit sample`"):
         draw_relevance(Job(path, folder / "runs"), out)
     run("unfinished", JUDGE, until="corpus")
     with pytest.raises(DatasetError, match="is not finished: run it to its end"):

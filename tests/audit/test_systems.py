@@ -75,7 +75,7 @@ def test_the_page_says_what_is_compared_but_not_who_found_the_document(world: Pa
     sample = drawn(world, 40)
     page = (world / "audit" / "audit.html").read_text()
     data = json.loads(re.findall(r'id="data">(.*?)</script>', page)[0])
-    assert [set(item) for item in data["items"]] == [{"query", "title", "text"}] * 40
+    assert [set(item) for item in data["items"]] == [{"query", "title", "text", "source"}] * 40
     assert data["batch"] == 25 and "good, bad" in page and "0.85" not in page
     assert "<b>" not in page.replace("<body>", "")
     # The order tells nothing: both kinds of documents come early.

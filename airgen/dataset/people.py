@@ -1,0 +1,160 @@
+"""People's answers as labels: a person's word about a pair counts more than a model's.
+
+    rows, queries, change = override(rows, queries, [PersonsLabel("q1", "d7", 0)], relevant_from=2)
+
+A query that loses its last relevant passage this way has nothing to be measured by: it goes, or, where queries are
+marked with whether anything answers them, gets the mark that nothing does. The corpus stays as it is: a passage that
+came or went with an answer would tell everybody what the answer was.
+"""
+
+import dataclasses
+import json
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from airgen.dataset.content import ANSWERED, QrelRow, QueryRow
+from airgen.dataset.files import write_text
+from airgen.errors import DatasetError
+from airgen.keys import content_key, text_key
+from airgen.text.display import json_text
+
+PEOPLE = "people"
+"""Whose label it is, where a person gave it; also the variant `qrels-people`, which has these labels alone."""
+
+NOTE = "labels by people"
+"""The note of a manifest: how many labels people gave, and what they changed."""
+
+CONFIRMED = "labels that people confirm, weighted by stratum"
+"""The figure of an audit that says how far the labels can be believed."""
+
+
+@dataclass(frozen=True, slots=True)
+class PersonsLabel:
+    """What a person says of a pair, named by its public ids. why: in a sentence. mark: `pair_mark` of what was read."""
+
+    query: str
+    document: str
+    level: int
+    why: str = ""
+    mark: str = ""
+
+    def __post_init__(self) -> None:
+        if type(self.level) is not int or not 0 <= self.level <= 3:
+            raise ValueError(f"level {self.level!r} is not one of 0 to 3")
+        if not all(isinstance(one, str) for one in (self.query, self.document, self.why, self.mark)):
+            raise ValueError("query, document, why and mark are texts")
+
+
+def pair_mark(query: str, title: str, text: str) -> str:
+    """A hash of the texts of a pair: an answer is to texts, and ids may stay where a text changes."""
+    return text_key("\x1f".join((query, title, text)))[:16]
+
+
+def read_labels(path: Path) -> list[PersonsLabel]:
+    """The labels in a file that `write_labels` wrote; none without the file. Raises DatasetError for a damaged one."""
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n") if path.is_file() else []
+    except (OSError, ValueError) as error:
+        raise DatasetError(f"{path}: cannot be read ({error})") from error
+    found = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            found.append(PersonsLabel(**json.loads(line)))
+        except (ValueError, TypeError, RecursionError) as error:
+            raise DatasetError(f"{path}:{number}: not a person's label ({str(error)[:100]}): mend the line") from error
+    return found
+
+
+def write_labels(path: Path, labels: Iterable[PersonsLabel]) -> None:
+    """Write labels, one a line, sorted by pair."""
+    rows = sorted(labels, key=lambda one: (one.query, one.document))
+    write_text(path, (json_text(dataclasses.asdict(one)) + "\n" for one in rows))
+
+
+def newer(old: Iterable[PersonsLabel], new: Iterable[PersonsLabel]) -> list[PersonsLabel]:
+    """The labels of both; of a pair that is in both, the new one."""
+    return list({(one.query, one.document): one for one in (*old, *new)}.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What people's labels change: `confirmed` say what the label said, `now_relevant` and `now_not_relevant` say the
+    opposite, `new` are of pairs without a label; `fallen` are the queries that have no relevant passage any more."""
+
+    confirmed: int = 0
+    now_relevant: int = 0
+    now_not_relevant: int = 0
+    new: int = 0
+    fallen: tuple[str, ...] = ()
+    digest: str = ""
+
+    @property
+    def labels(self) -> int:
+        """How many labels are people's."""
+        return self.confirmed + self.now_relevant + self.now_not_relevant + self.new
+
+    def as_note(self) -> dict[str, Any]:
+        """For the manifest: counts, and what identifies the answers."""
+        return {
+            "labels": self.labels, "confirmed": self.confirmed, "now relevant": self.now_relevant,
+            "now not relevant": self.now_not_relevant, "new": self.new,
+            "queries without a relevant passage": len(self.fallen), "digest": self.digest,
+        }  # fmt: skip
+
+
+def note_text(note: Any) -> str:
+    """The note of a manifest in words; empty for what is no such note."""
+    if not isinstance(note, dict) or not note.get("labels"):
+        return ""
+    names = ("now relevant", "now not relevant", "new", "confirmed")
+    parts = [f"{note[name]:,} {name}" for name in names if isinstance(note.get(name), int) and note[name]]
+    fallen = note.get("queries without a relevant passage")
+    lost = f"; {fallen:,} queries have no relevant passage any more" if isinstance(fallen, int) and fallen else ""
+    return f"{note['labels']:,} labels are people's: {', '.join(parts)}{lost}"
+
+
+def override(
+    rows: Sequence[QrelRow],
+    queries: Sequence[QueryRow],
+    labels: Sequence[PersonsLabel],
+    relevant_from: int,
+    absent: Collection[str] = (),
+) -> tuple[list[QrelRow], list[QueryRow], Change]:
+    """The labels and queries with people's labels in force, and what that changed.
+
+    Args:
+        rows: the labels that there are.
+        queries: the queries of the dataset; labels of others are passed over.
+        labels: people's, at most one for a pair.
+        relevant_from: the lowest level that is relevant.
+        absent: documents that the corpus does not have; labels of them are passed over.
+    """
+    known = {row.id for row in queries}
+    by_pair = {(row.query, row.document): row for row in rows}
+    counts = dict.fromkeys(("confirmed", "now_relevant", "now_not_relevant", "new"), 0)
+    used = [one for one in labels if one.query in known and one.document not in absent]
+    for label in used:
+        pair, score = (label.query, label.document), int(label.level >= relevant_from)
+        before = by_pair.get(pair)
+        by_pair[pair] = QrelRow(*pair, score, label.level, None, PEOPLE)
+        same = before is not None and before.score == score
+        counts["new" if before is None else "confirmed" if same else f"now_{'not_' * (not score)}relevant"] += 1
+    answered = {row.query for row in by_pair.values() if row.score}
+    named = {label.query for label in used}
+    fallen = [row.id for row in queries if row.id in named and row.id not in answered]
+    marked = {row.id for row in queries if ANSWERED in row.metadata}
+    gone = set(fallen)
+    found = []
+    for row in queries:
+        if row.id in gone and row.id not in marked:
+            continue
+        if row.id in named and row.id in marked:
+            row = dataclasses.replace(row, metadata={**row.metadata, ANSWERED: row.id in answered})
+        found.append(row)
+    left = [row for row in by_pair.values() if row.query not in gone]
+    digest = content_key(sorted([one.query, one.document, one.level] for one in used))[:16]
+    return left, found, Change(**counts, fallen=tuple(fallen), digest=digest)
