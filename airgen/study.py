@@ -118,6 +118,11 @@ class Table:
         """A CSV file."""
         return csv_text([column.title for column in self.columns], self.cells())
 
+    def as_value(self) -> dict[str, Any]:
+        """Plain values for a page that draws the table: titles, which of the columns are texts, and the cells."""
+        titles = [column.title for column in self.columns]
+        return {"titles": titles, "left": self._left, "rows": self.cells()}
+
     def html(self) -> str:
         """An HTML table."""
         head = [f'<th scope="col"{self._side(at)}>{html_text(one.title)}</th>' for at, one in enumerate(self.columns)]

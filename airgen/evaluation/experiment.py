@@ -7,6 +7,7 @@ the keys of the systems that it builds on. A run with the same key is kept; wher
 scored again. Where labels are private, runs are kept for `submit`.
 """
 
+import math
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -279,8 +280,18 @@ class _Experiment:
             done = self.runs[system.name] = self._run(system) if kept is None else _read_again(kept)
             result = replace(self._score(system, done, paths), key=key, scores_key=scores_key, made_labels=mine)
             write_result(result)
+        usd = self._price(system)
+        if result.costs.usd_per_1000 != usd:  # a price is no part of a run's identity either
+            result = replace(result, costs=replace(result.costs, usd_per_1000=usd))
+            write_result(result)
         self.results[system.name] = result
         self.progress(f"{result.dataset}: {result.name}: {result.headline} {result.score:.4f} ({how})")
+
+    def _price(self, system: SystemSettings) -> float | None:
+        """US dollars for 1,000 queries: the system's own price, and those of the systems that it builds on."""
+        parts = [self.results[name].costs.usd_per_1000 for name in system.uses if name in self.results]
+        known = [price for price in (system.price, *parts) if price is not None]
+        return math.fsum(known) if known else None
 
     def search(self, system: SystemSettings) -> None:
         """Run one system on a split without labels, unless its run is kept."""

@@ -37,6 +37,7 @@ class Costs:
     each query when all are searched at once; queries_per_second is its inverse. memory_bytes: growth of resident memory
     while indexing and searching. Times of a system that builds on others hold theirs. ann_recall: the share of the 10
     nearest passages by exact search that an approximate index has among its first 10 hits.
+    usd_per_1000: for 1,000 queries, by the prices in the systems YAML; a system that builds on others has theirs, too.
     """
 
     index_seconds: float | None = None
@@ -51,6 +52,7 @@ class Costs:
     threads: int | None = None
     dtype: str | None = None
     ann_recall: float | None = None
+    usd_per_1000: float | None = None
 
 
 def resident_bytes() -> int:

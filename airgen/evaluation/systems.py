@@ -87,6 +87,7 @@ class SystemSettings(Settings):
     kind: str  # a retriever, rerank, fuse, run, http, python, or module:Class
     family: str = ""  # groups systems in reports; by default the kind
     weakened: bool = False  # bad on purpose
+    price: float | None = Field(default=None, ge=0, allow_inf_nan=False)  # US dollars for 1,000 queries, where known
     datasets: dict[str, dict[str, Any]] = Field(default={})  # settings of one dataset only, by its name
 
     @property

@@ -86,8 +86,17 @@ COSTS = (
     Column("device", lambda result: result.costs.device),
     Column("dtype", lambda result: result.costs.dtype),
     Column("ANN recall", lambda result: result.costs.ann_recall, ".3f"),
+    Column("$ per 1,000", lambda result: result.costs.usd_per_1000, ".4f"),
 )
-"""What each system costs, as in BEIR's Table 3."""
+"""What each system costs, as in BEIR's Table 3, and in money."""
+
+_RARE = {"ANN recall": "ann_recall", "$ per 1,000": "usd_per_1000"}
+
+
+def cost_columns(results: Sequence[Result]) -> list[Column]:
+    """The columns of costs that these results have anything to say in."""
+    known = {title: any(getattr(one.costs, name) is not None for one in results) for title, name in _RARE.items()}
+    return [column for column in COSTS if known.get(column.title, True)]
 
 
 PAIRS = (
@@ -282,7 +291,7 @@ def dataset_study(results: Sequence[Result], comparison: Comparison) -> Study:
          *(means.get((one.name, group.attribute, group.value)) for one in results)]
         for group in first.groups
     ]  # fmt: skip
-    costs = COSTS if any(one.costs.ann_recall is not None for one in results) else COSTS[:-1]
+    costs = cost_columns(results)
     known = [result for result in results if result.answers]
     accuracies = [
         Column(name, partial(lambda name, one: "{:.3f} ({:.3f}–{:.3f})".format(*one.answers[name]), name))

@@ -14,12 +14,14 @@ from typing import Any
 import numpy as np
 
 from airgen.dataset.content import FunnelStep, ModelUse
+from airgen.dataset.people import NOTE, note_text
 from airgen.errors import AirgenError
 from airgen.kept import DAMAGE, plain, read_json
 from airgen.pipeline.export import provenance
 from airgen.pipeline.funnel import funnel_so_far
 from airgen.pipeline.job import Job
 from airgen.records import Rewrite
+from airgen.report.first_page import made_by, next_steps
 from airgen.report.source import ReportSource
 from airgen.report.systems import Board, rank_slopes
 from airgen.settings import ALL_QUERIES
@@ -43,7 +45,7 @@ _LEAST = 3  # systems of a slope graph
 _GENERATION = {"type": "types", "length": "lengths", "information": "information", "style": "styles"}
 
 
-def overview(source: ReportSource) -> dict[str, Any]:
+def overview(source: ReportSource, boards: Sequence[Board] = ()) -> dict[str, Any]:
     """The facts of one dataset or job; parts that are not known are missing or empty."""
     found: dict[str, Any] = {"facts": _facts(source), "funnel": [], "stages": [], "models": [], "notes": []}
     manifest, job = source.manifest, source.job
@@ -75,6 +77,10 @@ def overview(source: ReportSource) -> dict[str, Any]:
                 {**asdict(use), "did": work.get(role, "")} for use, role in zip(uses, roles, strict=True)
             ]
     found["models"] = found["models"] or [{**asdict(use), "did": ""} for use in uses]
+    steps_, made = next_steps(source, boards), made_by(source, uses)
+    found["next"] = None if steps_ is None else steps_.as_value()
+    found["made_by"] = None if made is None else made.as_value()
+    found["people"] = "" if source.withheld or manifest is None else note_text(manifest.notes.get(NOTE))
     found["coverage"] = _coverage(coverage, source)
     found["diversity"] = _diversity(source)
     found["agreement"] = _agreement(source)

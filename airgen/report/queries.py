@@ -17,6 +17,7 @@ from airgen.evaluation.dataset_split import LINEAGE
 from airgen.evaluation.result import read_scores
 from airgen.pipeline.job import Job
 from airgen.pipeline.show import lives
+from airgen.report.best_lines import BestLines
 from airgen.report.pack import Pack
 from airgen.report.source import ReportSource, SystemRanks
 from airgen.store import Store
@@ -35,17 +36,23 @@ def _put(texts: Connection, rows: Iterable[tuple[str, str, str]]) -> None:
     texts.executemany("INSERT OR REPLACE INTO document VALUES (?, ?)", packed)
 
 
-def _shown(texts: Connection, lengths: Mapping[str, int]) -> dict[str, dict[str, Any]]:
+def _shown(texts: Connection, lengths: Mapping[str, int], best: BestLines) -> dict[str, dict[str, Any]]:
     """{id: title, text and, where it is cut, how many characters are missing}; unknown ids are left out.
 
-    `lengths` says for each id how many characters are wanted.
+    `lengths` says for each id how many characters are wanted. `best`: where in the text the query's words stand; a cut
+    text begins there, and `before` characters stand before it.
     """
     found = {}
     for id_, longest in lengths.items():
         for (row,) in texts.execute("SELECT row FROM document WHERE id = ?", (json.dumps(id_),)):
             title, text, more = json.loads(row)
+            start = best.start(text, min(longest, _HIT))
+            place = {"best": start} if start else {}
+            if longest < len(text):
+                text, before = text[start:], start
+                place = {"before": before} if before else {}
             more += max(0, len(text) - longest)
-            found[id_] = {"title": title, "text": text[:longest], **({"more": more} if more else {})}
+            found[id_] = {"title": title, "text": text[:longest], **({"more": more} if more else {}), **place}
     return found
 
 
@@ -231,10 +238,13 @@ def _complete(
     wanted: set[str] = set()
     for life in every:
         labels = source.labels(life["split"]).get(life["id"], {})
+        people = source.peoples(life["split"]).get(life["id"], {}) if labels else {}
         known = {row["id"] for row in life["labels"]}
         life["labels"] += [{"id": id_, "kind": "other"} for id_ in labels if id_ not in known]
         for row in life["labels"]:
             row["label"] = labels.get(row["id"])
+            if row["id"] in people:  # whose label it is
+                row["by"] = int(people[row["id"]])
         life["ranked"] = _ranked(systems, life["split"], life["id"]) if labels else []
         life.update(_counts(life, labels, hidden=life["split"] in source.withheld))
         wanted |= set(_documents(life))
@@ -242,7 +252,7 @@ def _complete(
     headlines = {split: of[-1].headline for split, of in source.results.items() if of and not source.is_private(split)}
     for life in every:
         life["headline"] = headlines.get(life["split"]) or headlines.get("all")
-        life["docs"] = _shown(texts, _documents(life))
+        life["docs"] = _shown(texts, _documents(life), BestLines(life["text"], source.stopwords, source.language))
         yield life
 
 

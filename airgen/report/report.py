@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from airgen import __version__
-from airgen.audit.sample import ANSWERS, LEVELS, AuditSample, load_sample
+from airgen.audit.sample import ANSWERS, QUESTION, AuditSample, four_levels, keys_of, load_sample
 from airgen.errors import AirgenError, DatasetError, StoreError
 from airgen.evaluation.experiment import results_folder
 from airgen.pipeline.job import Job
@@ -21,7 +21,6 @@ from airgen.report.queries import write_queries
 from airgen.report.source import ReportSource
 from airgen.report.sources import find_sources
 from airgen.report.systems import Board, boards, systems_chunks
-from airgen.text.analysis.languages import STOPWORDS
 
 _LONGEST = 100_000  # characters of a document
 
@@ -56,13 +55,16 @@ def audit_part(source: ReportSource) -> dict[str, Any] | None:
         title, body = texts.get(one.document, ("", ""))
         query = source.queries.get(one.query)
         text = query.text if query is not None else ""
-        shown.append(
-            {"query": one.query, "document": one.document, "text": text, "title": title, "body": body[:_LONGEST]}
-        )
+        about = {"query": one.query, "document": one.document, "source": one.source}
+        shown.append({**about, "text": text, "title": title, "body": body[:_LONGEST]})
+    levels = four_levels() if sample is None else sample.levels
+    keys = {press: str(level) for press, level in keys_of(levels).items()}
     return {
         "key": None if sample is None else sample.key,
         "dataset": source.name if sample is None else sample.dataset,
-        "levels": LEVELS,
+        "levels": {str(level): words for level, words in levels.items()},
+        "keys": keys,
+        "question": QUESTION if sample is None else sample.question,
         "items": shown,
         "file": str(audit_folder(source) / ANSWERS),
         "draw": f"airgen audit sample {what} 100",
@@ -71,12 +73,6 @@ def audit_part(source: ReportSource) -> dict[str, Any] | None:
 
 
 FORMAT = 1
-
-# Words of questions, which mark nothing worth seeing; the index's stop words leave them in.
-_QUESTIONS = {
-    "en": "about can could did do does from had has have how i me my our should we what when where which who why would "
-    "you your"
-}
 
 
 def make_report(
@@ -132,14 +128,14 @@ def write_data(
             if source.job is not None:
                 with suppress(StoreError):  # the parts that need it say so
                     stack.enter_context(source.store())
+            every.append(boards(source))
             counts = write_queries(source, pack)
             has = ["queries"] if counts["queries"] else []
-            parts = {"overview": overview(source), "audit": None if source.public else audit_part(source)}
+            parts = {"overview": overview(source, every[-1]), "audit": None if source.public else audit_part(source)}
             for name, value in parts.items():
                 if value is not None:
                     pack.write(f"{source.key}/{name}", value)
                     has.append(name)
-        every.append(boards(source))
         for name, value in systems_chunks(source, every[-1]):
             pack.write(name, value)
             has += ["systems"] if name == f"{source.key}/systems" else []
@@ -153,7 +149,6 @@ def write_data(
 
 
 def _summary(source: ReportSource, has: Sequence[str], counts: dict[str, Any]) -> dict[str, Any]:
-    language = source.language.partition("-")[0].lower()
     manifest = source.manifest
     return {
         "key": source.key,
@@ -166,6 +161,6 @@ def _summary(source: ReportSource, has: Sequence[str], counts: dict[str, Any]) -
         "systems": {split: [one.name for one in every] for split, every in source.results.items()},
         "counts": counts,
         "has": list(has),
-        "stopwords": sorted({*STOPWORDS.get(language, ()), *_QUESTIONS.get(language, "").split()}),
+        "stopwords": source.stopwords,
         "notes": list(source.notes),
     }

@@ -20,14 +20,16 @@ from typing import Any
 
 import numpy as np
 
-from airgen.dataset.beir import BeirDataset, BeirQuery
+from airgen.dataset.beir import BeirDataset, BeirQuery, read_qrels
 from airgen.dataset.manifest import MANIFEST, Manifest, load_manifest
+from airgen.dataset.people import PEOPLE
 from airgen.errors import AirgenError, DatasetError, StoreError
 from airgen.evaluation.result import Result
 from airgen.evaluation.run import read_run
 from airgen.pipeline.job import Job
 from airgen.publishing.withhold import public_part
 from airgen.store import Store
+from airgen.text.analysis.languages import STOPWORDS
 
 _COPIES = 5
 
@@ -79,6 +81,11 @@ def _stamp(path: Path) -> tuple[int, int]:
     status = path.stat()
     return status.st_size, status.st_mtime_ns
 
+
+_QUESTIONS = {
+    "en": "about can could did do does from had has have how i me my our should we what when where which who why would "
+    "you your"
+}
 
 TOP = 10
 """How many hits of a system are shown."""
@@ -132,6 +139,7 @@ class ReportSource:
     home: Path | None = None
     _store: Store | None = field(default=None, repr=False)
     _labels: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict, repr=False)
+    _peoples: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict, repr=False)
     _rankings: dict[str, dict[str, dict[str, SystemRanks]]] = field(default_factory=dict, repr=False)
 
     @cached_property
@@ -219,6 +227,21 @@ class ReportSource:
         if split not in self._labels:
             self._labels[split] = self.dataset.qrels(split).labels
         return self._labels[split]
+
+    def peoples(self, split: str) -> dict[str, dict[str, float]]:
+        """{query id: {passage id: level}} of the labels of a split that people gave; empty if they may not be shown."""
+        if self.dataset is None or split not in self.splits:
+            return {}
+        path = self.dataset.path / f"qrels-{PEOPLE}" / f"{split}.tsv"
+        if split not in self._peoples:
+            self._peoples[split] = read_qrels(path).labels if path.is_file() else {}
+        return self._peoples[split]
+
+    @cached_property
+    def stopwords(self) -> list[str]:
+        """Words of the language that mark nothing worth seeing; the index's stop words leave out those of questions."""
+        language = self.language.partition("-")[0].lower()
+        return sorted({*STOPWORDS.get(language, ()), *_QUESTIONS.get(language, "").split()})
 
     def rankings(self, split: str) -> dict[str, dict[str, SystemRanks]]:
         """{system: {query id: ranking}} of a split; empty if its labels may not be shown.

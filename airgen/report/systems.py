@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from airgen.evaluation.charts import AnyChart
 
 _HOLES = 50  # passages without a label that are listed
+_NEVER = 200  # relevant passages that no system finds
 
 Labels = Mapping[str, Mapping[str, float]]
 Rankings = Mapping[str, Mapping[str, SystemRanks]]
@@ -91,6 +92,7 @@ def systems_chunks(source: ReportSource, every: Sequence[Board]) -> Iterator[Chu
             labels, hits = source.labels(board.split), source.rankings(board.split)
             if hits:
                 table["holes"] = _holes(board, labels, hits)
+                table["never"] = _never_found(source, board, labels, hits)
             yield from _query_chunks(source, board, labels, hits)
             table["by_query"] = True
         tables.append(table)
@@ -189,6 +191,37 @@ def _holes(board: Board, labels: Labels, found: Rankings) -> dict[str, Any]:
         "shares": shares,
         "pairs": len(systems_of),
         "first": [[query, passage, systems_of[query, passage], best[query, passage]] for query, passage in first],
+    }
+
+
+def _never_found(source: ReportSource, board: Board, labels: Labels, found: Rankings) -> dict[str, Any]:
+    """Relevant passages that no system has among its first hits, and how many passages of the corpus nobody ever sees.
+
+    rows: query id and text, passage id, the best rank that any system gives it (0: none), and that system.
+    """
+    rows: list[tuple[str, str, str, int, str]] = []
+    relevant = 0
+    for query, of_query in labels.items():
+        for passage in (one for one, label in of_query.items() if label > 0):
+            relevant += 1
+            ranks = {
+                name: rank
+                for name, by_query in found.items()
+                if query in by_query and (rank := by_query[query].ranks.get(passage)) is not None
+            }
+            best = min(ranks, key=lambda name: (ranks[name], name), default="")
+            if not best or ranks[best] > TOP:
+                text = source.queries[query].text if query in source.queries else query
+                rows.append((query, text, passage, ranks.get(best, 0), best))
+    rows.sort(key=lambda row: (row[3] == 0, row[3], row[0], row[2]), reverse=True)
+    seen = {passage for by_query in found.values() for ranking in by_query.values() for passage in ranking.top}
+    passages = board.results[0].about.get("passages")
+    return {
+        "depth": TOP,
+        "relevant": relevant,
+        "missed": len(rows),
+        "unseen": passages - len(seen) if isinstance(passages, int) else None,
+        "rows": [list(row) for row in rows[:_NEVER]],
     }
 
 

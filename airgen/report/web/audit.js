@@ -4,7 +4,6 @@
    Answers to the sample of `airgen audit sample` are kept in the form that `airgen audit score` reads. They count only
    from somebody who has not seen the label. Any other answer is kept apart (`others`): nobody drew that pair. */
 
-const AUDIT_KEYS = ["0", "1", "2", "3", "x"];
 const audits = new Map();
 
 /* Sample, answers and the queries whose labels were seen in this browser. */
@@ -14,7 +13,7 @@ async function auditOf(dataset) {
     const sample = await get(`${dataset.key}/audit`);
     const name = `audit-${sample.key || sample.dataset}`;
     const own = () => { try { return JSON.parse(kept(`${name}-answers`)) || {}; } catch { return {}; } };
-    const empty = { key: sample.key, dataset: sample.dataset, answers: {}, others: [] };
+    const empty = { key: sample.key, dataset: sample.dataset, answers: {}, reasons: {}, others: [] };
     const saved = live ? await ask(`audit/${dataset.key}`) : { ...empty, ...own() };
     audits.set(dataset.key, {
       sample, live, name, saved, dataset,
@@ -32,7 +31,11 @@ function saw(audit, query) {
 }
 
 const pairKey = (query, id) => `${query}\n${id}`;
-const answerLevel = (key) => (key === "x" ? null : Number(key));
+/* The keys that answer: those of the levels that the job has, and x. */
+const auditKeys = (audit) => [...Object.keys(audit.sample.keys), "x"];
+const answerLevel = (audit, key) => (key === "x" ? null : Number(audit.sample.keys[key]));
+const levelWords = (audit, key) => (key === "x" ? "cannot say" : audit.sample.levels[audit.sample.keys[key]]);
+const pressed = (audit) => Object.keys(audit.sample.keys).map((key) => [el("kbd", {}, key), " "]);
 
 /* What a person said of a pair: a level, null for "cannot say", undefined for no answer. */
 function answerTo(audit, query, id) {
@@ -45,11 +48,23 @@ function answerTo(audit, query, id) {
 /* Whether an answer to a pair would be one to the sample. */
 const counts = (audit, query, id) => audit.numbers.has(pairKey(query, id)) && !audit.seen.has(query);
 
-async function answer(audit, query, id, level) {
-  const value = counts(audit, query, id) ? { number: audit.numbers.get(pairKey(query, id)), level }
-    : { query, document: id, level, seen: audit.seen.has(query) };
+/* Why, in a person's words, as far as that was written. */
+function reasonOf(audit, query, id) {
+  const number = audit.numbers.get(pairKey(query, id));
+  if (number !== undefined && String(number) in audit.saved.answers) return (audit.saved.reasons || {})[number] || "";
+  const other = audit.saved.others.find((one) => one.query === query && one.document === id);
+  return (other && other.why) || "";
+}
+
+async function answer(audit, query, id, level, why) {
+  const value = counts(audit, query, id) ? { number: audit.numbers.get(pairKey(query, id)), level, why }
+    : { query, document: id, level, seen: audit.seen.has(query), why };
   if (audit.live) { audit.saved = await ask(`audit/${audit.dataset.key}`, value); return; }
-  if ("number" in value) audit.saved.answers[value.number] = level;
+  if ("number" in value) {
+    audit.saved.answers[value.number] = level;
+    audit.saved.reasons = { ...audit.saved.reasons };
+    if (why) audit.saved.reasons[value.number] = why; else delete audit.saved.reasons[value.number];
+  }
   else audit.saved.others = [...audit.saved.others.filter((one) => one.query !== query || one.document !== id), value];
   kept(`${audit.name}-answers`, JSON.stringify(audit.saved));
 }
@@ -64,32 +79,34 @@ function saveFile(audit) {
 /* The five buttons under a document. */
 function answerBar(audit, query, id, done) {
   const said = el("span", { class: "quiet small", role: "status", "aria-live": "polite" });
-  const bar = el("div", { class: "answer", role: "group", "aria-label": "Does the document answer the query?" });
+  const bar = el("div", { class: "answer", role: "group", "aria-label": audit.sample.question });
+  const why = el("input", { type: "text", maxlength: 500, dir: "auto", value: reasonOf(audit, query, id), placeholder: "Why, in a sentence (if you like)", "aria-label": "Why, in a sentence",
+    on: { change: () => { const now = answerTo(audit, query, id); if (now !== undefined) answer(audit, query, id, now, why.value.trim()).catch((error) => { said.textContent = `Not saved: ${error.message}`; }); },
+      keydown: (event) => { if (event.key === "Enter" || event.key === "Escape") { why.blur(); const card = bar.closest("article, .auditing"); if (card && card.tabIndex === 0) card.focus(); } } } });
+  bar.why = why;
   const show = () => {
     const now = answerTo(audit, query, id);
     const drawn = audit.numbers.get(pairKey(query, id));
     for (const button of bar.querySelectorAll("button"))
-      button.setAttribute("aria-pressed", String(now !== undefined && answerLevel(button.dataset.level) === now));
+      button.setAttribute("aria-pressed", String(now !== undefined && answerLevel(audit, button.dataset.level) === now));
     said.textContent = now === undefined || counts(audit, query, id) || drawn in audit.saved.answers ? ""
       : drawn ? "Kept apart: you have seen the label." : "Kept apart: not in the sample.";
   };
   bar.give = async (key) => {
-    try { await answer(audit, query, id, answerLevel(key)); } catch (error) { said.textContent = `Not saved: ${error.message}`; return; }
+    try { await answer(audit, query, id, answerLevel(audit, key), why.value.trim()); } catch (error) { said.textContent = `Not saved: ${error.message}`; return; }
     show();
     if (done) done();
   };
-  put(bar, AUDIT_KEYS.map((key) => el("button", {
-    type: "button", class: "small", dataset: { level: key }, title: key === "x" ? "I cannot say" : audit.sample.levels[Number(key)],
-    on: { click: () => bar.give(key) },
-  }, el("kbd", {}, key), " ", el("span", { class: "words" }, key === "x" ? "cannot say" : audit.sample.levels[Number(key)]))), said);
+  put(bar, auditKeys(audit).map((key) => el("button", {
+    type: "button", class: "small", dataset: { level: key }, title: levelWords(audit, key), on: { click: () => bar.give(key) },
+  }, el("kbd", {}, key), " ", el("span", { class: "words" }, levelWords(audit, key)))), why, said);
   show();
   return bar;
 }
 
 /* What the levels mean, for phones, where the buttons have no room for it. */
 function levelsOf(audit) {
-  return el("p", { class: "levels quiet small" }, audit.sample.levels.map((words, level) => [el("b", {}, String(level)), ` ${words}; `]),
-    el("b", {}, "x"), " I cannot say");
+  return el("p", { class: "levels quiet small" }, auditKeys(audit).map((key, place) => [place ? "; " : "", el("b", {}, key), ` ${levelWords(audit, key)}`]));
 }
 
 function auditFoot(audit) {
@@ -103,6 +120,12 @@ function auditFoot(audit) {
       : el("p", { class: "small" }, el("button", { type: "button", on: { click: () => saveFile(audit) } }, "Save answers"), " ",
         el("span", { class: "quiet" }, "then: ", el("code", {}, `${sample.score} audit-answers.json`))),
   ];
+}
+
+/* Where the document can be read: a link, where it has an address. */
+function sourceLine(source) {
+  if (!source) return null;
+  return el("p", { class: "small" }, /^https?:\/\//i.test(source) ? el("a", { href: source, target: "_blank", rel: "noopener noreferrer" }, source) : foreign(source));
 }
 
 /* The sample, one pair after the other. */
@@ -121,21 +144,25 @@ airgenPage("audit", {
     const first = items.findIndex((_, place) => !(String(place + 1) in audit.saved.answers));
     let place = Number(params.query.get("n")) - 1;
     if (!(place >= 0 && place < items.length)) place = Math.max(0, first);
-    const said = el("p", { class: "quiet", role: "status", "aria-live": "polite" });
+    const said = el("span", { class: "quiet", role: "status", "aria-live": "polite" });
+    const along = el("progress", { max: items.length, value: 0, "aria-label": "Answered" });
     const card = el("div", { class: "auditing" });
     const foot = el("div", {});
     const step = (by) => { place = Math.min(Math.max(place + by, 0), items.length - 1); remember({ n: place + 1 }); show(); };
-    put(main, el("p", {}, "Does the document answer the query? Press ", AUDIT_KEYS.slice(0, 4).map((key) => [el("kbd", {}, key), " "]), "or ", el("kbd", {}, "x"),
-      " if you cannot say, ", el("kbd", {}, "←"), " and ", el("kbd", {}, "→"), " to move."), said, card, foot);
+    put(main, el("p", {}, "Press ", pressed(audit), "or ", el("kbd", {}, "x"), " if you cannot say, ", el("kbd", {}, "w"), " to write why, ",
+      el("kbd", {}, "←"), " and ", el("kbd", {}, "→"), " to move."), el("p", { class: "along" }, along, " ", said), card, foot);
 
     function show() {
       const item = items[place];
       const bar = answerBar(audit, item.query, item.document, () => (place + 1 < items.length ? step(1) : show()));
-      said.textContent = `${place + 1} of ${items.length}`;
+      const given = Object.keys(audit.saved.answers).length;
+      along.value = given;
+      said.textContent = `${place + 1} of ${items.length}, ${given} answered`;
       card.replaceChildren();
       put(card, item.text ? foreign(item.text, "h2", { class: "auditquery" }) : notice("This query is not in the dataset any more: draw another sample."),
         audit.seen.has(item.query) && notice("You have looked at the page of this query, which shows its labels. Your answer is kept apart.", "info"),
-        bar, levelsOf(audit), item.title && foreign(item.title, "h3"), foreign(item.body, "div", { class: "text" }),
+        item.title && foreign(item.title, "h3"), sourceLine(item.source), el("div", { class: "foreign text", dir: "auto" }, marked(item.body, item.text, params.dataset)),
+        el("h3", { class: "question" }, audit.sample.question), levelsOf(audit), bar,
         el("p", { class: "steps" }, el("button", { type: "button", disabled: place === 0, on: { click: () => step(-1) } }, "← Back"), " ",
           el("button", { type: "button", disabled: place + 1 === items.length, on: { click: () => step(1) } }, "Next →")));
       card.bar = bar;
@@ -160,7 +187,7 @@ airgenPage("audit-query", {
     put(main, el("nav", { class: "steps small" }, el("a", { href: link(dataset.key, "query", life.id) }, "← With labels")),
       foreign(life.text, "h1"),
       el("p", { class: "quiet" }, "Its documents in an order of chance, without labels. Tab or ", el("kbd", {}, "j"), " and ", el("kbd", {}, "k"), " choose one, ",
-        AUDIT_KEYS.slice(0, 4).map((key) => [el("kbd", {}, key), " "]), el("kbd", {}, "x"), " answer."), levelsOf(audit),
+        pressed(audit), el("kbd", {}, "x"), " answer."), el("p", {}, el("strong", {}, audit.sample.question)), levelsOf(audit),
       audit.seen.has(life.id) && notice("You have looked at the page of this query, which shows its labels. Your answers are kept apart.", "info"),
       ids.map((id) => el("article", { class: "doc", tabindex: 0, dataset: { document: id } }, el("h3", { dir: "auto" }, titleOf(life, id)),
         el("div", { class: "foreign text", dir: "auto" }, life.docs[id].text), answerBar(audit, life.id, id))),
@@ -196,7 +223,8 @@ addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea")) return;
   const card = document.querySelector("main .auditing");
   if (card && card.bar) {
-    if (AUDIT_KEYS.includes(event.key)) card.bar.give(event.key);
+    if (card.bar.querySelector(`button[data-level="${CSS.escape(event.key)}"]`)) card.bar.give(event.key);
+    else if (event.key === "w") card.bar.why.focus();
     else if (event.key === "ArrowLeft") card.step(-1);
     else if (event.key === "ArrowRight") card.step(1);
     else return;
@@ -210,7 +238,8 @@ addEventListener("keydown", (event) => {
   if (step) {
     const next = articles[articles.indexOf(chosen) + step] || (chosen ? null : articles[0]);
     if (next) { next.focus(); next.scrollIntoView({ block: "nearest" }); }
-  } else if (chosen && AUDIT_KEYS.includes(event.key) && chosen.querySelector(".answer")) chosen.querySelector(".answer").give(event.key);
+  } else if (chosen && event.key === "w" && chosen.querySelector(".answer")) chosen.querySelector(".answer").why.focus();
+  else if (chosen && chosen.querySelector(`.answer button[data-level="${CSS.escape(event.key)}"]`)) chosen.querySelector(".answer").give(event.key);
   else return;
   event.preventDefault();
 });

@@ -3,6 +3,8 @@
 
 (() => {
   const LOST = 12; // relevant passages below the first hits that are named
+  const [A, B] = ["#0072b2", "#d55e00"]; // of a drawing that is taken along; the page has colours of its own
+  const FIRST = 10; // ranks within which a system finds something
   const EQUAL = 1; // millionths: scores that differ by less are equal
 
   const file = (dataset, board, at) => get(`${dataset.key}/${board.key}/system-${String(at).padStart(3, "0")}`);
@@ -47,10 +49,37 @@
       }
       return `${path.join("")}L${width} ${height / 2}Z`;
     };
-    return el("figure", { class: "curve" }, el("svg", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": "The difference of every query, sorted" },
-      el("path", { class: "a", d: points((value) => Math.max(0, value)) }), el("path", { class: "b", d: points((value) => Math.min(0, value)) }),
-      el("line", { class: "axis", x1: 0, x2: width, y1: height / 2, y2: height / 2 })),
-    el("figcaption", { class: "quiet small" }, "Every query's difference, sorted: above the line A is better, below it B."));
+    const drawn = el("svg", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": "The difference of every query, sorted" },
+      el("path", { class: "a", fill: A, d: points((value) => Math.max(0, value)) }), el("path", { class: "b", fill: B, d: points((value) => Math.min(0, value)) }),
+      el("line", { class: "axis", stroke: "#999999", x1: 0, x2: width, y1: height / 2, y2: height / 2 }));
+    return el("figure", { class: "curve" }, drawn,
+      el("figcaption", { class: "quiet small" }, "Every query's difference, sorted: above the line A is better, below it B."),
+      figures.takes("Differences by query, sorted", () => figures.standalone(drawn)));
+  }
+
+  /* How many queries have which difference: bars of a tenth, those without a difference in the middle. */
+  function histogram(rows) {
+    const bins = Array.from({ length: 21 }, () => 0);
+    for (const row of rows) {
+      const steps = Math.min(10, Math.max(1, Math.ceil(Math.abs(row.difference) * 10 - 1e-9)));
+      bins[row.winner === "tie" ? 10 : row.difference > 0 ? 10 + steps : 10 - steps] += 1;
+    }
+    const [width, height, base] = [600, 150, 120];
+    const step = width / bins.length;
+    const most = Math.max(...bins, 1);
+    const font = { "font-family": "Liberation Sans, Arial, sans-serif", "font-size": 11, "text-anchor": "middle", fill: "#5a6472" };
+    const drawn = el("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "How many queries have which difference" },
+      bins.map((number, at) => {
+        const tall = (number / most) * (base - 20);
+        const x = at * step;
+        return number ? [el("rect", { class: at > 10 ? "a" : at < 10 ? "b" : "tie", fill: at > 10 ? A : at < 10 ? B : "#9aa3b0", x: (x + 1).toFixed(1), y: (base - tall).toFixed(1), width: (step - 2).toFixed(1), height: tall.toFixed(1) }),
+          el("text", { ...font, x: (x + step / 2).toFixed(1), y: (base - tall - 4).toFixed(1) }, String(number))] : null;
+      }),
+      el("line", { class: "axis", stroke: "#999999", x1: 0, x2: width, y1: base, y2: base }),
+      [[0, "−1"], [5, "−0.5"], [10, "0"], [15, "+0.5"], [20, "+1"]].map(([at, words]) => el("text", { ...font, x: ((at + 0.5) * step).toFixed(1), y: base + 16 }, words)));
+    return el("figure", { class: "histogram" }, drawn,
+      el("figcaption", { class: "quiet small" }, "Queries by difference, in steps of a tenth: B is better on the left, A on the right, no difference in the middle."),
+      figures.takes("Queries by difference", () => figures.standalone(drawn)));
   }
 
   function summary(board, a, b, rows) {
@@ -90,10 +119,12 @@
         return;
       }
       const rows = await differences(dataset, board, a, b);
+      const finds = (rank) => rank > 0 && rank <= FIRST;
+      const only = (row) => (finds(row.firstA) === finds(row.firstB) ? "" : finds(row.firstA) ? "only-a" : "only-b");
       const shown = () => {
         const winner = address().query.get("wins") || "";
         const words = fold(address().query.get("q") || "");
-        return rows.filter((row) => (!winner || row.winner === winner) && (!words || fold(row.text).includes(words) || row.id.includes(words)));
+        return rows.filter((row) => (!winner || row.winner === winner || only(row) === winner) && (!words || fold(row.text).includes(words) || row.id.includes(words)));
       };
       const list = table({
         label: "Queries by difference", rows: shown(), virtual: rows.length > 40, empty: "No query is like this.",
@@ -111,10 +142,10 @@
       const counter = el("p", { class: "quiet", role: "status" });
       const update = () => { const now = shown(); list.setRows(now); counter.replaceChildren(`${count(now.length)} of ${count(rows.length)} queries`); };
       const search = el("input", { type: "search", value: params.query.get("q") || "", "aria-label": "Search the queries", placeholder: "Search the queries", on: { input: (event) => { remember({ q: event.target.value }); update(); } } });
-      put(main, compareChoice(dataset, board, a, b), summary(board, a, b, rows), curve(rows),
+      put(main, compareChoice(dataset, board, a, b), summary(board, a, b, rows), el("div", { class: "sideways" }, histogram(rows), curve(rows)),
         el("h2", {}, "The queries that decide it"),
         el("div", { class: "controls" }, el("label", { class: "search" }, search),
-          figures.choice("Which queries", [["", "All"], ["a", "A wins"], ["b", "B wins"], ["tie", "Ties"]], params.query.get("wins") || "", (wins) => { remember({ wins }); update(); })),
+          figures.choice("Which queries", [["", "All"], ["a", "A wins"], ["b", "B wins"], ["tie", "Ties"], ["only-a", "A finds it, B does not"], ["only-b", "B finds it, A does not"]], params.query.get("wins") || "", (wins) => { remember({ wins }); update(); })),
         counter, list);
     },
   });
@@ -158,6 +189,6 @@
   function hit(id, label, text, query, dataset) {
     const tag = label === undefined || label === null ? el("span", { class: "tag" }, "no label") : label > 0 ? el("span", { class: "tag good" }, label === 1 ? "relevant" : `relevant ${label}`) : el("span", { class: "tag bad" }, "not relevant");
     return el("li", {}, el("p", {}, tag, " ", el("span", { class: "quiet small" }, foreign(id)), text && text.title ? [" ", el("strong", {}, foreign(text.title))] : null),
-      text ? el("p", { class: "text short", dir: "auto" }, marked(text.text, query, dataset)) : null);
+      text ? passageText(text, dataset, query, 240) : null);
   }
 })();

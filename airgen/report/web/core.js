@@ -281,18 +281,23 @@ const markdownOf = ([head, ...rows]) => `${[head, head.map(() => "---"), ...rows
   .map((row) => `| ${row.map((text) => text.replace(/\s+/g, " ").replace(/[\\|<>`*_[\]]/g, "\\$&")).join(" | ")} |`).join("\n")}\n`
   .replace(/\\(?=---)/g, "");
 
-function saveText(name, type, text) {
-  const place = URL.createObjectURL(new Blob([text], { type: `${type};charset=utf-8` }));
+const saveText = (name, type, text) => saveBlob(name, new Blob([text], { type: `${type};charset=utf-8` }));
+
+function saveBlob(name, blob) {
+  const place = URL.createObjectURL(blob);
   const file = el("a", { href: place, download: name.replace(/[^\w.-]+/g, "-") });
   file.click();
   setTimeout(() => URL.revokeObjectURL(place), 0);
 }
 
-function table({ columns, rows, label, sort = "", onSort = null, virtual = false, href = null, empty = "Nothing here." }) {
+const STACKED = 4; // columns of a table that a phone shows side by side
+
+function table({ columns, rows, label, sort = "", onSort = null, virtual = false, href = null, empty = "Nothing here.", stack = true }) {
   const valueOf = (column, row) => (column.value ? column.value(row) : row[column.key]);
   const body = el("tbody");
   const head = el("tr");
-  const made = el("table", { class: virtual ? "virtual" : null, "aria-label": label }, el("thead", {}, head), body);
+  const stacked = stack && !virtual && columns.filter((one) => one.label).length > STACKED;
+  const made = el("table", { class: virtual ? "virtual" : stacked ? "stacked" : null, "aria-label": label }, el("thead", {}, head), body);
   const box = el("div", { class: "table" }, made);
   let given = rows;
   let shown = [];
@@ -360,7 +365,8 @@ function table({ columns, rows, label, sort = "", onSort = null, virtual = false
     const cells = columns.map((column) => {
       const inside = column.cell ? column.cell(row) : valueOf(column, row);
       const text = inside === null || inside === undefined || inside === "" ? EMPTY : inside;
-      return el("td", { class: [column.number && "number", column.class].filter(Boolean).join(" ") || null }, text);
+      return el("td", { class: [column.number && "number", column.class].filter(Boolean).join(" ") || null,
+        "data-label": stacked && column.label ? column.label : null }, text);
     });
     return el("tr", { "aria-rowindex": virtual ? place + 2 : null, on: href ? { click: (event) => {
       if (event.target.closest("a, button, input") || String(getSelection())) return;
@@ -414,6 +420,8 @@ function table({ columns, rows, label, sort = "", onSort = null, virtual = false
     if (!step || !row || event.ctrlKey || event.metaKey || event.altKey) return;
     const next = step > 0 ? row.nextElementSibling : row.previousElementSibling;
     const inside = next && next.querySelector("a, button");
+    const search = document.querySelector("main input[type=search]");
+    if (!inside && step < 0 && search) { search.focus(); event.preventDefault(); }
     if (!inside) return;
     inside.focus();
     next.scrollIntoView({ block: "nearest" });
@@ -448,13 +456,22 @@ function table({ columns, rows, label, sort = "", onSort = null, virtual = false
   const taken = () => [columns.map((one) => one.label || one.key), ...shown.map(words)];
   const take = (name, ending, type, write) => el("button", { type: "button", class: "take",
     "aria-label": `${label} as ${name}`, on: { click: () => saveText(`${label}.${ending}`, type, write(taken())) } }, name);
-  if (!virtual && rows.length > 1) {
-    box.append(el("p", { class: "takes" }, take("CSV", "csv", "text/csv", csvOf), " ", take("Markdown", "md", "text/markdown", markdownOf)));
+  if (rows.length > 1) {
+    const takes = el("p", { class: "takes" }, take("CSV", "csv", "text/csv", csvOf), " ", take("Markdown", "md", "text/markdown", markdownOf));
+    if (virtual) box.prepend(takes); else box.append(takes);
   }
   box.setRows = (next) => { given = next; arrange(); };
   box.shownRows = () => shown;
   arrange();
   return box;
+}
+
+/* A table that was made before: {titles, left, rows} of texts. cells: {column: f(text)} shows one in another way. */
+function drawnTable(value, label, cells = {}) {
+  return table({ label, rows: value.rows, columns: value.titles.map((title, at) => ({
+    key: String(at), label: title, number: !value.left.includes(at), sortable: title ? undefined : false,
+    value: (row) => row[at], cell: (row) => (cells[at] ? cells[at](row[at]) : foreign(row[at])),
+  })) });
 }
 
 /* --- words ------------------------------------------------------------------------------------------------ */
@@ -545,7 +562,17 @@ addEventListener("hashchange", async () => {
 });
 
 addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea")) return;
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  const field = event.target.closest("input, select, textarea");
+  /* Arrows reach the list from wherever one is, and from its search. */
+  const down = event.key === "ArrowDown" ? !field || field.type === "search" : event.key === "j" && !field;
+  if (down && !event.target.closest("table, .choice")) {
+    const top = 100;
+    const row = [...document.querySelectorAll("main tr.linked")].find((one) => one.getBoundingClientRect().bottom > top);
+    const inside = row && row.querySelector("a, button");
+    if (inside) { inside.focus(); event.preventDefault(); return; }
+  }
+  if (field) return;
   if (event.key === "/") {
     const search = document.querySelector("main input[type=search]");
     if (search) { search.focus(); event.preventDefault(); }

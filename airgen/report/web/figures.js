@@ -20,7 +20,58 @@ const figures = {
     };
     events.forEach(([what, name]) => what.addEventListener(name, changed));
     show();
-    return el("figure", { class: "drawn" }, image);
+    const white = '<rect width="100%" height="100%" fill="#ffffff"/>';
+    return el("figure", { class: "drawn" }, image, figures.takes(words, () => drawings["light-wide"].replace(/<svg[^>]*>/, (tag) => tag + white)));
+  },
+
+  /* Buttons that take a figure along. svg(): its text, in colours for white paper. */
+  takes(words, svg) {
+    const take = (kind, save) => el("button", { type: "button", class: "take", "aria-label": `${words} as ${kind}`, on: { click: save } }, kind);
+    return el("p", { class: "takes" }, take("SVG", () => saveText(`${words}.svg`, "image/svg+xml", svg())), " ",
+      take("PNG", () => figures.png(words, svg())));
+  },
+
+  /* A drawing as pixels, twice as many as it is wide. */
+  async png(words, text) {
+    const image = new Image();
+    image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(text)}`;
+    await image.decode();
+    const canvas = el("canvas", { width: image.naturalWidth * 2, height: image.naturalHeight * 2 });
+    const paper = canvas.getContext("2d");
+    paper.fillStyle = "#ffffff";
+    paper.fillRect(0, 0, canvas.width, canvas.height);
+    paper.drawImage(image, 0, 0, canvas.width, canvas.height);
+    canvas.toBlob((blob) => saveBlob(`${words}.png`, blob), "image/png");
+  },
+
+  /* An SVG element of the page as a file: with its size, its own name space and a white ground. */
+  standalone(svg) {
+    const copy = svg.cloneNode(true);
+    const [, , width, height] = svg.getAttribute("viewBox").split(" ");
+    copy.setAttribute("width", width);
+    copy.setAttribute("height", height);
+    copy.removeAttribute("class");
+    copy.prepend(el("rect", { width, height, fill: "#ffffff" }));
+    return new XMLSerializer().serializeToString(copy);
+  },
+
+  /* A list of bars as a drawing: [{name, share, whole, mark, text}]. The page shows the same as elements that flow. */
+  barsDrawing(words, rows) {
+    const [left, middle, line] = [190, 330, 24];
+    const [width, height] = [760, rows.length * line + 40];
+    const at = (share) => Math.max(0, Math.min(1, share)) * middle;
+    const short = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
+    const font = { "font-family": "Liberation Sans, Arial, sans-serif", "font-size": 13, fill: "#1b1f24" };
+    return figures.standalone(el("svg", { viewBox: `0 0 ${width} ${height}` },
+      el("text", { x: 8, y: 22, ...font, "font-weight": "bold" }, words),
+      rows.map((row, place) => {
+        const y = 36 + place * line;
+        return [el("text", { x: left - 10, y: y + 12, ...font, "text-anchor": "end" }, short(String(row.name), 28)),
+          isNumber(row.whole) ? el("rect", { x: left, y, width: at(row.whole), height: 16, fill: "#b9d6ea" }) : null,
+          el("rect", { x: left, y, width: at(row.share), height: 16, fill: "#0072b2" }),
+          isNumber(row.mark) ? el("rect", { x: left + at(row.mark) - 1, y: y - 2, width: 2, height: 20, fill: "#1b1f24" }) : null,
+          el("text", { x: left + middle + 10, y: y + 12, ...font }, short(String(row.text), 34))];
+      })));
   },
 
   /* A dot with its interval on an axis from `low` to `high`; all rows of a table share the axis. */

@@ -45,6 +45,14 @@
       el("p", { class: "lead" }, "Pale: what entered a stage. Strong: what left it. The bars of samples and queries share one scale.",
         steps.some((one) => one.left > one.entered) ? " The mark: what entered, where more left." : "", soFar ? " This is what is there so far." : ""),
       el("ol", { class: "funnel" }, rows),
+      figures.takes("From samples to labels", () => figures.barsDrawing("From samples to labels", steps.map((one) => {
+        const scale = OWN_SCALE.has(one.stage) ? Math.max(1, one.entered, one.left) : shared;
+        return { name: one.stage, share: one.left / scale, whole: one.entered / scale, text: `${count(one.entered)} to ${count(one.left)}` };
+      }))),
+      el("details", {}, el("summary", {}, "The figures"), table({ label: "From samples to labels", rows: steps, columns: [
+        { key: "stage", label: "Stage" }, { key: "entered", label: "Entered", number: true, cell: (row) => count(row.entered) },
+        { key: "left", label: "Left", number: true, cell: (row) => count(row.left) },
+        { key: "reasons", label: "Why the others did not", sortable: false, cell: (row) => foreign(Object.entries(row.reasons || {}).sort((a, b) => b[1] - a[1]).map(([why, number]) => `${count(number)} ${why}`).join("; ")) }] })),
     ];
   }
 
@@ -109,7 +117,9 @@
         el("a", { href: link(dataset.key, "queries", { [one.attribute]: row.value }) }, foreign(ROLES[row.value] || row.value)),
         figures.bar(row.queries / total / most, null, row.asked === null ? null : row.asked / most),
         el("span", { class: "numbers" }, count(row.queries),
-          el("small", {}, ` ${percent(row.queries / total)}`, asked ? ` (${percent(row.asked || 0)})` : ""))))));
+          el("small", {}, ` ${percent(row.queries / total)}`, asked ? ` (${percent(row.asked || 0)})` : ""))))),
+      figures.takes(`Queries by ${one.attribute}`, () => figures.barsDrawing(`Queries by ${one.attribute}`, one.values.map((row) => ({
+        name: ROLES[row.value] || row.value, share: row.queries / total / most, mark: row.asked === null ? null : row.asked / most, text: `${count(row.queries)} (${percent(row.queries / total)})` })))));
     });
     if (!parts.length) return [];
     const asked = about.coverage.some((one) => one.values.some((row) => row.asked !== null));
@@ -133,6 +143,8 @@
       el("p", { class: "quiet" }, words.join(" · "), dataset.state === "running" || dataset.state === "stopped" ? el("span", { class: `tag ${dataset.state}` }, dataset.state) : null),
       facts.description ? foreign(facts.description, "p") : null, figuresOf(found, facts, dataset)));
     put(main, [...(dataset.notes || []), ...found.notes].map((one) => notice(one)));
+    if (found.people) put(main, notice(`${found.people}.`, "info"));
+    if (found.next) put(main, figures.section("next", "What to do next", drawnTable(found.next, "What to do next", { 2: (text) => el("code", {}, text) })));
     if (dataset.has.includes("systems")) {
       const { boards } = await get(`${dataset.key}/systems`);
       put(main, boards.map((board) => figures.section(`systems-${board.key}`, boards.length > 1 ? `Systems on ${board.split}` : "Systems",
@@ -140,6 +152,7 @@
         scoreAgainstTime(board))));
     }
     put(main, [
+      found.made_by && figures.section("made", "How it was made", drawnTable(found.made_by, "How it was made")),
       figures.section("funnel", found.funnel.length ? "From samples to labels" : "Labels", funnel(found.funnel, found.so_far), splits(facts, found.models.length)),
       figures.section("coverage", "What the queries cover", coverage(found, dataset)),
       figures.section("costs", "Cost by stage", costs(found)),

@@ -80,11 +80,48 @@ function filtered(rows, words, chosen, names) {
   return { shown, counts };
 }
 
+/* "A finds it, B does not": by the rank of the first relevant passage that each system has. Null without two systems. */
+const FOUND = 10;
+
+async function findersOf(dataset, query) {
+  if (!dataset.has.includes("systems")) return null;
+  const { boards } = await get(`${dataset.key}/systems`);
+  const board = boards.find((one) => one.by_query && one.systems.length > 1);
+  if (!board) return null;
+  const { ids } = await get(`${dataset.key}/${board.key}/queries`);
+  const first = new Map(); // name -> Map(id -> rank)
+  const load = async (name) => {
+    const at = board.systems.findIndex((one) => one.name === name);
+    if (at < 0 || first.has(name)) return;
+    const file = await get(`${dataset.key}/${board.key}/system-${String(at).padStart(3, "0")}`);
+    first.set(name, new Map(ids.map((id, place) => [id, file.first[place]])));
+  };
+  const state = { finds: query.get("finds") || "", misses: query.get("misses") || "" };
+  await Promise.all([load(state.finds), load(state.misses)]);
+  const finds = (name, id) => { const rank = first.get(name) && first.get(name).get(id); return rank > 0 && rank <= FOUND; };
+  const known = (name) => !state[name] || first.has(state[name]);
+  const list = (name, label) => el("label", {}, label, el("select", { dir: "auto", dataset: { name }, on: { change: async (event) => {
+    state[name] = event.target.value;
+    await load(state[name]);
+    made.changed();
+  } } }, el("option", { value: "" }, "any"), board.systems.map((one) => el("option", { value: one.name, selected: state[name] === one.name }, one.name))));
+  const made = {
+    changed: () => {},
+    controls: [list("finds", `Found by (first ${FOUND})`), list("misses", "but not by")],
+    passes: (row) => (!state.finds || !known("finds") || finds(state.finds, row.id)) && (!state.misses || !known("misses") || (first.get(state.misses).has(row.id) && !finds(state.misses, row.id))),
+    active: () => Boolean(state.finds || state.misses),
+    address: () => ({ ...state }),
+    clear: () => { state.finds = ""; state.misses = ""; for (const label of made.controls) label.querySelector("select").value = ""; },
+  };
+  return made;
+}
+
 airgenPage("queries", {
   route: /^\/d\d+\/queries$/, title: "Queries", tab: "Queries", order: 20, has: (one) => one && one.has.includes("queries"),
   async draw(main, params) {
     const { dataset, query } = params;
     const { rows } = await queryRows(dataset);
+    const finders = await findersOf(dataset, query);
     const names = ["outcome", "why", ...dataset.counts.attributes, "split", "difficulty", "positives"]
       .filter((name, place, all) => all.indexOf(name) === place)
       .filter((name) => {
@@ -109,11 +146,11 @@ airgenPage("queries", {
 
     function apply() {
       const words = fold(search.value).split(/\s+/).filter(Boolean);
-      const { shown, counts } = filtered(rows, words, chosen, names);
+      const { shown, counts } = filtered(finders ? rows.filter(finders.passes) : rows, words, chosen, names);
       list.setRows(shown);
       said.textContent = shown.length === rows.length ? count(rows.length) : `${count(shown.length)} of ${count(rows.length)}`;
-      reset.hidden = !words.length && !chosen.size;
-      remember({ q: search.value.trim(), ...Object.fromEntries(names.map((name) => [name, chosen.get(name)])) });
+      reset.hidden = !words.length && !chosen.size && !(finders && finders.active());
+      remember({ q: search.value.trim(), ...(finders ? finders.address() : {}), ...Object.fromEntries(names.map((name) => [name, chosen.get(name)])) });
       airgen.lastQueries = { key: dataset.key, hash: location.hash, ids: () => list.shownRows().map((row) => row.id) };
       drawFilters(counts);
     }
@@ -143,9 +180,11 @@ airgenPage("queries", {
       cancelAnimationFrame(waiting);
       waiting = requestAnimationFrame(apply);
     });
-    reset.addEventListener("click", () => { search.value = ""; chosen.clear(); apply(); search.focus(); });
-    put(controls, el("label", { class: "search" }, "Search", search), folding, filters);
-    put(main, el("h1", {}, "Queries ", said), dataset.notes.map((note) => notice(note)), controls, list);
+    reset.addEventListener("click", () => { search.value = ""; chosen.clear(); if (finders) finders.clear(); apply(); search.focus(); });
+    if (finders) finders.changed = apply;
+    put(controls, el("label", { class: "search" }, "Search", search), folding, finders && finders.controls, filters);
+    put(main, el("h1", {}, "Queries ", said), dataset.notes.map((note) => notice(note)), controls,
+      el("p", { class: "quiet small keys" }, "Keys: ", el("kbd", {}, "/"), " searches, ", el("kbd", {}, "↓"), " and ", el("kbd", {}, "↑"), " move, ", el("kbd", {}, "Enter"), " opens."), list);
     apply();
   },
 });
@@ -184,7 +223,7 @@ airgenPage("query", {
     const about = { language: dataset.language, stopwords: dataset.stopwords };
     put(main, stepBar(dataset, life), header(life), life.why && life.outcome === "dropped" && notice(`Dropped at ${life.why}`),
       el("div", { class: "two" }, el("div", {}, labels(life, about)),
-        el("div", {}, systemsOf(life), madeOf(life, about), airgen.onQuery.map((make) => make(life, dataset)))));
+        el("div", {}, systemsOf(life, about), madeOf(life, about), airgen.onQuery.map((make) => make(life, dataset)))));
   },
 });
 
@@ -208,13 +247,20 @@ function header(life) {
       attributes.map(([name, value]) => el("span", { class: "tag", title: WORDS[name] || name }, called(name, value), name === "length" && " words")), el("code", { class: "quiet small" }, life.id)));
 }
 
-/* A text that shows its beginning, and the rest when it is asked for. */
-function longText(nodes, length, more = 0) {
-  const text = el("div", { class: "foreign text", dir: "auto" }, nodes, more > 0 && el("span", { class: "quiet" }, ` … ${count(more)} more characters`));
-  if (length < 420) return text;
+/* The text of a passage with the query's words marked: first the lines with most of them, and the whole when it is asked
+   for. `best` is where these lines begin; of a text that is cut, `before` and `more` characters are not in the report. */
+function passageText(one, about, query, longest = 420) {
+  const shown = (text) => (query ? marked(text, query, about) : text);
+  const text = el("div", { class: "foreign text", dir: "auto" });
+  const gap = (words) => el("span", { class: "quiet" }, words);
+  const whole = () => { text.replaceChildren(); put(text, one.before > 0 && gap("… "), shown(one.text), one.more > 0 && gap(` … ${count(one.more)} more characters`)); };
+  const first = () => { text.replaceChildren(); put(text, (one.best || one.before) > 0 && gap("… "), shown(one.text.slice(one.best || 0, (one.best || 0) + 2 * longest)), (one.best || 0) + 2 * longest < one.text.length && gap(" …")); };
+  if (one.text.length < longest) { whole(); return text; }
   text.classList.add("short");
+  first();
   const button = el("button", { type: "button", class: "quiet small more", "aria-expanded": "false", on: { click: () => {
     const short = text.classList.toggle("short");
+    (short ? first : whole)();
     button.setAttribute("aria-expanded", String(!short));
     button.textContent = short ? "Show all" : "Show less";
   } } }, "Show all");
@@ -223,9 +269,7 @@ function longText(nodes, length, more = 0) {
 
 function documentOf(life, id, about, query) {
   const one = life.docs[id];
-  if (!one) return el("p", { class: "quiet" }, "Its text is not in this report.");
-  const nodes = query ? marked(one.text, query, about) : one.text;
-  return longText(nodes, one.text.length, one.more);
+  return one ? passageText(one, about, query) : el("p", { class: "quiet" }, "Its text is not in this report.");
 }
 
 function titleOf(life, id) {
@@ -265,6 +309,7 @@ function labelOf(life, row, about) {
   const facts = [
     row.kind !== "other" && ["Kind", row.kind],
     row.level !== null && row.level !== undefined && ["Judged", `${row.level} of 3${isNumber(row.probability) ? `, p ${row.probability.toFixed(2)}` : ""}`],
+    isNumber(row.by) && ["Label", `a person's: ${row.by} of 3`],
     row.votes && ["Votes", row.votes],
     row.votes && ["Rank in the recall", row.recall ? count(row.recall) : "none"],
     row.decision && ["Decision", `${DECISIONS[row.decision] || row.decision}${row.reason ? ` (${row.reason})` : ""}`],
@@ -293,7 +338,7 @@ function strip(life, one) {
   }));
 }
 
-function systemsOf(life) {
+function systemsOf(life, about) {
   if (!life.ranked.length) return null;
   const best = (one) => Math.min(...life.labels.filter(isPositive).map((row) => one.ranks[row.id] || Infinity));
   return el("section", {}, el("h2", {}, "Systems"), table({
@@ -310,7 +355,7 @@ function systemsOf(life) {
       const text = life.docs[id];
       return el("li", {}, titleOf(life, id), " ", row && isPositive(row) && el("span", { class: "tag good" }, "relevant"),
         row && row.label === 0 && el("span", { class: "tag bad" }, "hard negative"),
-        text && foreign(text.text.slice(0, 240), "div", { class: "quiet small" }));
+        text && el("div", { class: "foreign quiet small", dir: "auto" }, text.before > 0 && "… ", marked(text.text.slice(text.best || 0, (text.best || 0) + 240), life.text, about), " …"));
     })))));
 }
 

@@ -31,7 +31,10 @@ function systemsTable(dataset, board, { views = true } = {}) {
   const place = { key: "at", label: "#", number: true, value: (row) => row.at, cell: (row) => String(row.at + 1), class: "place" };
   const name = { key: "name", label: "System", class: "name", cell: (row) => el("span", {}, el("a", { href: link(dataset.key, "system", row.name, splitOf(board)) }, foreign(row.name)), madeLabels(row)) };
   const family = families.length > 1 ? { key: "family", label: "Family", cell: (row) => foreign(row.family), class: "wide" } : null;
-  const headline = { key: "score", label: board.headline, number: true, cell: (row) => el("strong", {}, score(row.score, 4)) };
+  const ends_ = (row) => (row.interval ? row.interval.map((one) => score(one, 3)).join("–") : EMPTY);
+  const headline = { key: "score", label: board.headline, number: true, cell: (row) => [el("strong", {}, score(row.score, 4)), el("small", { class: "narrow quiet" }, ends_(row))] };
+  const priced = rows.some((one) => isNumber(one.costs.usd_per_1000));
+  const price = { key: "usd", label: "$ per 1,000", number: true, title: "US dollars for 1,000 queries, by the prices in the systems file", value: (row) => row.costs.usd_per_1000, cell: (row) => money(row.costs.usd_per_1000) };
   const time = { key: "time", label: "ms/query", number: true, title: "Milliseconds a query, all asked at once", value: (row) => row.costs.batch_ms, cell: (row) => brief(row.costs.batch_ms) };
   const cost = (key, label, divided, title) => ({
     key, label, title, number: true, value: (row) => row.costs[key], cell: (row) => brief(row.costs[key] === null ? null : row.costs[key] / divided) });
@@ -41,15 +44,15 @@ function systemsTable(dataset, board, { views = true } = {}) {
       ranked && rows.length > 2 && { key: "places", label: "", sortable: false, class: "wide", cell: (row) => figures.ranks(row.ranks, rows.length) },
       headline,
       { key: "interval", label: "95 %", sortable: false, class: "wide", cell: (row) => figures.interval(row.score, row.interval, low, high) },
-      { key: "span", label: "", sortable: false, class: "quiet", cell: (row) => (row.interval ? row.interval.map((one) => score(one, 3)).join("–") : EMPTY) },
-      time],
+      { key: "span", label: "", sortable: false, class: "quiet wide", cell: ends_ },
+      time, priced && price],
     measures: [place, name, ...board.measures.map((measure, at) => ({
       key: measure, label: measure, number: true, value: (row) => row.means[at],
       title: "The bold value is the best of its column", cell: (row) => bestOf(rows, row, at, measure) }))],
     documents: [place, name, ...board.measures.map((measure, at) => ({
       key: measure, label: measure, number: true, title: "With documents in place of their chunks", value: (row) => (row.by_document && row.by_document[at] ? row.by_document[at][0] : null),
       cell: (row) => (row.by_document && row.by_document[at] ? score(row.by_document[at][0], 4) : EMPTY) }))],
-    costs: [place, name, headline, time, cost("latency_p50_ms", "one by one, p50", 1, "Milliseconds of a query that is asked alone: median"),
+    costs: [place, name, headline, time, priced && price, cost("latency_p50_ms", "one by one, p50", 1, "Milliseconds of a query that is asked alone: median"),
       cost("latency_p95_ms", "p95", 1, "Milliseconds of a query that is asked alone: 95th percentile"), cost("queries_per_second", "queries/s", 1),
       cost("index_seconds", "index s", 1), cost("index_bytes", "index MB", 1e6), cost("memory_bytes", "memory MB", 1e6), cost("parameters", "parameters M", 1e6),
       { key: "device", label: "Device", value: (row) => row.costs.device },
@@ -58,7 +61,7 @@ function systemsTable(dataset, board, { views = true } = {}) {
       { key: "unjudged", label: "Queries without labels", number: true, cell: (row) => count(row.unjudged) },
       { key: "kind", label: "Kind" }, { key: "notes", label: "Counted", sortable: false, cell: (row) => Object.entries(row.notes).filter(([, number]) => number).map(([what, number]) => `${count(number)} ${what.replaceAll("_", " ")}`).join(", ") }],
   };
-  const made = (view) => table({ label: `Systems on ${dataset.name}, ${board.split}`, rows, columns: sets[view].filter(Boolean), sort: "at" });
+  const made = (view) => table({ label: `Systems on ${dataset.name}, ${board.split}`, rows, columns: sets[view].filter(Boolean), sort: "at", stack: view !== "ranking" });
   const lead = el("p", { class: "lead" }, `${count(board.queries)} queries${board.split === "test" ? "" : ` of the split ${board.split}`}. `,
     ranked ? "Rank: the places left by the pairs that are told apart with 95 % (Fisher's randomisation test, Holm's correction over all pairs)." : "",
     board.verdict ? el("strong", { class: "verdict" }, ` Verdict: ${board.verdict}.`) : "",
@@ -178,6 +181,21 @@ function asked(dataset, row) {
         ] })) : null];
   }
 
+  /* Relevant passages that no system shows, and how much of the corpus nobody sees. */
+  function never(dataset, board) {
+    const found = board.never;
+    if (!found) return [];
+    return [el("p", { class: "lead" }, `${count(found.missed)} of ${count(found.relevant)} relevant passages are in the first ${found.depth} of no system.`,
+      isNumber(found.unseen) ? ` ${count(found.unseen)} passages of the corpus are in the first ${found.depth} of no system for any query.` : "",
+      found.missed > found.rows.length ? ` The first ${count(found.rows.length)}:` : ""),
+    found.rows.length ? table({ label: "Relevant passages that are never found", rows: found.rows, columns: [
+      { key: "query", label: "Query", value: (row) => row[1], cell: (row) => asked(dataset, { id: row[0], text: row[1] }) },
+      { key: "passage", label: "Passage", value: (row) => row[2], cell: (row) => foreign(row[2]) },
+      { key: "rank", label: "Best rank", number: true, value: (row) => row[3] || null, cell: (row) => (row[3] ? count(row[3]) : "none") },
+      { key: "system", label: "of", value: (row) => row[4], cell: (row) => foreign(row[4]) },
+    ] }) : null];
+  }
+
   /* How the judge decided, and what is known of its errors. */
   function judging(about) {
     const parts = [];
@@ -232,6 +250,7 @@ function asked(dataset, row) {
         scoreAgainstTime(board, "h2"),
         figures.section("pairs", "Every two systems", pairs(dataset, board)),
         figures.section("kinds", "By kind of query", attributes(dataset, board)),
+        figures.section("never", "Passages that are never found", never(dataset, board)),
         figures.section("holes", "Holes and biases", holes(dataset, board)),
         figures.section("agreement", "Against people's labels", agreement(about)),
         figures.section("judge", "The judge", judging(about)),
@@ -253,7 +272,7 @@ function asked(dataset, row) {
         at + 1 < board.systems.length ? el("a", { href: link(dataset.key, "system", board.systems[at + 1].name, splitOf(board)) }, `#${at + 2} →`) : null),
       el("h1", {}, foreign(one.name), madeLabels(one)), el("p", { class: "quiet" }, [one.family, one.kind !== one.family && one.kind, `${count(board.queries)} queries of ${board.split}`].filter(Boolean).join(" · ")),
       figures.facts([[board.headline, score(one.score, 4), one.interval ? one.interval.map((each) => score(each, 3)).join("–") : ""], ["rank", figures.span(one.ranks), `of ${board.systems.length}`],
-        ["ms a query", brief(one.costs.batch_ms)], ["queries without a result", count(one.missing)], board.holes ? ["unjudged in the first ten", percent(board.holes.shares[at], 1)] : ["", null]]),
+        ["ms a query", brief(one.costs.batch_ms)], ["for 1,000 queries", isNumber(one.costs.usd_per_1000) ? money(one.costs.usd_per_1000) : null], ["queries without a result", count(one.missing)], board.holes ? ["unjudged in the first ten", percent(board.holes.shares[at], 1)] : ["", null]]),
       board.systems.length > 1 ? el("div", { class: "controls" }, compareChoice(dataset, board, at, at === 0 ? 1 : 0)) : null,
       figures.section("measures", "Measures", table({ label: "Measures", rows: board.measures.map((name, place) => ({ name, place })), columns: [
         { key: "name", label: "Measure" }, { key: "value", label: "Mean", number: true, value: (row) => one.means[row.place], cell: (row) => score(one.means[row.place], 4) },
@@ -272,7 +291,9 @@ function asked(dataset, row) {
       const all = known.reduce((sum, each) => sum + each, 0) / (known.length || 1);
       return el("li", {}, foreign(value.value), figures.bar(value.means[at] || 0, null, all),
       el("span", { class: "numbers" }, score(value.means[at], 3), el("small", {}, ` ${figures.signed((value.means[at] || 0) - all, 3)}, ${count(value.queries)}`)));
-    }))))) : null;
+    })),
+    figures.takes(`${board.systems[at].name} by ${one.attribute}`, () => figures.barsDrawing(`${board.systems[at].name}: ${board.headline} by ${one.attribute}`, one.values.map((value) => ({
+      name: value.value, share: value.means[at] || 0, text: `${score(value.means[at], 3)}, ${count(value.queries)} queries` }))))))) : null;
   }
 
   async function worst(dataset, board, at) {

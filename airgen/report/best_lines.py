@@ -1,0 +1,51 @@
+"""Where in a passage the words of a query stand: the lines that a reader wants to see first.
+
+best = BestLines("how long does a token live", stopwords)
+best.start("Tokens ... (a page) ... A token lives for an hour.", 400)     # where the last sentence begins
+"""
+
+import re
+from collections.abc import Collection
+
+from airgen.text.near_duplicates import folded_words
+
+_SHORTEST = 4  # letters of a word that also stands for longer ones that begin like it
+_BACK = 120  # characters to go back to the beginning of a sentence
+_BREAK = re.compile(r"[.!?。！？]\s+|\n")
+
+
+class BestLines:
+    """The words of one query, but for stop words; each counts once in a window."""
+
+    def __init__(self, query: str, stopwords: Collection[str], language: str = "en") -> None:
+        words = [word for word in dict.fromkeys(folded_words(query, language)) if word not in stopwords]
+        stems = dict.fromkeys(word[: max(_SHORTEST, len(word) - 2)] for word in words)
+        self._words = (
+            re.compile("|".join(map(re.escape, sorted(stems, key=len, reverse=True))), re.I) if stems else None
+        )
+
+    def start(self, text: str, length: int) -> int:
+        """Where the window of `length` characters with most of the query's words begins, at the beginning of a sentence
+        or line where one is near; 0 where the beginning of the text is as good."""
+        if self._words is None or len(text) <= length:
+            return 0
+        places = [(found.start(), found[0].casefold()) for found in self._words.finditer(text)]
+        best, count, first = 0, 0, 0
+        within: dict[str, int] = {}
+        for place, word in places:
+            within[word] = within.get(word, 0) + 1
+            while place - places[first][0] > length * 0.8:
+                gone = places[first][1]
+                within[gone] -= 1
+                if not within[gone]:
+                    del within[gone]
+                first += 1
+            if len(within) > count:
+                best, count = places[first][0], len(within)
+        if best < length // 2:
+            return 0
+        before = text[max(0, best - _BACK) : best]
+        breaks = [found.end() for found in _BREAK.finditer(before)]
+        if breaks:
+            return best - len(before) + breaks[-1]
+        return best - len(before) + before.find(" ") + 1 if " " in before else best

@@ -1,0 +1,115 @@
+"""What the first page says to who has to decide: what to do next, and how this came about.
+
+    next_steps(source, boards)     # a table: what, why, and the command
+    made_by(source)                # a table: when, by which command, with which models, on which machine
+
+Commands, dates and the machine are for the author: a public report has neither. The models are in both.
+"""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from airgen.evaluation.verdict import ENOUGH, labels_of
+from airgen.pipeline.people import has_answers
+from airgen.report.source import ReportSource
+from airgen.report.systems import Board
+from airgen.steps.progress import STATUS, read_status
+from airgen.study import Table, columns
+
+_SHOWN = 6  # models on the first page; the section of models has all
+
+
+def next_steps(source: ReportSource, boards: Sequence[Board]) -> Table | None:
+    """At most four things to do, the most urgent first; None where there is nothing to say."""
+    if source.public:
+        return None
+    job, manifest = source.job, source.manifest
+    what = str(job.path) if job is not None else str(source.dataset.path) if source.dataset is not None else ""
+    board = next((one for one in boards if one.comparison is not None and len(one.results) > 1), None)
+    audit = None if manifest is None else manifest.audit
+    rows: list[tuple[str, str, str]] = []
+    text, bad = labels_of(audit)
+    if job is not None and source.state in ("running", "stopped"):
+        rows.append(("Let the job come to its end", f"it is {source.state}", f"airgen run {what}"))
+    if bad:
+        mend = ("Mend the labels", text.partition(":")[0], f"airgen audit score {what} audit-answers.json --apply")
+        rows.append(mend)
+    elif not audit and manifest is not None and manifest.provenance:
+        again = job is not None and has_answers(job.directory)
+        why = "people have checked other labels than these" if again else "no person has checked the labels yet"
+        rows.append(("Check 40 labels, a quarter of an hour", why, f"airgen audit sample {what} 40"))
+    if board is not None and board.comparison is not None:
+        best, second = board.comparison.names[:2]
+        queries = board.results[0].queries
+        told = second not in board.comparison.together[0]
+        if told and queries >= ENOUGH and not bad:
+            why = f"{queries:,} queries tell it from all others on this dataset"
+            rows.append((f"Take {best}", why, f"airgen evaluate compare {best} {second}"))
+        elif not told:
+            of = f"by {queries:,} queries {best} and {second} are not told apart"
+            if job is not None and job.pipeline.queries is None:
+                more = max(2 * job.pipeline.target, ENOUGH)
+                rows.append((f"Make more queries: target {more:,}", of, f"airgen run {what} --target {more}"))
+            folder = job.dataset if job is not None else what
+            rows.append(("Or ask a person which is better", of, f"airgen audit systems {folder} {best} {second}"))
+        unjudged = [one for one in board.results if (one.means.get("Hole@10") or 0) > 0.5]
+        if unjudged and job is not None:
+            names = ", ".join(one.name for one in unjudged[:3])
+            why = f"more than half of the first ten of {names} were never judged"
+            rows.append(("Judge what systems find", why, f"airgen audit holes {job.dataset} --pipeline {what}"))
+    if not boards and source.dataset is not None:
+        folder = job.dataset if job is not None else what
+        why = "no system was run on this dataset"
+        rows.append(("Run systems", why, f"airgen evaluate {folder} systems.yaml"))
+    return Table(rows[:4], columns("next", "because", "command", left=(1, 2))) if rows else None
+
+
+def made_by(source: ReportSource, uses: Sequence[Any]) -> Table | None:
+    """When, by what, with which models and where this was made; None where nothing is known."""
+    rows: list[tuple[str, str]] = []
+    job, manifest = source.job, source.manifest
+    if not source.public:
+        if job is not None:
+            status = read_status(job.directory / STATUS)
+            if status is not None and status["updated"]:
+                rows.append(("Labels made", _date(status["updated"])))
+        if ran := [
+            time_ for every in source.results.values() for one in every if (time_ := _changed(one.paths.scores))
+        ]:
+            rows.append(("Systems scored", _date(max(ran))))
+        if job is not None:
+            rows.append(("Command", f"airgen run {job.path}"))
+    models: dict[str, list[str]] = {}
+    for use in uses:
+        models.setdefault(use.model, []).append(use.role)
+    for model, roles in list(models.items())[:_SHOWN]:
+        rows.append(("Model", f"{model}: {', '.join(dict.fromkeys(roles))}"))
+    if len(models) > _SHOWN:
+        rows.append(("Model", f"and {len(models) - _SHOWN} more, see below"))
+    if not source.public and manifest is not None and manifest.made_with:
+        parts = dict(manifest.made_with)
+        machine = [
+            parts.get("machine", ""),
+            f"Python {parts['python']}" if "python" in parts else "",
+            parts.get("blas", ""),
+        ]
+        devices = {
+            f"{costs.device}{f', {costs.threads} threads' if costs.threads else ''}"
+            for every in source.results.values()
+            for one in every
+            if (costs := one.costs).device
+        }
+        rows.append(("Machine", "; ".join([*filter(None, machine), *sorted(devices)])))
+    return Table(rows, columns("", "", left=(1,))) if rows else None
+
+
+def _date(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d", time.gmtime(seconds))
+
+
+def _changed(path: Any) -> float | None:
+    try:
+        return float(path.stat().st_mtime)
+    except OSError:
+        return None
