@@ -46,6 +46,11 @@ def next_steps(source: ReportSource, boards: Sequence[Board]) -> Table | None:
         if told and queries >= ENOUGH and not bad:
             why = f"{queries:,} queries tell it from all others on this dataset"
             rows.append((f"Take {best}", why, f"airgen evaluate compare {best} {second}"))
+        elif told and queries < ENOUGH:
+            few = f"{queries:,} queries are few: with {ENOUGH} the order seldom changes"
+            more = max(2 * job.pipeline.target, ENOUGH) if job is not None else 0
+            if job is not None and job.pipeline.queries is None:
+                rows.append((f"Make more queries: target {more:,}", few, f"airgen run {what} --target {more}"))
         elif not told:
             of = f"by {queries:,} queries {best} and {second} are not told apart"
             if job is not None and job.pipeline.queries is None:

@@ -190,7 +190,7 @@ def test_two_systems_in_a_browser(made: Made, browse: Any) -> None:
     index = made.index
     page = browse(index)
     page.wait_for_selector("main table")
-    rows = page.locator("main table").first.locator("tbody tr")
+    rows = page.locator('main table[aria-label^="Systems on"]').first.locator("tbody tr")
     assert rows.count() == 3 and "0.7500" in rows.nth(0).inner_text() and "of a" in rows.nth(0).inner_text()
     page.get_by_role("link", name="Systems", exact=True).click()
     page.get_by_role("button", name="All measures").click()
@@ -220,3 +220,67 @@ def test_two_systems_in_a_browser(made: Made, browse: Any) -> None:
         page = browse(f"{index.resolve().as_uri()}#/d0/{route}")
         page.wait_for_selector("main h1")
         assert "This page cannot be shown" in page.inner_text("main")
+
+
+def test_what_no_system_finds_by_hand(little: Path, tmp_path: Path) -> None:
+    """Relevant passages beyond the first ten, or nowhere; and passages that nobody ever sees."""
+    runs = {"a": {"q1": ["p2"], "q2": ["p2"]}, "b": {"q3": ["p3"]}}
+    never = board_of(read_report(make_report([little, results_of(little, tmp_path / "r", runs)], tmp_path / "report")))[
+        "never"
+    ]
+    assert (never["relevant"], never["missed"], never["unseen"]) == (4, 2, 3)
+    assert never["rows"] == [["q4", "query 4", "p4", 0, ""], ["q1", "query 1", "p1", 0, ""]]
+    public = read_report(make_report([little, tmp_path / "r"], tmp_path / "public", public=True))
+    assert "never" not in board_of(public) and public["d0/overview"]["next"] is None
+
+
+def test_a_price_is_the_systems_and_that_of_what_it_builds_on(little: Path, tmp_path: Path) -> None:
+    kinds: list[dict[str, Any]] = [
+        {"name": "a", "kind": "bm25", "price": 0.5}, {"name": "b", "kind": "bm25", "k1": 2.0},
+        {"name": "both", "kind": "fuse", "systems": ["a", "b"], "price": 0.25},
+    ]  # fmt: skip
+
+    def costs(systems: list[dict[str, Any]]) -> dict[str, float | None]:
+        found = evaluate(little, [SystemSettings(**one) for one in systems], tmp_path / "out", EvaluationOptions())
+        return {one.name: one.costs.usd_per_1000 for one in found}
+
+    assert costs(kinds) == {"a": 0.5, "b": None, "both": 0.75}
+    kinds[0]["price"] = 1.0  # nothing is searched again for a price
+    assert costs(kinds) == {"a": 1.0, "b": None, "both": 1.25}
+
+
+def test_what_is_taken_along_and_what_keys_do(made: Made, browse: Any) -> None:
+    page = browse(f"{made.index.resolve().as_uri()}#/d0/compare/a/b")
+    page.wait_for_selector(".histogram svg")
+    # a wins q4 by 1 and q1 by .37, b wins q2 by 1; q3 is a tie.
+    assert page.locator(".histogram rect").count() == 4
+    page.get_by_role("button", name="A finds it, B does not").click()
+    assert page.locator("main tbody td.main").all_inner_texts() == ["query 4"]
+    page.get_by_role("button", name="B finds it, A does not").click()
+    assert page.locator("main tbody td.main").all_inner_texts() == ["query 2"]
+    for kind, begins in (("SVG", b"<svg"), ("PNG", b"\x89PNG")):
+        with page.expect_download() as taken:
+            page.get_by_role("button", name=f"Queries by difference as {kind}").click()
+        content = taken.value.path().read_bytes()
+        assert content.startswith(begins) and (kind == "PNG" or b'xmlns="http://www.w3.org/2000/svg"' in content)
+    with page.expect_download() as taken:
+        page.get_by_role("button", name="Queries by difference as Markdown").click()
+    assert taken.value.path().read_text("utf-8").startswith("| Query | A | B |")
+    # The list of queries: found by one and not by another, and the keys that the page names.
+    page.goto(f"{made.index.resolve().as_uri()}#/d0/queries")
+    page.wait_for_selector("table.virtual td.main a")
+    page.select_option("select[data-name=finds]", "a")
+    page.select_option("select[data-name=misses]", "b")
+    page.wait_for_function("document.querySelectorAll('table.virtual td.main').length === 1")
+    assert page.inner_text("table.virtual td.main") == "query 4" and "finds=a&misses=b" in page.url
+    page.get_by_role("button", name="Clear").click()
+    page.evaluate("document.activeElement.blur()")
+    page.keyboard.press("/")
+    assert page.evaluate("document.activeElement.type") == "search"
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate("document.activeElement.textContent") == "query 1"
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate("document.activeElement.textContent") == "query 2"
+    page.keyboard.press("Enter")
+    page.wait_for_selector("header.query h1")
+    assert page.inner_text("header.query h1") == "query 2"

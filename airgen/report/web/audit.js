@@ -145,19 +145,21 @@ airgenPage("audit", {
     let place = Number(params.query.get("n")) - 1;
     if (!(place >= 0 && place < items.length)) place = Math.max(0, first);
     const said = el("span", { class: "quiet", role: "status", "aria-live": "polite" });
+    const done = el("span", { class: "quiet" });
     const along = el("progress", { max: items.length, value: 0, "aria-label": "Answered" });
     const card = el("div", { class: "auditing" });
     const foot = el("div", {});
     const step = (by) => { place = Math.min(Math.max(place + by, 0), items.length - 1); remember({ n: place + 1 }); show(); };
     put(main, el("p", {}, "Press ", pressed(audit), "or ", el("kbd", {}, "x"), " if you cannot say, ", el("kbd", {}, "w"), " to write why, ",
-      el("kbd", {}, "←"), " and ", el("kbd", {}, "→"), " to move."), el("p", { class: "along" }, along, " ", said), card, foot);
+      el("kbd", {}, "←"), " and ", el("kbd", {}, "→"), " to move."), el("p", { class: "along" }, along, " ", said, " ", done), card, foot);
 
     function show() {
       const item = items[place];
       const bar = answerBar(audit, item.query, item.document, () => (place + 1 < items.length ? step(1) : show()));
       const given = Object.keys(audit.saved.answers).length;
       along.value = given;
-      said.textContent = `${place + 1} of ${items.length}, ${given} answered`;
+      said.textContent = `${place + 1} of ${items.length}`;
+      done.textContent = `${given} answered`;
       card.replaceChildren();
       put(card, item.text ? foreign(item.text, "h2", { class: "auditquery" }) : notice("This query is not in the dataset any more: draw another sample."),
         audit.seen.has(item.query) && notice("You have looked at the page of this query, which shows its labels. Your answer is kept apart.", "info"),

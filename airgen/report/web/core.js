@@ -296,7 +296,7 @@ function table({ columns, rows, label, sort = "", onSort = null, virtual = false
   const valueOf = (column, row) => (column.value ? column.value(row) : row[column.key]);
   const body = el("tbody");
   const head = el("tr");
-  const stacked = stack && !virtual && columns.filter((one) => one.label).length > STACKED;
+  const stacked = stack === "always" || (stack && !virtual && columns.filter((one) => one.label).length > STACKED);
   const made = el("table", { class: virtual ? "virtual" : stacked ? "stacked" : null, "aria-label": label }, el("thead", {}, head), body);
   const box = el("div", { class: "table" }, made);
   let given = rows;

@@ -34,8 +34,8 @@ function systemsTable(dataset, board, { views = true } = {}) {
   const ends_ = (row) => (row.interval ? row.interval.map((one) => score(one, 3)).join("–") : EMPTY);
   const headline = { key: "score", label: board.headline, number: true, cell: (row) => [el("strong", {}, score(row.score, 4)), el("small", { class: "narrow quiet" }, ends_(row))] };
   const priced = rows.some((one) => isNumber(one.costs.usd_per_1000));
-  const price = { key: "usd", label: "$ per 1,000", number: true, title: "US dollars for 1,000 queries, by the prices in the systems file", value: (row) => row.costs.usd_per_1000, cell: (row) => money(row.costs.usd_per_1000) };
-  const time = { key: "time", label: "ms/query", number: true, title: "Milliseconds a query, all asked at once", value: (row) => row.costs.batch_ms, cell: (row) => brief(row.costs.batch_ms) };
+  const price = { key: "usd", label: "$ per 1,000", number: true, class: "wide", title: "US dollars for 1,000 queries, by the prices in the systems file", value: (row) => row.costs.usd_per_1000, cell: (row) => money(row.costs.usd_per_1000) };
+  const time = { key: "time", label: "ms/query", number: true, title: "Milliseconds a query, all asked at once", value: (row) => row.costs.batch_ms, cell: (row) => [brief(row.costs.batch_ms), priced && isNumber(row.costs.usd_per_1000) && el("small", { class: "narrow quiet" }, `${money(row.costs.usd_per_1000)} per 1,000`)] };
   const cost = (key, label, divided, title) => ({
     key, label, title, number: true, value: (row) => row.costs[key], cell: (row) => brief(row.costs[key] === null ? null : row.costs[key] / divided) });
   const sets = {
@@ -64,14 +64,14 @@ function systemsTable(dataset, board, { views = true } = {}) {
   const made = (view) => table({ label: `Systems on ${dataset.name}, ${board.split}`, rows, columns: sets[view].filter(Boolean), sort: "at", stack: view !== "ranking" });
   const lead = el("p", { class: "lead" }, `${count(board.queries)} queries${board.split === "test" ? "" : ` of the split ${board.split}`}. `,
     ranked ? "Rank: the places left by the pairs that are told apart with 95 % (Fisher's randomisation test, Holm's correction over all pairs)." : "",
-    board.verdict ? el("strong", { class: "verdict" }, ` Verdict: ${board.verdict}.`) : "",
     !views && rows.some((one) => one.made_labels.length) ? " \u2020 made the labels itself, in part: its score may be too high." : "");
-  if (!views) return [lead, made("ranking")];
+  const verdict = board.verdict ? el("p", { class: "verdict", dir: "auto" }, el("strong", {}, "Verdict: "), `${board.verdict}.`) : null;
+  if (!views) return [verdict, lead, made("ranking")];
   const box = el("div", {});
   const choice = figures.choice("Columns", [["ranking", "Ranking"], ["measures", "All measures"],
     ...(rows.some((one) => one.by_document) ? [["documents", "Per document"]] : []), ["costs", "Costs"], ["notes", "Notes"]],
     address().query.get("view"), (view) => { box.replaceChildren(made(view)); remember({ view: view === "ranking" ? "" : view }); });
-  return [lead, choice, box];
+  return [verdict, lead, choice, box];
 }
 
 /* The chart of score and time, with what its marks mean. */
@@ -188,8 +188,8 @@ function asked(dataset, row) {
     return [el("p", { class: "lead" }, `${count(found.missed)} of ${count(found.relevant)} relevant passages are in the first ${found.depth} of no system.`,
       isNumber(found.unseen) ? ` ${count(found.unseen)} passages of the corpus are in the first ${found.depth} of no system for any query.` : "",
       found.missed > found.rows.length ? ` The first ${count(found.rows.length)}:` : ""),
-    found.rows.length ? table({ label: "Relevant passages that are never found", rows: found.rows, columns: [
-      { key: "query", label: "Query", value: (row) => row[1], cell: (row) => asked(dataset, { id: row[0], text: row[1] }) },
+    found.rows.length ? table({ label: "Relevant passages that are never found", rows: found.rows, stack: "always", columns: [
+      { key: "query", label: "Query", class: "main", value: (row) => row[1], cell: (row) => asked(dataset, { id: row[0], text: row[1] }) },
       { key: "passage", label: "Passage", value: (row) => row[2], cell: (row) => foreign(row[2]) },
       { key: "rank", label: "Best rank", number: true, value: (row) => row[3] || null, cell: (row) => (row[3] ? count(row[3]) : "none") },
       { key: "system", label: "of", value: (row) => row[4], cell: (row) => foreign(row[4]) },
