@@ -88,6 +88,7 @@ def systems_chunks(source: ReportSource, every: Sequence[Board]) -> Iterator[Chu
         if source.public:  # settings name files and servers of whoever ran the system
             for system in table["systems"]:
                 system.update(settings={}, description={}, versions={})
+                system["costs"]["usd_per_1000"] = None  # what its author pays is the author's
         if not board.private and board.comparison is not None:
             labels, hits = source.labels(board.split), source.rankings(board.split)
             if hits:
