@@ -205,7 +205,7 @@ def show_models() -> Outcome[Rows[dict[str, Any]]]:
     Example: airgen show models
     """
     from airgen import models
-    from airgen.settings.parts import library_of
+    from airgen.settings.spec import library_of
 
     rows = Rows[dict[str, Any]]()
     table = [["model", "what for", "MB", "licence", "runs through", "here"]]

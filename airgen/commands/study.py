@@ -87,9 +87,9 @@ def study_agree(
     path, folder = find_place(pipeline, path_or_none(runs))
     job = agree_job(home, path, folder, sources=sources, split=split, target=target)
     if check:
-        return _check(job, found, path.resolve().parent)
+        return _check(job, found)
     study = AgreementStudy(
-        job, home, found, path.resolve().parent, Display(job.directory / STATUS), split=split, sources=sources,
+        job, home, found, Display(job.directory / STATUS), split=split, sources=sources,
         measure=measure, beside=paths(beside), budget_usd=budget, draws=draws, drawn=drawn,
     )  # fmt: skip
     report = study.report()
@@ -99,12 +99,12 @@ def study_agree(
     return Outcome(report, [report.markdown(), files])
 
 
-def _check(job: Job, systems: list[SystemSettings], folder: Path) -> Outcome[Any]:
+def _check(job: Job, systems: list[SystemSettings]) -> Outcome[Any]:
     """The estimate of the job, and what each system needs; exit code 1 where anything is missing."""
     from airgen.commands.check import check_job
     from airgen.evaluation.systems import system_needs
 
-    looked, needed = check_job(job), system_needs(systems, folder)
+    looked, needed = check_job(job), system_needs(systems)
     rows = [["system", "kind", "models", "packages"]]
     rows += [[one.name, one.kind, ", ".join(one.models), ", ".join(one.packages)] for one in needed]
     missing = [f"  ! {line}" for one in needed for line in one.missing]

@@ -24,38 +24,38 @@ from airgen.evaluation.systems import load_systems
 from airgen.keys import file_sha256, fingerprint, row_key
 from airgen.own_code import own_code
 from airgen.records import Prelabel, Recall
-from airgen.retrievers import Component, load_embedder, load_reranker, load_retriever
+from airgen.retrievers import Component, load_embedder, load_reranker
 from airgen.retrievers.base import Corpus, CorpusReranker, Hits, Retriever, show_corpus, watch
 from airgen.retrievers.combine import reciprocal_rank_fusion
 from airgen.retrievers.dense.retriever import Dense
 from airgen.retrievers.encodings import at_once, scored
 from airgen.sequences import batched
 from airgen.settings.base import find_yaml
-from airgen.settings.parts import files_of, identity_of, located
+from airgen.settings.needs import files_of, located
+from airgen.settings.spec import Spec, identity_of
 
 
 def systems_identity(name: str, folder: Path | None) -> list[dict[str, Any]]:
     """All that the hits depend on: the systems' settings, and the content of the files that they name."""
     path = find_yaml("pipelines", name, folder)
-    base = path.resolve().parent
-    found = []
+    identities = []
     for system in load_systems(path):
         files = [
             file_sha256(place)
-            for _, _, part in system.parts(base)
-            for _, value, _ in files_of(part)
-            if (place := located(value, base)).is_file()
+            for _, spec in system.parts()
+            for _, value, _ in files_of(spec.settings)
+            if (place := located(value, spec.folder)).is_file()
         ]
-        found.append(
+        identities.append(
             {
                 "name": system.name,
                 "kind": system.kind,
-                **identity_of(system.options(base), base),
+                **identity_of(system.options),
                 "files": files,
-                **_code({"kind": system.kind, **system.settings}, base),
+                **_code(system.spec.written, system.folder),
             }
         )
-    return found
+    return identities
 
 
 def search_systems(
@@ -63,9 +63,8 @@ def search_systems(
 ) -> list[tuple[str, Hits]]:
     """(name, hits) of each system for the queries {id: text}, in their order. Raises what the systems raise."""
     path = find_yaml("pipelines", name, folder)
-    base = path.resolve().parent
     done: dict[str, FinishedRun] = {}
-    context = RunContext(corpus, queries, top, dataset, "all", base, done, IdLookup(corpus.ids), timed=False)
+    context = RunContext(corpus, queries, top, dataset, "all", done, IdLookup(corpus.ids), timed=False)
     systems = load_systems(path)
     for system in systems:
         done[system.name] = run_system(system, context)
@@ -103,16 +102,16 @@ def recall_rows(hits: Hits, queries: Sequence[str], ids: Sequence[str], model: s
 
 def _model(work: SetWork) -> Any:
     settings = work.settings.recall
-    return None if settings.pools_only else load_embedder(settings.model, work.folder)
+    return None if settings.pools_only else load_embedder(settings.model)
 
 
 def _fingerprint(work: SetWork, model: Any) -> str:
-    systems = work.settings.systems
+    systems, recall = work.settings.systems, work.settings.recall.model
     return fingerprint(
         stage="recall", version=1, corpus=work.digest, model=dict(model.describe()) if model else {},
-        top_k=work.settings.recall.top_k, pools=work.settings.pools,
+        top_k=work.settings.recall.top_k, pools=[spec.written for spec in work.settings.pools],
         systems=None if systems is None else systems_identity(systems, work.folder),
-        **_code([work.settings.recall.model if model else None, work.settings.pools], work.folder),
+        **_code([spec.written for spec in [*([recall] if model else []), *work.settings.pools]], work.folder),
     )  # fmt: skip
 
 
@@ -126,7 +125,7 @@ def _work(work: SetWork, model: Any, fp: str, pending: Sequence[str]) -> Iterato
     systems: list[tuple[str, Retriever]] = []
     if model is not None:
         systems.append((model.name, Dense(model, cache=work.embeddings)))
-    systems += [(one.name, one) for one in (load_retriever(spec, work.folder) for spec in work.settings.pools)]
+    systems += [(pool.name, pool) for pool in (spec.make() for spec in work.settings.pools)]
     depth = min(work.settings.recall.top_k, len(work.corpus.ids))
     found: list[Hits] = []
     for _, system in systems:
@@ -224,9 +223,13 @@ def prelabels_of(work: SetWork) -> dict[str, list[Prelabel]]:
     return {key: [rows[key] for rows in by_stage] for key in work.queries}
 
 
-def _stage(place: int, spec: Any) -> SetStage:
+def _stage(place: int, spec: Spec) -> SetStage:
     def identity(work: SetWork, reranker: Any) -> dict[str, Any]:
-        return {"model": dict(reranker.describe()), "language": work.corpus.language, **_code(spec, work.folder)}
+        return {
+            "model": dict(reranker.describe()),
+            "language": work.corpus.language,
+            **_code(spec.written, spec.folder),
+        }
 
     def fingerprint_of(work: SetWork, reranker: Any) -> str:
         return fingerprint(stage="prelabel", version=2, recall=work.plan["recall"], **identity(work, reranker))
@@ -256,5 +259,5 @@ def _stage(place: int, spec: Any) -> SetStage:
 
     return SetStage(
         f"prelabel:{place}", Prelabel, f"pre-label {place + 1}", fingerprint_of, score,
-        model=lambda work: load_reranker(spec, work.folder), note=lambda reranker: str(reranker.name),
+        model=lambda work: load_reranker(spec), note=lambda reranker: str(reranker.name),
     )  # fmt: skip

@@ -65,8 +65,8 @@ def round_trip_parts(pipeline: Pipeline) -> dict[str, Any]:
     recall = pipeline.control.recall
     return {
         "depths": [DEPTH, DRAFT_DEPTH],
-        "recall": None if recall.pools_only else recall.model,
-        "rerankers": pipeline.control.rerankers,
+        "recall": None if recall.pools_only else recall.model.written,
+        "rerankers": [spec.written for spec in pipeline.control.rerankers],
     }
 
 

@@ -24,9 +24,8 @@ from airgen.keys import file_sha256
 from airgen.languages import SUPPORTED
 from airgen.own_code import own_code
 from airgen.records import Document, Dropped
-from airgen.registry import EXTRAS, resolve
+from airgen.registry import EXTRAS
 from airgen.settings.base import marked
-from airgen.settings.parts import read_part
 from airgen.text.tokens import load_tokenizer
 
 
@@ -42,9 +41,9 @@ def place_of(settings: CorpusSettings) -> Place:
 
 def open_reader(settings: CorpusSettings) -> Reader:
     """The corpus's reader, open on its files. Raises CorpusError if they must be fetched first."""
-    read = read_part("reader", settings.reader, settings.base)
-    with guarded(f"reader {read.kind}", CorpusError):
-        opened: Reader = resolve("reader", read.kind, settings.base)(read.settings, place_of(settings))
+    spec = settings.reader
+    with guarded(f"reader {spec.kind}", CorpusError):
+        opened: Reader = spec.component_class(spec.settings, place_of(settings))
     return opened
 
 
@@ -63,12 +62,11 @@ def source_digest(settings: CorpusSettings) -> str:
     Raises CorpusError if the files are not there.
     """
     digest = hashlib.blake2b(digest_size=16)
-    read = read_part("reader", settings.reader, settings.base)
-    reader: Any = read.settings
-    for one in (read, *reader.inner()):
-        if (version := getattr(resolve("reader", one.kind, settings.base), "version", 1)) > 1:
-            digest.update(f"reader {one.kind} {version}\x1e".encode())
-    if code := own_code(settings.reader, settings.base):
+    reader: Any = settings.reader.settings
+    for spec in (settings.reader, *reader.inner()):
+        if (version := getattr(spec.component_class, "version", 1)) > 1:
+            digest.update(f"reader {spec.kind} {version}\x1e".encode())
+    if code := own_code(settings.reader.written, settings.base):
         digest.update(json.dumps(code, sort_keys=True).encode())
     paths = [*(str(getattr(reader, name)) for name, _ in marked(type(reader), "file")), *reader.local_paths()]
     if settings.fetch is not None and settings.fetch.kind != "hub":
@@ -82,7 +80,7 @@ def source_digest(settings: CorpusSettings) -> str:
             if isinstance(file, Path):
                 digest.update(f"{file.name}\x1f{file_sha256(file)}\x1e".encode("utf-8", "surrogateescape"))
     else:
-        digest.update(json.dumps(settings.reader, sort_keys=True, default=str).encode())
+        digest.update(json.dumps(settings.reader.written, sort_keys=True, default=str).encode())
     return digest.hexdigest()
 
 
@@ -106,7 +104,7 @@ def missing(settings: CorpusSettings, task: Task) -> list[str]:
     lines = [str(MissingExtra(purpose, *EXTRAS[package])) for package, purpose in _packages(settings, task)
              if importlib.util.find_spec(package) is None]  # fmt: skip
     if not lines:
-        reader: Any = read_part("reader", settings.reader, settings.base).settings
+        reader: Any = settings.reader.settings
         lines += reader.problems()
         if settings.chunk is not None and settings.chunk.parser is not None:
             try:
@@ -125,7 +123,7 @@ def missing(settings: CorpusSettings, task: Task) -> list[str]:
 
 def _packages(settings: CorpusSettings, task: Task) -> Iterator[tuple[str, str]]:
     """(import name, purpose) of the packages that reader, cleaners and chunking import."""
-    reader = read_part("reader", settings.reader, settings.base)
+    reader = settings.reader
     for package in reader.settings.required_packages():
         yield package, f"reader {reader.kind!r}"
     clean = settings.clean

@@ -206,11 +206,8 @@ def prepared(
 ) -> Iterator[Passage | Dropped]:
     """The rows of `prepare`. `corpus` is a hash of the corpus's settings and files; `worth`: seconds of preparation
     from which an entry is kept. Raises CorpusError."""
-    kind = str(settings.reader.get("kind"))
-    if ":" in kind or kind in (
-        "datasets",
-        "llama-index",
-    ):  # code from outside, and what the Hub may change, are not in the key
+    kind = settings.reader.kind
+    if ":" in kind or kind in ("datasets", "llama-index"):  # what others may change is not in the key
         yield from prepare(settings, task)
         return
     folder, name = cache_dir("prepared"), f"{settings.name}-{_key(corpus, task)}"

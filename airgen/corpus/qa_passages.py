@@ -112,7 +112,7 @@ def qa_passages(
     part. Raises CorpusError, MissingExtra, and AirgenError where workers cannot do it.
     """
     files: PathReader | None = None
-    if documents is None and ":" not in str(settings.reader.get("kind")):  # a class of one's own is perhaps only here
+    if documents is None and ":" not in settings.reader.kind:  # a class of one's own is perhaps only here
         files = reader if isinstance(reader, PathReader) else None
     rows = files.raw() if files is not None else read_documents(reader) if documents is None else documents
     weigh = lambda row: max(row.size if isinstance(row, Raw) else len(row.text), PART // _MOST)  # noqa: E731

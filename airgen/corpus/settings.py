@@ -21,14 +21,14 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, Field, PrivateAttr, field_validator, model_validator
+from pydantic import AliasChoices, Field, field_validator, model_validator
 
 from airgen.errors import CorpusError, SettingsError
 from airgen.paths import data_dir
 from airgen.registry import closest
 from airgen.settings.base import Language, Settings, find_yaml, merged, read_mapping, validate
 from airgen.settings.llm import hidden
-from airgen.settings.parts import Part
+from airgen.settings.spec import Part, Spec
 
 Task = Literal["qa", "long-doc"]
 Names = Literal["ner", "spacy", "titles", "keep"]
@@ -196,18 +196,17 @@ class CorpusSettings(Settings):
     notes: str = ""  # for people
     tokenizer: Literal["cl100k_base", "o200k_base", "words"] = "cl100k_base"  # what counts tokens of documents
     fetch: FetchSettings | None = None
-    reader: Annotated[dict[str, Any], Part("reader")]  # kind: jsonl, html, pdf, ..., and the settings of that kind
+    reader: Annotated[Spec, Part("reader")]  # kind: jsonl, html, pdf, ..., and the settings of that kind
     limit: int | None = Field(default=None, ge=1)  # take so many documents, by the hashes of their ids, then clean them
     limit_seed: int = 0  # another number takes another sample
     clean: CleanSettings = CleanSettings()
     chunk: ChunkSettings | None = None
     long_doc: LongDocSettings = LongDocSettings()
-    _base: Path = PrivateAttr(default=Path())
 
     @property
     def base(self) -> Path:
         """The folder that local paths are relative to."""
-        return self._base
+        return self.reader.folder or Path()
 
     @property
     def names(self) -> Names:
@@ -310,7 +309,6 @@ def load_corpus_settings(name: str | Path, folder: Path | None = None) -> Corpus
     if document:
         part = settings.long_doc.model_copy(update={"document": document, "merge": False})
         settings = settings.model_copy(update={"long_doc": part})
-    settings._base = path.resolve().parent
     return settings
 
 

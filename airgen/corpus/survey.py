@@ -24,7 +24,7 @@ from airgen.errors import AirgenError, CorpusError, MissingExtra
 from airgen.languages import LANGUAGES, language_name
 from airgen.records import PARTS, Document, Dropped, storable
 from airgen.registry import resolve
-from airgen.settings.parts import read_part
+from airgen.settings.spec import read_spec
 from airgen.text.analysis.languages import STOPWORDS
 from airgen.text.display import one_line, terminal_table
 from airgen.text.language_check import wrong_language
@@ -313,11 +313,11 @@ def _sample(path: Path, one: Format, only: Sequence[Path]) -> Format:
         names = [escape(file.relative_to(path).as_posix()) for file in only]
         whole = {"kind": "files", "path": ".", "readers": [{**one.reader, "only": names}]}
     try:
-        packages = read_part("reader", whole).settings.required_packages()
+        spec = read_spec("reader", whole, path.parent if path.is_file() else path)
+        packages = spec.settings.required_packages()
         settings = CorpusSettings(
-            name="sample", language=_language(one), domain="sample", licence="unknown", source="sample", reader=whole
+            name="sample", language=_language(one), domain="sample", licence="unknown", source="sample", reader=spec
         )
-        settings._base = path.parent if path.is_file() else path
         documents: list[Document] = []
         dropped: Counter[str] = Counter()
         characters = 0

@@ -54,8 +54,9 @@ from airgen.models import give_up_silent_hub, in_hub_cache
 from airgen.own_code import own_code
 from airgen.retrievers.base import Retriever
 from airgen.settings.base import Settings
+from airgen.settings.needs import files_of, hub_models, located, texts_of
 from airgen.settings.own import PYTHON
-from airgen.settings.parts import files_of, hub_models, identity_of, located, texts_of
+from airgen.settings.spec import identity_of
 
 DEFAULT_MEASURES = ("nDCG@10", "Recall@10", "Recall@100", "R_cap@100", "AP@1000", "RR@10", "P@10", "Hole@10",
                     "Judged@10")  # fmt: skip
@@ -81,9 +82,9 @@ class EvaluationOptions:
 
     top: how many hits of each query a system is asked for. ignore_identical_ids: leave out hits whose id is the query's
     own (ArguAna, Quora). language: of the corpus; else the manifest's, else English. folder: where relative paths of
-    the systems start; else the working directory. fresh: run again what is kept. report: write the tables of the
-    split beside the results. without_negatives: leave the generated hard negatives out of every run, for
-    search services whose index does not have them.
+    systems start that were not read from a file; else the working directory. fresh: run again what is kept. report:
+    write the tables of the split beside the results. without_negatives: leave the generated hard negatives out of every
+    run, for search services whose index does not have them.
     """
 
     split: str = "test"
@@ -95,11 +96,6 @@ class EvaluationOptions:
     fresh: bool = False
     report: bool = True
     without_negatives: bool = False
-
-    @property
-    def base(self) -> Path:
-        """The folder of relative paths."""
-        return Path(self.folder) if self.folder is not None else Path.cwd()
 
 
 def evaluate(
@@ -126,7 +122,7 @@ def evaluate(
     MissingExtra or ModelError is raised at the end, or given to `failed`; then its Result is left out.
     """
     experiment = _Experiment(dataset, systems, out, options, progress, started, indexes, encoding)
-    for line in trained_on(experiment.task, experiment.systems, options.base):
+    for line in trained_on(experiment.task, experiment.systems):
         experiment.progress(f"! {line}")
     experiment.rehearse()
     experiment.look_for_hub()
@@ -144,14 +140,14 @@ def makes_first(
     dataset: BeirDataset, systems: Sequence[SystemSettings], out: str | Path, options: EvaluationOptions
 ) -> list[str]:
     """One line for each system without a kept result that trains or writes something first, with its cost."""
-    base = options.base
-    if not any(_makes(part) for system in systems for _, _, part in system.parts(base)):
+    if not any(_makes(spec.settings) for system in systems for _, spec in system.parts()):
         return []
     experiment = _Experiment(dataset, systems, out, options)
     passages = sum(1 for _ in dataset.passages())
     found = []
     for system in experiment.systems:
-        lines = [line for _, _, part in system.parts(base) if (line := part.makes_first(passages, base))]
+        made = (spec.settings.makes_first(passages, spec.folder) for _, spec in system.parts())
+        lines = list(filter(None, made))
         if lines and (system.uses or options.fresh or experiment.is_pending(system)):
             found += [f"{dataset.name}: {system.name} first {line}" for line in lines]
     return found
@@ -161,13 +157,13 @@ def _makes(settings: Settings) -> bool:
     return type(settings).makes_first is not Settings.makes_first
 
 
-def trained_on(task: DatasetSplit, systems: Sequence[SystemSettings], folder: Path) -> list[str]:
+def trained_on(task: DatasetSplit, systems: Sequence[SystemSettings]) -> list[str]:
     """One line for each model of a system that was trained on queries of this split, by the card beside it."""
     found = []
     for system in systems:
-        for place, _, part in system.parts(folder):
-            for name, value, _ in files_of(part):
-                card = located(value, folder) / "card.json"
+        for place, spec in system.parts():
+            for name, value, _ in files_of(spec.settings):
+                card = located(value, spec.folder) / "card.json"
                 try:
                     data = read_json(card)["data"]
                     same = (data["dataset"], data["split"]) == (task.dataset.name, task.split)
@@ -203,8 +199,9 @@ class _Experiment:
         self.task, self.options, self.target = task, options, results_folder(out, opened.name, options.split)
         self.progress, self.started = progress or (lambda line: None), started or (lambda line: None)
         self.indexes, self.encoding = indexes, encoding
-        self.systems = in_order([system.on(opened.name) for system in systems])
-        if missing := missing_needs(self.systems, options.base):
+        folder = None if options.folder is None else Path(options.folder)
+        self.systems = in_order([system.below(folder).on(opened.name) for system in systems])
+        if missing := missing_needs(self.systems):
             raise SettingsError(missing)
         self.target.mkdir(parents=True, exist_ok=True)
         self.measures = tuple(dict.fromkeys((*parse_measures(task.headline), *parse_measures(options.measures))))
@@ -218,7 +215,7 @@ class _Experiment:
             self.rules["generated_negatives"] = "left out" if options.without_negatives else "kept"
         provenance = task.dataset.manifest.get("provenance") or ()
         makers = label_makers([one for one in provenance if isinstance(one, dict)])
-        self.made_labels = made_labels(self.systems, makers, options.base)
+        self.made_labels = made_labels(self.systems, makers)
         self.results: dict[str, Result] = {}
         self.searched: dict[str, Searched] = {}
         self.keys: dict[str, str] = {}
@@ -235,9 +232,8 @@ class _Experiment:
 
         Raises SettingsError with a line for each that fails.
         """
-        base = self.options.base
-        own = [one for one in self.systems if any(kind == PYTHON for _, kind, _ in one.parts(base))]
-        context = context_of(self.task, self.options.top, base) if own else None
+        own = [system for system in self.systems if any(spec.kind == PYTHON for _, spec in system.parts())]
+        context = context_of(self.task, self.options.top) if own else None
         errors = []
         for system in own:
             if context is not None and (system.uses or self._kept(system, self._key(system)) is None):
@@ -251,17 +247,17 @@ class _Experiment:
 
     def look_for_hub(self) -> None:
         """Find out whether the Hub answers, before the first system runs, if one that will run needs it."""
-        base = self.options.base
-        pending = (one for one in self.systems if one.uses or self._kept(one, self._key(one)) is None)
-        named = (name for one in pending for _, _, part in one.parts(base) for name in hub_models(part, base))
+        pending = (system for system in self.systems if system.uses or self._kept(system, self._key(system)) is None)
+        named = (name for system in pending for _, spec in system.parts() for name in hub_models(spec))
         if any(not in_hub_cache(name) for name in named):
             give_up_silent_hub()
 
     def run_beside(self) -> None:
         """Run those that need no other system and no model on the workers, where there are some."""
         if self.indexes is None:
-            pending = (one for one in self.systems if not one.uses and self._kept(one, self._key(one)) is None)
-            self.beside.update(run_beside(self.task, pending, self.options.top, self.options.base, self.started))
+            alone = (system for system in self.systems if not system.uses)
+            pending = (system for system in alone if self._kept(system, self._key(system)) is None)
+            self.beside.update(run_beside(self.task, pending, self.options.top, self.started))
 
     def add(self, system: SystemSettings) -> None:
         """Run and score one system, as far as that is not kept."""
@@ -309,24 +305,24 @@ class _Experiment:
     def _kept(self, system: SystemSettings, key: str) -> Result | None:
         """The result of a run with this key that is there."""
         paths = Paths.of(self.target, system.name)
-        options = system.options(self.options.base)
+        options = system.options
         again = isinstance(options, OwnSystem) and not is_kept(options.version)
         kept = None if self.options.fresh or again else load_result(paths)
         return kept if kept is not None and kept.key == key and paths.run.is_file() else None
 
     def _key(self, system: SystemSettings) -> str:
         """The identity of a run. Times, output folder, measures and settings about speed are not part of it."""
-        task, base = self.task, self.options.base
+        task, base = self.task, system.folder
         files = []
-        for place, _, part in system.parts(base):
-            for name, value, _ in files_of(part):
+        for place, spec in system.parts():
+            for name, value, _ in files_of(spec.settings):
                 path = located(value.replace("{dataset}", task.dataset.name).replace("{split}", task.split), base)
                 if path.exists():  # its content can change under the same name
                     files.append([place, name, _stamp(path)])
         if ":" in system.kind:  # nobody has said which settings of the user's own name files
             named = ((name, located(value, base)) for name, value in texts_of(system.settings))
             files += [["", name, _stamp(path)] for name, path in named if path.is_file()]
-        code = own_code({"kind": system.kind, **system.settings}, base)
+        code = own_code(system.spec.written, base)
         if not all(code.values()):
             code["run"] = uuid4().hex  # code without a file may be any: such a system runs again each time
         key = self.keys[system.name] = content_key(
@@ -337,7 +333,7 @@ class _Experiment:
                 "split": task.split,
                 "language": task.language,
                 "kind": system.kind,
-                "settings": identity_of(system.options(base), base),
+                "settings": identity_of(system.options),
                 "files": files,
                 "uses": [self.keys[name] for name in system.uses],
                 "top": self.options.top,
@@ -363,7 +359,7 @@ class _Experiment:
             self.started(f"{self.task.dataset.name}: {system.name}: running")
             finished = {name: self.runs.get(name) or _read_again(self.results[name]) for name in system.uses}
             told = partial(self.encoding, system.name) if self.encoding else None
-            context = context_of(self.task, self.options.top, self.options.base)
+            context = context_of(self.task, self.options.top)
             context = replace(context, finished=finished, indexes=self.indexes, encoding=told)
             done = run_system(system, context)
         write_run(Paths.of(self.target, system.name).run, done.run, system.name)

@@ -23,10 +23,10 @@ from airgen.evaluation.result import without_secrets
 from airgen.functions import foreign, required
 from airgen.http import HttpFailure, JsonClient
 from airgen.registry import resolve
-from airgen.retrievers.base import Embedder, build
+from airgen.retrievers.base import Embedder
 from airgen.settings.base import KEY, SPEED
 from airgen.settings.http import Address, Headers, ServiceAccess
-from airgen.settings.parts import Part
+from airgen.settings.spec import Part, build
 
 
 def is_retriever_class(value: Any) -> bool:
@@ -83,7 +83,7 @@ class HttpSystem(ServiceAccess):
     level: Literal["passage", "document"] = "passage"
     unknown_ids: Literal["error", "skip"] = "skip"
     oversample: int = Field(default=1, ge=1, le=1000)
-    embedder: Annotated[Any, Part("embedder")] = None
+    embedder: Annotated[Any, Part("embedder")] | None = None
     headers: Annotated[Headers, KEY] = Field(default={})  # a header can choose what is searched
     timeout_seconds: Annotated[float, SPEED] = Field(default=30.0, gt=0)
     retries: Annotated[int, SPEED] = Field(default=3, ge=0, le=100)
@@ -120,17 +120,14 @@ class HttpSystem(ServiceAccess):
 
 
 class SearchService:
-    """A search service that is asked for hits. `ids` translates and checks its ids; `folder` is where paths start.
-    `pages` does so if its hits are pages."""
+    """A search service that is asked for hits. `ids`, or `pages` for hits that are pages, translates their ids."""
 
-    def __init__(
-        self, options: HttpSystem, ids: IdLookup, folder: Path | None = None, pages: PageLookup | None = None
-    ) -> None:
+    def __init__(self, options: HttpSystem, ids: IdLookup, pages: PageLookup | None = None) -> None:
         self._options, self._ids, self._pages = options, ids, pages
         self.advice = pages.advice if pages else ids.advice
         self.unknown = ""  # the first hit that is not in the dataset, in words
         self.distances = options.best == "smallest"
-        self._embedder: Embedder | None = build("embedder", options.embedder, folder) if options.embedder else None
+        self._embedder: Embedder | None = build("embedder", options.embedder) if options.embedder else None
 
     @cached_property
     def _client(self) -> JsonClient:

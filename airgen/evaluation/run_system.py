@@ -30,13 +30,13 @@ from airgen.evaluation.systems import FunctionSystem, FuseSystem, RerankSystem, 
 from airgen.guard import guarded
 from airgen.keys import content_key
 from airgen.registry import REGISTRY
-from airgen.retrievers import Component, Corpus, Hits, Retriever, load_retriever
-from airgen.retrievers.base import IndexProgress, ModelFacts, build, watch
+from airgen.retrievers import Component, Corpus, Hits, Retriever
+from airgen.retrievers.base import IndexProgress, ModelFacts, watch
 from airgen.retrievers.combine import Fused, RerankedRetriever
 from airgen.retrievers.encodings import reused
 from airgen.retrievers.own import Own, OwnEmbedder, OwnReranker
 from airgen.settings.own import PYTHON
-from airgen.settings.parts import is_spec, model_of, read_part
+from airgen.settings.spec import Spec
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,9 @@ class FinishedRun:
 class RunContext:
     """What a system is run on: corpus, queries {id: text}, depth, and the systems that are finished already.
 
-    `ids` finds a passage by its id, or by the one that it had in the corpus. Relative paths start at `folder`;
-    `dataset` and `split` fill in the paths of run files. `indexes` may hold indexes of the same corpus that were made
-    for other queries; a run on such an index has no index time. Without `timed` no query is sent only to measure time.
+    `ids` finds a passage by its id, or by the one that it had in the corpus. `dataset` and `split` fill in the paths of
+    run files. `indexes` may hold indexes of the same corpus that were made for other queries; a run on such an index
+    has no index time. Without `timed` no query is sent only to measure time.
     `encoding` is told how many passages are encoded. `parents` and `labels` are for systems whose hits are pages.
     """
 
@@ -64,7 +64,6 @@ class RunContext:
     top: int
     dataset: str
     split: str
-    folder: Path
     finished: Mapping[str, FinishedRun]
     ids: IdLookup
     indexes: MutableMapping[str, Retriever] | None = None
@@ -106,11 +105,11 @@ def _filtered(done: FinishedRun, context: RunContext) -> FinishedRun:
 
 
 def _run(system: SystemSettings, context: RunContext) -> FinishedRun:
-    options = system.options(context.folder)
+    options = system.options
     if isinstance(options, RunSystem):
-        return _from_file(options, context)
+        return _from_file(options, system.folder, context)
     if isinstance(options, HttpSystem):
-        service = SearchService(options, context.ids, context.folder, context.pages(options.level))
+        service = SearchService(options, context.ids, context.pages(options.level))
         some_id = next(iter(context.queries), "")
 
         def ask(queries: Mapping[str, str]) -> tuple[dict[str, dict[str, float]], Counter[str]]:
@@ -121,10 +120,10 @@ def _run(system: SystemSettings, context: RunContext) -> FinishedRun:
             raise DatasetError(f"{service.unknown}, and so is no other hit: {service.advice}")
         return done
     if isinstance(options, FunctionSystem):
-        search = load_function(system.kind, options.settings, context.folder)
+        search = load_function(system.kind, options.settings, system.folder)
         return _own(OwnSearch(search, context.ids, f"system {system.name}", context.corpus), context, system)
     if isinstance(options, OwnSystem):
-        own = options.found(context.folder)
+        own = options.found(system.folder)
         if isinstance(own, Mapping):
             return _given(run_from_dict(own), {"family": "run"}, f"system {system.name}", context)
         if isinstance(own, Component):
@@ -132,7 +131,7 @@ def _run(system: SystemSettings, context: RunContext) -> FinishedRun:
         return _own(OwnSearch(own, context.ids, f"system {system.name}", context.corpus), context, system)
     if isinstance(options, RerankSystem):
         first = _Lookup(options.first, context)
-        second = RerankedRetriever(first, options.reranker, top=options.top, folder=context.folder)
+        second = RerankedRetriever(first, options.reranker, top=options.top, folder=system.folder)
         try:
             return _searched(second, context, after=[options.first])
         finally:
@@ -141,19 +140,18 @@ def _run(system: SystemSettings, context: RunContext) -> FinishedRun:
         settings = options.model_dump(exclude={"systems"}, exclude_unset=True)
         fused = Fused([_Lookup(name, context) for name in options.systems], **settings)
         return _searched(fused, context, after=options.systems)
-    spec = {"kind": system.kind, **system.settings}
     if context.indexes is None:
-        retriever = load_retriever(spec, context.folder)
+        retriever = system.spec.make()
         try:
             return _searched(retriever, context)
         finally:
             if isinstance(retriever, Component):
                 retriever.release()  # the models of the next system need the memory
     corpus = context.corpus
-    key = content_key([spec, corpus.language, list(corpus.ids), list(corpus.titles), list(corpus.texts)])
+    key = content_key([system.spec.written, corpus.language, list(corpus.ids), list(corpus.titles), list(corpus.texts)])
     if key in context.indexes:
         return _searched(context.indexes[key], context, indexed=True)
-    done = _searched(built := load_retriever(spec, context.folder), context)
+    done = _searched(built := system.spec.make(), context)
     context.indexes[key] = built
     return done
 
@@ -279,10 +277,10 @@ def _sum(parts: Sequence[Any]) -> Any:
     return None if any(part is None for part in parts) else sum(parts)
 
 
-def _from_file(options: RunSystem, context: RunContext) -> FinishedRun:
+def _from_file(options: RunSystem, folder: Path, context: RunContext) -> FinishedRun:
     name = options.path.replace("{dataset}", context.dataset).replace("{split}", context.split)
     about = {"family": "run file", "file": Path(name).name}
-    return _given(read_run(context.folder / name), about, name, context, options.level)
+    return _given(read_run(folder / name), about, name, context, options.level)
 
 
 def _given(
@@ -314,18 +312,16 @@ def _own(search: OwnSearch, context: RunContext, system: SystemSettings) -> Fini
 
 def rehearse(system: SystemSettings, context: RunContext) -> None:
     """Try what is of the user's own in a system on two queries and two texts. Raises what running it would raise."""
-    options = system.options(context.folder)
+    options = system.options
     some = dict(list(context.queries.items())[:2])
     if isinstance(options, OwnSystem):
-        own = options.found(context.folder)
+        own = options.found(system.folder)
         if not isinstance(own, Mapping | Component) and not takes_corpus(own):
             OwnSearch(own, context.ids, f"system {system.name}", context.corpus).search(some, min(10, context.top))
         for part in _own_parts(own):
             _try(part, some)
-    elif isinstance(options, RerankSystem) and is_spec(options.reranker):
-        read = read_part("reranker", options.reranker, context.folder)
-        if read.kind == PYTHON:
-            _try(build("reranker", options.reranker, context.folder), some)
+    elif isinstance(options, RerankSystem) and isinstance(options.reranker, Spec) and options.reranker.kind == PYTHON:
+        _try(options.reranker.make(), some)
 
 
 def _own_parts(value: Any) -> Iterator[Own]:
@@ -370,7 +366,7 @@ def _outside(ask: Any, context: RunContext, system: SystemSettings, single: Any 
 
 
 def _worker(
-    place: Path, called: str, split: str, language: str, digest: str, top: int, folder: Path
+    place: Path, called: str, split: str, language: str, digest: str, top: int
 ) -> Callable[[SystemSettings], FinishedRun | None]:
     """The function of a worker, which holds the corpus. A system that fails gives None."""
     try:
@@ -380,7 +376,7 @@ def _worker(
     task = DatasetSplit(dataset, split, language)
     if task.digest != digest:
         raise AirgenError(f"{place}: where a worker runs, another dataset stands there: share one folder")
-    context = context_of(task, top, folder)
+    context = context_of(task, top)
 
     def run(system: SystemSettings) -> FinishedRun | None:
         try:
@@ -391,7 +387,7 @@ def _worker(
     return run
 
 
-def context_of(task: DatasetSplit, top: int, folder: Path) -> RunContext:
+def context_of(task: DatasetSplit, top: int) -> RunContext:
     """What systems that build on no other are run on."""
     texts = {key: query.text for key, query in (task.queries | task.unanswered).items()}
     labels = {} if task.split in task.dataset.withheld else task.qrels.labels
@@ -401,7 +397,6 @@ def context_of(task: DatasetSplit, top: int, folder: Path) -> RunContext:
         top,
         task.dataset.name,
         task.split,
-        folder,
         {},
         task.ids,
         parents=task.parents,
@@ -411,29 +406,28 @@ def context_of(task: DatasetSplit, top: int, folder: Path) -> RunContext:
 
 
 def run_beside(
-    task: DatasetSplit, systems: Iterable[SystemSettings], top: int, folder: Path, started: Callable[[str], None]
+    task: DatasetSplit, systems: Iterable[SystemSettings], top: int, started: Callable[[str], None]
 ) -> Iterator[tuple[str, FinishedRun]]:
     """(name, run) of those systems that need no model, as they come. With one worker there are none."""
     chosen = [
         system
         for system in systems
-        if system.kind in REGISTRY["retriever"] and all(model_of(part) is None for _, _, part in system.parts(folder))
+        if system.kind in REGISTRY["retriever"] and all(spec.model is None for _, spec in system.parts())
     ]
     if current().workers < 2 or len(chosen) < 2:
         return
     there = partial(
-        _worker, task.dataset.path.absolute(), task.dataset.called, task.split, task.language, task.digest, top,
-        folder.absolute(),
-    )  # fmt: skip
+        _worker, task.dataset.path.absolute(), task.dataset.called, task.split, task.language, task.digest, top
+    )
 
     def items() -> Iterator[tuple[str, SystemSettings]]:
         for system in chosen:
             started(f"{task.dataset.name}: {system.name}: running")
             yield system.name, system
 
-    context = context_of(task, top, folder)
+    context = context_of(task, top)
     work: Work[SystemSettings, FinishedRun | None] = Work(
-        f"systems of {task.dataset.name}", lambda one: run_system(one, context), there
+        f"systems of {task.dataset.name}", lambda system: run_system(system, context), there
     )
     for name, done in current().map(work, items(), ordered=False):
         if done is not None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
+from pydantic import ConfigDict, Field, PrivateAttr, ValidationError, ValidationInfo, model_validator
 
 from airgen import models
 from airgen.errors import AirgenError, SettingsError, Stopped, UsageError
@@ -27,9 +27,10 @@ from airgen.guard import guarded
 from airgen.registry import closest, names, resolve
 from airgen.retrievers.combine import FusionSettings, RerankingSettings
 from airgen.settings import ControlSettings
-from airgen.settings.base import FILE, Settings, Spec, load_yaml, marked, merged
+from airgen.settings.base import FILE, Settings, load_yaml, marked, merged
+from airgen.settings.needs import located, needs
 from airgen.settings.own import PYTHON
-from airgen.settings.parts import Part, component_settings, is_spec, located, model_of, needs, problems, read_part, walk
+from airgen.settings.spec import Part, Spec, component_settings, problems
 
 Failed = Callable[[str, AirgenError], None]
 """Takes the name of a system that failed, and why."""
@@ -90,51 +91,82 @@ class SystemSettings(Settings):
     price: float | None = Field(default=None, ge=0, allow_inf_nan=False)  # US dollars for 1,000 queries, where known
     datasets: dict[str, dict[str, Any]] = Field(default={})  # settings of one dataset only, by its name
 
+    _spec: Spec = PrivateAttr()
+    _on: dict[str, "SystemSettings"] = PrivateAttr(default={})
+
     @property
     def settings(self) -> dict[str, Any]:
         """The kind's own settings, as given."""
         return dict(self.model_extra or {})
 
-    def options(self, folder: Path | None = None) -> Settings:
+    @property
+    def spec(self) -> Spec:
+        """Kind and settings, checked."""
+        return self._spec
+
+    @property
+    def options(self) -> Settings:
         """The kind's own settings, checked."""
-        model: type[Settings]
-        if ":" in self.kind and _is_called(resolve("retriever", self.kind, folder)):
-            model = FunctionSystem
-        else:
-            model = _OWN.get(self.kind) or component_settings("retriever", self.kind, folder)
-        given = {**self.settings, "name": self.name} if model is OwnSystem else self.settings
-        return model.model_validate(given, context={"folder": folder})
+        return self._spec.settings
+
+    @property
+    def folder(self) -> Path:
+        """Where relative paths start: at the folder of the YAML file, or at the working directory."""
+        return self._spec.folder or Path()
 
     def on(self, dataset: str) -> "SystemSettings":
-        """The system as it is on one dataset. Raises ValueError where settings of its own there are wrong."""
-        own = self.datasets.get(dataset)
-        return self if own is None else self.model_copy(update=merged(self.settings, own) | {"datasets": {}})
+        """The system as it is on one dataset."""
+        return self._on.get(dataset, self)
+
+    def below(self, folder: Path | None) -> "SystemSettings":
+        """The same system; one that was made without a file gets this folder for its relative paths."""
+        return self if folder is None or self._spec.folder is not None else self._read_again({}, folder)
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> "SystemSettings":
+        """A copy with other settings, which are checked, too."""
+        return self._read_again(update or {}, self._spec.folder)
+
+    def _read_again(self, update: Mapping[str, Any], folder: Path | None) -> "SystemSettings":
+        given = {name: getattr(self, name) for name in self.model_fields_set}
+        return type(self).model_validate({**given, **update}, context={"folder": folder})
 
     @property
     def uses(self) -> list[str]:
         """The names of the systems that this one builds on."""
-        options = self.options() if self.kind in ("rerank", "fuse") else None
+        options = self.options
         if isinstance(options, RerankSystem):
             return [options.first]
         return list(options.systems) if isinstance(options, FuseSystem) else []
 
-    def parts(self, folder: Path | None = None) -> Iterator[tuple[str, str, Settings]]:
-        """(place, kind, settings) of the system itself and of every part in it."""
-        options = self.options(folder)
-        yield "", self.kind, options
-        yield from walk(options, folder)
+    def parts(self) -> Iterator[tuple[str, Spec]]:
+        """(place, spec) of the system itself and of every part in it."""
+        return self._spec.all_parts()
 
     @model_validator(mode="after")
-    def _known(self, info: ValidationInfo) -> "SystemSettings":
+    def _read(self, info: ValidationInfo) -> "SystemSettings":
         kinds = sorted({*_OWN, *names("retriever")})
         if self.kind not in kinds and ":" not in self.kind:
             raise ValueError(f"unknown kind {self.kind!r}{closest(self.kind, kinds)}")
+        folder = (info.context or {}).get("folder")
         try:
-            for one in (self, *map(self.on, self.datasets)):
-                one.options((info.context or {}).get("folder"))
+            self._spec = _spec_of(self.name, self.kind, self.settings, folder)
+            for dataset, own in self.datasets.items():
+                there = merged(self.settings, own) | {"datasets": {}}
+                self._on = {**self._on, dataset: self._read_again(there, folder)}
         except UsageError as error:
             raise ValueError(str(error)) from error
         return self
+
+
+def _spec_of(name: str, kind: str, given: dict[str, Any], folder: Path | None) -> Spec:
+    """A system's kind and settings, checked. Raises ValidationError, UsageError, ValueError."""
+    model: type[Settings]
+    if ":" in kind and _is_called(resolve("retriever", kind, folder)):
+        model = FunctionSystem
+    else:
+        model = _OWN.get(kind) or component_settings("retriever", kind, folder)
+    checked = model.model_validate({**given, "name": name} if model is OwnSystem else given, context={"folder": folder})
+    return Spec("retriever", kind, checked, folder, {"kind": kind, **given})
 
 
 class SystemsFile(Settings):
@@ -167,36 +199,36 @@ class SystemNeeds:
     missing: tuple[str, ...]
 
 
-def system_needs(systems: Sequence[SystemSettings], folder: Path) -> list[SystemNeeds]:
+def system_needs(systems: Sequence[SystemSettings]) -> list[SystemNeeds]:
     """The models, packages, files and keys that each system needs."""
-    found = []
+    wanted = []
     for system in systems:
         named: list[str] = []
         packages: list[str] = []
         missing: list[str] = []
-        for place, _, settings in system.parts(folder):
-            lines = needs(settings, folder)
-            missing += [f"system {system.name}: {f'{place}: ' if place else ''}{line}" for line in lines]
-            packages += settings.required_packages()
-            if model := model_of(settings):
-                named.append(f"{model} ({_whereabouts(settings, model, folder)})")
+        for place, spec in system.parts():
+            missing += [f"system {system.name}: {f'{place}: ' if place else ''}{line}" for line in needs(spec)]
+            packages += spec.settings.required_packages()
+            if spec.model:
+                named.append(f"{spec.model} ({_whereabouts(spec, spec.model)})")
         once = (tuple(dict.fromkeys(each)) for each in (named, packages, missing))
-        found.append(SystemNeeds(system.name, system.kind, *once))
-    return found
+        wanted.append(SystemNeeds(system.name, system.kind, *once))
+    return wanted
 
 
-def missing_needs(systems: Sequence[SystemSettings], folder: Path) -> list[str]:
+def missing_needs(systems: Sequence[SystemSettings]) -> list[str]:
     """One line for each file, model, package and key that a system needs and that is missing."""
-    return [line for one in system_needs(systems, folder) for line in one.missing]
+    return [line for need in system_needs(systems) for line in need.missing]
 
 
-def _whereabouts(settings: Settings, model: str, folder: Path) -> str:
+def _whereabouts(spec: Spec, model: str) -> str:
     """Where a model is: here, not fetched, missing, on the Hub, or behind an endpoint."""
+    settings = spec.settings
     if any(getattr(settings, name) == model for name, _ in marked(type(settings), "served")):
         return f"served at {getattr(settings, 'base_url', '') or getattr(settings, 'url', '')}"
     if model in models.catalogue():
         return "here" if models.fetched(model) else "not fetched"
-    if located(model, folder).exists():
+    if located(model, spec.folder).exists():
         return "here"
     revision = getattr(settings, "revision", None)
     return "missing" if model[:1] in "./~" else f"Hub, revision {revision[:8]}" if revision else "Hub"
@@ -231,40 +263,31 @@ def run_all(
         raise first
 
 
-def models_of(systems: Sequence[SystemSettings], folder: Path | None = None) -> dict[str, frozenset[str]]:
+def models_of(systems: Sequence[SystemSettings]) -> dict[str, frozenset[str]]:
     """{system: its parts}: the model name of a neural part, the kind (bm25, rm3, lsa) of another.
 
     Each system must come after those that it builds on, as in the result of `load_systems`.
     """
-    found: dict[str, frozenset[str]] = {}
+    models_by_system: dict[str, frozenset[str]] = {}
     for system in systems:
-        options = system.options(folder)
-        own = {_model_or_kind(system.kind, options, folder)}
+        options = system.options
+        own = {model_or_kind(system.spec)}
         if isinstance(options, RerankSystem | FuseSystem):
             reranker = getattr(options, "reranker", None)
-            own = {model_name("reranker", reranker, folder)} if is_spec(reranker) else set()
-        found[system.name] = frozenset(own.union(*(found[name] for name in system.uses)))
-    return found
+            own = {model_or_kind(reranker)} if isinstance(reranker, Spec) else set()
+        models_by_system[system.name] = frozenset(own.union(*(models_by_system[name] for name in system.uses)))
+    return models_by_system
 
 
-def model_name(part: str, spec: Spec, folder: Path | None = None) -> str:
-    """The model of a part ("embedder", "reranker", "retriever"); for a kind without a model, the kind."""
-    read = read_part(part, spec, folder)
-    return _model_or_kind(read.kind, read.settings, folder)
+def model_or_kind(spec: Spec) -> str:
+    """The model that a part, or one of its own parts, runs; without a model, the part's kind."""
+    return next((inner.model for _, inner in spec.all_parts() if inner.model), spec.kind)
 
 
-def _model_or_kind(kind: str, settings: BaseModel, folder: Path | None) -> str:
-    inside = (settings for _, _, settings in walk(settings, folder))
-    return next((name for one in (settings, *inside) if (name := model_of(one))), kind)
-
-
-def labelling_models(control: ControlSettings, folder: Path | None = None) -> frozenset[str]:
+def labelling_models(control: ControlSettings) -> frozenset[str]:
     """The models and kinds that quality control will recall and vote with."""
-    found = {model_name("reranker", spec, folder) for spec in control.rerankers}
-    found |= {model_name("retriever", spec, folder) for spec in control.pools}
-    if not control.recall.pools_only:
-        found.add(model_name("embedder", control.recall.model, folder))
-    return frozenset(found)
+    recall = [] if control.recall.pools_only else [control.recall.model]
+    return frozenset(map(model_or_kind, [*control.rerankers, *control.pools, *recall]))
 
 
 def label_makers(provenance: Sequence[Mapping[str, Any]]) -> frozenset[str]:
@@ -273,12 +296,10 @@ def label_makers(provenance: Sequence[Mapping[str, Any]]) -> frozenset[str]:
     return frozenset(str(one.get("model", "")) for one in provenance if one.get("role") in roles)
 
 
-def made_labels(
-    systems: Sequence[SystemSettings], makers: Collection[str], folder: Path | None = None
-) -> dict[str, tuple[str, ...]]:
+def made_labels(systems: Sequence[SystemSettings], makers: Collection[str]) -> dict[str, tuple[str, ...]]:
     """{system: those of its parts that also made the labels}: such a system is ranked by its own opinion."""
     named = {name for maker in makers for name in (maker, maker.rpartition(" ")[2])}
-    return {name: tuple(sorted(parts & named)) for name, parts in models_of(systems, folder).items() if parts & named}
+    return {name: tuple(sorted(parts & named)) for name, parts in models_of(systems).items() if parts & named}
 
 
 def in_order(systems: Sequence[SystemSettings]) -> list[SystemSettings]:

@@ -2,7 +2,7 @@
 
 It is asked of the drafts of a query, and, where votes are the labels, of every final query before it is accepted.
 
-find = RoundTrip(store, pipeline, plan, folder, embeddings, display)
+find = RoundTrip(store, pipeline, plan, embeddings, display)
 found = await find(lineage, ["what bends a wing", "wing load"], 20)      # a lead for each
 
 The recall's model finds candidates for the query, and every re-ranker must put the source before them: another passage
@@ -41,7 +41,6 @@ class RoundTrip:
     store: Store
     pipeline: Pipeline
     plan: Plan
-    folder: Path | None
     embeddings: Path
     display: Display
 
@@ -83,7 +82,7 @@ class RoundTrip:
         with self.display.stage("index for the round trip", len(corpus)) as bar:
             search: Any = BM25()
             if not recall.pools_only:
-                search = Dense(load_embedder(recall.model, self.folder), cache=self.embeddings)
+                search = Dense(load_embedder(recall.model), cache=self.embeddings)
                 watch(search, lambda done, total: bar.advance(done - bar.done))
             search.index(corpus)
             bar.advance(len(corpus) - bar.done)
@@ -91,7 +90,7 @@ class RoundTrip:
 
     @cached_property
     def _voters(self) -> list[Any]:
-        found = [load_reranker(spec, self.folder) for spec in self.pipeline.control.rerankers]
+        found = [load_reranker(spec) for spec in self.pipeline.control.rerankers]
         for one in found:
             show_corpus(one, self._search[0])
         return found

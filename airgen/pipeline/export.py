@@ -32,7 +32,7 @@ from airgen.dataset.manifest import MANIFEST, Manifest
 from airgen.dataset.people import NOTE, PEOPLE, PersonsLabel, override
 from airgen.dataset.write import write_dataset
 from airgen.errors import DatasetError, UsageError
-from airgen.evaluation.systems import load_systems, model_name
+from airgen.evaluation.systems import load_systems, model_or_kind
 from airgen.generation.generate import judged_away
 from airgen.keys import rng
 from airgen.languages import language_name
@@ -45,10 +45,9 @@ from airgen.pipeline.unanswerable import DECOYS, HeldOut, hold_out
 from airgen.prompts import Prompt
 from airgen.records import Character, Decision, HardNegative, Passage, ReferenceAnswer, Scenario
 from airgen.retrievers import Component
-from airgen.retrievers.base import build
 from airgen.settings import LlmSettings, Pipeline, pipeline_text
-from airgen.settings.base import Spec, find_yaml
-from airgen.settings.parts import read_part, walk
+from airgen.settings.base import find_yaml
+from airgen.settings.spec import Spec
 from airgen.steps.accepted import Accepted
 from airgen.steps.lineage import Lineage
 from airgen.steps.public_ids import PublicIds
@@ -374,7 +373,7 @@ def _answers(lineages: Sequence[Lineage], gone: Set[str], ids: PublicIds) -> Ite
 
 def provenance(job: Job, systems: Sequence[str] = ()) -> list[ModelUse]:
     """The models that a job uses, what for, and with which prompts. `systems` are the user's own in the recall."""
-    pipeline, prompts, folder, uses = job.pipeline, job.prompts, job.folder, []
+    pipeline, prompts, uses = job.pipeline, job.prompts, []
 
     def asked(role: str, prompt: Prompt, llm: LlmSettings) -> ModelUse:
         return ModelUse(role, llm.model, prompt.name, f"{prompt.version} ({prompt.fingerprint[:8]})")
@@ -384,26 +383,24 @@ def provenance(job: Job, systems: Sequence[str] = ()) -> list[ModelUse]:
             prompt = stage_prompt(pipeline, prompts, stage.prompt(pipeline))
             uses.append(asked(stage.name.replace("_", " "), prompt, pipeline.llm))
     if pipeline.generation.meaning:
-        uses.append(ModelUse("check of a rewrite's meaning", _model_name(pipeline.generation.meaning.model)))
+        uses.append(ModelUse("check of a rewrite's meaning", pipeline.generation.meaning.model.name))
     settings = pipeline.control.recall
-    uses += [] if settings.pools_only else [_ran("recall", "embedder", settings.model, folder)]
-    uses += [_ran("recall", "retriever", spec, folder) for spec in pipeline.control.pools]
+    uses += [] if settings.pools_only else [_ran("recall", settings.model)]
+    uses += [_ran("recall", spec) for spec in pipeline.control.pools]
     uses += [ModelUse("recall, as a system of the user's", name) for name in systems]
-    uses += [_ran("re-ranker (pre-label)", "reranker", one, folder) for one in pipeline.control.rerankers]
+    uses += [_ran("re-ranker (pre-label)", spec) for spec in pipeline.control.rerankers]
     for judge in pipeline.control.judge.members:
         about = judge_kind(judge).ABOUT.format(threshold=judge.threshold)
         uses.append(asked(f"judge ({about})", prompts.get(judge.prompt), judge.llm or pipeline.llm))
     return uses
 
 
-def _ran(role: str, part: str, spec: Spec, folder: Path) -> ModelUse:
+def _ran(role: str, spec: Spec) -> ModelUse:
     """A model of this machine, with the dtype of its weights where that is not fp32."""
-    read = read_part(part, spec, folder)
-    every = [read.settings, *(settings for _, _, settings in walk(read.settings, folder))]
     dtype = ""
-    if any(hasattr(settings, "dtype") for settings in every):
-        dtype = ", ".join(dict.fromkeys(one for one in _dtypes(build(part, spec, folder)) if one))
-    return ModelUse(role, _part_name(part, spec, folder), version=dtype)
+    if any(hasattr(inner.settings, "dtype") for _, inner in spec.all_parts()):
+        dtype = ", ".join(dict.fromkeys(filter(None, _dtypes(spec.make()))))
+    return ModelUse(role, _part_name(spec), version=dtype)
 
 
 def _dtypes(component: Any) -> Iterator[str]:
@@ -413,14 +410,10 @@ def _dtypes(component: Any) -> Iterator[str]:
             yield from _dtypes(part)
 
 
-def _part_name(part: str, spec: Spec, folder: Path) -> str:
+def _part_name(spec: Spec) -> str:
     """The model, after the kind where only the kind was named: `maxsim all-minilm-l6-v2-int8`."""
-    said, model = _model_name(spec), model_name(part, spec, folder)
-    return said if said == model else f"{said} {model}"
-
-
-def _model_name(model: str | dict[str, Any]) -> str:
-    return model if isinstance(model, str) else str(model.get("model") or model.get("name") or model.get("kind"))
+    model = model_or_kind(spec)
+    return model if spec.name == model else f"{spec.name} {model}"
 
 
 def _lineage(

@@ -20,9 +20,9 @@ from airgen.evaluation.systems import load_systems
 from airgen.guard import guarded
 from airgen.pipeline.job import Job
 from airgen.records import Passage
-from airgen.retrievers import Component, load_embedder, load_reranker
-from airgen.settings.base import Spec
-from airgen.settings.parts import located, model_of, parts, read_part, walk
+from airgen.retrievers import Component
+from airgen.settings.needs import located
+from airgen.settings.spec import Spec, part_fields
 from airgen.text.display import dollars
 
 READ = 8  # passages that each model reads
@@ -61,12 +61,12 @@ def local_work(job: Job, *, samples: int, queries: int) -> list[LocalWork]:
     texts = [f"{one.title}\n{one.text}" if one.title else one.text for one in some]
     speeds: dict[str, float | None] = {}
 
-    def work(what: str, kind: str, spec: Spec, read: float) -> Iterator[LocalWork]:
-        name = _model(kind, spec, job)
+    def work(what: str, spec: Spec, read: float) -> Iterator[LocalWork]:
+        name = _model(spec)
         if not name or read < 1:
             return
         if name not in speeds:
-            speeds[name] = _seconds_a_text(kind, spec, job, texts)
+            speeds[name] = _seconds_a_text(spec, texts)
         speed = speeds[name]
         yield LocalWork(what, name, round(read), None if speed is None else speed * read)
 
@@ -81,60 +81,53 @@ def local_work(job: Job, *, samples: int, queries: int) -> list[LocalWork]:
     encoded: set[str] = set()
     done: list[LocalWork] = []
     if not control.recall.pools_only:
-        encoded.add(_model("embedder", control.recall.model, job))
-        done += work(ENCODING, "embedder", control.recall.model, count)
+        encoded.add(_model(control.recall.model))
+        done += work(ENCODING, control.recall.model, count)
     for spec in control.rerankers:
-        if not _model("reranker", spec, job):
+        if not _model(spec):
             continue
-        reads_once = _is_encoder(spec, job)
-        if reads_once and _model("reranker", spec, job) in encoded:
+        reads_once = _is_encoder(spec)
+        if reads_once and _model(spec) in encoded:
             continue  # its encodings are kept
-        encoded |= {_model("reranker", spec, job)} if reads_once else set()
-        done += work(RERANKERS, "reranker", spec, min(count, pairs) if reads_once else pairs)
+        encoded |= {_model(spec)} if reads_once else set()
+        done += work(RERANKERS, spec, min(count, pairs) if reads_once else pairs)
     if (path := job.systems_file) is not None:
         for system in load_systems(path):
-            options = system.options(path.parent)
-            for name, part in parts(type(options)):
-                value = getattr(options, name)
-                if not isinstance(value, str | dict) or part.kind not in ("embedder", "reranker"):
-                    continue
-                model = _model(part.kind, value, job)
-                if part.kind == "embedder" and model not in encoded:
+            options = system.options
+            held = (getattr(options, name) for name, _ in part_fields(type(options)))
+            for spec in (value for value in held if isinstance(value, Spec)):
+                model = _model(spec)
+                if spec.part == "embedder" and model not in encoded:
                     encoded.add(model)
-                    done += work(ENCODING, "embedder", value, count)
-                elif part.kind == "reranker":
+                    done += work(ENCODING, spec, count)
+                elif spec.part == "reranker":
                     pairs = queries * getattr(options, "top", 100)
-                    done += work(SYSTEMS, "reranker", value, min(count, pairs) if _is_encoder(value, job) else pairs)
+                    done += work(SYSTEMS, spec, min(count, pairs) if _is_encoder(spec) else pairs)
     return done
 
 
-def _model(kind: str, spec: Spec, job: Job) -> str:
+def _model(spec: Spec) -> str:
     """The name of the model of a part; empty where it has none, or is a service's."""
-    try:
-        read = read_part(kind, spec, job.folder)
-        below = [settings for _, _, settings in walk(read.settings, job.folder)]
-    except (AirgenError, ValueError):
-        return ""  # `preflight` says what is wrong
-    held = [read.settings, *below]
-    if any(hasattr(one, "base_url") or hasattr(one, "url") for one in held):
+    specs = [inner for _, inner in spec.all_parts()]
+    if any(hasattr(inner.settings, "base_url") or hasattr(inner.settings, "url") for inner in specs):
         return ""
-    return next((name for one in held if (name := model_of(one))), "")
+    return next((inner.model for inner in specs if inner.model), "")
 
 
-def _is_encoder(spec: Spec, job: Job) -> bool:
+def _is_encoder(spec: Spec) -> bool:
     """Whether a re-ranker reads each passage once, and not with each query."""
-    return read_part("reranker", spec, job.folder).kind not in _PAIRWISE
+    return spec.kind not in _PAIRWISE
 
 
-def _seconds_a_text(kind: str, spec: Spec, job: Job, texts: list[str]) -> float | None:
+def _seconds_a_text(spec: Spec, texts: list[str]) -> float | None:
     """The faster of two readings; None for a model that is not on this machine."""
-    name = _model(kind, spec, job)
-    here = models.fetched(name) if name in models.catalogue() else located(name, job.folder).exists()
+    name = _model(spec)
+    here = models.fetched(name) if name in models.catalogue() else located(name, spec.folder).exists()
     if not here and not models.on_hub(name).here:
         return None
     try:
-        with guarded(f"{kind} {name}"):
-            part: Any = load_embedder(spec, job.folder) if kind == "embedder" else load_reranker(spec, job.folder)
+        with guarded(f"{spec.part} {name}"):
+            part = spec.make()
             try:
                 return min(_reading(part, texts) for _ in range(2)) / len(texts)
             finally:

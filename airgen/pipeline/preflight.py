@@ -14,14 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
-
 from airgen import models
 from airgen.control.judge import YesNo, judge_kind
 from airgen.corpus.fetch import still_to_fetch
 from airgen.corpus.needs import missing
 from airgen.errors import AirgenError, SettingsError
-from airgen.evaluation.systems import labelling_models, load_systems, made_labels, missing_needs
+from airgen.evaluation.systems import RerankSystem, labelling_models, load_systems, made_labels, missing_needs
 from airgen.generation.sample import PARTNERS
 from airgen.guard import guarded
 from airgen.keys import content_key
@@ -31,12 +29,13 @@ from airgen.llms.probe import ModelProfile, probe, read_profiles, save_profile
 from airgen.pipeline.job import Job
 from airgen.pipeline.starter import MULTILINGUAL
 from airgen.registry import installed, names
-from airgen.retrievers import Component, Corpus, load_embedder, load_reranker, load_retriever
+from airgen.retrievers import Component, Corpus
 from airgen.retrievers.base import CorpusReranker
 from airgen.settings import LlmSettings, Pipeline
-from airgen.settings.base import Settings, Spec, find_yaml
-from airgen.settings.parts import hub_models, model_of, needs, parts, walk
+from airgen.settings.base import find_yaml
+from airgen.settings.needs import hub_models, needs
 from airgen.settings.profile import size_of
+from airgen.settings.spec import Spec, held_specs
 from airgen.steps.ask import make_engine, run_to_end, unpriced
 from airgen.steps.progress import STATUS, Display, read_status
 
@@ -70,11 +69,10 @@ def preflight(
             attempt(lambda: problems.extend(unpriced(pipeline)))
         for judge in control.judge.members:
             attempt(lambda name=judge.prompt: job.prompts.get(name))  # type: ignore[misc]
-        for place, _, settings in _used(job):
+        for place, spec in _used(job):
             if until != "hard_negative" or not place.startswith("control."):
-                lacks = needs(settings, job.folder) or _away(settings, job.folder)
-                problems.extend(f"{place}: {line}" for line in lacks)
-            if place.startswith("control.") and getattr(settings, "ann", None) is not None:
+                problems.extend(f"{place}: {line}" for line in needs(spec) or _away(spec))
+            if place.startswith("control.") and getattr(spec.settings, "ann", None) is not None:
                 problems.append(f"{place}: labels are made with exact search: leave out `index` here")
     if control.systems is not None and until not in ("corpus", "hard_negative"):
         own = control.systems
@@ -87,22 +85,22 @@ def preflight(
     return list(dict.fromkeys(problems))
 
 
-def _used(job: Job) -> Iterator[tuple[str, str, Settings]]:
-    """(place, kind, settings) of every part of the pipeline that a run uses."""
-    for place, kind, settings in walk(job.pipeline, job.folder):
+def _used(job: Job) -> Iterator[tuple[str, Spec]]:
+    """(place, spec) of every part of the pipeline that a run uses."""
+    for place, spec in held_specs(job.pipeline):
         if not (job.pipeline.control.recall.pools_only and place.startswith("control.recall.model")):
-            yield place, kind, settings
+            yield place, spec
 
 
-def _away(settings: BaseModel, folder: Path) -> list[str]:
+def _away(spec: Spec) -> list[str]:
     """A line for each Hub model that is not here and cannot be fetched now."""
-    found = {name: models.on_hub(name).problem for name in hub_models(settings, folder)}
-    return [f"the model {name}: {problem}" for name, problem in found.items() if problem]
+    problems = {name: models.on_hub(name).problem for name in hub_models(spec)}
+    return [f"the model {name}: {problem}" for name, problem in problems.items() if problem]
 
 
 def downloads(job: Job, problems: Iterable[str] = ()) -> list[str]:
     """A line for each Hub model that a run will fetch first, with its size; one for what `problems` say to fetch."""
-    names = [name for _, _, settings in _used(job) for name in hub_models(settings, job.folder)]
+    names = [name for _, spec in _used(job) for name in hub_models(spec)]
     found = {name: models.on_hub(name).bytes for name in dict.fromkeys(names)}
     lines = [f"{name}: {size / 1e9:.1f} GB will be fetched from the Hub first" for name, size in found.items() if size]
     named = dict.fromkeys(re.findall(r"airgen fetch (\S+)$", "\n".join(problems), re.MULTILINE))
@@ -177,8 +175,7 @@ def _circular(job: Job) -> list[str]:
     """Which of the systems to evaluate will have made their own labels."""
     try:
         systems = load_systems(job.systems_file) if job.systems_file is not None else []
-        makers = labelling_models(job.pipeline.control, job.folder)
-        found = made_labels(systems, makers, job.systems_file.parent if job.systems_file is not None else None)
+        found = made_labels(systems, labelling_models(job.pipeline.control))
     except (AirgenError, ValueError):
         return []  # `preflight` says what is wrong with them
     if not found:
@@ -201,10 +198,10 @@ def _one_language(job: Job) -> list[str]:
     """What in recall and votes does not know both languages of a cross-lingual job."""
     pipeline, found = job.pipeline, []
     asked, corpus = language_name(pipeline.query_language), language_name(pipeline.language)
-    for place, kind, settings in _used(job):
+    for place, spec in _used(job):
         if not place.startswith("control."):
             continue
-        model = model_of(settings)
+        kind, model = spec.kind, spec.model
         if kind in LEXICAL or (kind == "maxsim" and model is None):
             found.append(
                 f"{place}: {kind} compares words: queries in {asked} share hardly any with passages in {corpus}"
@@ -228,7 +225,7 @@ def ensure_ready(job: Job, *, until: str | None = None, evaluate: bool = True, b
 
 
 def _systems(path: Path, problems: list[str]) -> None:
-    lines = missing_needs(load_systems(path), path.resolve().parent)
+    lines = missing_needs(load_systems(path))
     problems.extend(f"{path.name}: {line}" for line in lines)
 
 
@@ -258,14 +255,16 @@ def _owner_problems(job: Job) -> list[str]:
 def rehearse(job: Job, display: Display, *, until: str | None = None, evaluate: bool = True) -> None:
     """Load and use each model that the run will use, and let it go again: the generation may need its memory. Raises
     ModelError, MissingExtra and UsageError with the place in the YAML."""
-    wanted = {content_key([one[1], one[2], str(one[3])]): one for one in _models(job, until, evaluate)}
+    wanted = {
+        content_key([spec.part, spec.written, str(spec.folder)]): (place, spec)
+        for place, spec in _models(job, until, evaluate)
+    }
     if not wanted:
         return
-    loaders: dict[str, Any] = {"embedder": load_embedder, "reranker": load_reranker, "retriever": load_retriever}
     with display.stage("models", len(wanted)) as bar:
-        for place, kind, spec, folder in wanted.values():
+        for place, spec in wanted.values():
             with guarded(f"{place}: the model cannot be used"):
-                part = loaders[kind](spec, folder)
+                part = spec.make()
                 try:
                     _use(part, Corpus(["a", "b"], _TEXTS, language=job.pipeline.language))
                 finally:
@@ -274,30 +273,28 @@ def rehearse(job: Job, display: Display, *, until: str | None = None, evaluate: 
             bar.advance(note=place)
 
 
-def _models(job: Job, until: str | None, evaluate: bool) -> Iterator[tuple[str, str, Spec, Path]]:
-    """(place in the YAML, kind of part, spec, folder where its paths start)"""
-    generation, control, folder = job.pipeline.generation, job.pipeline.control, job.folder
+def _models(job: Job, until: str | None, evaluate: bool) -> Iterator[tuple[str, Spec]]:
+    """(place in the YAML, spec) of what a run loads."""
+    generation, control = job.pipeline.generation, job.pipeline.control
     if until == "corpus":
         return
     if generation.meaning is not None and generation.rewrites:
-        yield "generation.meaning.model", "embedder", generation.meaning.model, folder
+        yield "generation.meaning.model", generation.meaning.model
     if until == "hard_negative":
         return
     if not control.recall.pools_only:
-        yield "control.recall.model", "embedder", control.recall.model, folder
-    for name, kind, specs in (("pools", "retriever", control.pools), ("rerankers", "reranker", control.rerankers)):
-        yield from ((f"control.{name}.{number}", kind, spec, folder) for number, spec in enumerate(specs))
+        yield "control.recall.model", control.recall.model
+    for name, specs in (("pools", control.pools), ("rerankers", control.rerankers)):
+        yield from ((f"control.{name}.{number}", spec) for number, spec in enumerate(specs))
     path = job.systems_file
     if until is None and evaluate and path is not None:
-        own = path.resolve().parent
         for system in load_systems(path):
             where = f"{path.name}: system {system.name}"
-            if system.kind == "rerank":
-                options = system.options(own)
-                values = ((part.kind, getattr(options, name)) for name, part in parts(type(options)))
-                yield from ((where, kind, value, own) for kind, value in values if isinstance(value, str | dict))
+            if isinstance(system.options, RerankSystem):
+                if isinstance(system.options.reranker, Spec):
+                    yield where, system.options.reranker
             elif system.kind != "fuse" and (":" in system.kind or system.kind in names("retriever")):
-                yield where, "retriever", {"kind": system.kind, **system.settings}, own
+                yield where, system.spec
 
 
 def _use(part: Any, corpus: Corpus) -> None:

@@ -201,11 +201,11 @@ async def _ask(
 
             find = None
             if pipeline.queries is None and (pipeline.generation.candidates > 1 or not pipeline.control.judge.members):
-                find = RoundTrip(store, pipeline, job.fingerprints, job.folder, embeddings, display)
+                find = RoundTrip(store, pipeline, job.fingerprints, embeddings, display)
                 if len(job.accepted(store).lineages) < pipeline.target:
                     await asyncio.to_thread(find.prepare)
             check = pipeline.generation.meaning if pipeline.generation.rewrites else None
-            meaning = None if check is None else load_embedder(check.model, job.folder)
+            meaning = None if check is None else load_embedder(check.model)
             tools = Tools(pipeline, job.prompts, job.fingerprints, engine, meaning, job.folder, watch, find)
             if pipeline.queries is not None:
                 accepted = job.accepted(store)

@@ -25,7 +25,7 @@ from airgen.evaluation.systems import FunctionSystem, RunSystem, SystemSettings
 from airgen.registry import REGISTRY, resolve
 from airgen.settings import Pipeline
 from airgen.settings.base import marked
-from airgen.settings.parts import Part
+from airgen.settings.spec import Part
 from airgen.settings.suite import Suite
 
 _HEAD = """# Settings

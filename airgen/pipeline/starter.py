@@ -29,7 +29,7 @@ from airgen.languages import SUPPORTED, language_name
 from airgen.registry import EXTRAS
 from airgen.settings import RELEVANCE
 from airgen.settings.llm import check_address, secret
-from airgen.settings.parts import read_part
+from airgen.settings.spec import read_spec
 from airgen.text.display import one_line
 from airgen.text.tokens import load_tokenizer
 
@@ -109,7 +109,7 @@ class Machine:
 def to_install(found: Survey, machine: Machine, llm: Mapping[str, Any]) -> list[str]:
     """The commands without which the pipeline cannot run, in their order."""
     extras = set()
-    for package in read_part("reader", {**found.reader, "path": "."}).settings.required_packages():
+    for package in read_spec("reader", {**found.reader, "path": "."}).settings.required_packages():
         if importlib.util.find_spec(package) is None:
             extras.add(EXTRAS[package][1])
     here = llm["backend"] == "embedded"

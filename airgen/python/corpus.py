@@ -221,9 +221,7 @@ class Corpus:
         return own
 
     def _validated(self, values: Mapping[str, Any], base: Path) -> CorpusSettings:
-        found = validate(dict(values), CorpusSettings, "Corpus", folder=base)
-        found._base = base
-        return found
+        return validate(dict(values), CorpusSettings, "Corpus", folder=base)
 
     @property
     def reference(self) -> str:

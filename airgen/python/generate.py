@@ -379,13 +379,13 @@ def _local(job: Job, corpus: Corpus) -> list[tuple[str, int, float]]:
     queries = min(pipeline.target, 1_000_000)
     with computing(compute_settings("local")):
         if not pipeline.control.recall.pools_only:
-            embedder = load_embedder(pipeline.control.recall.model, job.folder)
+            embedder = load_embedder(pipeline.control.recall.model)
             embedder.encode(texts[:1], "passage")  # the model is loaded
             took = _seconds(lambda: embedder.encode(texts, "passage")) / max(1, len(texts))
             found.append((f"recall, {embedder.name}", len(corpus), took * len(corpus) / 60))
         depth = min(pipeline.control.recall.top_k * max(1, len(pipeline.control.pools)), len(corpus))
         for spec in pipeline.control.rerankers:
-            reranker = load_reranker(spec, job.folder)
+            reranker = load_reranker(spec)
             show_corpus(reranker, Passages([one["id"] for one in passages], texts, language=pipeline.language))
             pairs = [("what is said about this subject?", text) for text in texts[:_TRIED]]
             reranker.score(pairs[:1])

@@ -30,8 +30,8 @@ from airgen.settings import Pipeline
 from airgen.settings.base import merged, validate
 from airgen.settings.control import VOTES
 from airgen.settings.own import PYTHON
-from airgen.settings.parts import is_spec
 from airgen.settings.profile import size_of
+from airgen.settings.spec import build, is_written
 
 _HEAD = "# Written by airgen.generate: `airgen run` with this file goes on. Defaults for: {}\n"
 _PROFILE = re.compile(r"^# Written by airgen\.\w+: .* Defaults for: (.*)$", re.MULTILINE)
@@ -206,10 +206,8 @@ def judge_settings(given: Any, relevance: str = "answer") -> Any:
 def part_settings(part: str, given: Any) -> Any:
     """A re-ranker or an embedder as settings have it: a name, a mapping, or a function or model by its name."""
     inner = given.value if isinstance(given, Function) else given
-    if is_spec(inner):
+    if is_written(inner):
         return dict(inner) if isinstance(inner, Mapping) else inner
-    from airgen.retrievers.base import build
-
     made = build(part, given)
     if hasattr(made, "settings") and hasattr(made.settings, "version"):
         return {"kind": PYTHON, **made.settings.model_dump(include={"name", "version", "place"}, exclude_defaults=True)}

@@ -32,15 +32,15 @@ from pydantic import ModelWrapValidatorHandler, ValidationError, model_validator
 from airgen import models
 from airgen.dataset.beir import BeirPassage
 from airgen.errors import CorpusError, ModelError, UsageError
-from airgen.guard import guarded, under_guard
+from airgen.guard import under_guard
 from airgen.own_code import code_of
 from airgen.records import flat_text
-from airgen.registry import REGISTRY, resolve
+from airgen.registry import resolve
 from airgen.sequences import Indexed
 from airgen.settings.base import Settings as BaseSettings
-from airgen.settings.base import Spec, moved
-from airgen.settings.own import PYTHON
-from airgen.settings.parts import as_mapping, is_spec, located, parts, problems, read_part
+from airgen.settings.base import Written, moved
+from airgen.settings.needs import located
+from airgen.settings.spec import Spec, as_mapping, build, is_written, part_fields, problems
 
 T = TypeVar("T")
 
@@ -289,41 +289,22 @@ def watch(part: Any, progress: IndexProgress) -> None:
             watch(held, progress)
 
 
-def build(part: str, spec: Any, folder: Path | None = None) -> Any:
-    """A component of a kind ("retriever", "embedder", ...) from a name or `{kind: ..., settings}`; a made one as it is.
-
-    A function or a model of another library becomes the embedder or re-ranker that wraps it (`airgen.retrievers.own`).
-    Relative paths start at `folder`. Raises UsageError with every problem, MissingExtra for a missing package.
-    """
-    if not is_spec(spec):
-        foreign = PYTHON in REGISTRY[part] and not hasattr(spec, "describe")
-        return resolve(part, PYTHON).of(spec, folder) if foreign else spec
-    try:
-        read = read_part(part, spec, folder)
-    except ValueError as error:
-        named = spec if isinstance(spec, str) else spec.get("kind")
-        raise UsageError("\n".join(f"{part} {named!r}: {line}" for line in problems(error))) from None
-    given = {name: getattr(read.settings, name) for name in read.settings.model_fields_set}
-    with guarded(f"{part} {read.kind}"):
-        return resolve(part, read.kind, folder)(folder=folder, **given)
-
-
-def load_embedder(spec: Spec, folder: Path | None = None) -> Embedder:
+def load_embedder(spec: Spec | Written, folder: Path | None = None) -> Embedder:
     """An embedder from a model's name, or from `{kind: ..., settings}`."""
-    found: Embedder = build("embedder", spec, folder)
-    return found
+    embedder: Embedder = build("embedder", spec, folder)
+    return embedder
 
 
-def load_reranker(spec: Spec, folder: Path | None = None) -> Reranker:
+def load_reranker(spec: Spec | Written, folder: Path | None = None) -> Reranker:
     """A re-ranker from a kind (maxsim, splade, dense, bm25), a model's name, or `{kind: ..., settings}`."""
-    found: Reranker = build("reranker", spec, folder)
-    return found
+    reranker: Reranker = build("reranker", spec, folder)
+    return reranker
 
 
-def load_retriever(spec: Spec, folder: Path | None = None) -> Retriever:
+def load_retriever(spec: Spec | Written, folder: Path | None = None) -> Retriever:
     """A retriever from a kind with its defaults, or from `{kind: ..., settings}`."""
-    found: Retriever = build("retriever", spec, folder)
-    return found
+    retriever: Retriever = build("retriever", spec, folder)
+    return retriever
 
 
 def model_identity(model: Any) -> dict[str, object]:
@@ -354,7 +335,8 @@ class Component:
 
     A subclass declares its settings in a nested class `Settings`, and prepares itself in `set_up`. A field that is
     marked as a part becomes an attribute of the same name: the component that the settings describe. The constructor
-    takes the settings as keywords, or without them, the `positional` and the required ones first.
+    takes the settings as keywords, or without them, the `positional` and the required ones first; or as one checked
+    value of `Settings`.
     """
 
     class Settings(BaseSettings):
@@ -373,21 +355,25 @@ class Component:
                 setattr(cls, name, under_guard(method, _named))
 
     def __init__(self, *values: Any, folder: Path | None = None, **settings: Any) -> None:
+        checked = len(values) == 1 and not settings and isinstance(values[0], self.Settings)
+        self.settings = values[0] if checked else self._validated(values, settings, folder)
+        self.folder = folder
+        for name, part in part_fields(type(self.settings)):
+            value = getattr(self.settings, name)
+            items = value if isinstance(value, list | tuple) else [value]
+            built = [build(part.kind, item, folder) for item in items]
+            setattr(self, name, built if items is value else built[0])
+        self.set_up()
+
+    def _validated(self, values: Sequence[Any], settings: Mapping[str, Any], folder: Path | None) -> Settings:
         fields = self.Settings.model_fields
         order = dict.fromkeys([*self.positional, *(name for name in fields if fields[name].is_required()), *fields])
-        given = dict(zip(list(order)[: len(values)], values, strict=True)) | settings
+        given = dict(zip(list(order)[: len(values)], values, strict=True))
         try:
-            self.settings = self.Settings.model_validate(given, context={"folder": folder})
+            return self.Settings.model_validate({**given, **settings}, context={"folder": folder})
         except ValidationError as error:
             lines = (f"{type(self).__name__}: {line}" for line in problems(error))
             raise UsageError("\n".join(lines)) from None
-        self.folder = folder
-        for name, part in parts(type(self.settings)):
-            value = getattr(self.settings, name)
-            many = value if isinstance(value, list | tuple) else [value]
-            built = [build(part.kind, one, folder) for one in many]
-            setattr(self, name, built if many is value else built[0])
-        self.set_up()
 
     def set_up(self) -> None:
         """Prepare for work; heavy models are loaded at their first use."""
@@ -406,8 +392,8 @@ class Component:
 
     def components(self) -> list[Any]:
         """The components that it is made of."""
-        held = [getattr(self, name) for name, _ in parts(type(self.settings))]
-        return [part for one in held for part in (one if isinstance(one, list) else [one])]
+        held = [getattr(self, name) for name, _ in part_fields(type(self.settings))]
+        return [part for value in held for part in (value if isinstance(value, list) else [value])]
 
     @property
     def gpu(self) -> bool:
@@ -467,11 +453,12 @@ class SettingsWithModel(Component.Settings):
             return handler(value)
         beside = {name: setting for name, setting in value.items() if name not in cls.model_fields}
         model: Any = value.get("model", cls.model_fields["model"].get_default())
-        if not beside or not is_spec(model):
+        model = model.written if isinstance(model, Spec) else model
+        if not beside or not is_written(model):
             return handler(value)
         own = {name: setting for name, setting in value.items() if name not in beside}
-        spec = as_mapping(dict(parts(cls))["model"].kind, model)
+        written = as_mapping(dict(part_fields(cls))["model"].kind, model)
         try:
-            return handler({**own, "model": {**spec, **beside}})
+            return handler({**own, "model": {**written, **beside}})
         except ValidationError as error:
             raise moved(error, lambda place: place[1:] if place[1:2] and place[1] in beside else place) from None

@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 from airgen.errors import UsageError
 from airgen.retrievers.base import Component, Corpus, Hits, Reranker, Retriever, checked_scores, show_corpus
 from airgen.retrievers.encodings import at_once, scored
-from airgen.settings.parts import Part
+from airgen.settings.spec import Part
 
 Normalisation = Literal["min-max", "z-score", "none"]
 

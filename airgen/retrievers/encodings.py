@@ -46,7 +46,7 @@ from airgen.retrievers.base import Component, IndexProgress, Reranker, SettingsW
 from airgen.retrievers.dense.onnx_encoder import EmbeddedModel
 from airgen.sequences import batched
 from airgen.settings.base import FILE, SPEED
-from airgen.settings.parts import located
+from airgen.settings.needs import located
 
 Arrays = tuple[NDArray[Any], ...]
 

@@ -18,7 +18,7 @@ from airgen.retrievers.base import Component, Embedder, checked_scores, half
 from airgen.retrievers.dense.embedders import LibraryModel
 from airgen.retrievers.encodings import Memo
 from airgen.settings.base import SPEED
-from airgen.settings.parts import Part
+from airgen.settings.spec import Part
 
 
 def token_batches(lengths: Sequence[int], budget: int) -> list[list[int]]:

@@ -44,7 +44,7 @@ from airgen.retrievers.dense.onnx_encoder import EmbeddedModel, encode_batch, lo
 from airgen.retrievers.encodings import CacheSettings, Memo
 from airgen.retrievers.lexical.index import InvertedIndex
 from airgen.settings.base import MODEL, SPEED
-from airgen.settings.parts import Part
+from airgen.settings.spec import Part
 
 SparseRow = tuple[NDArray[Any], ...]
 """Ascending term ids of the vocabulary, int32, and their weights above 0, float32."""

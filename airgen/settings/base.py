@@ -25,7 +25,8 @@ from airgen.paths import data_dir
 from airgen.registry import closest
 from airgen.yaml_text import read_yaml
 
-Spec = str | dict[str, Any]  # a name, or {kind: ..., settings of that kind}
+Written = str | dict[str, Any]
+"""A part as YAML writes it: a name, or {kind: ..., settings of that kind}."""
 
 
 def _not_a_boolean(value: Any) -> Any:
@@ -62,6 +63,7 @@ class Settings(BaseModel):
         protected_namespaces=(),
         arbitrary_types_allowed=True,
         allow_inf_nan=False,
+        validate_default=True,
     )
     packages: ClassVar[tuple[str, ...]] = ()
 

@@ -6,9 +6,9 @@ from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from airgen.errors import AirgenError
 from airgen.registry import resolve
-from airgen.settings.base import Settings, Spec
+from airgen.settings.base import Settings
 from airgen.settings.llm import LlmSettings
-from airgen.settings.parts import Part
+from airgen.settings.spec import Part, Spec
 
 VOTES = "votes"  # the kind of judge that asks no LLM
 
@@ -38,7 +38,7 @@ def _about_the_subject(judge: Any) -> tuple[Any, int]:
 class RecallSettings(Settings):
     """Recall with an embedding model (paper 2.4, step 1)."""
 
-    model: Annotated[Spec, Part("embedder")] = "BAAI/bge-m3"
+    model: Annotated[Spec, Part("embedder")] = "BAAI/bge-m3"  # type: ignore[assignment]  # it is read as one
     top_k: int = Field(default=1000, ge=1)  # passages of each retriever for each query
     pools_only: bool = False  # recall with `control.pools` alone, without the model, so that the model can be tested
 
@@ -124,12 +124,12 @@ class JudgeSettings(OneJudge):
 class ControlSettings(Settings):
     """Quality control (paper 2.4)."""
 
-    recall: RecallSettings = RecallSettings()
+    recall: RecallSettings = Field(default_factory=RecallSettings)
     pools: list[Annotated[Spec, Part("retriever")]] = []  # bm25, rm3, ...: their hits join those of the recall model
     rerankers: list[Annotated[Spec, Part("reranker")]] = [  # who votes on which passages are relevant
-        "BAAI/bge-reranker-large",
-        "maidalun1020/bce-reranker-base_v1",
-        "nreimers/mmarco-mMiniLMv2-L12-H384-v1",
+        "BAAI/bge-reranker-large",  # type: ignore[list-item]  # they are read as such
+        "maidalun1020/bce-reranker-base_v1",  # type: ignore[list-item]
+        "nreimers/mmarco-mMiniLMv2-L12-H384-v1",  # type: ignore[list-item]
     ]
     thresholds: Thresholds = Thresholds()
     systems: str | None = None  # a systems YAML: what these find (search services, run files, ...) joins the recall

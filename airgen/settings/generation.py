@@ -6,8 +6,8 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 
 from airgen.languages import SUPPORTED
-from airgen.settings.base import FILE, Language, Settings, Spec, refuse
-from airgen.settings.parts import Part
+from airgen.settings.base import FILE, Language, Settings, refuse
+from airgen.settings.spec import Part, Spec
 
 LENGTHS = ("lt5", "lt10", "10to20", "ge20")
 TYPES = ("question", "problem", "claim", "keywords")  # keywords: not in the paper, where they are a style

@@ -29,7 +29,7 @@ from airgen.retrievers.base import Component, Corpus, Hits, ModelFacts, Retrieve
 from airgen.retrievers.lexical.bm25 import BM25Settings
 from airgen.retrievers.lexical.expanded import Expanded, read_expansions
 from airgen.settings.base import MODEL, SPEED, answer_settings
-from airgen.settings.parts import located
+from airgen.settings.needs import located
 from airgen.training import task_class, train
 from airgen.training.mining.expansion import Seq2Seq, expand
 from airgen.training.mining.pairs import MinedPair, SourcePassage

@@ -122,11 +122,11 @@ def test_the_files_pass_check_at_once(tmp_path: Path, setup: Setup, kind: str, n
     german = kind in ("csv", "jsonl", "json")
     assert kind == "long text" or value["languages"] == {"de" if german else "en": value["documents"]}
     if german:
-        assert job.corpus.reader["fields"] == {"id": "Ticket Nr", "title": "Betreff", "text": "Beschreibung"}
+        assert job.corpus.reader.written["fields"] == {"id": "Ticket Nr", "title": "Betreff", "text": "Beschreibung"}
     if kind == "json":
-        assert job.corpus.reader["rows"] == "items"
+        assert job.corpus.reader.written["rows"] == "items"
     if kind == "beir":
-        assert job.corpus.reader["kind"] == "beir"
+        assert job.corpus.reader.written["kind"] == "beir"
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_every_machine(tmp_path: Path, setup: Setup, name: str, language: str) -
     backend = job.pipeline.llm.backend
     assert backend == ("openai" if machine.key else "embedded")
     if name == "key and GPU":
-        assert job.pipeline.control.recall.model == "BAAI/bge-m3" and len(job.pipeline.control.rerankers) == 3
+        assert job.pipeline.control.recall.model.written == "BAAI/bge-m3" and len(job.pipeline.control.rerankers) == 3
     if name == "key":
         assert job.pipeline.control.recall.pools_only
     # Ettin's re-rankers know English alone.
@@ -159,7 +159,7 @@ def test_every_machine(tmp_path: Path, setup: Setup, name: str, language: str) -
     ettin = [one.settings["reranker"] for one in systems if "then-ettin" in one.name]
     assert ettin == ([f"cross-encoder/ettin-reranker-{size}-v1"] if size else [])
     if name == "key and torch":
-        assert (job.pipeline.control.rerankers[0] in ettin) == (language == "en")
+        assert (job.pipeline.control.rerankers[0].written in ettin) == (language == "en")
     assert ("kind: lsa" in (tmp_path / "own" / "systems.yaml").read_text()) == (name == "key and numba")
 
 
@@ -169,7 +169,8 @@ def test_no_system_has_made_the_labels(tmp_path: Path, setup: Setup) -> None:
     call("init", place, "--out", tmp_path / "own")
     job = Job(tmp_path / "own" / "pipeline.yaml", tmp_path / "runs")
     assert job.pipeline.control.judge.kind == "votes" and not job.pipeline.control.judge.members
-    voters = {job.pipeline.control.recall.model, *job.pipeline.control.rerankers}
+    control = job.pipeline.control
+    voters = {spec.written for spec in (control.recall.model, *control.rerankers)}
     systems = models_of(load_systems(tmp_path / "own" / "systems.yaml"))
     assert len(systems) == 4 and not set().union(*systems.values()) & voters
 
@@ -352,7 +353,7 @@ def test_a_sitemap(tmp_path: Path, setup: Setup) -> None:
         assert saved == ["a.html_x_1_y_.._2.html", "guide/index.html", "guide/up.html", "index.html"]
         assert value["formats"][0]["kind"] == "html" and value["documents"] == 4
         job = Job(tmp_path / "own" / "pipeline.yaml", tmp_path / "runs")
-        assert job.corpus.source == f"{site}/sitemap.xml" and job.corpus.reader["path"] == "pages"
+        assert job.corpus.source == f"{site}/sitemap.xml" and job.corpus.reader.written["path"] == "pages"
         for page, words in (("", "is it a sitemap"), ("none.xml", "status 404")):
             with pytest.raises(CorpusError, match=words):
                 call("init", f"{site}/{page}", "--out", tmp_path / "other")

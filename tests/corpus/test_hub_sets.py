@@ -114,7 +114,7 @@ def test_a_manifest_reads_the_set_that_it_names(name: str, tmp_path: Path) -> No
     shutil.copytree(data_dir("corpora"), tmp_path / "corpora")
     make(tmp_path / "corpora", path, variant)
     settings = load_corpus_settings(name, tmp_path)
-    assert settings.base == tmp_path / "corpora" and settings.reader["path"] == path
+    assert settings.base == tmp_path / "corpora" and settings.reader.written["path"] == path
     assert settings.fetch is not None and (settings.fetch.kind, settings.fetch.package) == ("hub", path)
     found = [row for row in open_reader(settings).read() if isinstance(row, Document)]
     expect = SETS[path]["expect"]

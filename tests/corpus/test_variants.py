@@ -36,8 +36,8 @@ def test_a_variant_has_its_name_and_its_values() -> None:
     assert (bengali.name, bengali.language, bengali.source, bengali.limit) == (
         "wiki-bn", "bn", "https://bn.example.org", 100,
     )  # fmt: skip
-    assert bengali.reader == {"kind": "jsonl", "path": "bn.jsonl", "fields": {"id": "key"}}
-    assert hindi.reader == {"kind": "jsonl", "path": "hi.jsonl", "fields": {"id": "key", "text": "body"}}
+    assert bengali.reader.written == {"kind": "jsonl", "path": "bn.jsonl", "fields": {"id": "key"}}
+    assert hindi.reader.written == {"kind": "jsonl", "path": "hi.jsonl", "fields": {"id": "key", "text": "body"}}
     assert (hindi.limit, hindi.title, hindi.base) == (7, "hi first", Path("corpora").resolve())
     assert {"wiki-bn", "wiki-hi"} <= set(manifest_names()) and "wiki" not in manifest_names()
 

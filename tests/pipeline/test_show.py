@@ -305,10 +305,10 @@ def test_a_model_that_knows_the_queries_is_named(folder: Path) -> None:
     task = DatasetSplit(BeirDataset.open(dataset), "test", "en")
     systems = load_systems(folder / "s.yaml")
     (weights / "card.json").write_text(json.dumps({"data": {"dataset": "little", "split": "test", "fold": "1/5"}}))
-    (line,) = trained_on(task, systems, folder)
+    (line,) = trained_on(task, systems)
     assert "system theirs: path was trained on queries of little test" in line and "use another split" in line
     (weights / "held-out.tsv").write_text("")
-    assert f"airgen evaluate measures RUN {weights / 'held-out.tsv'}" in trained_on(task, systems, folder)[0]
+    assert f"airgen evaluate measures RUN {weights / 'held-out.tsv'}" in trained_on(task, systems)[0]
     for other in ({"dataset": "little", "split": "train"}, {"dataset": "else", "split": "test"}, 3):
         (weights / "card.json").write_text(json.dumps({"data": other}))
-        assert trained_on(task, systems, folder) == []
+        assert trained_on(task, systems) == []

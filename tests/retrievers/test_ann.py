@@ -219,12 +219,17 @@ def test_an_index_that_does_not_fit_is_refused_before_anything_is_encoded(index:
 
 
 def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    from airgen.settings.parts import needs
+    from airgen.settings.needs import needs
+    from airgen.settings.spec import Spec
 
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *rest: None)
     settings = Dense.Settings(embedder=Clusters(), index="HNSW32")
-    assert needs(settings) == ["Dense needs the package faiss-cpu: pip install 'airgen-bench[ann]'"]
-    assert needs(Dense.Settings(embedder=Clusters())) == []
+
+    def missing(settings: Dense.Settings) -> list[str]:
+        return needs(Spec("retriever", "dense", settings, None, "dense"))
+
+    assert missing(settings) == ["Dense needs the package faiss-cpu: pip install 'airgen-bench[ann]'"]
+    assert missing(Dense.Settings(embedder=Clusters())) == []
 
 
 def test_hits_of_another_search_have_no_recall() -> None:

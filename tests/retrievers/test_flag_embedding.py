@@ -15,7 +15,7 @@ from airgen.errors import AirgenError, ModelError, UsageError
 from airgen.registry import load_extra
 from airgen.retrievers import Corpus, load_embedder, load_reranker, load_retriever
 from airgen.retrievers.flag_embedding import BgeM3Embedder, BgeM3Sparse, BgeM3Tokens, FlagEmbedder, FlagReranker
-from airgen.settings.parts import as_mapping
+from airgen.settings.spec import as_mapping
 
 from .conftest import QUERIES, TEXTS
 

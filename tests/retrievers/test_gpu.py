@@ -28,7 +28,6 @@ from airgen.pipeline import preflight
 from airgen.pipeline.export import _ran
 from airgen.records import Prelabel
 from airgen.retrievers import Corpus
-from airgen.retrievers.base import build
 from airgen.retrievers.combine import RerankedRetriever
 from airgen.retrievers.dense.embedders import SentenceTransformersEmbedder
 from airgen.retrievers.dense.retriever import Dense
@@ -38,7 +37,7 @@ from airgen.retrievers.lexical.expanded import TermWeigher
 from airgen.retrievers.rerank import CrossEncoder
 from airgen.retrievers.sparse import SparseEncoder, SpartaEncoder
 from airgen.settings.compute import ComputeSettings
-from airgen.settings.parts import identity_of
+from airgen.settings.spec import build, identity_of, read_spec
 
 TEXTS = [
     "The mitochondrion makes most of the cell's supply of energy.",
@@ -456,7 +455,7 @@ def test_the_rehearsal_gives_memory_back(tiny_cross_encoder: Path, monkeypatch: 
         CrossEncoder, "score", lambda self, pairs: (score(self, pairs), alive.append(weakref.ref(self.model)))[0]
     )
     spec = {"kind": "cross-encoder", "model": str(tiny_cross_encoder)}
-    monkeypatch.setattr(preflight, "_models", lambda *_: [("control.rerankers.0", "reranker", spec, Path())])
+    monkeypatch.setattr(preflight, "_models", lambda *_: [("control.rerankers.0", read_spec("reranker", spec))])
     job: Any = SimpleNamespace(pipeline=SimpleNamespace(language="en"))
     display: Any = SimpleNamespace(stage=no_stage)
     preflight.rehearse(job, display)

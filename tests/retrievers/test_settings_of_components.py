@@ -17,7 +17,7 @@ from airgen.registry import REGISTRY, resolve
 from airgen.retrievers import Corpus
 from airgen.retrievers.base import show_corpus
 from airgen.settings.base import Mark
-from airgen.settings.parts import Part, parts
+from airgen.settings.spec import Part, part_fields
 
 PARTS = ["retriever", "reranker", "embedder", "token-embedder", "sparse-embedder", "sparta-encoder", "term-weigher"]
 KINDS = [(part, kind) for part in PARTS for kind in REGISTRY[part]]
@@ -62,7 +62,7 @@ def required(part: str, kind: str, name: str = "one") -> dict[str, Any]:
         elif "model" in marks(model, field) or field == "path":
             found[field] = name
         elif about.is_required():
-            held = dict(parts(model)).get(field)
+            held = dict(part_fields(model)).get(field)
             usual = {"first": "bm25", "reranker": "bm25", "systems": ["bm25", "lsa"], "train": "deepct"}
             found[field] = usual.get(field, name if held or field != "url" else "http://localhost:1")
     return found
@@ -76,7 +76,7 @@ def other(model: type, name: str, value: Any) -> Any:
     kind = next(one for one in choices if one is not type(None))
     if "model" in marks(model, name) or name in ("path", "expansions"):
         return str(value).replace("one", "two")
-    if held := dict(parts(model)).get(name):
+    if held := dict(part_fields(model)).get(name):
         return other_part(held, name)
     if name in OTHER:
         return OTHER[name]

@@ -19,7 +19,7 @@ from airgen.evaluation import EvaluationOptions as Options
 from airgen.evaluation import evaluate
 from airgen.evaluation.run import read_run
 from airgen.evaluation.systems import SystemSettings
-from airgen.retrievers.base import build
+from airgen.settings.spec import build
 
 MODEL = "all-minilm-l6-v2-int8"
 pytestmark = pytest.mark.servers

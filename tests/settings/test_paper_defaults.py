@@ -39,10 +39,10 @@ NUMBERS: dict[str, tuple[Callable[[], object], object]] = {
     "A.2.2: 3 to 7 hard negatives": (lambda: QA.generation.hard_negatives, (3, 7)),
     "A.2.2: none for Long-Doc": (lambda: LONG.generation.hard_negatives, (0, 0)),
     "A.3: bge-m3, top 1,000": (
-        lambda: (QA.control.recall.model, QA.control.recall.top_k), ("BAAI/bge-m3", 1000),
+        lambda: (QA.control.recall.model.written, QA.control.recall.top_k), ("BAAI/bge-m3", 1000),
     ),
     "A.3, authors' repository: three re-rankers": (
-        lambda: QA.control.rerankers,
+        lambda: [spec.written for spec in QA.control.rerankers],
         ["BAAI/bge-reranker-large", "maidalun1020/bce-reranker-base_v1", "nreimers/mmarco-mMiniLMv2-L12-H384-v1"],
     ),
     "A.3: thresholds of 20 and 10": (

@@ -79,7 +79,7 @@ def test_a_path_that_was_meant_from_the_working_directory_is_explained(empty: Pa
     from airgen.evaluation import load_systems
     from airgen.evaluation.systems import missing_needs
 
-    (line,) = missing_needs(load_systems(empty / "systems" / "own.yaml"), empty / "systems")
+    (line,) = missing_needs(load_systems(empty / "systems" / "own.yaml"))
     assert line.endswith(f"{empty / 'handbook' / 'a.md'} exists: write ../handbook/a.md")
 
 

@@ -80,7 +80,7 @@ def compare(
     sources = options.pop("sources", "positives")
     job = agree_job(folder / "Made Up", folder / "agree.yaml", folder / runs, sources=sources)
     display = Display(job.directory / "status.json", Console(quiet=True))
-    study = AgreementStudy(job, folder / "Made Up", load_systems(folder / "systems.yaml"), folder, display, **options)
+    study = AgreementStudy(job, folder / "Made Up", load_systems(folder / "systems.yaml"), display, **options)
     report = study.report()
     report.write(job.directory / "agreement")
     return report

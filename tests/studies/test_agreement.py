@@ -10,7 +10,8 @@ import pytest
 
 from airgen.errors import UsageError
 from airgen.evaluation.charts import save_svg
-from airgen.evaluation.systems import SystemSettings, in_order, label_makers, made_labels, model_name, models_of
+from airgen.evaluation.systems import SystemSettings, in_order, label_makers, made_labels, model_or_kind, models_of
+from airgen.settings.spec import read_spec
 from airgen.studies.agree.rankings import (
     Resamplings,
     Side,
@@ -174,8 +175,9 @@ def test_systems_are_made_of_what_their_parts_are_made_of_and_some_made_the_labe
     expected = {"minilm": (minilm,), "tokens": (minilm,), "reranked": ("splade-bert-tiny",)}
     assert made_labels(systems, label_makers(provenance)) == expected
     assert made_labels(systems, label_makers([])) == {}
-    assert model_name("reranker", "maxsim") == model_name("retriever", {"kind": "dense"}) == minilm
-    assert model_name("embedder", {"kind": "http", "model": "x/y"}) == "x/y"
+    maxsim, dense = read_spec("reranker", "maxsim"), read_spec("retriever", {"kind": "dense"})
+    assert model_or_kind(maxsim) == model_or_kind(dense) == minilm
+    assert model_or_kind(read_spec("embedder", {"kind": "http", "model": "x/y"})) == "x/y"
 
 
 def report(generated: np.ndarray | None = None) -> AgreementReport:

@@ -77,7 +77,7 @@ def test_the_ten_systems_of_beir_ship_with_their_cost() -> None:
     assert sorted(systems) == sorted(
         ["bm25", "deepct", "sparta", "doct5query", "dpr", "ance", "tas-b", "genq", "colbert", "bm25+ce"]
     )
-    (said,) = (part.makes_first(1_000_000, Path()) for _, _, part in systems["genq"].parts())
+    (said,) = (spec.settings.makes_first(1_000_000, Path()) for _, spec in systems["genq"].parts())
     assert said.startswith("writes 500,000 queries for 100,000 passages") and "on 500,000 pairs, about" in said
     # 2 x 223 million parameters x 1 million tokens at 1e14 operations a second: 4.5 seconds.
     assert hours(223e6, 1e6, 2).startswith(", about 0.0012 hours of a GPU or ")

@@ -24,7 +24,7 @@ from airgen.corpus.readers.reader import Place, drop
 from airgen.errors import CorpusError
 from airgen.records import Document, Dropped
 from airgen.registry import REGISTRY, load_extra, resolve
-from airgen.settings.parts import elsewhere
+from airgen.settings.needs import elsewhere
 
 # What a packed file begins with. A text that begins with "BZh" has no block of bzip2 behind it.
 _PACKINGS = {

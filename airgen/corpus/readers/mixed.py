@@ -21,7 +21,7 @@ from airgen.corpus.readers.texts import FileReader
 from airgen.records import Document, Dropped
 from airgen.registry import closest, resolve
 from airgen.settings.base import FILE
-from airgen.settings.parts import ReadPart, problems, read_part
+from airgen.settings.spec import Spec, problems, read_spec
 
 _TEXTS = ("docx", "epub", "html", "markdown", "pdf", "text")
 
@@ -45,7 +45,7 @@ class FilesReader(PathReader):
                     raise ValueError(f"readers.{number}: {'; '.join(problems(error))}") from None
             return self
 
-        def share(self, one: Any) -> tuple[ReadPart, tuple[str, ...]]:
+        def share(self, one: Any) -> tuple[Spec, tuple[str, ...]]:
             """One entry of `readers`, checked: the reader, and the patterns of its files; none for all."""
             if not isinstance(one, str | dict):
                 raise ValueError("each is the name of a reader, or a mapping with `kind` and its settings")
@@ -62,9 +62,9 @@ class FilesReader(PathReader):
             # A bound of this reader, and what it keeps, is one for all of them.
             bounds = {"max_bytes", "metadata"} & self.model_fields_set
             common = {name: getattr(self, name) for name in bounds}
-            return read_part("reader", {**common, **values, "path": self.path}), tuple(patterns)
+            return read_spec("reader", {**common, **values, "path": self.path}), tuple(patterns)
 
-        def inner(self) -> list[ReadPart]:
+        def inner(self) -> list[Spec]:
             """Kind and settings of each reader."""
             return [self.share(one)[0] for one in self.readers]
 

@@ -17,7 +17,7 @@ from pydantic import Field
 
 from airgen.records import PART, Document, Dropped
 from airgen.settings.base import Settings
-from airgen.settings.parts import ReadPart
+from airgen.settings.spec import Spec
 
 MAX_BYTES = 16 * 1024 * 1024
 SHOWN = 2000  # characters of what was dropped
@@ -38,7 +38,7 @@ class ReaderSettings(Settings):
     skip: tuple[str, ...] = (".*", "node_modules", "__pycache__")
     metadata: tuple[str, ...] = ()
 
-    def inner(self) -> Sequence[ReadPart]:
+    def inner(self) -> Sequence[Spec]:
         """The readers that this one is made of."""
         return ()
 

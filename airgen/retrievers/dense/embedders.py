@@ -31,7 +31,7 @@ from airgen.models.catalogue import weights_hash
 from airgen.registry import load_extra
 from airgen.retrievers.base import Component, ModelFacts, TextKind, finite, unit_rows
 from airgen.settings.base import MODEL, SPEED
-from airgen.settings.parts import located
+from airgen.settings.needs import located
 
 T = TypeVar("T")
 

@@ -25,7 +25,7 @@ from airgen.registry import load_extra
 from airgen.retrievers.base import Component, ModelFacts, TextKind, checked_scores, finite, unit_rows
 from airgen.retrievers.dense.bert_graph import Run, cpu_session, exported_bert
 from airgen.settings.base import MODEL
-from airgen.settings.parts import located
+from airgen.settings.needs import located
 from airgen.text.tokens import plain_tokenizer
 from airgen.text.words import encodable
 

@@ -23,7 +23,7 @@ from airgen.retrievers.dense.exact_search import check_search, search, search_sh
 from airgen.retrievers.dense.gpu_search import GpuRows, gpu_for
 from airgen.retrievers.encodings import EncodingStore, at_once, cache_root, encoded, keys_of, root_of, took_over
 from airgen.settings.base import FILE, SPEED, refuse
-from airgen.settings.parts import Part
+from airgen.settings.spec import Part
 
 _BATCH = 256  # texts embedded between two writes, on a CPU; a crash loses at most these
 

@@ -31,7 +31,7 @@ from airgen.registry import load_extra
 from airgen.retrievers.dense.bert_graph import Array, bert
 from airgen.retrievers.dense.onnx_encoder import EmbeddedEmbedder, encode_batch, load_weights
 from airgen.settings.base import MODEL
-from airgen.settings.parts import located
+from airgen.settings.needs import located
 from airgen.text.words import encodable
 
 _BLOCK = np.dtype([("scale", "<f2"), ("weights", "u1", 16)])

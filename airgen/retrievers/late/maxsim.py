@@ -40,7 +40,7 @@ from airgen.retrievers.dense.gpu_search import GpuLists, GpuTokens, gpu_for
 from airgen.retrievers.encodings import CacheSettings, Memo, at_once, cache_root, encoded
 from airgen.retrievers.late.compressed_index import BATCH, CompressedIndex, build_index, token_rows
 from airgen.settings.base import SPEED
-from airgen.settings.parts import Part
+from airgen.settings.spec import Part
 
 _TOKENS = 16384  # passage tokens compared at once
 _QUERIES = 16  # queries compared at once with them

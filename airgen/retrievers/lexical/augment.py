@@ -30,7 +30,7 @@ from airgen.retrievers.dense.onnx_encoder import encode_batch, load_tokenizer, l
 from airgen.retrievers.lexical.index import LexicalRetriever
 from airgen.retrievers.lexical.postings import BM25Weighting, PresenceWeighting, Weighting
 from airgen.settings.base import FILE
-from airgen.settings.parts import located
+from airgen.settings.needs import located
 from airgen.text.analysis import WordPieces, analyser
 from airgen.text.words import encodable
 

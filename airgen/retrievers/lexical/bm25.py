@@ -20,11 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
-from airgen.registry import resolve
 from airgen.retrievers.base import Component, Corpus, Hits
 from airgen.retrievers.lexical.index import Analysing, FieldSettings, LexicalRetriever
 from airgen.retrievers.lexical.postings import BM25Weighting, DirichletWeighting, Weighting
-from airgen.settings.parts import Part, as_mapping, is_spec
+from airgen.settings.spec import Part, Spec
 from airgen.text.analysis import Encoder
 
 _TEXTS = 1 << 15  # the latest, whose terms are kept: about 200 MB
@@ -142,9 +141,10 @@ class RM3(Component):
         @field_validator("first")
         @classmethod
         def _lexical(cls, value: Any) -> Any:
-            kind = as_mapping("retriever", value)["kind"] if is_spec(value) else ""
-            if not issubclass(resolve("retriever", kind) if kind else type(value), LexicalRetriever):
-                raise ValueError(f"a lexical first stage is needed, not {kind or value.name!r}")
+            made_of = value.component_class if isinstance(value, Spec) else type(value)
+            if not issubclass(made_of, LexicalRetriever):
+                named = value.kind if isinstance(value, Spec) else value.name
+                raise ValueError(f"a lexical first stage is needed, not {named!r}")
             return value
 
     settings: Settings

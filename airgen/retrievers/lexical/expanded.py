@@ -28,7 +28,8 @@ from airgen.retrievers.dense.embedders import TorchModel, torch_facts, with_toke
 from airgen.retrievers.lexical.bm25 import BM25, BM25Settings
 from airgen.sequences import batched
 from airgen.settings.base import FILE, SPEED
-from airgen.settings.parts import Part, located
+from airgen.settings.needs import located
+from airgen.settings.spec import Part
 
 
 def read_expansions(path: Path) -> dict[str, list[str]]:

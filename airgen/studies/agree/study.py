@@ -1,6 +1,6 @@
 """The study of `airgen study agree`: run the job, score the systems on both sides, compare the two rankings.
 
-    study = AgreementStudy(job, Path("scifact"), systems, Path("pipelines"), display)
+    study = AgreementStudy(job, Path("scifact"), systems, display)
     study.report().write(job.directory / "agreement")
 
 The collection's corpus becomes the pipeline's corpus, and its human positives are the documents that queries are
@@ -35,6 +35,7 @@ from airgen.retrievers import Retriever
 from airgen.retrievers.encodings import shared_encodings
 from airgen.settings import load_pipeline
 from airgen.settings.base import find_yaml
+from airgen.settings.spec import read_spec
 from airgen.steps.progress import Display
 from airgen.studies.agree import rankings
 from airgen.studies.agree.rankings import Side
@@ -61,17 +62,16 @@ def collection_corpus(dataset: BeirDataset, language: str, domain: str) -> Corpu
     """The collection's corpus as a corpus of airgen. Nothing is cleaned away, because human labels name any of it."""
     info, folder = dataset.info, dataset.file("corpus").resolve().parent
     fields = {"fields": {"id": "id"}} if dataset.air_bench is not None else {}
-    corpus = CorpusSettings(
+    reader = read_spec("reader", {"kind": "beir", "path": folder.name, **fields}, folder.parent)
+    return CorpusSettings(
         name=re.sub(r"[^a-z0-9._-]+", "-", dataset.name.lower()).strip("-._")[:60] or "collection",
         language=str(info.get("language") or language),
         domain=str(info.get("domain") or domain),
         licence=str(info.get("source_licence") or "unknown"),
         source=dataset.name,
-        reader={"kind": "beir", "path": folder.name, **fields},
+        reader=reader,
         clean=_KEEP_ALL,
     )
-    corpus._base = folder.parent
-    return corpus
 
 
 def agree_job(
@@ -134,7 +134,7 @@ BREADTH = 2.0  # times as many positives a query on one side as on the other
 class AgreementStudy:
     """What is compared.
 
-    job: made by `agree_job` from the collection. folder: where relative paths of the systems file start. beside:
+    job: made by `agree_job` from the collection. beside:
     collections whose human rankings are the trivial competitors. draws: of the generated queries (Figure 3), `drawn` at
     a time; by default the paper's share of them, 2,000 of 6,319.
     """
@@ -142,7 +142,6 @@ class AgreementStudy:
     job: Job
     collection: Path
     systems: Sequence[SystemSettings]
-    folder: Path
     display: Display
     split: str = "test"
     sources: str = "positives"
@@ -174,8 +173,8 @@ class AgreementStudy:
         made = complete.of(human.names)
         families = {system.name: system.family or system.kind for system in self.systems}
         gains = rankings.rank_gains(human, made, families)
-        makers = labelling_models(job.pipeline.control, job.folder)
-        shared = made_labels(self.systems, makers, self.folder)
+        makers = labelling_models(job.pipeline.control)
+        shared = made_labels(self.systems, makers)
         both = {"human": human, "generated": made}
         variants = [
             Variant(name, rankings.agree(human, side, weakened), _positives(labels_of, name == GAINS["soft"]))
@@ -199,7 +198,7 @@ class AgreementStudy:
         """Everything that the study needs, before its first system runs. Raises what is missing."""
         for path in (self.collection, *self.beside):
             BeirDataset.open(path).qrels(self.split)
-        if missing := missing_needs(self.systems, self.folder):
+        if missing := missing_needs(self.systems):
             raise SettingsError(missing)
         if not self.job.finished():
             ensure_ready(self.job, evaluate=False, budget_usd=self.budget_usd)
@@ -221,7 +220,7 @@ class AgreementStudy:
         refuse_few(len(self.systems))
         with self.display.stage(f"systems on {out.name}", len(self.systems)) as bar:
             options = EvaluationOptions(
-                split, ["nDCG@10", "Recall@10", "Recall@100"], language=self.job.pipeline.language, folder=self.folder,
+                split, ["nDCG@10", "Recall@10", "Recall@100"], language=self.job.pipeline.language,
                 report=report,
             )  # fmt: skip
             return evaluate(

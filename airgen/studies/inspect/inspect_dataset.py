@@ -22,7 +22,6 @@ from airgen.evaluation.systems import SystemSettings, load_systems, missing_need
 from airgen.kept import FORMAT, plain, write_json
 from airgen.paths import EVALUATION
 from airgen.settings.base import find_yaml
-from airgen.settings.parts import model_of
 from airgen.studies.contamination import Contamination, contamination
 from airgen.studies.inspect.finding import CHECKS, STATES, Finding, finding, not_measured, share, verdict
 from airgen.studies.inspect.measures import by_systems, by_texts, language_of, random_floor, system_means
@@ -79,8 +78,8 @@ def own_runs(
     chosen: list[SystemSettings] = []
     left_out: list[str] = []
     for system in load_systems(systems):
-        lacks = missing_needs([system], folder)
-        if cheap and any(model_of(part) for _, _, part in system.parts(folder)):
+        lacks = missing_needs([system])
+        if cheap and any(spec.model for _, spec in system.parts()):
             large = f"the corpus has more than {_MOST_PASSAGES:,} passages" if len(task.corpus) > _MOST_PASSAGES else ""
             why = f"its model is English, the corpus is {task.language}" if task.language != "en" else large
             lacks += [f"{why} (--systems runs it all the same)"] if why else []

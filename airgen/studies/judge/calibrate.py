@@ -20,7 +20,7 @@ from airgen.control.votes import FEW, least_share, relevant, voted
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.dataset_split import DatasetSplit
-from airgen.evaluation.systems import model_name
+from airgen.evaluation.systems import model_or_kind
 from airgen.generation.flow import Flow
 from airgen.kept import plain, write_json
 from airgen.keys import text_key
@@ -30,6 +30,7 @@ from airgen.records import Prelabel, Recall
 from airgen.retrievers import load_retriever
 from airgen.settings import ControlSettings, JudgeSettings, Pipeline
 from airgen.settings.control import VOTES
+from airgen.settings.spec import spec_given
 from airgen.steps.ask import ask_about
 from airgen.steps.progress import Display
 from airgen.steps.stage import Problem, Tools
@@ -174,7 +175,7 @@ def calibrate(
         collections = [(folder, replace(how, source=True)) for folder, how in collections]
     else:
         settings = pipeline.control.judge if judge == "pipeline" else _prompt_judge(judge, pipeline, prompts)
-        rerankers = [judge] if settings is None else []
+        rerankers = [spec_given("reranker", judge)] if settings is None else []
     control = pipeline.control.model_copy(update={"rerankers": rerankers, "judge": settings or pipeline.control.judge})
     pipeline = pipeline.model_copy(update={"control": control})
     with Store.open(work / "work.duckdb") as store:
@@ -185,7 +186,7 @@ def calibrate(
         threshold, refused = None, Counter[str]()
         if by_votes:
             title, threshold = "By the votes", least_share(pipeline.relevance, len(control.rerankers))
-            names = ", ".join(model_name("reranker", one) for one in control.rerankers)
+            names = ", ".join(map(model_or_kind, control.rerankers))
             few = (
                 f"; where more than {FEW} besides the source do, only the source"
                 if pipeline.relevance == "answer"
