@@ -104,8 +104,7 @@ def cleaning(where: str, folder: Path, passages: int) -> dict[str, Any]:
     """The rows of a corpus."""
 
     def rows(name: str) -> Iterator[Any]:
-        settings = CorpusSettings.model_validate(corpus_settings(folder / name, {}))
-        settings._base = folder
+        settings = CorpusSettings.model_validate(corpus_settings(folder / name, {}), context={"folder": folder})
         return prepare(settings, "qa")
 
     digest = hashlib.blake2b(digest_size=6)

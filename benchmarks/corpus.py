@@ -83,8 +83,7 @@ def airgen(step: str, path: Path, folder: Path) -> int:
         from airgen.records import Passage
 
         clean: dict[str, Any] = {"offensive_share": None, "min_tokens": 20}
-        settings = CorpusSettings.model_validate(_settings(path, clean))
-        settings._base = path.parent
+        settings = CorpusSettings.model_validate(_settings(path, clean), context={"folder": path.parent})
         return sum(isinstance(row, Passage) for row in prepare(settings, "qa"))
     from airgen.corpus.cleaning.duplicates import EXACT, CorpusWide, NearDuplicates, earlier_documents
     from airgen.corpus.cleaning.filters import Item, judge_language, judge_text
@@ -92,8 +91,7 @@ def airgen(step: str, path: Path, folder: Path) -> int:
     from airgen.corpus.needs import open_reader
     from airgen.records import Document
 
-    settings = CorpusSettings.model_validate(_settings(path, off))
-    settings._base = path.parent
+    settings = CorpusSettings.model_validate(_settings(path, off), context={"folder": path.parent})
     rows = (row for row in open_reader(settings).read() if isinstance(row, Document))
     judge: dict[str, Callable[[Item], bool]] = {
         "nothing": lambda item: True,

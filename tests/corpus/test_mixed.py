@@ -21,9 +21,8 @@ WORDS = "The warden lights the lamps of the old harbour at dusk."
 
 def corpus(folder: Path, **reader: Any) -> CorpusSettings:
     values = {"kind": "files", "path": "docs", **reader}
-    settings = CorpusSettings(name="c", language="en", domain="d", licence="CC0-1.0", source="s", reader=values)
-    settings._base = folder
-    return settings
+    about = {"name": "c", "language": "en", "domain": "d", "licence": "CC0-1.0", "source": "s", "reader": values}
+    return CorpusSettings.model_validate(about, context={"folder": folder})
 
 
 def read(folder: Path, **reader: Any) -> list[Document | Dropped]:

