@@ -28,7 +28,8 @@ def job(folder: Path, control: dict[str, object] = WORDS, **changes: object) -> 
     """The folder's job with other settings, which are not in its file."""
     found = Job(folder / "job.yaml", folder / "runs")
     controlled = ControlSettings.model_validate(control).model_dump()
-    found.pipeline = Pipeline.model_validate({**found.pipeline.model_dump(), "control": controlled, **changes})
+    values = {**found.pipeline.model_dump(), "control": controlled, **changes}
+    found.pipeline = Pipeline.model_validate(values, context={"folder": found.folder})
     return found
 
 
