@@ -10,7 +10,7 @@ from airgen.dataset.content import FunnelStep
 from airgen.generation.flow import Flow
 from airgen.pipeline.job import Job
 from airgen.pipeline.own_queries import LABELS
-from airgen.records import PARTS, Decision, HardNegative, Skip
+from airgen.records import MASKED, PARTS, Decision, HardNegative, Skip
 from airgen.steps.accepted import Accepted
 from airgen.steps.lineage import Lineage
 from airgen.steps.stage import Plan
@@ -50,7 +50,7 @@ _CORPUS, _PIECES = "corpus", "pieces of documents left out"
 
 
 def _corpus(store: Store, plan: Plan) -> list[FunnelStep]:
-    """The documents; and the pieces that readers leave out of documents that stay, such as navigation."""
+    """The documents; and what is left out of documents that stay: navigation, or masked personal data."""
     sql = "SELECT count(*) FROM membership m JOIN passage t ON t.key = m.key WHERE m.fingerprint = ?"
     ((passages,),) = store.query(sql, [plan["corpus"]])
     drops = store.drops(plan["corpus"])
@@ -58,7 +58,7 @@ def _corpus(store: Store, plan: Plan) -> list[FunnelStep]:
     pieces = Counter[str]()
     for (cleaner, why), count in drops.items():
         if cleaner in PARTS:
-            pieces[why] += count
+            pieces[f"masked: {why}" if cleaner == MASKED else why] += count
     steps = [FunnelStep(_CORPUS, passages + sum(reasons.values()), passages, _sorted(reasons))]
     return [*steps, FunnelStep(_PIECES, pieces.total(), 0, _sorted(pieces))] if pieces else steps
 
