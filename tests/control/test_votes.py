@@ -165,6 +165,13 @@ def test_a_job_whose_labels_are_votes(run: Run, distinct: None, monkeypatch: pyt
     assert len(narrow) == len({query for query, _ in narrow})
     said = advice(Job(result.directory.parents[1] / "job.yaml", result.directory.parent))
     assert any("control.rerankers: one voter is no majority" in line for line in said)
+    # What may be about the subject of a query is not called irrelevant.
+    job, cut = Job(result.directory.parents[1] / "job.yaml", result.directory.parent), WAY["subject"]
+    with job.open_store(read_only=True) as store:
+        rows = {row.parent: [row] for row in store.made(Prelabel, job.plan(store)["prelabel:0"])}
+        sources = {one.final.key: [one.passage.id] for one in job.accepted(store).lineages}
+    voted_down = [row for row in decisions(result) if row.action == "ignore"]
+    assert voted_down and all(voted(rows[row.parent], sources[row.parent])[row.id] < cut for row in voted_down)
     # What it is to be relevant changes the labels, and nobody is asked anything for it.
     wider = run("runs", {**VOTES, "task: qa": "task: qa\nrelevance: subject"})
     assert not wider.already_done and sum(stage["calls"] for stage in wider.usage.values()) == 0
