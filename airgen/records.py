@@ -160,7 +160,8 @@ class OwnQuery(Row):
     """A query of the user's file (`queries:` of a pipeline); `parent` is the key of its text's `Query`.
 
     `ordinal` is its place in the order in which queries are drawn. `id` is the file's, or empty. `count` is how often
-    it was asked, `lines` how many lines of the file it stands for, `line` the first of them.
+    it was asked, `lines` how many lines of the file it stands for, `line` the first of them. `filter` is a JSON object
+    of the values that its passages must have, or empty.
     """
 
     text: str
@@ -168,6 +169,7 @@ class OwnQuery(Row):
     count: int
     lines: int
     line: int
+    filter: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ BUSY_ROWS = 8  # with so many after that time, a group waits three times as long
 STREAMED_ROWS = 2048  # of a long result, held in memory at a time
 _MARKS = 1 << 20  # bytes that tell most keys of new requests from those of answers, without a query
 
-SCHEMA = 5  # to be raised with every change of a row type of `TABLES`, or of a table below
+SCHEMA = 6  # to be raised with every change of a row type of `TABLES`, or of a table below
 
 _OTHER_TABLES = f"""
 CREATE TABLE schema_number (number BIGINT NOT NULL);

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from airgen.dataset.air_bench import AirBenchFiles, air_bench_files, labels_repository
+from airgen.dataset.content import FILTER
 from airgen.errors import DatasetError
 from airgen.paths import fetched_collection
 from airgen.registry import closest
@@ -80,10 +81,15 @@ class BeirQuery:
     @property
     def filter(self) -> dict[str, Any]:
         """The values that the metadata of a passage must have: `filter.version: 2`, or an object `filter`."""
-        own = self.metadata.get("filter")
-        found = dict(own) if isinstance(own, dict) else {}
-        found |= {name[7:]: value for name, value in self.metadata.items() if name.startswith("filter.")}
-        return {name: value for name, value in found.items() if value is not None}
+        return filter_of(self.metadata)
+
+
+def filter_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of `filter.NAME` and of an object `filter` in a query's metadata, or in a row of queries."""
+    own = metadata.get("filter")
+    wanted = dict(own) if isinstance(own, dict) else {}
+    wanted |= {name.removeprefix(FILTER): value for name, value in metadata.items() if name.startswith(FILTER)}
+    return {name: value for name, value in wanted.items() if value is not None and value != ""}
 
 
 @dataclass(frozen=True, slots=True)

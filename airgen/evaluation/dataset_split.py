@@ -232,9 +232,18 @@ class DatasetSplit:
 
     @cached_property
     def filters(self) -> dict[str, dict[str, Any]]:
-        """The filter of each query that has one."""
+        """The filter of each query that has one. Raises DatasetError for one that no passage can fit."""
         every = self.queries | self.unanswered
-        return {key: found for key, query in every.items() if (found := query.filter)}
+        filters = {key: wanted for key, query in every.items() if (wanted := query.filter)}
+        known = {name for metadata in self.corpus.metadata for name in metadata} if filters else set()
+        for key, wanted in filters.items():
+            if unknown := [name for name in wanted if name not in known]:
+                raise DatasetError(
+                    f"{self.dataset.path}: query {key!r} has the filter {unknown[0]!r}, which no passage has in its "
+                    f"metadata ({', '.join(sorted(known)) or 'there is none'}): name it in the corpus "
+                    f"(metadata: [{unknown[0]}]), or leave the filter out"
+                )
+        return filters
 
     @cached_property
     def of_relevant(self) -> dict[str, dict[str, str]]:

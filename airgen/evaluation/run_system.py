@@ -21,6 +21,7 @@ from airgen.compute import Work, current
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import AirgenError, DatasetError
 from airgen.evaluation.dataset_split import DatasetSplit, IdLookup, fits
+from airgen.evaluation.filtered_search import search_within
 from airgen.evaluation.outside_systems import HttpSystem, SearchService, load_function
 from airgen.evaluation.own_search import OwnSearch, OwnSystem, takes_corpus
 from airgen.evaluation.pages import PageLookup
@@ -232,6 +233,9 @@ def _searched(
             "each query"
         )
     searched = time.perf_counter()
+    if context.filters:
+        filters = [context.filters.get(query) for query in ids]
+        hits = search_within(retriever, texts, filters, context.corpus, context.top, hits)
     if warm := reused() > reused_before:
         single = np.zeros(0)
     grown = max(0, resident_bytes() - memory)

@@ -3,6 +3,7 @@
 Documents and models may give control characters and escape sequences: they do not enter the dataset.
 """
 
+import json
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
@@ -299,6 +300,8 @@ def _query_rows(
             judged = labels.get(lineage.final.key, ())
             answered = any(row.action == "add_positive" for row in judged)
             facts = {"count": lineage.own.count, ANSWERED: answered, "judged": len(judged)}
+            wanted = json.loads(lineage.own.filter or "{}")
+            facts |= {f"{FILTER}{name}": value for name, value in wanted.items()}
             yield QueryRow(ids.query(lineage), plain_text(lineage.own.text), split, facts)
             continue
         assert lineage.query is not None

@@ -8,6 +8,7 @@ in which queries are drawn follows from its key, its count and the seed: a large
 names a query by its id, as qrels do, or by its text, as Quepid and OpenSearch do.
 """
 
+import json
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -309,20 +310,31 @@ def _joined(lines: Sequence[Line], settings: QueriesSettings, language: str) -> 
         number = texts[one.text] if settings.duplicates == "keep" else 0
         texts[one.text] += 1
         name = f"{one.text}\x1f{number}" if settings.duplicates == "keep" else form
+        wanted = _filter_text(one)  # the same words within another product are another query
+        name += wanted
         group = groups.setdefault(name, _Group(one))
-        group.key = group.key or text_key(f"{one.text}\x1f{number}" if number else one.text)
+        text = f"{one.text}\x1f{number}" if number else one.text
+        group.key = group.key or text_key(f"{text}\x1f{wanted}" if wanted else text)
         _add(group, one.count, 1, _names(one, one.text, language))
     if settings.duplicates != "near":
         return list(groups.values())
     counts = Counter(word for group in groups.values() for word in set(folded_words(group.line.text, language)))
-    seen, found = NearDuplicateIndex(language, counts=counts), list[_Group]()
+    joined: list[_Group] = []
+    seen: dict[str, tuple[NearDuplicateIndex, list[_Group]]] = {}  # by filter
     for group in sorted(groups.values(), key=lambda group: (-group.count, group.line.line)):
-        if (place := seen.find(group.line.text)) is None:
-            seen.add(group.line.text)
-            found.append(group)
+        wanted = _filter_text(group.line)
+        index, of_filter = seen.setdefault(wanted, (NearDuplicateIndex(language, counts=counts), []))
+        if (place := index.find(group.line.text)) is None:
+            index.add(group.line.text)
+            of_filter.append(group)
+            joined.append(group)
         else:
-            _add(found[place], group.count, group.lines, group.names)
-    return found
+            _add(of_filter[place], group.count, group.lines, group.names)
+    return joined
+
+
+def _filter_text(line: Line) -> str:
+    return json.dumps(line.filter, sort_keys=True, ensure_ascii=False) if line.filter else ""
 
 
 def _add(group: _Group, count: int, lines: int, names: Sequence[str]) -> None:
@@ -343,7 +355,7 @@ def _rows(groups: Sequence[_Group], settings: QueriesSettings, plan: Plan, fp: s
     return [
         OwnQuery(
             row_key(OWN, group.key, fp), group.key, fp, place,
-            group.line.text, group.line.id, group.count, group.lines, group.line.line,
+            group.line.text, group.line.id, group.count, group.lines, group.line.line, _filter_text(group.line),
         )
         for place, group in enumerate(ordered)
     ]  # fmt: skip

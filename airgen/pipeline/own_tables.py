@@ -6,11 +6,12 @@ own.about                       # "query = 'question', count = 'searches' (not u
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from airgen.corpus.tables import OwnTable, read_table
+from airgen.dataset.beir import filter_of
 from airgen.dataset.content import check_id
 from airgen.errors import DatasetError
 from airgen.settings import QueriesSettings
@@ -90,12 +91,17 @@ KNOWN = frozenset(name for role in ROLES.values() for name in role.names) - {"n"
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One query of the file. `id` is empty where the file has none; `count` says how often it was asked."""
+    """One query of the file. `id` is empty where the file has none; `count` says how often it was asked.
+
+    `filter` has the values that the metadata of its passages must have: columns `filter.NAME`, or an object `filter`,
+    of the row or of its `metadata`.
+    """
 
     line: int
     text: str
     id: str = ""
     count: int = 1
+    filter: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -159,7 +165,13 @@ def _table_lines(settings: QueriesSettings, table: OwnTable) -> tuple[list[Line]
     named = {"query": settings.column, "id": settings.id_column, "count": settings.count_column}
     choice = choose(table.columns(), ROLES, named=named, where=str(table.path))
     lines = [
-        Line(number, _value(row, choice["query"], at), _value(row, choice["id"], at).strip(), _count(row, choice, at))
+        Line(
+            number,
+            _value(row, choice["query"], at),
+            _value(row, choice["id"], at).strip(),
+            _count(row, choice, at),
+            _filter(row, at),
+        )
         for number, row in table.rows
         for at in [table.where(number)]
     ]
@@ -171,6 +183,15 @@ def _value(row: Row, column: str | None, where: str) -> str:
     if isinstance(value, bool | list | dict):
         raise DatasetError(f"{where}: {column} is {type(value).__name__} where text was expected")
     return "" if value is None or value != value else str(value)  # NaN, as data frames write nothing
+
+
+def _filter(row: Row, where: str) -> dict[str, Any]:
+    metadata = row.get("metadata")
+    wanted = {**(filter_of(metadata) if isinstance(metadata, dict) else {}), **filter_of(row)}
+    for name, value in wanted.items():
+        if not isinstance(value, str | int | float | bool):
+            raise DatasetError(f"{where}: the filter {one_line(name, 60)} must be a text, a number, or true or false")
+    return wanted
 
 
 def _count(row: Row, choice: Choice, where: str) -> int:

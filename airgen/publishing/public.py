@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from airgen.dataset.content import ANSWERED, DatasetInfo, ModelUse
+from airgen.dataset.content import ANSWERED, FILTER, DatasetInfo, ModelUse
 from airgen.dataset.derive import EARLIER
 from airgen.dataset.files import labelled_split
 from airgen.dataset.manifest import Manifest
@@ -64,7 +64,8 @@ def public_files(manifest: Manifest, withhold: Sequence[str]) -> list[str]:
 
 def public_metadata(metadata: Mapping[str, Any], withhold: Sequence[str]) -> dict[str, Any]:
     """The metadata of a query as they are published beside private labels."""
-    found = {name: value for name, value in metadata.items() if name in QUERY_FIELDS}
+    # A filter is part of the query: without it nobody could search as the query asks.
+    found = {name: value for name, value in metadata.items() if name in QUERY_FIELDS or name.startswith(FILTER)}
     if ANSWERED in found and found.get("split") in withhold:
         found[ANSWERED] = None
     return found

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any, Literal, ParamSpec, TypeVar
 
 from airgen.compute import computing
+from airgen.dataset.beir import filter_of
+from airgen.dataset.content import FILTER
 from airgen.errors import AirgenError, Stopped, UsageError
 from airgen.notebook import console, said_as_one_bar
 from airgen.paths import RUNS
@@ -133,7 +135,8 @@ def label(
 
     Args:
         corpus: A Corpus, or what a Corpus is made of.
-        queries: A list of texts, {id: text}, rows with a column of texts, or a file.
+        queries: A list of texts, {id: text}, rows with a column of texts, or a file. A column `filter.NAME`, or an
+            object `filter`, limits a query to passages with this value in their metadata.
         labels: Labels that exist: {query id: {passage id: label}}, rows, or files of qrels. They are not judged again.
         llm: Who judges, if `judge` names nobody else: a name, a mapping, or a function of messages.
         relevance: "answer" or "subject", as in `generate`.
@@ -217,6 +220,12 @@ def _query_rows(queries: Any, column: str) -> tuple[str, dict[str, str]]:
         key = next((row[one] for one in ("_id", "id", "query_id", "qid", "query-id") if row.get(one) is not None), None)
         counted = counted or row.get("count") is not None
         known = {"count": row["count"]} if row.get("count") is not None else {}
+        for wanted, value in filter_of(row).items():
+            if not isinstance(value := plain_value(value), str | int | float | bool):
+                raise UsageError(
+                    f"queries: row {number}: the filter {wanted} must be a text, a number, or true or false"
+                )
+            known[f"{FILTER}{wanted}"] = value
         lines.append(json.dumps({"id": str(key if key is not None else f"q{number + 1}"), "query": row[name], **known}))
     if not lines:
         raise UsageError("queries: there is none")

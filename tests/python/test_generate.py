@@ -10,7 +10,7 @@ import pytest
 from rows_maker import LEXICAL, PLAIN, corpus, rows
 
 import airgen
-from airgen.errors import LlmError, SettingsError, UsageError
+from airgen.errors import AirgenError, LlmError, SettingsError, UsageError
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -172,3 +172,48 @@ def test_files_say_their_metadata(tmp_path: Path) -> None:
     values = {one["metadata"]["file"]: one["metadata"] for one in found}
     assert values["a.md"]["product"] == "core" and values["a.md"]["version"] == 2
     assert values["b.html"]["product"] == "cloud" and values["b.html"]["version"] is None
+
+
+def test_queries_of_a_log_keep_the_filter_that_they_were_asked_with(here: Path) -> None:
+    asked = [
+        {"query": "glaciers attract visitors", "filter.version": 1},
+        {"query": "glaciers attract visitors", "filter.version": 2},
+        {"query": "violins were banned", "filter": {"product": "core"}},
+        {"query": "orchards grow in winter"},
+    ]
+
+    def relevant(query: str, passages: list[str]) -> list[bool]:
+        return [query.split()[0] in passage for passage in passages]
+
+    source = corpus(metadata=["product", "version"])
+    bench = airgen.label(source, asked, judge=relevant, work="runs/log", **LEXICAL)
+    of_query = {row["_id"]: row for row in bench.queries.rows()}
+    glaciers = [row for row in of_query.values() if row["text"].startswith("glaciers")]
+    assert sorted(row["filter.version"] for row in glaciers) == [1, 2]
+    results = airgen.evaluate(bench, ["bm25"], quiet=True, split="all")
+    from airgen.evaluation.run import read_run
+
+    for query, hits in read_run(results["bm25"].paths.run).items():
+        if (version := of_query[query].get("filter.version")) is not None:
+            assert hits and {bench.corpus[key]["metadata"]["version"] for key, _ in hits} == {version}
+
+
+def test_a_filter_that_is_no_value_is_refused_with_its_row(here: Path) -> None:
+    def relevant(query: str, passages: list[str]) -> list[bool]:
+        return [True for _ in passages]
+
+    asked = [{"query": "glaciers", "filter": {"version": {"from": 1}}}]
+    with pytest.raises(
+        AirgenError, match="queries: row 0: the filter version must be a text, a number"
+    ):
+        airgen.label(corpus(), asked, judge=relevant, work="runs/log", **LEXICAL)
+
+
+def test_one_long_document_becomes_a_benchmark_of_its_chunks(here: Path) -> None:
+    text = "\n\n".join(row["body"] for row in rows(80))
+    source = airgen.Corpus([{"id": "manual", "title": "Manual", "text": text}], task="long-doc", language="en")
+    bench = airgen.generate(source, n=3, task="long-doc", work="runs/manual", **LEXICAL)
+    assert len(bench) == 3 and len(bench.corpus) > 5
+    assert {key.rpartition("-")[0] or key for key in bench.corpus}
+    results = airgen.evaluate(bench, ["bm25"], quiet=True)
+    assert results.headline == "Recall@10"

@@ -1,0 +1,73 @@
+"""Search within what fits a query's filter, for retrievers that know nothing of filters.
+
+    hits = retriever.search(["how do I reset it?"], 1000)
+    hits = search_within(retriever, ["how do I reset it?"], [{"version": "2"}], corpus, 1000, hits)
+
+A retriever ranks the whole corpus, so its best k passages that fit are found by asking for more, until k of them fit
+or there are no more hits. For an exact search the result is that of a search over the passages that fit alone.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from airgen.evaluation.dataset_split import fits
+from airgen.retrievers.base import Corpus, Hits, Retriever
+
+_DEEPER = 4  # times as many hits with each further search
+
+Filter = Mapping[str, Any]
+
+
+def search_within(
+    retriever: Retriever, queries: Sequence[str], filters: Sequence[Filter | None], corpus: Corpus, k: int, hits: Hits
+) -> Hits:
+    """The best k hits of each query among the passages that fit its filter.
+
+    Args:
+        retriever: It has indexed the corpus.
+        queries: Their texts.
+        filters: One for each query, or None where everything fits.
+        corpus: The passages, with their metadata.
+        k: How many hits.
+        hits: The best k among all passages, which the first look is at.
+
+    Returns:
+        Hits of k columns.
+    """
+    fitting = _Fitting(corpus)
+    rows = list(range(len(queries)))
+    best, depth = Hits.none(len(queries), k), k
+    while rows:
+        unfinished = []
+        for place, row in enumerate(rows):
+            positions, scores = hits.positions[place], hits.scores[place]
+            there = positions >= 0
+            keep = there if filters[row] is None else there & fitting.mask(filters[row])[np.where(there, positions, 0)]
+            exhausted = int(there.sum()) < depth or depth >= len(corpus.ids)
+            if int(keep.sum()) < k and not exhausted:
+                unfinished.append(row)
+                continue
+            best.put(row, positions[keep][:k], scores[keep][:k])
+        rows, depth = unfinished, min(len(corpus.ids), depth * _DEEPER)
+        if rows:
+            hits = retriever.search([queries[row] for row in rows], depth)
+    return best
+
+
+class _Fitting:
+    """Which passages fit a filter; each different filter is looked up once."""
+
+    def __init__(self, corpus: Corpus) -> None:
+        self._metadata = corpus.metadata or [{}] * len(corpus.ids)
+        self._masks: dict[str, NDArray[np.bool_]] = {}
+
+    def mask(self, wanted: Filter | None) -> NDArray[np.bool_]:
+        """For each passage, whether it fits."""
+        key = json.dumps(wanted, sort_keys=True, default=str)
+        if key not in self._masks:
+            self._masks[key] = np.array([fits(metadata, wanted) for metadata in self._metadata], bool)
+        return self._masks[key]
