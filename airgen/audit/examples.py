@@ -30,7 +30,7 @@ FEWEST = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class AnsweredPair:
     """A pair of a sample, the level that people gave it, and why."""
 
     item: AuditItem
@@ -71,7 +71,7 @@ class ExamplesAudit(Shown):
         )
 
 
-def answered_pairs(job: Job, answers: Sequence[Path], folder: Path) -> list[Answered]:
+def answered_pairs(job: Job, answers: Sequence[Path], folder: Path) -> list[AnsweredPair]:
     """The pairs of a job that people have answered about, with their texts of today; changed ones are left out."""
     drawn = load_sample(folder / "sample.json")
     samples = {**earlier_samples(folder), drawn.key: drawn}
@@ -93,15 +93,15 @@ def answered_pairs(job: Job, answers: Sequence[Path], folder: Path) -> list[Answ
             break
         else:
             raise DatasetError(f"{path}: no answers to a sample of this job: {folder} has those that were drawn")
-    return [Answered(now[pair], sorted(of)[(len(of) - 1) // 2], reasons[pair]) for pair, of in people.items()]
+    return [AnsweredPair(now[pair], sorted(of)[(len(of) - 1) // 2], reasons[pair]) for pair, of in people.items()]
 
 
-def choose(pairs: Sequence[Answered], count: int, relevant_from: int, seed: int = 0) -> list[Answered]:
+def choose(pairs: Sequence[AnsweredPair], count: int, relevant_from: int, seed: int = 0) -> list[AnsweredPair]:
     """At most `count` of the pairs with a reason, and a third of all: relevant and not in turn, those first on which
     the label is another one than the person's. The order does not depend on that of the answers."""
     known = [one for one in pairs if one.why.strip() and one.item.text.strip()]
 
-    def place(one: Answered) -> tuple[bool, str]:
+    def place(one: AnsweredPair) -> tuple[bool, str]:
         right = (one.level >= relevant_from) == one.item.relevant
         return right, text_key(f"example\x1f{seed}\x1f{one.item.query}\x1f{one.item.document}")
 
@@ -165,10 +165,10 @@ def _with(pipeline: Pipeline, examples: list[JudgeExample]) -> Pipeline:
     return replaced(pipeline, judge.model_copy(update={"examples": [] if panel else examples}), panel)
 
 
-def _levels(job: Job, pipeline: Pipeline, pairs: Sequence[Answered], budget_usd: float | None) -> list[int | None]:
+def _levels(job: Job, pipeline: Pipeline, pairs: Sequence[AnsweredPair], budget_usd: float | None) -> list[int | None]:
     """The judge's level of each pair; None where it gives none."""
 
-    async def one(engine: Llm, pair: Answered) -> Verdict | Problem:
+    async def one(engine: Llm, pair: AnsweredPair) -> Verdict | Problem:
         tools = Tools(pipeline, job.prompts, {}, engine)
         return await judge_pair(tools, pair.item.query_text, prompt_text(pair.item.title, pair.item.text))
 

@@ -8,7 +8,7 @@ import pytest
 from command_line import call
 from job_maker import WORDS, Run
 
-from airgen.audit.examples import Answered, choose
+from airgen.audit.examples import AnsweredPair, choose
 from airgen.audit.labels import draw_labels
 from airgen.audit.sample import AuditItem
 from airgen.control.examples import read_examples, shown_to
@@ -20,8 +20,8 @@ from airgen.prompts import PromptSet
 from airgen.settings import JudgeExample, load_pipeline
 
 
-def answered(name: str, level: int, relevant: bool, why: str = "so it is") -> Answered:
-    return Answered(AuditItem("q" + name, "d" + name, "other", None, relevant, "query", "", "text"), level, why)
+def answered(name: str, level: int, relevant: bool, why: str = "so it is") -> AnsweredPair:
+    return AnsweredPair(AuditItem("q" + name, "d" + name, "other", None, relevant, "query", "", "text"), level, why)
 
 
 def test_examples_are_where_the_label_is_wrong_and_of_both_kinds() -> None:

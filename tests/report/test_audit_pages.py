@@ -90,7 +90,7 @@ def test_answers_from_pages_are_scored(done: Run, folder: Path, tmp_path: Path, 
     value = json.loads(answers.read_text())
     assert value["answers"] == {"1": 2, str(number[blind.query, blind.document]): 1}
     (other,) = value["others"]
-    assert other == {"query": shown.query, "document": shown.document, "level": 3, "seen": True}
+    assert other == {"query": shown.query, "document": shown.document, "level": 3, "seen": True, "why": ""}
     said = call("audit", "score", job, answers, "--runs", runs)
     assert "in no estimate: 1 answers to pairs that people chose themselves or whose label they had seen; " in said
     assert f"seen; {int(shown.relevant)} confirm the label" in said
