@@ -21,6 +21,7 @@ from airgen.llms.askers import ASKERS, Askers, current_asker
 from airgen.llms.base import Backend, Request
 from airgen.llms.call_queue import GROUP, Call, CallQueue, Connection, Shared
 from airgen.llms.money import Budget, StageUsage, unknown_price
+from airgen.llms.spans import Spans
 from airgen.records import Answer
 from airgen.store import Store
 
@@ -63,6 +64,7 @@ class Engine:
             say=say,
             waited=self._send_collected,
         )
+        self._spans = Spans()
         self._calls: dict[str, Call] = {}
         self._queues: dict[tuple[str, str], CallQueue] = {}
         self._new: list[Call] = []
@@ -211,7 +213,9 @@ class Engine:
     async def _run(self, queue: CallQueue, call: Call) -> None:
         """Make one attempt, save the answers that are finished by it, and pass them to their callers."""
         try:
-            finished = await queue.attempt(call)
+            with self._spans.attempt(call.request, call.attempts + 1) as span:
+                finished = await queue.attempt(call)
+                span.ended(next((answer for each, answer in finished if each is call), None))
         except asyncio.CancelledError:  # its backend has left it with the server
             self._resolve(call, self._stopped or Stopped("the call was left with the server"))
             raise
