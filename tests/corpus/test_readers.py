@@ -216,6 +216,17 @@ def test_a_table_in_another_encoding(tmp_path: Path, encoding: str) -> None:
         read(CsvReader, tmp_path, path="a.csv", fields={"id": "id", "text": "text"})
 
 
+@pytest.mark.parametrize("column", ["_id", "id", "docid"])
+def test_the_id_is_found_where_the_yaml_names_no_column(tmp_path: Path, column: str) -> None:
+    rows = [{column: f"p{number}", "title": "T", "text": f"text {number}"} for number in range(3)]
+    (tmp_path / "d.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    duckdb.execute(f"COPY (FROM '{tmp_path}/d.jsonl') TO '{tmp_path}/d.parquet' (FORMAT parquet)")
+    for kind, file in ((JsonLinesReader, "d.jsonl"), (ParquetReader, "d.parquet")):
+        assert [row.id for row in read(kind, tmp_path, path=file)] == ["p0", "p1", "p2"]
+        hashed = read(kind, tmp_path, path=file, fields={"id": None})
+        assert all(isinstance(row, Document) and len(row.id) == 16 for row in hashed)
+
+
 def test_columns_that_the_yaml_names_must_exist(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("Ticket Nr,Text\n7,words\n")
     (tmp_path / "a.jsonl").write_text('{"Ticket Nr": 7, "Text": "words"}\n{"Text": "more", "title": "T"}\n')

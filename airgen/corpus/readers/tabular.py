@@ -32,12 +32,16 @@ from airgen.tables import TableRow
 Scalar = str | int | bool
 
 
+ID_COLUMNS = ("_id", "id", "docid")
+"""Where the id of a row is looked for, unless the YAML names its column."""
+
+
 class Fields(Settings):
     """The columns of a row that make a document. Several text columns are joined by a blank line.
 
-    With `id: null` the id is a hash of title and text. The column `a.b` is `b` of the object `a`. `markup`: what the
-    texts are written in; HTML and Markdown lose their markup, not their words. `each`: the text is a list, and each of
-    its items is a document: ID#1, ID#2.
+    The id is in `_id`, `id` or `docid`, whichever a row has; with `id: null` it is a hash of title and text. The column
+    `a.b` is `b` of the object `a`. `markup`: what the texts are written in; HTML and Markdown lose their markup, not
+    their words. `each`: the text is a list, and each of its items is a document: ID#1, ID#2.
     """
 
     id: str | None = "_id"
@@ -45,6 +49,13 @@ class Fields(Settings):
     text: str | list[str] = "text"
     markup: Literal["text", "html", "markdown"] = "text"
     each: bool = False
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The columns that the id may be in, the first one that a row has; none where it is a hash."""
+        if "id" in self.model_fields_set:
+            return () if self.id is None else (self.id,)
+        return ID_COLUMNS
 
     def named(self) -> list[str]:
         """The columns that the YAML names itself: they must exist."""
@@ -200,7 +211,8 @@ def row_document(
     except Unusable as error:
         yield drop(error.reason, detail=error.detail, source=source, position=position, text=_shown(row))
         return
-    id_value = text_of(column(row, fields.id)) if fields.id else None
+    there = (text_of(column(row, name)) for name in fields.ids)
+    id_value = next((value for value in there if value not in (None, "")), None)
     if isinstance(id_value, float) and id_value.is_integer():  # pandas makes 7.0 of 7 where an id is missing
         id_value = int(id_value)
     if id_value is None or id_value == "" or isinstance(id_value, (bool, float, dict, list)):
@@ -322,7 +334,7 @@ class ParquetReader(PathReader):
     def _wanted(self, path: Path, known: set[str]) -> list[str]:
         fields = self.settings.fields
         roots = check_text_columns(self.settings, known, path)
-        names = [column for column in (fields.id, fields.title, *self.settings.metadata) if column]
+        names = [column for column in (*fields.ids, fields.title, *self.settings.metadata) if column]
         return sorted({column if column in known else column.split(".")[0] for column in names} & known | roots & known)
 
 
