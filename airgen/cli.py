@@ -164,6 +164,9 @@ def _fail(error: AirgenError) -> NoReturn:
     from airgen.interruptible import leave
     from airgen.text.display import visible
 
+    if error.told:
+        leave("", error.exit_code)
+        raise SystemExit(error.exit_code) from None
     lines = (line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…" for line in str(error).splitlines())
     leave("\n".join(f"airgen: {visible(line)}" for line in lines), error.exit_code)
     raise SystemExit(error.exit_code) from None

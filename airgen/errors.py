@@ -10,6 +10,7 @@ class AirgenError(Exception):
     """Base of all errors that airgen raises on purpose."""
 
     exit_code = 1
+    told = False  # a log has told it already, and the command line does not print it again
 
     def _render_traceback_(self) -> list[str]:
         """What a notebook shows in place of a traceback: the message says all that its reader can use."""

@@ -73,7 +73,8 @@ def exit_soon() -> None:
 def leave(words: str, code: int) -> None:
     """Print the last words. Where the process ends soon, end it now: what runs in other threads is not waited for."""
     with _last_words:
-        print(words, file=sys.stderr, flush=True)
+        if words:
+            print(words, file=sys.stderr, flush=True)
         if any(begun.is_set() for begun in _exits):
             sys.stdout.flush()
             os._exit(code)

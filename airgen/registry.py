@@ -155,6 +155,7 @@ EXTRAS: dict[str, tuple[str, str]] = {
     "fsspec": ("fsspec", "storage"),
     "warcio": ("warcio", "dumps"),
     "backports": ("backports.zstd", "dumps"),
+    "mlflow": ("mlflow-skinny", "tracking"),
 }
 
 

@@ -13,7 +13,7 @@ from airgen.study import Shown
 from airgen.text.display import terminal_table, terminal_text
 
 if TYPE_CHECKING:
-    from airgen.pipeline.estimate import Estimate
+    from airgen.pipeline.estimate import Estimate, Standing
     from airgen.pipeline.job import Job
     from airgen.pipeline.local_time import LocalWork
     from airgen.pipeline.try_prompts import PromptTrial
@@ -24,7 +24,8 @@ class Check(Shown):
     """What a job or a suite costs and lacks, a line each.
 
     estimate: None where the corpus cannot be read, and of a suite. probed: what the probe learnt. datasets: of a suite.
-    local: what the models on this machine read, and how long it takes them.
+    local: what the models on this machine read, and how long it takes them. standing: what a job that has begun has
+    paid, and what is left.
     """
 
     problems: list[str]
@@ -35,6 +36,7 @@ class Check(Shown):
     usd: float | None = None
     datasets: list[dict[str, Any]] | None = None
     local: list[LocalWork] = field(default_factory=list)
+    standing: Standing | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values: the figures of the estimate stand beside the lines."""
@@ -43,6 +45,7 @@ class Check(Shown):
             return {**own, "datasets": self.datasets}
         figures = {"seconds": self.estimate.seconds, **asdict(self.estimate)} if self.estimate else {}
         figures["local"] = [asdict(one) for one in self.local]
+        figures["standing"] = asdict(self.standing) if self.standing else None
         return {**own, "probed": self.probed, "untested": self.untested, **figures}
 
 
@@ -95,7 +98,7 @@ def check_job(
     """
     from airgen.corpus.fetch import is_fetched
     from airgen.llms.probe import read_profiles
-    from airgen.pipeline.estimate import estimate
+    from airgen.pipeline.estimate import estimate, standing
     from airgen.pipeline.local_time import local_work
     from airgen.pipeline.preflight import advice, downloads, preflight, probe_models, unprobed
     from airgen.settings.suite import published_sizes
@@ -129,7 +132,10 @@ def check_job(
     if measure and found is not None and not published and not problems:
         queries = found.samples if job.pipeline.queries is not None else job.pipeline.target
         local = local_work(job, samples=found.samples, queries=queries)
-    value = Check(problems, warnings, found, probed, untested, found.usd if found else None, local=local)
+    where = standing(job, found) if found is not None else None
+    value = Check(
+        problems, warnings, found, probed, untested, found.usd if found else None, local=local, standing=where
+    )
     return Outcome(value, _lines(job, value, stages=stages), code=1 if problems else 0)
 
 
@@ -137,7 +143,7 @@ def _lines(job: Job, done: Check, *, stages: bool) -> list[str]:
     """Price and time, the stages where they are wanted, then each line that somebody must know."""
     from airgen.corpus.cleaning.personal import what_remains
     from airgen.corpus.look import in_words
-    from airgen.pipeline.estimate import estimate_lines
+    from airgen.pipeline.estimate import estimate_lines, standing_line
     from airgen.pipeline.local_time import price_and_time
     from airgen.pipeline.preflight import profile_words
     from airgen.settings import RELEVANCE
@@ -147,6 +153,8 @@ def _lines(job: Job, done: Check, *, stages: bool) -> list[str]:
     if found:
         head, *rest = estimate_lines(job, found)
         lines = [price_and_time(found.usd, found.seconds, done.local), head, *(rest if stages else [])]
+    if done.standing:
+        lines.insert(1, standing_line(job, done.standing))
     lines.append(f"  {profile_words(pipeline)}")
     lines.append(f"  relevant: {RELEVANCE[pipeline.relevance]} (relevance: {pipeline.relevance})")
     lines.append(f"  {what_remains(job.corpus, pipeline.task)}")

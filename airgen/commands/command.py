@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import json
 import os
 import re
 import types
@@ -20,13 +21,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Generic, ParamSpec, TypeVar, Union, cast, get_args, get_origin
 
 import typer
 from typer.models import OptionInfo
 
-from airgen.errors import AirgenError, UsageError
+from airgen.errors import AirgenError, Stopped, UsageError
+from airgen.interruptible import INTERRUPTED
 from airgen.kept import plain
 from airgen.notebook import current_bar, said_as_one_bar
 from airgen.study import Figures
@@ -39,6 +42,7 @@ WORSE, UNSURE = 4, 5  # exit codes of gates: a score is worse or too low, or the
 
 _JSON = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 _silent = False
+_logging = False
 
 
 @dataclass(frozen=True)
@@ -204,11 +208,46 @@ def say(line: str) -> None:
 
     In a notebook it takes the place of the line before.
     """
-    if not _silent:
+    if _logging:
+        print_event({"event": "note", "text": visible(line)})
+    elif not _silent:
         if bar := current_bar():
             bar.update(visible(line), 0, None, force=True)
         else:
             echo(line, err=True)
+
+
+@contextmanager
+def logging_events(on: bool) -> Iterator[Callable[[dict[str, Any]], None] | None]:
+    """Yields what prints an event as a line of JSON on standard error, where `on`; `say` and an error that ends the
+    command become such lines, too. Else None."""
+    global _logging
+    before, _logging = _logging, on
+    try:
+        yield print_event if on else None
+    except (AirgenError, KeyboardInterrupt) as error:
+        if not on:
+            raise
+        ending = error if isinstance(error, AirgenError) else Stopped(INTERRUPTED)
+        print_event(end_event(ending))
+        ending.told = True
+        raise ending from error
+    finally:
+        _logging = before
+
+
+def end_event(error: AirgenError | None = None, **values: Any) -> dict[str, Any]:
+    """The last event: how the command ended, its exit code, and why."""
+    how = "done" if error is None else "stopped" if isinstance(error, Stopped) else "failed"
+    why = "" if error is None else str(error)
+    return {"event": "end", "how": how, "code": error.exit_code if error else 0, "why": why, **values}
+
+
+def print_event(event: dict[str, Any]) -> None:
+    """Print an event as one line of JSON on standard error: `event` and `time` first."""
+    now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    line = {"event": event["event"], "time": now, **event}
+    typer.echo(json.dumps(plain(line), ensure_ascii=False), err=True)
 
 
 def is_silent() -> bool:

@@ -90,7 +90,7 @@ def evaluate(
     from airgen.evaluation import evaluate as run_systems
     from airgen.evaluation.collections import find_list
     from airgen.evaluation.experiment import makes_first, results_folder, run_without_labels
-    from airgen.evaluation.systems import chosen_systems
+    from airgen.evaluation.systems import chosen_systems, named_once
     from airgen.evaluation.tables import compare_results, overview_table, ranking_text
     from airgen.python.results import Results
     from airgen.python.systems import systems_of
@@ -114,7 +114,7 @@ def evaluate(
 
     def failed(dataset: Path, name: str, error: AirgenError) -> None:
         lost.setdefault((dataset, str(error)), []).append(name)
-        say(f"{dataset}: {name}: failed: {error}")
+        say(f"{dataset}: {name}: failed")  # why is told once, at the end
 
     known = [(one, find_list(one)) for one in given]
     lists = [listed for _, listed in known if listed is not None]
@@ -146,12 +146,12 @@ def evaluate(
         lines += [results.on(name).by(by).markdown() for name in results.datasets] if by else []
         lines += [overview_table(results)] if len(results) > len(chosen) else []
         lines += [line for listed in lists for line in _means(listed, results, out)]
-        lines.append(
-            f"tables: {out / 'results.md'}, {out / 'results.csv'}; by dataset: {out}/DATASET/{split}/report.md"
-        )
+        reports = list(dict.fromkeys(str(results_folder(out, one.dataset, one.split) / "report.md") for one in results))
+        more = f" and {len(reports) - 3} more" if len(reports) > 3 else ""
+        lines.append(f"tables: {out / 'results.md'}, {out / 'results.csv'}; by dataset: {', '.join(reports[:3])}{more}")
     scores = {f"{one.dataset}: {one.name}": one.score for one in results}
     low = _too_low(scores, results[0].headline if results else "", fail_below)
-    errors = [f"{dataset}: system {', '.join(names)}: {words}" for (dataset, words), names in lost.items()]
+    errors = [f"{dataset}: {named_once(names, words)}" for (dataset, words), names in lost.items()]
     error = AirgenError("\n".join(errors)) if lost else None
     return Outcome(results, [*lines, *low], json=[*results, *waiting], error=error, code=WORSE if low else 0)
 

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 @command
 def export(
     pipeline: JobName,
-    out: Annotated[Place | None, opt("Directory to write. Default: the job's own dataset.")] = None,
+    out: Annotated[
+        Place | None, opt("Directory to write. Default: the job's dataset; with --without, DATASET-without-STAGE.")
+    ] = None,
     without: Annotated[
         Sequence[str],
         opt("Leave out a stage: `control`, `correction`, `negatives` or `rewrite` (paper, Table 5)."),
@@ -37,10 +39,9 @@ def export(
     for name in without:
         if name not in ABLATIONS:
             raise UsageError(f"--without {name}{closest(name, list(ABLATIONS))}")
-    if without and out is None:
-        raise UsageError("--without needs --out: the job's own dataset is the complete one")
     job = Job(*find_place(pipeline, path_or_none(runs)))
-    directory = job.dataset if out is None else Path(out)
+    beside = job.dataset.with_name("-".join([job.dataset.name, *(["without", *without] if without else [])]))
+    directory = beside if out is None else Path(out)  # the job's own dataset is the complete one
     with job.open_store() as store:
         manifest = export_dataset(job, store, job.accepted(store), directory, without)
     queries = {split: one.queries for split, one in manifest.statistics.splits.items()}

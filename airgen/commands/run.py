@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from airgen.commands.command import Outcome, command, echo, say
+from airgen.commands.command import Outcome, command, echo, end_event, logging_events, say
 from airgen.commands.options import Budget, Compute, Place, Quiet, Runs, Target, arg, opt, path_or_none
 from airgen.errors import AirgenError, UsageError
 from airgen.paths import RUNS, beside
@@ -46,6 +46,9 @@ def run(
     verbose: Annotated[
         bool, opt("Without a terminal a line every 5 s, not 30; all reasons.", "--verbose", "-v")
     ] = False,
+    log: Annotated[
+        Literal["text", "json"], opt("What standard error has: json is one line for each stage, for machines.")
+    ] = "text",
 ) -> Outcome[RunResult]:
     """Build a benchmark from a corpus: generate, control, export, evaluate, report. Run a stopped job again to go on.
 
@@ -92,39 +95,58 @@ def run(
         return Outcome(RunResult(job.directory), looked.text, json=looked.value, code=looked.code)
     if is_suite(path):
         return _suite(path, folder, Path(root), budget)
-    return run_and_report(
-        path, folder, report=report, verbose=verbose, quiet=quiet, budget_usd=budget, target=target, until=until,
-        retry_failed=retry_failed, evaluate=evaluate, compute=compute,
-    )  # fmt: skip
+    with logging_events(log == "json") as events:
+        return run_and_report(
+            path, folder, report=report, verbose=verbose, quiet=quiet, budget_usd=budget, target=target, until=until,
+            retry_failed=retry_failed, evaluate=evaluate, compute=compute, log=events,
+        )  # fmt: skip
 
 
 def run_and_report(
-    path: Place, runs: Path, *, report: bool = True, verbose: bool = False, quiet: bool = False, **options: Any
+    path: Place,
+    runs: Path,
+    *,
+    report: bool = True,
+    verbose: bool = False,
+    quiet: bool = False,
+    log: Callable[[dict[str, Any]], None] | None = None,
+    **options: Any,
 ) -> Outcome[RunResult]:
-    """Run one pipeline, and write its report."""
+    """Run one pipeline, and write its report. log: is told each stage in place of the terminal."""
     from rich.console import Console
 
     from airgen.pipeline.job import Job
     from airgen.pipeline.refresh import earlier_version
     from airgen.pipeline.run import result_lines, result_values, run_pipeline
     from airgen.report.report import report_of_run
+    from airgen.settings import load_pipeline
     from airgen.steps.progress import BEAT_SECONDS
     from airgen.studies.compare import drift_since
     from airgen.studies.label_sets import label_sets_of_job
 
     console, every = Console(stderr=True, quiet=quiet), 5.0 if verbose else BEAT_SECONDS
-    result = run_pipeline(Path(path), runs=runs, console=console, every=every, **options)
+    result = run_pipeline(Path(path), runs=runs, console=console, every=every, log=log, **options)
     if report:
         target = options.get("target")
-        result = report_of_run(result, Path(path), runs, target, lambda line: echo(line, err=True))
+        result = report_of_run(result, Path(path), runs, target, say if log else lambda line: echo(line, err=True))
     names = [row["system"] for row in result.scores]
     if names and (sets := label_sets_of_job(Job(Path(path), runs, target=options.get("target")), names)) is not None:
         result = replace(result, labels=terminal_text(f"Labels: {sets.sentence}"))
     version = earlier_version(result.manifest)
     if version is not None and not result.already_done and result.scores:
         say(drift_since(Job(Path(path), runs), version))  # how the ranking of the pipeline's systems has changed
+    lines = result_lines(result, 100 if verbose else 4)
+    wanted, written = options.get("target"), load_pipeline(Path(path)).target
+    if wanted is not None and wanted != written:
+        lines.append(
+            f"target: {wanted:,} this time; {path} says {written:,}, and a run without --target goes on to that"
+        )
     error = AirgenError("\n".join(result.failed)) if result.failed else None
-    return Outcome(result, result_lines(result, 100 if verbose else 4), json=result_values(result), error=error)
+    if log is not None:
+        log(end_event(error, directory=result.directory, verdict=result.verdict, seconds=round(result.seconds, 3)))
+        if error is not None:
+            error.told = True
+    return Outcome(result, lines, json=result_values(result), error=error)
 
 
 def _suite(path: Path, runs: Path, root: Path, budget: float | None) -> Outcome[RunResult]:

@@ -259,8 +259,14 @@ def run_all(
     if errors and failed is None:
         first, *others = errors.values()
         if others:
-            raise AirgenError("\n".join(f"system {name}: {error}" for name, error in errors.items())) from first
+            raise AirgenError("\n".join(named_once([name], str(error)) for name, error in errors.items())) from first
         raise first
+
+
+def named_once(names: Sequence[str], words: str) -> str:
+    """An error of some systems with their names before it, which it may begin with already."""
+    who = f"system {', '.join(names)}: "
+    return who + words.removeprefix(who)
 
 
 def models_of(systems: Sequence[SystemSettings]) -> dict[str, frozenset[str]]:

@@ -60,9 +60,13 @@ def ranking_text(results: Sequence[Result], comparison: Comparison) -> str:
     """For a terminal: the systems, best first, with the intervals of score and rank."""
     more = [
         Column("missing", lambda result: result.missing),
-        Column("ms/query", lambda result: result.costs.batch_ms, ".2f", missing=""),
+        Column("ms/query", lambda result: result.costs.batch_ms, ".2f"),
     ]
-    return "\n".join([_ranked(results, comparison, more, kept=True).text(), *fairness_lines(results)])
+    untimed = [result.name for result in results if result.costs.batch_ms is None]
+    why = f"not timed, since a part of the work was there already, or its run was given: {', '.join(untimed)}"
+    return "\n".join(
+        [_ranked(results, comparison, more, kept=True).text(), *[why] * bool(untimed), *fairness_lines(results)]
+    )
 
 
 def needed_between(pair: SystemPair) -> str:

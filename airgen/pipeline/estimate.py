@@ -4,6 +4,7 @@ Prompts are rendered on real passages and counted. Lengths of answers, tries and
 job's own where it has answers enough, otherwise what each stage declares.
 """
 
+import contextlib
 import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,7 +13,7 @@ from itertools import islice
 
 from airgen.control.judge import judge_kind
 from airgen.corpus import prepare
-from airgen.errors import CorpusError
+from airgen.errors import CorpusError, StoreError
 from airgen.llms.base import backend_class
 from airgen.llms.chat import count_messages
 from airgen.llms.money import unknown_price
@@ -24,6 +25,8 @@ from airgen.prompts import Prompt, PromptSet
 from airgen.publishing.public import same_ids
 from airgen.records import Passage, Query, Rewrite, table_of
 from airgen.settings import LlmSettings, Pipeline
+from airgen.steps.ask import money
+from airgen.steps.progress import STATUS, number, read_status
 from airgen.steps.stage import Expected, stage_prompt
 from airgen.text.display import dollars
 
@@ -231,8 +234,8 @@ def _observed(job: Job) -> dict[str, float]:
     """What the job's own answers say: answer tokens and tries by stage, share accepted."""
     if not (job.directory / "work.duckdb").exists():
         return {}
-    with job.open_store(read_only=True) as store:
-        found: dict[str, float] = {}
+    found: dict[str, float] = {}
+    with suppress_while_running(job), job.open_store(read_only=True) as store:
         for stage, calls, tokens in store.query(
             "SELECT stage, count(*), avg(completion_tokens) FROM answer WHERE error = '' GROUP BY stage"
         ):
@@ -248,6 +251,61 @@ def _observed(job: Job) -> dict[str, float]:
         if done >= 5 and accepted.lineages and job.pipeline.queries is None:
             found["accepted"] = (len(accepted.lineages) + accepted.surplus) / done
     return found
+
+
+@contextlib.contextmanager
+def suppress_while_running(job: Job) -> Iterator[None]:
+    """Go on without the work database while the job's own process has it open. Raises StoreError where none does."""
+    try:
+        yield
+    except StoreError:
+        if not job.running:
+            raise
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a job that has begun stands: accepted queries, what they cost, and about what is left for all.
+
+    left_usd: None where a price is unknown.
+    """
+
+    accepted: int
+    calls: int
+    paid_usd: float
+    left_calls: int
+    left_usd: float | None
+
+
+def standing(job: Job, found: Estimate) -> Standing | None:
+    """What is paid and what is left of a job; None where it has not begun. While it runs, its status file says it."""
+    if not (job.directory / "work.duckdb").exists():
+        return None
+    status = read_status(job.directory / STATUS) or {}
+    usage = status.get("usage")
+    answered = (
+        {stage: int(number(one.get("calls")) or 0) for stage, one in usage.items()} if isinstance(usage, dict) else {}
+    )
+    accepted = int((status.get("stages") or {}).get("queries", {}).get("done") or 0)
+    paid = float(number(status.get("spent_usd")) or 0.0)
+    with suppress_while_running(job), job.open_store(read_only=True) as store:
+        answered = dict(store.query("SELECT stage, count(*) FROM answer GROUP BY stage"))
+        accepted, paid = len(job.accepted(store).lineages), money(store).spent
+    left = [max(0, one.calls - answered.get(one.stage, 0)) * (not job.finished()) for one in found.stages]
+    prices = [
+        None if one.usd is None else one.usd * calls / max(1, one.calls)
+        for one, calls in zip(found.stages, left, strict=True)
+    ]
+    return Standing(min(accepted, job.pipeline.target), sum(answered.values()), paid, sum(left), known_sum(prices))
+
+
+def standing_line(job: Job, where: Standing) -> str:
+    """What is paid and what is left, in words."""
+    target = job.pipeline.target if job.pipeline.queries is None else None
+    queries = f"{where.accepted:,} of {target:,} queries" if target is not None else f"{where.accepted:,} queries"
+    left = "an unknown price" if where.left_usd is None else dollars(where.left_usd)
+    paid = f"{dollars(where.paid_usd)} for {queries} ({where.calls:,} calls)"
+    return f"paid so far: {paid}; left: about {left} ({where.left_calls:,} calls)"
 
 
 def token_sums(stages: Sequence[StageEstimate]) -> tuple[int, int, int]:

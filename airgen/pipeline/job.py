@@ -3,17 +3,18 @@
 runs/NAME/
     work.duckdb     every row; a stopped job goes on from here
     status.json     the state of the job, for other processes while it runs
-    embeddings/     vectors by content and model
     secret.key      what samples, public ids and splits depend on; the dataset's private part has a copy
     secret.name     the public name of the secret that samples are drawn with: that one, and no other, can go on
     dataset/        the finished dataset
     evaluation/     runs, scores and tables
     people.jsonl    people's labels, which count more than the model's
+runs/.embeddings/   vectors by content and model, which all jobs beside each other share
 """
 
 import contextlib
 import functools
 import hashlib
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -183,6 +184,13 @@ class Job:
         return self.directory / "dataset"
 
     @property
+    def embeddings(self) -> Path:
+        """Where vectors are kept: with those of the other jobs, which may have the same corpus. A job that has a folder
+        of its own, of an earlier version, goes on with it."""
+        own = self.directory / "embeddings"
+        return own if own.is_dir() else self.directory.parent / ".embeddings"
+
+    @property
     def identity(self) -> str:
         """A hash of everything that can change the dataset. A finished job of the same identity is not run again."""
         settings = answer_settings(self.pipeline)
@@ -235,13 +243,32 @@ class Job:
         """What the status file says of the job, besides its progress."""
         name, target = self.pipeline.name, self.pipeline.target
         identity = self.identity if finished else ""
-        return {"finished": identity, "name": name, "pipeline": str(self.path.resolve()), "target": target}
+        return {
+            "finished": identity, "name": name, "pipeline": str(self.path.resolve()),
+            "directory": str(self.directory.resolve()), "target": target,
+        }  # fmt: skip
 
     def accepted(self, store: Store) -> Accepted:
         """The accepted queries of the work database; no LLM is asked."""
         if self.pipeline.queries is not None:
             return own_accepted(store, self.flow, self.fingerprints, self.pipeline)
         return accepted_so_far(store, self.flow, self.fingerprints, self.pipeline, self.frame)
+
+
+def owner_of(directory: Path) -> Path | None:
+    """The pipeline's file of a work directory, which need not be there; None where its status file names none.
+
+    Where the directory was moved or copied since, with the files around it, it is the file that came along.
+    """
+    status = read_status(directory / STATUS) or {}
+    owner, was = status.get("pipeline"), status.get("directory")
+    if not isinstance(owner, str) or not owner:
+        return None
+    if isinstance(was, str) and was != str(directory.resolve()):
+        moved = Path(os.path.normpath(directory.resolve() / os.path.relpath(owner, was)))
+        if moved.is_file():
+            return moved
+    return Path(owner)
 
 
 def corpus_fingerprint(settings: CorpusSettings, pipeline: Pipeline) -> str:

@@ -26,7 +26,7 @@ from airgen.keys import content_key
 from airgen.languages import language_name
 from airgen.llms.base import backend_class
 from airgen.llms.probe import ModelProfile, probe, read_profiles, save_profile
-from airgen.pipeline.job import Job
+from airgen.pipeline.job import Job, owner_of
 from airgen.pipeline.starter import MULTILINGUAL
 from airgen.registry import installed, names
 from airgen.retrievers import Component, Corpus
@@ -37,7 +37,7 @@ from airgen.settings.needs import hub_models, needs
 from airgen.settings.profile import size_of
 from airgen.settings.spec import Spec, held_specs
 from airgen.steps.ask import make_engine, run_to_end, unpriced
-from airgen.steps.progress import STATUS, Display, read_status
+from airgen.steps.progress import Display
 
 FREE_BYTES = 1 << 30  # what a small job writes, with room to spare
 QUERY, PASSAGE = "how do bees find flowers", "Bees find flowers by colour and by scent."
@@ -79,6 +79,8 @@ def preflight(
         attempt(lambda: _systems(find_yaml("pipelines", own, job.path.parent), problems))
     if evaluate and until is None and (systems := job.systems_file) is not None:
         attempt(lambda: _systems(systems, problems))
+    if evaluate and until is None and pipeline.evaluate.mlflow is not None:
+        problems += installed("mlflow", "evaluate.mlflow")
     if pipeline.compute.kind == "ray":
         problems += installed("ray", "compute: ray")
     problems += _folder_problems(job.directory) or _owner_problems(job)
@@ -243,8 +245,8 @@ def _folder_problems(directory: Path) -> list[str]:
 
 def _owner_problems(job: Job) -> list[str]:
     """Whether the work directory is that of another pipeline's file of the same name, which is still there."""
-    owner = (read_status(job.directory / STATUS) or {}).get("pipeline")
-    if not isinstance(owner, str) or Path(owner) == job.path.resolve() or not Path(owner).is_file():
+    owner = owner_of(job.directory)
+    if owner is None or owner == job.path.resolve() or not owner.is_file():
         return []
     return [
         f"{job.directory} belongs to {owner}, which has the same name: give this pipeline another `name` than "

@@ -11,7 +11,7 @@ import contextlib
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -38,6 +38,7 @@ from airgen.paths import EVALUATION, RUNS
 from airgen.pipeline.export import export_dataset, splits_of
 from airgen.pipeline.funnel import funnel_so_far
 from airgen.pipeline.job import Job, load_corpus
+from airgen.pipeline.mlflow_log import log_run
 from airgen.pipeline.own_queries import store_queries
 from airgen.pipeline.people import has_answers
 from airgen.pipeline.preflight import ensure_ready, probe_models, rehearse
@@ -46,7 +47,7 @@ from airgen.retrievers import load_embedder
 from airgen.retrievers.encodings import shared_encodings
 from airgen.settings.compute import compute_settings
 from airgen.steps.accepted import Accepted
-from airgen.steps.ask import health_of, make_engine, run_to_end, saw_answer, workers_of
+from airgen.steps.ask import health_of, make_engine, money, run_to_end, saw_answer, workers_of
 from airgen.steps.progress import BEAT_SECONDS, STATUS, Display
 from airgen.steps.stage import Tools
 from airgen.store import Store
@@ -93,24 +94,26 @@ def run_pipeline(
     console: Console | None = None,
     every: float = BEAT_SECONDS,
     compute: str | None = None,
+    log: Callable[[dict[str, Any]], None] | None = None,
 ) -> RunResult:
     """Run a pipeline to its end, and evaluate the systems that it names on the finished dataset.
 
-    What the run needs is checked first. compute: where heavy work runs, see `compute_settings`. Raises SettingsError
-    with all that is missing, and what `run_job` raises. A system that fails is named in the result's `failed`.
+    What the run needs is checked first. compute: where heavy work runs, see `compute_settings`. log: see `Display`.
+    Raises SettingsError with all that is missing, and what `run_job` raises. A system that fails is named in the
+    result's `failed`.
     """
     if until is not None and until not in STOPS:
         raise UsageError(f"--until {until}: must be one of {', '.join(STOPS)}")
     began = time.monotonic()
     job = Job(path, runs, target=target)
     settings = job.pipeline.compute if compute is None else compute_settings(compute, job.pipeline.compute)
-    display = Display(job.directory / STATUS, console, every=every)
+    display = Display(job.directory / STATUS, console, every=every, log=log)
     done = until is None and job.finished()
     if not done:
         ensure_ready(job, until=until, evaluate=evaluate, budget_usd=budget_usd)
     with (
         display.lasting(**job.about(done)),
-        shared_encodings(job.directory / "embeddings"),
+        shared_encodings(job.embeddings),
         computing(settings) as where,
     ):
         display.compute = where.describe
@@ -128,6 +131,8 @@ def run_pipeline(
             raise
         if evaluate and result.manifest is not None and job.pipeline.evaluate.systems:
             result = evaluate_systems(job, display, result)
+            if job.pipeline.evaluate.mlflow is not None:
+                result = logged_in_mlflow(job, display, result)
     memory = peak_bytes()
     return replace(result, seconds=time.monotonic() - began, memory_mb=None if memory is None else memory / (1 << 20))
 
@@ -173,7 +178,7 @@ async def _ask(
     job: Job, store: Store, display: Display, until: str | None, budget_usd: float | None, retry_failed: bool
 ) -> tuple[Accepted, dict[str, Any]]:
     """Candidate generation and quality control: all that asks models."""
-    pipeline, embeddings = job.pipeline, job.directory / "embeddings"
+    pipeline, embeddings = job.pipeline, job.embeddings
     engine = make_engine(
         pipeline, store, budget_usd=budget_usd, retry_failed=retry_failed, rules=job.flow.scripted, say=display.say
     )
@@ -264,6 +269,7 @@ def _interruptible(engine: Engine) -> Iterator[threading.Event]:
 def evaluate_systems(job: Job, display: Display, result: RunResult) -> RunResult:
     """The result with the scores of the pipeline's systems on its finished dataset; runs that exist stay."""
     from airgen.evaluation import EvaluationOptions, evaluate, load_systems
+    from airgen.evaluation.systems import named_once
     from airgen.evaluation.tables import compare_results, ranking_text
 
     settings = job.pipeline.evaluate
@@ -279,7 +285,7 @@ def evaluate_systems(job: Job, display: Display, result: RunResult) -> RunResult
             progress=lambda line: bar.advance(note=line),
             started=lambda line: bar.advance(0, line),
             encoding=bar.encoding,
-            failed=lambda name, error: failed.append(f"{path.name}: system {name}: {error}"),
+            failed=lambda name, error: failed.append(f"{path.name}: {named_once([name], str(error))}"),
         )  # fmt: skip
     if not results:
         return replace(result, failed=failed)
@@ -291,6 +297,28 @@ def evaluate_systems(job: Job, display: Display, result: RunResult) -> RunResult
     verdict = _verdict(job, comparison, asked, passages, audit)
     ranking = f"{ranking_text(results, comparison)}\n{verdict}"
     return replace(result, scores=scores, ranking=ranking, verdict=verdict, failed=failed)
+
+
+def logged_in_mlflow(job: Job, display: Display, result: RunResult) -> RunResult:
+    """The result; what MLflow does not take is told in `failed`, since the dataset and its scores are on the disk."""
+    try:
+        name = log_run(job, result.scores, result.manifest, cost_of(job), result.verdict)
+    except AirgenError as error:
+        return replace(result, failed=[*result.failed, str(error)])
+    if name:
+        display.say(f"logged in MLflow as {name}")
+    return result
+
+
+def cost_of(job: Job) -> dict[str, float]:
+    """What the job has cost, earlier processes included: calls, tokens, money."""
+    with job.open_store(read_only=True) as store:
+        ((calls, read, wrote),) = store.query(
+            "SELECT count(*), coalesce(sum(prompt_tokens), 0), coalesce(sum(completion_tokens), 0) FROM answer"
+        )
+        return {
+            "llm_calls": calls, "llm_tokens_in": read, "llm_tokens_out": wrote, "llm_usd": money(store).spent,
+        }  # fmt: skip
 
 
 def _verdict(job: Job, found: Comparison, queries: int, passages: int | None, audit: Mapping[str, Any] | None) -> str:

@@ -14,7 +14,7 @@ from airgen.control.judgments import MINED_NAME, OWN, current
 from airgen.control.table2 import votes
 from airgen.errors import SettingsError, StoreError, UsageError
 from airgen.paths import RUNS, beside
-from airgen.pipeline.job import Job
+from airgen.pipeline.job import Job, owner_of
 from airgen.records import Decision, HardNegative, Judgment, OwnQuery, Passage, Prelabel, Recall, Row
 from airgen.settings.base import find_yaml
 from airgen.steps.accepted import Accepted
@@ -214,7 +214,7 @@ def _runs_of(path: Path) -> Path:
     """The folder of the work directory of a pipeline's file: `runs` beside it; where the file is in its own work
     directory, as `airgen.generate` writes it, the folder above."""
     folder = path.resolve().parent
-    own = is_job(folder) and (read_status(folder / STATUS) or {}).get("pipeline") == str(path.resolve())
+    own = is_job(folder) and owner_of(folder) == path.resolve()
     return folder.parent if own else beside(path) / RUNS
 
 
@@ -225,8 +225,8 @@ def is_job(directory: Path) -> bool:
 
 def job_of_directory(directory: Path) -> Job | str:
     """The job of a work directory, by the pipeline that its status file names; or why it cannot be had."""
-    pipeline = Path(str((read_status(directory / STATUS) or {}).get("pipeline", "")))
-    if not pipeline.name:
+    pipeline = owner_of(directory)
+    if pipeline is None:
         return "its status.json names no pipeline"
     if not pipeline.is_file():
         return f"its pipeline {pipeline} is not there"

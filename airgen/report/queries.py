@@ -146,10 +146,13 @@ def _ranked(systems: Systems, split: str, query: str) -> list[dict[str, Any]]:
 def _of_job(source: ReportSource, job: Job, store: Store, texts: Connection) -> Iterator[Life]:
     """The lives of all that the job has begun, accepted ones first. The generated documents go into `texts`."""
     accepted, public = job.accepted(store), job.ids
-    every = [(one, "") for one in accepted.lineages] + [(one.lineage, one.words) for one in accepted.rejected]
-    finished = source.state == "finished"
+    finished, rejected = source.state == "finished", accepted.rejected
+    steps = source.manifest.funnel if source.manifest is not None and finished and job.pipeline.queries is None else ()
+    if len(steps) > 1:  # after a smaller target, those that its funnel counts
+        rejected = rejected[: max(0, steps[1].entered - len(accepted.lineages))]
+    every = [(one, "") for one in accepted.lineages] + [(one.lineage, one.words) for one in rejected]
     splits = public.splits(accepted.lineages)
-    for (lineage, rejected), value in zip(every, lives(store, job, every), strict=True):
+    for (lineage, why_not), value in zip(every, lives(store, job, every), strict=True):
         query = value.get("query") or {}
         rewrites = value.get("rewrites", [])
         labels = [{**row, "id": row["published"], "own_id": row["id"]} for row in value.get("labels", ())]
@@ -158,8 +161,8 @@ def _of_job(source: ReportSource, job: Job, store: Store, texts: Connection) -> 
         decided = {row["decision"] for row in labels}
         fallen = next((row for row in labels if row["decision"] == "drop_query"), None)
         outcome, why = "kept", ""
-        if rejected:
-            outcome, why = "dropped", rejected
+        if why_not:
+            outcome, why = "dropped", why_not
         elif fallen is not None:
             outcome, why = "dropped", f"quality control: {fallen['reason']}"
         elif decided <= {None} and not finished:

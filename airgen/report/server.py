@@ -34,7 +34,7 @@ _T = TypeVar("_T")
 _LARGEST_BODY = 1 << 16
 _KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 _GO_ON = (
-    '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url=/">'
+    '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url=/#/live">'
     '<link rel="icon" href="data:,"><title>airgen</title>'
 )
 _HEADERS = {

@@ -6,9 +6,11 @@ The environment is read in one function only (`secret`), and its value never ent
 
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
 import yaml
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from airgen.errors import SettingsError
 from airgen.languages import SUPPORTED
@@ -107,6 +109,19 @@ class EvaluateSettings(Settings):
 
     systems: str | None = None  # a systems YAML, by path or name
     split: str = "test"  # the queries that are asked; all: every one
+    # A server or a folder; its user and password stand in MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD.
+    mlflow: str | None = None  # where scores, cost and artefacts are logged in MLflow (extra tracking)
+
+    @field_validator("mlflow")
+    @classmethod
+    def _no_password(cls, value: str | None) -> str | None:
+        if value and "@" in urlsplit(value).netloc:
+            raise PydanticCustomError(
+                "secret",  # the value is not shown
+                "leave user and password out of the address: MLflow reads MLFLOW_TRACKING_USERNAME and "
+                "MLFLOW_TRACKING_PASSWORD",
+            )
+        return value
 
 
 RELEVANCE = {

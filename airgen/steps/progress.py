@@ -33,7 +33,11 @@ _LARGEST = 1e15  # of any figure in a status file
 
 class Display:
     """Progress on the terminal and in `status.json`; without a terminal, a line every `every` seconds, also while
-    nothing gets done.
+    nothing gets done. The status file keeps what earlier processes of the job wrote of stages that this one has not
+    begun, and adds up the seconds of a stage over all of them.
+
+    log: is called with an event, plain values by name, for each stage that has ended and each line; then nothing is
+    printed.
 
     Asked at each writing, by any thread: `bill`, what the job has cost so far; `figures` and `counts`, what the status
     file holds besides the stages; `compute`, what the workers do.
@@ -46,6 +50,7 @@ class Display:
         *,
         every: float = BEAT_SECONDS,
         clock: Callable[[], float] = time.monotonic,
+        log: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
         self.status_file, self.every, self.clock = status_file, every, clock
         self.bill: Callable[[], str] = lambda: ""
@@ -54,8 +59,10 @@ class Display:
         self.counts: dict[str, Callable[[], dict[str, Any]]] = {}
         self._recent: deque[dict[str, str]] = deque(maxlen=_RECENT)
         self._writing = threading.Lock()
-        self.console = console or Console(stderr=True)
-        self.state: dict[str, Any] = {"stages": {}}
+        self.console = Console(quiet=True) if log is not None else console or Console(stderr=True)
+        self.log = log
+        self.state: dict[str, Any] = {"stages": (read_status(status_file) or {}).get("stages", {})}
+        self._earlier = {name: stage.get("seconds") or 0.0 for name, stage in self.state["stages"].items()}
         self._written = 0.0
         self._silent = False  # the status file cannot be written, and the user knows
         self._progress: Progress | None = None
@@ -90,10 +97,23 @@ class Display:
                 ended.set()
                 beat.join()
                 seconds = self.clock() - bar.began
-                self.update(name, force=True, done=bar.done, seconds=round(seconds, 1))
+                in_all = self._earlier.get(name, 0.0) + seconds
+                self._earlier[name] = in_all
+                self.update(name, force=True, done=bar.done, seconds=round(in_all, 1))
+                if self.log is not None:
+                    self.log(self._event(bar, seconds))
                 if not interactive:
                     of = "" if total is None else f" of {total:,}"
                     self._line(f"{name:<16} {bar.done:,}{of} in {seconds:.1f} s {bar.note}".rstrip())
+
+    def _event(self, bar: "Bar", seconds: float) -> dict[str, Any]:
+        """What the log says of a stage that has ended; money and calls are the job's so far."""
+        figures = self.figures()
+        calls = sum(int(stage.get("calls", 0)) for stage in figures.get("usage", {}).values())
+        return {
+            "event": "stage", "stage": bar.name, "done": bar.done, "total": bar.total, "seconds": round(seconds, 3),
+            "calls": calls, "spent_usd": figures.get("spent_usd", 0.0), "note": bar.note,
+        }  # fmt: skip
 
     def _beat(self, bar: "Bar", ended: threading.Event, lines: bool) -> None:
         said = time.monotonic()
@@ -130,7 +150,9 @@ class Display:
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def say(self, text: str) -> None:
-        """One line above the bars."""
+        """One line above the bars, or an event of the log."""
+        if self.log is not None:
+            self.log({"event": "note", "text": terminal_text(text)})
         self.console.print(terminal_text(text), markup=False, highlight=False, soft_wrap=True)
 
     def update(self, name: str, *, force: bool = False, **values: Any) -> None:

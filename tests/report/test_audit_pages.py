@@ -61,7 +61,7 @@ def test_answers_from_pages_are_scored(done: Run, folder: Path, tmp_path: Path, 
     with serving(View([job], tmp_path / "view", runs)) as address:
         browse.open_to(address)
         page = browse(address)
-        page.wait_for_url("**/")
+        page.wait_for_url("**/#/live")
         page.get_by_role("link", name="Audit").click()
         page.get_by_text("1 of 20", exact=True).wait_for()
         page.keyboard.press("2")

@@ -226,8 +226,7 @@ def test_a_running_job_is_followed(folder: Path, tmp_path: Path, browse: Any) ->
         with serving(view) as address:
             browse.open_to(address)
             page.goto(address)
-            page.wait_for_url("**/")  # the token has left the address
-            page.get_by_role("link", name="Live").click()
+            page.wait_for_url("**/#/live")  # the token has left the address
             page.get_by_text("Jobs that run: 1 of 1.").wait_for()
             page.locator("ul.recent li").first.wait_for()
             bar = page.get_by_role("progressbar", name="queries")

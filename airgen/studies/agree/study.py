@@ -158,7 +158,7 @@ class AgreementStudy:
         call goes on.
         """
         # Both sides have the same passages, and recall, voters and systems often the same model.
-        with shared_encodings(self.job.directory / "embeddings"):
+        with shared_encodings(self.job.embeddings):
             return self._report()
 
     def _report(self) -> AgreementReport:

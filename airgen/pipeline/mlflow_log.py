@@ -1,0 +1,101 @@
+"""A finished run in MLflow: one run for the job, with its cost and artefacts, and one below it for each system.
+
+    log_run(job, scores, manifest, cost, verdict)      # "handbook 0.1", or nothing where it stands there already
+
+`evaluate.mlflow` of the pipeline names the server or folder. The tag `airgen.key` is a hash of dataset and scores: what
+MLflow has is not logged again.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from airgen import __version__
+from airgen.dataset.manifest import Manifest
+from airgen.evaluation.experiment import results_folder
+from airgen.guard import guarded
+from airgen.keys import fingerprint
+from airgen.paths import EVALUATION
+from airgen.pipeline.job import Job
+from airgen.registry import load_extra
+
+TAG = "airgen.key"
+_ARTEFACTS = ("dataset/manifest.json", "dataset/README.md", "dataset/pipeline.yaml")
+"""Below the job's folder, beside the tables of its systems; no text of a document is in them."""
+
+
+def log_run(
+    job: Job, scores: Sequence[Mapping[str, Any]], manifest: Manifest | None, cost: Mapping[str, float], verdict: str
+) -> str:
+    """Log a run, and return the name that it has there; empty where the same dataset and scores are there already.
+
+    Args:
+        job: a job whose dataset is finished.
+        scores: of each system, by measure, with `system` and `interval`.
+        manifest: of the dataset.
+        cost: figures of the whole job by name.
+        verdict: what the scores tell.
+    Raises: MissingExtra, ModelError in one line with what MLflow said.
+    """
+    client = load_extra("mlflow", "evaluate.mlflow")
+    place = job.pipeline.evaluate.mlflow or ""
+    address = place if urlsplit(place).scheme else f"file:{(job.folder / place).resolve()}"
+    key = fingerprint(scores=[dict(one) for one in scores], dataset=manifest.digest if manifest else "")
+    with guarded(f"evaluate.mlflow: {place}"):
+        tracking = client.MlflowClient(tracking_uri=address)
+        experiment = tracking.get_experiment_by_name(job.pipeline.name)
+        number = experiment.experiment_id if experiment else tracking.create_experiment(job.pipeline.name)
+        if tracking.search_runs([number], filter_string=f"tags.`{TAG}` = '{key}'", max_results=1):
+            return ""
+        name = f"{job.pipeline.name} {job.pipeline.export.version}"
+        run = tracking.create_run(number, run_name=name, tags={TAG: key, "airgen.verdict": verdict[:5000]})
+        parent = run.info.run_id
+        try:
+            for param, value in _params(job, manifest).items():
+                tracking.log_param(parent, param, value)
+            for metric, figure in cost.items():
+                tracking.log_metric(parent, metric, float(figure))
+            for one in scores:
+                below = tracking.create_run(number, run_name=one["system"], tags={"mlflow.parentRunId": parent})
+                for metric, figure in _metrics(one).items():
+                    tracking.log_metric(below.info.run_id, metric, figure)
+                tracking.log_param(below.info.run_id, "system", one["system"])
+                tracking.set_terminated(below.info.run_id)
+            tables = results_folder(job.directory / EVALUATION, job.pipeline.name, job.pipeline.evaluate.split)
+            for file in (tables / "report.md", *(job.directory / name for name in _ARTEFACTS)):
+                if file.is_file():
+                    tracking.log_artifact(parent, str(file))
+        except BaseException:
+            tracking.delete_tag(parent, TAG)  # the next run of the job logs it whole
+            tracking.set_terminated(parent, "FAILED")
+            raise
+        tracking.set_terminated(parent)
+    return name
+
+
+def _params(job: Job, manifest: Manifest | None) -> dict[str, Any]:
+    """What decides the figures."""
+    pipeline = job.pipeline
+    judges = [(judge.llm or pipeline.llm).model for judge in pipeline.control.judge.members]
+    found: dict[str, Any] = {
+        "corpus": pipeline.corpus, "language": pipeline.language, "relevance": pipeline.relevance,
+        "llm": pipeline.llm.model, "judges": ", ".join(judges) or "votes", "split": pipeline.evaluate.split,
+        "airgen": __version__,
+    }  # fmt: skip
+    if manifest is not None:
+        found["dataset"] = manifest.digest
+        found["queries"] = sum(one.queries for one in manifest.statistics.splits.values())
+        found["passages"] = manifest.statistics.passages
+    return found
+
+
+def _metrics(scores: Mapping[str, Any]) -> dict[str, float]:
+    """Measures by names that MLflow takes: nDCG@10 is nDCG_at_10; the interval of the main one has low and high."""
+    found = {
+        re.sub(r"[^\w. /-]", "_", name.replace("@", "_at_")): float(value)
+        for name, value in scores.items()
+        if isinstance(value, int | float)
+    }
+    low, high = scores["interval"]
+    return {**found, "interval_low": float(low), "interval_high": float(high)}
