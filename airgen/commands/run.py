@@ -120,6 +120,7 @@ def run_and_report(
     from airgen.pipeline.run import result_lines, result_values, run_pipeline
     from airgen.report.report import report_of_run
     from airgen.settings import load_pipeline
+    from airgen.settings.base import find_yaml
     from airgen.steps.progress import BEAT_SECONDS
     from airgen.studies.compare import drift_since
     from airgen.studies.label_sets import label_sets_of_job
@@ -136,8 +137,8 @@ def run_and_report(
     if version is not None and not result.already_done and result.scores:
         say(drift_since(Job(Path(path), runs), version))  # how the ranking of the pipeline's systems has changed
     lines = result_lines(result, 100 if verbose else 4)
-    wanted, written = options.get("target"), load_pipeline(Path(path)).target
-    if wanted is not None and wanted != written:
+    wanted = options.get("target")
+    if wanted is not None and wanted != (written := load_pipeline(find_yaml("pipelines", path)).target):
         lines.append(
             f"target: {wanted:,} this time; {path} says {written:,}, and a run without --target goes on to that"
         )
