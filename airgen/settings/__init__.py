@@ -168,7 +168,8 @@ class Pipeline(Settings):
         """The generator's LLM and those of the judges, by endpoint and model."""
         judge = self.control.judge
         paths = [f"control.judge.panel.{place}.llm" for place in range(len(judge.panel))] or ["control.judge.llm"]
-        judges = {path: one.llm for path, one in zip(paths, judge.members, strict=False) if one.llm is not None}
+        members = zip(paths, judge.members, strict=False)
+        judges = {path: member.llm for path, member in members if member.llm is not None}
         return by_model({"llm": self.llm, **judges})
 
     @model_validator(mode="before")

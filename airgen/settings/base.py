@@ -138,15 +138,15 @@ def marked(model: type[BaseModel], mark: str) -> Iterator[tuple[str, Mark]]:
 def answer_settings(settings: BaseModel) -> dict[str, Any]:
     """All fields that can change what comes out, as JSON values: those marked SPEED are left out, at any depth."""
     speed = {name for name, _ in marked(type(settings), "speed")}
-    found: dict[str, Any] = {}
+    kept: dict[str, Any] = {}
     for name in (name for name in type(settings).model_fields if name not in speed):
         value = getattr(settings, name)
-        many = value if isinstance(value, list) else [value]
-        if nested := [answer_settings(one) for one in many if isinstance(one, BaseModel)]:
-            found[name] = nested if many is value else nested[0]
+        items = value if isinstance(value, list) else [value]
+        if nested := [answer_settings(item) for item in items if isinstance(item, BaseModel)]:
+            kept[name] = nested if items is value else nested[0]
         else:
-            found[name] = settings.model_dump(mode="json", include={name})[name]
-    return found
+            kept[name] = settings.model_dump(mode="json", include={name})[name]
+    return kept
 
 
 M = TypeVar("M", bound=BaseModel)
@@ -212,11 +212,11 @@ def mapping_in(text: str, name: str) -> tuple[dict[str, Any], yaml.Node | None]:
 
 def merged(common: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     """`own` over `common`, and so for the mappings in both: `{"a": {"b": 1}}` and `{"a": {"c": 2}}` keep b and c."""
-    found = dict(common)
+    whole = dict(common)
     for key, value in own.items():
-        both = isinstance(value, dict) and isinstance(found.get(key), dict)
-        found[key] = merged(found[key], value) if both else value
-    return found
+        both = isinstance(value, dict) and isinstance(whole.get(key), dict)
+        whole[key] = merged(whole[key], value) if both else value
+    return whole
 
 
 def parse_yaml(text: str, model: type[M], name: str = "<text>", folder: Path | None = None) -> M:
@@ -256,13 +256,13 @@ def _line(node: yaml.Node | None, location: tuple[Any, ...]) -> int | None:
         return None
     line = node.start_mark.line
     for part in location:
-        found = None
+        pair = None
         if isinstance(node, yaml.MappingNode):
-            found = next(((key, child) for key, child in node.value if key.value == str(part)), None)
+            pair = next(((key, child) for key, child in node.value if key.value == str(part)), None)
         elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
-            found = (node.value[part], node.value[part])
-        if found is None:
+            pair = (node.value[part], node.value[part])
+        if pair is None:
             break
-        key, node = found
+        key, node = pair
         line = key.start_mark.line
     return line + 1

@@ -45,10 +45,10 @@ def compute_settings(words: str, given: ComputeSettings | None = None) -> Comput
     What `given`, a pipeline's own settings, says of the same kind besides is kept; `local` alone is always this
     process. Raises UsageError.
     """
-    found = _WORDS.fullmatch(words)
-    if found is None:
+    match = _WORDS.fullmatch(words)
+    if match is None:
         raise UsageError(f"--compute {words[:100]}: must be local, local:WORKERS, ray, ray:WORKERS or ray://HOST:10001")
-    kind, workers, address = found["kind"], found["workers"], found["address"]
+    kind, workers, address = match["kind"], match["workers"], match["address"]
     kept: dict[str, Any] = given.model_dump(exclude_unset=True) if given and given.kind == kind else {}
     change: dict[str, Any] = {"kind": kind}
     if address:

@@ -18,9 +18,9 @@ def about_the_subject(judge: dict[str, Any]) -> dict[str, Any]:
 
     A panel whose judges have different cuts keeps that of answers.
     """
-    found = [_about_the_subject(one) for one in judge.get("panel") or [judge]]
-    cuts = {cut for _, cut in found}
-    own = {"panel": [one for one, _ in found]} if judge.get("panel") else found[0][0]
+    judges = [_about_the_subject(member) for member in judge.get("panel") or [judge]]
+    cuts = {cut for _, cut in judges}
+    own = {"panel": [member for member, _ in judges]} if judge.get("panel") else judges[0][0]
     return {**({"relevant_from": cuts.pop()} if len(cuts) == 1 else {}), **judge, **own}
 
 
@@ -113,7 +113,7 @@ class JudgeSettings(OneJudge):
     @classmethod
     def _a_panel_judges_alone(cls, value: Any) -> Any:
         if isinstance(value, dict) and value.get("panel"):
-            if any(isinstance(one, dict) and one.get("kind") == VOTES for one in value["panel"]):
+            if any(isinstance(member, dict) and member.get("kind") == VOTES for member in value["panel"]):
                 raise ValueError("panel: the kind votes asks no LLM, so it has no vote: remove it")
             own = sorted({"kind", "prompt", "threshold", "temperature", "llm", "examples"} & set(value))
             if own:

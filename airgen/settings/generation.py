@@ -89,12 +89,12 @@ class GenerationSettings(Settings):
                 text = file.read(_EXAMPLES_BYTES + 1).decode("utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             raise ValueError(f"examples: {path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
-        found = tuple(dict.fromkeys(line for raw in text.splitlines() if (line := " ".join(raw.split())[:500])))
-        if not EXAMPLES[0] <= len(found) <= EXAMPLES[1] or len(text) > _EXAMPLES_BYTES:
+        queries = tuple(dict.fromkeys(line for raw in text.splitlines() if (line := " ".join(raw.split())[:500])))
+        if not EXAMPLES[0] <= len(queries) <= EXAMPLES[1] or len(text) > _EXAMPLES_BYTES:
             raise ValueError(
-                f"examples: {path} has {len(found):,} queries, wanted are {EXAMPLES[0]} to {EXAMPLES[1]:,}"
+                f"examples: {path} has {len(queries):,} queries, wanted are {EXAMPLES[0]} to {EXAMPLES[1]:,}"
             )
-        self._example_texts = found
+        self._example_texts = queries
         return self
 
     @field_validator("lengths", "types", "information", "styles")

@@ -30,13 +30,14 @@ _OURS = {"content-length", "content-type", "host", "transfer-encoding", "connect
 
 def unset_variables(settings: Settings) -> list[str]:
     """One line for each environment variable that is named in a field marked KEY and is not set."""
-    found = []
+    unset = []
     for name, _ in marked(type(settings), "key"):
         value = getattr(settings, name)
         texts = value.values() if isinstance(value, Mapping) else [f"${{{value}}}"] if value else []
         variables = [variable for text in texts for variable in VARIABLE.findall(text)]
-        found += [f"{name}: the environment variable {one} is not set" for one in variables if not secret(one)]
-    return found
+        missing = [variable for variable in variables if not secret(variable)]
+        unset += [f"{name}: the environment variable {variable} is not set" for variable in missing]
+    return unset
 
 
 def _checked(headers: dict[str, str]) -> dict[str, str]:
@@ -113,7 +114,7 @@ class KeyAccess(Settings):
 def filled(values: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     """The values with what the environment holds in place of ${NAME}, and that."""
     secrets = [secret(name) or "" for text in values.values() for name in VARIABLE.findall(text)]
-    return {name: VARIABLE.sub(lambda one: secret(one[1]) or "", text) for name, text in values.items()}, secrets
+    return {name: VARIABLE.sub(lambda match: secret(match[1]) or "", text) for name, text in values.items()}, secrets
 
 
 class ServiceAccess(KeyAccess):

@@ -106,9 +106,9 @@ def by_model(llms: Mapping[str, LlmSettings]) -> dict[tuple[str, str], LlmSettin
     that only one of them sets holds for both. Raises ValueError where they contradict each other.
     """
     shared = {name for name, _ in marked(LlmSettings, "speed")} - {"budget_usd"}
-    found: dict[tuple[str, str], tuple[str, LlmSettings]] = {}
+    by_endpoint: dict[tuple[str, str], tuple[str, LlmSettings]] = {}
     for path, llm in llms.items():
-        first, other = found.setdefault((llm.endpoint, llm.model), (path, llm))
+        first, other = by_endpoint.setdefault((llm.endpoint, llm.model), (path, llm))
         fields = type(llm).model_fields.keys() | type(other).model_fields.keys()
         own = {"backend"} | fields - LlmSettings.model_fields.keys()
         both_set = llm.model_fields_set & other.model_fields_set
@@ -119,8 +119,8 @@ def by_model(llms: Mapping[str, LlmSettings]) -> dict[tuple[str, str], LlmSettin
                 f"values of {', '.join(wrong)}: make them equal, or give one of them another name as `endpoint`"
             )
         limits = {name: getattr(llm, name) for name in differ if name in llm.model_fields_set}
-        found[llm.endpoint, llm.model] = (first, other.model_copy(update=limits))
-    return {where: llm for where, (_, llm) in found.items()}
+        by_endpoint[llm.endpoint, llm.model] = (first, other.model_copy(update=limits))
+    return {where: llm for where, (_, llm) in by_endpoint.items()}
 
 
 def hidden(problem: str) -> PydanticCustomError:

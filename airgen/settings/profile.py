@@ -108,7 +108,8 @@ def _judge(pipeline: Mapping[str, Any], control: Mapping[str, Any], judge: Mappi
     queries = pipeline.get("queries")
     unlabelled = bool(queries) and not (isinstance(queries, dict) and queries.get("labels"))
     rerankers = control.get("rerankers") or ()
-    kinds = {one.get("kind") if isinstance(one, dict) else one for one in rerankers if isinstance(one, str | dict)}
+    written = [reranker for reranker in rerankers if isinstance(reranker, str | dict)]
+    kinds = {reranker.get("kind") if isinstance(reranker, dict) else reranker for reranker in written}
     if unlabelled or kinds & _WORDS or judge:
         return {"kind": "yes-no"}
     return {"kind": VOTES}

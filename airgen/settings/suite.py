@@ -92,22 +92,22 @@ class Suite(Settings):
 
     def values(self, key: str) -> dict[str, Any]:
         """The settings of a dataset's pipeline. Raises KeyError."""
-        one = self.datasets[key]
-        own = one.model_dump(include={"task", "domain", "language", "corpus", "target"}, exclude_none=True)
-        published = {"target": one.published.queries} if one.published and one.published.queries else {}
-        found = merged(merged({**published, **self.common}, one.pipeline), own)
-        if one.split is not None and one.split != "test":
-            found = merged({"export": {"splits": {one.split: 1}}}, found)
-        return {**found, "name": f"{self.name}-{key}".lower()}
+        dataset = self.datasets[key]
+        own = dataset.model_dump(include={"task", "domain", "language", "corpus", "target"}, exclude_none=True)
+        published = {"target": dataset.published.queries} if dataset.published and dataset.published.queries else {}
+        values = merged(merged({**published, **self.common}, dataset.pipeline), own)
+        if dataset.split is not None and dataset.split != "test":
+            values = merged({"export": {"splits": {dataset.split: 1}}}, values)
+        return {**values, "name": f"{self.name}-{key}".lower()}
 
 
 def is_suite(path: Path) -> bool:
     """Whether a YAML file is a suite, and no pipeline."""
     try:
-        found = read_mapping(path)[0]
+        values = read_mapping(path)[0]
     except SettingsError:
         return False
-    return "version" in found and ("pipelines" in found or "datasets" in found)
+    return "version" in values and ("pipelines" in values or "datasets" in values)
 
 
 def load_suite(path: Path) -> Suite:
@@ -116,11 +116,11 @@ def load_suite(path: Path) -> Suite:
     Paths of pipelines are relative to it.
     """
     suite = load_yaml(path, Suite)
-    found = [find_yaml("pipelines", member.path, path.parent) for member in suite.pipelines]
-    members = [one.model_copy(update={"path": place}) for one, place in zip(suite.pipelines, found, strict=True)]
+    places = [find_yaml("pipelines", member.path, path.parent) for member in suite.pipelines]
+    members = [member.model_copy(update={"path": place}) for member, place in zip(suite.pipelines, places, strict=True)]
     members += [
-        Member(path=in_suite(path, key), split=one.split, max_passages=one.max_passages)
-        for key, one in suite.datasets.items()
+        Member(path=in_suite(path, key), split=dataset.split, max_passages=dataset.max_passages)
+        for key, dataset in suite.datasets.items()
     ]
     return suite.model_copy(update={"pipelines": members})
 
@@ -135,8 +135,8 @@ def published_sizes(path: Path) -> PublishedSizes | None:
     file, mark, key = str(path).rpartition("#")
     if not mark or path.is_file():
         return None
-    one = load_yaml(Path(file), Suite).datasets.get(key)
-    return one.published if one else None
+    dataset = load_yaml(Path(file), Suite).datasets.get(key)
+    return dataset.published if dataset else None
 
 
 def pipeline_values(path: Path, key: str) -> dict[str, Any]:
