@@ -13,7 +13,14 @@ from airgen.steps.stage import Problem
 from airgen.text import language_check
 from airgen.text.analysis.languages import STOPWORDS
 from airgen.text.near_duplicates import alike, borrowed, folded_words
-from airgen.text.query_form import asks, asks_somewhere, in_first_person, is_keywords, without_function_words
+from airgen.text.query_form import (
+    asks,
+    asks_somewhere,
+    function_words,
+    in_first_person,
+    is_keywords,
+    without_function_words,
+)
 from airgen.text.words import count_words, words
 
 # length class -> (least words, most words); the paper's classes overlap, so does this table.
@@ -27,7 +34,7 @@ LENGTH_TEXT = {
 }
 TYPE_TEXT = {
     "question": "a question",
-    "problem": "a problem that the character describes and wants solved, without asking a question",
+    "problem": "a problem that the character has, told by what is wrong or does not work: no question, no wish to know",
     "claim": "a claim, stated as a fact, that the document supports or refutes",
     "keywords": "keywords as one types them into a search box, without a sentence or a question",
 }
@@ -36,7 +43,7 @@ INFORMATION_TEXT = {
     "partial": "one particular detail in the document, beyond its main topic",
 }
 STYLE_TEXT = {
-    "concise": "concise, like keywords or a terse request",
+    "concise": "concise, without a word too many",
     "casual": "casual, as one talks to a friend",
     "informal": "informal, everyday words, relaxed grammar",
     "formal": "formal and polite, in full sentences",
@@ -171,11 +178,15 @@ def run_together(text: str, length: str, language: str, *known: str) -> Problem 
     return None
 
 
-# Not a problem but an errand: "I need information on ...", "looking for ...".
+# A text that begins as an errand is no problem: "I need information on ...", "looking for ...".
 _ERRAND = re.compile(
-    r"\b(?:need|want|wants|looking|search(?:ing)?|trying|interested|studying|researching|writing)\b.{0,24}?"
-    r"\b(?:information|info|evidence|about|for|in|on|understand|know|learn|find)\b|^(?:need|want|looking|studying|how) "
-    r"|\b(?:ich (?:brauche|suche|möchte)|informationen (?:über|zu))\b|我(?:需要|想)(?:了解|知道|找)|信息$",
+    r"^(?:\w+(?:'\w+)?\W+){0,3}?(?:"
+    r"(?:need|want|like|trying|try|hoping|looking|wondering|curious)s? (?:to |for )?"
+    r"(?:know|understand|learn|find|look for|look up|research|study|read|how|about"
+    r"|(?:some |more )?(?:information|info|evidence|details))\b"
+    r"|interested in\b|(?:studying|researching|investigating|writing)\b|(?:looking|searching) for\b"
+    r"|(?:ich )?(?:brauche|suche|möchte|benötige) (?:\w+ )?(?:informationen|wissen|infos|mehr)\b)"
+    r"|^我?(?:需要|想要?|正在)(?:了解|知道|找|研究|查)|信息$",
     re.IGNORECASE,
 )
 
@@ -269,9 +280,24 @@ def copied(query: str, document: str, language: str, most: int) -> Problem | Non
 
 
 def overlap(query: str, document: str, language: str) -> float:
-    """The share of the query's distinct words that stand in the document, 0 to 1."""
-    asked = set(folded_words(query, language))
+    """The share of the query's distinct content words that stand in the document, 0 to 1: a formal style has more
+    function words, and every document has them."""
+    asked = set(folded_words(query, language)) - function_words(language)
     return len(asked & set(folded_words(document, language))) / len(asked) if asked else 0.0
+
+
+def nearer(new: str, old: str, document: str, language: str) -> Problem | None:
+    """Whether a rewrite has more of the document's content words than the query before it. One more may be a term that
+    has to stay."""
+    before, after = overlap(old, document, language), overlap(new, document, language)
+    if after <= before or _shared(new, document, language) <= _shared(old, document, language) + 1:
+        return None
+    return Problem("shares more words with the document than before", f"({after:.0%}, was {before:.0%})")
+
+
+def _shared(query: str, document: str, language: str) -> int:
+    asked = set(folded_words(query, language)) - function_words(language)
+    return len(asked & set(folded_words(document, language)))
 
 
 def too_near(query: str, title: str, document: str, pipeline: Pipeline) -> Problem | None:

@@ -360,7 +360,7 @@ def _drawn(pipeline: Pipeline) -> int:
 
 
 STAGE = Stage(
-    "query", (Scenario,), Query, 5, _work, _parts,
+    "query", (Scenario,), Query, 6, _work, _parts,
     settings=("lengths", "types", "information", "max_copied_words"),
     prompt=_prompt,
     cost=Cost(

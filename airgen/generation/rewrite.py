@@ -7,7 +7,7 @@ from typing import Any
 
 from airgen.control.votes import DEPTH, NOT_FIRST, round_trip_parts
 from airgen.exact import inner_products
-from airgen.generation.attributes import LENGTH_TEXT, STYLE_TEXT, draw, form_pattern, overlap, query_problem
+from airgen.generation.attributes import LENGTH_TEXT, STYLE_TEXT, draw, form_pattern, nearer, query_problem
 from airgen.keys import rng
 from airgen.llms.base import Request
 from airgen.llms.scripted import asked_length, last_block, padded
@@ -58,7 +58,6 @@ async def _round(lineage: Lineage, tools: Tools, text: str, style: str, *, last:
     pipeline, language, generation = tools.pipeline, tools.pipeline.query_language, tools.pipeline.generation
     original, document = lineage.one(Query), lineage.document
     length = "" if generation.free_rewrites else original.length
-    before = overlap(text, document, language)
     constrained = bool(stage_prompt(tools.pipeline, tools.prompts, "rewrite").constrain)
 
     def check(value: Any) -> Problem | None:
@@ -69,9 +68,8 @@ async def _round(lineage: Lineage, tools: Tools, text: str, style: str, *, last:
             return found
         if new.casefold().strip() == text.casefold().strip():
             return Problem("says the same words again")
-        after = overlap(new, document, language)
-        if after > before and not pipeline.cross_lingual:  # words of two languages cannot be compared
-            return Problem("shares more words with the document than before", f"({after:.0%}, was {before:.0%})")
+        if not pipeline.cross_lingual and (found := nearer(new, text, document, language)):
+            return found  # words of two languages cannot be compared
         return _drifted(tools, original.text, new)
 
     values = {
@@ -80,6 +78,7 @@ async def _round(lineage: Lineage, tools: Tools, text: str, style: str, *, last:
         "query": text,
         "style": STYLE_TEXT[style],
         "style_class": style,
+        "type_class": original.type,
         "length": LENGTH_TEXT[length] if length else "",
         "length_class": length or "free",
     }
@@ -121,7 +120,7 @@ def _show(lineage: Lineage) -> tuple[dict[str, Any], list[str]]:
 
 
 STAGE = Stage(
-    "rewrite", (Query,), Rewrite, 3, _work, _parts, ends=False,
+    "rewrite", (Query,), Rewrite, 4, _work, _parts, ends=False,
     settings=("styles", "rewrites", "max_copied_words", "meaning", "prompts", "max_overlap", "max_title_overlap"),
     prompt=lambda pipeline: "rewrite",
     cost=Cost((25, 1.6), (18, 2.0), lambda expected: expected.queries * expected.pipeline.generation.rewrites),

@@ -9,6 +9,7 @@ Only what is certain counts, because a false alarm costs a call.
 
 import re
 from functools import cache
+from itertools import pairwise
 
 from airgen.text.analysis.languages import STOPWORDS
 from airgen.text.words import count_words, words
@@ -82,9 +83,10 @@ def asks(text: str, language: str) -> bool | None:
 
 def asks_somewhere(text: str, language: str) -> bool | None:
     """As `asks`, where a question word may also follow others: "in git how do I undo a commit"."""
-    found = asks(text, language)
+    found, said = asks(text, language), text.casefold().replace("’", "'").split()
     if found is False:
-        return bool(set(text.casefold().split()) & _set("asking", language))
+        verbs = _set("verbs", language) | {"to"}
+        return any(word in _set("asking", language) and after in verbs for word, after in pairwise(said))
     return found
 
 
