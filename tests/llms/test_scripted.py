@@ -14,7 +14,7 @@ import pytest
 from airgen.errors import LlmError, ModelError, SettingsError
 from airgen.generation.flow import Flow
 from airgen.llms.base import Message, Refused, Reply, Request
-from airgen.llms.embedded import BLOCK, EmbeddedBackend
+from airgen.llms.embedded import BLOCK, EmbeddedBackend, free_threads
 from airgen.llms.scripted import FAULTS, ScriptedBackend
 
 TEXT = "Photosynthesis converts sunlight into chemical energy inside chloroplasts of leaves, releasing oxygen."
@@ -170,6 +170,11 @@ def test_the_environment_stays_as_it_is_and_threads_wait_asleep(
     assert backend._server is not None
     environment = Path(f"/proc/{backend._server.pid}/environ")
     assert not environment.exists() or b"OMP_WAIT_POLICY=passive" in environment.read_bytes()
+
+
+def test_one_thread_computes_where_other_work_keeps_the_cores_busy() -> None:
+    assert [free_threads(2, load) for load in (0.0, 1.9, 3.9, 4.0, 25.0)] == [2, 2, 2, 1, 1]
+    assert free_threads(64, 3.0) == 8 and free_threads(1, 0.5) == 1
 
 
 def test_a_model_process_that_is_lost_ends_the_run(loop: asyncio.AbstractEventLoop) -> None:
