@@ -4,6 +4,9 @@ With `generation.one_call`, the model sees worked examples as turns of the chat,
 who found it, when, its most useful fact, and a search of each form. It then writes the same for the passage. One call
 replaces about ten, the examples are a prefix that never changes, and a small model imitates better than it obeys.
 
+Only searches of the types that `types` names are asked for: the grammar ends the answer before the others, which are
+the last in the examples.
+
 The answer becomes the rows of the paper's steps. Each of them asks for the same answer, which is paid for once.
 Its searches are drafts: that of the drawn type comes first, the others follow in an order that the sample's key
 decides. The first counts that passes the checks and, where votes are the labels, finds its passage; it has the type
@@ -102,7 +105,16 @@ async def answer_of(lineage: Lineage, tools: Tools) -> Searches | Problem:
         problems = [search.problem for search in read(value)]
         return None if None in problems else problems[0]
 
-    answer = await ask_prompt(tools, PROMPT, ACCOUNT, values, check, first=sample.ordinal * ATTEMPTS, echo=False)
+    answer = await ask_prompt(
+        tools,
+        PROMPT,
+        ACCOUNT,
+        values,
+        check,
+        first=sample.ordinal * ATTEMPTS,
+        echo=False,
+        left_out=set(TYPES) - set(order),
+    )
     if isinstance(answer, Problem):
         return answer
     value, attempts = answer
@@ -139,7 +151,7 @@ def search_problem(
         Problem("has words of the examples", ", ".join(strays))
         if len(strays) >= _STRAY and len(strays) * 2 >= len(own)
         else None,
-        Problem("is vague", "one or two words") if kind == "keywords" and len(said) < _LEAST_KEYWORDS else None,
+        _poor_keywords(said, own) if kind == "keywords" else None,
         Problem("has a number that its document has not", ", ".join(numbers)) if numbers else None,
         Problem("copies the title", "with its marks") if " > " in text else None,
         names_character(text, character),
@@ -150,6 +162,15 @@ def search_problem(
             title=None if pipeline.generation.rewrites else lineage.passage.title,
         ),
     )  # fmt: skip
+
+
+def _poor_keywords(said: list[str], own: list[str]) -> Problem | None:
+    """Whether keywords say too little, or the same twice, as nobody types them."""
+    if len(said) < _LEAST_KEYWORDS:
+        return Problem("is vague", "one or two words")
+    if len(set(own)) < len(own):
+        return Problem("repeats itself", "a word comes twice")
+    return None
 
 
 @lru_cache(maxsize=16)
@@ -172,7 +193,7 @@ def _line(text: str) -> str:
 def scripted(request: Request) -> str | None:
     """The scripted model's answer to this prompt, as a value; None for another prompt."""
     properties = (request.schema or {}).get("properties") or {}
-    if not {"fact", *TYPES} <= set(properties):
+    if "fact" not in properties:
         return None
     random = rng("searches", request.key)
     text = document(Request(request.model, request.messages[-1:]))
@@ -183,4 +204,4 @@ def scripted(request: Request) -> str | None:
         "fact": f"It is about {subject}.", "keywords": subject, "question": f"how does {subject} work",
         "problem": f"my {first} fails with {subject}", "claim": f"It is certain that {subject} is of use to everybody.",
     }  # fmt: skip
-    return json.dumps(value, ensure_ascii=False)
+    return json.dumps({name: value[name] for name in properties}, ensure_ascii=False)

@@ -28,7 +28,7 @@ LONG_DOC: Mapping[str, Any] = {"types": {"question": 3, "claim": 1}, "hard_negat
 ONE_CALL: Mapping[str, Any] = {
     "prompts": "small",
     "one_call": True,
-    "types": {"question": 3, "keywords": 3, "problem": 1, "claim": 1},
+    "types": {"question": 5, "keywords": 3},  # of its problems and claims, a quarter were good
     "rewrites": 0,
     "hard_negatives": [3, 3],
     "negatives": "mined",
@@ -86,7 +86,7 @@ def derived(pipeline: dict[str, Any]) -> dict[str, Any]:
         at_once = generation.get("one_call", alone and pipeline.get("language") in ONE_CALL_LANGUAGES)
         own = dict(ONE_CALL if at_once else SMALL)
         if pipeline.get("task") == "long-doc":
-            own |= {**LONG_DOC, **({"types": {"question": 3, "keywords": 2, "claim": 1}} if at_once else {})}
+            own |= {**LONG_DOC, **({"types": dict(ONE_CALL["types"])} if at_once else {})}
         recall = control.get("recall") if isinstance(control, dict) else None
         if isinstance(recall, dict) and recall.get("pools_only"):
             own.pop("candidates", None)  # a draft is chosen by the recall's model

@@ -8,7 +8,7 @@ answers = ask_about(items, ask_one, pipeline, Path("answers.duckdb"))    # with 
 import asyncio
 import math
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -223,6 +223,7 @@ async def ask_prompt(
     first: int = 0,
     attempts: int = ATTEMPTS,
     echo: bool = True,
+    left_out: Collection[str] = (),
 ) -> tuple[Any, int] | Problem:
     """Ask a prompt until the answer fits its schema and passes `check`.
 
@@ -230,6 +231,7 @@ async def ask_prompt(
         account: the stage to which the calls are charged.
         pattern: bounds the property that the prompt names in `constrain`.
         first: the number of the first answer among several to one prompt; further attempts have the next ones.
+        left_out: properties of the output that this call does not ask for.
         echo: whether an answer that repeats the prompt's own words anywhere is refused.
 
     Returns:
@@ -238,6 +240,9 @@ async def ask_prompt(
     pipeline, llm = tools.pipeline, tools.pipeline.llm
     prompt = stage_prompt(pipeline, tools.prompts, name)
     schema = prompt.constrained(pattern, values.get("count"))
+    if schema is not None and left_out:
+        wanted = {name: form for name, form in schema["properties"].items() if name not in left_out}
+        schema = {**schema, "properties": wanted, "required": [one for one in schema["required"] if one in wanted]}
     request = Request(llm.model, prompt.render(**values), sampling(llm), schema, first, llm.endpoint, account)
     language = pipeline.language
     instructions = _spaced(_instructions(prompt, values), language)
