@@ -28,7 +28,7 @@ LONG_DOC: Mapping[str, Any] = {"types": {"question": 3, "claim": 1}, "hard_negat
 ONE_CALL: Mapping[str, Any] = {
     "prompts": "small",
     "one_call": True,
-    "types": {"question": 5, "keywords": 3},  # of its problems and claims, a quarter were good
+    "types": {"question": 5, "keywords": 3},  # of its problems and claims, 3 of 10 were good
     "rewrites": 0,
     "hard_negatives": [3, 3],
     "negatives": "mined",
