@@ -22,12 +22,13 @@ from pathlib import Path
 from typing import Any
 
 from scipy.stats import spearmanr
-from votes import evidence, read, side_of
+from votes import evidence, read
 
 from airgen.audit.labels import RelevanceAudit, kinds, pick, population, say
 from airgen.audit.sample import AuditItem, AuditSample
 from airgen.control.votes import WAY, first, voted
 from airgen.records import Prelabel
+from airgen.studies.judge.simulate import system_means
 
 Rows = dict[str, list[Prelabel]]
 
@@ -51,7 +52,7 @@ def simulated(
     return said
 
 
-def agreement(rows: Rows, sources: dict[str, str], runs: Any, right: list[float]) -> dict[str, float]:
+def agreement(rows: Rows, sources: dict[str, str], runs: Any, right: Any) -> dict[str, float]:
     """Spearman with people's ranking by the labels of each word."""
     rhos = {}
     for word, cut in WAY.items():
@@ -61,7 +62,7 @@ def agreement(rows: Rows, sources: dict[str, str], runs: Any, right: list[float]
             if (found := voted(of, [sources[key]])) and (word == "subject" or first(of, [sources[key]]))
         }
         if made:
-            rhos[word] = float(spearmanr(right, side_of(runs, made)).statistic)
+            rhos[word] = float(spearmanr(right, system_means(runs, made)).statistic)
     return rhos
 
 
@@ -82,7 +83,7 @@ def main() -> None:
         found = evidence(folder, "people", args)
         runs, labels = read(found), found["labels"]
         rows = {key: list(of.values()) for key, of in found["rows"].items()}
-        right, rhos, words, held, differ, given = side_of(runs, labels), [], Counter[str](), [], [], []
+        right, rhos, words, held, differ, given = system_means(runs, labels), [], Counter[str](), [], [], []
         for seed in range(args.draws):
             draw = random.Random(seed)
             sources = {key: draw.choice(sorted(labels[key])) for key in rows}

@@ -27,7 +27,6 @@ from scipy.stats import spearmanr
 from airgen.control.votes import first, shares
 from airgen.dataset.beir import BeirDataset
 from airgen.evaluation.experiment import EvaluationOptions, evaluate
-from airgen.evaluation.measures import score
 from airgen.evaluation.run import Run, read_run
 from airgen.evaluation.systems import load_systems
 from airgen.records import Prelabel, flat_text
@@ -35,6 +34,7 @@ from airgen.retrievers import Corpus, load_embedder, load_reranker
 from airgen.retrievers.base import show_corpus
 from airgen.settings.base import find_yaml
 from airgen.studies.agree.study import agree_job
+from airgen.studies.judge.simulate import as_labels, relevant_passages, system_means
 
 MODELS = {"ce": "ms-marco-minilm-l12-int8", "bge": "bge-small-en-int8"}
 OTHERS: dict[str, Any] = {  # with --third
@@ -130,8 +130,7 @@ def evidence(folder: Path, side: str, args: argparse.Namespace) -> dict[str, Any
     passages = {one.id: flat_text(one.title, one.text) for one in collection.passages()}
     labels = collection.qrels("test").labels
     if side == "people":
-        every = {key: {id_: 1.0 for id_, level in row.items() if level > 0} for key, row in labels.items()}
-        labels = {key: row for key, row in every.items() if row}
+        labels = as_labels(relevant_passages(labels))
         queries = {key: one.text for key, one in collection.queries().items() if key in labels}
         chosen = random.Random(0).sample(sorted(queries), min(args.queries, len(queries)))
     else:
@@ -202,11 +201,6 @@ def write(path: Path, rows: list[dict[str, str]]) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
-def side_of(runs: Mapping[str, Run], labels: Mapping[str, Mapping[str, float]]) -> list[float]:
-    """The mean nDCG@10 of every system by these labels, in the order of their names."""
-    return [score(runs[name], labels, "nDCG@10").means()["nDCG@10"] for name in sorted(runs)]
-
-
 def read(found: Mapping[str, Any]) -> dict[str, Run]:
     return {name: read_run(path) for name, path in found["runs"].items()}
 
@@ -223,7 +217,7 @@ def main() -> None:
     args.work.mkdir(parents=True, exist_ok=True)
     for folder in args.collections:
         people = evidence(folder, "people", args)
-        right = side_of(read(people), people["labels"])
+        right = system_means(read(people), people["labels"])
         for side in ("generated", "people"):
             found = people if side == "people" else evidence(folder, side, args)
             if args.third:
@@ -239,7 +233,7 @@ def main() -> None:
                         if (ids := rule(rows, source)) is not None:
                             made[key] = {**dict.fromkeys(ids, 1.0), source: 1.0}
                     if made:
-                        rho = float(spearmanr(right, side_of(runs, made)).statistic)
+                        rho = float(spearmanr(right, system_means(runs, made)).statistic)
                         cells.append((rho, statistics.fmean(map(len, made.values())), len(made)))
                 if cells:
                     rho, positives, left = (statistics.fmean(column) for column in zip(*cells, strict=True))

@@ -257,6 +257,8 @@ SMALLEST = {
     "study diversity scifact cranfield medline": "study diversity scifact cranfield medline",
     "study diversity DATASET --label-with full": "study diversity scifact --label-with full",
     "study inspect DATASET": "study inspect scifact",
+    "study judge --simulate scifact --pipeline full --systems systems-offline":
+        "study judge --simulate scifact --pipeline full --systems systems-offline",
     "study stats DATASET": "study stats runs/full/dataset",
     "study gain cranfield medquad-liveqa-open scifact --systems systems-offline --before bm25 --after bm25-multi":
         "study gain cranfield medline scifact --systems systems-offline --before bm25 --after flat",

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from airgen.studies.gain import GainReport
     from airgen.studies.inspect.inspect_dataset import Inspection
     from airgen.studies.judge.calibrate import Calibration
+    from airgen.studies.judge.simulate import JudgeSimulation
 
 
 @command
@@ -263,14 +264,18 @@ def study_inspect(
 @command
 def study_judge(
     judge: Annotated[
-        str,
+        str | None,
         arg("JUDGE", "One of: a judge prompt (judge, judge_yes_no, rubric); `pipeline` for the pipeline's own judge; "
-            "`votes` for the votes of its re-rankers; a re-ranker."),
-    ],
-    collections: Annotated[Places, arg("COLLECTION", "Human-labelled datasets."), dataset_of],
+            "`votes` for the votes of its re-rankers; a re-ranker. None with --simulate."),
+    ] = None,
+    collections: Annotated[Places, arg("COLLECTION", "Human-labelled datasets."), dataset_of] = (),
     pipeline: Annotated[Place | None, opt("Use this pipeline's models (default: quickstart's).")] = None,
-    pairs: Annotated[int, opt("Pairs drawn from each collection; half are relevant.", min=2)] = 60,
-    depth: Annotated[int, opt("Draw pairs from the top hits of BM25 and the recall model.", min=1)] = 10,
+    pairs: Annotated[
+        int | None, opt("Pairs drawn from each collection; half are relevant (default: 60).", min=2)
+    ] = None,
+    depth: Annotated[
+        int | None, opt("Draw pairs from the top hits of BM25 and the recall model (default: 10).", min=1)
+    ] = None,
     relevant_from: Annotated[
         Sequence[str],
         opt("Lowest label that counts as relevant in collection NAME (default: 1).", metavar="NAME=LABEL"),
@@ -284,10 +289,26 @@ def study_judge(
     seed: Seed = 0,
     out: Annotated[Place, opt("Folder for answers, vectors and reports.")] = Path("runs/judge"),
     budget: Budget = None,
-) -> Outcome[Calibration]:  # fmt: skip
+    simulate: Annotated[
+        bool, opt("Ask no judge: people's labels, with errors, play judges, and systems are ranked by each.")
+    ] = False,
+    systems: Annotated[
+        Place | None, opt("With --simulate: the systems YAML (default: systems-agree).", metavar="YAML")
+    ] = None,
+    queries: Annotated[
+        int | None, opt("With --simulate: queries drawn from each collection (default: 30).", min=1)
+    ] = None,
+    draws: Annotated[
+        int | None, opt("With --simulate: draws of sources and errors (default: 20).", min=1, max=10_000)
+    ] = None,
+) -> Outcome[Calibration | JudgeSimulation]:  # fmt: skip
     """Compare a judge with human labels, on pairs that people judged relevant or not relevant and on unjudged top hits.
 
+    With --simulate: what would a better judge buy? How systems rank by labels of judges with more and fewer errors,
+    beside their ranking by people's labels.
+
     Example: airgen study judge votes datasets/scifact datasets/nfcorpus --pairs 200
+    Example: airgen study judge --simulate datasets/scifact datasets/nfcorpus
     """
     from airgen.pipeline.show import job_file
     from airgen.prompts import PromptSet
@@ -295,19 +316,38 @@ def study_judge(
     from airgen.steps.progress import STATUS, Display
     from airgen.studies.judge.calibrate import JudgeTrial, Selection, calibrate
 
+    of_judges = {"--pairs": pairs, "--depth": depth, "--words": words, "--budget": budget}
+    of_simulations = {"--systems": systems, "--queries": queries, "--draws": draws}
+    if useless := [name for name, value in (of_judges if simulate else of_simulations).items() if value is not None]:
+        raise UsageError(f"{useless[0]} says nothing {'with' if simulate else 'without'} --simulate: leave it out")
+    folders = paths(collections)
+    if simulate and judge is not None:
+        folders.insert(0, dataset_of(judge))  # the first word behind the command is a collection, too
+    if not folders or not (simulate or judge):
+        words_needed = "COLLECTION" if simulate else "JUDGE and COLLECTION"
+        raise UsageError(f"{words_needed}: name at least one human-labelled dataset, such as scifact")
     least, left_out = _labels("--relevant-from", relevant_from), _labels("--ignore", ignore)
-    folders = {folder.resolve().name: folder for folder in paths(collections)}
-    if unknown := sorted((least.keys() | left_out.keys()) - folders.keys()):
+    known = {folder.resolve().name for folder in folders}
+    if unknown := sorted((least.keys() | left_out.keys()) - known):
         raise UsageError(f"{unknown[0]}=...: no collection given has that directory's name")
-    drawn = Selection(split, pairs, depth, seed=seed, language=language or Selection.language)
+    drawn = Selection(split, pairs or 60, depth or 10, seed=seed, language=language or Selection.language)
     chosen = [
         (folder, replace(drawn, label_from=max(least.get(name, [1.0])), ignore=tuple(left_out.get(name, []))))
-        for folder in paths(collections)
+        for folder in folders
         for name in [folder.resolve().name]
     ]
-    base = job_file(pipeline or "quickstart")
+    base, display = job_file(pipeline or "quickstart"), Display(Path(out) / STATUS)
+    if judge is None or simulate:
+        from airgen.evaluation.systems import load_systems
+        from airgen.settings.base import find_yaml
+        from airgen.studies.judge.simulate import SimulationPlan, simulate_judges
+
+        listed = load_systems(find_yaml("pipelines", systems or "systems-agree"))
+        plan = SimulationPlan(load_pipeline(base), listed, Path(out), queries or 30, draws or 20, seed)
+        simulated = simulate_judges(chosen, plan, display)
+        return Outcome(simulated, simulated.study().markdown())
     trial = JudgeTrial(load_pipeline(base), PromptSet.beside(base.parent), Path(out), words, budget)
-    result = calibrate(judge, chosen, trial, Display(Path(out) / STATUS))
+    result = calibrate(judge, chosen, trial, display)
     return Outcome(result, result.study().markdown())
 
 

@@ -80,19 +80,15 @@ def gather(
     because quality control never judges one. Raises DatasetError if the pools hold no relevant passage, or no other.
     """
     dataset = BeirDataset.open(folder)
-    language = str(dataset.info.get("language") or selection.language)
-    task = DatasetSplit(dataset, selection.split, language)
+    task = DatasetSplit(dataset, selection.split, str(dataset.info.get("language") or selection.language))
     corpus, depth = task.corpus, selection.depth
-    digest = task.digest if language == "en" else f"{task.digest}-{language}"  # what is kept of a language is its own
-    places = {id_: place for place, id_ in enumerate(corpus.ids)}
     queries = {key: query.text for key, query in task.queries.items()}
     sources: dict[str, list[str]] = {}
     for key in queries if selection.source else ():
         labels = task.qrels.labels.get(key, {})
         fit = [id_ for id_, label in labels.items() if label >= selection.label_from and label not in selection.ignore]
         sources[key] = sorted(fit, key=lambda id_: text_key(f"source\x1f{selection.seed}\x1f{key}\x1f{id_}"))[:1]
-    work = SetWork(store, control, corpus, digest, places, queries, display, embeddings, scope=digest, sources=sources)
-    work = add_rows(RECALL, work)
+    work = add_rows(RECALL, set_work(store, task, queries, control, display, embeddings, sources))
     recalls: dict[str, Recall] = work.rows("recall", Recall)
     pools = {key: [id_ for id_ in recalls[key].ids if id_ not in sources.get(key, ())] for key in queries}
     bm25 = load_retriever("bm25")
@@ -117,6 +113,18 @@ def gather(
         work = add_rows(stage, work)
     documents = work.documents({pair.id for pair in pairs})
     return Evidence(dataset.name, pairs, queries, documents, prelabels_of(work), sources)
+
+
+def set_work(
+    store: Store, task: DatasetSplit, queries: Mapping[str, str], control: ControlSettings, display: Display,
+    embeddings: Path, sources: Mapping[str, Sequence[str]] = {},
+) -> SetWork:  # fmt: skip
+    """The set-wise work of quality control on queries {id: text} of a human-labelled collection."""
+    corpus = task.corpus
+    # What is kept of a language is its own.
+    digest = task.digest if task.language == "en" else f"{task.digest}-{task.language}"
+    places = {id_: place for place, id_ in enumerate(corpus.ids)}
+    return SetWork(store, control, corpus, digest, places, queries, display, embeddings, scope=digest, sources=sources)
 
 
 _SHORT = {"judge_yes_no": "small/judge_yes_no", "rubric": "judge_rubric"}

@@ -1,0 +1,360 @@
+"""What would a better judge buy? People's labels play the judge, with errors drawn for each pair; no LLM is asked.
+
+    plan = SimulationPlan(pipeline, systems, Path("runs/judge"))
+    simulate_judges([(Path("scifact"), Selection())], plan, display).study()
+
+In each draw, one relevant passage of each query plays its source. As in Table 2 the query is dropped where the judge
+finds its source not relevant; else the source, and what the judge finds relevant of the passages that it sees, are its
+positives. It sees the passages that more than half of the re-rankers vote for, or all that were recalled. Systems are
+ranked by these labels and by people's labels of the same queries. A passage that nobody judged counts as not relevant.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+from numpy.typing import NDArray
+
+from airgen.control.recall import RECALL, prelabel_stages, prelabels_of
+from airgen.control.set_stage import add_rows
+from airgen.control.table2 import pairs_to_judge
+from airgen.dataset.beir import BeirDataset
+from airgen.errors import DatasetError, UsageError
+from airgen.evaluation.dataset_split import DatasetSplit
+from airgen.evaluation.experiment import EvaluationOptions, evaluate
+from airgen.evaluation.measures import score
+from airgen.evaluation.run import Run, read_run, run_from_dict
+from airgen.evaluation.significance import Interval
+from airgen.evaluation.systems import SystemSettings, labelling_models, made_labels
+from airgen.kept import write_json
+from airgen.keys import rng, text_key
+from airgen.records import Recall
+from airgen.retrievers.encodings import shared_encodings
+from airgen.settings import Pipeline
+from airgen.steps.progress import Display
+from airgen.store import Store
+from airgen.studies.judge.calibrate import Selection, set_work
+from airgen.studies.rank_correlation import refuse_few, spearman
+from airgen.study import Column, Shown, Study, Table
+from airgen.text.display import md
+
+MEASURE = "nDCG@10"
+DEPTH = 10  # of the runs, which the measure reads
+Labels = Mapping[str, Mapping[str, float]]
+Chance = Callable[[str, str], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """A judge with errors: the share of relevant passages that it misses, and of others that it calls relevant."""
+
+    name: str
+    missed: float = 0.0
+    mistaken: float = 0.0
+
+    def says(self, relevant: bool, chance: float) -> bool:
+        """What it says of a pair, whose `chance` is uniform on [0, 1): who errs more errs on the same pairs, too."""
+        return relevant != (chance < (self.missed if relevant else self.mistaken))
+
+
+JUDGES = (
+    Judge("right"),
+    Judge("10 % wrong", 0.1, 0.1),
+    Judge("20 % wrong", 0.2, 0.2),
+    Judge("30 % wrong", 0.3, 0.3),
+    Judge("generous", mistaken=0.2),
+    Judge("strict", missed=0.2),
+)
+
+
+def chance(seed: int, draw: int, query: str, id_: str) -> float:
+    """The luck of one pair in one draw: the same for every judge, whatever else it sees."""
+    return rng("simulated judge", seed, draw, query, id_).random()
+
+
+def draw_sources(relevant: Mapping[str, Collection[str]], seed: int, draw: int) -> dict[str, str]:
+    """A relevant passage of each query, which plays the document that it was generated from."""
+    return {query: rng("source", seed, draw, query).choice(sorted(ids)) for query, ids in relevant.items()}
+
+
+def judged_labels(
+    judge: Judge,
+    seen: Mapping[str, Sequence[str]],
+    sources: Mapping[str, str],
+    relevant: Mapping[str, Collection[str]],
+    luck: Chance,
+    *,
+    drop: bool = True,
+) -> dict[str, dict[str, float]]:
+    """The positives of each query that is left.
+
+    Args:
+        judge: who finds passages relevant.
+        seen: the passages of each query that the judge sees; it sees the source in any case.
+        sources: the source of each query, always a positive.
+        relevant: what people call relevant.
+        luck: of a query and a passage, such as `chance` of a draw.
+        drop: leave out the queries whose source the judge finds not relevant.
+    """
+    labels = {}
+    for query, source in sources.items():
+
+        def finds(id_: str, query: str = query) -> bool:
+            return judge.says(id_ in relevant[query], luck(query, id_))
+
+        if not drop or finds(source):
+            labels[query] = dict.fromkeys([source, *(id_ for id_ in seen[query] if id_ != source and finds(id_))], 1.0)
+    return labels
+
+
+def system_means(runs: Mapping[str, Run], labels: Labels) -> NDArray[np.float64]:
+    """The mean nDCG@10 of every system by these labels, in the order of their names, float64 (systems,)."""
+    return np.array([score(runs[name], labels, MEASURE).means()[MEASURE] for name in sorted(runs)])
+
+
+def agreement(runs: Mapping[str, Run], labels: Labels, people: NDArray[np.float64]) -> float:
+    """Spearman of the systems by these labels with people's means; NaN without labels, or where all score alike."""
+    return float(spearman(system_means(runs, labels), people)) if labels else np.nan
+
+
+def relevant_passages(labels: Labels, least: float = 1, ignore: Collection[float] = ()) -> dict[str, set[str]]:
+    """Those of each query that has any: labels from `least`, but for those to be ignored."""
+    every = {
+        query: {id_ for id_, label in row.items() if label >= least and label not in ignore}
+        for query, row in labels.items()
+    }
+    return {query: ids for query, ids in every.items() if ids}
+
+
+@dataclass(frozen=True)
+class SimulationPlan:
+    """How it is simulated.
+
+    pipeline: whose recall and re-rankers choose what a judge sees. systems: which are ranked. work: the folder that
+    keeps recall, scores and runs. queries: how many of a collection are drawn. draws: of sources and errors. seed: of
+    queries and draws.
+    """
+
+    pipeline: Pipeline
+    systems: Sequence[SystemSettings]
+    work: Path
+    queries: int = 30
+    draws: int = 20
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class SimulationEvidence:
+    """One collection. By query: what people call relevant, and `seen`: {votes or all: the passages that a judge sees}.
+
+    runs: the first hits of each system. all_queries: Spearman of the systems' ranking by these queries with that by
+    all queries, both by people's labels, which are `total`.
+    """
+
+    name: str
+    relevant: Mapping[str, set[str]]
+    seen: Mapping[str, Mapping[str, list[str]]]
+    runs: Mapping[str, Run]
+    all_queries: float
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedJudge:
+    """Spearman with people's ranking where the judge sees the votes' passages or all, and the share of queries left.
+
+    Each value is the mean of the draws, and each interval holds 95 % of them.
+    """
+
+    judge: str
+    votes: Interval
+    all: Interval
+    left: float
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedCollection:
+    """What came out for one collection.
+
+    positives: people's relevant passages of a query. pairs: {votes or all: passages of a query that the judge sees}.
+    recalled: {votes or all: the share of people's relevant passages among these}. source: Spearman where the source
+    alone is a positive and nobody is asked. all_queries: see `SimulationEvidence`.
+    """
+
+    collection: str
+    queries: int
+    total: int
+    positives: float
+    pairs: Mapping[str, float]
+    recalled: Mapping[str, float]
+    source: Interval
+    all_queries: float
+    judges: tuple[SimulatedJudge, ...]
+
+
+@dataclass(frozen=True)
+class JudgeSimulation(Shown):
+    """All collections. shared: {system: those of its models that recall or vote}."""
+
+    systems: int
+    draws: int
+    seed: int
+    collections: tuple[SimulatedCollection, ...]
+    shared: Mapping[str, tuple[str, ...]]
+
+    def study(self) -> Study:
+        """The report."""
+        parts: list[str | Table] = [
+            f"Spearman of {self.systems} systems ({MEASURE}) with their ranking by people's labels of the same "
+            f"queries: means of {self.draws} draws of sources and errors, with the range of 95 % of the draws. Other "
+            "queries or systems would give other figures. People's labels play the judge, with errors: *generous* "
+            "calls 20 % of the passages that are not relevant relevant, *strict* misses 20 % of the relevant ones. It "
+            "sees the passages that more than half of the re-rankers vote for (*votes*), or all that were recalled "
+            "(*all*).",
+            f"Systems with a model that recalls or votes, which may rank too high: {md(', '.join(self.shared))}."
+            if self.shared else "",
+        ]  # fmt: skip
+        for one in self.collections:
+            parts += [
+                f"## {md(one.collection)}",
+                f"{one.queries} queries with {one.positives:.1f} relevant passages each, of which the votes' "
+                f"{one.pairs['votes']:.1f} passages hold {one.recalled['votes']:.0%} and all {one.pairs['all']:.1f} "
+                f"recalled ones {one.recalled['all']:.0%}. The source alone, without a judge: {_shown(one.source)}. "
+                f"People's ranking by all {one.total} queries agrees with that by these at {one.all_queries:.2f}.",
+                Table(one.judges, _COLUMNS),
+            ]
+        return Study("A better judge, simulated", parts)
+
+
+_COLUMNS = (
+    Column("judge", lambda row: row.judge),
+    Column("votes", lambda row: row.votes, ".2f"),
+    Column("all", lambda row: row.all, ".2f"),
+    Column("queries left", lambda row: row.left, ".0%"),
+)
+
+
+def _shown(value: Interval) -> str:
+    return f"{value.value:.2f} [{value.low:.2f}, {value.high:.2f}]"
+
+
+def simulate_judges(
+    collections: Sequence[tuple[Path, Selection]], plan: SimulationPlan, display: Display
+) -> JudgeSimulation:
+    """Rank systems by the labels of judges with errors, and write `simulated.md` and `.json` to the plan's folder.
+
+    What was recalled, scored or run before is kept. Raises UsageError for fewer than three systems and for two
+    collections of one name, DatasetError for a collection without relevant passages, and what an evaluation raises.
+    """
+    refuse_few(len(plan.systems))
+    counts = Counter(BeirDataset.open(folder).name for folder, _ in collections)
+    if twice := [name for name, count in counts.items() if count > 1]:
+        raise UsageError(f"two collections are called {twice[0]!r}: their results could not be told apart")
+    plan.work.mkdir(parents=True, exist_ok=True)
+    with Store.open(plan.work / "work.duckdb") as store, shared_encodings(plan.work / "embeddings"):
+        every = [gather(store, folder, how, plan, display) for folder, how in collections]
+    with display.stage("draws", plan.draws * len(every)) as bar:
+        found = tuple(simulated(one, plan.draws, plan.seed, lambda: bar.advance()) for one in every)
+    shared = made_labels(plan.systems, labelling_models(plan.pipeline.control))
+    result = JudgeSimulation(len(plan.systems), plan.draws, plan.seed, found, shared)
+    result.study().write(plan.work / "simulated.md")
+    write_json(plan.work / "simulated.json", result)
+    return result
+
+
+def gather(store: Store, folder: Path, how: Selection, plan: SimulationPlan, display: Display) -> SimulationEvidence:
+    """Run the systems, draw queries, recall and pre-label; what is there already is not made again."""
+    dataset, control = BeirDataset.open(folder), plan.pipeline.control
+    task = DatasetSplit(dataset, how.split, str(dataset.info.get("language") or how.language))
+    known = relevant_passages({query: task.qrels.labels[query] for query in task.queries}, how.label_from, how.ignore)
+    if not known:
+        raise DatasetError(
+            f"{folder}: no passage is relevant to a query of the split {how.split!r}: try another --split or "
+            "--relevant-from"
+        )
+    options = EvaluationOptions(how.split, [MEASURE], language=task.language, report=False)
+    with display.stage(f"systems on {dataset.name}", len(plan.systems)) as bar:
+        results = evaluate(
+            dataset, plan.systems, plan.work / "results", options,
+            progress=lambda line: bar.advance(note=line.split(": ", 1)[-1]),
+        )  # fmt: skip
+    runs = {result.name: first_hits(read_run(result.paths.run), known) for result in results}
+    chosen = sorted(sorted(known), key=lambda query: text_key(f"simulated\x1f{plan.seed}\x1f{query}"))[: plan.queries]
+    relevant = {query: known[query] for query in sorted(chosen)}
+    queries = {query: task.queries[query].text for query in relevant}
+    work = add_rows(RECALL, set_work(store, task, queries, control, display, plan.work / "embeddings"))
+    for stage in prelabel_stages(work):
+        work = add_rows(stage, work)
+    recalls, prelabels = work.rows("recall", Recall), prelabels_of(work)
+    left_out = {
+        query: {id_ for id_, label in task.qrels.labels[query].items() if label in how.ignore} for query in relevant
+    }
+    recalled = {query: [id_ for id_ in recalls[query].ids if id_ not in left_out[query]] for query in relevant}
+    voted = {
+        query: [pair.id for pair in pairs_to_judge(query, "", [], prelabels[query], control.thresholds)]
+        for query in relevant
+    }
+    seen = {
+        "votes": {query: [id_ for id_ in ids if id_ not in left_out[query]] for query, ids in voted.items()},
+        "all": recalled,
+    }
+    rho = agreement(runs, as_labels(relevant), system_means(runs, as_labels(known)))
+    own = {name: first_hits(run, relevant) for name, run in runs.items()}
+    return SimulationEvidence(dataset.name, relevant, seen, own, rho, len(known))
+
+
+def first_hits(run: Run, queries: Collection[str]) -> Run:
+    """What the measure reads of a run for these queries."""
+    return run_from_dict({key: dict(hits[:DEPTH]) for key, hits in run.ranked().items() if key in queries})
+
+
+def as_labels(relevant: Mapping[str, Collection[str]]) -> dict[str, dict[str, float]]:
+    """Relevant passages as labels of 1."""
+    return {query: dict.fromkeys(sorted(ids), 1.0) for query, ids in relevant.items()}
+
+
+def simulated(evidence: SimulationEvidence, draws: int, seed: int, done: Callable[[], object]) -> SimulatedCollection:
+    """All judges on one collection; `done` is called after each draw."""
+    relevant, runs, seen = evidence.relevant, evidence.runs, evidence.seen
+    people = system_means(runs, as_labels(relevant))
+    alone: list[float] = []
+    rhos: dict[tuple[str, str], list[float]] = defaultdict(list)
+    left: dict[str, list[float]] = defaultdict(list)
+    for draw in range(draws):
+        sources = draw_sources(relevant, seed, draw)
+        luck = cache(partial(chance, seed, draw))
+        alone.append(agreement(runs, as_labels({query: [source] for query, source in sources.items()}), people))
+        for judge in JUDGES:
+            for sees, passages in seen.items():
+                labels = judged_labels(judge, passages, sources, relevant, luck)
+                rhos[judge.name, sees].append(agreement(runs, labels, people))
+            left[judge.name].append(len(labels) / len(relevant))
+        done()
+    rows = [
+        SimulatedJudge(
+            judge.name, _over_draws(rhos[judge.name, "votes"]), _over_draws(rhos[judge.name, "all"]),
+            fmean(left[judge.name]),
+        )
+        for judge in JUDGES
+    ]  # fmt: skip
+    positives = sum(map(len, relevant.values()))
+    held = {
+        sees: sum(len(ids & set(passages[query])) for query, ids in relevant.items()) / positives
+        for sees, passages in seen.items()
+    }
+    return SimulatedCollection(
+        evidence.name, len(relevant), evidence.total, positives / len(relevant),
+        {sees: fmean(map(len, passages.values())) for sees, passages in seen.items()}, held,
+        _over_draws(alone), evidence.all_queries, tuple(rows),
+    )  # fmt: skip
+
+
+def _over_draws(values: Sequence[float]) -> Interval:
+    """The mean and the middle 95 % of the draws that have a value."""
+    drawn = np.array(values)
+    known = drawn[~np.isnan(drawn)]
+    return Interval.of(float(known.mean()) if len(known) else np.nan, drawn)
