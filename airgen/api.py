@@ -1,13 +1,13 @@
-"""What airgen does, in Python: `import airgen`, then `airgen.Corpus`, `airgen.generate`, `airgen.evaluate`, ...
+"""The Python API: `import airgen`, then `airgen.Corpus`, `airgen.generate`, `airgen.evaluate`, ...
 
     corpus = airgen.Corpus(frame, id="url", title="title", text="body", language="en")
     bench = airgen.generate(corpus, n=50, llm="gpt-4o-mini", budget=0.50, work="runs/handbook")
     results = airgen.evaluate(bench, {"bm25": "bm25", "new": airgen.Dense(model), "site": my_search})
 
-The commands are functions, too: `airgen study agree` is `airgen.study_agree`, with the same arguments; it returns what
-the command prints with `--json`, as typed values. Tables have `to_pandas()`. A function raises an error of
-`airgen.errors`, and can be called in a notebook. Where it takes `quiet=True` it then says nothing on the way.
-`airgen.report` is the package of that name: the function is `airgen.api.report`.
+Every command is also a function with the same arguments: `airgen study agree` is `airgen.study_agree`. It returns typed
+values of what the command prints with `--json`, and raises errors from `airgen.errors`. Tables have `to_pandas()`.
+Functions that take `quiet=True` then print nothing while they run. `airgen.report` is a package; the function is
+`airgen.api.report`.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ VALUES = {
     "estimate": "airgen.python.generate", "generate": "airgen.python.generate", "label": "airgen.python.generate",
     "load": "airgen.python.benchmark",
 }  # fmt: skip
-"""What is no command, and the module that has it; it is imported at its first use."""
+"""The names that are not commands, and their modules, which are imported on first use."""
 
 __all__ = [
     "BM25",

@@ -1,14 +1,14 @@
-"""Functions and objects of the user's own, by a name that settings can hold.
+"""Refer to the user's functions and objects by a name and a version that settings can hold.
 
-    answer = Function(my_llm, version="2")       # a name and a version: what it gave is kept under these
+    answer = Function(my_llm, version="2")       # results are saved under this name and version
     named(my_search)                             # {"name": "my_search", "version": "5c9e0f..."}: the hash of its source
 
-Settings are plain values, and so is what identifies a result. A function is neither, so settings hold its name and its
-version, and this process knows the function behind them. Another process finds it where it can be imported.
+Settings, and the keys of saved results, are plain values. For a function they hold its name and version; this process
+keeps the function itself. Other processes import it, if it can be imported.
 
-Without a version, that of a function is the hash of its source, of the sources of the functions that it calls, and of
-the plain values that it reads. A model of torch has its weights, a component of airgen its settings. What has none of
-these gets a version that is never used again, so that nothing that it returned is taken for what it would return now.
+The default version of a function is a hash of its source, the sources of the functions it calls, and the plain values
+it reads. For a torch model, it is a hash of the weights; for a component of airgen, of its settings. Anything else gets
+a version that is used only once, so that outdated results are never reused.
 """
 
 import functools
@@ -33,11 +33,11 @@ T = TypeVar("T")
 
 
 class Unkept(UserWarning):
-    """What a function of the user's returns cannot be kept, because nothing identifies it."""
+    """Results of a user's function cannot be saved, because nothing identifies the function."""
 
 
 UNKEPT = "unkept-"
-"""How the version of something without an identity begins."""
+"""Prefix of the version of a function that cannot be identified."""
 
 _known: dict[tuple[str, str], Any] = {}
 _PLAIN = (str, int, float, bool, bytes, type(None))
@@ -46,13 +46,13 @@ _DEEP = 8  # calls of functions that call functions, whose sources count
 
 @dataclass(frozen=True)
 class Function:
-    """A function or an object of yours, with the name and the version that identify what it returns.
+    """A function or object of yours, with a name and a version that identify its results.
 
     Args:
         value: The function, or an object that airgen can call.
-        name: Its name in tables and settings. Default: that of the function.
-        version: Another version is another function: results of the old one are not used again. Default: the hash of
-            its source, where it has one.
+        name: Name in tables and settings. Default: the function's name.
+        version: Version of the function. Results of other versions are not reused. Default: a hash of the source code,
+            if available.
     """
 
     value: Any
@@ -61,9 +61,17 @@ class Function:
 
 
 def named(value: Any, name: str = "") -> dict[str, str]:
-    """The name, the version and, where it can be imported, the place `module:name` of something of the user's.
+    """Register a user's function or object, so that `find` returns it.
 
-    From now on `find` knows it. Raises UsageError for a coroutine function or a generator, which nobody can call here.
+    Args:
+        value: A function, an object, or a Function.
+        name: Name to use unless `value` is a Function with a name. Default: the function's name.
+
+    Returns:
+        The `name`, the `version` and, if it can be imported, the `place` as `module:name`.
+
+    Raises:
+        UsageError: The value is an async function or a generator.
     """
     given = value if isinstance(value, Function) else Function(value)
     inner = given.value
@@ -73,8 +81,8 @@ def named(value: Any, name: str = "") -> dict[str, str]:
     if not version:
         version = f"{UNKEPT}{secrets.token_hex(6)}"
         warnings.warn(
-            f"{name} has neither a version nor source code that airgen can read, so nothing that it returns is kept: "
-            f"pass airgen.Function({name}, version='1') to keep it",
+            f"{name} has neither a version nor source code that airgen can read, so its results are not saved: "
+            f"pass airgen.Function({name}, version='1') to save them",
             Unkept,
             stacklevel=2,
         )
@@ -84,31 +92,38 @@ def named(value: Any, name: str = "") -> dict[str, str]:
 
 
 def find(name: str, version: str, place: str = "", folder: Path | None = None) -> Any:
-    """What `named` described: from this process, or imported from its place and of the same version.
+    """Return a function or object that was registered with `named`, importing it if necessary.
 
-    Raises UsageError where it is not there, or where it is another version by now.
+    Args:
+        name: Its name.
+        version: Its version.
+        place: Where to import it from, as `module:name`.
+        folder: Folder that may hold the module.
+
+    Raises:
+        UsageError: It cannot be imported, or its version has changed.
     """
     if (name, version) in _known:
         return _known[name, version]
     if not place:
         raise UsageError(
-            f"{name} (version {version[:12]}) is a function of another Python process: go on there, with the same "
-            "call, or write it into a module and pass it from there"
+            f"{name} (version {version[:12]}) is a function of another Python process: repeat the same call there, "
+            "or move the function into a module and pass it from there"
         )
     value = imported(place, folder)
     now = identity_of(value)
     if now is not None and version and not version.startswith(UNKEPT) and now != version and len(version) == len(now):
-        raise UsageError(f"{place}: has changed since its results were made: make the same call in Python again")
+        raise UsageError(f"{place}: has changed since its results were saved: make the same call in Python again")
     return value
 
 
 def is_kept(version: str) -> bool:
-    """Whether results of this version can be used again."""
+    """Return whether results of this version can be reused."""
     return not version.startswith(UNKEPT)
 
 
 def imported(place: str, folder: Path | None = None) -> Any:
-    """The value at `module:name`; the module may be in `folder`. Raises UsageError."""
+    """Import the value at `module:name`; the module may be in `folder`. Raises UsageError if this fails."""
     module, _, name = place.partition(":")
     outside = [str(one.resolve()) for one in (folder, Path()) if one is not None]
     sys.path[:0] = outside
@@ -122,7 +137,7 @@ def imported(place: str, folder: Path | None = None) -> Any:
 
 
 def name_of(value: Any) -> str:
-    """A name for a function or an object: its own, that of the model that it runs, or that of its class."""
+    """Return a name for a function or object: its own, its model's, or its class's."""
     if isinstance(value, functools.partial):
         return name_of(value.func)
     if inspect.ismethod(value):
@@ -137,7 +152,7 @@ def name_of(value: Any) -> str:
 
 
 def identity_of(value: Any) -> str | None:
-    """What identifies all that a function or an object returns, as far as that can be seen; None where it cannot."""
+    """Return a hash that identifies the results of a function or object, or None if there is none."""
     if callable(describe := getattr(value, "describe", None)) and not inspect.isclass(value):
         value = describe()
     if isinstance(value, Mapping):
@@ -231,7 +246,7 @@ def _place(value: Any) -> str:
 
 
 def refuse(value: Any) -> None:
-    """Raise UsageError for what gives no value when it is called."""
+    """Raise UsageError for async functions, generators and their results, which cannot be called for a value."""
     inner = value.func if isinstance(value, functools.partial) else value
     call = inner if inspect.isroutine(inner) else getattr(inner, "__call__", None)  # noqa: B004  # the method itself
     name = name_of(value)
@@ -246,7 +261,7 @@ def refuse(value: Any) -> None:
 
 
 def parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter] | None:
-    """The parameters of a function; None where Python does not know them, as of many compiled ones."""
+    """Return the parameters of a function, or None if unknown, as for many compiled functions."""
     try:
         return inspect.signature(function).parameters
     except (TypeError, ValueError):
@@ -254,18 +269,18 @@ def parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter] 
 
 
 def required(function: Callable[..., Any]) -> list[str]:
-    """The names of the parameters that a call must give by position."""
+    """Return the names of the positional parameters without a default."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     found = parameters(function) or {}
     return [name for name, one in found.items() if one.kind in kinds and one.default is inspect.Parameter.empty]
 
 
 def takes(function: Callable[..., Any], name: str) -> bool:
-    """Whether a function has a parameter of this name."""
+    """Return whether a function has a parameter of this name."""
     return name in (parameters(function) or {})
 
 
 def foreign(work: Callable[[], T], where: str, kind: type[AirgenError] = UsageError) -> T:
-    """The result of code of the user's own. What it raises becomes one line of `kind`, with the place in that code."""
+    """Run user code. Its exceptions are reraised as `kind`, with one line that says where they occurred."""
     with guarded(where, kind):
         return work()

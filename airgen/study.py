@@ -1,11 +1,11 @@
-"""What is printed, written and shown: tables and sentences as one value, for a terminal, Markdown, CSV and HTML.
+"""Tables and text as one value, which can be printed, or written as Markdown, CSV, HTML or JSON.
 
     measure = Column("nDCG@10", lambda row: row.mean, ".4f", best=True)
     table = Table(rows, [Column("system", lambda row: row.name), measure])
     Study("Results", ["Best bold.", table]).markdown()
 
-A cell is a value: a text, which is escaped here for each output, a number, a tuple (low, high), or an interval with
-`value`, `low` and `high`. Sentences are Markdown already: whoever puts a name from outside into one calls `md`.
+A cell is a text (escaped here for each output), a number, a tuple (low, high), or an interval with `value`, `low` and
+`high`. Sentences are Markdown, so callers must escape foreign text in them with `md`.
 """
 
 import base64
@@ -26,15 +26,15 @@ from airgen.text.display import csv_text, html_text, markdown_table, md, p_value
 T = TypeVar("T")
 
 P = "p"
-"""The form of p-values."""
+"""Format of p-values."""
 
 
 class Html(str):
-    """A cell or a part that is HTML already; for HTML alone."""
+    """A cell or part that is already HTML. Other outputs leave it out."""
 
 
 def shown(value: Any, form: str = "", missing: str = "–") -> str:
-    """A cell for people; None and NaN are `missing`."""
+    """Format a cell; None and NaN become `missing`."""
     if isinstance(value, str):
         return value
     if hasattr(value, "low"):
@@ -51,7 +51,7 @@ def shown(value: Any, form: str = "", missing: str = "–") -> str:
 
 
 def span(low: float, high: float, form: str = "") -> str:
-    """From the one to the other: `3`, `3–9`, `-0.1 to 0.2`."""
+    """Format a range: `3`, `3–9`, `-0.1 to 0.2`."""
     if math.isnan(low):
         return "–"
     if low == high and not form:
@@ -62,9 +62,15 @@ def span(low: float, high: float, form: str = "") -> str:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """value: makes a row's cell. form: of its number. best: the highest value is bold, the second is underlined.
+    """A column of a table.
 
-    left: the text begins at the left, as the first column does.
+    Attributes:
+        title: The heading.
+        value: Function that returns the cell for a row.
+        form: Format specification of numbers.
+        best: Print the highest value in bold and underline the second highest.
+        left: Align left, as the first column always is.
+        missing: Text for None and NaN.
     """
 
     title: str
@@ -76,19 +82,19 @@ class Column:
 
 
 def columns(*titles: str, form: str = "", left: Collection[int] = (), missing: str = "–") -> list[Column]:
-    """The columns of rows that are sequences of cells already."""
+    """Return columns for rows that are sequences of cells."""
     return [Column(title, itemgetter(at), form, left=at in left, missing=missing) for at, title in enumerate(titles)]
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows, and the columns that make cells of them."""
+    """Rows, and the columns that turn them into cells."""
 
     rows: Sequence[Any]
     columns: Sequence[Column]
 
     def cells(self, clean: Callable[[str], str] = str, marks: Sequence[str] = ("{}", "{}")) -> list[list[str]]:
-        """The cells of each row as texts; `clean` escapes those that come from outside."""
+        """Return the cells of each row as text; `clean` escapes foreign text."""
         every = []
         for column in self.columns:
             values = [column.value(row) for row in self.rows]
@@ -105,26 +111,26 @@ class Table:
         return [at for at, column in enumerate(self.columns) if column.left or at == 0]
 
     def text(self) -> str:
-        """Aligned columns for a terminal."""
+        """Return aligned columns for a terminal."""
         return terminal_table([[column.title for column in self.columns], *self.cells()], left=self._left)
 
     def markdown(self) -> str:
-        """A Markdown table."""
+        """Return a Markdown table."""
         right = [at not in self._left for at in range(len(self.columns))]
         header = [md(column.title) for column in self.columns]
         return markdown_table(header, self.cells(md, ("**{}**", "<u>{}</u>")), right)
 
     def csv(self) -> str:
-        """A CSV file."""
+        """Return the text of a CSV file."""
         return csv_text([column.title for column in self.columns], self.cells())
 
     def as_value(self) -> dict[str, Any]:
-        """Plain values for a page that draws the table: titles, which of the columns are texts, and the cells."""
+        """Return plain values for a page that draws the table: titles, left-aligned columns, and cells."""
         titles = [column.title for column in self.columns]
         return {"titles": titles, "left": self._left, "rows": self.cells()}
 
     def html(self) -> str:
-        """An HTML table."""
+        """Return an HTML table."""
         head = [f'<th scope="col"{self._side(at)}>{html_text(one.title)}</th>' for at, one in enumerate(self.columns)]
         body = [
             "<tr>" + "".join(f"<td{self._side(at)}>{cell}</td>" for at, cell in enumerate(row)) + "</tr>\n"
@@ -141,30 +147,30 @@ class Rows(list[T]):
     """Rows of a table, each a dataclass or a dict."""
 
     def to_pandas(self) -> Any:
-        """A DataFrame with a column for each field; those of fields are named `means.nDCG@10`. Raises MissingExtra."""
+        """Return a data frame; nested fields become columns such as `means.nDCG@10`. Raises MissingExtra."""
         return load_extra("pandas", "to_pandas()").json_normalize(plain(self))
 
     def _repr_html_(self) -> str:
-        """The first rows, for a notebook."""
+        """Return the first rows for a notebook."""
         return fragment([_table_of(plain(self[:_SHOWN])), _more(len(self), _SHOWN)])
 
 
 class Shown:
-    """A value that a notebook shows as tables. A subclass says in `study` what it looks like; by default all fields."""
+    """A value that notebooks show as tables. Subclasses define them in `study`; by default, all fields are shown."""
 
     def study(self) -> "Study":
-        """The value as tables and sentences."""
+        """Return the value as tables and text."""
         return study_of(type(self).__name__, self)
 
     def _repr_html_(self) -> str:
         return self.study()._repr_html_()
 
     def to_pandas(self) -> Any:
-        """The first table as a data frame. Raises MissingExtra."""
+        """Return the first table as a data frame. Raises MissingExtra if pandas is not installed."""
         return self.study().to_pandas()
 
     def save(self, path: str | Path) -> Path:
-        """Write it as Markdown, HTML, CSV or JSON, by the ending of the path; returns the path."""
+        """Write the value as Markdown, HTML, CSV or JSON, depending on the file name; return the path."""
         if Path(path).suffix.lower() == ".json":
             write_json(Path(path), self)
             return Path(path)
@@ -172,22 +178,27 @@ class Shown:
 
 
 class Figures(dict[str, Any], Shown):
-    """Figures by name, as a command prints them with `--json`."""
+    """A mapping of results, as a command prints them with `--json`."""
 
 
 @dataclass(frozen=True)
 class Study:
-    """A title, and what stands below it: tables, sentences in Markdown, and headings (`## Costs`)."""
+    """A title followed by tables, paragraphs in Markdown, and headings (`## Costs`).
+
+    Args:
+        title: The title.
+        parts: The tables and texts, in order. Empty parts, and headings without content, are left out.
+    """
 
     title: str
     parts: Iterable[str | Table]
 
     def _repr_html_(self) -> str:
-        """The whole, for a notebook."""
+        """Return the study as HTML for a notebook."""
         return fragment([f"### {md(self.title)}", *self.parts])
 
     def to_pandas(self) -> Any:
-        """The first table as a data frame, whose columns are the table's. Raises MissingExtra."""
+        """Return the first table as a data frame. Raises MissingExtra if pandas is not installed."""
         pandas = load_extra("pandas", "to_pandas()")
         table = next((part for part in self.parts if isinstance(part, Table) and part.rows), Table([], []))
         return pandas.DataFrame(
@@ -196,7 +207,17 @@ class Study:
         )
 
     def save(self, path: str | Path) -> Path:
-        """Write it as Markdown, HTML, CSV (its first table) or JSON, by the ending of the path; returns the path."""
+        """Write the study to a file.
+
+        Args:
+            path: A file ending in .md, .html, .csv (first table only) or .json.
+
+        Returns:
+            The path.
+
+        Raises:
+            UsageError: The file has another ending.
+        """
         path, ending = Path(path), Path(path).suffix.lower()
         tables = [part for part in self.parts if isinstance(part, Table) and part.rows]
         if ending == ".json":
@@ -211,15 +232,15 @@ class Study:
         elif ending in (".md", ".markdown", ".txt"):
             write_lines(path, self.markdown())
         else:
-            raise UsageError(f"{path}: the ending says what is written: .md, .html, .csv or .json")
+            raise UsageError(f"{path}: the file name must end in .md, .html, .csv or .json")
         return path
 
     def markdown(self) -> str:
-        """The whole; empty parts, and headings without anything below them, are left out."""
+        """Return the study as Markdown."""
         return "\n\n".join([f"# {md(self.title)}", *body(self.parts)]) + "\n"
 
     def html(self) -> str:
-        """The whole as a page without scripts that loads nothing."""
+        """Return the study as an HTML page that has no scripts and loads no other files."""
         from markdown_it import MarkdownIt
 
         render = MarkdownIt("commonmark", {"html": False}).render
@@ -231,7 +252,7 @@ class Study:
         return html_page(title, f'<main>\n<h1 class="foreign">{title}</h1>\n{"".join(every)}</main>')
 
     def write(self, path: Path) -> None:
-        """The whole as a Markdown file."""
+        """Write the study as a Markdown file."""
         write_lines(path, self.markdown())
 
 

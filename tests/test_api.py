@@ -42,9 +42,9 @@ def test_an_address_where_a_folder_is_needed(words: str, tmp_path: Path, monkeyp
     monkeypatch.chdir(tmp_path)
     result = invoke(*words.replace("S3", "s3://an-id:a-secret@bucket/x").split())
     assert isinstance(result.exception, UsageError)
-    assert "a file or folder of this machine is needed, not an address (s3://...)" in str(result.exception)
+    assert "give a local file or folder, not an address (s3://...)" in str(result.exception)
     assert "a-secret" not in str(result.exception) and not [*tmp_path.iterdir()]
-    with pytest.raises(UsageError, match=r"^out: a file or folder of this machine is needed"):
+    with pytest.raises(UsageError, match=r"^out: give a local file or folder"):
         airgen.evaluate(tmp_path, systems="systems-quickstart", out="s3://bucket/x")
 
 

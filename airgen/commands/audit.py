@@ -1,4 +1,4 @@
-"""`airgen audit`: people decide what a model cannot: labels, what is relevant, which system is better, holes."""
+"""`airgen audit`: have people check labels, decide what is relevant, compare systems and fill holes."""
 
 from __future__ import annotations
 
@@ -36,38 +36,52 @@ if TYPE_CHECKING:
     from airgen.pipeline.estimate import Estimate
     from airgen.pipeline.job import Job
 
-Folder = Annotated[Place | None, opt("Folder of the sample. Default: RUNS/NAME/audit, for a dataset audit/NAME.")]
-JobOrDataset = Annotated[Place, arg("JOB|DATASET", "A job, or a dataset directory, such as a released one.")]
-Answers = Annotated[Sequence[Place], opt("Answers that the page saved (repeatable): say what they decide.")]
+Folder = Annotated[Place | None, opt("Folder of the sample. Default: RUNS/NAME/audit, or audit/NAME for a dataset.")]
+JobOrDataset = Annotated[
+    Place, arg("JOB|DATASET", "A job, or a dataset directory (for example, of a released dataset).")
+]
+Answers = Annotated[Sequence[Place], opt("File of answers saved by the page (repeatable).")]
 
 
 @dataclass(frozen=True)
 class Drawn(Shown):
-    """A sample for people: its folder, which has audit.html, and what is in it."""
+    """A sample drawn for people to judge.
+
+    Attributes:
+        folder: The folder that holds audit.html.
+        pairs: The number of (query, passage) pairs.
+        about: What the sample was drawn from.
+    """
 
     folder: Path
     pairs: int
     about: dict[str, Any]
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         return {"folder": self.folder, "pairs": self.pairs, **self.about}
 
 
 @command
 def audit_sample(
     what: JobOrDataset,
-    count: Annotated[int, arg("N", "Number of pairs that people are shown.", min=1)],
+    count: Annotated[int, arg("N", "Number of pairs to draw.", min=1)],
     out: Folder = None,
     seed: Seed = 0,
     split: Split = "test",
     runs: Runs = None,
 ) -> Outcome[Drawn]:
-    """Draw pairs of every kind and level and write them as an HTML page and a CSV file.
+    """Draw a stratified sample of judged pairs, and write it as an HTML page and a CSV file for people to label.
 
-    Neither file shows the label that the judge gave. Of a dataset without its job the labels of --split are drawn.
+    Neither file shows the judge's label. For a dataset without its job, pairs are drawn from the labels of --split.
 
     Example: airgen audit sample pipelines/quickstart.yaml 40
+
+    Returns:
+        The folder of the sample, the number of pairs, and the population of each stratum.
+
+    Raises:
+        DatasetError: There are no labels to draw from yet.
     """
     from airgen.audit.labels import draw_labels
 
@@ -84,19 +98,27 @@ def audit_sample(
 @command
 def audit_score(
     what: JobOrDataset,
-    answers: Annotated[Sequence[Place], arg("ANSWERS", "The JSON that the page saves, or the filled-in CSV.")],
+    answers: Annotated[Sequence[Place], arg("ANSWERS", "The JSON file saved by the page, or the filled-in CSV.")],
     out: Folder = None,
     split: Split = "test",
     apply: Annotated[
-        bool, opt("Make people's answers the labels, in the next version of the dataset; asks no LLM.", "--apply")
+        bool,
+        opt("Replace labels with people's answers in the next version of the dataset; makes no LLM calls.", "--apply"),
     ] = False,
     runs: Runs = None,
 ) -> Outcome[AuditResult]:
-    """Read people's answers and write their agreement, by kind of document and by level, into the dataset's card.
+    """Measure how well people's answers agree with the labels, and write the result into the dataset card.
 
-    With --apply, their answers are also the labels from now on: a query whose last relevant passage they reject goes.
+    Agreement is reported by kind of document and by relevance level. With --apply, the answers also replace the labels;
+    a query with no relevant passage left is removed.
 
     Example: airgen audit score pipelines/quickstart.yaml audit-answers.json --apply
+
+    Returns:
+        The agreement with its confidence intervals, and what --apply changed.
+
+    Raises:
+        DatasetError: The answers cannot be read, or belong to another sample.
     """
     from airgen.audit.labels import apply_answers, score_labels
 
@@ -111,9 +133,9 @@ def audit_score(
             f"{result.chosen_by_hand['confirmed']} confirm the label"
         )
     if result.gone:
-        lines.append(f"{result.gone} pairs of the sample are not in the dataset any more, and count nowhere")
+        lines.append(f"{result.gone} pairs of the sample are no longer in the dataset and are not counted")
     if result.of_other_pairs:
-        lines.append(f"{result.of_other_pairs} answers are to pairs that this sample does not have, and count nowhere")
+        lines.append(f"{result.of_other_pairs} answers are to pairs that are not in this sample and are not counted")
     lines.append(f"written into {place}")
     if applied is not None:
         lines.append(f"{applied.dataset}: {applied.as_text()}")
@@ -140,26 +162,34 @@ def _source(what: Place, out: Place | None, runs: Path | None) -> tuple[Job | No
 @command
 def audit_systems(
     dataset: Dataset,
-    systems: Annotated[Sequence[str], arg("A B", "Systems of the results, or run files. Default: all results.")] = (),
-    results: Annotated[Place | None, opt("Folder that `evaluate` wrote. Default: of the job, or results.")] = None,
-    split: Annotated[str | None, opt("The split of the results. Default: test, or the one that is there.")] = None,
+    systems: Annotated[Sequence[str], arg("A B", "Systems in the results, or run files. Default: all systems.")] = (),
+    results: Annotated[Place | None, opt("Folder written by `evaluate`. Default: the job's, or results.")] = None,
+    split: Annotated[str | None, opt("Split of the results. Default: test, or the only split.")] = None,
     answers: Answers = (),
-    count: Annotated[int, opt("Number of pairs that people are shown.", min=25)] = 100,
+    count: Annotated[int, opt("Number of pairs to draw.", min=25)] = 100,
     margin: Annotated[
-        float | None, number("A difference in DCG@10 that does not matter. Default: a 20th.", min=0)
+        float | None, number("Largest difference in DCG@10 that does not matter. Default: 5% of the mean.", min=0)
     ] = None,
     judge: Annotated[
-        Place | None, opt("Probabilities of relevance, TSV or JSONL. Default: labels.", metavar="FILE")
+        Place | None, opt("Probabilities of relevance (TSV or JSONL). Default: the labels.", metavar="FILE")
     ] = None,
-    out: Annotated[Place | None, opt("Folder of the sample. Default: audit/ beside the results.")] = None,
+    out: Annotated[Place | None, opt("Folder of the sample. Default: audit, next to the results.")] = None,
     seed: Seed = 0,
 ) -> Outcome[Drawn | SystemAudit]:
-    """Say which system is better, from the labels and as few answers of a person as possible.
+    """Decide which system is better, from the labels and as few human answers as possible.
 
-    Without --answers: draw pairs on which the systems differ, and write the page. With them: A is better, they differ
-    by less than the margin, or about how many more answers would decide. It may be asked after every 25 answers.
+    Without --answers, draw pairs on which the systems differ and write the page. With --answers, report that one system
+    is better, that they differ by less than the margin, or about how many more answers are needed. You may check the
+    verdict after every 25 answers.
 
     Example: airgen audit systems datasets/scifact bm25 dense --answers audit-answers.json
+
+    Returns:
+        The sample that was drawn or, with answers, the estimated difference with its interval and the verdict.
+
+    Raises:
+        UsageError: There are fewer than two systems, or a system has no run.
+        DatasetError: The answers cannot be read, or belong to another sample.
     """
     from airgen.audit.systems import audit_text, draw_systems, find_runs, groups_of, score_systems
     from airgen.dataset.beir import BeirDataset
@@ -190,19 +220,26 @@ def audit_systems(
 def audit_relevance(
     pipeline: JobName,
     answers: Answers = (),
-    set_it: Annotated[bool, opt("With --answers: write the word that fits into the pipeline's YAML.", "--set")] = False,
+    set_it: Annotated[bool, opt("With --answers: write the better setting into the pipeline's YAML.", "--set")] = False,
     queries: Annotated[int, opt("Number of queries, each with five passages.", min=1)] = 10,
     out: Annotated[Place | None, opt("Folder of the sample. Default: RUNS/NAME/audit-relevance.")] = None,
     seed: Seed = 0,
     runs: Runs = None,
 ) -> Outcome[Drawn | RelevanceAudit]:
-    """Say whether `relevance: answer` or `subject` fits, from a person's answers to ten queries of a job.
+    """Decide between `relevance: answer` and `relevance: subject`, from a person's answers about ten queries of a job.
 
-    Without --answers: draw five passages of each query, and write the page. With them: precision and recall of the
-    labels by both words, and which one fits. With --set, `airgen run` then makes the labels again: without an LLM call
-    where votes or levels decide, else by asking the judge about the other word.
+    Without --answers, draw five passages for each query and write the page. With --answers, report the precision and
+    recall of the labels under both settings, and which setting fits better. After --set, the next `airgen run` updates
+    the labels: without LLM calls if votes or relevance levels decide, otherwise by asking the judge again.
 
     Example: airgen audit relevance pipelines/agree.yaml --answers audit-answers.json --set
+
+    Returns:
+        The sample that was drawn or, with answers, the precision and recall of both settings and the better one.
+
+    Raises:
+        UsageError: --set is given without answers, or the answers do not decide.
+        DatasetError: The job is not finished, or the answers belong to another sample.
     """
     from airgen.audit.labels import asks_again, draw_relevance, score_relevance, set_relevance
     from airgen.pipeline.show import find_job
@@ -222,7 +259,7 @@ def audit_relevance(
             lines.append(f"{job.path} says {found.word} now; labels are made again{by_llm}: airgen run {job.path}")
         return Outcome(found, lines, error=error)
     if set_it:
-        raise UsageError("--set needs --answers: the file that the page saved")
+        raise UsageError("--set needs --answers: the file saved by the page")
     sample = draw_relevance(job, folder, queries, seed)
     drawn = len({one.query for one in sample.items})
     few = "" if drawn == queries else f" (not {queries}: the source of no other is found)"
@@ -236,19 +273,25 @@ def audit_relevance(
 @command
 def audit_examples(
     pipeline: JobName,
-    answers: Annotated[Sequence[Place], arg("ANSWERS", "The JSON that the page saved, or the filled-in CSV.")],
+    answers: Annotated[Sequence[Place], arg("ANSWERS", "The JSON file saved by the page, or the filled-in CSV.")],
     count: Annotated[int, opt("Number of examples.", min=1)] = 4,
     out: Annotated[Place | None, opt("Folder of the sample. Default: RUNS/NAME/audit.")] = None,
     seed: Seed = 0,
     budget: Budget = None,
     runs: Runs = None,
 ) -> Outcome[ExamplesAudit]:
-    """Choose examples for the judge's prompt among answers that say why, and measure on the others whether they help.
+    """Choose few-shot examples for the judge from answers with a reason, and measure whether they help.
 
-    The judge is asked about each answered pair without the examples and with them. `control.judge.examples: audit` uses
-    them from then on: the pairs are judged again.
+    The judge labels each of the other answered pairs with and without the examples. To use the examples, set
+    `control.judge.examples: audit`; the next run then judges all pairs again.
 
     Example: airgen audit examples pipelines/quickstart.yaml audit-answers.json
+
+    Returns:
+        The judge's agreement with people, with and without the examples, and the file of the examples.
+
+    Raises:
+        DatasetError: Too few answers give a reason, or the job has no LLM judge.
     """
     from airgen.audit.examples import measure_examples
     from airgen.pipeline.show import find_job
@@ -262,25 +305,35 @@ def audit_examples(
 @command
 def audit_holes(
     dataset: Dataset,
-    run: Annotated[Sequence[Place], opt("A TREC run file.")] = (),
-    submissions: Annotated[Sequence[Place], opt("A folder of submissions, or one zip.", metavar="DIR")] = (),
+    run: Annotated[Sequence[Place], opt("TREC run file.")] = (),
+    submissions: Annotated[Sequence[Place], opt("Folder of submissions, or one zip file.", metavar="DIR")] = (),
     judge: Annotated[str | None, opt("module:function(query text, passage text) -> label.")] = None,
-    pipeline: Annotated[Place | None, opt("Use this pipeline's judge; for submissions its re-rankers, too.")] = None,
-    depth: Annotated[int, opt("Depth of the runs down to which hits are judged.", min=1)] = 10,
-    metric: Annotated[str, opt("The measure to compare before and after judging.")] = "nDCG@10",
+    pipeline: Annotated[Place | None, opt("Use this pipeline's judge and, for submissions, its re-rankers.")] = None,
+    depth: Annotated[int, opt("Number of top hits of each run to judge.", min=1)] = 10,
+    metric: Annotated[str, opt("Measure to report before and after judging.")] = "nDCG@10",
     split: Split = "test",
-    out: Annotated[Place, opt("Folder where judgments are kept, so that no pair is judged twice.")] = Path("holes"),
-    next_version: Annotated[str | None, opt("With --submissions: write OUT/dataset.", metavar="VERSION")] = None,
-    estimate: Annotated[bool, opt("With --pipeline: say what it would cost, and ask nothing.")] = False,
+    out: Annotated[Place, opt("Folder for judgments; no pair is judged twice.")] = Path("holes"),
+    next_version: Annotated[
+        str | None, opt("With --submissions: write OUT/dataset as this version.", metavar="VERSION")
+    ] = None,
+    estimate: Annotated[bool, opt("With --pipeline: report the cost without calling the judge.")] = False,
     budget: Budget = None,
-    answers: Annotated[Sequence[Place], opt("Answers that OUT/audit.html saved (repeatable).", metavar="FILE")] = (),
+    answers: Annotated[Sequence[Place], opt("File of answers saved by OUT/audit.html.", metavar="FILE")] = (),
 ) -> Outcome[JudgedHoles]:
-    """Judge the unjudged top hits of runs or submissions, without showing the judge which system found them.
+    """Judge the unjudged top hits ("holes") of runs or submissions, and compare scores before and after.
 
-    Scores before and after are compared. Without --judge and --pipeline people judge: on the page OUT/audit.html, in
-    OUT/audit.csv, or by a number as `score` in OUT/holes.jsonl. Call the same command again, and their labels count.
+    The judge does not see which system retrieved a passage. Without --judge or --pipeline, people judge: on the page
+    OUT/audit.html, in OUT/audit.csv, or by setting `score` in OUT/holes.jsonl. Run the same command again to use their
+    labels.
 
     Example: airgen audit holes scifact --run bm25.run --run dense.run --pipeline pipelines/quickstart.yaml
+
+    Returns:
+        The number of holes and judgments, and the scores of each run before and after.
+
+    Raises:
+        UsageError: Options contradict each other, or the judge is not a function.
+        BudgetSpent: The budget is spent; the same call with a higher one continues.
     """
     from airgen.audit.holes import judge_holes, read_submissions
     from airgen.evaluation.run import read_run

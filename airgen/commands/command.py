@@ -1,12 +1,16 @@
-"""How a function becomes a command, and the one way in which commands print.
+"""Turn functions into commands, and print their results.
 
     @command
     def evaluate_tune(dataset: Dataset, systems: ..., seed: Seed = 0) -> Outcome[Tuned]:
         ...
         return Outcome(found, tuned_text(found))
 
-`airgen evaluate tune` prints the outcome's text, or with `--json` its value. `airgen.api.evaluate_tune` is the same
-function: it returns the value, typed. A function `evaluate` of the module `evaluate` is the command without a word.
+`airgen evaluate tune` prints the outcome's text, or its value with `--json`. `airgen.api.evaluate_tune` is the same
+function and returns the typed value. The function `evaluate` in the module `evaluate` is the command without a
+subcommand.
+
+The docstring of the function is the help of the command, up to its sections `Returns` and `Raises`, which only Python
+shows. `Args` is added from the help of each option.
 """
 
 from __future__ import annotations
@@ -41,17 +45,23 @@ P = ParamSpec("P")
 WORSE, UNSURE = 4, 5  # exit codes of gates: a score is worse or too low, or there are too few queries to tell
 
 _JSON = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+_SECTIONS = re.compile(r"^(?:Returns|Raises):$", re.MULTILINE)
 _silent = False
 _logging = False
 
 
 @dataclass(frozen=True)
 class Outcome(Generic[T]):
-    """What a command found: the value for a program, and the lines for a person.
+    """The result of a command: a value for programs, and text for people.
 
-    json: what `--json` prints where that is not the value. code: the exit code of the shell. error: raised after all
-    that was found is printed, and to Python, unless the value has a field `failed` that says so. hidden: nothing is
-    printed, not even as JSON.
+    Attributes:
+        value: What the Python function returns.
+        text: What the command prints.
+        json: What `--json` prints, if not the value.
+        code: The exit code of the shell.
+        error: Raised once the result is printed. In Python it is raised unless the value has a field `failed`, which
+            tells the caller the same.
+        hidden: Print nothing, not even JSON.
     """
 
     value: T
@@ -63,9 +73,9 @@ class Outcome(Generic[T]):
 
 
 def command(function: Callable[P, Outcome[T]]) -> Callable[P, T]:
-    """The function as Python calls it; `app_of` gives the command of the shell.
+    """Make a function callable from Python and, through `app_of`, from the shell.
 
-    A parameter that is `Annotated` with a function besides its help gets what that function makes of each value.
+    A function in the `Annotated` type of a parameter, besides its help, converts each value given for it.
     """
     signature = _evaluated(function)
     makers = {name: maker for name, one in signature.parameters.items() for maker in _makers(one.annotation)}
@@ -109,27 +119,36 @@ def command(function: Callable[P, Outcome[T]]) -> Callable[P, T]:
             raise typer.Exit(outcome.code)
 
     _give_signature(call, signature, shell=False)
-    call.__doc__ = _with_arguments(function.__doc__ or "", signature)
+    help_text, sections = _split(function.__doc__ or "")
+    call.__doc__ = "\n\n".join(filter(None, [help_text, _arguments(signature), sections])) + "\n"
     _give_signature(shell, signature, shell=True)
-    shell.__doc__, shell.__name__ = function.__doc__, function.__name__
+    shell.__doc__, shell.__name__ = help_text, function.__name__
     call.shell = shell  # type: ignore[attr-defined]
     return call
 
 
 def _refuse_addresses(name: str, values: Sequence[object]) -> None:
-    """Raises UsageError for an address: a path makes a folder `s3:` of it. It may hold a key, and is not shown."""
+    """Raise UsageError for an address, which `Path` would read as a folder `s3:`. It may hold a key: never print it."""
     for value in values:
         if not isinstance(value, str | Path):
             continue
         if found := re.match(r"[a-z][a-z0-9+.-]{1,20}:/", str(value)):
             raise UsageError(
-                f"{name}: a file or folder of this machine is needed, not an address ({found[0]}/...): copy it with "
-                "the store's own tools; only a corpus is read from a store (`fetch: {kind: storage}`)"
+                f"{name}: give a local file or folder, not an address ({found[0]}/...): download it with the store's "
+                "own tools; only a corpus can be read from a store (`fetch: {kind: storage}`)"
             )
 
 
 def app_of(call: Callable[..., Any], more: str = "") -> typer.Typer:
-    """The command of the shell. more: lines of help about the words behind it."""
+    """Return the command of the shell.
+
+    Args:
+        call: A function that `command` returned.
+        more: Lines for the end of the help: the subcommands.
+
+    Returns:
+        A typer app with this one command.
+    """
     app = typer.Typer(add_completion=False)
     app.command(epilog=more or None)(call.shell)  # type: ignore[attr-defined]
     return app
@@ -157,16 +176,22 @@ def _give_signature(call: Callable[..., Any], signature: inspect.Signature, *, s
     call.__annotations__ = {one.name: one.annotation for one in every}
 
 
-def _with_arguments(about: str, signature: inspect.Signature) -> str:
-    """The docstring with a line for each argument, which is the help of its option."""
+def _split(docstring: str) -> tuple[str, str]:
+    """Split a docstring into the help of the command, and the sections that only Python shows."""
+    text = inspect.cleandoc(docstring)
+    section = _SECTIONS.search(text)
+    start = section.start() if section else len(text)
+    return text[:start].rstrip(), text[start:]
+
+
+def _arguments(signature: inspect.Signature) -> str:
+    """Return the section `Args`: a line for each argument, with the help of its option."""
     lines = []
     for one in signature.parameters.values():
         info = one.annotation.__metadata__[0] if get_origin(one.annotation) is Annotated else None
         words = " ".join(str(getattr(info, "help", "") or "").replace("--", "").split())
         lines.append(f"    {one.name}: {words}" if words else f"    {one.name}")
-    if not lines:
-        return about
-    return f"{inspect.cleandoc(about)}\n\nArgs:\n" + "\n".join(lines) + "\n"
+    return "\n".join(["Args:", *lines]) if lines else ""
 
 
 def _makers(hint: Any) -> list[Callable[[Any], Any]]:
@@ -199,14 +224,14 @@ def _for_shell(hint: Any) -> Any:
 
 
 def echo(text: str, *, err: bool = False) -> None:
-    """Print a text, JSON or not. Every command prints with this: no control character gets through."""
+    """Print text or JSON with control characters made visible. Every command prints through this function."""
     typer.echo(visible(text), err=err)
 
 
 def say(line: str) -> None:
-    """A line on standard error about what is going on; none with `--json`, `--quiet` and `quiet=True`.
+    """Print a progress message on standard error, unless `--json`, `--quiet` or `quiet=True` is set.
 
-    In a notebook it takes the place of the line before.
+    In a notebook, each message replaces the one before.
     """
     if _logging:
         print_event({"event": "note", "text": visible(line)})
@@ -251,13 +276,13 @@ def print_event(event: dict[str, Any]) -> None:
 
 
 def is_silent() -> bool:
-    """Whether the command that runs prints nothing but its result."""
+    """Return whether the running command prints only its result."""
     return _silent
 
 
 @contextmanager
 def _saying(loud: bool) -> Iterator[None]:
-    """Whether `say` and `progress_bar` print; a command that a silent one calls is silent, too."""
+    """Set whether `say` and `progress_bar` print. A command called by a silent command is silent as well."""
     global _silent
     before, _silent = _silent, _silent or not loud
     try:
@@ -268,9 +293,14 @@ def _saying(loud: bool) -> Iterator[None]:
 
 @contextmanager
 def progress_bar(description: str, counter: str = "") -> Iterator[Callable[..., None]]:
-    """Show a line on the terminal; yields a function that updates it (`advance`, or `completed` and `total`).
+    """Show a progress bar on the terminal.
 
-    counter: text after the description, such as "{task.completed:,.0f} passages"; without it bytes are counted.
+    Args:
+        description: Text at the start of the line.
+        counter: Text after the description, such as "{task.completed:,.0f} passages". Default: a bar that counts bytes.
+
+    Yields:
+        A function that updates the bar. It takes `advance`, or `completed` and `total`.
     """
     from rich import progress
     from rich.console import Console

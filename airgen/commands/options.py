@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share, each with its help text. The commands set the defaults."""
+"""Arguments and options that several commands share, with their help texts. The commands set the defaults."""
 
 from __future__ import annotations
 
@@ -16,43 +16,43 @@ from airgen.paths import fetched_collection
 Place = str | Path
 Places = str | Path | Sequence[str | Path]
 Systems = str | Path | Mapping[str, Any] | Sequence[Any] | Callable[..., Any]
-"""A systems YAML; in Python also names, specs, runs, functions, models, retrievers (`airgen.python.systems`)."""
+"""A systems YAML; in Python also names, specs, runs, functions, models or retrievers (`airgen.python.systems`)."""
 RunGiven = str | Path | Mapping[str, Mapping[str, float]]
 """A run file or qrels file; in Python also {query id: {passage id: number}}."""
 
 
 def finite(value: float | None) -> float | None:
-    """The value of an option, where it is a number. Neither limit of a range keeps NaN out."""
+    """Return the value of an option. Raise BadParameter for NaN and infinity, which limits of a range let through."""
     if value is not None and not math.isfinite(value):
         raise typer.BadParameter(f"{value} is not a finite number.")
     return value
 
 
 def arg(name: str, about: str, **limits: Any) -> Any:
-    """An argument: its name in the help text, and what it is."""
+    """Declare an argument, with its name in the help text and a description."""
     return typer.Argument(metavar=name, help=about, **limits)
 
 
 def opt(about: str, *names: str, **limits: Any) -> Any:
-    """An option: what it is, its names (by default that of the parameter), its limits."""
+    """Declare an option, with a description, its names (default: the parameter's) and its limits."""
     return typer.Option(*names, help=about, **limits)
 
 
 def number(about: str, *names: str, **limits: Any) -> Any:
-    """An option that is a finite number."""
+    """Declare an option that takes a finite number."""
     return typer.Option(*names, help=about, callback=finite, **limits)
 
 
 def path_or_none(given: Place | None) -> Path | None:
-    """The path of an option that may be missing."""
+    """Return the path that an option names, or None."""
     return None if given is None else Path(given)
 
 
 def dataset_of(given: Place) -> Path:
-    """The folder of a dataset, which is its own name; a finished job's dataset by any of the names of the job; or a
-    fetched collection by its name (`scifact`).
+    """Return the folder of a dataset.
 
-    Raises UsageError for a job that has no dataset yet.
+    It may be given as the folder itself, as a finished job (its pipeline, name or work directory), or as the name of a
+    fetched collection (`scifact`). Raises UsageError for a job that has no dataset yet.
     """
     from airgen.pipeline.job import Job
     from airgen.pipeline.show import find_place, is_job
@@ -63,26 +63,26 @@ def dataset_of(given: Place) -> Path:
     try:
         job = Job(*find_place(path))
     except AirgenError:
-        return fetched_collection(path) or path  # none of them: who reads it says what it lacks
+        return fetched_collection(path) or path  # the reader of the dataset reports what is wrong
     if not job.dataset.is_dir():
         raise UsageError(f"{given}: this job has no dataset yet: run `airgen run {job.path}`")
     return job.dataset
 
 
 def paths(given: Places) -> list[Path]:
-    """One path or several as a list."""
+    """Return one or more paths as a list."""
     return [Path(given)] if isinstance(given, str | os.PathLike) else [Path(one) for one in given]
 
 
-Runs = Annotated[
-    Place | None, opt("Folder that holds the work directories of jobs. Default: runs beside the pipeline's file.")
+Runs = Annotated[Place | None, opt("Folder of the jobs' work directories. Default: runs, next to the pipeline's file.")]
+JobName = Annotated[
+    Place, arg("JOB", "A pipeline (YAML or name, such as quickstart), or a job (name or work directory).")
 ]
-JobName = Annotated[Place, arg("JOB", "A pipeline's YAML or name (quickstart), or a job's name or work directory.")]
-Target = Annotated[int | None, opt("Number of accepted queries to generate; replaces the pipeline's `target`.", min=1)]
+Target = Annotated[int | None, opt("Number of accepted queries to generate; overrides the pipeline's `target`.", min=1)]
 Budget = Annotated[
     float | None,
-    number("Maximum cost in US dollars, earlier runs of this work included. At the limit the command stops; run it "
-           "again with a higher limit to go on.", "--budget", min=0),
+    number("Maximum cost in US dollars, including earlier runs of this job. The command stops at the limit; run it "
+           "again with a higher limit to continue.", "--budget", min=0),
 ]  # fmt: skip
 Dataset = Annotated[
     Place,
@@ -99,13 +99,13 @@ DatasetOrSuite = Annotated[
 ]
 Compute = Annotated[
     str | None,
-    opt("Where heavy work runs: local, local:8 (processes), ray, ray:8, ray://HOST:10001. Results are the same.",
+    opt("Where heavy work runs: local, local:8 (processes), ray, ray:8, ray://HOST:10001. Does not affect results.",
         metavar="WHERE"),
 ]  # fmt: skip
-Quiet = Annotated[bool, opt("Print only what went wrong.", "--quiet", "-q")]
-Split = Annotated[str, opt("The split whose relevance labels (qrels) are used.")]
-Seed = Annotated[int, opt("Seed of the random choices.")]
-Language = Annotated[str | None, opt("Language of the corpus, if the dataset has no manifest that names it.")]
+Quiet = Annotated[bool, opt("Print errors only.", "--quiet", "-q")]
+Split = Annotated[str, opt("Split whose relevance labels (qrels) are used.")]
+Seed = Annotated[int, opt("Random seed.")]
+Language = Annotated[str | None, opt("Language of the corpus, if the dataset's manifest does not give it.")]
 PassageLimit = Annotated[int | None, opt("Maximum number of passages to read.", min=1)]
-Device = Annotated[str | None, opt("Where to compute: cpu, cuda, cuda:1, mps, ... By default a GPU if there is one.")]
-IgnoreIdenticalIds = Annotated[bool, opt("Leave out hits whose id is the query's own id (ArguAna, Quora).")]
+Device = Annotated[str | None, opt("Device: cpu, cuda, cuda:1, mps, ... Default: a GPU if available.")]
+IgnoreIdenticalIds = Annotated[bool, opt("Ignore hits whose id equals the query's id (ArguAna, Quora).")]

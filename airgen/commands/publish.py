@@ -1,4 +1,4 @@
-"""`airgen publish`: datasets and suites for others, labels of some splits kept private; and what others send in."""
+"""`airgen publish`: publish datasets and suites, with private labels if wanted, and score what others submit."""
 
 from __future__ import annotations
 
@@ -26,26 +26,33 @@ if TYPE_CHECKING:
 @command
 def publish(
     dataset: DatasetOrSuite,
-    repo: Annotated[str, opt("The public repository; of a suite, its page and its other names.", metavar="ORG/NAME")],
+    repo: Annotated[
+        str, opt("Public repository. For a suite: its page, and the prefix of its datasets.", metavar="ORG/NAME")
+    ],
     private_qrels: Annotated[
         Sequence[str],
-        opt("Put this split's labels into the private repository ORG/qrels-NAME.", metavar="SPLIT"),
+        opt("Upload this split's labels to the private repository ORG/qrels-NAME.", metavar="SPLIT"),
     ] = (),
     layout: Annotated[
         Literal["airgen", "air-bench"],
-        opt("air-bench: the repositories of AIR-Bench, ORG/{task}_{domain}_{language} and its qrels."),
+        opt("With air-bench: AIR-Bench's repositories, ORG/{task}_{domain}_{language} and its qrels."),
     ] = "airgen",
-    yes: Annotated[bool, opt("Send the files; without it they are only listed.")] = False,
-    report: Annotated[Place | None, opt("Also write the report of what is public to this folder.")] = None,
-    permission: Annotated[str, opt("The rights holder's permission, if the licence gives none.")] = "",
+    yes: Annotated[bool, opt("Upload the files. Without it, they are only listed.")] = False,
+    report: Annotated[Place | None, opt("Also write a report of the public data to this folder.")] = None,
+    permission: Annotated[str, opt("The rights holder's permission, if the licence does not allow publication.")] = "",
 ) -> Outcome[Rows[Upload] | Rows[Published]]:
-    """Publish a dataset or a suite on the Hugging Face Hub. Run the command again after a failure: it goes on.
+    """Publish a dataset or a suite on the Hugging Face Hub. After a failure, run the command again to continue.
 
-    Every dataset is checked before anything is sent, and the tags come last, so that a tagged version is whole.
-
-    Endpoint and token come from the environment variables HF_ENDPOINT and HF_TOKEN.
+    Every dataset is checked before anything is uploaded. Tags are created last, so a tagged version is always complete.
+    The endpoint and the token are read from the environment variables HF_ENDPOINT and HF_TOKEN.
 
     Example: airgen publish runs/python-reference/dataset --repo my-org/python-reference --private-qrels test --yes
+
+    Returns:
+        The uploads that were made or, without --yes, that would be made, one per repository.
+
+    Raises:
+        DatasetError: A dataset is not fit for publication, or its version has been published with other files.
     """
     from airgen.dataset.manifest import load_manifest
     from airgen.publishing.hub import Hub
@@ -84,7 +91,7 @@ def publish(
         for line in (f"{_name(one, one.repo)}, version {one.version}: {one.bytes:,} bytes", *_files(one))
     ]
     shown = [{**asdict(one), "directory": None} for one in uploads]  # the folder is gone
-    return Outcome(Rows(uploads), [*lines, "Nothing was sent. Add --yes to publish."], json=shown)
+    return Outcome(Rows(uploads), [*lines, "Nothing was uploaded. Add --yes to publish."], json=shown)
 
 
 def _name(part: Upload | Published, place: str) -> str:
@@ -99,9 +106,15 @@ def _files(part: Upload | Published) -> list[str]:
 def publish_verify(
     directories: Annotated[Places, arg("DATASET|SUITE", "Datasets, jobs, or versions of suites."), dataset_of],
 ) -> Outcome[dict[str, list[DatasetProblem]]]:
-    """Check hashes, ids, labels, splits and leaks of finished datasets. The exit code is 1 if there is an error.
+    """Check hashes, ids, labels, splits and leaks of finished datasets. Exits with code 1 if there is an error.
 
     Example: airgen publish verify runs/python-reference/dataset
+
+    Returns:
+        The problems of each dataset, by name.
+
+    Raises:
+        DatasetError: A folder is not a finished dataset or suite.
     """
     from airgen.publishing.suites import verify_directory
 
@@ -113,14 +126,21 @@ def publish_verify(
 
 @command
 def publish_diff(
-    old: Annotated[Place, arg("OLD", "Directory of a finished version.")],
-    new: Annotated[Place, arg("NEW", "Directory of the version to compare with it.")],
+    old: Annotated[Place, arg("OLD", "Directory of the older version.")],
+    new: Annotated[Place, arg("NEW", "Directory of the newer version.")],
 ) -> Outcome[Rows[DatasetChange]]:
-    """List what changed between two versions: the first part of `airgen study compare`, without reading the texts.
+    """List what changed between two versions, without reading the texts: the first part of `airgen study compare`.
 
-    Datasets that were added, trimmed or extended, and queries that changed their split, which none should.
+    Changes are datasets that were added, trimmed or extended, and queries that moved to another split (which should
+    never happen).
 
     Example: airgen publish diff suites/python/26.11 suites/python/26.12
+
+    Returns:
+        The changes of each dataset.
+
+    Raises:
+        DatasetError: A directory is not a finished version.
     """
     from airgen.studies.compare import changes_between, changes_text
 
@@ -130,31 +150,40 @@ def publish_diff(
 
 @command
 def publish_submit(
-    out: Annotated[Place, opt("The submission to write.", metavar="ZIP")],
-    results: Annotated[Place | None, arg("RESULTS", "air-benchmark's folder {retriever}/{reranker}.")] = None,
-    dataset: Annotated[Sequence[Place], opt("The dataset of the --run in the same place.", metavar="DIR")] = (),
-    run: Annotated[Sequence[Place], opt("A TREC run file.", metavar="RUN")] = (),
-    model: Annotated[str, opt("Name of the retriever; needed with --run.")] = "",
-    reranker: Annotated[str, opt("Name of the re-ranker, with --run.")] = "NoReranker",
-    split: Annotated[str, opt("The split to submit, with --run.")] = "test",
+    out: Annotated[Place, opt("Zip file to write.", metavar="ZIP")],
+    results: Annotated[
+        Place | None, arg("RESULTS", "Folder of air-benchmark's results, {retriever}/{reranker}.")
+    ] = None,
+    dataset: Annotated[Sequence[Place], opt("Dataset of the corresponding --run.", metavar="DIR")] = (),
+    run: Annotated[Sequence[Place], opt("TREC run file.", metavar="RUN")] = (),
+    model: Annotated[str, opt("With --run: name of the retriever (required).")] = "",
+    reranker: Annotated[str, opt("With --run: name of the re-ranker.")] = "NoReranker",
+    split: Annotated[str, opt("With --run: split to submit.")] = "test",
 ) -> Outcome[Path]:
-    """Pack search results as a submission: TREC runs with their datasets, or air-benchmark's folder of results.
+    """Pack search results as a submission, from TREC runs and their datasets or from air-benchmark's results.
 
     Example: airgen publish submit --dataset data/python-reference --run bm25.run --model BM25 --out bm25.zip
+
+    Returns:
+        The path of the zip file.
+
+    Raises:
+        UsageError: Neither results nor runs are given, or a run lacks its dataset or model name.
+        DatasetError: A run does not fit its dataset.
     """
     from airgen.publishing.submission import pack, read_results_tree, results_of_run
 
     if bool(results) == bool(run) or len(dataset) != len(run):
-        raise UsageError("give either RESULTS, or a --dataset for each --run")
+        raise UsageError("give either RESULTS, or one --dataset for each --run")
     if run and not model:
-        raise UsageError("--run needs --model, the system's name on the leaderboard")
+        raise UsageError("--run needs --model NAME, the system's name on the leaderboard")
     packed = read_results_tree(Path(results)) if results else []
     notes: list[str] = []
     for home, path in zip(paths(dataset), paths(run), strict=True):
         of_run, missing = results_of_run(home, path, model=model, reranker=reranker, split=split)
         packed.append(of_run)
         if missing:
-            notes.append(f"{path}: {missing} queries of {split} have no hits and will count as zero")
+            notes.append(f"{path}: {missing} queries of {split} have no hits and will score zero")
             echo(notes[-1], err=True)
     pack(packed, Path(out))
     rows = [{"entry": one.entry, "queries": len(one.hits)} for one in packed]
@@ -164,20 +193,30 @@ def publish_submit(
 
 @command
 def publish_score(
-    submission: Annotated[Place, arg("ZIP", "A submission, of airgen or air-benchmark.")],
-    qrels: Annotated[Sequence[Place], opt("A dataset, private labels, or a folder with such.", metavar="DIR")],
+    submission: Annotated[Place, arg("ZIP", "A submission made by airgen or air-benchmark.")],
+    qrels: Annotated[Sequence[Place], opt("A dataset, private labels, or a folder of either.", metavar="DIR")],
     split: Split = "test",
-    bm25: Annotated[Place | None, opt("BM25's submission; checks Reranking Only.", metavar="ZIP")] = None,
-    save: Annotated[Place | None, opt("Save the score for `airgen publish leaderboard`.", metavar="DIR")] = None,
-    replace: Annotated[bool, opt("Replace the saved score of this name.")] = False,
-    per_day: Annotated[int, opt("With --save: submissions of a system that are scored in a day (UTC).", min=1)] = A_DAY,
+    bm25: Annotated[Place | None, opt("BM25's submission, to verify the class Reranking Only.", metavar="ZIP")] = None,
+    save: Annotated[
+        Place | None, opt("Save the score to this folder, for `airgen publish leaderboard`.", metavar="DIR")
+    ] = None,
+    replace: Annotated[bool, opt("Overwrite the saved score of this system.")] = False,
+    per_day: Annotated[
+        int, opt("With --save: maximum number of scored submissions per system and day (UTC).", min=1)
+    ] = A_DAY,
 ) -> Outcome[SystemScore]:
-    """Validate a submission and score it with the labels of the split. Queries without results count as zero.
+    """Validate a submission and score it with the labels of the split. Queries without results score zero.
 
-    A submission that is refused ends in all reasons at once. The score has the measure and the digits of the
-    leaderboard alone, and with --save each system has few a day, because scores tell something of private labels.
+    If the submission is rejected, all reasons are reported at once. To limit what scores reveal about private labels,
+    only the leaderboard's measure is reported, rounded as there, and --save limits the submissions per day.
 
     Example: airgen publish score bm25.zip --qrels private/ --save scores/
+
+    Returns:
+        The scores of the system on each dataset, and its class.
+
+    Raises:
+        DatasetError: The submission is rejected, the labels cannot be read, or the daily limit is reached.
     """
     from airgen.keys import file_sha256
     from airgen.publishing.scores import load_labels, save_score, score_results
@@ -194,13 +233,19 @@ def publish_score(
 
 @command
 def publish_leaderboard(
-    scores: Annotated[Place, arg("DIR", "Folder with the files of `airgen publish score --save`.")],
-    out: Annotated[Place | None, opt("Folder to write to. Default: the first DIR.", metavar="DIR")] = None,
+    scores: Annotated[Place, arg("DIR", "Folder written by `airgen publish score --save`.")],
+    out: Annotated[Place | None, opt("Folder to write to. Default: the folder of scores.", metavar="DIR")] = None,
     title: Annotated[str, opt("Title of the page.")] = "Leaderboard",
 ) -> Outcome[list[Path]]:
-    """Write a page with saved scores: AIR-Bench's three classes of systems, by task, domain and language.
+    """Write a leaderboard of saved scores, with AIR-Bench's three classes of systems, by task, domain and language.
 
     Example: airgen publish leaderboard scores/ --title "Python retrieval"
+
+    Returns:
+        The paths of the page and of the scores as JSON.
+
+    Raises:
+        DatasetError: There are no saved scores, or a file of scores is damaged.
     """
     from airgen.publishing.leaderboard import write_leaderboard
     from airgen.publishing.scores import load_scores

@@ -1,4 +1,4 @@
-"""`airgen report`: a page to browse everything that is known of jobs, datasets and results, written or served."""
+"""`airgen report`: write or serve a report on jobs, datasets and results."""
 
 from __future__ import annotations
 
@@ -18,32 +18,39 @@ from airgen.text.display import json_text
 
 @command
 def report(
-    what: Annotated[Places, arg("WHAT", "Jobs (pipelines, names, work directories), datasets, suites, results.")],
-    out: Annotated[Place | None, opt("The folder, or the HTML file. Default: RUNS/NAME/report, ./report.")] = None,
-    single_file: Annotated[bool, opt("Write one HTML file instead of a folder; for small runs.")] = False,
-    public: Annotated[bool, opt("Leave out private labels and all that could tell them.")] = False,
+    what: Annotated[Places, arg("WHAT", "Jobs (pipelines, names, work directories), datasets, suites or results.")],
+    out: Annotated[Place | None, opt("Folder or HTML file to write. Default: RUNS/NAME/report or ./report.")] = None,
+    single_file: Annotated[bool, opt("Write a single HTML file instead of a folder (for small jobs).")] = False,
+    public: Annotated[bool, opt("Leave out private labels, and everything that could reveal them.")] = False,
     private_qrels: Annotated[
         Sequence[str],
-        opt("With --public: a split whose labels are private. Default: every split but dev.",
+        opt("With --public: split with private labels. Default: every split except dev.",
             metavar="SPLIT"),
     ] = (),
-    live: Annotated[bool, opt("Serve the page to this machine only, and follow a running job, until Ctrl-C.")] = False,
-    port: Annotated[int, opt("With --live: port on 127.0.0.1. Default: a free one.", min=0, max=65535)] = 0,
+    live: Annotated[bool, opt("Serve the report on this machine and follow a running job, until Ctrl-C.")] = False,
+    port: Annotated[int, opt("With --live: port on 127.0.0.1. Default: a free port.", min=0, max=65535)] = 0,
     runs: Runs = None,
 ) -> Outcome[Path]:  # fmt: skip
-    """Write a report to browse: every query, label and system. It opens in a browser, without a server or a network.
+    """Write a report for your browser, with every query, label and system. It needs neither a server nor a network.
 
-    Of a job that runs or was stopped, the report shows what there is so far. With --live nothing is written, and the
-    job is only read: open the address that is printed, which holds a token, without which nothing is shown.
+    For a job that is running or was stopped, the report shows the results so far. With --live, nothing is written: open
+    the address that is printed. It contains a token, without which the server shows nothing.
 
     Example: airgen report pipelines/quickstart.yaml        airgen report datasets/scifact results --single-file
+
+    Returns:
+        The path of the page.
+
+    Raises:
+        UsageError: Options contradict each other.
+        DatasetError: There is nothing to report on, or it cannot be read.
     """
     from airgen.report.report import make_report
 
     if private_qrels and not public:
-        raise UsageError("--private-qrels says what a public report leaves out: add --public")
+        raise UsageError("--private-qrels needs --public")
     if live and (public or single_file or out):
-        raise UsageError("--live writes nothing: it takes no --out, --single-file or --public")
+        raise UsageError("--live writes no files: remove --out, --single-file and --public")
     if live:
         return _serve(paths(what), port, path_or_none(runs))
     page = make_report(
@@ -54,7 +61,7 @@ def report(
 
 
 def _serve(what: list[Path], port: int, runs: Path | None) -> Outcome[Path]:
-    """Serve the report until the user ends it. The address is said at once: the command ends only then."""
+    """Serve the report until the user stops it. The address is printed at once."""
     from airgen.report.server import serving
     from airgen.report.view import View
 
@@ -63,10 +70,10 @@ def _serve(what: list[Path], port: int, runs: Path | None) -> Outcome[Path]:
         with TemporaryDirectory(prefix="airgen-live-") as folder:
             found = View([str(one) for one in what], Path(folder), runs)
             with serving(found, port) as address:
-                only = "Only this machine can open it, and only with this address. Ctrl-C ends it."
+                only = "It can be opened only on this machine and with this address. Press Ctrl-C to stop."
                 echo(json_text({"address": address}) if is_silent() else f"{found.title}: open {address}\n{only}")
                 sys.stdout.flush()
                 found.watch(threading.Event())
     except KeyboardInterrupt:
-        echo("\nended", err=True)
+        echo("\nstopped", err=True)
     return Outcome(Path(), hidden=True)

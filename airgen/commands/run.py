@@ -1,4 +1,4 @@
-"""`airgen run`: the main job, of a pipeline, of queries that are there already, or of a suite."""
+"""`airgen run`: build a benchmark, label existing queries, or build a suite."""
 
 from __future__ import annotations
 
@@ -20,44 +20,59 @@ if TYPE_CHECKING:
 @command
 def run(
     pipeline: Annotated[
-        Place | None, arg("JOB", "A pipeline (YAML or name), a job (name or folder), or a suite.")
+        Place | None, arg("JOB", "A pipeline (YAML or name), a job (name or work directory), or a suite.")
     ] = None,
-    queries: Annotated[Place | None, opt("Label these: text, CSV, TSV, JSONL, or a folder in BEIR format.")] = None,
-    corpus: Annotated[str | None, opt("With --queries: a corpus YAML, or a shipped corpus.")] = None,
-    labels: Annotated[Sequence[Place], opt("With --queries: qrels, Quepid's CSV, OpenSearch's JSON.")] = (),
-    no_labels: Annotated[bool, opt("With --queries: leave out the qrels of a BEIR folder.")] = False,
-    systems: Annotated[Place | None, opt("With --queries: systems whose hits are judged, too.", exists=True)] = None,
-    sample: Annotated[int | None, opt("With --queries: draw so many, by how often they were asked.", min=1)] = None,
-    column: Annotated[str, opt("With --queries: column of the text. Default: found by its name.")] = "",
-    count_column: Annotated[str, opt("With --queries: column that says how often a query was asked.")] = "",
-    keep_languages: Annotated[bool, opt("With --queries: keep those in another language than the pipeline's.")] = False,
-    name: Annotated[str, opt("With --queries: name of the dataset. Default: that of the file.")] = "",
-    check: Annotated[bool, opt("Say what is missing and what it will cost, and stop.")] = False,
+    queries: Annotated[
+        Place | None, opt("Label these queries: text, CSV, TSV, JSONL, or a folder in BEIR format.")
+    ] = None,
+    corpus: Annotated[str | None, opt("With --queries: corpus (YAML or name).")] = None,
+    labels: Annotated[
+        Sequence[Place], opt("With --queries: known labels (qrels, Quepid's CSV, OpenSearch's JSON).")
+    ] = (),
+    no_labels: Annotated[bool, opt("With --queries: ignore the qrels of a BEIR folder.")] = False,
+    systems: Annotated[Place | None, opt("With --queries: also judge the hits of these systems.", exists=True)] = None,
+    sample: Annotated[int | None, opt("With --queries: size of a sample, weighted by frequency.", min=1)] = None,
+    column: Annotated[str, opt("With --queries: column of the text. Default: detected by its name.")] = "",
+    count_column: Annotated[str, opt("With --queries: column of the query's frequency.")] = "",
+    keep_languages: Annotated[
+        bool, opt("With --queries: keep queries in languages other than the pipeline's.")
+    ] = False,
+    name: Annotated[str, opt("With --queries: name of the dataset. Default: the file's name.")] = "",
+    check: Annotated[bool, opt("Report what is missing and what the job will cost, and stop.")] = False,
     budget: Budget = None,
     target: Target = None,
-    until: Annotated[str | None, opt("Stop after this stage: corpus, hard_negative, judgment.")] = None,
-    retry_failed: Annotated[bool, opt("Repeat LLM calls that failed before.")] = False,
+    until: Annotated[str | None, opt("Stop after this stage, such as corpus, hard_negative or judgment.")] = None,
+    retry_failed: Annotated[bool, opt("Retry LLM calls that failed in earlier runs.")] = False,
     compute: Compute = None,
     runs: Runs = None,
-    root: Annotated[Place, opt("Folder that holds the versions of suites.")] = Path("suites"),
-    evaluate: Annotated[bool, opt("Evaluate the pipeline's systems at the end.", "--evaluate/--no-evaluate")] = True,
-    report: Annotated[bool, opt("Write the report, a page to browse, at the end.", "--report/--no-report")] = True,
+    root: Annotated[Place, opt("Folder for the versions of suites.")] = Path("suites"),
+    evaluate: Annotated[bool, opt("Evaluate the pipeline's systems when done.", "--evaluate/--no-evaluate")] = True,
+    report: Annotated[bool, opt("Write the report when done.", "--report/--no-report")] = True,
     quiet: Quiet = False,
     verbose: Annotated[
-        bool, opt("Without a terminal a line every 5 s, not 30; all reasons.", "--verbose", "-v")
+        bool, opt("Report progress every 5 s instead of 30 s without a terminal; list all reasons.", "--verbose", "-v")
     ] = False,
     log: Annotated[
         Literal["text", "json"], opt("What standard error has: json is one line for each stage, for machines.")
     ] = "text",
 ) -> Outcome[RunResult]:
-    """Build a benchmark from a corpus: generate, control, export, evaluate, report. Run a stopped job again to go on.
+    """Build a benchmark from a corpus: generate, control, export, evaluate, report. Run a stopped job again to resume.
 
-    With --queries nothing is generated: passages are found for your own queries by several retrievers, and judged.
-    NAME.yaml, a pipeline, is written, and `airgen run NAME.yaml` does the same from then on; JOB says whose LLM, judge
-    and retrievers are used. Of a suite, all pipelines are run and their datasets collected as a version.
+    With --queries, nothing is generated: several retrievers retrieve passages for your own queries, and a judge labels
+    them. JOB provides the LLM, judge and retrievers. The command writes a new pipeline, NAME.yaml; to continue, use
+    `airgen run NAME.yaml`. For a suite, all pipelines are run, and their datasets are collected as a version.
 
     Example: airgen run pipelines/quickstart.yaml
     Example: airgen run pipeline.yaml --queries log.csv --corpus corpus.yaml --sample 300
+
+    Returns:
+        The work directory, the manifest of the dataset, the scores of the systems, and the cost.
+
+    Raises:
+        SettingsError: A setting is wrong, or something is missing; nothing has been paid for.
+        BudgetSpent: The budget is spent; the same call with a higher budget continues.
+        Stopped: The user stopped the job; the same call continues.
+        AirgenError: The dataset is finished, but a system failed.
     """
     from airgen.pipeline.label_pipeline import label_pipeline
     from airgen.pipeline.show import find_place
@@ -68,9 +83,9 @@ def run(
         "--column": column, "--count-column": count_column, "--keep-languages": keep_languages, "--name": name,
     }  # fmt: skip
     if queries is None and (without := [option for option, value in own.items() if value]):
-        raise UsageError(f"{without[0]} is for queries of your own: name them with --queries")
+        raise UsageError(f"{without[0]} needs --queries FILE")
     if queries is None and pipeline is None:
-        raise UsageError("give a pipeline, a job, or a suite; or --queries FILE")
+        raise UsageError("give a pipeline, a job or a suite, or use --queries FILE")
     path, folder = find_place(pipeline or "quickstart", path_or_none(runs))
     if queries is not None:
         if labels and no_labels:
@@ -84,7 +99,7 @@ def run(
             systems=path_or_none(systems),
         )  # fmt: skip
         folder = beside(path) / RUNS if runs is None else Path(runs)
-        say(f"{path}: the pipeline of this job")
+        say(f"{path}: pipeline written")
     if check:
         from airgen.commands.check import check_job
         from airgen.pipeline.job import Job

@@ -1,4 +1,4 @@
-"""`airgen show`: look at a job, at one of its queries, at a corpus, at prompts, settings, models and collections."""
+"""`airgen show`: inspect jobs, queries, corpora, prompts, settings, models and collections."""
 
 from __future__ import annotations
 
@@ -21,18 +21,27 @@ if TYPE_CHECKING:
 
 @command
 def show(
-    what: Annotated[Place, arg("JOB|QUERY_ID", "A job (pipeline, name, work directory), or how a query's id begins.")],
-    query: Annotated[str, arg("QUERY_ID", "How the id of one of the job's queries begins.")] = "",
-    queries: Annotated[bool, opt("List the job's queries, and why those that were left out were.")] = False,
-    watch: Annotated[bool, opt("Show the job's progress again every two seconds, until it ends.")] = False,
+    what: Annotated[
+        Place, arg("JOB|QUERY_ID", "A job (pipeline, name or work directory), or the start of a query's id.")
+    ],
+    query: Annotated[str, arg("QUERY_ID", "The start of the id of one of the job's queries.")] = "",
+    queries: Annotated[bool, opt("List the job's queries, with the reason if a query was left out.")] = False,
+    watch: Annotated[bool, opt("Show the job's progress every two seconds until it ends.")] = False,
     runs: Runs = None,
 ) -> Outcome[dict[str, Any]]:
-    """Show the stages, counts, failures and cost of a job, also while it runs; or everything that is known of a query.
+    """Show the stages, counts, failures and cost of a job, even while it runs, or the history of a query.
 
-    Of a query: document, character, scenario, rewrites, negatives, votes, judgments and decisions. Its id alone is
-    looked up in all jobs below --runs.
+    The history of a query has its document, character, scenario, rewrites, negatives, votes, judgments and decisions.
+    A query's id without a job is looked up in all jobs under --runs.
 
     Example: airgen show pipelines/quickstart.yaml        airgen show q3f2a
+
+    Returns:
+        The state of the job, the history of the query or, with --queries, the list of `queries`.
+
+    Raises:
+        UsageError: There is no such job or query, or several queries have ids with this start.
+        StoreError: The job has not been run yet.
     """
     from airgen.pipeline.show import (
         find_job,
@@ -57,7 +66,7 @@ def show(
         report = _watched(job) if watch else read_report(job)
         return Outcome(report, render_report(report))
     if watch:
-        raise UsageError("--watch is for a job as a whole")
+        raise UsageError("--watch shows a whole job: remove the query and --queries")
     with job.open_store(read_only=True) as store:
         accepted = job.accepted(store)
         if query:
@@ -71,7 +80,7 @@ def show(
 
 
 def _watched(job: Job) -> dict[str, Any]:
-    """The last state of a job whose states are printed until it ends."""
+    """Print the state of a job until it ends, and return the last state."""
     from airgen.pipeline.show import read_report, render_report
 
     while (report := read_report(job))["running"]:
@@ -82,14 +91,17 @@ def _watched(job: Job) -> dict[str, Any]:
 
 @command
 def show_settings(
-    find: Annotated[str, arg("WORD", "Only the lines with this word.")] = "",
+    find: Annotated[str, arg("WORD", "Print only settings that mention this word.")] = "",
     schema: Annotated[
-        Literal["pipeline", "corpus", "suite"] | None, opt("Print the JSON schema of such a file, for editors.")
+        Literal["pipeline", "corpus", "suite"] | None, opt("Print the JSON schema of this kind of file, for editors.")
     ] = None,
 ) -> Outcome[str]:
-    """Print every key of every YAML file, with its type, limits and default, as Markdown.
+    """Print all keys of the YAML files as Markdown, with their types, limits and defaults.
 
     Example: airgen show settings rerankers
+
+    Returns:
+        The text that is printed.
     """
     from airgen.pipeline.settings_reference import json_schema, reference
 
@@ -111,7 +123,7 @@ def show_settings(
 
 
 def _section(pages: Mapping[str, str], wanted: str) -> str:
-    """The section of the guide whose heading has these words, where it is one section; else nothing."""
+    """Return the section of the guide whose heading has these words, if there is exactly one."""
     found: list[str] = []
     for text in pages.values():
         code, depth = False, 0
@@ -131,11 +143,19 @@ def _section(pages: Mapping[str, str], wanted: str) -> str:
 
 @command
 def show_guide(
-    words: Annotated[Sequence[str], arg("WORD", "A page (3, queries, glossary), or words. Default: the list.")] = (),
+    words: Annotated[
+        Sequence[str], arg("WORD", "A page (3, queries, glossary), or words to search for. Default: list the pages.")
+    ] = (),
 ) -> Outcome[str]:
-    """Print a page of the guide, or where it mentions these words. `airgen help WORD` does the same.
+    """Print a page of the guide, or search the guide for words. `airgen help WORD` is short for this command.
 
     Example: airgen show guide own queries        airgen help ollama
+
+    Returns:
+        The text that is printed.
+
+    Raises:
+        UsageError: No page mentions these words.
     """
     pages = {path.stem: path.read_text(encoding="utf-8") for path in sorted(data_dir("docs").glob("*.md"))}
     name, wanted = "-".join(words).lower() or "README", " ".join(words)
@@ -155,27 +175,36 @@ def show_guide(
             if re.search(sought, line, re.IGNORECASE) and stem != "settings":
                 found.setdefault(f"{stem}: {heading}", f"    {one_line(line, 160)}")
     if not found:
-        raise UsageError(f"no page of the guide mentions {wanted!r}: airgen help lists its pages")
+        raise UsageError(f"no page of the guide mentions {wanted!r}; list the pages with airgen help")
     text = "\n".join(line for place in found.items() for line in place)
     return Outcome(text, text)
 
 
 @command
 def show_prompts(
-    name: Annotated[str, arg("PROMPT", "Name of a prompt: query, small/query, judge, ... Default: list all.")] = "",
-    pipeline: Annotated[Place | None, opt("Fill the prompt in, for a document of this pipeline's corpus.")] = None,
-    document: Annotated[int, opt("With --pipeline: number of the document in the corpus, from 0.", min=0)] = 0,
+    name: Annotated[
+        str, arg("PROMPT", "Name of a prompt, such as query, small/query or judge. Default: list all.")
+    ] = "",
+    pipeline: Annotated[Place | None, opt("Fill in the prompt for a document of this pipeline's corpus.")] = None,
+    document: Annotated[int, opt("With --pipeline: position of the document in the corpus, from 0.", min=0)] = 0,
 ) -> Outcome[Any]:
-    """List the prompts, print the template of one with those that it includes, or print it as it would be sent.
+    """List the prompts, print a template with the templates it includes, or print a prompt as it would be sent.
 
     Example: airgen show prompts small/query --pipeline pipelines/quickstart.yaml --document 3
+
+    Returns:
+        The list of prompts, the template or, with a pipeline, the messages.
+
+    Raises:
+        UsageError: A pipeline is given without a prompt.
+        PromptError: There is no such prompt.
     """
     from airgen.pipeline.show import job_file
     from airgen.pipeline.try_prompts import trial_inputs
     from airgen.prompts import PromptSet
 
     if pipeline is not None and not name:
-        raise UsageError("--pipeline fills in one prompt: give its name, too")
+        raise UsageError("--pipeline needs the name of a prompt to fill in")
     if pipeline is not None:
         own, values, _ = trial_inputs(job_file(pipeline), document)
         messages = own.get(name).render(**values)
@@ -200,15 +229,18 @@ def show_prompts(
 
 @command
 def show_models() -> Outcome[Rows[dict[str, Any]]]:
-    """List every model that airgen can fetch: its purpose, size and licence, and whether it is in the cache.
+    """List the models that airgen can download, with their purpose, size and licence, and whether they are cached.
 
     Example: airgen show models
+
+    Returns:
+        A row for each model.
     """
     from airgen import models
     from airgen.settings.spec import library_of
 
     rows = Rows[dict[str, Any]]()
-    table = [["model", "what for", "MB", "licence", "runs through", "here"]]
+    table = [["model", "purpose", "MB", "licence", "library", "cached"]]
     for one in models.catalogue().values():
         here = models.fetched(one.name)
         known = {key: getattr(one, key) for key in ("name", "kind", "purpose", "licence", "bytes", "download")}
@@ -217,19 +249,25 @@ def show_models() -> Outcome[Rows[dict[str, Any]]]:
         rows[-1]["library"] = through
         table.append([one.name, one.purpose, f"{one.bytes / 1e6:,.0f}", one.licence, through, "yes" if here else "-"])
     lines = [line.rstrip() for line in terminal_table(table, (0, 1, 3, 4, 5)).splitlines()]
-    lines += ["of the Hub: BAAI's models and the paper's re-rankers through FlagEmbedding, others through "
-              "sentence-transformers (pip install 'airgen-bench[models]' has both)"]  # fmt: skip
+    lines += ["models of the Hub: BAAI's and the paper's re-rankers run through FlagEmbedding, others through "
+              "sentence-transformers (pip install 'airgen-bench[models]' installs both)"]  # fmt: skip
     lines += [f"{group} = {' + '.join(members)}" for group, members in models.GROUPS.items()]
     return Outcome(rows, [*lines, f"kept in {models.cache_dir('models')} (AIRGEN_CACHE sets the folder)"])
 
 
 @command
 def show_collections(
-    name: Annotated[str, arg("LIST", "A list of collections that airgen ships (beir), or a YAML.")] = "beir",
+    name: Annotated[str, arg("LIST", "A list of collections: a built-in one (beir) or a YAML.")] = "beir",
 ) -> Outcome[Rows[dict[str, Any]]]:
-    """List the sets of a published benchmark: size, download, licence, and whether they are on this machine.
+    """List the collections of a published benchmark, with size, licence and whether they are on this machine.
 
     Example: airgen show collections beir
+
+    Returns:
+        A row for each collection.
+
+    Raises:
+        SettingsError: There is no such list.
     """
     from airgen.evaluation.collections import load_collections
 
@@ -250,23 +288,30 @@ def show_collections(
 
 @command
 def show_corpus(
-    name: Annotated[str, arg("CORPUS", "A corpus, or NAME#ID: one long document of it. Default: list all.")] = "",
-    sample: Annotated[int | None, opt("Print so many passages, drawn uniformly from the whole corpus.", min=1)] = None,
-    dropped: Annotated[bool, opt("Print documents that were dropped: why, and how they begin.")] = False,
-    reason: Annotated[str, opt("With --dropped: only those whose cleaner or reason contains this text.")] = "",
-    count: Annotated[int, opt("With --dropped: number of documents to print.", "--count", "-n", min=1)] = 20,
-    task: Annotated[
-        str | None, opt("The task to prepare for. Default: the corpus's own.", metavar="qa|long-doc")
+    name: Annotated[str, arg("CORPUS", "A corpus, or NAME#ID for one of its long documents. Default: list all.")] = "",
+    sample: Annotated[
+        int | None, opt("Print this many passages, drawn uniformly from the whole corpus.", min=1)
     ] = None,
+    dropped: Annotated[bool, opt("Print dropped documents: the reason and the start of the text.")] = False,
+    reason: Annotated[str, opt("With --dropped: only documents whose cleaner or reason contains this text.")] = "",
+    count: Annotated[int, opt("With --dropped: number of documents to print.", "--count", "-n", min=1)] = 20,
+    task: Annotated[str | None, opt("Task to prepare the corpus for. Default: its own.", metavar="qa|long-doc")] = None,
     limit: PassageLimit = None,
     languages: Annotated[bool, opt("Identify the language of every passage.")] = False,
     seed: Seed = 0,
 ) -> Outcome[Any]:
-    """Look at a corpus before anything is paid for: counts, tokens, lengths, and why documents were dropped.
+    """Show what is in a corpus: counts, tokens, lengths, and why documents were dropped. Makes no LLM calls.
 
-    Without a name, all corpora are listed: those in ./corpora and those that airgen ships.
+    Without a name, list all corpora: those in ./corpora and the built-in ones.
 
     Example: airgen show corpus python-reference        airgen show corpus handbook.yaml --sample 3
+
+    Returns:
+        The statistics of the corpus, the sample, the dropped documents, or the list of corpora.
+
+    Raises:
+        UsageError: Options contradict each other, or the task is unknown.
+        CorpusError: The corpus cannot be read, or no passage is left.
     """
     from airgen.corpus import load_corpus_settings, prepare
     from airgen.corpus.look import corpora, corpora_lines, dropped_lines, passage_lines, statistics_lines, summarise

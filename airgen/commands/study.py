@@ -50,32 +50,42 @@ def study_agree(
     collection: Annotated[
         Place, arg("COLLECTION", "A human-labelled dataset in BEIR format, or a fetched one (scifact)."), dataset_of
     ],
-    pipeline: Annotated[Place, opt("A pipeline; the collection takes the place of its `corpus`.")],
-    systems: Annotated[Place, opt("A systems YAML; `weakened: true` marks systems made bad on purpose.")],
+    pipeline: Annotated[Place, opt("Pipeline to use; the collection replaces its `corpus`.")],
+    systems: Annotated[Place, opt("A systems YAML; `weakened: true` marks systems that are deliberately poor.")],
     sources: Annotated[
         Literal["positives", "any"],
-        opt("Generate queries from documents with a positive human label (paper, section 4.1), or from any.", "--from"),
+        opt("Generate queries from documents with a positive human label (paper, section 4.1) or any.", "--from"),
     ] = "positives",
     split: Split = "test",
     target: Target = None,
-    measure: Annotated[str, opt("The measure that ranks the systems.")] = "nDCG@10",
+    measure: Annotated[str, opt("Measure that ranks the systems.")] = "nDCG@10",
     beside: Annotated[
         Sequence[Place],
-        opt("Another human-labelled collection; how well its ranking agrees is the baseline."),
+        opt("Another human-labelled collection, whose agreement serves as a baseline."),
         dataset_of,
     ] = (),
-    draws: Annotated[int, opt("How often some generated queries are drawn (Figure 3).", min=1, max=10_000)] = 30,
-    drawn: Annotated[int | None, opt("How many at a time; by default the paper's share.", min=1)] = None,
-    check: Annotated[bool, opt("Print the cost and what each system needs; make no LLM call.")] = False,
+    draws: Annotated[int, opt("Number of resamplings of generated queries (Figure 3).", min=1, max=10_000)] = 30,
+    drawn: Annotated[int | None, opt("Number of queries per resampling. Default: the paper's share.", min=1)] = None,
+    check: Annotated[bool, opt("Report the cost and what each system needs, without LLM calls.")] = False,
     budget: Budget = None,
     runs: Runs = None,
 ) -> Outcome[AgreementReport]:  # fmt: skip
-    """Generate queries from a human-labelled collection, rank systems with both kinds of labels, compare the rankings.
+    """Measure whether generated and human labels rank systems alike (paper, section 4.1).
 
-    The command can be stopped at any time; run it again to go on. The report is
+    The command generates queries from a human-labelled collection, ranks the systems with both kinds of labels and
+    compares the rankings. You can stop it at any time and run it again to continue. The report is written to
     RUNS/NAME-COLLECTION/agreement/agreement.md.
 
     Example: airgen study agree scifact --pipeline pipelines/agree.yaml --systems pipelines/systems-agree.yaml
+
+    Returns:
+        The scores and ranks by both kinds of labels, and their Spearman correlation with a confidence interval.
+
+    Raises:
+        DatasetError: The collection cannot be read, or lacks labels.
+        UsageError: The pipeline's task is not qa, or there are too few systems.
+        SettingsError: A system or the pipeline lacks something.
+        BudgetSpent: The budget is spent; the same call with a higher budget continues.
     """
     from airgen.evaluation.systems import load_systems
     from airgen.pipeline.show import find_place
@@ -101,7 +111,7 @@ def study_agree(
 
 
 def _check(job: Job, systems: list[SystemSettings]) -> Outcome[Any]:
-    """The estimate of the job, and what each system needs; exit code 1 where anything is missing."""
+    """Report the cost of the job and what each system needs; exit with code 1 if anything is missing."""
     from airgen.commands.check import check_job
     from airgen.evaluation.systems import system_needs
 
@@ -116,25 +126,35 @@ def _check(job: Job, systems: list[SystemSettings]) -> Outcome[Any]:
 
 @command
 def study_correlate(
-    sources: Annotated[Places, arg("RESULTS", "Folders of `airgen evaluate`, of MTEB's results, or CSV tables.")],
+    sources: Annotated[Places, arg("RESULTS", "Folders written by `airgen evaluate` or MTEB, or CSV tables.")],
     by: Annotated[
         Literal["folder", "task", "domain", "language", "dataset"],
-        opt("What is compared: each source as a whole, or its tasks, domains, languages or datasets."),
+        opt("What to compare: the sources as a whole, or their tasks, domains, languages or datasets."),
     ] = "folder",
-    names: Annotated[Place | None, opt("{name in a source: common name}, where they differ.", metavar="YAML")] = None,
+    names: Annotated[Place | None, opt("Mapping {name in a source: common name} of systems.", metavar="YAML")] = None,
     only: Annotated[Sequence[str], opt("Compare only this system.")] = (),
     dataset: Annotated[Sequence[str], opt("Use only this dataset or task.")] = (),
-    measure: Annotated[str | None, opt("The measure of airgen's results; else the one that ranks.")] = None,
-    split: Annotated[str | None, opt("The split of datasets that have several; else test, then dev.")] = None,
-    least: Annotated[int, opt("Fewest common systems of two benchmarks.", min=3)] = 3,
+    measure: Annotated[
+        str | None, opt("Measure to use from airgen's results. Default: the one that ranks systems.")
+    ] = None,
+    split: Annotated[str | None, opt("Split to use if a dataset has several. Default: test, then dev.")] = None,
+    least: Annotated[int, opt("Minimum number of systems that two benchmarks share.", min=3)] = 3,
     out: Annotated[Place, opt("Folder for the report and its chart.")] = Path("correlation"),
 ) -> Outcome[CorrelationStudy]:
-    """Correlate the rankings of the same systems by several benchmarks: Spearman and Kendall, p-values, intervals.
+    """Correlate how several benchmarks rank the same systems: Spearman, Kendall, p-values and confidence intervals.
 
-    Systems are matched by name; `intfloat/e5-large-v2` is `e5-large-v2`. A benchmark is the mean over its datasets.
+    Systems are matched by name, without the organisation: `intfloat/e5-large-v2` matches `e5-large-v2`. The score of a
+    system on a benchmark is its mean over the datasets.
 
     Example: airgen study correlate results --by task
     Example: airgen study correlate results mteb-results --names names.yaml --dataset ArguAna --dataset SciFact
+
+    Returns:
+        The correlation of each pair of benchmarks.
+
+    Raises:
+        UsageError: There are fewer than two benchmarks, or they share too few systems.
+        DatasetError: A source cannot be read.
     """
     from airgen.evaluation.score_tables import benchmarks, read_names, read_system_scores
     from airgen.studies.correlate import correlate
@@ -155,20 +175,27 @@ def study_correlate(
 @command
 def study_gain(
     datasets: Datasets,
-    before: Annotated[str, opt("The model before: a folder, a Hub name; with --systems a system.")],
-    after: Annotated[str, opt("The model, or the system, after.")],
-    systems: Annotated[Place | None, opt("A systems YAML that has both systems.")] = None,
-    measure: Annotated[str | None, opt("By default nDCG@10, and Recall@10 for Long-Doc datasets.")] = None,
+    before: Annotated[str, opt("Model before training: a folder or a Hub name (with --systems, a system).")],
+    after: Annotated[str, opt("Model after training, given likewise.")],
+    systems: Annotated[Place | None, opt("A systems YAML with both systems.")] = None,
+    measure: Annotated[str | None, opt("Measure to compare. Default: nDCG@10 (Long-Doc datasets: Recall@10).")] = None,
     split: Split = "test",
-    results: Annotated[Place, opt("Folder of results; what is there does not run again.")] = Path("results"),
+    results: Annotated[Place, opt("Folder of results; saved results are reused.")] = Path("results"),
     out: Annotated[Place, opt("Folder for the report.")] = Path("gain"),
     language: Language = None,
 ) -> Outcome[GainReport]:
-    """Compare a model before and after fine-tuning, on two or more datasets: where does it gain, where does it lose?
+    """Compare a model before and after fine-tuning on two or more datasets, to find where it gains and where it loses.
 
-    Both are evaluated on each dataset, and the differences have paired intervals.
+    Both models are evaluated on each dataset. The differences have paired confidence intervals.
 
     Example: airgen study gain datasets/finance datasets/law --before all-minilm-l6-v2 --after models/finance
+
+    Returns:
+        The scores, differences, intervals and p-values by dataset.
+
+    Raises:
+        UsageError: The two systems have no queries in common, or a system is unknown.
+        DatasetError: A dataset cannot be read.
     """
     from airgen.evaluation import DEFAULT_MEASURES, EvaluationOptions, evaluate
     from airgen.evaluation.systems import before_and_after
@@ -195,18 +222,25 @@ def study_gain(
 def study_diversity(
     datasets: Datasets,
     out: Annotated[Place, opt("Folder for the report and the labels.")] = Path("diversity"),
-    label_with: Annotated[Place | None, opt("A pipeline whose LLM labels query types and styles.")] = None,
-    real: Annotated[Place | None, opt("Real queries to compare with, ten or more: a file, a BEIR folder.")] = None,
+    label_with: Annotated[Place | None, opt("Pipeline whose LLM labels the types and styles of queries.")] = None,
+    real: Annotated[Place | None, opt("Ten or more real queries to compare with: a file or a BEIR folder.")] = None,
     budget: Budget = None,
     language: Language = None,
 ) -> Outcome[dict[str, Any]]:
-    """Measure query types and styles, lengths, word overlap with positives, vocabulary and duplicates of datasets.
+    """Measure the diversity of datasets: query types, styles, lengths, vocabulary, duplicates, overlap with positives.
 
-    Between datasets it measures the weighted Jaccard similarity of their corpora. Labels are kept in OUT, so that none
-    is paid for twice; run a stopped command again to go on. With --real it also says how much the queries look like
-    real ones: lengths, forms, words, meanings.
+    For several datasets, the weighted Jaccard similarity of their corpora is reported. LLM labels are saved in OUT and
+    reused; run a stopped command again to continue. With --real, the queries are also compared with real ones by
+    length, form, vocabulary and meaning.
 
     Example: airgen study diversity runs/quickstart/dataset scifact --real log.csv
+
+    Returns:
+        The profile of each dataset, the similarities and, with real queries, the `likeness`.
+
+    Raises:
+        DatasetError: A dataset cannot be read.
+        BudgetSpent: The budget is spent; the same call with a higher budget continues.
     """
     from airgen.pipeline.show import job_file
     from airgen.studies.diversity.likeness import likeness_table, likeness_to, write_likeness
@@ -231,19 +265,30 @@ def study_diversity(
 @command
 def study_inspect(
     dataset: Dataset,
-    results: Annotated[Place | None, opt("Runs that are there: of `airgen evaluate --out`, or TREC files.")] = None,
-    systems: Annotated[Place | None, opt("A systems YAML to run. Default: cheap systems, systems-inspect.")] = None,
-    against: Annotated[Sequence[Place], opt("Another collection whose texts must not be here."), dataset_of] = (),
-    out: Annotated[Place | None, opt("Folder of the page and the results. Default: inspect/NAME/SPLIT.")] = None,
+    results: Annotated[Place | None, opt("Folder of existing runs (`airgen evaluate --out`, or TREC files).")] = None,
+    systems: Annotated[
+        Place | None, opt("Systems YAML to run. Default: inexpensive systems (systems-inspect).")
+    ] = None,
+    against: Annotated[
+        Sequence[Place], opt("Another collection, whose texts must not occur in the dataset."), dataset_of
+    ] = (),
+    out: Annotated[Place | None, opt("Folder for the page and the results. Default: inspect/NAME/SPLIT.")] = None,
     split: Split = "test",
     language: Language = None,
 ) -> Outcome[Inspection]:
-    """Look for what makes a benchmark useless: labels, queries and systems, with a verdict and what to do.
+    """Check a benchmark for problems with labels, queries and systems; give a verdict and advice for each.
 
-    It takes any dataset in BEIR format, with or without airgen's manifest. Cheap systems run on the spot unless
-    --results names runs. The exit code is 0 for every verdict.
+    Any dataset in BEIR format can be checked, with or without airgen's manifest. Inexpensive systems are run unless
+    --results gives existing runs. The exit code is 0 whatever the verdicts.
 
     Example: airgen study inspect datasets/scifact --against datasets/nfcorpus
+
+    Returns:
+        The findings, each with its value, verdict and advice.
+
+    Raises:
+        UsageError: Both results and systems are given, or no system can be run.
+        DatasetError: The split has no labels, or the runs belong to another dataset.
     """
     from airgen.dataset.beir import BeirDataset
     from airgen.evaluation.experiment import results_folder
@@ -251,64 +296,73 @@ def study_inspect(
     from airgen.studies.inspect.inspect_dataset import inspect_dataset, inspection_text, write_inspection
 
     if results is not None and systems is not None:
-        raise UsageError("--results takes runs that are there, --systems makes them: give one of the two")
+        raise UsageError("give either --results (existing runs) or --systems (to run), not both")
     folder = Path(out) if out else results_folder("inspect", BeirDataset.open(dataset).name, split)
     found = inspect_dataset(
         Path(dataset), systems=None if systems is None else find_yaml("pipelines", systems), out=folder, split=split,
         language=language, results=None if results is None else Path(results), against=paths(against), say=say,
     )  # fmt: skip
     files = write_inspection(found, folder)
-    return Outcome(found, [inspection_text(found), f"what to do: {files[0]}, with .json"])
+    return Outcome(found, [inspection_text(found), f"details and advice: {files[0]}, with .json"])
 
 
 @command
 def study_judge(
     judge: Annotated[
         str | None,
-        arg("JUDGE", "One of: a judge prompt (judge, judge_yes_no, rubric); `pipeline` for the pipeline's own judge; "
-            "`votes` for the votes of its re-rankers; a re-ranker. None with --simulate."),
+        arg("JUDGE", "A judge prompt (judge, judge_yes_no, rubric), `pipeline` for the pipeline's judge, "
+            "`votes` for the votes of its re-rankers, or a re-ranker. Omit it with --simulate."),
     ] = None,
-    collections: Annotated[Places, arg("COLLECTION", "Human-labelled datasets."), dataset_of] = (),
-    pipeline: Annotated[Place | None, opt("Use this pipeline's models (default: quickstart's).")] = None,
+    collections: Annotated[Places, arg("COLLECTION", "One or more human-labelled datasets."), dataset_of] = (),
+    pipeline: Annotated[Place | None, opt("Pipeline whose models are used. Default: quickstart.")] = None,
     pairs: Annotated[
-        int | None, opt("Pairs drawn from each collection; half are relevant (default: 60).", min=2)
+        int | None, opt("Number of pairs per collection, half of them relevant. Default: 60.", min=2)
     ] = None,
     depth: Annotated[
-        int | None, opt("Draw pairs from the top hits of BM25 and the recall model (default: 10).", min=1)
+        int | None, opt("Number of top hits of BM25 and the recall model to draw from. Default: 10.", min=1)
     ] = None,
     relevant_from: Annotated[
         Sequence[str],
-        opt("Lowest label that counts as relevant in collection NAME (default: 1).", metavar="NAME=LABEL"),
+        opt("Lowest label that counts as relevant in collection NAME. Default: 1.", metavar="NAME=LABEL"),
     ] = (),
     ignore: Annotated[
-        Sequence[str], opt("Leave out the pairs of collection NAME with this label.", metavar="NAME=LABEL")
+        Sequence[str], opt("Ignore pairs of collection NAME with this label.", metavar="NAME=LABEL")
     ] = (),
-    words: Annotated[int | None, opt("Maximum number of words of a document for an LLM.", min=1)] = None,
+    words: Annotated[int | None, opt("Maximum number of words of a document that an LLM reads.", min=1)] = None,
     split: Split = "test",
     language: Language = None,
     seed: Seed = 0,
     out: Annotated[Place, opt("Folder for answers, vectors and reports.")] = Path("runs/judge"),
     budget: Budget = None,
     simulate: Annotated[
-        bool, opt("Ask no judge: people's labels, with errors, play judges, and systems are ranked by each.")
+        bool, opt("Simulate judges by adding errors to human labels, and rank systems by each.")
     ] = False,
     systems: Annotated[
-        Place | None, opt("With --simulate: the systems YAML (default: systems-agree).", metavar="YAML")
+        Place | None, opt("With --simulate: systems YAML. Default: systems-agree.", metavar="YAML")
     ] = None,
     queries: Annotated[
-        int | None, opt("With --simulate: queries drawn from each collection (default: 30).", min=1)
+        int | None, opt("With --simulate: number of queries per collection. Default: 30.", min=1)
     ] = None,
     draws: Annotated[
-        int | None, opt("With --simulate: draws of sources and errors (default: 20).", min=1, max=10_000)
+        int | None, opt("With --simulate: number of draws of sources and errors. Default: 20.", min=1, max=10_000)
     ] = None,
 ) -> Outcome[Calibration | JudgeSimulation]:  # fmt: skip
-    """Compare a judge with human labels, on pairs that people judged relevant or not relevant and on unjudged top hits.
+    """Compare a judge with human labels, on labelled pairs and on unjudged top hits.
 
-    With --simulate: what would a better judge buy? How systems rank by labels of judges with more and fewer errors,
-    beside their ranking by people's labels.
+    With --simulate, estimate the benefit of a better judge instead: systems are ranked by the labels of simulated
+    judges with more and fewer errors, and these rankings are compared with the ranking by human labels.
 
     Example: airgen study judge votes datasets/scifact datasets/nfcorpus --pairs 200
     Example: airgen study judge --simulate datasets/scifact datasets/nfcorpus
+
+    Returns:
+        The judge's agreement with people on each collection: precision, recall, F1 and kappa with intervals. With
+        `simulate`, the agreement of the rankings for each simulated judge.
+
+    Raises:
+        UsageError: The judge or a collection is unknown, or options contradict each other.
+        DatasetError: A collection has too few pairs.
+        BudgetSpent: The budget is spent; the same call with a higher budget continues.
     """
     from airgen.pipeline.show import job_file
     from airgen.prompts import PromptSet
@@ -319,17 +373,17 @@ def study_judge(
     of_judges = {"--pairs": pairs, "--depth": depth, "--words": words, "--budget": budget}
     of_simulations = {"--systems": systems, "--queries": queries, "--draws": draws}
     if useless := [name for name, value in (of_judges if simulate else of_simulations).items() if value is not None]:
-        raise UsageError(f"{useless[0]} says nothing {'with' if simulate else 'without'} --simulate: leave it out")
+        raise UsageError(f"{useless[0]} has no effect {'with' if simulate else 'without'} --simulate: remove it")
     folders = paths(collections)
     if simulate and judge is not None:
         folders.insert(0, dataset_of(judge))  # the first word behind the command is a collection, too
     if not folders or not (simulate or judge):
         words_needed = "COLLECTION" if simulate else "JUDGE and COLLECTION"
-        raise UsageError(f"{words_needed}: name at least one human-labelled dataset, such as scifact")
+        raise UsageError(f"{words_needed}: give at least one human-labelled dataset, such as scifact")
     least, left_out = _labels("--relevant-from", relevant_from), _labels("--ignore", ignore)
     known = {folder.resolve().name for folder in folders}
     if unknown := sorted((least.keys() | left_out.keys()) - known):
-        raise UsageError(f"{unknown[0]}=...: no collection given has that directory's name")
+        raise UsageError(f"{unknown[0]}=...: no given collection has this name")
     drawn = Selection(split, pairs or 60, depth or 10, seed=seed, language=language or Selection.language)
     chosen = [
         (folder, replace(drawn, label_from=max(least.get(name, [1.0])), ignore=tuple(left_out.get(name, []))))
@@ -352,7 +406,7 @@ def study_judge(
 
 
 def _labels(option: str, given: Sequence[str]) -> dict[str, list[float]]:
-    """NAME=LABEL words as {name: labels}."""
+    """Parse NAME=LABEL words into {name: labels}."""
     found: dict[str, list[float]] = {}
     for word in given:
         name, _, label = word.rpartition("=")
@@ -365,16 +419,25 @@ def _labels(option: str, given: Sequence[str]) -> dict[str, list[float]]:
 
 @command
 def study_compare(
-    old: Annotated[Place, arg("OLD", "A finished version of a suite, or a dataset.")],
-    new: Annotated[Place, arg("NEW", "The version or dataset to compare with it.")],
-    systems: Annotated[Place | None, opt("Three or more systems that run on both versions.", metavar="YAML")] = None,
+    old: Annotated[Place, arg("OLD", "The older version of a suite or dataset.")],
+    new: Annotated[Place, arg("NEW", "The newer version.")],
+    systems: Annotated[
+        Place | None, opt("Systems YAML with three or more systems to run on both versions.", metavar="YAML")
+    ] = None,
     split: Split = "test",
-    measure: Annotated[str, opt("Measure that ranks the systems. Default: the task's.")] = "",
+    measure: Annotated[str, opt("Measure that ranks the systems. Default: the task's measure.")] = "",
     out: Annotated[Place, opt("Folder for runs, scores and comparison.json.", metavar="DIR")] = Path("compare"),
 ) -> Outcome[VersionComparison]:
-    """Tell whether anchor systems rank in a new version as in the old one, and what was carried over.
+    """Report what changed between two versions, and whether both rank the same systems in the same order.
 
     Example: airgen study compare suites/python/26.11 suites/python/26.12 --systems anchors.yaml
+
+    Returns:
+        The changes and, with systems, the correlation of the two rankings with a confidence interval.
+
+    Raises:
+        UsageError: There are fewer than three systems.
+        DatasetError: A version is not finished, or the versions have no dataset in common.
     """
     from airgen.evaluation import load_systems
     from airgen.settings.base import find_yaml
@@ -394,13 +457,19 @@ def study_contamination(
     home: DatasetOrSuite,
     against: Annotated[
         Sequence[Place],
-        opt("A known collection, a suite or a folder of collections; no labels needed.", metavar="DIR"),
+        opt("A known collection, a suite, or a folder of collections; labels are not needed.", metavar="DIR"),
     ],
     language: Language = None,
 ) -> Outcome[Rows[Contamination]]:
-    """List the queries and passages that stand in known collections, word for word or nearly.
+    """List queries and passages that occur verbatim or almost verbatim in known collections.
 
     Example: airgen study contamination runs/python-reference/dataset --against collections/scifact
+
+    Returns:
+        The matches of each dataset.
+
+    Raises:
+        DatasetError: A dataset or a collection cannot be read.
     """
     from airgen.studies.contamination import contamination, contamination_text
 
@@ -412,17 +481,23 @@ def study_contamination(
 def study_stats(
     home: Annotated[
         Place,
-        arg("DATASET", "A dataset in BEIR format, a fetched one, a list of them, a finished job, or a suite."),
+        arg("DATASET", "A dataset in BEIR format, a fetched collection or list, a finished job, or a suite."),
         dataset_of,
     ],
-    as_csv: Annotated[bool, opt("Print CSV.", "--csv")] = False,
+    as_csv: Annotated[bool, opt("Print as CSV.", "--csv")] = False,
 ) -> Outcome[Rows[dict[str, Any]]]:
-    """Print the size of a dataset (BEIR's Table 1; the paper's Tables 16 to 21).
+    """Print the size of datasets (BEIR, Table 1; paper, Tables 16 to 21).
 
-    Any folder in BEIR's layout has queries, passages, relevant passages a query (D/Q) and words; a finished dataset or
-    suite also tokens, hard negatives and licences. A list of collections (`beir`) has its fetched sets.
+    For any dataset in BEIR format: queries, passages, relevant passages per query (D/Q) and words. For finished
+    datasets and suites also: tokens, hard negatives and licences. For a list (`beir`), all fetched collections.
 
     Example: airgen study stats scifact   airgen study stats suites/python/26.11 --csv
+
+    Returns:
+        A row for each dataset.
+
+    Raises:
+        DatasetError: The dataset cannot be read.
     """
     from airgen.dataset.manifest import statistics_csv, statistics_markdown
     from airgen.studies.statistics import statistics_rows

@@ -46,30 +46,39 @@ def train(
     kind: Annotated[str, arg("KIND", _KINDS)],
     on: Annotated[
         Sequence[str],
-        opt("A dataset in BEIR format, or pairs of `airgen train pairs`. An epoch has each query of a dataset WEIGHT "
-            "times (1), or that share of them. ,teacher=none, a re-ranker or a file of scores is its own teacher.",
+        opt("A dataset in BEIR format, or pairs of `airgen train pairs`. WEIGHT is how often an epoch repeats its "
+            "queries (default: 1), or the share to use. T is its teacher: none, a re-ranker or a file of scores.",
             "--on", metavar="DATASET[=WEIGHT][,teacher=T]"),
     ],
-    base: Annotated[str, opt("The base model: of `airgen show models`, a folder, or the Hub.")],
-    out: Annotated[Place, opt("Folder of the trained model.")],
+    base: Annotated[str, opt("Base model: a name from `airgen show models`, a folder, or a Hub name.")],
+    out: Annotated[Place, opt("Folder for the trained model.")],
     recipe: Annotated[
-        Place | None, opt("A YAML recipe, as `airgen train recipe KIND` prints it, or one that airgen ships.")
+        Place | None, opt("A recipe YAML (see `airgen train recipe KIND`), or the name of a built-in recipe.")
     ] = None,
-    changes: Annotated[Sequence[str], opt("Change one setting of the recipe.", "--set", metavar="NAME=VALUE")] = (),
-    split: Annotated[str, opt("The split to train on; test only with --fold.")] = "train",
+    changes: Annotated[Sequence[str], opt("Override a setting of the recipe.", "--set", metavar="NAME=VALUE")] = (),
+    split: Annotated[str, opt("Split to train on; test is allowed only with --fold.")] = "train",
     fold: Annotated[str | None, opt("Cross-validation: hold out part I of N of the queries.", metavar="I/N")] = None,
-    resume: Annotated[bool, opt("Go on from the checkpoint in OUT.training.")] = False,
-    deterministic: Annotated[bool, opt("On a GPU, too, one seed gives one model; slower there.")] = False,
-    ablation: Annotated[bool, opt("With `augment`: train each setting of its paper's Table 2.", "--ablate")] = False,
+    resume: Annotated[bool, opt("Continue from the checkpoint in OUT.training.")] = False,
+    deterministic: Annotated[bool, opt("Make training reproducible on a GPU as well (slower).")] = False,
+    ablation: Annotated[bool, opt("With augment: train every setting in Table 2 of its paper.", "--ablate")] = False,
     language: Language = None,
     device: Device = None,
     quiet: Quiet = False,
 ) -> Outcome[Trained | Ablation]:  # fmt: skip
-    """Train one kind of system.
+    """Train a retriever, a re-ranker or a model that expands queries or passages.
 
-    Without --recipe, `augment` takes the shipped recipe train-augment below 5,000 training queries.
+    Without --recipe, the defaults of the kind are used; for augment with fewer than 5,000 training queries, the
+    built-in recipe train-augment.
 
     Example: airgen train augment --on scifact --base all-minilm-l6-v2 --out models/augment-scifact
+
+    Returns:
+        The folder of the model, its dev scores, and the steps and seconds of the training. With ablation, the table.
+
+    Raises:
+        UsageError: The kind is unknown, or the split must not be trained on.
+        SettingsError: A setting of the recipe is wrong.
+        TrainingError: The training cannot start or continue.
     """
     from airgen.training import train as train_system
     from airgen.training import with_usual_recipe
@@ -96,14 +105,14 @@ def train(
         say(f"{queries:,} training queries: --recipe {request.recipe} (with thousands: augment-nq)")
     if ablation:
         if kind != "augment":
-            raise UsageError("--ablate is for `airgen train augment`: its paper's Table 2")
+            raise UsageError("--ablate works only with `airgen train augment`")
         from airgen.training.ablation import ablate
 
         found = ablate(request, say)
         return Outcome(found, found.study().markdown())
     trained = train_system(kind, request)
     card = read_card(trained.out)
-    lines = [] if trained.trained_now else [f"{trained.out} was trained before, with the same recipe on the same data: "
+    lines = [] if trained.trained_now else [f"{trained.out} has been trained already, with the same recipe and data: "
                                             "nothing to do"]  # fmt: skip
     lines += [trained_line(trained), f"model: {trained.out} (its README.md describes the training)"]
     lines += [f"in a systems YAML: {system_line(card)}"] if card and card.get("system") else []
@@ -112,18 +121,24 @@ def train(
 
 
 def trained_line(trained: Trained) -> str:
-    """The figures of a training in one line."""
+    """Return the results of a training on one line."""
     figures = ", ".join(f"dev {name} {value:.4f}" for name, value in trained.figures.items()) or "no dev queries"
     return f"{figures}; {trained.steps:,} steps in {trained.seconds:.0f} s ({trained.stopped})"
 
 
 @command
 def train_recipe(
-    kind: Annotated[str, arg("KIND", "A kind of training.")],
+    kind: Annotated[str, arg("KIND", "Kind of training, such as augment or encoder.")],
 ) -> Outcome[str]:
-    """Print the default recipe of a kind as YAML: every setting with its value and where the value comes from.
+    """Print the default recipe of a kind as YAML: all settings with their values and the sources of these values.
 
     Example: airgen train recipe augment > my-recipe.yaml
+
+    Returns:
+        The YAML text.
+
+    Raises:
+        UsageError: The kind is unknown.
     """
     from airgen.training import task_class
     from airgen.training.recipe import commented_yaml
@@ -134,16 +149,22 @@ def train_recipe(
 
 @command
 def train_explain(
-    model: Annotated[Place, arg("MODEL", "A folder that `airgen train augment` wrote.")],
+    model: Annotated[Place, arg("MODEL", "Folder of a model trained with `airgen train augment`.")],
     queries: Annotated[Sequence[str], arg("QUERY", "One or more queries.")],
-    on: Annotated[Place | None, opt("A dataset; its document frequencies enter weights.", "--on")] = None,
+    on: Annotated[Place | None, opt("Dataset whose document frequencies are used in the weights.", "--on")] = None,
     top: Annotated[int, opt("Maximum number of added terms to show.", min=1)] = 15,
 ) -> Outcome[list[dict[str, Any]]]:
-    """Show the terms that a trained augmentation adds to a query, and the query terms that it drops or weakens.
+    """Show the terms that a trained augmentation adds to a query, and those that it drops or weakens.
 
-    Weights are divided by the mean weight of the query's own terms: only their ratios affect the ranking.
+    Weights are relative to the mean weight of the query's own terms, as only their ratios affect the ranking.
 
     Example: airgen train explain models/augment-scifact "statins lower the risk of stroke"
+
+    Returns:
+        For each query, its terms with their weights, and the number of `added` terms.
+
+    Raises:
+        ModelError: The folder holds no augmentation model.
     """
     from airgen.retrievers.lexical.augment import Augmented
     from airgen.training.data import read_corpus
@@ -167,17 +188,24 @@ def train_explain(
 
 @command
 def train_export(
-    model: Annotated[Place, arg("MODEL", "A folder that `airgen train augment` wrote.")],
-    on: Annotated[Place, opt("The dataset whose corpus and queries are written.", "--on"), dataset_of],
-    out: Annotated[Place, opt("Folder for the files; it must be empty.")],
-    to: Annotated[Literal["lucene"], opt("The form of the queries.", "--to")] = "lucene",
+    model: Annotated[Place, arg("MODEL", "Folder of a model trained with `airgen train augment`.")],
+    on: Annotated[Place, opt("Dataset whose corpus and queries are exported.", "--on"), dataset_of],
+    out: Annotated[Place, opt("Folder for the files; must be empty.")],
+    to: Annotated[Literal["lucene"], opt("Format of the queries.", "--to")] = "lucene",
     split: Split = "test",
 ) -> Outcome[LuceneExport]:
-    """Write corpus and weighted queries for Lucene, Pyserini and other engines that take boosts of terms.
+    """Export a corpus and weighted queries for Lucene, Pyserini and other engines with boosted terms.
 
-    The engine indexes the terms as they are, so its own stemmer must be off (Pyserini: --pretokenized).
+    The terms are stemmed already, so the engine's own stemmer must be turned off (Pyserini: --pretokenized).
 
     Example: airgen train export models/augment-scifact --on scifact --out lucene
+
+    Returns:
+        The files, the numbers of passages, queries and terms, and BM25's parameters.
+
+    Raises:
+        UsageError: The folder is not empty.
+        ModelError: The model's folder holds no augmentation model.
     """
     from airgen.training.kinds.augment import export_lucene
 
@@ -185,42 +213,49 @@ def train_export(
     lines = [
         f"{found.passages:,} passages: {found.corpus}",
         f"{found.asked:,} queries of {found.terms:.1f} terms: {found.queries}",
-        f"BM25 of the engine: k1 {found.k1}, b {found.b}, terms divided by spaces",
+        f"in the engine, use BM25 with k1 {found.k1}, b {found.b} and split terms at spaces",
     ]
     return Outcome(found, lines)
 
 
 _PAIRS = "title,heading,question,neighbour,citation,comment,answer,entailment,pair"
-Model = Annotated[str | None, opt("A sequence-to-sequence model that writes the queries, such as a docT5query.")]
-Pipeline = Annotated[Place | None, opt("Use this pipeline's LLM to write them; ten a passage are enough.")]
+Model = Annotated[str | None, opt("Sequence-to-sequence model that writes the queries, such as docT5query.")]
+Pipeline = Annotated[Place | None, opt("Pipeline whose LLM writes the queries (ten per passage suffice).")]
 
 
 @command
 def train_pairs(
     sources: Annotated[
         Sequence[str],
-        arg("SOURCE", "Names from `airgen show corpus`, corpus YAMLs, dataset directories, or dumps as FORMAT:PATH, "
-            "where FORMAT is reddit, stackexchange, wikipedia, papers, common-crawl, news, nli, or pairs (pairs that "
-            "you have: JSONL, CSV). All become one."),
+        arg("SOURCE", "Corpora (names or YAMLs), dataset directories, or dumps as FORMAT:PATH, where FORMAT is reddit, "
+            "stackexchange, wikipedia, papers, common-crawl, news, nli, or pairs (your own pairs as JSONL or CSV). "
+            "All sources are combined."),
     ],
-    out: Annotated[Place, opt("Directory to write the pairs to, in BEIR format.")],
+    out: Annotated[Place, opt("Directory for the pairs, in BEIR format.")],
     kinds: Annotated[str, opt(f"Kinds of pairs, separated by commas: {_PAIRS.replace(',', ', ')}.")] = _PAIRS,
     limit: PassageLimit = None,
-    min_words: Annotated[int, opt("Leave out passages with fewer words.", min=1)] = 8,
-    max_characters: Annotated[int, opt("Leave out passages with more characters.", min=100)] = 4096,
-    per_query: Annotated[int, opt("Maximum number of passages for one query.", min=1)] = 3,
-    exclude: Annotated[Sequence[Place], opt("A dataset whose queries are excluded.")] = (),
-    queries: Annotated[Place | None, opt("Pair passages with the queries of `airgen train expand`.")] = None,
-    language: Annotated[str, opt("Language of dumps (ISO 639-1); corpora say theirs.")] = "en",
-    min_score: Annotated[int, opt("Leave out comments and answers of a lower score (E5: 1).")] = 1,
-    question: Annotated[Literal["full", "title"], opt("A question of a dump: title and text, or title.")] = "full",
-    max_perplexity: Annotated[float | None, number("Leave out web pages above it; else cc_net's tail.", min=1)] = None,
+    min_words: Annotated[int, opt("Skip passages with fewer words.", min=1)] = 8,
+    max_characters: Annotated[int, opt("Skip passages with more characters.", min=100)] = 4096,
+    per_query: Annotated[int, opt("Maximum number of passages per query.", min=1)] = 3,
+    exclude: Annotated[Sequence[Place], opt("Exclude the queries of this dataset.")] = (),
+    queries: Annotated[Place | None, opt("Pair passages with queries written by `airgen train expand`.")] = None,
+    language: Annotated[str, opt("Language of dumps (ISO 639-1).")] = "en",
+    min_score: Annotated[int, opt("Skip comments and answers with a lower score (E5: 1).")] = 1,
+    question: Annotated[Literal["full", "title"], opt("Parts of a dump's question to use.")] = "full",
+    max_perplexity: Annotated[float | None, number("Skip web pages above it. Default: cc_net's tail.", min=1)] = None,
     seed: Seed = 42,
     compute: Compute = None,
 ) -> Outcome[dict[str, Any]]:  # fmt: skip
-    """Mine pairs of texts from corpora and dumps, to train an encoder without labels; or pair passages with queries.
+    """Mine text pairs from corpora and dumps for training without labels (E5), or pair passages with queries.
 
     Example: airgen train pairs postgresql-manual reddit:RS_2019-01.zst reddit:RC_2019-01.zst --out data/pairs
+
+    Returns:
+        The summary: for each kind, the numbers of pairs and of skipped texts by reason.
+
+    Raises:
+        UsageError: A source is unknown, or the sources are in different languages.
+        DatasetError: No pairs are left.
     """
     from airgen.compute import computing
     from airgen.settings.compute import compute_settings
@@ -229,7 +264,7 @@ def train_pairs(
     from airgen.training.mining.sources import PAIRS, expansion_pairs, mine_sources
 
     if queries is not None and len(sources) > 1:
-        raise UsageError("--queries has ids of one source: give one")
+        raise UsageError("--queries works with a single source")
     with (
         progress_bar("mining", "{task.completed:,.0f} passages") as update,
         computing(compute_settings(compute or "local")),
@@ -258,17 +293,24 @@ def train_pairs(
 @command
 def train_filter(
     pairs: Annotated[Place, arg("PAIRS", "A directory of pairs, or any other dataset in BEIR format.")],
-    model: Annotated[str, opt("The first model: a trained folder, or the name of an embedder.")],
-    out: Annotated[Place, opt("Directory to write the pairs to that are kept.")],
-    top: Annotated[int, opt("Keep a pair if its passage is in the top k (E5: 2).", "--k", min=1)] = 2,
-    pool: Annotated[int, opt("Random passages to rank against (E5: a million).", min=1)] = 1_000_000,
+    model: Annotated[str, opt("Model that ranks: a folder of a trained model, or the name of an embedder.")],
+    out: Annotated[Place, opt("Directory for the pairs that are kept.")],
+    top: Annotated[int, opt("Keep a pair if its passage is among the top k (E5: 2).", "--k", min=1)] = 2,
+    pool: Annotated[int, opt("Number of random passages to rank (E5: one million).", min=1)] = 1_000_000,
     split: Split = "train",
     seed: Seed = 42,
     compute: Compute = None,
 ) -> Outcome[dict[str, Any]]:
-    """Keep the pairs whose passage a first model finds among random passages: E5's consistency filter.
+    """Filter pairs by consistency: keep those whose passage a model ranks at the top among random passages (E5).
 
     Example: airgen train filter data/pairs --model models/noisy --out data/filtered
+
+    Returns:
+        The summary of the pairs, with the share that was kept.
+
+    Raises:
+        DatasetError: The pairs cannot be read, or none is left.
+        ModelError: The model cannot be loaded.
     """
     from airgen.compute import computing
     from airgen.retrievers import load_embedder
@@ -295,16 +337,25 @@ def train_filter(
 def train_dpr(
     questions: Annotated[
         Sequence[str],
-        arg("SPLIT=FILE", "Files of DPR or EntityQuestions: train=nq-train.json dev=P19.dev.json test=nq-test.csv."),
+        arg("SPLIT=FILE", "Files of DPR or EntityQuestions, such as train=nq-train.json test=nq-test.csv."),
     ],
-    out: Annotated[Place, opt("A new folder, in BEIR format.")],
-    passages: Annotated[Place | None, opt("DPR's passages (psgs_w100.tsv); else those beside the questions.")] = None,
-    negatives: Annotated[int, opt("Hard negatives of a question at most.", min=0)] = 30,
-    depth: Annotated[int, opt("Hits of BM25 in which the answers are looked for.", min=1)] = 100,
+    out: Annotated[Place, opt("New folder for the dataset, in BEIR format.")],
+    passages: Annotated[
+        Place | None, opt("DPR's passages (psgs_w100.tsv). Default: those in the files of questions.")
+    ] = None,
+    negatives: Annotated[int, opt("Maximum number of hard negatives per question.", min=0)] = 30,
+    depth: Annotated[int, opt("Number of BM25 hits in which to look for the answers.", min=1)] = 100,
 ) -> Outcome[dict[str, int]]:
-    """Turn the files of DPR and EntityQuestions into a dataset, on which systems are trained and evaluated.
+    """Convert files of DPR and EntityQuestions into a dataset for training and evaluation.
 
     Example: airgen train dpr train=nq-train.json test=nq-test.csv --passages psgs_w100.tsv --out nq
+
+    Returns:
+        The numbers of passages, and of questions by split.
+
+    Raises:
+        UsageError: The folder is not empty, or a file is not given as SPLIT=FILE.
+        DatasetError: A file cannot be read, or no question has a passage with its answer.
     """
     from airgen.training.mining.dpr import convert_dpr
 
@@ -322,20 +373,28 @@ def train_dpr(
 @command
 def train_expand(
     dataset: Dataset,
-    out: Annotated[Place, opt("File of expansions to write, as JSON lines.")],
+    out: Annotated[Place, opt("JSON Lines file for the queries.")],
     model: Model = None,
-    queries_from: Annotated[str | None, opt("Take the queries of this split.", "--from")] = None,
+    queries_from: Annotated[str | None, opt("Use the queries of this split.", "--from")] = None,
     pipeline: Pipeline = None,
     budget: Budget = None,
-    count: Annotated[int, opt("Number of queries for each passage.", min=1)] = 40,
+    count: Annotated[int, opt("Number of queries per passage.", min=1)] = 40,
     seed: Seed = 42,
     device: Device = None,
 ) -> Outcome[dict[str, Any]]:
-    """Write queries that each passage might answer, for systems of `kind: expanded`.
+    """Write queries that each passage might answer, for systems of `kind: expanded` (docT5query).
 
-    Give one of --model, --pipeline and --from. Run a stopped command again to go on.
+    Give one of --model, --pipeline and --from. Run a stopped command again to continue.
 
     Example: airgen train expand scifact --model castorini/doc2query-t5-base-msmarco --out scifact-queries.jsonl
+
+    Returns:
+        The file as `out`, the number of `passages` with queries, and the number of `failed` passages by reason.
+
+    Raises:
+        UsageError: Not exactly one source of queries is given, or the split is for testing.
+        ModelError: The model cannot be loaded.
+        BudgetSpent: The budget is spent; the same call with a higher budget continues.
     """
     from airgen.dataset.beir import BeirDataset
     from airgen.training.mining.expansion import expand_from_split
@@ -356,27 +415,35 @@ def train_expand(
 
 @command
 def train_genq(
-    source: Annotated[str, arg("SOURCE", "A name from `airgen show corpus`, a corpus YAML, or a dataset directory.")],
-    base: Annotated[str, opt("The encoder: of `airgen show models`, a folder, or the Hub.")],
-    out: Annotated[Place, opt("Folder of the trained model.")],
+    source: Annotated[str, arg("SOURCE", "A corpus (name or YAML), or a dataset directory.")],
+    base: Annotated[str, opt("Encoder to adapt: a name from `airgen show models`, a folder, or a Hub name.")],
+    out: Annotated[Place, opt("Folder for the trained model.")],
     model: Model = None,
     pipeline: Pipeline = None,
-    queries: Annotated[Place | None, opt("Take those of this file of `airgen train expand`.")] = None,
-    count: Annotated[int, opt("Queries for each passage (BEIR: 5).", min=1)] = 5,
+    queries: Annotated[Place | None, opt("Use the queries in this file, written by `airgen train expand`.")] = None,
+    count: Annotated[int, opt("Number of queries per passage (BEIR: 5).", min=1)] = 5,
     changes: Annotated[
-        Sequence[str], opt("Change one setting of the encoder's recipe.", "--set", metavar="NAME=VALUE")
+        Sequence[str], opt("Override a setting of the encoder's recipe.", "--set", metavar="NAME=VALUE")
     ] = (),
     limit: PassageLimit = None,
     budget: Budget = None,
     seed: Seed = 42,
     device: Device = None,
 ) -> Outcome[Trained]:
-    """Adapt an encoder to a corpus without labels: BEIR's GenQ.
+    """Adapt an encoder to a corpus without labels, with generated queries (GenQ; BEIR, section 4).
 
-    Give one of --model, --pipeline and --queries. OUT.queries.jsonl and OUT.pairs are kept, and a stopped command goes
-    on. Queries of a dataset are never trained on.
+    Give one of --model, --pipeline and --queries. OUT.queries.jsonl and OUT.pairs are kept, so a stopped command can
+    be run again to continue. The queries of a dataset are never used for training.
 
     Example: airgen train genq python-docs --model models/doct5query --base all-minilm-l6-v2 --out models/genq
+
+    Returns:
+        The folder of the model, its dev scores, and the steps and seconds of the training.
+
+    Raises:
+        UsageError: Not exactly one source of queries is given.
+        TrainingError: The training cannot start or continue.
+        BudgetSpent: The budget is spent; the same call with a higher budget continues.
     """
     from airgen.training import train
     from airgen.training.mining.sources import expansion_pairs, open_source
@@ -416,7 +483,7 @@ def _written_queries(
     seed: int,
     device: str | None,
 ) -> tuple[int, dict[str, int]]:
-    """Queries for every passage by a model or by a pipeline's LLM: how many passages have some, and why others lack."""
+    """Write queries for every passage; return the number of passages with queries and, by reason, without."""
     from airgen.pipeline.expand_passages import expand_with_llm
     from airgen.pipeline.show import job_file
     from airgen.training.mining.expansion import Seq2Seq, expand

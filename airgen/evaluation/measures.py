@@ -1,12 +1,12 @@
-"""Measures are values, parsed from strings; scoring is a few vectorised steps on integer ids.
+"""Parse measures, and score runs with vectorised operations on integer ids.
 
     scores = score(run, qrels, parse_measures("nDCG@10 R_cap@100 Hole@10"))
     scores.means()["nDCG@10"]
 
-The figures are those of trec_eval: linear gains, ties by passage id descending, scores as float32, a gain of 0 for a
-negative label. R_cap and Hole are BEIR's (sections 3 and 6). One rule differs from trec_eval on purpose: the
-denominator is the number of queries in the qrels, so a query without results counts as zero; such queries are counted.
-Labels may be floats: nDCG takes them as gains.
+Results equal those of trec_eval: linear gains, ties broken by descending passage id, float32 scores, and a gain of 0
+for negative labels. R_cap and Hole are defined in BEIR (sections 3 and 6). There is one deliberate difference: means
+are over all queries in the qrels, so a query without results scores zero. The number of such queries is reported.
+Labels may be floats, which nDCG uses as gains.
 """
 
 import re
@@ -40,9 +40,13 @@ _GRAMMAR = re.compile(r"([a-z_]+)(?:\(rel=(\d+(?:\.\d+)?)\))?(?:@(\d+))?", re.IG
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A measure's name, its cutoff (None: the whole ranking), and from which label on a passage is relevant.
+    """An evaluation measure.
 
-    `relevant_from` None means any label above zero. nDCG takes every positive label as a gain.
+    Args:
+        name: Name: nDCG, AP, RR, P, Recall, R_cap, Success, Hole or Judged.
+        cutoff: Number of top hits to consider. None for the whole ranking.
+        relevant_from: Lowest label that counts as relevant. None for any label above zero. nDCG ignores it and uses
+            every positive label as a gain.
     """
 
     name: str
@@ -56,11 +60,19 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The judged hits of a run, and the judged pairs. Rows are indices into `query_ids`.
+    """The judged hits of a run, and all judged pairs. Rows are indices into `query_ids`.
 
-    query_ids: the qrels' queries. row, rank (from 1), label: one entry for each judged hit.
-    pair_row, pair_label: one entry for each judged pair, found or not.
-    hole_row, hole_rank: hits without a label for any query of the qrels, down to the requested depth.
+    Attributes:
+        query_ids: Ids of the queries in the qrels.
+        row: Row of each judged hit, (hits,).
+        rank: Rank of each judged hit from 1, (hits,).
+        label: Label of each judged hit, (hits,).
+        pair_row: Row of each judged pair, retrieved or not, (pairs,).
+        pair_label: Label of each judged pair, (pairs,).
+        hole_row: Row of each hit, down to the requested depth, that has no label for any query, (holes,).
+        hole_rank: Rank of each such hit from 1, (holes,).
+        missing: Number of queries in the qrels without results.
+        unjudged: Number of queries in the run that are not in the qrels.
     """
 
     query_ids: list[str]
@@ -77,10 +89,15 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """Per-query scores, float64 (measures, queries), over the qrels' queries.
+    """The scores of a run.
 
-    missing: queries of the qrels without a result (scored zero). unjudged: queries of the run that are not in the
-    qrels (left out). without_relevant: queries of the qrels without a relevant passage (scored zero, as trec_eval).
+    Attributes:
+        query_ids: Ids of the queries in the qrels.
+        measures: The measures.
+        values: Scores, float64 (measures, queries).
+        missing: Number of queries in the qrels without results; they score zero.
+        unjudged: Number of queries in the run that are not in the qrels; they are ignored.
+        without_relevant: Number of queries without a relevant passage; they score zero, as in trec_eval.
     """
 
     query_ids: list[str]
@@ -91,11 +108,11 @@ class Scores:
     without_relevant: int
 
     def means(self) -> dict[str, float]:
-        """{measure: mean over the qrels' queries}."""
+        """Return {measure: mean over all queries in the qrels}."""
         return {str(measure): float(row.mean()) for measure, row in zip(self.measures, self.values, strict=True)}
 
     def of(self, measure: str | Measure) -> NDArray[np.float64]:
-        """One measure's scores, float64 (queries,). Raises UsageError for a measure that was not computed."""
+        """Return the scores by a measure, float64 (queries,). Raises UsageError if it was not computed."""
         wanted = parse_measure(measure) if isinstance(measure, str) else measure
         if wanted not in self.measures:
             raise UsageError(f"{wanted} was not computed{closest(str(wanted), [str(m) for m in self.measures])}")
@@ -104,7 +121,7 @@ class Scores:
 
 
 def parse_measure(text: str) -> Measure:
-    """One measure: `nDCG@10`, `AP`, `MRR@10`, `Recall(rel=2)@100`. Raises UsageError with the closest name."""
+    """Parse a measure such as `nDCG@10`, `AP`, `MRR@10` or `Recall(rel=2)@100`. Raises UsageError if unknown."""
     match = _GRAMMAR.fullmatch(text.strip())
     name = _ALIASES.get(match[1].lower()) if match else None
     if match is None or name is None:
@@ -119,10 +136,10 @@ def parse_measure(text: str) -> Measure:
 
 
 def parse_measures(text: str | Iterable[str]) -> tuple[Measure, ...]:
-    """Several measures, separated by spaces or commas, each once and in the order given."""
+    """Parse measures separated by spaces or commas, dropping duplicates. Raises UsageError if one is unknown."""
     words = re.split(r"[\s,]+", text.strip()) if isinstance(text, str) else list(text)
     if not [word for word in words if word]:
-        raise UsageError("no measure was named: name one, such as nDCG@10")
+        raise UsageError("no measure is given: give one, such as nDCG@10")
     return tuple(dict.fromkeys(parse_measure(word) for word in words if word))
 
 
@@ -131,7 +148,7 @@ AIR_BENCH = tuple(
     for name in ("nDCG", "AP", "Recall", "P", "RR")
     for cutoff in (1, 3, 5, 10, 50, 100, 1000)
 )
-"""AIR-Bench's protocol: all of its measures at all of its cutoffs."""
+"""All measures of AIR-Bench at all of its cutoffs."""
 
 
 def score(
@@ -141,7 +158,20 @@ def score(
     *,
     ignore_identical_ids: bool = False,
 ) -> Scores:
-    """Score a run against {query id: {passage id: label}}. Raises UsageError where the qrels are empty."""
+    """Score a run against relevance labels.
+
+    Args:
+        run: The run.
+        qrels: Labels as {query id: {passage id: label}}.
+        measures: Measures, or their names separated by spaces.
+        ignore_identical_ids: Ignore hits whose id equals the query's id.
+
+    Returns:
+        The scores of each query in the qrels by each measure.
+
+    Raises:
+        UsageError: The qrels are empty, or a measure is unknown.
+    """
     wanted = parse_measures(measures) if isinstance(measures, str) else tuple(measures)
     if not qrels:
         raise UsageError("the qrels are empty: there is nothing to score against")
@@ -159,7 +189,16 @@ def score(
 
 
 def judged_hits(run: Run, qrels: Mapping[str, Mapping[str, float]], *, hole_depth: int = 0) -> Judged:
-    """Rank the run and join it with the labels."""
+    """Rank a run, and join it with relevance labels.
+
+    Args:
+        run: The run.
+        qrels: Labels as {query id: {passage id: label}}.
+        hole_depth: Number of top hits in which to look for passages without labels.
+
+    Returns:
+        The judged hits, the judged pairs and the holes.
+    """
     run = run.ranked()
     query_ids = list(qrels)
     rows = {key: row for row, key in enumerate(query_ids)}
@@ -217,7 +256,7 @@ def judged_hits(run: Run, qrels: Mapping[str, Mapping[str, float]], *, hole_dept
 def _holes(
     run: Run, row_of_query: NDArray[np.int64], pair_passage: NDArray[np.int64], depth: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(row, rank) of the hits in the top `depth` without a label for any query (as in BEIR)."""
+    """Return row and rank of the hits in the top `depth` that have no label for any query (BEIR, section 6)."""
     judged = np.zeros(len(run.passage_ids) + 1, dtype=bool)
     judged[pair_passage] = True  # -1, a passage that is not in the run, is the spare last element
     taken = np.where(row_of_query >= 0, np.minimum(run.lengths, depth), 0)
@@ -227,7 +266,7 @@ def _holes(
 
 
 def _values(hits: Judged, measure: Measure) -> NDArray[np.float64]:
-    """One measure for every query, float64 (queries,)."""
+    """Return the scores of all queries by a measure, float64 (queries,)."""
     total = len(hits.query_ids)
     cutoff = measure.cutoff or np.iinfo(np.int64).max
     if measure.name == "Hole":
@@ -276,7 +315,7 @@ def _ideal_dcg(hits: Judged, cutoff: int) -> NDArray[np.float64]:
 
 
 def _ordinal(row: NDArray[np.int64]) -> NDArray[np.int64]:
-    """For grouped rows, the place of each entry in its group, from 1."""
+    """Return the position of each entry within its group of equal rows, from 1."""
     place = np.arange(len(row))
     first = np.concatenate(([True], row[1:] != row[:-1]))[: len(row)]
     ordinal: NDArray[np.int64] = place - np.maximum.accumulate(np.where(first, place, 0)) + 1

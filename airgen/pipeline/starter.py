@@ -140,7 +140,7 @@ def chosen_llm(named: str, model: str = "") -> dict[str, Any]:
             raise UsageError(f"--llm: the address {error}") from None
         return {"backend": "openai", "base_url": named, "model": model, "concurrency": 8}
     if model:
-        raise UsageError("--model: is for a server at an address: --llm http://ADDRESS/v1 --model NAME")
+        raise UsageError("--model needs the URL of a server: --llm http://ADDRESS/v1 --model NAME")
     catalogued = models.catalogue().get(named)
     if catalogued is not None and catalogued.kind != "gguf":
         raise UsageError(f"--llm {named}: is no LLM ({catalogued.purpose})")

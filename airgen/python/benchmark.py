@@ -1,10 +1,10 @@
-"""A finished benchmark: corpus, queries and labels as tables and as mappings, and on the way to other tools.
+"""A finished benchmark: its corpus, queries and labels as tables and mappings, with exports to other tools.
 
     bench = load("runs/handbook/dataset")
     bench.queries["q-1"]; bench.qrels["q-1"]; bench.to_pandas()
     bench.to_ranx(); bench.to_mteb("Handbook"); bench.to_ragas(); bench.save("handbook/")
 
-Every function of airgen that takes a dataset takes a Benchmark.
+Every function that takes a dataset also takes a Benchmark.
 """
 
 import os
@@ -31,7 +31,7 @@ V = TypeVar("V")
 
 
 class Records(Mapping[str, V], Generic[V]):
-    """Records by id, in the order of their file; also a table."""
+    """A mapping of records by id, in the order of their file, which can also be shown as a table."""
 
     def __init__(self, name: str, values: Mapping[str, V], rows: Callable[[str, V], list[dict[str, Any]]]) -> None:
         self._name, self._values, self._rows = name, values, rows
@@ -52,11 +52,11 @@ class Records(Mapping[str, V], Generic[V]):
         return len(self._values)
 
     def rows(self) -> list[dict[str, Any]]:
-        """The table's rows."""
+        """Return the rows of the table."""
         return [row for key, value in self._values.items() for row in self._rows(key, value)]
 
     def to_pandas(self) -> Any:
-        """The table as a data frame. Raises MissingExtra."""
+        """Return the table as a data frame. Raises MissingExtra if pandas is not installed."""
         return load_extra("pandas", "to_pandas()").DataFrame(self.rows())
 
     def __repr__(self) -> str:
@@ -79,10 +79,13 @@ class Benchmark(os.PathLike[str]):
     """A dataset in BEIR format: passages, queries and relevance labels.
 
     Args:
-        path: Its folder.
-        recipe: How it was made, where `generate` or `label` made it.
-        run: What that run left behind.
-        only: The one split that it is limited to; empty for all of them.
+        path: The dataset's folder.
+        recipe: The recipe it was made with, if made by `generate` or `label`.
+        run: The result of that run.
+        only: The split to limit the dataset to. Default: all splits.
+
+    Raises:
+        DatasetError: The folder holds no dataset, or the dataset has no such split.
     """
 
     def __init__(
@@ -95,13 +98,13 @@ class Benchmark(os.PathLike[str]):
 
     @classmethod
     def load(cls, path: "str | Path | Benchmark") -> Self:
-        """Open a dataset's folder, or that of a job. Raises DatasetError where there is none."""
+        """Open the folder of a dataset or of a job. Raises DatasetError if it holds no dataset."""
         place = path.path if isinstance(path, Benchmark) else Path(path)
         inside = place / "dataset"
         return cls(inside if (inside / "manifest.json").is_file() else place)
 
     def __fspath__(self) -> str:
-        """The folder. Raises UsageError where it is limited to one of several splits, which a folder cannot say."""
+        """Return the folder. Raises UsageError for a single split of several, which a folder cannot represent."""
         if self.only and len(self.dataset.splits) > 1:
             raise UsageError(
                 f"this is the split {self.only!r} alone: pass the whole benchmark, and split={self.only!r}"
@@ -110,21 +113,21 @@ class Benchmark(os.PathLike[str]):
 
     @property
     def name(self) -> str:
-        """The dataset's name."""
+        """Name of the dataset."""
         return self.dataset.name
 
     @property
     def splits(self) -> list[str]:
-        """The splits with labels."""
+        """Names of the splits that have labels."""
         return [self.only] if self.only else list(self.dataset.splits)
 
     def split(self, name: str) -> "Benchmark":
-        """The same corpus with the queries of one split alone. Raises DatasetError for an unknown split."""
+        """Return the benchmark limited to the queries of one split. Raises DatasetError for an unknown split."""
         return Benchmark(self.path, recipe=self.recipe, run=self.run, only=name)
 
     @cached_property
     def corpus(self) -> Records[dict[str, Any]]:
-        """The passages: {id: {"title": ..., "text": ...}}, and "metadata" where the corpus has any."""
+        """The passages as {id: {"title": ..., "text": ...}}, with "metadata" if the corpus has any."""
         values = {
             one.id: {"title": one.title, "text": one.text, **({"metadata": dict(one.metadata)} if one.metadata else {})}
             for one in self.dataset.passages()
@@ -133,7 +136,7 @@ class Benchmark(os.PathLike[str]):
 
     @cached_property
     def queries(self) -> Records[str]:
-        """The queries that have labels: {id: text}. The table also has what is known of each: type, length, style."""
+        """The queries that have labels, as {id: text}. The table also has their metadata, such as type and length."""
         found = self.dataset.queries()
         known = {key: found[key] for key in self.qrels if key in found}
         metadata = {key: dict(one.metadata) for key, one in known.items()}
@@ -142,7 +145,7 @@ class Benchmark(os.PathLike[str]):
 
     @cached_property
     def qrels(self) -> Records[dict[str, int]]:
-        """The relevance labels: {query id: {passage id: label}}, 1 relevant, 0 a hard negative."""
+        """The relevance labels as {query id: {passage id: label}}: 1 is relevant, 0 is a hard negative."""
         values: dict[str, dict[str, int]] = {}
         for split in self.splits:
             for query, labels in self.dataset.qrels(split).labels.items():
@@ -153,7 +156,7 @@ class Benchmark(os.PathLike[str]):
 
     @cached_property
     def answers(self) -> dict[str, str]:
-        """The reference answer to each query that has one."""
+        """The reference answers as {query id: answer}, for the queries that have one."""
         found: dict[str, str] = {}
         for split in self.splits:
             for _, row in typed_rows(self.path / "answers" / f"{split}.jsonl", {"query-id": str, "answer": str}):
@@ -161,14 +164,14 @@ class Benchmark(os.PathLike[str]):
         return found
 
     def relevant(self, query: str) -> list[str]:
-        """The ids of the passages that are relevant to a query."""
+        """Return the ids of the passages that are relevant to a query."""
         return [passage for passage, label in self.qrels[query].items() if label > 0]
 
     def __len__(self) -> int:
         return len(self.queries)
 
     def to_pandas(self) -> Any:
-        """A row for each query: its text, what is known of it, and the ids of relevant and not relevant passages."""
+        """Return a data frame with a row per query: text, metadata, and the ids of relevant and irrelevant passages."""
         table = [
             {**row, "relevant": self.relevant(row["_id"]),
              "not_relevant": [passage for passage, label in self.qrels[row["_id"]].items() if label <= 0],
@@ -178,7 +181,7 @@ class Benchmark(os.PathLike[str]):
         return load_extra("pandas", "to_pandas()").DataFrame(table)
 
     def to_datasets(self) -> Any:
-        """A `datasets.DatasetDict` with `corpus`, `queries`, and `qrels.SPLIT` for each split. Raises MissingExtra."""
+        """Return a `datasets.DatasetDict` with `corpus`, `queries` and `qrels.SPLIT`. Raises MissingExtra."""
         datasets = load_extra("datasets", "to_datasets()")
         tables = {"corpus": self.corpus.rows(), "queries": self.queries.rows()}
         for split in self.splits:
@@ -187,49 +190,65 @@ class Benchmark(os.PathLike[str]):
         return datasets.DatasetDict({name: datasets.Dataset.from_list(rows) for name, rows in tables.items()})
 
     def to_ranx(self) -> Any:
-        """A `ranx.Qrels` of the labels. Raises UsageError without ranx."""
+        """Return the labels as `ranx.Qrels`. Raises UsageError if ranx is not installed."""
         from airgen.python import exports
 
         return exports.ranx_qrels(self)
 
     def to_mteb(self, name: str = "") -> Any:
-        """A retrieval task of mteb, which `mteb.evaluate(model, task)` takes.
+        """Return a retrieval task for `mteb.evaluate(model, task)`.
 
         Args:
-            name: The task's name in mteb's results. Default: the dataset's.
+            name: Name of the task in mteb's results. Default: the dataset's name.
+
+        Raises:
+            UsageError: mteb is not installed.
         """
         from airgen.python import exports
 
         return exports.mteb_task(self, name)
 
     def to_ragas(self) -> Any:
-        """A `ragas.EvaluationDataset`: queries, relevant passages as reference contexts, and reference answers."""
+        """Return a `ragas.EvaluationDataset` with relevant passages as reference contexts, and reference answers."""
         from airgen.python import exports
 
         return exports.ragas_dataset(self)
 
     def to_deepeval(self) -> Any:
-        """A deepeval `EvaluationDataset` of goldens: input, context, and the reference answer as expected output."""
+        """Return a deepeval `EvaluationDataset` of goldens, with the reference answers as expected outputs."""
         from airgen.python import exports
 
         return exports.deepeval_dataset(self)
 
     def to_promptfoo(self, path: str | Path | None = None) -> list[dict[str, Any]]:
-        """promptfoo's tests: the query as a variable, and an assertion on the reference answer where there is one.
+        """Return tests for promptfoo, with the query as a variable and assertions on the reference answers.
 
         Args:
-            path: A YAML or JSON file to write them to, which `tests: file://...` of promptfoo reads.
+            path: YAML or JSON file to write the tests to, for `tests: file://...` in promptfoo's configuration.
+
+        Returns:
+            One test per query, with `vars` and, for queries with a reference answer, `assert`.
         """
         from airgen.python import exports
 
         return exports.promptfoo_tests(self, path)
 
     def save(self, path: str | Path) -> Path:
-        """Copy the dataset's folder; returns the path. Raises UsageError where something else is there."""
+        """Copy the dataset to a folder, replacing a dataset that is there.
+
+        Args:
+            path: The folder to write.
+
+        Returns:
+            The path of the folder.
+
+        Raises:
+            UsageError: The folder holds something other than a dataset.
+        """
         target = Path(path)
         if target.exists() and any(target.iterdir() if target.is_dir() else [target]):
             if not (target / "queries.jsonl").is_file():
-                raise UsageError(f"{target}: is there already, and is no dataset: choose another folder")
+                raise UsageError(f"{target}: already exists and is not a dataset: choose another folder")
             if target.resolve() == self.path.resolve():
                 return target
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -241,7 +260,7 @@ class Benchmark(os.PathLike[str]):
         return target
 
     def study(self) -> Study:
-        """What it is made of."""
+        """Return a summary: the sizes, the kinds of queries, and examples."""
         labels = [label for row in self.qrels.values() for label in row.values()]
         about = self.dataset.info
         kinds = Counter(str(row.get("type")) for row in self.queries.rows() if row.get("type"))
@@ -275,7 +294,7 @@ def _whole(label: float) -> Any:
 
 
 def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields with those of inner mappings beside them: `metadata.product`."""
+    """Flatten inner mappings into fields such as `metadata.product`."""
     found: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, Mapping):
@@ -294,18 +313,19 @@ def load(path: str | Path | Benchmark, form: Literal["pandas"]) -> dict[str, Any
 
 
 def load(path: str | Path | Benchmark, form: str = "") -> Any:
-    """A dataset of airgen or any other in BEIR format, as a value.
+    """Load a dataset in BEIR format, made by airgen or not.
 
     Args:
-        path: Its folder, or that of a job.
-        form: Empty: a Benchmark. "datasets": a `datasets.DatasetDict`. "pandas": data frames by the same names.
+        path: Folder of the dataset or of a job.
+        form: "datasets" for a `datasets.DatasetDict`, "pandas" for data frames. Default: a Benchmark.
 
     Returns:
-        The Benchmark, the DatasetDict with `corpus`, `queries` and `qrels.SPLIT`, or the data frames.
+        The Benchmark, or the tables `corpus`, `queries` and `qrels.SPLIT` as a DatasetDict or as a dict of data frames.
 
     Raises:
         DatasetError: The folder holds no dataset.
-        UsageError: Another form is asked for.
+        UsageError: The form is unknown.
+        MissingExtra: The package for the form is not installed.
     """
     bench = Benchmark.load(path)
     if form == "datasets":

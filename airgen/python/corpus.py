@@ -1,8 +1,8 @@
-"""A corpus from rows, files, an address or a corpus's YAML, as a value: what is kept, what is dropped and why.
+"""A corpus from rows, files, a URL or a corpus YAML: what is kept, what is dropped, and why.
 
 corpus = Corpus(frame, id="url", title="title", text="body", metadata=["product", "version"])
 corpus                        # Corpus 'corpus': 1,509 of 4,151 passages
-corpus.dropped.to_pandas()    # what was left out, and for which reason
+corpus.dropped.to_pandas()    # what was left out, and why
 """
 
 import hashlib
@@ -35,7 +35,7 @@ from airgen.study import Rows, Study, Table, columns
 from airgen.text.tokens import load_tokenizer
 
 AUTO = "auto"
-"""The value of `id`, `title` and `text` that finds the column by its name and its values."""
+"""The value of `id`, `title` and `text` for detecting the column by its name and values."""
 
 AS_IS: Mapping[str, Any] = {
     "min_tokens": 1, "max_tokens": None, "language": "off", "boilerplate": "off", "personal_data": "off",
@@ -48,25 +48,25 @@ _FILE = "corpus.jsonl"
 
 
 class Corpus:
-    """The passages of a benchmark: read, cleaned, and cut into chunks where that is asked for.
+    """The passages of a benchmark, cleaned and, if requested, split into chunks (paper, section 2.2).
 
     Args:
-        data: Rows (a pandas or polars data frame, an Arrow table, a `datasets.Dataset`, an iterable of mappings, texts
-            or documents), a file or folder, the address of a sitemap, or the name or path of a corpus's YAML.
-        id: The column of the ids. None: a hash of title and text. Default: found by its name.
-        title: The column of the titles. None: there is none. Default: found by its name.
-        text: The column of the texts, or several, which are joined. Default: found by its name.
-        metadata: Columns that are kept beside each passage: to filter by, and to see scores by their values.
-        language: Of the documents, in two letters. Default: guessed.
-        name: Of the corpus, in small letters.
-        clean: False takes the rows as they are, such as chunks of your own. A mapping sets single steps: {"min_tokens":
-            5}. Default: the steps of the paper, as far as their packages are installed.
-        chunk: The largest number of tokens of a chunk, or a mapping of `size`, `overlap` and `by`. Default: a passage
-            is a whole row.
-        settings: Other keys of a corpus's YAML: domain, licence, source, limit, tokenizer, long_doc.
+        data: Rows (a pandas or polars data frame, an Arrow table, a `datasets.Dataset`, or an iterable of mappings,
+            texts or documents), a file or folder, the URL of a sitemap, or the name or path of a corpus YAML.
+        id: Column of the ids. None uses a hash of title and text. Default: detected by its name.
+        title: Column of the titles. None if there is none. Default: detected by its name.
+        text: Column of the texts, or several columns to join. Default: detected by its name.
+        metadata: Columns to keep with each passage, for filters and for scores by value.
+        language: Two-letter code of the documents' language. Default: detected.
+        name: Name of the corpus, in lower case.
+        clean: False keeps all rows unchanged, for example chunks of your own. A mapping sets single steps, such as
+            {"min_tokens": 5}. Default: the steps of the paper whose packages are installed.
+        chunk: Maximum number of tokens per chunk, or a mapping with `size`, `overlap` and `by`. Default: each row is a
+            passage.
+        settings: Other keys of a corpus YAML: domain, licence, source, limit, tokenizer, long_doc.
 
     Raises:
-        UsageError: A column is missing, an id comes twice, or no row has a text.
+        UsageError: A column is missing, an id is not unique, or no row has text.
         CorpusError: A file or folder cannot be read.
     """
 
@@ -115,7 +115,7 @@ class Corpus:
     # -- where the documents are -------------------------------------------------------------------------------
 
     def _open_yaml(self, data: str | Path, own: bool) -> bool:
-        """Take a corpus's YAML, or one that airgen ships, as it is."""
+        """Use a corpus YAML or a built-in corpus unchanged; return whether `data` is one."""
         text = str(data)
         if Path(text).exists() and Path(text).suffix not in (".yaml", ".yml"):
             return False
@@ -125,7 +125,7 @@ class Corpus:
             path = find_manifest(text.partition("#")[0])
             if own:
                 raise UsageError(
-                    f"{text}: says itself how it is read and cleaned: change {path}, or give its documents"
+                    f"{text}: a corpus YAML takes no other settings: change {path}, or pass its documents instead"
                 )
             self.settings = load_corpus_settings(text)
             self._named = path.resolve() if Path(text).suffix else text
@@ -134,7 +134,7 @@ class Corpus:
         raise CorpusError(f"{text}: no such file or folder")
 
     def _look_at(self, data: str | Path, given: Mapping[str, Any], metadata: Sequence[str]) -> dict[str, Any]:
-        """The reader of a file, a folder or a site's pages."""
+        """Return the reader settings for a file, a folder or the pages of a sitemap."""
         place = Path(data)
         if str(data).startswith(("http://", "https://")):
             from airgen.corpus.sitemap import download
@@ -165,13 +165,13 @@ class Corpus:
         rows = rows_of(data)
         first = list(islice(rows, _LOOKED_AT))
         if not first:
-            raise UsageError("there is no row: a corpus needs at least one")
+            raise UsageError("there are no rows: a corpus needs at least one")
         names = list(dict.fromkeys(name for row in first for name in row))
         guess = guess_fields(first) if AUTO in given.values() else {}
         found = {key: guess.get(key) if value == AUTO else value for key, value in given.items()}
         texts = [found["text"]] if isinstance(found["text"], str) else list(found["text"] or ())
         if not texts:
-            raise UsageError(f"no column holds text; there are: {_listed(names)}: name it, text=...")
+            raise UsageError(f"no column of text was detected among {_listed(names)}: name the column with text=...")
         for role, wanted in (
             ("id", [found["id"]]),
             ("title", [found["title"]]),
@@ -207,7 +207,7 @@ class Corpus:
         return {"kind": "jsonl", "path": str(self._rows), "fields": fields, **keep}
 
     def _cleaning(self, clean: bool | Mapping[str, Any]) -> dict[str, Any]:
-        """`clean` of the YAML: what was asked for, and off what has no package here."""
+        """Return the `clean` settings of the YAML; steps whose packages are not installed are turned off."""
         if clean is False:
             return dict(AS_IS)
         own = dict(clean) if isinstance(clean, Mapping) else {}
@@ -225,11 +225,11 @@ class Corpus:
 
     @property
     def reference(self) -> str:
-        """What a pipeline's `corpus` says, where `write` has written into the folder of its file."""
+        """Value of `corpus` in a pipeline YAML in the folder passed to `write`."""
         return "corpus.yaml" if self._named is None else str(self._named)
 
     def write(self, folder: Path) -> None:
-        """Write `corpus.yaml`, and the rows that were given, into a folder; nothing for a corpus that has a YAML."""
+        """Write `corpus.yaml` and the given rows into a folder. A corpus that has a YAML writes nothing."""
         if self._named is not None:
             return
         reader = dict(self.values["reader"])
@@ -258,7 +258,7 @@ class Corpus:
 
     @property
     def passages(self) -> "Rows[dict[str, Any]]":
-        """The passages that are left: id, title, text, tokens, document, metadata."""
+        """The passages that are kept, with id, title, text, number of tokens, document and metadata."""
         return Rows(
             {"id": one.id, "title": one.title, "text": one.text, "tokens": one.tokens, "document": one.document,
              **({"metadata": json.loads(one.metadata)} if one.metadata else {})}
@@ -267,14 +267,14 @@ class Corpus:
 
     @property
     def dropped(self) -> "Rows[dict[str, Any]]":
-        """What was left out: id, by which step, why, and how the text begins."""
+        """The documents that were dropped, with id, step, reason, detail and the start of the text."""
         return Rows(
             {"id": one.id, "step": one.cleaner, "reason": one.reason, "detail": one.detail, "text": one.text[:200]}
             for one in self._prepared[1]
         )
 
     def to_pandas(self) -> Any:
-        """The passages as a data frame."""
+        """Return the passages as a data frame."""
         return self.passages.to_pandas()
 
     def __len__(self) -> int:
@@ -284,7 +284,7 @@ class Corpus:
         return iter(self.passages)
 
     def study(self) -> Study:
-        """How many passages there are, and what was dropped for which reason."""
+        """Return a summary: the number of passages, and how many documents were dropped for which reason."""
         passages, dropped = self._prepared
         reasons = Counter((one.cleaner, one.reason) for one in dropped)
         rows = [(step, reason, count) for (step, reason), count in reasons.most_common()]

@@ -1,4 +1,4 @@
-"""From a corpus to a benchmark, in Python: what it costs, how it is made, and labels for queries that are there.
+"""Generate a benchmark from a corpus, label existing queries, and estimate the cost, from Python.
 
 estimate(corpus, n=50, llm="gpt-4o-mini")
 bench = generate(corpus, n=50, llm="gpt-4o-mini", relevance="answer", budget=0.50, work="runs/handbook")
@@ -48,14 +48,14 @@ T = TypeVar("T")
 
 
 def _stoppable(work: Callable[P, T]) -> Callable[P, T]:
-    """The same function, in which Ctrl-C and a notebook's stop button raise Stopped."""
+    """Make a function raise Stopped on Ctrl-C and on a notebook's stop button."""
 
     @functools.wraps(work)
     def call(*values: P.args, **named: P.kwargs) -> T:
         try:
             return work(*values, **named)
         except KeyboardInterrupt:
-            raise Stopped("stopped by the user: call it again to go on") from None
+            raise Stopped("stopped by the user: make the same call again to continue") from None
 
     return call
 
@@ -77,32 +77,35 @@ def generate(
     quiet: bool = False,
     **settings: Any,
 ) -> Benchmark:
-    """Make a benchmark from a corpus, or go on with one that was stopped; a finished one is opened.
+    """Generate a benchmark from a corpus, resume a stopped job, or open a finished one (paper, section 2).
 
-    It is the job of `airgen run`: same work directory, same settings, same bytes. `bench.recipe.to_yaml()` prints it.
+    The call runs the same job as `airgen run`, with the same work directory, settings and bytes. Its pipeline YAML is
+    `bench.recipe.to_yaml()`.
 
     Args:
-        corpus: A Corpus, or what a Corpus is made of: rows, a folder, the YAML of a corpus.
-        n: How many accepted queries are wanted; a larger number later keeps those that are there.
-        llm: A model's name, a mapping of settings, or a function of messages. Default: as `airgen init` chooses.
-        relevance: "answer": a passage is relevant if it answers the query; "subject": if it is about its subject.
-        budget: The most that the job may cost in US dollars; at the limit it stops, and can go on with more.
-        work: The work directory, whose name is the benchmark's. Default: runs/NAME.
-        judge: "votes", a model's name, a mapping, or a function of messages or of (query, passages). Default: as init.
-        rerankers: Who votes which passages are relevant: names, mappings, functions of (query, passages), models.
-        systems: Systems to evaluate at the end, as `evaluate` takes them.
-        retry_failed: Repeat LLM calls that failed before.
+        corpus: A Corpus, or the data to make one from: rows, a folder, or a corpus YAML.
+        n: Number of accepted queries to generate. Raising it later keeps the queries that exist.
+        llm: A model's name, a mapping of settings, or a function of messages. Default: the choice of `airgen init`.
+        relevance: With "answer", a passage is relevant if it answers the query; with "subject", already if it is about
+            the query's subject.
+        budget: Maximum cost in US dollars. The job stops at the limit and can continue with a higher one.
+        work: Work directory, whose name is also the benchmark's. Default: runs/NAME.
+        judge: "votes", a model's name, a mapping of settings, or a function of messages or of (query, passages).
+            Default: the choice of `airgen init`.
+        rerankers: The re-rankers that vote on relevance: names, mappings, models, or functions of (query, passages).
+        systems: Systems to evaluate at the end, as for `evaluate`.
+        retry_failed: Retry LLM calls that failed in earlier runs.
         compute: Where heavy work runs: local, local:8, ray, ...
-        quiet: Print only what went wrong.
-        settings: Any other key of a pipeline's YAML: generation, control, export, seed, domain, language, task.
+        quiet: Print errors only.
+        settings: Other keys of a pipeline YAML: generation, control, export, seed, domain, language, task.
 
     Returns:
         The finished Benchmark.
 
     Raises:
-        SettingsError: Settings are wrong, or something is missing; nothing was paid for.
-        BudgetSpent: The budget is spent; the same call with a larger one goes on.
-        Stopped: The user stopped it; the same call goes on.
+        SettingsError: A setting is wrong, or something is missing. Nothing has been paid for.
+        BudgetSpent: The budget is spent; the same call with a higher budget continues.
+        Stopped: The user stopped the job; the same call continues.
     """
     recipe = make_recipe(
         corpus, n=n, llm=llm, relevance=relevance, judge=judge, rerankers=rerankers, systems=systems, work=work,
@@ -131,33 +134,35 @@ def label(
     quiet: bool = False,
     **settings: Any,
 ) -> Benchmark:
-    """Find and judge passages for queries that are there already, such as those of a log; nothing is generated.
+    """Retrieve and judge passages for existing queries, such as those of a log. No queries are generated.
 
     Args:
-        corpus: A Corpus, or what a Corpus is made of.
-        queries: A list of texts, {id: text}, rows with a column of texts, or a file. A column `filter.NAME`, or an
-            object `filter`, limits a query to passages with this value in their metadata.
-        labels: Labels that exist: {query id: {passage id: label}}, rows, or files of qrels. They are not judged again.
-        llm: Who judges, if `judge` names nobody else: a name, a mapping, or a function of messages.
+        corpus: A Corpus, or the data to make one from.
+        queries: A list of texts, {id: text}, rows with a column of texts, or a file. A column `filter.NAME` or an
+            object `filter` limits a query to passages with that value in their metadata.
+        labels: Known labels, which are not judged again: {query id: {passage id: label}}, rows, or qrels files.
+        llm: LLM that judges unless `judge` is given: a model's name, a mapping of settings, or a function of messages.
         relevance: "answer" or "subject", as in `generate`.
-        budget: The most that the job may cost in US dollars.
-        work: The work directory, whose name is the benchmark's. Default: runs/queries.
-        judge: "votes" (with labels), a model's name, a mapping, or a function of messages or of (query, passages).
-        rerankers: Who votes which passages are judged.
-        systems: Systems whose hits are judged, too, and which are evaluated at the end.
-        sample: Draw so many queries, by how often they were asked.
-        column: The column of the texts. Default: found by its name.
-        retry_failed: Repeat LLM calls that failed before.
-        compute: Where heavy work runs.
-        quiet: Print only what went wrong.
-        settings: Any other key of a pipeline's YAML.
+        budget: Maximum cost in US dollars.
+        work: Work directory, whose name is also the benchmark's. Default: runs/queries.
+        judge: "votes" (needs labels), a model's name, a mapping, or a function of messages or of (query, passages).
+        rerankers: The re-rankers that vote on which passages to judge.
+        systems: Systems whose hits are also judged, and which are evaluated at the end.
+        sample: Number of queries to draw, weighted by their frequency. Default: all queries.
+        column: Column of the texts. Default: detected by its name.
+        retry_failed: Retry LLM calls that failed in earlier runs.
+        compute: Where heavy work runs, as in `generate`.
+        quiet: Print errors only.
+        settings: Other keys of a pipeline YAML.
 
     Returns:
         The finished Benchmark.
 
     Raises:
-        SettingsError, BudgetSpent, Stopped: As `generate`.
-        UsageError: Queries or labels cannot be read.
+        UsageError: The queries or labels cannot be read.
+        SettingsError: A setting is wrong, or something is missing. Nothing has been paid for.
+        BudgetSpent: The budget is spent; the same call with a higher budget continues.
+        Stopped: The user stopped the job; the same call continues.
     """
     folder = Path(work) if work is not None else RUNS / "queries"
     own, files = _queries(queries, labels, folder, column)
@@ -181,12 +186,12 @@ def _run(recipe: JobRecipe, evaluates: bool, retry_failed: bool, compute: str | 
 
 
 def _queries(queries: Any, labels: Any, folder: Path, column: str) -> tuple[dict[str, Any], dict[str, str]]:
-    """`queries` of the pipeline's YAML, and the files of the work directory that it names."""
+    """Return `queries` for the pipeline YAML, and the files in the work directory that it refers to."""
     files: dict[str, str] = {}
     found: dict[str, Any] = {"column": column} if column else {}
     if isinstance(queries, str | Path):
         if not Path(queries).exists():
-            raise UsageError(f"queries: {queries}: no such file; a list of texts is given as a list")
+            raise UsageError(f"queries: {queries}: no such file; pass texts as a list")
         found["file"] = Path(os.path.relpath(Path(queries).resolve(), folder.resolve())).as_posix()
     else:
         files["queries.jsonl"], names = _query_rows(queries, column)
@@ -204,7 +209,7 @@ def _queries(queries: Any, labels: Any, folder: Path, column: str) -> tuple[dict
 
 
 def _query_rows(queries: Any, column: str) -> tuple[str, dict[str, str]]:
-    """Queries as JSON Lines, and the names of their columns."""
+    """Return the queries as JSON Lines, and the names of their columns."""
     texts = {"query", "text", "question", "_text"}
     lines, counted = [], False
     if isinstance(queries, Mapping) and all(isinstance(one, str) for one in queries.values()):
@@ -228,12 +233,12 @@ def _query_rows(queries: Any, column: str) -> tuple[str, dict[str, str]]:
             known[f"{FILTER}{wanted}"] = value
         lines.append(json.dumps({"id": str(key if key is not None else f"q{number + 1}"), "query": row[name], **known}))
     if not lines:
-        raise UsageError("queries: there is none")
+        raise UsageError("queries: there are none")
     return "\n".join(lines) + "\n", {"id_column": "id", **({"count_column": "count"} if counted else {})}
 
 
 def _label_rows(labels: Any) -> str:
-    """Labels as qrels. Raises UsageError for a label that is no number."""
+    """Return labels as qrels. Raises UsageError for a label that is not a number."""
     rows: list[tuple[str, str, Any]] = []
     nested = isinstance(labels, Mapping) and all(isinstance(one, Mapping) for one in labels.values())
     if nested:
@@ -254,10 +259,17 @@ def _label_rows(labels: Any) -> str:
 
 @dataclass(frozen=True)
 class EstimatedCosts:
-    """What a job will cost, before the first paid token.
+    """The estimated cost of a job.
 
-    stages: calls, tokens and money of each stage. usd: None where a price is not known. minutes: of calls and of the
-    models on this machine. local: (model, passages or pairs, minutes). problems: without which it cannot run.
+    Attributes:
+        name: Name of the job.
+        stages: Calls, tokens and cost of each stage.
+        usd: Total cost in US dollars. None if a price is unknown.
+        minutes: Total time of LLM calls and of the models on this machine.
+        local: For each model on this machine: its name, the number of passages or pairs it reads, and the minutes.
+        problems: What must be solved before the job can run.
+        advice: Warnings and recommendations.
+        probed: Whether the time of a call was measured. Otherwise it is assumed to be 2 seconds.
     """
 
     name: str
@@ -271,16 +283,16 @@ class EstimatedCosts:
 
     @property
     def calls(self) -> int:
-        """LLM calls."""
+        """Number of LLM calls."""
         return sum(one.calls for one in self.stages)
 
     @property
     def tokens(self) -> int:
-        """Tokens read and written."""
+        """Number of tokens read and written."""
         return sum(one.prompt_tokens + one.completion_tokens for one in self.stages)
 
     def study(self) -> Study:
-        """The stages, what this machine computes, and what is missing."""
+        """Return a summary: the stages, the work on this machine, and what is missing."""
         rows: list[Sequence[Any]] = [
             (one.stage, one.model, one.calls, one.prompt_tokens + one.completion_tokens, one.usd) for one in self.stages
         ]
@@ -301,11 +313,11 @@ class EstimatedCosts:
         return f"{self.calls:,} calls, {self.tokens:,} tokens, {money}{took}"
 
     def to_pandas(self) -> Any:
-        """A row for each stage."""
+        """Return a data frame with a row per stage."""
         return self.study().to_pandas()
 
     def save(self, path: str | Path) -> Path:
-        """Write it as .md, .html, .csv or .json."""
+        """Write the summary as .md, .html, .csv or .json; return the path."""
         return self.study().save(path)
 
     def __repr__(self) -> str:
@@ -333,23 +345,27 @@ def estimate(
     measure: bool = True,
     **settings: Any,
 ) -> EstimatedCosts:
-    """Calls, tokens, dollars and minutes of `generate` with the same arguments. No LLM is asked, nothing is paid for.
+    """Estimate the calls, tokens, cost and time of `generate` with the same arguments. Makes no LLM calls.
 
     Args:
         corpus: As in `generate`.
-        n: How many accepted queries are wanted.
+        n: As in `generate`.
         llm: As in `generate`.
         relevance: As in `generate`.
-        budget: As in `generate`; a budget that is too small is a problem.
-        work: As in `generate`. What is there already makes the estimate better.
+        budget: As in `generate`. A budget that is too low is reported as a problem.
+        work: As in `generate`. Earlier runs in this directory improve the estimate.
         judge: As in `generate`.
         rerankers: As in `generate`.
         systems: As in `generate`.
-        measure: Try the models of this machine on a few passages to learn how fast they are.
+        measure: Run the models on this machine on a few passages to measure their speed.
         settings: As in `generate`.
 
     Returns:
-        The EstimatedCosts, with `problems` that would stop it.
+        The estimate, with the `problems` that would stop the job.
+
+    Raises:
+        UsageError: An argument is not valid.
+        CorpusError: The corpus cannot be read.
     """
     source = corpus_of(corpus, settings.get("task", "qa"))
     recipe = make_recipe(
@@ -377,7 +393,7 @@ def estimate(
 
 
 def _local(job: Job, corpus: Corpus) -> list[tuple[str, int, float]]:
-    """(model, how many passages or pairs, minutes) of the models that find and vote, by a few that are timed here."""
+    """Time the models that retrieve and vote on a few texts; return (model, passages or pairs, minutes)."""
     from airgen.retrievers import Corpus as Passages
     from airgen.retrievers import load_embedder, load_reranker, show_corpus
 

@@ -33,38 +33,43 @@ from airgen.settings.own import PYTHON
 from airgen.settings.profile import size_of
 from airgen.settings.spec import build, is_written
 
-_HEAD = "# Written by airgen.generate: `airgen run` with this file goes on. Defaults for: {}\n"
+_HEAD = "# Written by airgen.generate: `airgen run` with this file continues it. Defaults for: {}\n"
 _PROFILE = re.compile(r"^# Written by airgen\.\w+: .* Defaults for: (.*)$", re.MULTILINE)
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 
 
 @dataclass(frozen=True)
 class JobRecipe:
-    """What makes a benchmark: the settings of a pipeline, its corpus, and the folder of the job.
+    """The settings, corpus and work directory of a job.
 
-    values: the pipeline's YAML. work: the work directory, which also holds `pipeline.yaml`, `corpus.yaml` and the rows.
+    Attributes:
+        values: The content of the pipeline YAML.
+        corpus: The corpus.
+        work: The work directory, which also holds `pipeline.yaml`, `corpus.yaml` and the given rows.
+        profile: The kind of LLM and machine for which defaults were chosen.
+        files: Other files in the work directory, as {name: text}.
     """
 
     values: Mapping[str, Any]
     corpus: Corpus
     work: Path
     profile: str = ""
-    files: Mapping[str, str] = field(default_factory=dict)  # further files of the work directory
+    files: Mapping[str, str] = field(default_factory=dict)
 
     def to_yaml(self) -> str:
-        """The pipeline's file."""
+        """Return the text of the pipeline YAML."""
         head = _HEAD.format(self.profile or "nothing, as every setting is named")
         return head + yaml.safe_dump(dict(self.values), sort_keys=False, allow_unicode=True, width=100)
 
     def write(self) -> Path:
-        """Write the pipeline, the corpus and the rows into the work directory; returns the pipeline's path."""
+        """Write the pipeline, the corpus and the rows into the work directory; return the path of the pipeline."""
         self.corpus.write(self.work)
         for name, text in {**self.files, "pipeline.yaml": self.to_yaml()}.items():
             write_text(self.work / name, text)
         return self.work / "pipeline.yaml"
 
     def job(self) -> Job:
-        """The job, whose files are written."""
+        """Write the files, and return the job."""
         return Job(self.write(), self.work.parent)
 
     def __repr__(self) -> str:

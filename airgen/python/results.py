@@ -29,11 +29,22 @@ _MEASURES = ("nDCG@10", "Recall@10", "Recall@100", "RR@10", "AP@1000", "Hole@10"
 
 @dataclass(frozen=True)
 class Compared:
-    """System `first` against `second`, query by query.
+    """A paired comparison of two systems.
 
-    difference: of the means, with its 95 % interval (low, high). p: Fisher's randomisation test. wins, losses, ties:
-    how many queries each is better for. queries_needed: how many would show this difference with a power of .8; None
-    where there is none.
+    Attributes:
+        first: Name of the first system.
+        second: Name of the system it is compared with.
+        measure: Measure of the scores.
+        difference: Mean score of `first` minus that of `second`.
+        low: Lower bound of the 95% confidence interval of the difference.
+        high: Upper bound of the interval.
+        p: P-value of Fisher's randomisation test.
+        wins: Number of queries for which `first` is better.
+        losses: Number of queries for which `second` is better.
+        ties: Number of queries with equal scores.
+        queries: Number of queries.
+        queries_needed: Number of queries needed to detect this difference with a power of 0.8. None if there is no
+            difference.
     """
 
     first: str
@@ -51,12 +62,12 @@ class Compared:
 
     @property
     def words(self) -> str:
-        """The comparison in a sentence."""
+        """The comparison as a sentence."""
         said = f"{self.first} {self.difference:+.4f} {self.measure} against {self.second} "
         said += f"({self.low:+.4f} to {self.high:+.4f}, p {self.p:.4f}); "
         said += f"better for {self.wins} of {self.queries} queries, worse for {self.losses}"
         if self.p > ALPHA and self.queries_needed is not None:
-            said += f"; these queries cannot tell them apart: about {self.queries_needed:,} would"
+            said += f"; not significantly different: about {self.queries_needed:,} queries are needed"
         return said
 
     def study(self) -> Study:
@@ -86,19 +97,22 @@ Kind = Literal["intervals", "cost", "pairs", "wins"]
 
 
 class Results(Rows[Result]):
-    """The results of systems, in the order given. What is said of one data set is said of the first one, or of that
-    which `on` names."""
+    """The results of systems on one or more datasets, as a list of `Result` in the order of the systems.
+
+    Methods that concern a single dataset use the first one. To use another, call `on` first:
+    `results.on("scifact").compare("bm25", "dense")`.
+    """
 
     out: Path = Path("results")  # where runs, scores and tables are
     places: tuple[Path, ...] = ()  # the data sets' folders
 
     @property
     def datasets(self) -> list[str]:
-        """The names of the data sets."""
+        """Names of the datasets."""
         return list(dict.fromkeys(result.dataset for result in self))
 
     def on(self, dataset: str) -> "Results":
-        """The results on one data set. Raises UsageError for one that is not there."""
+        """Return the results on one dataset. Raises UsageError if there are none."""
         if dataset not in self.datasets:
             raise UsageError(f"no result on {dataset!r}{closest(dataset, self.datasets)}")
         return self._of(result for result in self if result.dataset == dataset)
@@ -109,7 +123,7 @@ class Results(Rows[Result]):
         return found
 
     def __getitem__(self, key: Any) -> Any:
-        """A result by its place or by its system's name."""
+        """Return a result by its index or by the name of its system."""
         if isinstance(key, str):
             found = next((result for result in self if result.name == key), None)
             if found is None:
@@ -124,11 +138,11 @@ class Results(Rows[Result]):
 
     @cached_property
     def comparison(self) -> Comparison:
-        """All pairs of systems by the headline measure, with the intervals of their ranks."""
+        """The comparison of all pairs of systems by the headline measure, with confidence intervals of the ranks."""
         return compare_results(self._first)
 
     def table(self) -> Rows[dict[str, Any]]:
-        """A row for each system, best first, of at most 12 columns: score, interval, rank, other measures, cost."""
+        """Return a row per system, best first, with score, interval, rank, other measures and cost."""
         rows: Rows[dict[str, Any]] = Rows()
         several = len(self.datasets) > 1
         for name in self.datasets:
@@ -150,17 +164,20 @@ class Results(Rows[Result]):
         return rows
 
     def to_pandas(self) -> Any:
-        """`table` as a data frame."""
+        """Return `table` as a data frame."""
         return load_extra("pandas", "to_pandas()").DataFrame(self.table())
 
     def per_query(self, measure: str = "") -> Any:
-        """The score of each system for each query, in long format: system, query, measure, score, and the query's text.
+        """Return the score of each system for each query, in long format.
 
         Args:
-            measure: Its name. Default: the one that ranks systems.
+            measure: Name of a measure. Default: the one that ranks systems.
 
         Returns:
-            Rows with `to_pandas()`.
+            Rows with system, query (its id), measure and score and, for several datasets, dataset.
+
+        Raises:
+            UsageError: The measure was not computed.
         """
         rows: Rows[dict[str, Any]] = Rows()
         for name in self.datasets:
@@ -181,15 +198,19 @@ class Results(Rows[Result]):
         return chosen
 
     def compare(self, first: str, second: str, measure: str = "") -> Compared:
-        """One system against another, query by query.
+        """Compare two systems query by query.
 
         Args:
-            first: A system's name.
-            second: The one that it is compared with.
-            measure: Default: the one that ranks systems.
+            first: Name of a system.
+            second: Name of the system to compare it with.
+            measure: Name of a measure. Default: the one that ranks systems.
 
         Returns:
-            Difference, 95 % interval, p-value, wins, losses, ties, and how many queries would show the difference.
+            The difference with its 95% confidence interval and p-value, wins, losses and ties, and the number of
+            queries needed to detect the difference.
+
+        Raises:
+            UsageError: A system is unknown, both are the same, or the measure was not computed.
         """
         one, other = self._first[first], self._first[second]
         chosen = self._measure(one, measure)
@@ -209,17 +230,23 @@ class Results(Rows[Result]):
 
     @property
     def verdict(self) -> str:
-        """Whether these queries tell the systems apart, and what to do next, in a sentence."""
+        """A sentence on whether the systems differ significantly on these queries, and what to do next."""
         part = self._first
         if not part:
             return "no system was evaluated"
         return verdict_of(part.comparison, part[0].queries, "raise n", passages=part[0].about.get("passages"))
 
     def by(self, attribute: str) -> Study:
-        """The scores for each value of an attribute of the queries, or of the metadata of what answers them.
+        """Break scores down by an attribute of the queries, or by the metadata of their relevant passages.
 
         Args:
-            attribute: Such as "type", "length", or "metadata.product".
+            attribute: An attribute such as "type", "length" or "metadata.product".
+
+        Returns:
+            A table with a row per value.
+
+        Raises:
+            UsageError: The queries have no such attribute.
         """
         part = self._first
         known = list(dict.fromkeys(group.attribute for group in part[0].groups))
@@ -236,22 +263,28 @@ class Results(Rows[Result]):
         return Study(f"{part[0].headline} by {attribute}", [table])
 
     def plot(self, kind: Kind = "intervals", ax: Any = None) -> Any:
-        """A chart of the results.
+        """Plot the results.
 
         Args:
-            kind: "intervals" of the scores; "cost" against score; "pairs": the difference of every pair; "wins": for
-                how many queries each system is the best.
-            ax: Axes of matplotlib to draw on. Default: an SVG that a notebook shows.
+            kind: "intervals" plots the scores with confidence intervals, "cost" plots cost against score, "pairs" the
+                difference of every pair, and "wins" the number of queries for which each system is best.
+            ax: Matplotlib axes to draw on. Default: an SVG, which notebooks display.
 
         Returns:
-            A Chart with `save`, or the axes.
+            A Chart with a method `save`, or the axes.
+
+        Raises:
+            UsageError: The kind is unknown.
         """
         from airgen.python.plots import drawn
 
         return drawn(self._first, kind, ax)
 
     def report(self, file: str | Path = "report.html") -> Path:
-        """Write the page to browse: every query, label and system; one HTML file, or a folder for a name without .html.
+        """Write the report with every query, label and system.
+
+        Args:
+            file: An HTML file to write or, without the ending .html, a folder.
 
         Returns:
             The path of the page.
@@ -262,11 +295,11 @@ class Results(Rows[Result]):
         return make_report([*self.places, self.out], path, single_file=path.suffix.lower() in (".html", ".htm"))
 
     def save(self, path: str | Path) -> Path:
-        """Write the table as .md, .html, .csv or .json."""
+        """Write the table as .md, .html, .csv or .json; return the path."""
         return self.study().save(path)
 
     def study(self) -> Study:
-        """The table with intervals, what is unfair in it, and the verdict."""
+        """Return the table with intervals, notes on unfair comparisons, and the verdict."""
         if not self:
             return Study("Results", ["No system was evaluated."])
         rows = self.table()

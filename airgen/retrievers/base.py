@@ -1,15 +1,15 @@
-"""What retrievers, embedders and re-rankers share: protocols, the base of the components, checks of output, the k best.
+"""Shared by retrievers, embedders and re-rankers: protocols, base class, checks of their output, and top-k.
 
-    load_embedder("BAAI/bge-m3")            a name of the catalogue or the Hub, or {kind: ..., settings}
-    load_retriever("my_package.retrieval:MyRetriever")         a class of yours, a subclass of `Component`
+    load_embedder("BAAI/bge-m3")            a name in the catalogue or on the Hub, or {kind: ..., settings}
+    load_retriever("my_package.retrieval:MyRetriever")         your own subclass of `Component`
 
     retriever.index(corpus)                 once
     retriever.search(queries, k) -> Hits    integer positions into the corpus, best first
-    reranker.score(pairs) -> float32 (n,)   one score for each (query, passage) pair; higher is better
+    reranker.score(pairs) -> float32 (n,)   a score per (query, passage) pair; higher is better
     embedder.encode(texts, kind) -> float32 (n, dim), unit length
 
-The k best are found by keys: a score and its position in one uint64, whose order is (score descending, position
-ascending).
+The top k are selected by keys, which hold a score and its position in one uint64 and sort by descending score, then
+ascending position.
 
 >>> keys = pack(np.array([0.5, -1.0, 0.5], np.float32), 0)
 >>> unpack(np.sort(keys)[::-1])[0].tolist()
@@ -49,22 +49,22 @@ _LOW = np.uint64(0xFFFFFFFF)
 
 
 def pack(scores: NDArray[np.float32], positions: NDArray[np.int64] | int) -> NDArray[np.uint64]:
-    """Keys of finite scores; `positions` are their positions, or that of the first of consecutive scores."""
-    bits = (scores + np.float32(0)).view(np.uint32)  # + 0: -0.0 and 0.0 are one score
+    """Return the keys of finite scores, given their positions or the position of the first of consecutive scores."""
+    bits = (scores + np.float32(0)).view(np.uint32)  # + 0: -0.0 equals 0.0
     ordered = np.where(bits & _SIGN, ~bits, bits | _SIGN).astype(np.uint64)
     places = positions + np.arange(len(scores)) if isinstance(positions, int) else positions
     return (ordered << np.uint64(32)) | (_LOW - places.astype(np.uint64))
 
 
 def unpack(keys: NDArray[np.uint64]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-    """Positions and scores of keys, shape kept."""
+    """Return the positions and scores of keys, with the shape of the keys."""
     ordered = (keys >> np.uint64(32)).astype(np.uint32)
     bits = np.where(ordered & _SIGN, ordered & ~_SIGN, ~ordered).astype(np.uint32)
     return (_LOW - (keys & _LOW)).astype(np.int32), bits.view(np.float32)
 
 
 def top_k(scores: NDArray[np.float32], k: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-    """Positions and scores of the k best of one row of finite scores; fewer where the row is shorter."""
+    """Return the positions and scores of the k best of a row of finite scores, or of all if there are fewer."""
     keys = pack(scores, 0)
     if len(keys) > k > 0:
         keys = np.partition(keys, len(keys) - k)[len(keys) - k :]
@@ -72,7 +72,7 @@ def top_k(scores: NDArray[np.float32], k: int) -> tuple[NDArray[np.int32], NDArr
 
 
 def finite(vectors: NDArray[np.float32], model: str) -> NDArray[np.float32]:
-    """The vectors themselves. Raises ModelError where one holds NaN or infinity, with its position in the batch."""
+    """Return the vectors unchanged. Raises ModelError for NaN or infinity, naming the position in the batch."""
     good = np.isfinite(vectors).all(axis=-1)
     if not good.all():
         raise ModelError(f"{model} gave NaN or infinity for text {int(np.flatnonzero(~good)[0])} of its batch")
@@ -80,7 +80,7 @@ def finite(vectors: NDArray[np.float32], model: str) -> NDArray[np.float32]:
 
 
 def half(vectors: NDArray[Any], model: str) -> NDArray[np.float16]:
-    """Vectors as they are kept and searched. Raises ModelError for a number that fp16 cannot hold."""
+    """Convert vectors to fp16. Raises ModelError for numbers that exceed its range."""
     with np.errstate(over="ignore"):
         found = vectors.astype(np.float16)
     if not np.isfinite(found).all():
@@ -92,13 +92,13 @@ def half(vectors: NDArray[Any], model: str) -> NDArray[np.float16]:
 
 
 def unit_rows(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Rows scaled to length 1; a row of zeros stays as it is."""
+    """Scale rows to length 1. Rows of zeros are unchanged."""
     lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
     return np.asarray(vectors / np.maximum(lengths, np.float32(1e-12)), np.float32)
 
 
 def checked_scores(scores: Any, count: int, model: str) -> NDArray[np.float32]:
-    """Scores as float32 (count,). Raises ModelError for another number of them, texts, NaN or infinity."""
+    """Return scores as float32 (count,). Raises ModelError for a wrong number of scores, text, NaN or infinity."""
     try:
         with np.errstate(over="ignore"):
             array = np.asarray(scores, np.float32).reshape(-1)
@@ -113,7 +113,7 @@ def checked_scores(scores: Any, count: int, model: str) -> NDArray[np.float32]:
 
 
 def non_empty(corpus: Corpus) -> Corpus:
-    """The corpus itself. Raises CorpusError for one without passages or with sequences of unequal length."""
+    """Return the corpus unchanged. Raises CorpusError if it is empty or its sequences differ in length."""
     if not len(corpus):
         raise CorpusError("the corpus has no passages")
     if len(corpus.texts) != len(corpus.ids) or len(corpus.titles) not in (0, len(corpus.ids)):
@@ -125,12 +125,20 @@ def non_empty(corpus: Corpus) -> Corpus:
 
 TextKind = Literal["query", "passage"]
 IndexProgress = Callable[[int, int], None]
-"""Takes the number of passages done and of all passages."""
+"""Takes the number of passages done, and the total number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """Parallel sequences of passages. `titles` and `metadata` are empty or as long as `texts`."""
+    """The passages to search, as parallel sequences.
+
+    Args:
+        ids: Ids of the passages.
+        texts: Texts of the passages.
+        titles: Titles of the passages. Empty if there are none.
+        language: Two-letter code of the language.
+        metadata: Metadata of the passages. Empty if there is none.
+    """
 
     ids: Sequence[str]
     texts: Sequence[str]
@@ -140,7 +148,7 @@ class Corpus:
 
     @classmethod
     def from_passages(cls, passages: Iterable[BeirPassage], language: str) -> Corpus:
-        """The passages of a BEIR directory, in memory; `titles` stays empty where no passage has a title."""
+        """Read passages of a BEIR dataset into memory. `titles` is empty if no passage has a title."""
         every = list(passages)
         titles = [passage.title for passage in every]
         texts = [passage.text for passage in every]
@@ -152,12 +160,12 @@ class Corpus:
         return len(self.ids)
 
     def full_text(self, position: int) -> str:
-        """Title and text joined by a space, as BEIR gives them to a model."""
+        """Return title and text joined by a space, as BEIR passes them to models."""
         return flat_text(self.titles[position] if self.titles else "", self.texts[position])
 
     @property
     def full_texts(self) -> Sequence[str]:
-        """`full_text` of every passage, each made when it is asked for: the texts need not be in memory."""
+        """The `full_text` of every passage, built on access, so the texts need not be in memory."""
         return _FullTexts(self)
 
 
@@ -178,9 +186,11 @@ class _FullTexts(Indexed[str]):
 
 @dataclass(frozen=True, slots=True)
 class Hits:
-    """The result of a search over n queries; ties are in the order of position.
+    """The hits of n queries, best first. Ties are in order of position.
 
-    positions: int32 (n, k), places in the corpus, best first, -1 after the last hit. scores: float32 (n, k), then -inf.
+    Args:
+        positions: Positions in the corpus, int32 (n, k), with -1 after the last hit.
+        scores: Scores, float32 (n, k), with -inf after the last hit.
     """
 
     positions: NDArray[np.int32]
@@ -188,17 +198,17 @@ class Hits:
 
     @classmethod
     def none(cls, queries: int, k: int) -> Hits:
-        """Room for k hits of each query, all empty."""
+        """Return arrays for k hits per query, without any hits."""
         return cls(np.full((queries, k), -1, np.int32), np.full((queries, k), -np.inf, np.float32))
 
     def put(self, row: int, positions: NDArray[np.int32], scores: NDArray[np.float32]) -> None:
-        """Set the hits of one query, at most k."""
+        """Set the hits of a query, at most k."""
         self.positions[row, : len(positions)], self.scores[row, : len(scores)] = positions, scores
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """What a component says of the models that it runs; None where it cannot be known."""
+    """Facts about the models that a component runs; None if unknown."""
 
     parameters: int | None = None
     device: str | None = "cpu"
@@ -206,7 +216,7 @@ class ModelFacts:
     dtype: str | None = None
 
     def __add__(self, other: ModelFacts) -> ModelFacts:
-        """The facts of two components that work together."""
+        """Combine the facts of two components."""
 
         def both(one: str | None, two: str | None) -> str | None:
             return " + ".join(dict.fromkeys(part for part in (one, two) if part is not None)) or None
@@ -221,60 +231,60 @@ class ModelFacts:
 
 @runtime_checkable
 class Embedder(Protocol):
-    """Texts to vectors whose inner product is the similarity: of length 1, unless a model was trained without that."""
+    """Turns texts into vectors whose inner product is their similarity. The vectors have length 1 for most models."""
 
     name: str
 
     @property
     def dim(self) -> int:
-        """Length of a vector."""
+        """Number of dimensions of a vector."""
 
     def encode(self, texts: Sequence[str], kind: TextKind) -> NDArray[np.float32]:
-        """Shape (len(texts), dim)."""
+        """Return the vectors of texts, float32 (len(texts), dim)."""
 
     def describe(self) -> Mapping[str, object]:
-        """Every setting that changes the vectors: model, hash, prefixes, pooling, maximum length."""
+        """Return every setting that affects the vectors: model, hash, prefixes, pooling, maximum length."""
 
 
 @runtime_checkable
 class Reranker(Protocol):
-    """Scores (query, passage) pairs; only the order of the scores within one query has a meaning."""
+    """Scores (query, passage) pairs. Only the order of the scores for the same query is meaningful."""
 
     name: str
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
-        """Shape (len(pairs),), in the order of the pairs."""
+        """Return the scores of pairs, float32 (len(pairs),)."""
 
     def describe(self) -> Mapping[str, object]:
-        """Every setting that changes the scores."""
+        """Return every setting that affects the scores."""
 
 
 @runtime_checkable
 class CorpusReranker(Reranker, Protocol):
-    """A re-ranker that weighs words by their frequency in the corpus, so it must see the corpus first."""
+    """A re-ranker that uses statistics of the corpus, and must be fitted first."""
 
     def fit(self, corpus: Corpus) -> object:
-        """Take statistics from the corpus; must be called before `score`."""
+        """Compute statistics of the corpus. Must be called before `score`."""
 
 
 @runtime_checkable
 class Retriever(Protocol):
-    """A first-stage or combined system."""
+    """A retrieval system: a first stage, or a combination of systems."""
 
     name: str
 
     def index(self, corpus: Corpus) -> None:
-        """Read the corpus once; must be called before `search`."""
+        """Index the corpus. Must be called before `search`."""
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
-        """The k best passages of each query."""
+        """Return the k best passages per query, with arrays of shape (len(queries), k)."""
 
     def describe(self) -> Mapping[str, object]:
-        """Every setting that changes the result, for the record of a run."""
+        """Return every setting that affects the results, for the record of a run."""
 
 
 def show_corpus(reranker: Reranker, corpus: Corpus) -> bool:
-    """Let a re-ranker see the corpus if it must; whether it must."""
+    """Fit a re-ranker to the corpus if it needs that; return whether it does."""
     if isinstance(reranker, CorpusReranker):
         reranker.fit(corpus)
         return True
@@ -282,7 +292,7 @@ def show_corpus(reranker: Reranker, corpus: Corpus) -> bool:
 
 
 def watch(part: Any, progress: IndexProgress) -> None:
-    """Let a component, and those that it is made of, tell how many passages are encoded."""
+    """Report the number of encoded passages of a component and its parts to `progress`."""
     if isinstance(part, Component):
         part.progress = progress
         for held in part.components():
@@ -290,32 +300,73 @@ def watch(part: Any, progress: IndexProgress) -> None:
 
 
 def load_embedder(spec: Spec | Written, folder: Path | None = None) -> Embedder:
-    """An embedder from a model's name, or from `{kind: ..., settings}`."""
+    """Load an embedder.
+
+    Args:
+        spec: A model's name, or `{kind: ..., settings}`.
+        folder: Folder where relative paths start.
+
+    Returns:
+        The embedder.
+
+    Raises:
+        SettingsError: A setting is wrong.
+        ModelError: The model has not been downloaded.
+    """
     embedder: Embedder = build("embedder", spec, folder)
     return embedder
 
 
 def load_reranker(spec: Spec | Written, folder: Path | None = None) -> Reranker:
-    """A re-ranker from a kind (maxsim, splade, dense, bm25), a model's name, or `{kind: ..., settings}`."""
+    """Load a re-ranker.
+
+    Args:
+        spec: A kind (maxsim, splade, dense, bm25), a model's name, or `{kind: ..., settings}`.
+        folder: Folder where relative paths start.
+
+    Returns:
+        The re-ranker.
+
+    Raises:
+        SettingsError: A setting is wrong.
+        ModelError: The model has not been downloaded.
+    """
     reranker: Reranker = build("reranker", spec, folder)
     return reranker
 
 
 def load_retriever(spec: Spec | Written, folder: Path | None = None) -> Retriever:
-    """A retriever from a kind with its defaults, or from `{kind: ..., settings}`."""
+    """Load a retriever.
+
+    Args:
+        spec: A kind, for its default settings, or `{kind: ..., settings}`.
+        folder: Folder where relative paths start.
+
+    Returns:
+        The retriever.
+
+    Raises:
+        SettingsError: A setting is wrong.
+        ModelError: A model has not been downloaded.
+    """
     retriever: Retriever = build("retriever", spec, folder)
     return retriever
 
 
 def model_identity(model: Any) -> dict[str, object]:
-    """What the encodings of a model depend on: its description, and its code where that is the user's own."""
+    """Return what a model's encodings depend on: its description and, for a user's model, its code."""
     return {**model.describe(), **code_of(model)}
 
 
 def model_place(model: str, folder: Path | None = None) -> str:
-    """Where a model is: the folder of one of the catalogue, a folder of the user's, else the Hub's name as it is.
+    """Return the folder of a model, or its name on the Hub.
 
-    A relative path starts at `folder`. Raises ModelError for a model of the catalogue that was not fetched.
+    Args:
+        model: A name in the catalogue, a folder, or a name on the Hub.
+        folder: Folder where relative paths start.
+
+    Raises:
+        ModelError: The model is in the catalogue, but has not been downloaded.
     """
     if model in models.catalogue():
         return str(models.path(model))
@@ -331,12 +382,12 @@ _WORK = ("fit", "index", "search", "encode", "token_vectors", "weights", "score"
 
 
 class Component:
-    """The base of retrievers, re-rankers, embedders and encoders. Their work is called under the guard.
+    """Base class of retrievers, re-rankers, embedders and encoders.
 
-    A subclass declares its settings in a nested class `Settings`, and prepares itself in `set_up`. A field that is
-    marked as a part becomes an attribute of the same name: the component that the settings describe. The constructor
-    takes the settings as keywords, or without them, the `positional` and the required ones first; or as one checked
-    value of `Settings`.
+    Subclasses declare their settings in a nested class `Settings`, and initialise themselves in `set_up`. A setting
+    marked as a part becomes an attribute of the same name that holds the component. The constructor takes settings as
+    keyword arguments, or positionally: first those in `positional`, then the required ones. It also takes a single
+    instance of `Settings`. Exceptions in the methods of a component are reported as errors of airgen.
     """
 
     class Settings(BaseSettings):
@@ -345,8 +396,8 @@ class Component:
     name: str
     settings: Settings
     positional: ClassVar[tuple[str, ...]] = ()
-    travels: ClassVar[bool] = False  # its settings are all that it is: a worker elsewhere can make the same one
-    progress: IndexProgress | None = None  # is told, where it is set, how many passages are encoded
+    travels: ClassVar[bool] = False  # defined by its settings alone, so that a worker elsewhere can build it
+    progress: IndexProgress | None = None  # if set, called with the number of encoded passages
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -376,72 +427,72 @@ class Component:
             raise UsageError("\n".join(lines)) from None
 
     def set_up(self) -> None:
-        """Prepare for work; heavy models are loaded at their first use."""
+        """Initialise the component. Heavy models are loaded on first use."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Where it is unpickled it is made again from its class and settings, so one that has learnt must not be."""
+        """Pickle the class and the settings only: do not pickle fitted components."""
         given = {name: getattr(self.settings, name) for name in self.settings.model_fields_set}
         folder = None if self.folder is None else self.folder.absolute()
         return _made, (f"{type(self).__module__}:{type(self).__qualname__}", folder, given)
 
     def indexed(self, index: T | None) -> T:
-        """The index itself. Raises UsageError where there is none yet."""
+        """Return the index. Raises UsageError if there is none yet."""
         if index is None:
-            raise UsageError(f"{self.name}: the corpus comes first: call index(corpus)")
+            raise UsageError(f"{self.name}: there is no index: call index(corpus) first")
         return index
 
     def components(self) -> list[Any]:
-        """The components that it is made of."""
+        """Return the parts of the component."""
         held = [getattr(self, name) for name, _ in part_fields(type(self.settings))]
         return [part for value in held for part in (value if isinstance(value, list) else [value])]
 
     @property
     def gpu(self) -> bool:
-        """Whether its own model runs on a GPU."""
+        """Whether the component's own model runs on a GPU."""
         return False
 
     @property
     def texts_at_once(self) -> int | None:
-        """How many texts or pairs it is best given at once; None: as few as is usual."""
+        """Preferred number of texts or pairs per call. None for the default."""
         return None
 
     def release(self) -> None:
-        """Give back the memory of the models that it runs; the next use loads them again."""
+        """Free the memory of the models. They are loaded again on next use."""
         for part in self.components():
             if isinstance(part, Component):
                 part.release()
 
     def place(self, model: str) -> str:
-        """See `model_place`."""
+        """Return the folder of a model, or its name on the Hub."""
         return model_place(model, self.folder)
 
     def described(self, family: str, *names: str) -> dict[str, object]:
-        """The family and the settings of these names, for `describe`."""
+        """Return the family and the settings with these names, for `describe`."""
         return {"family": family, **self.settings.model_dump(include=set(names))}
 
     @property
     def facts(self) -> ModelFacts:
-        """Parameters, device and threads of the models that it runs; by default those of its parts together."""
+        """Parameters, device and threads of the models. Default: those of the parts, combined."""
         known = [part.facts for part in self.components() if isinstance(part, Component)]
         return reduce(add, known) if known else ModelFacts()
 
     def ann_recall(self, queries: Sequence[str], hits: Hits) -> float | None:
-        """The share of the nearest passages by exact search that these hits have; None where the search is exact."""
+        """Return the recall of an approximate search, from 0 to 1. None if the search is exact."""
         return None
 
     @property
     def index_bytes(self) -> int | None:
-        """Bytes of the index, None where there is none; by default those of its parts together."""
+        """Size of the index in bytes, None if there is no index. Default: that of the parts, summed."""
         return sum(part.index_bytes or 0 for part in self.components() if isinstance(part, Component)) or None
 
 
 def _named(component: Component) -> str:
-    """What a message calls a component; a class of the user's may have no name."""
+    """Return a name for messages, as a user's class may have none."""
     return str(getattr(component, "name", "") or f"{type(component).__module__}:{type(component).__qualname__}")
 
 
 class SettingsWithModel(Component.Settings):
-    """Settings whose `model` is a part: the model's own settings may also stand beside it.
+    """Settings with a part `model`, whose own settings may also be given next to it.
 
     {kind: late, model: NAME, batch_size: 8} means {kind: late, model: {kind: ..., model: NAME, batch_size: 8}}.
     """

@@ -1,4 +1,4 @@
-"""Retrievers made of retrievers: fusion, and a first stage with a re-ranker.
+"""Combine retrievers: fusion, and re-ranking of a first stage.
 
 hybrid = Fused([BM25(), {"kind": "dense", "embedder": "all-minilm-l6-v2-int8"}], method="rrf")
 hybrid.index(corpus)
@@ -23,9 +23,21 @@ Normalisation = Literal["min-max", "z-score", "none"]
 def reciprocal_rank_fusion(
     systems: Sequence[Hits], k: int, constant: float = 60.0, weights: Sequence[float] = ()
 ) -> Hits:
-    """Score of a passage: the sum over the systems that found it of weight / (constant + rank), ranks from 1.
+    """Fuse rankings by reciprocal rank (Cormack, Clarke and Buettcher, SIGIR 2009).
 
-    Cormack, Clarke and Buettcher (SIGIR 2009). Raises UsageError for unequal numbers of queries or weights.
+    A passage scores the sum of weight / (constant + rank) over the systems that retrieved it, with ranks from 1.
+
+    Args:
+        systems: Hits of each system for the same queries.
+        k: Number of hits per query.
+        constant: Constant added to the ranks.
+        weights: A weight per system. Default: 1 for each.
+
+    Returns:
+        The hits, with arrays of shape (queries, k).
+
+    Raises:
+        UsageError: The numbers of queries or weights differ, or there are no systems.
     """
     parts = []
     for hits, weight in _weighted(systems, weights):
@@ -37,10 +49,23 @@ def reciprocal_rank_fusion(
 def weighted_sum(
     systems: Sequence[Hits], k: int, weights: Sequence[float] = (), normalisation: Normalisation = "min-max"
 ) -> Hits:
-    """Score of a passage: the weighted sum of its scores, each system's first normalised within the query.
+    """Fuse rankings by the weighted sum of scores, after normalising each system's scores per query.
 
-    "min-max" maps a query's hits to 0 to 1 (all 1 where they are equal), "z-score" to mean 0 and deviation 1. A
-    system that did not find a passage gives it its lowest normalised score of that query, or 0 for "none".
+    A passage that a system did not retrieve gets that system's lowest normalised score for the query, or 0 without
+    normalisation.
+
+    Args:
+        systems: Hits of each system for the same queries.
+        k: Number of hits per query.
+        weights: A weight per system. Default: 1 for each.
+        normalisation: "min-max" scales the scores to the range 0 to 1 (equal scores to 1), "z-score" to mean 0 and
+            standard deviation 1.
+
+    Returns:
+        The hits, with arrays of shape (queries, k).
+
+    Raises:
+        UsageError: The numbers of queries or weights differ, or there are no systems.
     """
     parts = []
     for hits, weight in _weighted(systems, weights):
@@ -67,14 +92,14 @@ def _weighted(systems: Sequence[Hits], weights: Sequence[float]) -> list[tuple[H
     if not systems:
         raise UsageError("nothing to fuse: at least one system is needed")
     if len({len(hits.positions) for hits in systems}) > 1:
-        raise UsageError("systems to fuse must have answered the same queries")
+        raise UsageError("systems to fuse must have run on the same queries")
     if weights and len(weights) != len(systems):
         raise UsageError(f"{len(systems)} systems need as many weights, not {len(weights)}")
     return list(zip(systems, weights or [1.0] * len(systems), strict=True))
 
 
 def _merge(parts: Sequence[tuple[NDArray[np.int32], NDArray[np.float64]]], k: int) -> Hits:
-    """Add up the parts' scores by passage; the k best, ties in the order of position."""
+    """Sum the scores of each passage, and return the k best; ties are in order of position."""
     if k < 1:
         raise UsageError(f"k must be at least 1, not {k}")
     queries = len(parts[0][0])
@@ -90,7 +115,7 @@ def _merge(parts: Sequence[tuple[NDArray[np.int32], NDArray[np.float64]]], k: in
 
 
 DEPTH = 1000
-"""Hits that each system gives to a hybrid, or k if that is more."""
+"""Minimum number of hits that each system contributes to a hybrid."""
 
 
 class FusionSettings(Component.Settings):
@@ -109,7 +134,14 @@ class FusionSettings(Component.Settings):
 
 
 class Fused(Component):
-    """A hybrid of retrievers, given themselves or as settings."""
+    """A hybrid of several retrievers.
+
+    Args:
+        systems: The retrievers, as objects or settings.
+        method: "rrf" for reciprocal rank fusion, "sum" for a weighted sum of scores.
+        weights: A weight per retriever. Default: 1 for each.
+        normalisation: How to normalise scores for "sum": "min-max", "z-score" or "none".
+    """
 
     class Settings(FusionSettings):
         """`systems`: the retrievers to join."""
@@ -124,12 +156,20 @@ class Fused(Component):
         self.name = f"{self.settings.method}({names})"
 
     def index(self, corpus: Corpus) -> None:
-        """Index every system."""
+        """Index the corpus with each retriever."""
         for system in self.systems:
             system.index(corpus)
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
-        """The k best of all systems' hits."""
+        """Search with each retriever, and return the k best passages per query after fusion.
+
+        Args:
+            queries: n queries.
+            k: Number of hits per query.
+
+        Returns:
+            The hits, with arrays of shape (n, k).
+        """
         found = [system.search(queries, max(k, DEPTH)) for system in self.systems]
         if self.settings.method == "rrf":
             return reciprocal_rank_fusion(found, k, weights=self.settings.weights)
@@ -154,9 +194,14 @@ class RerankingSettings(Component.Settings):
 
 
 class RerankedRetriever(Component):
-    """A first stage whose best `top` hits are put in a re-ranker's order; what is below keeps its place.
+    """A first-stage retriever whose `top` hits are re-ranked. Lower hits keep their order.
 
-    The scores below the re-ranked part descend from its last score, so that a run file keeps the order.
+    Hits that are not re-ranked get descending scores below the last re-ranked score, so run files keep the order.
+
+    Args:
+        first: The retriever, as an object or settings.
+        reranker: The re-ranker, as an object or settings.
+        top: Number of hits to re-rank. Default: 100.
     """
 
     class Settings(RerankingSettings):
@@ -175,13 +220,25 @@ class RerankedRetriever(Component):
         self._corpus: Corpus | None = None
 
     def index(self, corpus: Corpus) -> None:
-        """Index the first stage, and show the corpus to a re-ranker that needs it."""
+        """Index the corpus with the first stage, and fit the re-ranker if it needs the corpus."""
         self.first.index(corpus)
         show_corpus(self.reranker, corpus)
         self._corpus = corpus
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
-        """The first stage's hits, its best `top` re-ranked. Raises UsageError before `index`."""
+        """Search with the first stage, and re-rank its `top` hits.
+
+        Args:
+            queries: n queries.
+            k: Number of hits per query.
+
+        Returns:
+            The hits, with arrays of shape (n, k).
+
+        Raises:
+            UsageError: `index` has not been called.
+            ModelError: The re-ranker returned scores that are not finite, or too few or too many of them.
+        """
         corpus = self.indexed(self._corpus)
         found = self.first.search(queries, max(k, self.top))
         new = self._scores(corpus, queries, found.positions)
@@ -195,13 +252,13 @@ class RerankedRetriever(Component):
             rest = np.flatnonzero(positions[row, count:] >= 0) + count
             if len(rest) and count:
                 last = scores[row, count - 1]
-                step = np.float32(max(1e-3, abs(float(last)) * 1e-4))  # fp32 can tell them apart
+                step = np.float32(max(1e-3, abs(float(last)) * 1e-4))  # distinct in fp32
                 scores[row, rest] = last - step * np.arange(1, len(rest) + 1, dtype=np.float32)
             start += count
         return Hits(positions[:, :k], scores[:, :k])
 
     def _scores(self, corpus: Corpus, queries: Sequence[str], positions: NDArray[np.int32]) -> NDArray[np.float32]:
-        """The re-ranker's scores of the best `top` hits of each query, one after another."""
+        """Return the re-ranker's scores of the `top` hits of all queries, concatenated."""
         best, name = positions[:, : self.top], self.reranker.name
 
         def pairs(first: int) -> list[tuple[str, str]]:

@@ -134,7 +134,7 @@ class SearchEngine(Remote):
             return None
         vectors = self._vectors  # of the search that gave the hits: an embedder of a service is paid once
         if vectors is None or len(vectors) != len(hits.positions):
-            raise UsageError("ann_recall is of the hits of the search before")
+            raise UsageError("ann_recall needs the hits of the latest search")
         return near_share(self._dense.nearest(vectors, min(_NEAREST, self._size)).positions, hits)
 
     def describe(self) -> Mapping[str, object]:

@@ -137,7 +137,7 @@ def test_answers_stay_valid_where_their_pairs_exist(run: Run, done: Run, folder:
         (one.query, one.document) for one in audited_items(job)
     }
     said = call("audit", "score", folder / "job.yaml", live, "--runs", runs)
-    assert (f"{len(gone)} pairs of the sample are not in the dataset any more" in said) == bool(gone)
+    assert (f"{len(gone)} pairs of the sample are no longer in the dataset" in said) == bool(gone)
 
 
 def test_a_card_that_was_edited_is_kept_when_the_dataset_is_exported_again(run: Run, done: Run, folder: Path) -> None:
@@ -162,7 +162,7 @@ def test_init_keeps_what_it_replaces_and_labelling_keeps_a_file_that_says_the_sa
     mine = (folder / "here" / "pipeline.yaml").read_text() + "# my own words\n"
     (folder / "here" / "pipeline.yaml").write_text(mine)
     said = call("init", "docs", "--out", "here", "--force")
-    assert "what was there is kept as here/pipeline.1.yaml" in said
+    assert "the previous versions are kept as here/pipeline.1.yaml" in said
     assert (folder / "here" / "pipeline.1.yaml").read_text() == mine
 
 

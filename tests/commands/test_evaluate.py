@@ -35,7 +35,7 @@ def test_compare_prints_pairs(files):
     assert pair["difference"] == 0.25
     assert value["missing"] == {str(first): 0, str(second): 1}
     text = call("evaluate", "compare", first, second, "--qrels", labels, "--metrics", "RR")
-    assert "not told apart from #" in text and "1–2" in text
+    assert "not significantly different from #" in text and "1–2" in text
     with pytest.raises(UsageError, match="two run files"):
         call("evaluate", "compare", first, "--qrels", labels)
     with pytest.raises(UsageError, match="given twice"):

@@ -180,9 +180,9 @@ def test_what_it_says(tmp_path: Path, setup: Setup) -> None:
     setup("key")
     place = documents(tmp_path, "markdown")
     pipeline = tmp_path / "own" / "pipeline.yaml"
-    for relevance, words in (("subject", "Both count."), ("answer", "The first counts.")):
+    for relevance, words in (("subject", "Both count."), ("answer", "Only the first counts.")):
         text = call("init", place, "--out", tmp_path / "own", "--relevance", relevance, "--force")
-        assert words in text and 'beside your document "' in text
+        assert words in text and 'besides your document "' in text
         assert Job(pipeline, tmp_path / "runs").pipeline.relevance == relevance
         written = pipeline.read_text(encoding="utf-8")
         assert f"relevance: {relevance} " in written and "answer" in written and "subject" in written
@@ -198,7 +198,7 @@ def test_what_it_says(tmp_path: Path, setup: Setup) -> None:
     assert f"1 document: English 100%; {3 * len(ENGLISH.split())} words\n" in text
     assert f"  ! 1 not readable: empty file\n    which ones: airgen show corpus {tmp_path}" in text
     (few / "A.md").write_text("# Contents")  # too short for an example
-    assert 'beside your document "The wardens' in call("init", few, "--out", tmp_path / "own", "--force")
+    assert 'besides your document "The wardens' in call("init", few, "--out", tmp_path / "own", "--force")
 
 
 def test_a_folder_of_everything_is_one_corpus(tmp_path: Path, setup: Setup) -> None:
@@ -222,7 +222,7 @@ def test_a_folder_of_everything_is_one_corpus(tmp_path: Path, setup: Setup) -> N
     assert len(ids) == len(set(ids)) == 15 and "docs/faq#0" in ids and "docs/tickets [old]*#7" in ids
     assert [row.source for row in rows if isinstance(row, Dropped)] == ["docs/figures.csv"]
     alone = call("init", place / "faq.csv", "--out", tmp_path / "faq")
-    assert "holds questions with known answers, which can be the queries: run" in alone
+    assert "holds questions with known answers, which can serve as queries: run" in alone
     # As it says: its questions are the queries, and each row's answer is known to be relevant.
     (tmp_path / "faq.csv").write_text(
         "id,question,answer\n" + "".join(f'{n},Why {n}?,"{ENGLISH} {n} {n * 7}"\n' for n in range(6))
@@ -242,7 +242,7 @@ def test_nothing_is_overwritten_and_nothing_is_written_into_the_documents(tmp_pa
     place = documents(tmp_path, "html")
     call("init", place, "--out", tmp_path / "own")
     (tmp_path / "own" / "corpus.yaml").write_text("mine")
-    with pytest.raises(UsageError, match=r"corpus\.yaml.*already there"):
+    with pytest.raises(UsageError, match=r"corpus\.yaml.*already exist"):
         call("init", place, "--out", tmp_path / "own")
     assert (tmp_path / "own" / "corpus.yaml").read_text() == "mine"
     call("init", place, "--out", tmp_path / "own", "--force")
@@ -376,7 +376,7 @@ def test_a_model_brings_its_own_profile(
     setup(key)
     out = tmp_path / "own"
     text = call("init", documents(tmp_path, "markdown"), "--out", out, "--llm", *words)
-    assert f"a {size} model" in text and "assumed" not in text
+    assert f"a {size} model" in text and "the default" not in text
     path = out / "pipeline.yaml"
 
     def profile() -> tuple[str, str, str]:
@@ -398,7 +398,7 @@ def test_the_llm_is_asked_for_or_assumed(
 ) -> None:
     setup("no key")
     place = documents(tmp_path, "markdown")
-    assert "assumed, as OPENAI_API_KEY is not set and nobody can be asked; --llm" in call(
+    assert "the default, as OPENAI_API_KEY is not set and this is not a terminal; choose another with --llm" in call(
         "init", place, "--out", tmp_path / "a"
     )
     answers = iter(["http://localhost:8000/v1", "Qwen/Qwen3-8B"])
@@ -407,11 +407,11 @@ def test_the_llm_is_asked_for_or_assumed(
     assert "Qwen/Qwen3-8B at http://localhost:8000/v1" in call("init", place, "--out", tmp_path / "b")
     assert Job(tmp_path / "b" / "pipeline.yaml", tmp_path / "runs").pipeline.llm.model == "Qwen/Qwen3-8B"
     setup("key")
-    assert "assumed, as OPENAI_API_KEY is set" in call("init", place, "--out", tmp_path / "c")
+    assert "the default, as OPENAI_API_KEY is set" in call("init", place, "--out", tmp_path / "c")
     for words, message in (
         (["--llm", "http://localhost/v1"], "name its model as well"),
-        (["--model", "x"], "is for a server at an address"),
-        (["--llm", "gpt-4o", "--model", "x"], "is for a server at an address"),
+        (["--model", "x"], "needs the URL of a server"),
+        (["--llm", "gpt-4o", "--model", "x"], "needs the URL of a server"),
         (["--llm", starter.ENGLISH[0]], "is no LLM"),
         (["--llm", "http://user:sk-abcdefg12345@localhost/v1", "--model", "x"], "must not hold a user"),
     ):

@@ -144,7 +144,7 @@ def test_a_released_set_is_audited(released: Path, tmp_path: Path, monkeypatch: 
     assert again["by_kind"]["not relevant"]["count"] == 3 and again["gone"] == 0
     rows = labels.read_text().splitlines(keepends=True)
     labels.write_text("".join(rows[1:]))
-    assert "1 pairs of the sample are not in the dataset any more" in call("audit", *command[3:])
+    assert "1 pairs of the sample are no longer in the dataset" in call("audit", *command[3:])
     labels.write_text(
         rows[0].replace('"docid": "doc-1"', '"docid": "doc-9"').replace('"docid": "doc-2"', '"docid": "doc-9"')
     )

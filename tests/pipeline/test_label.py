@@ -341,8 +341,8 @@ def test_the_command_writes_a_pipeline_and_runs_it(home: Path, monkeypatch: pyte
     for said, *wrong in (
         ("log.yaml: is there already, and says something else (queries)", "--queries", *words, "--keep-languages"),
         ("There is no corpus: name one with --corpus", "--queries", "log.csv", "--name", "other"),
-        ("give a pipeline, a job, or a suite; or --queries",),
-        ("--corpus is for queries of your own", "base.yaml", "--corpus", "folder"),
+        ("give a pipeline, a job or a suite, or use --queries",),
+        ("--corpus needs --queries FILE", "base.yaml", "--corpus", "folder"),
         ("gone.csv: no such file", "--queries", "gone.csv", "base.yaml"),
         ("folder: is a folder of documents: `airgen init folder` writes",
          "--queries", *words, "--corpus", "folder", "--name", "new"),

@@ -72,7 +72,7 @@ def test_the_whole_circle_with_two_clients(
     said = call(*arguments, "--split", "test")
     run = tmp_path / "results" / "weather-notes" / "test" / "my-bm25.run.gz"
     assert f"weather-notes: my-bm25: 4 queries (ran): {run}" in said
-    assert "scores wait for them" in said
+    assert "so there are no scores" in said
     assert "(kept)" in call(*arguments, "--split", "test")
     assert "nDCG@10" in call(*arguments, "--split", "dev")
     # The command that it prints is the one that goes on.

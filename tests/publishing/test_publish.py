@@ -229,7 +229,7 @@ def test_the_command_uses_the_environment_and_starts_dry(server: FakeHub, datase
     environment |= {"HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "0"}
     words = ("publish", dataset, "--repo", REPO, "--private-qrels", "test")
     dry = finish(AIRGEN, *words, **environment)
-    assert dry.stdout.endswith("Nothing was sent. Add --yes to publish.\n") and server.arrived == []
+    assert dry.stdout.endswith("Nothing was uploaded. Add --yes to publish.\n") and server.arrived == []
     assert f"{LABELS} (private), version 26.11" in dry.stdout
     wet = finish(AIRGEN, *words, "--yes", "--json", **environment)
     assert [row["repo"] for row in json.loads(wet.stdout)] == [LABELS, REPO]

@@ -80,7 +80,7 @@ def test_a_benchmark_is_mappings_and_tables(made: airgen.Benchmark, tmp_path: Pa
     assert made.split("test").qrels == made.qrels and "12" in made._repr_html_()
     (tmp_path / "other").mkdir()
     (tmp_path / "other/file").write_text("")
-    with pytest.raises(UsageError, match="is there already, and is no dataset"):
+    with pytest.raises(UsageError, match="already exists and is not a dataset"):
         made.save(tmp_path / "other")
     tests = made.to_promptfoo(tmp_path / "tests.json")
     assert json.loads((tmp_path / "tests.json").read_text()) == tests and tests[0]["vars"]["query"]

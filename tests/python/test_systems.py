@@ -94,7 +94,7 @@ def test_identity_is_the_source_with_what_it_reads() -> None:
         return lambda queries: [depth for _ in queries]
 
     assert identity_of(make(1)) == identity_of(make(1)) != identity_of(make(2))
-    with pytest.warns(Unkept, match="nothing that it returns is kept"):
+    with pytest.warns(Unkept, match="its results are not saved"):
         assert identity_of(SimpleNamespace()) is None and not is_kept(named(SimpleNamespace(), "x")["version"])
     assert named(airgen.Function(print, "shout", "7")) == {"name": "shout", "version": "7"}
 

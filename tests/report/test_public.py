@@ -88,7 +88,7 @@ def test_publish_writes_the_report_of_what_is_public(dataset: Path, tmp_path: Pa
     """It is made of the public part alone, and is not among the files that are sent."""
     words = ("publish", dataset, "--repo", "my-org/page", "--layout", layout, "--report")
     said = call(*words, tmp_path / "site", "--private-qrels", "test")
-    assert "index.html" not in said and "Nothing was sent" in said
+    assert "index.html" not in said and "Nothing was uploaded" in said
     hidden(data := read_report(tmp_path / "site" / "index.html"))
     assert data["report"]["public"] and data["report"]["datasets"][0]["withheld"] == ["test"]
     call(*words, tmp_path / "site")  # all labels are public

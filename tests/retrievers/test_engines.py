@@ -140,7 +140,7 @@ def test_refusals_of_the_index(server, path, answer, words):
 
 
 def test_refusals_of_a_search(server):
-    with pytest.raises(UsageError, match="typesense: the corpus comes first"):
+    with pytest.raises(UsageError, match="typesense: there is no index"):
         engine(server).search(["a"], 3)
     made = engine(server)
     made.index(CORPUS)

@@ -59,7 +59,7 @@ def test_a_name_or_settings_become_a_component(load: Callable[[object], object],
 def test_every_retriever_wants_a_corpus_first_and_passages_in_it(spec: object) -> None:
     made = load_retriever(spec)  # type: ignore[arg-type]
     assert isinstance(made, Retriever)
-    with pytest.raises(UsageError, match="the corpus comes first"):
+    with pytest.raises(UsageError, match="there is no index"):
         made.search(["a"], 1)
     with pytest.raises(CorpusError, match="no passages"):
         made.index(Corpus([], []))

@@ -172,8 +172,8 @@ def test_the_command(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("words", "error", "said"),
-    [(["--simulate", "small", "--pairs", "9"], UsageError, "--pairs says nothing with --simulate"),
-     (["votes", "small", "--draws", "9"], UsageError, "--draws says nothing without --simulate"),
+    [(["--simulate", "small", "--pairs", "9"], UsageError, "--pairs has no effect with --simulate"),
+     (["votes", "small", "--draws", "9"], UsageError, "--draws has no effect without --simulate"),
      (["votes"], UsageError, "JUDGE and COLLECTION: name at least one"),
      (["--simulate"], UsageError, "COLLECTION: name at least one"),
      (["--simulate", "small", "small"], UsageError, "two collections are called 'small'"),

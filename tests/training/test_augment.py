@@ -256,7 +256,7 @@ def test_the_ablation_is_table_2(dataset: Path, bert: Path, tmp_path: Path) -> N
     assert recipes["without weight"]["weights"] is False and recipes["full setting"]["weights"] is True
     assert recipes["without BM25 scoring and weighted L1"]["scoring"] == "bow"
     assert "| without weighted L1" in call(*words)  # all trained: nothing is done twice
-    with pytest.raises(UsageError, match="--ablate is for"):
+    with pytest.raises(UsageError, match="--ablate works only with"):
         call("train", "encoder", *words[2:])
 
 

@@ -1,4 +1,4 @@
-"""Dense retrieval: one vector for each text, kept as fp16, and searched exactly or by an index of faiss."""
+"""Dense retrieval: one vector per text, stored as fp16, searched exactly or with a faiss index."""
 
 import hashlib
 import shutil
@@ -39,7 +39,17 @@ class EmbedderSettings(Component.Settings):
 
 
 class Dense(Component):
-    """An embedder, and exact search over a corpus (paper 2.4, step 1) or an approximate index of faiss."""
+    """Dense retrieval with an embedder (paper, section 2.4, step 1), by exact search or with a faiss index.
+
+    Args:
+        embedder: An embedder: its name, its settings, or an object.
+        cache: Folder in which embeddings are cached. Default: keep them in memory.
+        index: Factory string of a faiss index, such as "HNSW32" or "IVF1024,PQ32". Default: exact search.
+        search: Search parameters of the index, such as {"efSearch": 64}.
+        build: Build parameters of the index, such as {"efConstruction": 200}.
+        training_sample: Number of passages on which the index is trained.
+        index_parts: Number of parts that are built and searched separately.
+    """
 
     class Settings(EmbedderSettings):
         """`index`: a factory string of faiss (HNSW32; IVF1024,PQ32; HNSW32_SQ8); None: exact search.
@@ -56,12 +66,12 @@ class Dense(Component):
         index_parts: int = Field(default=1, ge=1, le=1024)
 
         def required_packages(self) -> tuple[str, ...]:
-            """faiss for an approximate index."""
+            """Return the required packages: faiss for an approximate index."""
             return (*self.packages, *(("faiss",) if self.index else ()))
 
         @property
         def ann(self) -> AnnSpec | None:
-            """The approximate index, if there is one."""
+            """The settings of the approximate index, if any."""
             if self.index is None:
                 return None
             return AnnSpec(self.index, pairs(self.build), pairs(self.search), self.training_sample, self.index_parts)
@@ -86,19 +96,19 @@ class Dense(Component):
         self._there: GpuRows | None = None  # the matrix in a GPU's memory
 
     def release(self) -> None:
-        """Also take the vectors off the GPU."""
+        """Free the memory of the models, and of the vectors on the GPU."""
         self._there = None
         super().release()
 
     @property
     def index_bytes(self) -> int | None:
-        """Of the approximate index where there is one, else of the vectors."""
+        """Size in bytes of the approximate index or, without one, of the vectors."""
         if self._ann is not None:
             return self._ann.bytes
         return None if self._matrix is None else self._matrix.nbytes + (0 if self._rows is None else self._rows.nbytes)
 
     def index(self, corpus: Corpus) -> None:
-        """Embed the passages that are not in the cache yet, and make the index. Raises CorpusError for no passages."""
+        """Embed the passages that are not cached yet, and build the index. Raises CorpusError for an empty corpus."""
         non_empty(corpus)
         if (spec := self.settings.ann) is not None:
             spec.check(self.embedder.dim, len(corpus))
@@ -133,7 +143,7 @@ class Dense(Component):
     def _embedded(
         self, texts: Sequence[str], places: NDArray[np.int64], root: Path | None
     ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float16]]]:
-        """The vectors of the texts at these places, a batch at a time, in fp16."""
+        """Yield the positions and fp16 vectors of texts, in batches."""
         size = at_once(self.embedder, _BATCH)
         batches = [places[first : first + size] for first in range(0, len(places), size)]
         wanted = ([texts[place] for place in batch.tolist()] for batch in batches)
@@ -147,13 +157,13 @@ class Dense(Component):
     def _checked(self, vectors: NDArray[np.float32], count: int) -> NDArray[np.float32]:
         if vectors.shape != (count, self.embedder.dim):
             raise ModelError(
-                f"{self.embedder.name} gave vectors of shape {vectors.shape} for {count} texts, "
-                f"({count}, {self.embedder.dim}) expected: did the model behind it change?"
+                f"{self.embedder.name} returned vectors of shape {vectors.shape} for {count} texts instead of "
+                f"({count}, {self.embedder.dim}): check whether its model has changed"
             )
         return finite(vectors, self.embedder.name)
 
     def _approximate(self, corpus: Corpus, spec: AnnSpec) -> AnnIndex:
-        """The index of this corpus, from the cache where it is there."""
+        """Return the index of this corpus, from the cache if possible."""
         assert self._matrix is not None
         root = root_of(self.embedder, cache_root(self))
         if root is None:
@@ -173,13 +183,25 @@ class Dense(Component):
         return AnnIndex(folder, spec)
 
     def rows(self, places: Sequence[int]) -> NDArray[np.float32]:
-        """The vectors of these passages of the index, (n, dim)."""
+        """Return the vectors of the passages at these positions, float32 (n, dim)."""
         assert self._matrix is not None
         where = np.asarray(places) if self._rows is None else self._rows[places]
         return np.asarray(self._matrix[where], np.float32)
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
-        """The k passages with the greatest inner product, exactly or by the index. Raises UsageError before `index`."""
+        """Return the k passages per query with the greatest inner product, exactly or as the index finds them.
+
+        Args:
+            queries: n queries.
+            k: Number of hits per query.
+
+        Returns:
+            The hits, with arrays of shape (n, k).
+
+        Raises:
+            UsageError: `index` has not been called.
+            ModelError: The embedder returned vectors of another shape, NaN or infinity.
+        """
         self.indexed(self._matrix)
         vectors = np.zeros((0, self.embedder.dim), np.float32)
         if queries:
@@ -188,20 +210,36 @@ class Dense(Component):
         return self.nearest(vectors, k) if self._ann is None else self._ann.search(vectors, k)
 
     def ann_recall(self, queries: Sequence[str], hits: Hits) -> float | None:
-        """The share of the 10 nearest passages by exact search that are among the first 10 hits of the latest search.
+        """Measure the recall of the approximate index: the share of the 10 nearest passages among the first 10 hits.
 
-        Raises UsageError for hits of another search.
+        Args:
+            queries: The queries of the latest search.
+            hits: The hits of that search.
+
+        Returns:
+            A share from 0 to 1. None if the search is exact.
+
+        Raises:
+            UsageError: The hits are not those of the latest search.
         """
         if self._ann is None or not queries:
             return None
         if self._asked is None or len(self._asked) != len(hits.positions):
-            raise UsageError("ann_recall is of the hits of the search before")
+            raise UsageError("ann_recall needs the hits of the latest search")
         assert self._matrix is not None
         count = len(self._matrix) if self._rows is None else len(self._rows)
         return near_share(self.nearest(self._asked, min(_NEAREST, count)).positions, hits)
 
     def nearest(self, vectors: NDArray[np.float32], k: int) -> Hits:
-        """The k nearest passages of the vectors of queries, (m, dim), exactly."""
+        """Find the nearest passages by exact search.
+
+        Args:
+            vectors: Vectors of n queries, float32 (n, dim).
+            k: Number of hits per query.
+
+        Returns:
+            The hits, with arrays of shape (n, k).
+        """
         assert self._matrix is not None
         rows = self._on_gpu()
         if rows is None:
@@ -214,7 +252,7 @@ class Dense(Component):
         return hits
 
     def _on_gpu(self) -> GpuRows | None:
-        """The vectors in a GPU's memory, where there is one with room for them."""
+        """Return the vectors in GPU memory, if there is a GPU with enough memory."""
         if self._there is None and self._matrix is not None:
             count = len(self._matrix) if self._rows is None else len(self._rows)
             device = gpu_for(count * self._matrix.shape[1], self._matrix.itemsize)

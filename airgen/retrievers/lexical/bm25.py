@@ -1,12 +1,12 @@
-"""BM25 in Lucene's variant, and the same as a re-ranker; query likelihood; pseudo-relevance feedback (RM3).
+"""BM25 as in Lucene, also as a re-ranker; query likelihood; pseudo-relevance feedback (RM3).
 
     bm25 = BM25(fields="multi")
     bm25.index(corpus)
     hits = bm25.search(["what do cats eat"], k=10)
 
-RM1 estimates which terms relevant passages use from the first search's best; RM3 mixes that with the query
-(Abdul-Jaleel et al., TREC 2004). The details are Anserini's: terms of 2 to 20 letters or digits that at most a
-tenth of the passages hold, each passage's most frequent `feedback_terms`, weighted by its score.
+RM1 estimates the terms of relevant passages from the top hits of a first search; RM3 interpolates them with the query
+(Abdul-Jaleel et al., TREC 2004). As in Anserini, only terms of 2 to 20 letters or digits that occur in at most a tenth
+of the passages are used: the most frequent `feedback_terms` of each passage, weighted by its score.
 """
 
 from __future__ import annotations
@@ -37,7 +37,14 @@ class BM25Settings(Analysing.Settings):
 
 
 class BM25(LexicalRetriever):
-    """Lucene's BM25 over title and text."""
+    """BM25 as in Lucene, over title and text.
+
+    Args:
+        k1: Saturation of term frequency. Default: 0.9, as in Anserini for BEIR.
+        b: Strength of length normalisation. Default: 0.4, as in Anserini for BEIR.
+        fields: "flat" indexes title and text as one text; "multi" scores them separately and adds the scores.
+        lossy_lengths: Round passage lengths to the one byte that Lucene stores.
+    """
 
     class Settings(FieldSettings, BM25Settings):
         """`lossy_lengths` rounds lengths to the one byte that Lucene keeps."""
@@ -68,9 +75,9 @@ class QueryLikelihood(LexicalRetriever):
 
 
 class BM25Reranker(Analysing):
-    """BM25 as a re-ranker of any pairs, with the statistics of a corpus that it saw.
+    """BM25 as a re-ranker, with the statistics of the corpus passed to `fit`.
 
-    A passage of that corpus gets the score that flat `BM25` gives it (to float32).
+    Passages of that corpus get the same scores as from `BM25` with one field, to float32 precision.
     """
 
     Settings = BM25Settings
@@ -84,7 +91,7 @@ class BM25Reranker(Analysing):
         self._terms = lru_cache(_TEXTS)(self._counted)
 
     def fit(self, corpus: Corpus) -> BM25Reranker:
-        """Take document frequencies and mean length from a corpus (titles and texts as one)."""
+        """Compute document frequencies and the mean length of a corpus, with title and text as one."""
         encoder = Encoder(self.fix_language(corpus.language))
         documents, filled, total = np.zeros(0, np.int64), 0, 0
         for terms, lengths in encoder.batches(corpus.full_texts):
@@ -101,12 +108,12 @@ class BM25Reranker(Analysing):
         return self
 
     def _counted(self, text: str) -> tuple[Counter[str], float]:
-        """The terms of a text, and what a passage's length adds to the denominator."""
+        """Return the terms of a text, and the length normalisation in the denominator."""
         terms = Counter(self.analyser(text))
         return terms, float(self.weighting.norms(np.array([terms.total()]), self._mean)[0])
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
-        """BM25 of each (query, passage), float32 (n,). Raises UsageError before `fit`."""
+        """Score n (query, passage) pairs; return float32 (n,). Raises UsageError if `fit` has not been called."""
         idf = self.indexed(self._idf)
         found = np.zeros(len(pairs), np.float32)
         for number, (query, passage) in enumerate(pairs):
@@ -128,7 +135,7 @@ _SHORTEST, _LONGEST = 2, 20
 
 
 class RM3(Component):
-    """Search, learn terms from the best passages, search again with query and terms."""
+    """Pseudo-relevance feedback: search, then search again with terms from the top passages added to the query."""
 
     class Settings(Component.Settings):
         """`first`: a lexical retriever. `original_weight`: the share of the query in the expanded query."""
@@ -155,16 +162,16 @@ class RM3(Component):
         self._corpus: Corpus | None = None
 
     def index(self, corpus: Corpus) -> None:
-        """Index the first stage; the corpus is kept, because the best passages are read again."""
+        """Index the corpus with the first stage, and keep the corpus to read the top passages."""
         self.first.index(corpus)
         self._corpus = corpus
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
-        """The k best passages for the expanded queries."""
+        """Return the k best passages for each expanded query."""
         return self.first.search_weighted(self.expand(queries), k)
 
     def expand(self, queries: Sequence[str]) -> list[dict[str, float]]:
-        """Each query as weighted terms that sum to 1. A query that finds nothing stays as it is."""
+        """Expand each query to weighted terms that sum to 1. Queries without hits are not expanded."""
         corpus = self.indexed(self._corpus)
         hits = self.first.search(queries, self.settings.feedback_documents)
         vectors: dict[int, dict[str, float]] = {}  # passages that many queries share are read once
@@ -189,7 +196,7 @@ class RM3(Component):
         return expanded
 
     def _vector(self, text: str) -> dict[str, float]:
-        """The passage's most frequent terms with their shares of those terms' occurrences."""
+        """Return the most frequent terms of a passage, with their relative frequencies."""
         limit = _MAX_SHARE * len(self._corpus or ())
         counts = {
             term: float(count)
@@ -204,11 +211,11 @@ class RM3(Component):
 
 
 def _largest(values: Mapping[str, float], count: int) -> dict[str, float]:
-    """The `count` largest values; ties go by term, so that every machine keeps the same ones."""
+    """Return the `count` largest values; ties are broken by term."""
     return dict(sorted(values.items(), key=lambda item: (-item[1], item[0]))[:count])
 
 
 def _unit(values: Mapping[str, float]) -> dict[str, float]:
-    """Values that sum to 1."""
+    """Scale values to sum to 1."""
     total = sum(values.values())
     return {term: value / total for term, value in values.items()} if total > 0 else {}
