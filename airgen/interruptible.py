@@ -2,7 +2,8 @@
 
 Python looks at signals between two of its own steps. A call into compiled code that takes long is one step, so such a
 call runs in a thread of its own, which the main thread waits for. And after Ctrl-C nothing is waited for longer than a
-second: all that counts is on the disk already, as a kill at any moment loses nothing.
+second: all that counts is on the disk already, as a kill at any moment loses nothing. A thread listens to the signal,
+too, for the time in which the main thread is inside compiled code.
 """
 
 import os
@@ -21,6 +22,7 @@ _GRACE = 1.0  # seconds for what is being done to end by itself
 _EXIT = 3  # as `airgen.errors.Stopped`
 _last_words = threading.Lock()
 _exits: list[threading.Event] = []  # one, in a program: set when its end has begun
+_pipes: list[int] = []  # one, in a program: signals are written to it
 
 
 def interruptible(work: Callable[[], T], cancel: Callable[[], object] = lambda: None) -> T:
@@ -54,6 +56,27 @@ def hear_interrupts() -> None:
     """
     _exits.append(threading.Event())
     signal.signal(signal.SIGINT, _interrupted)
+    heard, told = os.pipe()
+    os.set_blocking(told, False)
+    _pipes.append(told)
+    threading.Thread(target=_listen, args=(heard,), daemon=True, name="airgen interrupts").start()
+    listen_again()
+
+
+def listen_again() -> None:
+    """Let the thread hear signals again, after an event loop has heard them itself. For the main thread."""
+    for told in _pipes:
+        signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+
+
+def _listen(heard: int) -> None:
+    """End the process soon after Ctrl-C, also where the main thread does not come to its handler.
+
+    Where somebody else handles the signal for a while, as the engine does that waits for paid calls, nothing is done.
+    """
+    while numbers := os.read(heard, 64):
+        if signal.SIGINT in numbers and signal.getsignal(signal.SIGINT) is _interrupted:
+            exit_soon()
 
 
 def _interrupted(_number: int, _frame: FrameType | None) -> NoReturn:

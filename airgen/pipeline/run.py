@@ -32,7 +32,7 @@ from airgen.evaluation.significance import Comparison
 from airgen.evaluation.verdict import verdict_of, whole_verdict
 from airgen.generation.generate import generate
 from airgen.generation.round_trip import RoundTrip
-from airgen.interruptible import exit_soon
+from airgen.interruptible import exit_soon, listen_again
 from airgen.llms.engine import Engine
 from airgen.paths import EVALUATION, RUNS
 from airgen.pipeline.export import export_dataset, splits_of
@@ -242,6 +242,8 @@ def _interruptible(engine: Engine) -> Iterator[threading.Event]:
             with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
                 if loop.remove_signal_handler(one) and one == signal.SIGINT:
                     signal.signal(one, second)
+        with contextlib.suppress(ValueError):  # not the main thread
+            listen_again()
 
     def wake() -> None:
         """Look for a second interrupt: where another thread received it, nothing else wakes this one."""
