@@ -84,7 +84,7 @@ def from_address(address: str, target: Path, *, size: int | None = None, tick: T
                 if not target.stat().st_size:
                     target.unlink()
     except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-        kept = "; what has arrived is kept: run the same command to go on" if target.is_file() else ""
+        kept = "; what has arrived is kept: run the same command again to continue" if target.is_file() else ""
         raise FetchError(f"{printable(address)}: {error_words(error)}{kept}") from error
 
 
@@ -114,7 +114,9 @@ def _go_on(address: str, out: IO[bytes], size: int | None, tick: Tick) -> None:
             out.write(piece)
             tick(done)
     if size is not None and done < size:
-        raise FetchError(f"{printable(address)}: ended after {done:,} of {size:,} bytes: run the same command to go on")
+        raise FetchError(
+            f"{printable(address)}: ended after {done:,} of {size:,} bytes: run the same command again to continue"
+        )
 
 
 @contextlib.contextmanager
@@ -192,7 +194,7 @@ def from_store(url: str, folder: Path, *, tick: Tick = _nobody) -> dict[str, Pat
         # s3fs stumbles over a timeout, and hides it behind an IndexError.
         slow = isinstance(error, TimeoutError) or isinstance(error.__context__, TimeoutError)
         advice = ": check the keys in the environment" if isinstance(error, PermissionError) and not error.errno else ""
-        kept = "; what has arrived is kept: run the same command to go on" if done else ""
+        kept = "; what has arrived is kept: run the same command again to continue" if done else ""
         raise FetchError(
             f"{url}: {'the store does not answer' if slow else error_words(error)}{advice}{kept}"
         ) from error

@@ -1,5 +1,5 @@
-"""Everything airgen raises on purpose. A message says what was wrong, where, and what to do:
-`airgen` prints it as one line and exits with the error's `exit_code`.
+"""The errors that airgen raises. A message says what was wrong, where, and what to do. The command `airgen` prints
+it on one line and exits with the error's `exit_code`.
 """
 
 import errno
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 
 class AirgenError(Exception):
-    """Base of all errors that airgen raises on purpose."""
+    """Base class of all errors that airgen raises."""
 
     exit_code = 1
     told = False  # a log has told it already, and the command line does not print it again
@@ -18,7 +18,7 @@ class AirgenError(Exception):
 
 
 class UsageError(AirgenError):
-    """The command line asks for something that cannot be."""
+    """Arguments are invalid or contradict each other."""
 
     exit_code = 2
 
@@ -35,14 +35,14 @@ class SettingsError(AirgenError):
 
 
 class MissingExtra(AirgenError):
-    """A package that an optional part needs is not installed."""
+    """A package required by an optional feature is not installed."""
 
     def __init__(self, what: str, package: str, extra: str) -> None:
         super().__init__(f"{what} needs the package {package}: pip install 'airgen-bench[{extra}]'")
 
 
 class FetchError(AirgenError):
-    """What is to be fetched cannot be had, is damaged, or does not match its checksum."""
+    """A download failed, is damaged, or does not match its checksum."""
 
 
 class CorpusError(AirgenError):
@@ -62,7 +62,7 @@ class ModelError(AirgenError):
 
 
 class LlmError(AirgenError):
-    """An LLM endpoint refuses for good, or its answers are all rejected; carries the server's words."""
+    """An LLM endpoint refuses permanently, or all of its answers are rejected. Contains the server's message."""
 
 
 class DatasetError(AirgenError):
@@ -70,21 +70,21 @@ class DatasetError(AirgenError):
 
 
 class TrainingError(AirgenError):
-    """A training cannot start or go on; says where it stood and which setting to change."""
+    """Training cannot start or continue. Says how far it got and which setting to change."""
 
 
 class Stopped(AirgenError):
-    """The job stopped cleanly and can be resumed with the same command."""
+    """The job stopped cleanly; the same command resumes it."""
 
     exit_code = 3
 
 
 class BudgetSpent(Stopped):
-    """The next call could have passed the budget, so it was not sent."""
+    """The next call could have exceeded the budget, so it was not sent."""
 
 
 def disk_error(error: OSError, kind: type[AirgenError] = AirgenError) -> AirgenError:
-    """An error of the operating system as one line: what failed, where, and what to do."""
+    """Convert an error of the operating system into a one-line error that says what failed, where, and what to do."""
     what = error.strerror or str(error) or type(error).__name__
     where = f"{error.filename}: " if error.filename else ""
     advice = next((words for codes, words in _ADVICE.items() if error.errno in codes), "")
@@ -95,7 +95,7 @@ _ADVICE = {
     (errno.ENOSPC, errno.EDQUOT, errno.EFBIG): "free some space and run the same command again",
     (errno.EROFS,): "this file system can only be read: choose another folder",
     (errno.EACCES, errno.EPERM): "you have no permission: change it, or choose another folder",
-    (errno.ENOTDIR, errno.EEXIST): "a file stands where a folder is needed: choose another folder",
-    (errno.EISDIR,): "a folder stands where a file is needed: move it away",
+    (errno.ENOTDIR, errno.EEXIST): "a file exists where a folder is needed: choose another folder",
+    (errno.EISDIR,): "a folder exists where a file is needed: move it away",
     (errno.EMFILE,): "too many files are open: raise the limit with `ulimit -n`",
 }

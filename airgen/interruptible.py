@@ -17,7 +17,7 @@ from typing import NoReturn, TypeVar
 
 T = TypeVar("T")
 
-INTERRUPTED = "stopped by the user; run the same command again to go on"
+INTERRUPTED = "stopped by the user; run the same command again to continue"
 _GRACE = 1.0  # seconds for what is being done to end by itself
 _EXIT = 3  # as `airgen.errors.Stopped`
 _last_words = threading.Lock()

@@ -37,7 +37,10 @@ def read_yaml(text: str, name: str = "<text>") -> tuple[Any, yaml.Node | None]:
             )
         if twice := _twice(every):
             raise SettingsError(
-                [f"{name}:{item.start_mark.line + 1}: the key {item.value!r} stands twice: keep one" for item in twice]
+                [
+                    f"{name}:{item.start_mark.line + 1}: the key {item.value!r} is given twice: keep one"
+                    for item in twice
+                ]
             )
         return loader.construct_document(node), node
     except yaml.MarkedYAMLError as error:

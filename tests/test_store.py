@@ -133,7 +133,7 @@ def test_what_cannot_be_written_is_said_with_the_file(work: Callable[[Store], ob
         ),
         (duckdb.IOException("Could not write all bytes: Disk quota exceeded"), "free some space"),
         (duckdb.IOException("Cannot open file: Permission denied"), "no permission"),
-        (duckdb.IOException("Could not read from file: Is a directory"), "a folder stands"),
+        (duckdb.IOException("Could not read from file: Is a directory"), "a folder exists"),
         (duckdb.IOException("cannot read block 7"), "damaged"),
         (duckdb.IOException("Could not set lock on file"), "in use"),
         (
@@ -148,7 +148,7 @@ def test_errors_are_told_apart(error: duckdb.Error, words: str) -> None:
     """A folder may be called anything: its name says nothing about the error."""
     path = Path("/No space left on device/Could not set lock on file/Read-only file system/w.duckdb")
     said = str(explain(path, type(error)(f"{error} ({path})"))).replace(str(path), "")
-    kinds = ["can only be read", "free some space", "no permission", "a folder stands", "damaged", "not enough memory",
+    kinds = ["can only be read", "free some space", "no permission", "a folder exists", "damaged", "not enough memory",
              "newer DuckDB", "in use"]  # fmt: skip
     assert [kind for kind in kinds if kind in said] == [words]
 
@@ -205,7 +205,7 @@ os._exit(9)
 
 def test_a_file_where_a_folder_should_be(tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("")
-    with pytest.raises(StoreError, match="a file stands where a folder is needed"):
+    with pytest.raises(StoreError, match="a file exists where a folder is needed"):
         Store.open(tmp_path / "runs" / "job" / "w.duckdb")
 
 

@@ -361,5 +361,5 @@ def _given(people: Sequence[Levels]) -> dict[int, list[int]]:
             if level is not None:
                 levels.setdefault(number, []).append(level)
     if not levels:
-        raise DatasetError("nobody answered: the audit has no answer")
+        raise DatasetError("there are no answers: the audit has not been answered")
     return levels

@@ -342,7 +342,7 @@ def judge_holes(
 HOLES = "holes.jsonl"
 PEOPLE = "people"
 _ON_THE_PAGE = 1_000  # pairs; a person does not answer more in one go
-_NOTE = "Systems found these documents, and nobody has judged them. You are not told who found them."
+_NOTE = "Systems retrieved these documents, which are still unjudged. The systems are not named."
 
 
 def _label_of(value: object) -> float | None:

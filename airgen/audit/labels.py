@@ -517,7 +517,7 @@ def set_relevance(path: Path, word: str) -> None:
             about = "relevant: {} (or {})"
             changed = changed.replace(about.format(RELEVANCE[other], word), about.format(RELEVANCE[word], other))
         if parse_yaml(changed, Pipeline, str(path), path.resolve().parent).relevance != word:
-            raise SettingsError([f"{path}: `relevance` stands in no line of its own: write relevance: {word} yourself"])
+            raise SettingsError([f"{path}: `relevance` is not on a line of its own: set relevance: {word} yourself"])
         with whole_file(path) as fresh:
             fresh.write_bytes(changed.encode())
     except OSError as error:

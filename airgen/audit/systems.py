@@ -319,9 +319,11 @@ def audit_text(found: SystemAudit) -> str:
     people = "1 person" if found.people == 1 else f"{found.people} people"
     lines = [f"{found.dataset} {found.split}: {found.answers} pairs answered by {people}, {found.queries} queries"]
     if found.later:
-        lines.append(f"{found.later} answers do not count: a pair before them has no answer. Answer it and ask again.")
+        lines.append(
+            f"{found.later} answers are not counted, as an earlier pair has no answer: answer it and run this again."
+        )
     if found.unclear:
-        lines.append(f"{found.unclear} pairs nobody could judge: the intervals have room for either answer.")
+        lines.append(f"{found.unclear} pairs could not be judged: the intervals allow for either answer.")
     if found.twice:
         lines.append(
             f"kappa of two people {figure(found.kappa, '.2f', 'undefined')} on {found.twice} pairs; a pair with "

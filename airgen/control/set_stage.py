@@ -130,7 +130,7 @@ def add_rows(stage: SetStage, work: W) -> W:
                 work.store.put(rows)
                 bar.advance(len({row.parent for row in rows}), note)
                 if work.stopping.is_set():
-                    raise Stopped("stopped by the user: run the same command to go on")
+                    raise Stopped("stopped by the user: run the same command again to continue")
         finally:
             if isinstance(model, Component):
                 model.release()  # the models of the next stage need the memory

@@ -51,8 +51,7 @@ class IdLookup:
         text = f"its ids look like {self._example[:100]!r}"
         if self._lost:
             text += (
-                ", and without its private part nobody can tell which passage has which original id (evaluate the "
-                "dataset in the folder of its job)"
+                ", and its original ids are only in its private part (evaluate the dataset in the folder of its job)"
             )
         return text
 

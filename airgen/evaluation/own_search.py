@@ -150,7 +150,7 @@ class OwnSearch:
         if not isinstance(answer, Mapping) or not all(isinstance(hits, Mapping) for hits in answer.values()):
             raise DatasetError(f"{self.where}: {{query id: {{passage id: score}}}} is needed, not {short(answer)}")
         if other := sorted(map(str, answer.keys() - queries.keys())):
-            raise DatasetError(f"{self.where}: it answers a query {other[0][:100]!r}, which nobody asked")
+            raise DatasetError(f"{self.where}: it returned hits for an unknown query {other[0][:100]!r}")
         return [answer.get(key, {}) for key in queries]
 
     @cached_property

@@ -379,7 +379,7 @@ def _worker(
         raise AirgenError(f"a worker cannot read the dataset: {error}: put it where all workers find it") from error
     task = DatasetSplit(dataset, split, language)
     if task.digest != digest:
-        raise AirgenError(f"{place}: where a worker runs, another dataset stands there: share one folder")
+        raise AirgenError(f"{place}: on a worker's machine, this folder holds another dataset: use a shared folder")
     context = context_of(task, top)
 
     def run(system: SystemSettings) -> FinishedRun | None:

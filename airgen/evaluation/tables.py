@@ -206,12 +206,12 @@ def note_lines(results: Sequence[Result]) -> str:
 
 
 def rank_text(comparison: Comparison) -> dict[str, str]:
-    """The interval of each system's rank, such as `3–9`, or `3` where it is certain."""
+    """Return the confidence interval of each system's rank, such as `3–9`, or `3` if it is certain."""
     return {name: span(*ranks) for name, ranks in zip(comparison.names, comparison.ranks, strict=True)}
 
 
 def places_text(comparison: Comparison) -> dict[str, str]:
-    """For each system the places, in the order of the means, of those that it is not told apart from: `1, 3–7`."""
+    """Return, for each system, the places of the systems that it does not differ from significantly: `1, 3–7`."""
     place = {name: at for at, name in enumerate(comparison.names, 1)}
     found = {}
     for name, others in zip(comparison.names, comparison.together, strict=True):
@@ -226,7 +226,7 @@ def places_text(comparison: Comparison) -> dict[str, str]:
 
 
 def fairness_lines(results: Sequence[Result]) -> list[str]:
-    """A sentence for each reason why some of these systems have an advantage over the others."""
+    """Return a sentence for each reason why some of the systems have an unfair advantage."""
     lines = []
     if marked := [f"{one.name} ({', '.join(one.made_labels)})" for one in results if one.made_labels]:
         lines.append(f"† made the labels itself, in part: its score may be too high: {', '.join(marked)}")
@@ -306,13 +306,13 @@ def dataset_study(results: Sequence[Result], comparison: Comparison) -> Study:
         [
             f"{first.queries} queries, {first.about['passages']} passages, content hash "
             f"`{first.about['digest'][:16]}`. Intervals are 95 % bootstrap intervals over queries. `rank` is the "
-            "interval of the rank: the places that are left by the pairs that are told apart (Fisher's "
+            "confidence interval of the rank, from the pairs that differ significantly (Fisher's "
             f"randomisation test, Holm's correction over all pairs, alpha {comparison.alpha}). The best value of a "
             "column is bold, the second is underlined.",
             _ranked(results, comparison, others),
             note_lines(results),
             "## By document",
-            "Passages are chunks. Here each document has the best score and the highest label of its chunks."
+            "Passages are chunks. Here, each document has the best score and the highest label of its chunks."
             if parents else "",
             Table(parents, [SYSTEM, *of_document]),
             "## Costs", Table(results, costs),
@@ -320,7 +320,7 @@ def dataset_study(results: Sequence[Result], comparison: Comparison) -> Study:
             "## By kind of query",
             Table(kinds, columns("attribute", "value", "queries", *(one.name for one in results), form=".4f")),
             "## Answers in the best passages",
-            f"The share of the {asked} queries with known answers of which one stands in the text of the best k "
+            f"Share of the {asked} queries with known answers for which an answer occurs in the text of the top k "
             "passages, labelled or not (DPR's accuracy)." if asked else "",
             Table(known, [SYSTEM, *accuracies]),
             "## Queries without an answer",

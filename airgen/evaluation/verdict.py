@@ -1,4 +1,4 @@
-"""What a comparison of systems means for who has to choose one."""
+"""Advice for choosing a system, from a comparison."""
 
 import re
 from collections.abc import Mapping
@@ -12,26 +12,31 @@ FEWEST, ENOUGH = 25, 50
 
 
 def verdict_of(found: Comparison, queries: int, more: str, passages: int | None = None) -> str:
-    """Are there queries enough to rank these systems, and what to do next.
+    """Say whether there are enough queries to rank the systems, and what to do next.
 
     Args:
-        found: all pairs of systems.
-        queries: how many were asked.
-        more: how to get more queries, in words.
-        passages: of the corpus, which has no more queries than that.
+        found: The comparison of all pairs of systems.
+        queries: Number of queries.
+        more: How to get more queries, in words.
+        passages: Number of passages in the corpus, which limits the number of queries.
+
+    Returns:
+        A sentence without a full stop.
     """
     pairs = len(found.pairs)
     told = pairs - sum(map(len, found.together)) // 2
     if not pairs:
-        return "one system is no comparison: name more"
+        return "at least two systems are needed for a comparison"
     every = told == pairs
     if queries < FEWEST:
-        apart = "every pair is told apart" if every else f"{told} of {pairs} pairs of systems are told apart"
-        text = f"{queries:,} queries are too few to rank systems ({FEWEST} at least, better {ENOUGH}: {more}); {apart}"
+        apart = (
+            "all pairs differ significantly" if every else f"{told} of {pairs} pairs of systems differ significantly"
+        )
+        text = f"{queries:,} queries are too few to rank systems (at least {FEWEST}, better {ENOUGH}: {more}); {apart}"
     elif every:
-        return f"{queries:,} queries are enough, if their labels are right: every pair of these systems is told apart"
+        return f"{queries:,} queries are enough, if their labels are right: all pairs of systems differ significantly"
     else:
-        text = f"{told} of {pairs} pairs of systems are told apart by {queries:,} queries"
+        text = f"{told} of {pairs} pairs of systems differ significantly on {queries:,} queries"
     if every:
         return text
     best, second = found.names[:2]
@@ -40,7 +45,7 @@ def verdict_of(found: Comparison, queries: int, more: str, passages: int | None 
         return f"{text}; {best} is the best, if the labels are right"
     if pair.queries_needed is None:
         return f"{text}; {best} and {second} have equal scores"
-    return f"{text}; {_needed(pair, queries, passages)} would tell {best} from {second} ({more})"
+    return f"{text}; {_needed(pair, queries, passages)} would separate {best} from {second} ({more})"
 
 
 GOOD, DOUBTFUL = 0.8, 0.9
@@ -59,8 +64,8 @@ def labels_of(audit: Mapping[str, Any] | None) -> tuple[str, bool]:
     low, high, agreed, count = float(found[1]), float(found[2]), int(found[3]), int(found[4])
     text = f"people confirm {agreed} of {count} labels, so {low:.0%} to {high:.0%} of all are right"
     if high < DOUBTFUL:
-        return f"{text}: mend the labels before you believe the scores", True
-    return (text if low >= GOOD else f"{text}: too wide to tell: have more of them checked"), False
+        return f"{text}: correct the labels before you trust the scores", True
+    return (text if low >= GOOD else f"{text}: have more labels checked for a narrower interval"), False
 
 
 def whole_verdict(systems: str, audit: Mapping[str, Any] | None, unchecked: str = "") -> str:
@@ -68,12 +73,12 @@ def whole_verdict(systems: str, audit: Mapping[str, Any] | None, unchecked: str 
     checked any."""
     labels, bad = labels_of(audit)
     if bad:
-        return f"do not choose by these scores yet: {labels}. By the labels as they are: {systems}"
+        return f"do not rely on these scores yet: {labels}. With the current labels: {systems}"
     return f"{systems}. {labels[0].upper()}{labels[1:]}" if labels else f"{systems}{unchecked}"
 
 
 def _needed(pair: SystemPair, queries: int, passages: int | None) -> str:
-    """How many queries would tell two systems apart, with the ends of the interval in words where they say more."""
+    """Say how many queries are needed to separate two systems, with an interval."""
     needed, high = pair.queries_needed or 0, pair.needed_high
     limit = passages or 1_000_000
     # The estimate is a t-test's; with few queries, a test that assumes no distribution can need more than it says.

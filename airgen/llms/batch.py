@@ -102,7 +102,7 @@ class BatchBackend(LearningBackend):
             if batch.state["url"] != here:
                 raise LlmError(
                     f"{self._folder}: batch {batch.name} is at {batch.state['url']}, and llm.base_url is {here}: "
-                    "set it back to go on with the batch, or delete this folder to pay for its requests again"
+                    "set it back to continue the batch, or delete this folder to pay for its requests again"
                 )
         for batch in batches:
             self._start(batch)
@@ -110,7 +110,7 @@ class BatchBackend(LearningBackend):
     def leave(self) -> list[str]:
         """What was not submitted is not paid for; what was is fetched by the next process."""
         lines = [
-            f"batch {batch.name} of {len(batch.keys):,} requests stays with {self._endpoint.where}, which goes on with "
+            f"batch {batch.name} of {len(batch.keys):,} requests stays with {self._endpoint.where}, which continues "
             "it: run the same command later to get its answers"
             for batch in dict.fromkeys(self._submitted.values())
             if batch.state.get("state") == "submitted" and not self._left
@@ -122,7 +122,9 @@ class BatchBackend(LearningBackend):
             if key in self._submitted:
                 future.cancel()
             else:
-                future.set_exception(Stopped("stopped before the batch was submitted: run the same command to go on"))
+                future.set_exception(
+                    Stopped("stopped before the batch was submitted: run the same command again to continue")
+                )
         self._unsent, self._unsent_bytes = {}, 0
         return lines
 
@@ -190,7 +192,7 @@ class BatchBackend(LearningBackend):
         except Retry as error:
             problem = LlmError(
                 f"{self._endpoint.where} does not answer ({error}): batch {batch.name} is kept; run the same command "
-                "to go on with it"
+                "again to continue it"
             )
             outcomes = dict.fromkeys(batch.keys, problem)
         except Malformed as error:
@@ -292,7 +294,7 @@ class BatchBackend(LearningBackend):
             await asyncio.sleep(POLL_SECONDS)
         raise LlmError(
             f"{self._endpoint.where}: batch {batch.name} has not ended within {DAY / 3600:g} h: it is kept; run the "
-            "same command to go on waiting for it"
+            "same command again to keep waiting for it"
         )
 
     async def _fetch(self, batch: BatchFile, ended: Mapping[str, Any]) -> dict[str, Reply | AirgenError]:

@@ -35,7 +35,7 @@ class BatchFile:
                 batch = cls(folder, path.stem, {"state": str(state["state"]), "url": str(state["url"]), **state})
             except (OSError, ValueError, KeyError, TypeError) as error:
                 raise StoreError(
-                    f"{path}: not the state of a batch ({error}): move it away to go on without it"
+                    f"{path}: not the state of a batch ({error}): move it away to continue without it"
                 ) from error
             if state["state"] != "done":
                 found.append(batch)

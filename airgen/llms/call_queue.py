@@ -258,7 +258,7 @@ class CallQueue:
             self._shared.stop(
                 Stopped(
                     f"{who} would make the next call wait {_duration(wait)} ({reason}), after "
-                    f"{_duration(now - self._held_since)} without an answer: run the same command to go on later"
+                    f"{_duration(now - self._held_since)} without an answer: run the same command again later"
                 )
             )
             return
@@ -331,7 +331,7 @@ class CallQueue:
             self._shared.stop(
                 Stopped(
                     f"{call.request.model} at endpoint {call.request.endpoint!r} does not answer ({error}) after "
-                    f"{call.attempts + call.refusals} tries: run the same command to go on once it does"
+                    f"{call.attempts + call.refusals} tries: run the same command again once it does"
                 )
             )
         if down or down is None:

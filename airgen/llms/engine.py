@@ -122,7 +122,7 @@ class Engine:
         """Whether calls are in flight."""
         return bool(self._tasks)
 
-    def stop(self, reason: str = "stopped by the user: run the same command to go on") -> None:
+    def stop(self, reason: str = "stopped by the user: run the same command again to continue") -> None:
         """Send nothing more. Calls in flight are finished and saved, batches stay with their server; from now on,
         asking raises Stopped."""
         self._halt(Stopped(reason))

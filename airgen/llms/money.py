@@ -181,7 +181,7 @@ class Budget:
                 return None
             raise BudgetSpent(
                 f"budget: {dollars(spent)} of {dollars(self.limit)} is spent and the next call could cost "
-                f"{dollars(amount)}: raise the budget and run the same command to go on"
+                f"{dollars(amount)}: raise the budget and run the same command again to continue"
             )
         self._open.pop(answer, None)
         self.spent = max(0.0, spent)

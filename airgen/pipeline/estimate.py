@@ -161,7 +161,7 @@ def estimate(job: Job, tokens: int | None = None, budget_usd: float | None = Non
     if budget is not None and found.usd is not None and found.usd > budget:
         found.problems.append(
             f"llm.budget_usd: the job costs about {dollars(found.usd)}, and its budget is {dollars(budget)}: it would "
-            "stop there, and go on with a larger one; raise it, or lower the target"
+            "stop there; raise the budget, or lower the target"
         )
     return found
 

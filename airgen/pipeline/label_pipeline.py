@@ -24,7 +24,7 @@ from airgen.settings.base import find_yaml, parse_yaml
 from airgen.settings.control import VOTES
 from airgen.yaml_text import read_yaml
 
-_HEADER = "# Written by `airgen run --queries`: `airgen run` with this file goes on. {}\n"
+_HEADER = "# Written by `airgen run --queries`: `airgen run` with this file continues it. {}\n"
 _NO_DOCUMENTS = "There is no corpus: name one with --corpus (a corpus YAML, which `airgen init DOCUMENTS` writes)"
 
 
@@ -105,7 +105,7 @@ def _write(path: Path, text: str, made: Mapping[str, Any]) -> None:
         if {**there, "target": 0} != {**made, "target": 0}:
             other = [key for key in made if there.get(key) != made[key]]
             raise UsageError(
-                f"{path}: is there already, and says something else ({', '.join(other) or 'more'}): go on with "
+                f"{path}: already exists with other settings ({', '.join(other) or 'more'}): continue it with "
                 f"`airgen run {path}`, or choose another --name"
             )
         if there == made:

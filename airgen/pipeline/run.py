@@ -255,7 +255,7 @@ def _interruptible(engine: Engine) -> Iterator[threading.Event]:
         wake()
         if not engine.busy:
             exit_soon()
-        engine.stop("stopped by the user: run the same command to go on")
+        engine.stop("stopped by the user: run the same command again to continue")
 
     try:
         for one in known:

@@ -29,8 +29,8 @@ _ADVICE = {
     401: "the token is missing, wrong or expired: set HF_TOKEN to a token that may write there",
     403: "the token may not write there: use a token with write access to that organisation",
     404: "the repository does not exist, or the token has no access to it",
-    409: "somebody else is changing the repository: publish again",
-    412: "somebody else changed the repository in the meantime: publish again",
+    409: "someone else is changing the repository: publish again",
+    412: "someone else changed the repository in the meantime: publish again",
     413: "a file is larger than the Hub allows",
     429: "too many requests: wait some minutes and publish again; what arrived stays there",
 }
@@ -194,7 +194,7 @@ class Hub:
                 "HF_ENDPOINT; nothing was sent"
             )
         if status is None:
-            return DatasetError(f"{repo}: the connection to {self.endpoint} broke: publish again to go on")
+            return DatasetError(f"{repo}: the connection to {self.endpoint} broke: publish again to continue")
         advice = _ADVICE.get(status, f"the Hub answered: {error_words(error)}")
         kind = HubChanged if status in (409, 412) else DatasetError
         return kind(f"{repo}: HTTP {status} from {self.endpoint}: {advice}")

@@ -220,13 +220,13 @@ def _send(upload: Upload, hub: Hub, say: Callable[[str], None]) -> Published:
                 break
             if rounds == _ROUNDS:
                 raise DatasetError(
-                    f"{upload.repo}: the commit failed {_ROUNDS - 1} times: publish again later to go on"
+                    f"{upload.repo}: the commit failed {_ROUNDS - 1} times: publish again later to continue"
                 )
             say(f"{upload.repo}: sending {len(changed)} of {len(upload.files)} files, removing {len(extra)}")
             sent = tuple(changed)
             add = {name: upload.directory / name for name in changed}
             hub.commit(upload.repo, add, extra, f"Version {upload.version}", head)
-        raise HubChanged(f"{upload.repo}: somebody else changed the repository in the meantime")
+        raise HubChanged(f"{upload.repo}: someone else changed the repository in the meantime")
 
     def passes(error: BaseException) -> bool:
         # After a broken connection or a server error the commit may have been made.

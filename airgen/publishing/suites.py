@@ -77,7 +77,7 @@ def build(
     for number, member in enumerate(suite.pipelines):
         if limit is not None and spent > limit:
             raise BudgetSpent(
-                f"the suite's budget of {dollars(limit)} is spent after {number} pipelines: raise it to go on"
+                f"the suite's budget of {dollars(limit)} is spent after {number} pipelines: raise it to continue"
             )
         say(f"{number + 1} of {len(suite.pipelines)}: {member.path}")
         finished.append(run(member.path, None if limit is None else limit - spent))

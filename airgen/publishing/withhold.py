@@ -246,7 +246,7 @@ class TellingMark:
 
     def __str__(self) -> str:
         return (
-            f"generated passages can be told apart: {self.generated:,} of {self.of_generated:,} {self.name}, "
+            f"generated passages can be recognised: {self.generated:,} of {self.of_generated:,} {self.name}, "
             f"{self.others:,} of {self.of_others:,} other passages do"
         )
 

@@ -1,9 +1,9 @@
-"""What the first page says to who has to decide: what to do next, and how this came about.
+"""The first page of the report: what to do next, and how the results were made.
 
     next_steps(source, boards)     # a table: what, why, and the command
     made_by(source)                # a table: when, by which command, with which models, on which machine
 
-Commands, dates and the machine are for the author: a public report has neither. The models are in both.
+Commands, dates and the machine are for the author only: a public report shows just the models.
 """
 
 import time
@@ -21,7 +21,7 @@ _SHOWN = 6  # models on the first page; the section of models has all
 
 
 def next_steps(source: ReportSource, boards: Sequence[Board]) -> Table | None:
-    """At most four things to do, the most urgent first; None where there is nothing to say."""
+    """Return at most four recommendations, the most urgent first, or None."""
     if source.public:
         return None
     job, manifest = source.job, source.manifest
@@ -31,47 +31,47 @@ def next_steps(source: ReportSource, boards: Sequence[Board]) -> Table | None:
     rows: list[tuple[str, str, str]] = []
     text, bad = labels_of(audit)
     if job is not None and source.state in ("running", "stopped"):
-        rows.append(("Let the job come to its end", f"it is {source.state}", f"airgen run {what}"))
+        rows.append(("Finish the job", f"it is {source.state}", f"airgen run {what}"))
     if bad:
-        mend = ("Mend the labels", text.partition(":")[0], f"airgen audit score {what} audit-answers.json --apply")
+        mend = ("Correct the labels", text.partition(":")[0], f"airgen audit score {what} audit-answers.json --apply")
         rows.append(mend)
     elif not audit and manifest is not None and manifest.provenance:
         again = job is not None and has_answers(job.directory)
-        why = "people have checked other labels than these" if again else "no person has checked the labels yet"
-        rows.append(("Check 40 labels, a quarter of an hour", why, f"airgen audit sample {what} 40"))
+        why = "people have checked labels, but not these" if again else "no person has checked the labels yet"
+        rows.append(("Check 40 labels (about 15 minutes)", why, f"airgen audit sample {what} 40"))
     if board is not None and board.comparison is not None:
         best, second = board.comparison.names[:2]
         queries = board.results[0].queries
         told = second not in board.comparison.together[0]
         if told and queries >= ENOUGH and not bad:
-            why = f"{queries:,} queries tell it from all others on this dataset"
-            rows.append((f"Take {best}", why, f"airgen evaluate compare {best} {second}"))
+            why = f"it is significantly better than all others on {queries:,} queries"
+            rows.append((f"Use {best}", why, f"airgen evaluate compare {best} {second}"))
         elif told and queries < ENOUGH:
-            few = f"{queries:,} queries are few: with {ENOUGH} the order seldom changes"
+            few = f"{queries:,} queries are few; with {ENOUGH}, the order rarely changes"
             more = max(2 * job.pipeline.target, ENOUGH) if job is not None else 0
             if job is not None and job.pipeline.queries is None:
-                rows.append((f"Make more queries: target {more:,}", few, f"airgen run {what} --target {more}"))
+                rows.append((f"Generate more queries: target {more:,}", few, f"airgen run {what} --target {more}"))
         elif not told:
-            of = f"by {queries:,} queries {best} and {second} are not told apart"
+            of = f"{best} and {second} do not differ significantly on {queries:,} queries"
             if job is not None and job.pipeline.queries is None:
                 more = max(2 * job.pipeline.target, ENOUGH)
-                rows.append((f"Make more queries: target {more:,}", of, f"airgen run {what} --target {more}"))
+                rows.append((f"Generate more queries: target {more:,}", of, f"airgen run {what} --target {more}"))
             folder = job.dataset if job is not None else what
             rows.append(("Or ask a person which is better", of, f"airgen audit systems {folder} {best} {second}"))
         unjudged = [one for one in board.results if (one.means.get("Hole@10") or 0) > 0.5]
         if unjudged and job is not None:
             names = ", ".join(one.name for one in unjudged[:3])
-            why = f"more than half of the first ten of {names} were never judged"
-            rows.append(("Judge what systems find", why, f"airgen audit holes {job.dataset} --pipeline {what}"))
+            why = f"more than half of the top ten hits of {names} are unjudged"
+            rows.append(("Judge the unjudged hits", why, f"airgen audit holes {job.dataset} --pipeline {what}"))
     if not boards and source.dataset is not None:
         folder = job.dataset if job is not None else what
-        why = "no system was run on this dataset"
+        why = "no system has been run on this dataset"
         rows.append(("Run systems", why, f"airgen evaluate {folder} systems.yaml"))
     return Table(rows[:4], columns("next", "because", "command", left=(1, 2))) if rows else None
 
 
 def made_by(source: ReportSource, uses: Sequence[Any]) -> Table | None:
-    """When, by what, with which models and where this was made; None where nothing is known."""
+    """Return when, how, with which models and where the results were made, or None if unknown."""
     rows: list[tuple[str, str]] = []
     job, manifest = source.job, source.manifest
     if not source.public:

@@ -82,9 +82,11 @@ def _state(status: Mapping[str, Any], now: float) -> tuple[str, str]:
         how = ended.get("how")
         if how in ("stopped", "failed"):
             return str(how), str(ended.get("why") or "")
-        return ("finished", "") if finished else ("ended", "it went as far as it was asked to: run it again to go on")
+        return (
+            ("finished", "") if finished else ("ended", "it went as far as it was asked to: run it again to continue")
+        )
     if pid is None or not is_alive(pid):
-        return "died", f"process {pid} is gone and did not say why: run the same command to go on"
+        return "died", f"process {pid} is gone and did not say why: run the same command again to continue"
     silent = now - status["updated"]
     if silent > SILENT_SECONDS:
         return "silent", f"process {pid} has given no sign of life for {silent:.0f} s"

@@ -387,4 +387,4 @@ def run_to_end(work: Coroutine[Any, Any, T]) -> T:
         except KeyboardInterrupt:
             for loop, task in started:
                 loop.call_soon_threadsafe(task.cancel)
-            raise Stopped("stopped by the user: call it again to go on") from None
+            raise Stopped("stopped by the user: make the same call again to continue") from None

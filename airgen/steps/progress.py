@@ -191,7 +191,7 @@ class Display:
         except OSError as error:
             if not self._silent:
                 self._silent = True
-                self.say(f"{disk_error(error)}; the run goes on, but `airgen show` cannot follow it")
+                self.say(f"{disk_error(error)}; the run continues, but `airgen show` cannot follow it")
             with suppress(OSError):
                 temporary.unlink(missing_ok=True)
 

@@ -20,7 +20,7 @@ from airgen.kept import write_json
 from airgen.study import Column, P, Shown, Study, Table, columns
 from airgen.text.display import one_line
 
-Verdict = Literal["gains", "loses", "not told apart"]
+Verdict = Literal["gains", "loses", "no significant difference"]
 Matrix = NDArray[np.float64]
 _LEAST_GROUP = 10  # queries below which a group's interval says nothing
 _SHOWN = 5  # queries with the largest gain and the largest loss
@@ -154,7 +154,9 @@ def gains(pairs: Sequence[tuple[BeirDataset, Result, Result]], *, measure: str |
         difference, queries = right - left, dataset.queries(result.split)
         ((low, high),) = bootstrap_interval(difference[None], samples=10_000).tolist()
         value = float(difference.mean())
-        verdict: Verdict = "not told apart" if p_holm > ALPHA or not value else "gains" if value > 0 else "loses"
+        verdict: Verdict = (
+            "no significant difference" if p_holm > ALPHA or not value else "gains" if value > 0 else "loses"
+        )
         order = np.argsort(difference, kind="stable").tolist()
         changed = [place for place in order[::-1][:_SHOWN] if difference[place] > 0]
         changed += [place for place in order[:_SHOWN] if difference[place] < 0]

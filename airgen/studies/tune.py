@@ -73,11 +73,11 @@ class TunedHybrid(Shown):
         rows = [[f"{self.queries} queries of {split}", self.measure]]
         rows += [[name, f"{value:.4f}"] for name, value in self.singles.items()]
         rows.append(["equal weights (rrf)", f"{self.equal:.4f}"])
-        rows.append(["tuned, on queries that did not choose the weights", f"{self.held_out:.4f}"])
-        rows.append(["tuned, on the queries that chose them (too good)", f"{self.apparent:.4f}"])
+        rows.append(["tuned, on held-out queries", f"{self.held_out:.4f}"])
+        rows.append(["tuned, on the same queries (optimistic)", f"{self.apparent:.4f}"])
         lines = [terminal_table(rows)]
         for other, gain in (("equal weights", self.gain), ("the best single system", self.over_best)):
-            sure = "better" if gain.low > 0 else "worse" if gain.high < 0 else "cannot be told apart"
+            sure = "better" if gain.low > 0 else "worse" if gain.high < 0 else "no significant difference"
             lines.append(f"over {other}: {gain.value:+.4f} (95 % {gain.low:+.4f} to {gain.high:+.4f}): {sure}")
         return [*lines, f"{self.stable:.0%} of the folds chose the same method"]
 

@@ -70,7 +70,7 @@ def run(
         raise UsageError(f"{request.out} exists and is not a trained model: choose another --out")
     if _newest(work) and not request.resume:
         raise UsageError(
-            f"{work} holds a checkpoint: add --resume to go on, or delete the folder to start from the beginning"
+            f"{work} holds a checkpoint: add --resume to continue, or delete the folder to start from the beginning"
         )
     watch_gpu(device)
     _torch.manual_seed(recipe.seed)  # the GPU's too, so that new weights depend on the recipe alone
@@ -436,7 +436,9 @@ def _writing(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, RuntimeError) as error:  # torch's own writer raises RuntimeError on a full disk
-        raise TrainingError(f"{path} cannot be written: {error}: free disk space, then go on with --resume") from error
+        raise TrainingError(
+            f"{path} cannot be written: {error}: free disk space, then continue with --resume"
+        ) from error
 
 
 @contextmanager
@@ -446,7 +448,7 @@ def _reading(path: Path) -> Iterator[None]:
     except Exception as error:  # pickle, zip and torch raise errors of their own
         folder = path if path.is_dir() else path.parent
         raise TrainingError(
-            f"{path} is damaged ({type(error).__name__}): delete {folder}, then add --resume to go on from the "
+            f"{path} is damaged ({type(error).__name__}): delete {folder}, then add --resume to continue from the "
             "checkpoint before it, or from the beginning"
         ) from error
 

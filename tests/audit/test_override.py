@@ -204,14 +204,14 @@ def test_a_dataset_without_its_job(done: Run, folder: Path, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("figures", "bad", "words"),
     [
-        ("0.601 (0.359–0.801), 16 of 30", True, "16 of 30 labels, so 36% to 80% of all are right: mend the labels"),
+        ("0.601 (0.359–0.801), 16 of 30", True, "16 of 30 labels, so 36% to 80% of all are right: correct the labels"),
         ("0.967 (0.830–0.990), 29 of 30", False, "29 of 30 labels, so 83% to 99% of all are right"),
-        ("0.900 (0.700–0.960), 27 of 30", False, "too wide to tell: have more of them checked"),
+        ("0.900 (0.700–0.960), 27 of 30", False, "have more labels checked for a narrower interval"),
     ],
 )
 def test_the_verdict_sounds_as_the_labels_are(figures: str, bad: bool, words: str) -> None:
     text, mend = labels_of({CONFIRMED: figures})
     assert words in text and mend == bad
     whole = whole_verdict("a is the best, if the labels are right", {CONFIRMED: figures}, ". No person")
-    assert whole.startswith("do not choose by these scores yet") == bad and "No person" not in whole
+    assert whole.startswith("do not rely on these scores yet") == bad and "No person" not in whole
     assert whole_verdict("a is the best", None, ". No person") == "a is the best. No person"

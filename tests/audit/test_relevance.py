@@ -253,5 +253,5 @@ def test_files_that_are_not_changed(folder: Path) -> None:
     with pytest.raises(SettingsError, match="not YAML"):
         set_relevance(path, "subject")
     path.write_text("{task: qa, " + ", ".join(PIPELINE.split("\n")[1:2] + PIPELINE.split("\n")[3:6]) + "}\n")
-    with pytest.raises(SettingsError, match="in no line of its own: write relevance: subject yourself"):
+    with pytest.raises(SettingsError, match="is not on a line of its own: set relevance: subject yourself"):
         set_relevance(path, "subject")

@@ -232,7 +232,7 @@ def test_a_stopped_download_goes_on(tmp_path: Path, cache: Path, monkeypatch: py
         fetching = {"kind": "url", "url": f"http://127.0.0.1:{server.server_port}/data.jsonl"}
         fetching["sha256"] = hashlib.sha256(DATA).hexdigest()
         settings = corpus(tmp_path, {"kind": "jsonl", "path": "data.jsonl"}, fetch=fetching)
-        with pytest.raises(FetchError, match="what has arrived is kept: run the same command to go on"):
+        with pytest.raises(FetchError, match="what has arrived is kept: run the same command again to continue"):
             fetch(settings)
         monkeypatch.setattr(Cut, "whole", True)
         seen: list[int] = []

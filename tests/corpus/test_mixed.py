@@ -113,7 +113,7 @@ def test_check_lists_the_packages_of_every_reader(docs: Path, monkeypatch: pytes
         (["datasets"], "'datasets' is no reader that knows its files by their ending"),
         (["files"], "'files' is no reader that knows"),
         ([{"kind": "html", "splitt": "file"}], r"readers\.0: splitt: .*did you mean 'split'"),
-        ([{"kind": "html", "path": "x"}], r"html: `path` stands once"),
+        ([{"kind": "html", "path": "x"}], r"html: give `path` once"),
         ([{"kind": "csv", "only": 3}], "`only` is a pattern or a list of patterns"),
         ([7], "the name of a reader, or a mapping"),
         ([], "at least 1"),

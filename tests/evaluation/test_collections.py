@@ -113,7 +113,7 @@ def test_a_stopped_download_goes_on(listed: Path) -> None:
     found = load_collections(listed)
     one, seen = found.named("one"), list[int]()
     Archives.cut = 300
-    with pytest.raises(FetchError, match="run the same command to go on"):
+    with pytest.raises(FetchError, match="run the same command again to continue"):
         fetch_collection(found, one)
     Archives.cut = None
     place = fetch_collection(found, one, seen.append)
@@ -193,7 +193,7 @@ def test_sets_that_are_not_there_are_named(listed: Path, tmp_path: Path) -> None
         ({"md5": None, "bytes": None}, "`get` must say how"),
         ({"name": "../up"}, "should match pattern"),
         ({"parts": ["a/b"]}, "should match pattern"),
-        ({"name": "many", "parts": ["a"]}, "many-a stands in the list twice"),
+        ({"name": "many", "parts": ["a"]}, "many-a is in the list twice"),
     ],
 )
 def test_lists_that_are_wrong(listed: Path, change: dict[str, object], words: str) -> None:

@@ -15,8 +15,8 @@ def test_few_queries_need_more_of_them() -> None:
     # A t-test asks for three queries of such a difference; no permutation of four can be certain of it.
     text = said([0.9, 1.0, 0.8, 0.9], [0.1, 0.2, 0.1, 0.0])
     assert text == (
-        "4 queries are too few to rank systems (25 at least, better 50: raise `target`); 0 of 1 pairs of systems are "
-        "told apart; a few more (5 to 5) would tell one from other (raise `target`)"
+        "4 queries are too few to rank systems (at least 25, better 50: raise `target`); 0 of 1 pairs of systems "
+        "differ significantly; a few more (5 to 5) would separate one from other (raise `target`)"
     )
 
 
@@ -26,10 +26,10 @@ def test_what_else_it_says() -> None:
     assert said(list(base), list(base + draw.normal(0.002, 0.1, 60))).startswith("0 of 1 pairs")
     assert "about " in said(list(base), list(base + draw.normal(0.01, 0.1, 60)))
     assert said(list(base), list(base - 0.3)) == (
-        "60 queries are enough, if their labels are right: every pair of these systems is told apart"
+        "60 queries are enough, if their labels are right: all pairs of systems differ significantly"
     )
     assert said([0.5, 0.5], [0.5, 0.5]).endswith("have equal scores")
-    assert said([0.5, 0.5]) == "one system is no comparison: name more"
+    assert said([0.5, 0.5]) == "at least two systems are needed for a comparison"
 
 
 def test_the_number_of_queries_has_an_interval_whose_end_is_in_words() -> None:
@@ -49,7 +49,7 @@ def test_the_number_of_queries_has_an_interval_whose_end_is_in_words() -> None:
 
 
 def test_a_rank_says_the_same_as_the_pairs() -> None:
-    """A system has as many places as systems that it is not told apart from, and its own."""
+    """A system has as many places as systems that it does not differ from significantly, and its own."""
     draw = np.random.default_rng(4)
     base = draw.random(40)
     rows = [base + draw.normal(at * 0.02, 0.12, 40) for at in range(8)]

@@ -38,7 +38,7 @@ def test_the_limit_itself_may_be_reached_and_not_be_passed() -> None:
         Budget(10.0, 8.0).reserve(2.0001, "a")
     assert str(stopped.value) == (
         "budget: $8.00 of $10.00 is spent and the next call could cost $2.00: "
-        "raise the budget and run the same command to go on"
+        "raise the budget and run the same command again to continue"
     )
 
 

@@ -223,7 +223,7 @@ async def test_the_words_of_a_wait_and_of_one_that_is_too_long(seconds: int, wor
         return
     assert [str(stop) for stop in line.stops] == [
         f"{WHO} would make the next call wait {words} {WHY}, after 0 s without an answer: run the same command "
-        "to go on later"
+        "again later"
     ]
 
 
@@ -267,7 +267,7 @@ async def test_pauses_double_up_to_half_a_minute_with_a_random_share(backoff: fl
     assert engine.usage()["query"].retries == {"http_500": 5}
 
 
-GONE = f"{WHO} does not answer ({{}}) after {{}} tries: run the same command to go on once it does"
+GONE = f"{WHO} does not answer ({{}}) after {{}} tries: run the same command again once it does"
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def test_a_status_file_that_cannot_be_written_does_not_end_the_run(tmp_path: Pat
     with nowhere.stage("stage", 1) as bar:
         bar.advance()
     nowhere.write(finished="x")
-    assert screen.getvalue().count("the run goes on") == 1
+    assert screen.getvalue().count("the run continues") == 1
     display = Display(tmp_path / "status.json", Console(file=screen, width=300))
     display.write(name="first")
     (tmp_path / "status.tmp").symlink_to("/dev/full")
@@ -108,7 +108,7 @@ def test_a_second_interrupt_ends_with_3_and_a_hint(folder: Path) -> None:
         child.send_signal(signal.SIGINT)
         said = child.stderr.read()
     assert child.returncode == 3, said
-    assert "stopped by the user; run the same command again to go on" in said
+    assert "stopped by the user; run the same command again to continue" in said
     assert "Traceback" not in said
 
 
@@ -116,4 +116,4 @@ def test_an_interrupt_that_another_thread_receives_is_heard(folder: Path) -> Non
     """The kernel may give a signal to any thread; the main one is waiting for calls."""
     done = finish(WATCHED, "os.kill(os.getpid(), signal.SIGINT)", "threading.Timer(0.1, hit).start()", *slowed(folder))
     assert done.returncode == 3, done.stderr
-    assert "stopped by the user; run the same command again to go on" in done.stderr
+    assert "stopped by the user; run the same command again to continue" in done.stderr

@@ -339,7 +339,7 @@ def test_the_command_writes_a_pipeline_and_runs_it(home: Path, monkeypatch: pyte
     assert "finished" in call("show", "log.yaml") and "lines of the file" in call("run", "log.yaml")
     (home / "folder").mkdir()
     for said, *wrong in (
-        ("log.yaml: is there already, and says something else (queries)", "--queries", *words, "--keep-languages"),
+        ("log.yaml: already exists with other settings (queries)", "--queries", *words, "--keep-languages"),
         ("There is no corpus: name one with --corpus", "--queries", "log.csv", "--name", "other"),
         ("give a pipeline, a job or a suite, or use --queries",),
         ("--corpus needs --queries FILE", "base.yaml", "--corpus", "folder"),

@@ -158,7 +158,7 @@ def test_it_says_how_a_run_ended(run: Run, folder: Path) -> None:
     assert found is not None and found["ended"]["how"] == "failed" and "were rejected" in found["ended"]["why"]
     display = Display(status, Console(quiet=True))
     with pytest.raises(Stopped), display.lasting(name="job"), display.lasting():
-        raise Stopped("stopped by the user\x1b[2J: run the same command to go on " + "x" * 5000)
+        raise Stopped("stopped by the user\x1b[2J: run the same command again to continue " + "x" * 5000)
     found = read_status(status)
     assert found is not None and found["ended"]["how"] == "stopped" and len(found["ended"]["why"]) == 500
     assert "\x1b" not in found["ended"]["why"]

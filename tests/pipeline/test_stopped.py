@@ -42,7 +42,7 @@ main(sys.argv[2:])
 @pytest.mark.parametrize(
     ("disturb", "code", "words"),
     [
-        ("os.kill(os.getpid(), signal.SIGTERM)", 3, "stopped by the user: run the same command to go on"),
+        ("os.kill(os.getpid(), signal.SIGTERM)", 3, "stopped by the user: run the same command again to continue"),
         (
             "size = os.path.getsize(sys.argv[-1] + '/job/work.duckdb') + 1; "
             "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))",

@@ -350,7 +350,7 @@ def test_a_hub_that_breaks_in_the_middle(server: FakeHub, tmp_path: Path, fault:
     home = make_suite(tmp_path)
     server.faults.append(Fault("commit", skip=3, **fault))
     if "status" in fault:
-        with pytest.raises(DatasetError, match="publish again later to go on"):
+        with pytest.raises(DatasetError, match="publish again later to continue"):
             send(server, home, tmp_path / "work", PAGE)
         assert not any(one.tags for one in server.repositories.values())
         server.faults.clear()

@@ -353,7 +353,7 @@ def test_a_mark_is_told_beyond_chance(generated: int, marked: int, others: int, 
     rows = [{**PLAIN, "_id": f"d{place}", "title": "" if place in untitled else "A title"}
             for place in range(generated + others)]  # fmt: skip
     found = list(map(str, marks_of_generated(rows, {f"d{place}" for place in range(generated)})))
-    assert found == [f"generated passages can be told apart: {told} passages do"] * bool(told)
+    assert found == [f"generated passages can be recognised: {told} passages do"] * bool(told)
 
 
 def lineage(**row: object) -> Callable[[Path], Path]:

@@ -85,7 +85,7 @@ def test_answers_from_pages_are_scored(done: Run, folder: Path, tmp_path: Path, 
         page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
         article.focus()
         page.keyboard.press("3")
-        article.get_by_text("Kept apart: you have seen the label.").wait_for()
+        article.get_by_text("Not counted: you have seen the label.").wait_for()
     number = {(one.query, one.document): place for place, one in enumerate(sample.items, 1)}
     value = json.loads(answers.read_text())
     assert value["answers"] == {"1": 2, str(number[blind.query, blind.document]): 1}

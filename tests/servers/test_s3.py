@@ -187,7 +187,9 @@ def test_a_lost_connection(store: Store, monkeypatch: pytest.MonkeyPatch) -> Non
     settings = corpus("s3://corpora/*.bin")
     with Cutting(store.port, 700_000) as proxy:
         monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
-        one_line(settings, r"^s3://corpora/\*\.bin: .*; what has arrived is kept: run the same command to go on$")
+        one_line(
+            settings, r"^s3://corpora/\*\.bin: .*; what has arrived is kept: run the same command again to continue$"
+        )
         assert proxy.cut >= 2
     opened: list[str] = []
     with monkeypatch.context() as patch, Cutting(store.port, 700_000, most=2) as proxy:

@@ -201,8 +201,8 @@ def test_a_key_that_stands_twice_is_refused() -> None:
     with pytest.raises(SettingsError) as caught:
         read_yaml("a: 1\nb: {c: 2, c: 3}\nd: &x {k: 1}\ne: {<<: *x, k: 2}\na: 2\n", "job.yaml")
     assert caught.value.problems == [
-        "job.yaml:2: the key 'c' stands twice: keep one",
-        "job.yaml:5: the key 'a' stands twice: keep one",
+        "job.yaml:2: the key 'c' is given twice: keep one",
+        "job.yaml:5: the key 'a' is given twice: keep one",
     ]
 
 

@@ -289,7 +289,7 @@ def test_a_stop_loses_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
         nonlocal sent
         sent += 1
         if sent > 20:
-            raise Stopped("stopped by the user: run the same command to go on")
+            raise Stopped("stopped by the user: run the same command again to continue")
         await asyncio.sleep(0)
         return await send(self, request)
 

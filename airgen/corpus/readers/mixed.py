@@ -58,7 +58,7 @@ class FilesReader(PathReader):
             if not all(isinstance(pattern, str) for pattern in patterns):
                 raise ValueError(f"{kind}: `only` is a pattern or a list of patterns, such as tickets/*.csv")
             if "path" in values:
-                raise ValueError(f"{kind}: `path` stands once, above the readers; `only` names some files")
+                raise ValueError(f"{kind}: give `path` once, above the readers; `only` selects files")
             # A bound of this reader, and what it keeps, is one for all of them.
             bounds = {"max_bytes", "metadata"} & self.model_fields_set
             common = {name: getattr(self, name) for name in bounds}

@@ -80,7 +80,7 @@ function saveFile(audit) {
 function answerBar(audit, query, id, done) {
   const said = el("span", { class: "quiet small", role: "status", "aria-live": "polite" });
   const bar = el("div", { class: "answer", role: "group", "aria-label": audit.sample.question });
-  const why = el("input", { type: "text", maxlength: 500, dir: "auto", value: reasonOf(audit, query, id), placeholder: "Why, in a sentence (if you like)", "aria-label": "Why, in a sentence",
+  const why = el("input", { type: "text", maxlength: 500, dir: "auto", value: reasonOf(audit, query, id), placeholder: "Reason, in a sentence (optional)", "aria-label": "Why, in a sentence",
     on: { change: () => { const now = answerTo(audit, query, id); if (now !== undefined) answer(audit, query, id, now, why.value.trim()).catch((error) => { said.textContent = `Not saved: ${error.message}`; }); },
       keydown: (event) => { if (event.key === "Enter" || event.key === "Escape") { why.blur(); const card = bar.closest("article, .auditing"); if (card && card.tabIndex === 0) card.focus(); } } } });
   bar.why = why;
@@ -90,7 +90,7 @@ function answerBar(audit, query, id, done) {
     for (const button of bar.querySelectorAll("button"))
       button.setAttribute("aria-pressed", String(now !== undefined && answerLevel(audit, button.dataset.level) === now));
     said.textContent = now === undefined || counts(audit, query, id) || drawn in audit.saved.answers ? ""
-      : drawn ? "Kept apart: you have seen the label." : "Kept apart: not in the sample.";
+      : drawn ? "Not counted: you have seen the label." : "Not counted: not in the sample.";
   };
   bar.give = async (key) => {
     try { await answer(audit, query, id, answerLevel(audit, key), why.value.trim()); } catch (error) { said.textContent = `Not saved: ${error.message}`; return; }
@@ -115,7 +115,7 @@ function auditFoot(audit) {
   const others = audit.saved.others.length;
   return [
     el("p", { class: "quiet small" }, sample.items.length ? `${count(given)} of ${count(sample.items.length)} pairs of the sample are answered.`
-      : "No sample was drawn, so answers are kept apart.", others > 0 && ` ${count(others)} other answers are kept apart, because nobody drew these pairs or their label was in view: they are in no estimate.`),
+      : "No sample has been drawn, so answers are saved but not counted.", others > 0 && ` ${count(others)} other answers are saved but not counted, because the pairs are not in the sample or their label was visible.`),
     !sample.items.length ? el("p", { class: "quiet small" }, "Draw one with ", el("code", {}, sample.draw)) : audit.live ? el("p", { class: "quiet small" }, "Answers are saved to ", el("code", {}, sample.file), ". Then: ", el("code", {}, `${sample.score} ${sample.file}`))
       : el("p", { class: "small" }, el("button", { type: "button", on: { click: () => saveFile(audit) } }, "Save answers"), " ",
         el("span", { class: "quiet" }, "then: ", el("code", {}, `${sample.score} audit-answers.json`))),
@@ -136,8 +136,8 @@ airgenPage("audit", {
     const { items } = audit.sample;
     put(main, el("h1", {}, "Audit"));
     if (!items.length) {
-      put(main, el("p", {}, "People check a random sample of the labels, without seeing them. No sample was drawn yet:"),
-        el("pre", {}, audit.sample.draw), el("p", {}, "Then make the report again. Answers that you give on the pages of queries are kept apart, because nobody drew these pairs."),
+      put(main, el("p", {}, "In an audit, people judge a random sample of the labelled pairs without seeing the labels. No sample has been drawn yet. To draw one, run:"),
+        el("pre", {}, audit.sample.draw), el("p", {}, "Then make the report again. Answers given on the pages of queries are saved but not counted, because these pairs are not a random sample."),
         audit.saved.others.length > 0 && auditFoot(audit));
       return;
     }
@@ -150,7 +150,7 @@ airgenPage("audit", {
     const card = el("div", { class: "auditing" });
     const foot = el("div", {});
     const step = (by) => { place = Math.min(Math.max(place + by, 0), items.length - 1); remember({ n: place + 1 }); show(); };
-    put(main, el("p", {}, "Press ", pressed(audit), "or ", el("kbd", {}, "x"), " if you cannot say, ", el("kbd", {}, "w"), " to write why, ",
+    put(main, el("p", {}, "Press ", pressed(audit), "or ", el("kbd", {}, "x"), " if you are unsure, ", el("kbd", {}, "w"), " to write a reason, ",
       el("kbd", {}, "←"), " and ", el("kbd", {}, "→"), " to move."), el("p", { class: "along" }, along, " ", said, " ", done), card, foot);
 
     function show() {
@@ -161,8 +161,8 @@ airgenPage("audit", {
       said.textContent = `${place + 1} of ${items.length}`;
       done.textContent = `${given} answered`;
       card.replaceChildren();
-      put(card, item.text ? foreign(item.text, "h2", { class: "auditquery" }) : notice("This query is not in the dataset any more: draw another sample."),
-        audit.seen.has(item.query) && notice("You have looked at the page of this query, which shows its labels. Your answer is kept apart.", "info"),
+      put(card, item.text ? foreign(item.text, "h2", { class: "auditquery" }) : notice("This query is no longer in the dataset: draw a new sample."),
+        audit.seen.has(item.query) && notice("You have seen the labels on the page of this query, so your answer will not be counted.", "info"),
         item.title && foreign(item.title, "h3"), sourceLine(item.source), el("div", { class: "foreign text", dir: "auto" }, marked(item.body, item.text, params.dataset)),
         el("h3", { class: "question" }, audit.sample.question), levelsOf(audit), bar,
         el("p", { class: "steps" }, el("button", { type: "button", disabled: place === 0, on: { click: () => step(-1) } }, "← Back"), " ",
@@ -188,9 +188,9 @@ airgenPage("audit-query", {
     ids.sort((a, b) => places.get(a) - places.get(b));
     put(main, el("nav", { class: "steps small" }, el("a", { href: link(dataset.key, "query", life.id) }, "← With labels")),
       foreign(life.text, "h1"),
-      el("p", { class: "quiet" }, "Its documents in an order of chance, without labels. Tab or ", el("kbd", {}, "j"), " and ", el("kbd", {}, "k"), " choose one, ",
+      el("p", { class: "quiet" }, "Its documents in random order, without labels. Tab or ", el("kbd", {}, "j"), " and ", el("kbd", {}, "k"), " choose one, ",
         pressed(audit), el("kbd", {}, "x"), " answer."), el("p", {}, el("strong", {}, audit.sample.question)), levelsOf(audit),
-      audit.seen.has(life.id) && notice("You have looked at the page of this query, which shows its labels. Your answers are kept apart.", "info"),
+      audit.seen.has(life.id) && notice("You have seen the labels on the page of this query, so your answers will not be counted.", "info"),
       ids.map((id) => el("article", { class: "doc", tabindex: 0, dataset: { document: id } }, el("h3", { dir: "auto" }, titleOf(life, id)),
         el("div", { class: "foreign text", dir: "auto" }, life.docs[id].text), answerBar(audit, life.id, id))),
       auditFoot(audit));

@@ -49,15 +49,15 @@
       }
       return `${path.join("")}L${width} ${height / 2}Z`;
     };
-    const drawn = el("svg", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": "The difference of every query, sorted" },
+    const drawn = el("svg", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": "Differences by query, sorted" },
       el("path", { class: "a", fill: A, d: points((value) => Math.max(0, value)) }), el("path", { class: "b", fill: B, d: points((value) => Math.min(0, value)) }),
       el("line", { class: "axis", stroke: "#999999", x1: 0, x2: width, y1: height / 2, y2: height / 2 }));
     return el("figure", { class: "curve" }, drawn,
-      el("figcaption", { class: "quiet small" }, "Every query's difference, sorted: above the line A is better, below it B."),
+      el("figcaption", { class: "quiet small" }, "The difference for each query, sorted. A is better above the line, B below it."),
       figures.takes("Differences by query, sorted", () => figures.standalone(drawn)));
   }
 
-  /* How many queries have which difference: bars of a tenth, those without a difference in the middle. */
+  /* Number of queries by difference: bars of a tenth, those without a difference in the middle. */
   function histogram(rows) {
     const bins = Array.from({ length: 21 }, () => 0);
     for (const row of rows) {
@@ -68,7 +68,7 @@
     const step = width / bins.length;
     const most = Math.max(...bins, 1);
     const font = { "font-family": "Liberation Sans, Arial, sans-serif", "font-size": 11, "text-anchor": "middle", fill: "#5a6472" };
-    const drawn = el("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "How many queries have which difference" },
+    const drawn = el("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "Number of queries by difference" },
       bins.map((number, at) => {
         const tall = (number / most) * (base - 20);
         const x = at * step;
@@ -78,7 +78,7 @@
       el("line", { class: "axis", stroke: "#999999", x1: 0, x2: width, y1: base, y2: base }),
       [[0, "−1"], [5, "−0.5"], [10, "0"], [15, "+0.5"], [20, "+1"]].map(([at, words]) => el("text", { ...font, x: ((at + 0.5) * step).toFixed(1), y: base + 16 }, words)));
     return el("figure", { class: "histogram" }, drawn,
-      el("figcaption", { class: "quiet small" }, "Queries by difference, in steps of a tenth: B is better on the left, A on the right, no difference in the middle."),
+      el("figcaption", { class: "quiet small" }, "Number of queries by difference, in steps of 0.1. B is better on the left, A on the right."),
       figures.takes("Queries by difference", () => figures.standalone(drawn)));
   }
 
@@ -90,7 +90,7 @@
     const apart = pair && pair.p <= board.alpha;
     const better = pair && (pair.difference > 0 ? one.name : other.name);
     const verdict = !pair ? "" : apart ? [foreign(better), ` is better: the difference is significant (p ${figures.pValue(pair.p)} after Holm's correction).`]
-      : [`It cannot be told yet which is better (p ${figures.pValue(pair.p)} after Holm's correction).`, isNumber(pair.needed) && pair.needed > board.queries ? ` About ${count(pair.needed)} queries would tell, if the difference stays as it is.` : ""];
+      : [`The difference is not significant (p ${figures.pValue(pair.p)} after Holm's correction).`, isNumber(pair.needed) && pair.needed > board.queries ? ` About ${count(pair.needed)} queries are needed to detect a difference of this size.` : ""];
     return [
       el("div", { class: "duel" },
         el("div", { class: "a" }, el("span", { class: "letter" }, "A"), foreign(one.name), el("strong", {}, score(one.score, 4))),
@@ -115,7 +115,7 @@
       put(main, el("p", { class: "steps" }, el("a", { href: link(dataset.key, "systems", splitOf(board)) }, "All systems"),
         el("a", { href: link(dataset.key, "compare", params.path[3], params.path[2], splitOf(board)) }, "Swap A and B")), el("h1", {}, "Two systems compared"));
       if (!board.by_query) {
-        put(main, notice(board.private ? "The labels of this split are private, so nothing is told of single queries." : "The scores by query are not there, so the two cannot be compared.", "info"));
+        put(main, notice(board.private ? "The labels of this split are private, so single queries are not shown." : "There are no scores by query, so the two systems cannot be compared.", "info"));
         return;
       }
       const rows = await differences(dataset, board, a, b);
@@ -127,7 +127,7 @@
         return rows.filter((row) => (!winner || row.winner === winner || only(row) === winner) && (!words || fold(row.text).includes(words) || row.id.includes(words)));
       };
       const list = table({
-        label: "Queries by difference", rows: shown(), virtual: rows.length > 40, empty: "No query is like this.",
+        label: "Queries by difference", rows: shown(), virtual: rows.length > 40, empty: "No matching queries.",
         sort: params.query.get("sort") || "", onSort: (sort) => remember({ sort }),
         href: (row) => link(dataset.key, "compare", params.path[2], params.path[3], row.id, splitOf(board)),
         columns: [
@@ -143,7 +143,7 @@
       const update = () => { const now = shown(); list.setRows(now); counter.replaceChildren(`${count(now.length)} of ${count(rows.length)} queries`); };
       const search = el("input", { type: "search", value: params.query.get("q") || "", "aria-label": "Search the queries", placeholder: "Search the queries", on: { input: (event) => { remember({ q: event.target.value }); update(); } } });
       put(main, compareChoice(dataset, board, a, b), summary(board, a, b, rows), el("div", { class: "sideways" }, histogram(rows), curve(rows)),
-        el("h2", {}, "The queries that decide it"),
+        el("h2", {}, "Queries with the largest differences"),
         el("div", { class: "controls" }, el("label", { class: "search" }, search),
           figures.choice("Which queries", [["", "All"], ["a", "A wins"], ["b", "B wins"], ["tie", "Ties"], ["only-a", "A finds it, B does not"], ["only-b", "B finds it, A does not"]], params.query.get("wins") || "", (wins) => { remember({ wins }); update(); })),
         counter, list);
@@ -165,7 +165,7 @@
       const to = (other, words) => (other ? el("a", { href: link(dataset.key, "compare", left, right, other.id, splitOf(board)) }, words) : null);
       put(main, el("p", { class: "steps" }, el("a", { href: link(dataset.key, "compare", left, right, splitOf(board)) }, "All queries"), to(rows[at - 1], "← Larger"), to(rows[at + 1], "Smaller →")),
         el("h1", {}, foreign(row.text)),
-        el("p", { class: "quiet" }, dataset.has.includes("queries") ? el("a", { href: link(dataset.key, "query", row.id) }, "The life of this query") : foreign(row.id), ` · ${count(row.relevant)} relevant ${row.relevant === 1 ? "passage" : "passages"}`));
+        el("p", { class: "quiet" }, dataset.has.includes("queries") ? el("a", { href: link(dataset.key, "query", row.id) }, "History of this query") : foreign(row.id), ` · ${count(row.relevant)} relevant ${row.relevant === 1 ? "passage" : "passages"}`));
       const known = dataset.has.includes("queries") && (await queryRows(dataset)).byId.has(id);
       const life = known ? await lifeOf(dataset, id) : null; // in which the hits of all systems are
       put(main, el("div", { class: "beside" }, side(board, a, "A", row.a, life, row.text, dataset), side(board, b, "B", row.b, life, row.text, dataset)));
@@ -179,10 +179,10 @@
     const lost = found ? [...labels].filter(([id, label]) => label > 0 && !found.top.includes(id)).map(([id]) => [id, found.ranks[id] || 0]) : [];
     lost.sort((x, y) => (x[1] || 1e9) - (y[1] || 1e9));
     return el("section", { class: letter.toLowerCase() }, el("h2", {}, el("span", { class: "letter" }, letter), foreign(system.name), el("small", { class: "quiet" }, ` ${board.headline} ${score(value, 4)}`)),
-      !found ? el("p", { class: "lead" }, "The first hits are not in this report: make it with the dataset's folder.")
-        : !found.top.length ? el("p", { class: "lead" }, "It found nothing for this query.")
+      !found ? el("p", { class: "lead" }, "The top hits are not in this report. To include them, make it from the dataset's folder.")
+        : !found.top.length ? el("p", { class: "lead" }, "No results for this query.")
           : el("ol", { class: "hits" }, found.top.map((id) => hit(id, labels.get(id), life.docs[id], query, dataset))),
-      lost.length ? el("p", { class: "lead" }, `${count(lost.length)} relevant and not among them: `, lost.slice(0, LOST).map(([id, place], each) => [each ? ", " : "", foreign(id), place ? ` (rank ${count(place)})` : " (not found)"]),
+      lost.length ? el("p", { class: "lead" }, `${count(lost.length)} relevant passages are not among them: `, lost.slice(0, LOST).map(([id, place], each) => [each ? ", " : "", foreign(id), place ? ` (rank ${count(place)})` : " (not found)"]),
         lost.length > LOST ? ` and ${count(lost.length - LOST)} more.` : ".") : null);
   }
 

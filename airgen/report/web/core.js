@@ -32,8 +32,8 @@ function load(name) {
     const script = document.createElement("script");
     script.nonce = airgen.nonce;
     script.src = `data/${name}.js`;
-    script.onload = () => { script.remove(); reject(new Error(`data/${name}.js holds something else`)); };
-    script.onerror = () => reject(new Error(`data/${name}.js is missing: copy the whole folder of the report`));
+    script.onload = () => { script.remove(); reject(new Error(`data/${name}.js has unexpected content`)); };
+    script.onerror = () => reject(new Error(`data/${name}.js is missing: copy the whole report folder`));
     document.head.append(script);
   });
 }
@@ -203,7 +203,7 @@ function drawTop(data, page, dataset) {
     data.public && el("span", { class: "tag" }, "public form"), themeButton()));
   document.getElementById("foot").replaceChildren(
     el("span", {}, `Made by ${data.made_by}.`), " ",
-    el("span", {}, data.public ? "Private labels are not in this report." : "This report may hold private labels: share it with care."));
+    el("span", {}, data.public ? "Private labels are not in this report." : "This report may contain private labels: share it with care."));
 }
 
 /* --- light and dark --------------------------------------------------------------------------------------- */

@@ -3,7 +3,7 @@
 
 const LIVE_MS = 2000;
 const LIVE_STATES = {
-  running: ["runs", "accent"], silent: ["gives no sign of life", "bad"], finished: ["finished", "good"], ended: ["ended", ""],
+  running: ["runs", "accent"], silent: ["not responding", "bad"], finished: ["finished", "good"], ended: ["ended", ""],
   stopped: ["stopped", "bad"], failed: ["failed", "bad"], died: ["died", "bad"], unknown: ["has not begun", ""],
 };
 
@@ -38,7 +38,7 @@ function liveHead(job) {
   return el("dl", { class: "facts" },
     isNumber(job.began) && figure(GOING.has(job.state) ? "Running for" : "Ran for", duration(end - job.began)),
     isNumber(job.spent_usd) && figure("Cost", money(job.spent_usd), share === null ? budget : `${budget} (${percent(share)})`),
-    figure("Calls", count(sum("calls")), sum("from_disk") ? `and ${count(sum("from_disk"))} from the disk` : ""),
+    figure("Calls", count(sum("calls")), sum("from_disk") ? `and ${count(sum("from_disk"))} from disk` : ""),
     figure("Tokens in", count(sum("prompt_tokens")), sum("cached_tokens") ? `${count(sum("cached_tokens"))} cached` : ""),
     figure("Tokens out", count(sum("completion_tokens"))),
     figure("Failed calls", count(failed)),
@@ -95,7 +95,7 @@ airgenPage("live", {
   route: /^\/live$/, title: "Live", tab: "Live", order: 90, link: () => "#/live", has: (dataset, data) => data.live,
   async draw(main, params, data) {
     const said = el("p", { class: "quiet", role: "status", "aria-live": "polite" });
-    const renew = el("button", { type: "button" }, "Bring the other pages up to date");
+    const renew = el("button", { type: "button" }, "Update the other pages");
     const jobs = el("div", {});
     let shown = "";
     let number = null;
@@ -118,8 +118,8 @@ airgenPage("live", {
         renew.replaceWith(reload);
         number = value.report;
       }
-      say(value.problem || (value.building ? "The other pages are being made anew." : every.length
-        ? `Jobs that run: ${every.filter((one) => GOING.has(one.state)).length} of ${every.length}.` : "There is no job here to follow."));
+      say(value.problem || (value.building ? "The other pages are being updated." : every.length
+        ? `Jobs running: ${every.filter((one) => GOING.has(one.state)).length} of ${every.length}.` : "There is no job to follow."));
       const text = JSON.stringify(value.jobs, (key, one) => (key === "now" || key === "updated" ? undefined : one));
       if (text === shown && !every.some((one) => GOING.has(one.state))) return;
       shown = text;
@@ -129,7 +129,7 @@ airgenPage("live", {
 
     async function step() {
       try { show(await ask("live.json")); }
-      catch (error) { say(error instanceof TypeError ? "airgen report --live has ended: nothing is followed any more." : error.message); return false; }
+      catch (error) { say(error instanceof TypeError ? "airgen report --live has stopped, so this page is no longer updated." : error.message); return false; }
       return true;
     }
 

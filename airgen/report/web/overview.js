@@ -21,7 +21,7 @@
     ]);
   }
 
-  const OWN_SCALE = new Set(["corpus", "pieces of documents left out", "hard negatives", "positives"]);
+  const OWN_SCALE = new Set(["corpus", "parts of documents left out", "hard negatives", "positives"]);
 
   /* Each stage with what entered it (light) and what left it (dark), and why the rest did not. */
   function funnel(steps, soFar) {
@@ -42,8 +42,8 @@
           el("summary", {}, `${rest.length} other reasons`), rest.map(([why, number]) => el("div", {}, `${count(number)} ${why}`))) : null));
     });
     return [
-      el("p", { class: "lead" }, "Pale: what entered a stage. Strong: what left it. The bars of samples and queries share one scale.",
-        steps.some((one) => one.left > one.entered) ? " The mark: what entered, where more left." : "", soFar ? " This is what is there so far." : ""),
+      el("p", { class: "lead" }, "Pale bars show what entered a stage, solid bars what left it. Samples and queries share one scale.",
+        steps.some((one) => one.left > one.entered) ? " Where more left than entered, a mark shows what entered." : "", soFar ? " The job is not finished; these are the results so far." : ""),
       el("ol", { class: "funnel" }, rows),
       figures.takes("From samples to labels", () => figures.barsDrawing("From samples to labels", steps.map((one) => {
         const scale = OWN_SCALE.has(one.stage) ? Math.max(1, one.entered, one.left) : shared;
@@ -76,8 +76,8 @@
     const number = (key, label, title) => ({ key, label, title, number: true, cell: (row) => count(row[key]) });
     const spent = about.money || {};
     const notes = [];
-    if (spent.without_answer > 0) notes.push(`${money(spent.without_answer)} for attempts whose answer was not kept`);
-    if (spent.lost > 0) notes.push(`at most ${money(spent.lost)} for calls in flight at a kill`);
+    if (spent.without_answer > 0) notes.push(`${money(spent.without_answer)} for attempts with unusable answers`);
+    if (spent.lost > 0) notes.push(`at most ${money(spent.lost)} for calls that were in flight when the job was killed`);
     return [
       table({
         label: "Calls, tokens and cost by stage", rows: [...rows, total],
@@ -123,7 +123,7 @@
     });
     if (!parts.length) return [];
     const asked = about.coverage.some((one) => one.values.some((row) => row.asked !== null));
-    return [el("p", { class: "lead" }, asked ? "Accepted queries of each kind; in brackets and as a mark the share that the pipeline asks for." : "Queries of each kind."),
+    return [el("p", { class: "lead" }, asked ? "Accepted queries of each kind. The mark, and the number in brackets, show the share that the pipeline requests." : "Queries of each kind."),
       el("div", { class: "coverage" }, parts)];
   }
 
@@ -190,7 +190,7 @@
     const best = side.columns.map((_, at) => Math.max(...side.systems.map((one) => one.scores[at] ?? -1)));
     const least = side.columns.map((_, at) => Math.min(...side.systems.map((one) => one.scores[at] ?? 2)));
     return figures.section("together", "Systems on each dataset",
-      el("p", { class: "lead" }, "The head measure of each dataset. A stronger colour is better within a column. A system has a mean if it was run on all of them."),
+      el("p", { class: "lead" }, "The main measure of each dataset. Within a column, a stronger colour is better. Systems that ran on all datasets have a mean."),
       table({
         label: "Systems on each dataset", rows: side.systems, sort: complete ? "-mean" : "-0", columns: [
           { key: "name", label: "System", class: "name", cell: (row) => foreign(row.name) }, { key: "family", label: "Family", class: "wide", cell: (row) => foreign(row.family) },

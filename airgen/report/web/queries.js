@@ -141,7 +141,7 @@ airgenPage("queries", {
 
     const list = table({
       label: "Queries", virtual: true, rows, sort: query.get("sort") || "", columns: columnsOf(dataset, rows),
-      onSort: (sort) => remember({ sort }), href: (row) => link(dataset.key, "query", row.id), empty: "No query is like that.",
+      onSort: (sort) => remember({ sort }), href: (row) => link(dataset.key, "query", row.id), empty: "No matching queries.",
     });
 
     function apply() {
@@ -207,7 +207,7 @@ function columnsOf(dataset, rows) {
     wide("split", "Split", "64px"),
     wide("positives", "Pos.", "64px", { number: true, title: "Documents that are relevant" }),
     wide("negatives", "Neg.", "64px", { number: true, title: "Hard negatives with a label" }),
-    wide("score", "Score", "80px", { number: true, title: "Mean score of the systems: low is difficult", cell: (row) => score(row.score) }),
+    wide("score", "Score", "80px", { number: true, title: "Mean score of the systems (low: difficult)", cell: (row) => score(row.score) }),
     rows.some((row) => row.outcome !== "kept") && { key: "outcome", label: "Outcome", width: "184px", class: "outcome",
       value: (row) => `${row.outcome} ${row.why}`, cell: outcomeCell },
   ].filter(Boolean);
@@ -278,7 +278,7 @@ function titleOf(life, id) {
 }
 
 const DECISIONS = {
-  keep_query: "positive: the query's own document", add_positive: "positive: found and judged relevant", keep_negative: "hard negative",
+  keep_query: "positive: the query's own document", add_positive: "positive: retrieved and judged relevant", keep_negative: "hard negative",
   drop_negative: "left out: judged relevant", drop_query: "the query was dropped", ignore: "no label",
 };
 
@@ -311,10 +311,10 @@ function labelOf(life, row, about) {
     row.level !== null && row.level !== undefined && ["Judged", `${row.level} of 3${isNumber(row.probability) ? `, p ${row.probability.toFixed(2)}` : ""}`],
     isNumber(row.by) && ["Label", `a person's: ${row.by} of 3`],
     row.votes && ["Votes", row.votes],
-    row.votes && ["Rank in the recall", row.recall ? count(row.recall) : "none"],
+    row.votes && ["Rank in recall", row.recall ? count(row.recall) : "none"],
     row.decision && ["Decision", `${DECISIONS[row.decision] || row.decision}${row.reason ? ` (${row.reason})` : ""}`],
     isNumber(row.label) && Math.abs(row.label) !== 1 && row.label !== 0 && ["Label", String(row.label)],
-    life.ranked.length > 0 && ["Ranks", ranks.length ? ranks.join(", ") : "no system finds it"],
+    life.ranked.length > 0 && ["Ranks", ranks.length ? ranks.join(", ") : "not retrieved by any system"],
   ].filter(Boolean);
   return el("article", { class: isPositive(row) ? "doc good" : "doc", dataset: { document: row.id } },
     el("h3", { dir: "auto" }, titleOf(life, row.id)),
@@ -330,7 +330,7 @@ function strip(life, one) {
   return el("span", { class: "strip", role: "img", "aria-label": one.top.map((id, place) => {
     const row = known.get(id);
     return row && isPositive(row) ? `${place + 1} relevant` : "";
-  }).filter(Boolean).join(", ") || "none of the first ten is relevant" }, one.top.map((id, place) => {
+  }).filter(Boolean).join(", ") || "no relevant passage in the top ten" }, one.top.map((id, place) => {
     const row = known.get(id);
     const kind = row && isPositive(row) ? "good" : row && row.label === 0 ? "bad" : "";
     const title = (life.docs[id] && life.docs[id].title) || id;

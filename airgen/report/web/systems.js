@@ -17,7 +17,7 @@ function splitChoice(boards, board) {
 
 /* The mark of a system that shares a model with recall or votes. */
 function madeLabels(row) {
-  return row.made_labels.length ? el("span", { title: `made the labels itself, in part: ${row.made_labels.join(", ")}` }, " \u2020") : null;
+  return row.made_labels.length ? el("span", { title: `helped to make the labels: ${row.made_labels.join(", ")}` }, " \u2020") : null;
 }
 
 /* The systems of a board. `views`: with buttons for other measures and costs. */
@@ -34,8 +34,8 @@ function systemsTable(dataset, board, { views = true } = {}) {
   const ends_ = (row) => (row.interval ? row.interval.map((one) => score(one, 3)).join("–") : EMPTY);
   const headline = { key: "score", label: board.headline, number: true, cell: (row) => [el("strong", {}, score(row.score, 4)), el("small", { class: "narrow quiet" }, ends_(row))] };
   const priced = rows.some((one) => isNumber(one.costs.usd_per_1000));
-  const price = { key: "usd", label: "$ per 1,000", number: true, class: "wide", title: "US dollars for 1,000 queries, by the prices in the systems file", value: (row) => row.costs.usd_per_1000, cell: (row) => money(row.costs.usd_per_1000) };
-  const time = { key: "time", label: "ms/query", number: true, title: "Milliseconds a query, all asked at once", value: (row) => row.costs.batch_ms, cell: (row) => [brief(row.costs.batch_ms), priced && isNumber(row.costs.usd_per_1000) && el("small", { class: "narrow quiet" }, `${money(row.costs.usd_per_1000)} per 1,000`)] };
+  const price = { key: "usd", label: "$ per 1,000", number: true, class: "wide", title: "US dollars per 1,000 queries, at the prices in the systems file", value: (row) => row.costs.usd_per_1000, cell: (row) => money(row.costs.usd_per_1000) };
+  const time = { key: "time", label: "ms/query", number: true, title: "Milliseconds per query in a batch of all queries", value: (row) => row.costs.batch_ms, cell: (row) => [brief(row.costs.batch_ms), priced && isNumber(row.costs.usd_per_1000) && el("small", { class: "narrow quiet" }, `${money(row.costs.usd_per_1000)} per 1,000`)] };
   const cost = (key, label, divided, title) => ({
     key, label, title, number: true, value: (row) => row.costs[key], cell: (row) => brief(row.costs[key] === null ? null : row.costs[key] / divided) });
   const sets = {
@@ -48,23 +48,23 @@ function systemsTable(dataset, board, { views = true } = {}) {
       time, priced && price],
     measures: [place, name, ...board.measures.map((measure, at) => ({
       key: measure, label: measure, number: true, value: (row) => row.means[at],
-      title: "The bold value is the best of its column", cell: (row) => bestOf(rows, row, at, measure) }))],
+      title: "The best value of a column is bold", cell: (row) => bestOf(rows, row, at, measure) }))],
     documents: [place, name, ...board.measures.map((measure, at) => ({
-      key: measure, label: measure, number: true, title: "With documents in place of their chunks", value: (row) => (row.by_document && row.by_document[at] ? row.by_document[at][0] : null),
+      key: measure, label: measure, number: true, title: "Scored by document instead of by chunk", value: (row) => (row.by_document && row.by_document[at] ? row.by_document[at][0] : null),
       cell: (row) => (row.by_document && row.by_document[at] ? score(row.by_document[at][0], 4) : EMPTY) }))],
-    costs: [place, name, headline, time, priced && price, cost("latency_p50_ms", "one by one, p50", 1, "Milliseconds of a query that is asked alone: median"),
-      cost("latency_p95_ms", "p95", 1, "Milliseconds of a query that is asked alone: 95th percentile"), cost("queries_per_second", "queries/s", 1),
+    costs: [place, name, headline, time, priced && price, cost("latency_p50_ms", "one by one, p50", 1, "Milliseconds for a single query: median"),
+      cost("latency_p95_ms", "p95", 1, "Milliseconds for a single query: 95th percentile"), cost("queries_per_second", "queries/s", 1),
       cost("index_seconds", "index s", 1), cost("index_bytes", "index MB", 1e6), cost("memory_bytes", "memory MB", 1e6), cost("parameters", "parameters M", 1e6),
       { key: "device", label: "Device", value: (row) => row.costs.device },
-      rows.some((one) => one.costs.ann_recall != null) && { key: "ann_recall", label: "ANN recall", number: true, title: "The share of the 10 nearest passages by exact search that the index finds", value: (row) => row.costs.ann_recall, cell: (row) => score(row.costs.ann_recall, 3) }],
+      rows.some((one) => one.costs.ann_recall != null) && { key: "ann_recall", label: "ANN recall", number: true, title: "Share of the 10 nearest passages that the index retrieves", value: (row) => row.costs.ann_recall, cell: (row) => score(row.costs.ann_recall, 3) }],
     notes: [place, name, headline, { key: "missing", label: "Queries without a result", number: true, cell: (row) => count(row.missing) },
       { key: "unjudged", label: "Queries without labels", number: true, cell: (row) => count(row.unjudged) },
       { key: "kind", label: "Kind" }, { key: "notes", label: "Counted", sortable: false, cell: (row) => Object.entries(row.notes).filter(([, number]) => number).map(([what, number]) => `${count(number)} ${what.replaceAll("_", " ")}`).join(", ") }],
   };
   const made = (view) => table({ label: `Systems on ${dataset.name}, ${board.split}`, rows, columns: sets[view].filter(Boolean), sort: "at", stack: view !== "ranking" });
   const lead = el("p", { class: "lead" }, `${count(board.queries)} queries${board.split === "test" ? "" : ` of the split ${board.split}`}. `,
-    ranked ? "Rank: the places left by the pairs that are told apart with 95 % (Fisher's randomisation test, Holm's correction over all pairs)." : "",
-    !views && rows.some((one) => one.made_labels.length) ? " \u2020 made the labels itself, in part: its score may be too high." : "");
+    ranked ? "Rank: 95% confidence interval, from the pairs that differ significantly (Fisher's randomisation test with Holm's correction)." : "",
+    !views && rows.some((one) => one.made_labels.length) ? " \u2020 helped to make the labels, so its score may be too high." : "");
   const verdict = board.verdict ? el("p", { class: "verdict", dir: "auto" }, el("strong", {}, "Verdict: "), `${board.verdict}.`) : null;
   if (!views) return [verdict, lead, made("ranking")];
   const box = el("div", {});
@@ -76,9 +76,9 @@ function systemsTable(dataset, board, { views = true } = {}) {
 
 /* The chart of score and time, with what its marks mean. */
 function scoreAgainstTime(board, heading = "h3") {
-  const chart = figures.drawing(board.time, `${board.headline} against milliseconds a query`);
+  const chart = figures.drawing(board.time, `${board.headline} against milliseconds per query`);
   return !chart ? null : [el(heading, {}, "Score against time"),
-    el("p", { class: "lead" }, "No other system is both better and faster than one in bold. A number is a place in the table, where a name has no room. The times are of one machine."), chart,
+    el("p", { class: "lead" }, "No system is both better and faster than a system in bold. Numbers stand for the systems in the table. All times were measured on one machine."), chart,
   ];
 }
 
@@ -124,7 +124,7 @@ function asked(dataset, row) {
         return el("td", {}, figures.strong(el("a", { href: link(dataset.key, "compare", name, other, splitOf(board)), title: words, "aria-label": words, tabindex: -1, // six hundred stops for the keyboard; the two lists above lead to the same pages
           class: `pair ${apart ? (difference < 0 ? "worse" : "better") : "open"}` }, apart ? (difference < 0 ? "−" : "+") : ""), 0.25 + 0.75 * Math.abs(difference) / most));
       })));
-    return [el("p", { class: "lead" }, "+ the system of the row is better than that of the column, − it is worse, empty: they are not told apart. The colour is stronger for a larger difference. Choose a cell to see the queries that decide."),
+    return [el("p", { class: "lead" }, "+ means that the system in the row is significantly better than the one in the column, − that it is significantly worse. Empty cells are not significant. Stronger colours show larger differences. Select a cell to compare the systems by query."),
       el("div", { class: "table" }, el("table", { class: "pairs" }, el("thead", {}, head), el("tbody", {}, body)))];
   }
 
@@ -145,7 +145,7 @@ function asked(dataset, row) {
           })],
       }));
     };
-    return [el("p", { class: "lead" }, `The mean ${board.headline} over the queries of each kind; the number of queries is in brackets. A stronger colour is better within a column.`),
+    return [el("p", { class: "lead" }, `The mean ${board.headline} over the queries of each kind, with the number of queries in brackets. Within a column, a stronger colour is better.`),
       figures.choice("Attribute", board.attributes.map((one) => [one.attribute, one.attribute]), "", show), box];
   }
 
@@ -157,24 +157,24 @@ function asked(dataset, row) {
     const above = (at) => board.systems[at].negatives_above || {};
     const ranks = (at) => board.systems[at].negative_ranks || {};
     const bias = (at, name) => (board.systems[at].biases || {})[name];
-    return [el("p", { class: "lead" }, `A passage in the first ${found.depth} without a label for its query counts as not relevant. A system with more such holes may be better than its score. ${count(found.pairs)} pairs are holes of one system or more.`),
+    return [el("p", { class: "lead" }, `A passage in the top ${found.depth} that has no label for the query (a hole) counts as not relevant. A system with many holes may be better than its score. ${count(found.pairs)} pairs are holes of at least one system.`),
       table({ label: "Holes and biases", rows, sort: "at", columns: [
         { key: "at", label: "#", number: true, cell: (row) => String(row.at + 1), class: "place" },
         { key: "name", label: "System", class: "name", cell: (row) => foreign(row.name) },
-        { key: "share", label: `Unjudged in the first ${found.depth}`, number: true, cell: (row) => percent(row.share, 1) },
+        { key: "share", label: `Unjudged in the top ${found.depth}`, number: true, cell: (row) => percent(row.share, 1) },
         { key: "bar", label: "", sortable: false, class: "wide bars", cell: (row) => figures.bar((row.share || 0) / most) },
-        { key: "above", label: "Queries with a negative above", number: true, title: "Share of the queries with both kinds of label whose best positive stands below a passage judged not relevant",
+        { key: "above", label: "Queries with a negative above", number: true, title: "Share of queries with a passage judged not relevant above the best relevant passage",
           value: (row) => (above(row.at).queries ? above(row.at).share : null), cell: (row) => (above(row.at).queries ? percent(above(row.at).share) : EMPTY) },
-        { key: "negatives", label: "Rank of the negatives", number: true, title: "Half of the passages judged not relevant stand at this rank or above it. Negatives that no system ranks near the top are easy, and tell nothing",
+        { key: "negatives", label: "Rank of the negatives", number: true, title: "Median rank of the passages judged not relevant. Negatives that no system ranks near the top do not separate systems",
           value: (row) => (ranks(row.at).median ?? null), cell: (row) => (isNumber(ranks(row.at).median) ? score(ranks(row.at).median, 1) : ranks(row.at).pairs ? "not found" : EMPTY) },
-        { key: "first", label: "Negatives in the first ten", number: true, title: "Share of the passages judged not relevant that stand among the first ten",
+        { key: "first", label: "Negatives in the top ten", number: true, title: "Share of the passages judged not relevant that are among the top ten",
           value: (row) => (ranks(row.at).pairs ? ranks(row.at).first_ten : null), cell: (row) => (ranks(row.at).pairs ? percent(ranks(row.at).first_ten) : EMPTY) },
-        { key: "length", label: "Characters of the first ten", number: true, value: (row) => bias(row.at, "top_characters"), cell: (row) => count(bias(row.at, "top_characters")) },
-        { key: "overlap", label: "Word overlap", number: true, title: "The share of the query's words in the first ten passages", value: (row) => bias(row.at, "top_overlap"), cell: (row) => score(bias(row.at, "top_overlap"), 2) },
+        { key: "length", label: "Characters of the top ten", number: true, value: (row) => bias(row.at, "top_characters"), cell: (row) => count(bias(row.at, "top_characters")) },
+        { key: "overlap", label: "Word overlap", number: true, title: "Share of the query's words that occur in the top ten passages", value: (row) => bias(row.at, "top_overlap"), cell: (row) => score(bias(row.at, "top_overlap"), 2) },
       ] }),
-      board.systems[0].biases && isNumber(board.systems[0].biases.relevant_characters) ? el("p", { class: "lead" }, `For comparison: relevant passages have ${count(board.systems[0].biases.relevant_characters)} characters and ${score(board.systems[0].biases.relevant_overlap, 2)} of the query's words, passages of the corpus ${count(board.systems[0].biases.corpus_characters)} characters.`) : null,
-      found.first.length ? el("details", {}, el("summary", {}, `Passages without a label that most systems find`), table({
-        label: "Holes that most systems have", rows: found.first, columns: [
+      board.systems[0].biases && isNumber(board.systems[0].biases.relevant_characters) ? el("p", { class: "lead" }, `For comparison: relevant passages have ${count(board.systems[0].biases.relevant_characters)} characters and ${score(board.systems[0].biases.relevant_overlap, 2)} of the query's words; passages of the corpus have ${count(board.systems[0].biases.corpus_characters)} characters.`) : null,
+      found.first.length ? el("details", {}, el("summary", {}, `Unlabelled passages that most systems retrieve`), table({
+        label: "Holes of most systems", rows: found.first, columns: [
           { key: "query", label: "Query", value: (row) => row[0], cell: (row) => asked(dataset, { id: row[0], text: row[0] }) },
           { key: "passage", label: "Passage", value: (row) => row[1], cell: (row) => foreign(row[1]) },
           { key: "systems", label: "Systems", number: true, value: (row) => row[2] }, { key: "rank", label: "Best rank", number: true, value: (row) => row[3] },
@@ -185,10 +185,10 @@ function asked(dataset, row) {
   function never(dataset, board) {
     const found = board.never;
     if (!found) return [];
-    return [el("p", { class: "lead" }, `${count(found.missed)} of ${count(found.relevant)} relevant passages are in the first ${found.depth} of no system.`,
-      isNumber(found.unseen) ? ` ${count(found.unseen)} passages of the corpus are in the first ${found.depth} of no system for any query.` : "",
+    return [el("p", { class: "lead" }, `${count(found.missed)} of ${count(found.relevant)} relevant passages are not in the top ${found.depth} of any system.`,
+      isNumber(found.unseen) ? ` ${count(found.unseen)} passages of the corpus are not in the top ${found.depth} of any system for any query.` : "",
       found.missed > found.rows.length ? ` The first ${count(found.rows.length)}:` : ""),
-    found.rows.length ? table({ label: "Relevant passages that are never found", rows: found.rows, stack: "always", columns: [
+    found.rows.length ? table({ label: "Relevant passages that are never retrieved", rows: found.rows, stack: "always", columns: [
       { key: "query", label: "Query", class: "main", value: (row) => row[1], cell: (row) => asked(dataset, { id: row[0], text: row[1] }) },
       { key: "passage", label: "Passage", value: (row) => row[2], cell: (row) => foreign(row[2]) },
       { key: "rank", label: "Best rank", number: true, value: (row) => row[3] || null, cell: (row) => (row[3] ? count(row[3]) : "none") },
@@ -201,14 +201,14 @@ function asked(dataset, row) {
     const parts = [];
     const judged = about.judged || [];
     const total = judged.reduce((sum, [, number]) => sum + number, 0);
-    if (total) parts.push(el("p", { class: "lead" }, `${count(total)} pairs of query and passage were judged. Level ${about.relevant_from} and above counts as relevant.`),
+    if (total) parts.push(el("p", { class: "lead" }, `${count(total)} pairs of query and passage were judged. Levels from ${about.relevant_from} upwards count as relevant.`),
       el("div", { class: "coverage" }, el("div", { class: "covered" }, el("ul", {}, judged.map(([level, number]) => el("li", {}, `level ${level}`, figures.bar(number / total), el("span", { class: "numbers" }, count(number), el("small", {}, ` ${percent(number / total)}`))))))));
     const what = about.audit;
     if (what && Object.keys(what).length) {
       parts.push(el("h3", {}, "Audit by people"), el("dl", { class: "about" }, Object.entries(what).map(([name, value]) => [
         el("dt", {}, foreign(name)), el("dd", {}, foreign(typeof value === "object" && value !== null ? Object.entries(value).map(([key, each]) => `${key} ${typeof each === "object" ? JSON.stringify(each) : each}`).join(", ") : value))])));
     }
-    if (about.models.length && !about.audit) parts.push(el("p", { class: "lead" }, "No person has checked a sample of these labels (airgen audit)."));
+    if (about.models.length && !about.audit) parts.push(el("p", { class: "lead" }, "No person has checked a sample of these labels; run airgen audit sample."));
     return parts;
   }
 
@@ -216,24 +216,24 @@ function asked(dataset, row) {
     const found = about.agreement;
     if (!found) return [];
     const rho = found.spearman || {};
-    return [el("p", { class: "lead" }, `The same systems on people's labels of ${found.collection} and on the generated ones. Spearman's rank correlation is `, el("strong", {}, score(rho.value, 2)),
-      isNumber(rho.low) ? ` (${score(rho.low, 2)}–${score(rho.high, 2)}).` : ".", found.same_size_human && isNumber(found.same_size_human.mean) ? ` As many human queries reach ${score(found.same_size_human.mean, 2)} with the others.` : ""),
-    (found.notes || []).map((one) => notice(one)), figures.drawing(found.drawings, "Ranks of the systems by people and by generated labels"), slopeTable(found, found.measure)];
+    return [el("p", { class: "lead" }, `The same systems, ranked by human labels of ${found.collection} and by generated labels. Spearman's rank correlation is `, el("strong", {}, score(rho.value, 2)),
+      isNumber(rho.low) ? ` (${score(rho.low, 2)}–${score(rho.high, 2)}).` : ".", found.same_size_human && isNumber(found.same_size_human.mean) ? ` For comparison, samples of human queries of the same size reach ${score(found.same_size_human.mean, 2)} with the rest.` : ""),
+    (found.notes || []).map((one) => notice(one)), figures.drawing(found.drawings, "Ranks of the systems by human and by generated labels"), slopeTable(found, found.measure)];
   }
 
   function diversity(about) {
     const found = about.diversity;
     if (!found) return [];
     if (found.note) return [notice(found.note)];
-    if (found.large) return [el("p", { class: "lead" }, `The corpus has ${count(found.large)} passages, so its words are not counted here: run airgen study diversity on the dataset.`)];
+    if (found.large) return [el("p", { class: "lead" }, `The corpus has ${count(found.large)} passages, too many to count words here: run airgen study diversity on the dataset.`)];
     const { query_words: asked, passage_words: read, overlap, duplicates, length_classes: classes } = found;
     const total = Object.values(classes).reduce((sum, one) => sum + one, 0) || 1;
-    return [figures.facts([["words a query", score(asked.mean, 1), `median ${asked.median}, 5–95 % ${Math.round(asked.low)}–${Math.round(asked.high)}`],
-      ["words a passage", score(read.mean, 1), `median ${read.median}`],
-      ["of a query's words in its positives", percent(overlap.positives), `${percent(overlap.others)} in those of another query`],
+    return [figures.facts([["words per query", score(asked.mean, 1), `median ${asked.median}, 5–95 % ${Math.round(asked.low)}–${Math.round(asked.high)}`],
+      ["words per passage", score(read.mean, 1), `median ${read.median}`],
+      ["of a query's words occur in its positives", percent(overlap.positives), `${percent(overlap.others)} in another query's positives`],
       overlap.pairs ? ["before and after rewriting", `${percent(overlap.original)} → ${percent(overlap.rewritten)}`] : ["", null],
-      ["queries nearly like an earlier one", percent(duplicates.near, 1)], ["different words of all queries", count(found.query_vocabulary.types)]]),
-    el("div", { class: "coverage" }, el("div", { class: "covered" }, el("h3", {}, "Words a query"), el("ul", {}, Object.entries(classes).map(([name, number]) => el("li", {}, name, figures.bar(number / total), el("span", { class: "numbers" }, count(number), el("small", {}, ` ${percent(number / total)}`)))))))];
+      ["near-duplicate queries", percent(duplicates.near, 1)], ["distinct words in all queries", count(found.query_vocabulary.types)]]),
+    el("div", { class: "coverage" }, el("div", { class: "covered" }, el("h3", {}, "Words per query"), el("ul", {}, Object.entries(classes).map(([name, number]) => el("li", {}, name, figures.bar(number / total), el("span", { class: "numbers" }, count(number), el("small", {}, ` ${percent(number / total)}`)))))))];
   }
 
   airgenPage("systems", {
@@ -245,16 +245,16 @@ function asked(dataset, row) {
       const board = boardOf(boards, params.query);
       put(main, [el("h1", {}, "Systems"), el("div", { class: "controls" }, splitChoice(boards, board), compareChoice(dataset, board, 0, 1)),
         board.notes.map((one) => notice(one)),
-        board.private ? notice("The labels of this split are private, so nothing is told of single queries.", "info") : null,
+        board.private ? notice("The labels of this split are private, so single queries are not shown.", "info") : null,
         systemsTable(dataset, board),
         scoreAgainstTime(board, "h2"),
-        figures.section("pairs", "Every two systems", pairs(dataset, board)),
+        figures.section("pairs", "Pairs of systems", pairs(dataset, board)),
         figures.section("kinds", "By kind of query", attributes(dataset, board)),
-        figures.section("never", "Passages that are never found", never(dataset, board)),
+        figures.section("never", "Passages that are never retrieved", never(dataset, board)),
         figures.section("holes", "Holes and biases", holes(dataset, board)),
-        figures.section("agreement", "Against people's labels", agreement(about)),
+        figures.section("agreement", "Agreement with human labels", agreement(about)),
         figures.section("judge", "The judge", judging(about)),
-        figures.section("diversity", "How diverse the queries are", diversity(about))]);
+        figures.section("diversity", "Diversity of the queries", diversity(about))]);
     },
   });
 
@@ -272,7 +272,7 @@ function asked(dataset, row) {
         at + 1 < board.systems.length ? el("a", { href: link(dataset.key, "system", board.systems[at + 1].name, splitOf(board)) }, `#${at + 2} →`) : null),
       el("h1", {}, foreign(one.name), madeLabels(one)), el("p", { class: "quiet" }, [one.family, one.kind !== one.family && one.kind, `${count(board.queries)} queries of ${board.split}`].filter(Boolean).join(" · ")),
       figures.facts([[board.headline, score(one.score, 4), one.interval ? one.interval.map((each) => score(each, 3)).join("–") : ""], ["rank", figures.span(one.ranks), `of ${board.systems.length}`],
-        ["ms a query", brief(one.costs.batch_ms)], ["for 1,000 queries", isNumber(one.costs.usd_per_1000) ? money(one.costs.usd_per_1000) : null], ["queries without a result", count(one.missing)], board.holes ? ["unjudged in the first ten", percent(board.holes.shares[at], 1)] : ["", null]]),
+        ["ms a query", brief(one.costs.batch_ms)], ["for 1,000 queries", isNumber(one.costs.usd_per_1000) ? money(one.costs.usd_per_1000) : null], ["queries without a result", count(one.missing)], board.holes ? ["unjudged in the top ten", percent(board.holes.shares[at], 1)] : ["", null]]),
       board.systems.length > 1 ? el("div", { class: "controls" }, compareChoice(dataset, board, at, at === 0 ? 1 : 0)) : null,
       figures.section("measures", "Measures", table({ label: "Measures", rows: board.measures.map((name, place) => ({ name, place })), columns: [
         { key: "name", label: "Measure" }, { key: "value", label: "Mean", number: true, value: (row) => one.means[row.place], cell: (row) => score(one.means[row.place], 4) },
@@ -280,7 +280,7 @@ function asked(dataset, row) {
         { key: "rank", label: "Place", number: true, value: (row) => (/^(Hole|Judged)/.test(row.name) ? null : 1 + board.systems.filter((other) => (other.means[row.place] ?? -1) > (one.means[row.place] ?? -1)).length) }] })),
       figures.section("kinds", "By kind of query", kinds(board, at)),
       figures.section("worst", "Its worst queries", await worst(dataset, board, at)),
-      figures.section("settings", "Settings", el("details", {}, el("summary", {}, "What it is and what ran it"), el("pre", { dir: "auto" }, JSON.stringify({ settings: one.settings, description: one.description, versions: one.versions }, null, 1))))]);
+      figures.section("settings", "Settings", el("details", {}, el("summary", {}, "Settings and hardware"), el("pre", { dir: "auto" }, JSON.stringify({ settings: one.settings, description: one.description, versions: one.versions }, null, 1))))]);
     },
   });
 

@@ -156,15 +156,15 @@ CHECKS: Mapping[str, HealthCheck] = {
         "(`airgen export --without correction`).",
         "Nunnally 1978, p. 245, as for the reliability",
     ),
-    "told apart": HealthCheck(
-        "Pairs of systems told apart", 0.4, 0.15, ".1%",
+    "significant pairs": HealthCheck(
+        "Significantly different pairs", 0.4, 0.15, ".1%",
         "Share of pairs of systems whose difference is significant (Fisher's randomisation test, Holm, .05).",
         "Add queries. A difference that is not significant here must not be reported as one.",
     ),
     "top five": HealthCheck(
         "Stability of the top five", 0.8, 0.6, ".1%",
-        "How many of the five best systems stay among the five best when the queries are drawn again (bootstrap).",
-        "Do not report places within this group; report intervals, or add queries.",
+        "How many of the top five systems remain in the top five when the queries are resampled (bootstrap).",
+        "Report intervals instead of ranks within this group, or add queries.",
     ),
     "judged": HealthCheck(
         "Labelled hits", 0.3, 0.02, ".1%",
@@ -184,7 +184,7 @@ CHECKS: Mapping[str, HealthCheck] = {
     "leaks": HealthCheck(
         "Leaks between splits", ANY, 0.05, ".1%",
         "Share of this split's queries with a near duplicate in another split.",
-        "Remove them from the other split, or move both into one: whoever trains there has seen the test.",
+        "Remove them from the other split, or move both into one. Otherwise, models trained there have seen the test.",
     ),
     "copied words": HealthCheck(
         "Copied words", 0.1, 0.3, ".1%",

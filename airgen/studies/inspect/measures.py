@@ -88,7 +88,7 @@ def by_systems(
 def _rankings(names: list[str], matrix: Matrix) -> list[Finding]:
     few = f"{len(names)} system(s); {LEAST_SYSTEMS} are needed"
     if len(names) < LEAST_SYSTEMS:
-        return [not_measured(name, few) for name in ("reliability", "told apart", "top five")]
+        return [not_measured(name, few) for name in ("reliability", "significant pairs", "top five")]
     half = split_half(Side(tuple(names), matrix))
     pairs = compare(names, matrix).pairs
     apart = sum(pair.fisher_holm <= ALPHA for pair in pairs)
@@ -96,7 +96,7 @@ def _rankings(names: list[str], matrix: Matrix) -> list[Finding]:
     need = f"; half of the others need up to {wanted[len(wanted) // 2]:,} queries" if wanted else ""
     found = [
         finding("reliability", half, f"{len(names)} systems, halves of {matrix.shape[1] // 2:,} queries"),
-        finding("told apart", apart / len(pairs), f"{apart:,} of {len(pairs):,} pairs{need}"),
+        finding("significant pairs", apart / len(pairs), f"{apart:,} of {len(pairs):,} pairs{need}"),
     ]
     if len(names) < _TOP + LEAST_SYSTEMS:
         return [*found, not_measured("top five", f"{len(names)} systems; {_TOP + LEAST_SYSTEMS} are needed")]

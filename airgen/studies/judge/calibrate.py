@@ -190,7 +190,7 @@ def calibrate(
         found = [gather(store, folder, how, control, display, work / "embeddings") for folder, how in collections]
         counts = Counter(one.name for one in found)
         if twice := [name for name, count in counts.items() if count > 1]:
-            raise UsageError(f"two collections are called {twice[0]!r}: their pairs could not be told apart")
+            raise UsageError(f"two collections are named {twice[0]!r}: rename one of the folders")
         threshold, refused = None, Counter[str]()
         if by_votes:
             title, threshold = "By the votes", least_share(pipeline.relevance, len(control.rerankers))
