@@ -463,13 +463,14 @@ class JsonClient:
             self._reached = True
         except TimeoutError:
             raise HttpFailure(
-                f"gave no answer within {self._timeout:g} s: is it too busy, or the time-out too short?", may_pass=True
+                f"returned no answer within {self._timeout:g} s: is it too busy, or the time-out too short?",
+                may_pass=True,
             ) from None
         except TransportError as error:
             if error.kind == "way":
                 raise HttpFailure(f"cannot be reached: {error}") from None
             if error.kind == "large":
-                raise HttpFailure(f"gave an answer of more than {_LARGEST_ANSWER >> 20} MB") from None
+                raise HttpFailure(f"returned an answer of more than {_LARGEST_ANSWER >> 20} MB") from None
             raise HttpFailure(
                 f"cannot be reached ({str(error)[:300]}): is the service running?", may_pass=True
             ) from None
@@ -481,7 +482,7 @@ class JsonClient:
         try:
             value = [json.loads(line) for line in raw.splitlines()] if lines else json.loads(raw)
         except (ValueError, RecursionError):
-            raise HttpFailure(f"gave an answer that is not JSON: {printable(raw, 120, secrets)!r}") from None
+            raise HttpFailure(f"returned an answer that is not JSON: {printable(raw, 120, secrets)!r}") from None
         known = self._client.long_secrets
         return masked_value(value, known) if holds_secret(raw, known) else value
 

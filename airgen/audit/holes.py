@@ -190,7 +190,7 @@ class Ledger:
         label, level, probability, by = judgment
         if not math.isfinite(label):
             raise UsageError(
-                f"the judge gave {label} for query {pair[0]!r} and passage {pair[1]!r}: it must give a finite number"
+                f"the judge returned {label} for query {pair[0]!r} and passage {pair[1]!r}, not a finite number"
             )
         self.judged[pair] = judgment
         row = {"query-id": pair[0], "corpus-id": pair[1], "score": label}
@@ -351,7 +351,7 @@ def _label_of(value: object) -> float | None:
         return None
     label = float(value) if isinstance(value, bool | int | float | str) else math.nan
     if not math.isfinite(label):
-        raise ValueError(f"its score {str(value)[:40]!r} is no number")
+        raise ValueError(f"its score {str(value)[:40]!r} is not a number")
     return label
 
 
@@ -361,7 +361,7 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     try:
         text = path.read_text(encoding="utf-8-sig", errors="surrogatepass") if path.is_file() else ""
     except (OSError, UnicodeDecodeError) as error:
-        raise DatasetError(f"{path}: cannot be read ({error}): mend it, or move it away") from error
+        raise DatasetError(f"{path}: cannot be read ({error}): repair it, or move it away") from error
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
@@ -371,7 +371,7 @@ def _lines(path: Path) -> list[dict[str, Any]]:
             _label_of(row.get("score"))
         except DAMAGE as error:
             raise DatasetError(
-                f"{path}:{number}: not a pair with a score ({str(error)[:100]}): mend the line; nothing was changed"
+                f"{path}:{number}: not a pair with a score ({str(error)[:100]}): correct the line; nothing was changed"
             ) from error
         found.append(row)
     return found
@@ -462,7 +462,7 @@ def read_submissions(places: Sequence[Path], labels: PrivateLabels) -> tuple[dic
     for place in places:
         zips += (inside := sorted(place.glob("*.zip")) if place.is_dir() else [place])
         if not inside:
-            raise DatasetError(f"{place}: holds no submissions (*.zip)")
+            raise DatasetError(f"{place}: contains no submissions (*.zip)")
     for path in zips:
         mine, reasons = _results(path, labels)
         if reasons:

@@ -131,7 +131,7 @@ def audited_items(what: Job | Path, split: str = "test") -> list[AuditItem]:
         if query in queries and passage in texts
     ]
     if not found:
-        raise DatasetError(f"{what}: no label of {split} has both its texts here: the labels are of another dataset")
+        raise DatasetError(f"{what}: no label of {split} has both its texts here: the labels belong to another dataset")
     return found
 
 
@@ -507,7 +507,7 @@ def set_relevance(path: Path, word: str) -> None:
     Raises UsageError for a pipeline that is no file of the user's own, SettingsError for a file that cannot be changed.
     """
     if not path.is_file() or is_shipped(path):
-        raise UsageError(f"{path}: is no pipeline file of your own: copy it, and write relevance: {word} there")
+        raise UsageError(f"{path}: is not your own pipeline file: copy it, and set relevance: {word} there")
     try:
         text = path.read_bytes().decode()
         changed, found = re.subn(r"""(?m)^(relevance:[ \t]*)["']?(?:answer|subject)\b["']?""", rf"\g<1>{word}", text)

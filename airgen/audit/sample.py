@@ -204,7 +204,7 @@ def _filled(path: Path, key: str) -> dict[str, tuple[str, str]]:
 
 
 def _is_foreign(path: Path) -> bool:
-    """Whether a file is there that is no table of ours any more."""
+    """Whether a file is there that is not a table of ours any more."""
     try:
         return "level" not in next(csv.reader(io.StringIO(path.read_text(encoding="utf-8-sig"))), ["level"])
     except FileNotFoundError:

@@ -176,7 +176,9 @@ def _probabilities(dataset: BeirDataset, split: str, judge: Path | None) -> dict
     for query, of in found.items():
         for document, p in of.items():
             if not 0 <= p <= 1:
-                raise DatasetError(f"{path}: {query!r}, {document!r}: {p:g} is no probability: it has to be in 0 to 1")
+                raise DatasetError(
+                    f"{path}: {query!r}, {document!r}: {p:g} is not a probability: it has to be in 0 to 1"
+                )
     return found
 
 

@@ -124,7 +124,7 @@ def fetch(
                     target.mkdir(parents=True, exist_ok=True)
                     files += unpack(archive, target, source.members)
                 if not files:
-                    raise CorpusError(f"{name} holds no file that matches fetch.members: {source.members}")
+                    raise CorpusError(f"{name} contains no file that matches fetch.members: {source.members}")
                 about = {"name": settings.name, "archive": name, "sha256": digest, "files": files}
                 (fresh / _MARK).write_text(json.dumps(about, indent=1), encoding="utf-8")
     except OSError as error:

@@ -32,7 +32,7 @@ def node_parser(settings: ChunkSettings) -> Any:
         known = [one for one in dir(importlib.import_module(module)) if one[:1].isupper()]
         raise CorpusError(f"chunk.parser {name}: {module} has no {attribute}{meant(attribute, known)}")
     if not (isinstance(kind, type) and callable(getattr(kind, "get_nodes_from_documents", None))):
-        raise CorpusError(f"chunk.parser {name} is no node parser of LlamaIndex")
+        raise CorpusError(f"chunk.parser {name} is not a node parser of LlamaIndex")
     fields = set(getattr(kind, "model_fields", {})) | set(inspect.signature(kind).parameters)
     for given in settings.arguments:
         if given not in fields:

@@ -140,7 +140,7 @@ def _long_doc(settings: CorpusSettings, rows: Iterator[Document | Dropped]) -> I
         elif not part.document:
             names = f"{found[0].id!r}, {row.id!r}"
             raise CorpusError(
-                f"corpus {settings.name!r} holds several documents ({names}, ...), but the Long-Doc task needs one: "
+                f"corpus {settings.name!r} contains several documents ({names}, ...), but the Long-Doc task needs one: "
                 f"choose it with {settings.name}#ID or with long_doc.document, or set long_doc.merge"
             )
         else:

@@ -301,7 +301,7 @@ def load_corpus_settings(name: str | Path, folder: Path | None = None) -> Corpus
         value = _filled(merged({**common, **own}, _variants(path)[variant]), variant)
     elif known := _variants(path):
         names = ", ".join(f"{path.stem}-{one}" for one in [*known][:5])
-        raise CorpusError(f"{path}: holds several corpora: name one of them: {names}{', ...' * (len(known) > 5)}")
+        raise CorpusError(f"{path}: contains several corpora: name one of them: {names}{', ...' * (len(known) > 5)}")
     settings = validate(value, CorpusSettings, str(path), node, path.resolve().parent)
     wanted = f"{path.stem}-{variant}" if variant else path.stem
     if settings.name != wanted and document == "" and path.parent.name == "corpora":

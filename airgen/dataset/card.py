@@ -299,7 +299,7 @@ def _front_matter(text: str, repo: str) -> dict[str, Any]:
     except (yaml.YAMLError, AttributeError, KeyError, TypeError, RecursionError):
         readable = False
     if not readable:
-        raise DatasetError(f"{repo}: the configs of its README.md cannot be read: mend or delete that file")
+        raise DatasetError(f"{repo}: the configs of its README.md cannot be read: repair or delete that file")
     return dict(value)
 
 

@@ -263,7 +263,7 @@ _UNFIT = re.compile(r"[\s\x00-\x1f\x7f\u2028\u2029\ufeff\ud800-\udfff%]")
 def check_id(identifier: str, what: str) -> None:
     """Check that an id fits into TSV and TREC files: not empty, without white space. Raises DatasetError."""
     if not isinstance(identifier, str) or not identifier or _BAD_ID.search(identifier):
-        raise DatasetError(f"{what} id {identifier!r} is empty or holds white space: TREC files cannot carry it")
+        raise DatasetError(f"{what} id {identifier!r} is empty or contains white space: TREC files cannot carry it")
     try:
         identifier.encode("utf-8")
     except UnicodeEncodeError as error:

@@ -332,9 +332,7 @@ def check_next_version(source: Path, manifest: Manifest, version: str, split: st
     """Check that `version` can be the next one. Raises DatasetError."""
     _check_whole(source, manifest)
     if version == manifest.info.version or version in (manifest.notes.get(EARLIER) or {}):
-        raise DatasetError(
-            f"{source}: version {version!r} is there already, and a version never changes: name a new one"
-        )
+        raise DatasetError(f"{source}: version {version!r} already exists, and versions never change: choose a new one")
     if split not in manifest.labelled_splits:
         raise DatasetError(
             f"{source} has no labels of the split {split!r} (it has: {', '.join(manifest.labelled_splits)})"

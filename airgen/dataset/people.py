@@ -65,7 +65,9 @@ def read_labels(path: Path) -> list[PersonsLabel]:
         try:
             found.append(PersonsLabel(**json.loads(line)))
         except (ValueError, TypeError, RecursionError) as error:
-            raise DatasetError(f"{path}:{number}: not a person's label ({str(error)[:100]}): mend the line") from error
+            raise DatasetError(
+                f"{path}:{number}: not a person's label ({str(error)[:100]}): correct the line"
+            ) from error
     return found
 
 

@@ -66,7 +66,7 @@ def read_parents(path: str | Path) -> dict[str, str]:
     """The parent of each passage, from JSON Lines with `_id` and `parent`. Raises DatasetError with file and line."""
     found = {row["_id"]: row["parent"] for _, row in typed_rows(Path(path), {"_id": str, "parent": str})}
     if not found:
-        raise DatasetError(f"{path}: holds no parents")
+        raise DatasetError(f"{path}: contains no parents")
     return found
 
 
@@ -185,7 +185,7 @@ class DatasetSplit:
         if not found:
             raise DatasetError(
                 f"{self.dataset.path}: no query of the {self.split} qrels is among its queries: "
-                "the labels are of another dataset or version"
+                "the labels belong to another dataset or version"
             )
         return found
 

@@ -222,6 +222,6 @@ def check_search(own: Any, name: str) -> None:
         raise UsageError(f"{name} is a {type(own).__name__}: pass its retriever, .as_retriever(...)")
     if not is_search(own):
         raise UsageError(
-            f"{name}: a {type(own).__name__} is no system: give the name of one, a mapping with its `kind`, a run "
+            f"{name}: a {type(own).__name__} is not a system: give the name of one, a mapping with its `kind`, a run "
             "{query id: {passage id: score}}, a function of (queries, k), an embedder with encode(texts), a retriever"
         )

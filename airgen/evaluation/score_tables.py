@@ -207,7 +207,7 @@ def _table(path: Path) -> list[ScoreRow]:
     """A table with a row for each system, whose other columns are datasets; or one with a row for each system and
     dataset. Empty cells are left out."""
     if path.is_file() and path.stat().st_size > _LARGEST:
-        raise DatasetError(f"{path}: more than {_LARGEST >> 20} MB is no table of scores")
+        raise DatasetError(f"{path}: more than {_LARGEST >> 20} MB is not a table of scores")
     table = read_table(path, "en", known={*_SYSTEMS, *_DATASETS}, header=True)
     columns = table.columns()
     if len(columns) < 2:

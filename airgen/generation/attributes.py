@@ -201,7 +201,7 @@ def wrong_type(text: str, kind: str, language: str = "") -> Problem | None:
     if kind == "question":
         return Problem("wrong type", f"it asks nothing, {wanted}") if asks_somewhere(text, language) is False else None
     if kind == "keywords" and not is_keywords(text, language):
-        return Problem("wrong type", f"it is no list of keywords, {wanted}")
+        return Problem("wrong type", f"it is not a list of keywords, {wanted}")
     if kind in ("problem", "claim") and asking:
         return Problem("wrong type", f"it is a question, {wanted}")
     if kind == "problem" and _ERRAND.search(text):

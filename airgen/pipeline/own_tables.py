@@ -155,13 +155,13 @@ def read_queries(settings: QueriesSettings, path: Path, language: str) -> OwnLin
                 before = f"{'row' if table.form == 'json' else 'line'} {seen[line.id]}"
                 raise DatasetError(f"{table.where(line.line)}: the id {line.id!r} is that of {before}, too")
     if not any(line.text.strip() for line in lines):
-        raise DatasetError(f"{path}: holds no query")
+        raise DatasetError(f"{path}: contains no query")
     return OwnLines(lines, about)
 
 
 def _table_lines(settings: QueriesSettings, table: OwnTable) -> tuple[list[Line], str]:
     if not table.rows:
-        raise DatasetError(f"{table.path}: holds no query")
+        raise DatasetError(f"{table.path}: contains no query")
     named = {"query": settings.column, "id": settings.id_column, "count": settings.count_column}
     choice = choose(table.columns(), ROLES, named=named, where=str(table.path))
     lines = [

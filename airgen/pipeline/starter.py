@@ -143,7 +143,7 @@ def chosen_llm(named: str, model: str = "") -> dict[str, Any]:
         raise UsageError("--model needs the URL of a server: --llm http://ADDRESS/v1 --model NAME")
     catalogued = models.catalogue().get(named)
     if catalogued is not None and catalogued.kind != "gguf":
-        raise UsageError(f"--llm {named}: is no LLM ({catalogued.purpose})")
+        raise UsageError(f"--llm {named}: is not an LLM ({catalogued.purpose})")
     if catalogued is not None or named.endswith(".gguf"):
         return {"backend": "embedded", "model": named, "temperature": 0.7, "max_tokens": 512}
     return {"backend": "openai", "model": named, "api_key_env": KEY, "concurrency": 32, "budget_usd": 2.0}

@@ -174,7 +174,7 @@ class Hub:
             raise DatasetError(f"{repo}: huggingface_hub refuses: {error_words(error)}") from error
         except (KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
             raise DatasetError(
-                f"{repo}: {self.endpoint} gave an answer of another form than the Hub's: is HF_ENDPOINT a Hub?"
+                f"{repo}: {self.endpoint} returned an answer of another form than the Hub's: is HF_ENDPOINT a Hub?"
             ) from error
 
     def is_temporary(self, error: BaseException) -> bool:

@@ -359,7 +359,7 @@ def _count(scored: SystemScore, path: Path, submission: str, per_day: int, today
             rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
             asked = {str(row["submission"]) for row in rows if row["system"] == system and str(row["day"]) >= day}
         except DAMAGE as error:
-            raise DatasetError(f"{path}: is damaged: mend it, or move it away to count from nothing") from error
+            raise DatasetError(f"{path}: is damaged: repair it, or move it away to count from nothing") from error
         if submission in asked:
             return
         if len(asked) >= per_day:

@@ -197,7 +197,7 @@ class Submission:
         wanted = [i for i in infos if i.filename.endswith(".json") and "__MACOSX" not in i.filename]
         self._infos = sorted(wanted, key=lambda info: _tail(info.filename))
         if not self._infos:
-            raise DatasetError(f"{path}: holds no search results")
+            raise DatasetError(f"{path}: contains no search results")
         for before, info in zip(self._infos, self._infos[1:], strict=False):
             if _tail(before.filename) == _tail(info.filename):
                 raise DatasetError(f"{path}: holds {_tail(info.filename)} twice")
@@ -264,7 +264,7 @@ def read_results_tree(directory: Path) -> list[SystemHits]:
     paths = [path for path in sorted(directory.rglob("*.json")) if not path.name.endswith("_dev.json")]
     found = [_parse(path.read_bytes(), str(path), path.as_posix()) for path in paths]
     if not found:
-        raise DatasetError(f"{directory}: holds no search results")
+        raise DatasetError(f"{directory}: contains no search results")
     for results in found:
         _check_same_system(found[0], results, str(directory))
     return sorted(found, key=lambda one: one.entry)
@@ -273,7 +273,7 @@ def read_results_tree(directory: Path) -> list[SystemHits]:
 def _check_same_system(first: SystemHits, other: SystemHits, where: str) -> None:
     systems = [(one.model, one.reranker, one.version) for one in (first, other)]
     if systems[0] != systems[1]:
-        raise DatasetError(f"{where}: holds results of several systems or versions: {systems[0]}, {systems[1]}")
+        raise DatasetError(f"{where}: contains results of several systems or versions: {systems[0]}, {systems[1]}")
 
 
 def _parse(data: bytes, where: str, name: str) -> SystemHits:

@@ -97,7 +97,7 @@ def make_recipe(
     """
     own = dict(settings or {})
     if n is not None and (isinstance(n, bool) or not isinstance(n, int) or n < 1):
-        raise UsageError(f"n: {n!r} is no number of queries: give 1 or more")
+        raise UsageError(f"n: {n!r} is not a number of queries: give 1 or more")
     source = corpus_of(corpus, own.get("task", "qa"))
     folder = Path(work) if work is not None else RUNS / name_of_folder(Path(source.name))
     name = own.pop("name", folder.name)
@@ -184,7 +184,7 @@ def _function(where: str, given: Any, backend: str, wanted: str, most: int) -> d
     inner = given.value if isinstance(given, Function) else given
     if not callable(inner):
         raise UsageError(
-            f"{where}: a {type(inner).__name__} is no model: give a name, a mapping of settings, or {wanted}"
+            f"{where}: a {type(inner).__name__} is not a model: give a name, a mapping of settings, or {wanted}"
         )
     needed = required(inner)
     if needed and len(needed) > most:

@@ -16,7 +16,7 @@ Row = Mapping[str, Any]
 
 
 def rows_of(data: Any) -> Iterator[Row]:
-    """The rows of any table, in their order. Raises UsageError for what holds no rows."""
+    """The rows of any table, in their order. Raises UsageError for what contains no rows."""
     package, kind = type(data).__module__.partition(".")[0], type(data).__name__
     if package == "pandas" and kind == "DataFrame":
         for first in range(0, len(data), 10_000):
@@ -38,7 +38,9 @@ def rows_of(data: Any) -> Iterator[Row]:
         for number, one in enumerate(data):
             yield _row(one, number)
     else:
-        raise UsageError(f"a {kind} holds no rows: give a data frame, a list of mappings, a folder, or a corpus's YAML")
+        raise UsageError(
+            f"a {kind} contains no rows: give a data frame, a list of mappings, a folder, or a corpus's YAML"
+        )
 
 
 def _row(one: Any, number: int) -> Row:

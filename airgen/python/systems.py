@@ -114,7 +114,7 @@ def _settings(name: str, value: Any) -> dict[str, Any]:
     if isinstance(given, Component) and not isinstance(given, Own):
         if not isinstance(given, Retriever):
             raise UsageError(
-                f"{called or name_of(given)}: a {type(given).__name__} is no retriever: Dense(...) makes one"
+                f"{called or name_of(given)}: a {type(given).__name__} is not a retriever: Dense(...) makes one"
             )
         return _own(called or name_of(given), given)
     embeds = any(callable(getattr(given, one, None)) for one in ("encode", "embed_documents", "get_query_embedding"))

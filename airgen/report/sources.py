@@ -92,7 +92,7 @@ def _job(path: Path, runs: Path | None) -> Job:
             return find_job(path, runs)
     except SettingsError:
         pass
-    raise UsageError(f"{path}: is no pipeline (YAML or name), and no folder of a job, a dataset or results")
+    raise UsageError(f"{path}: is neither a pipeline (YAML or name) nor the folder of a job, a dataset or results")
 
 
 def _of_job(job: Job) -> ReportSource:

@@ -75,7 +75,7 @@ def finite(vectors: NDArray[np.float32], model: str) -> NDArray[np.float32]:
     """Return the vectors unchanged. Raises ModelError for NaN or infinity, naming the position in the batch."""
     good = np.isfinite(vectors).all(axis=-1)
     if not good.all():
-        raise ModelError(f"{model} gave NaN or infinity for text {int(np.flatnonzero(~good)[0])} of its batch")
+        raise ModelError(f"{model} returned NaN or infinity for text {int(np.flatnonzero(~good)[0])} of its batch")
     return vectors
 
 
@@ -85,8 +85,8 @@ def half(vectors: NDArray[Any], model: str) -> NDArray[np.float16]:
         found = vectors.astype(np.float16)
     if not np.isfinite(found).all():
         raise ModelError(
-            f"{model} gave a number of {np.abs(vectors).max():,.0f}, and vectors are kept in fp16, which holds 65,504 "
-            "at most: set `similarity: cosine` beside it"
+            f"{model} returned a number of {np.abs(vectors).max():,.0f}, and vectors are kept in fp16, which holds "
+            "65,504 at most: set `similarity: cosine` beside it"
         )
     return found
 
@@ -103,12 +103,12 @@ def checked_scores(scores: Any, count: int, model: str) -> NDArray[np.float32]:
         with np.errstate(over="ignore"):
             array = np.asarray(scores, np.float32).reshape(-1)
     except (TypeError, ValueError, OverflowError) as error:
-        raise ModelError(f"{model} gave scores that are no numbers ({str(error)[:100]})") from None
+        raise ModelError(f"{model} returned scores that are not numbers ({str(error)[:100]})") from None
     if len(array) != count:
-        raise ModelError(f"{model} gave {len(array)} scores for {count} pairs")
+        raise ModelError(f"{model} returned {len(array)} scores for {count} pairs")
     if not np.isfinite(array).all():
         bad = int(np.flatnonzero(~np.isfinite(array))[0])
-        raise ModelError(f"{model} gave {array[bad]} as the score of pair {bad}: a score must be a finite number")
+        raise ModelError(f"{model} returned {array[bad]} as the score of pair {bad}: a score must be a finite number")
     return array
 
 

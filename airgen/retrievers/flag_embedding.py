@@ -85,7 +85,7 @@ class FlagModel(TorchModel):
         try:
             config = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise ModelError(f"{self.name} is no model of transformers: {path} cannot be read") from error
+            raise ModelError(f"{self.name} is not a model of transformers: {path} cannot be read") from error
         return config if isinstance(config, dict) else {}
 
     @property
@@ -319,7 +319,7 @@ class FlagEmbedder(FlagModel):
             settings["query_instruction_format"] = known.query_instruction_format
         elif chosen.model_class is None:
             raise ModelError(
-                f"{self.name} is no name that FlagEmbedding knows: set `model_class` and `pooling` beside it, or "
+                f"{self.name} is not a name that FlagEmbedding knows: set `model_class` and `pooling` beside it, or "
                 "`kind: sentence-transformers`"
             )
         return self._made(library.FlagAutoModel.from_finetuned, **settings)
@@ -391,7 +391,7 @@ class FlagReranker(FlagModel):
                     raise ModelError(f"{self.name}: FlagEmbedding runs this kind of model with transformers 4.46 alone")
                 return kind
         what = f"its config.json names {', '.join(names) or 'no architecture'}"
-        raise ModelError(f"{self.name} is no re-ranker ({what}): name another model, or set `model_class`")
+        raise ModelError(f"{self.name} is not a re-ranker ({what}): name another model, or set `model_class`")
 
     @property
     def precision(self) -> dict[str, object]:

@@ -115,7 +115,7 @@ class HttpEmbedder(_Endpoint):
         vectors = finite(np.concatenate(batches), self.name)
         if len(vectors) > 1 and not vectors.any():
             raise ModelError(
-                f"{self._url} gave vectors of zeros for all of {len(vectors):,} texts, by which nothing can be ranked: "
+                f"{self._url} returned vectors of zeros for all of {len(vectors):,} texts, which cannot be ranked: "
                 "is the model loaded?"
             )
         return unit_rows(vectors)
@@ -145,15 +145,15 @@ class HttpEmbedder(_Endpoint):
         except (LookupError, TypeError, ValueError, OverflowError) as error:
             raise ModelError(f"{self._url} did not answer in the form of OpenAI's embeddings") from error
         if places != list(range(len(texts))):
-            raise ModelError(f"{self._url} gave embeddings {places[:5]}... for {len(texts)} texts")
+            raise ModelError(f"{self._url} returned embeddings {places[:5]}... for {len(texts)} texts")
         for text, vector in zip(texts, vectors, strict=True):
             if vector.ndim != 1 or not vector.size:
-                raise ModelError(f"{self._url} gave no vector for the text {one_line(repr(text), 60)}")
+                raise ModelError(f"{self._url} returned no vector for the text {one_line(repr(text), 60)}")
             if self._dim is None:
                 self._dim = len(vector)
             if vector.shape != (self._dim,):
                 raise ModelError(
-                    f"{self._url} gave a vector of dimension {len(vector)} after vectors of dimension {self._dim}: "
+                    f"{self._url} returned a vector of dimension {len(vector)} after vectors of dimension {self._dim}: "
                     f"the model behind {self.name} changed"
                 )
         return np.stack(vectors)
@@ -217,9 +217,9 @@ class HttpReranker(_Endpoint):
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise ModelError(f"{url} did not answer in the form of a re-ranker") from error
         if len(found) != len(items) or not set(found) <= set(range(len(passages))):
-            raise ModelError(f"{url} gave scores for documents that were not sent, or two for one")
+            raise ModelError(f"{url} returned scores for documents that were not sent, or two for one")
         if len(found) != len(passages):
-            raise ModelError(f"{url} gave {len(found)} scores for {len(passages)} documents")
+            raise ModelError(f"{url} returned {len(found)} scores for {len(passages)} documents")
         return [found[place] for place in range(len(passages))]
 
     def _answer(self, query: str, documents: list[str]) -> Any:

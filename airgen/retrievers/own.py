@@ -108,11 +108,11 @@ class OwnEmbedder(Own):
         array = foreign(lambda: _numbers(found), f"the embedder {self.name}: {wanted}", ModelError)
         if array.ndim != 2 or len(array) != count or not array.shape[1]:
             raise ModelError(
-                f"the embedder {self.name} gave numbers of shape {array.shape} for {count} texts: {wanted}"
+                f"the embedder {self.name} returned numbers of shape {array.shape} for {count} texts: {wanted}"
             )
         if "dim" in self.__dict__ and array.shape[1] != self.dim:
             raise ModelError(
-                f"the embedder {self.name} gave vectors of {array.shape[1]} numbers, and of {self.dim} before"
+                f"the embedder {self.name} returned vectors of {array.shape[1]} numbers, and of {self.dim} before"
             )
         return array
 

@@ -79,7 +79,7 @@ class EmbeddedSplade(EmbeddedModel):
         words, model = self._model
         terms, best = model.logits(words[ids])
         if not np.isfinite(best).all():
-            raise ModelError(f"{self.name} gave NaN or infinity for a text of {len(ids)} tokens")
+            raise ModelError(f"{self.name} returned NaN or infinity for a text of {len(ids)} tokens")
         return terms, np.log1p(best)
 
     def describe(self) -> Mapping[str, object]:
@@ -116,7 +116,7 @@ class SparseEncoder(LibraryModel):
         def work(size: int) -> list[SparseRow]:
             found = side(asked, batch_size=size, **told)
             if not bool(found.isfinite().all()):
-                raise ModelError(f"{self.name} gave NaN or infinity")
+                raise ModelError(f"{self.name} returned NaN or infinity")
             rows, terms = (found > 0).nonzero(as_tuple=True)  # where it is: few of a vocabulary leave the GPU
             weights, columns = as_array(found[rows, terms]), terms.cpu().numpy().astype(np.int32)
             ends = np.cumsum(np.bincount(rows.cpu().numpy(), minlength=len(asked)))[:-1]
@@ -304,7 +304,7 @@ class SpartaEncoder(TorchModel):
 
     def _sparse(self, impacts: Any) -> SparseRow:
         if not np.isfinite(impacts).all():
-            raise ModelError(f"{self.name} gave NaN or infinity")
+            raise ModelError(f"{self.name} returned NaN or infinity")
         found = np.flatnonzero(impacts > 0)
         if (top := self.settings.top_terms) is not None and len(found) > top:
             order = np.lexsort((found, -impacts[found]))[:top]  # ties go to the lower id

@@ -62,7 +62,7 @@ class LabelFile(Settings):
     @classmethod
     def _known(cls, value: dict[float, int]) -> dict[float, int]:
         if wrong := [level for level in value.values() if not 0 <= level <= 3]:
-            raise ValueError(f"{wrong[0]} is no level: levels are 0 to 3")
+            raise ValueError(f"{wrong[0]} is not a level: levels are 0 to 3")
         return value
 
     @model_validator(mode="after")

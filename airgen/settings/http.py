@@ -52,7 +52,7 @@ def _checked(headers: dict[str, str]) -> dict[str, str]:
 
 def _hold_no_secret(what: str, name: str, value: str) -> None:
     if _SECRET_NAME.search(name) and not VARIABLE.search(value):
-        raise hidden(f"{what} holds a secret: write ${{NAME}}, where NAME is an environment variable")
+        raise hidden(f"{what} contains a secret: write ${{NAME}}, where NAME is an environment variable")
     if looks_like_a_key(value):
         raise hidden(f"the value of {what} looks like a key: write ${{NAME}}, an environment variable")
 

@@ -159,7 +159,7 @@ def changes_between(old: Path, new: Path, *, needed: bool = False) -> list[Datas
     """
     for home in (old, new):
         if needed and not _folders(home):
-            raise DatasetError(f"{home}: is no finished version or dataset: it has no {MANIFEST}")
+            raise DatasetError(f"{home}: is not a finished version or dataset: it has no {MANIFEST}")
     before, after = ({key: load_manifest(one) for key, one in _folders(home).items()} for home in (old, new))
     homes = _folders(old), _folders(new)
     if len(before) == len(after) == 1 and before.keys() != after.keys():

@@ -70,7 +70,7 @@ def test_a_ledger_survives_a_torn_line_and_takes_finite_numbers(tmp_path: Path) 
     again = Ledger(path)
     again.add(("q3", "z"), HoleLabel(0.0))
     assert Ledger(path).judged == {("q1", "x"): HoleLabel(1.0, 2, 0.5), ("q3", "z"): HoleLabel(0.0)}
-    with pytest.raises(UsageError, match="must give a finite number"):
+    with pytest.raises(UsageError, match="not a finite number"):
         again.add(("q", "p"), HoleLabel(float("nan")))
     path.write_text("{}\n")
     with pytest.raises(DatasetError, match=r"judgments\.jsonl:1"):
@@ -242,7 +242,7 @@ def test_bad_submissions_are_left_out_with_all_reasons(home: Path) -> None:
     pack([dataclasses.replace(BASE, model="known", hits={"q-00": {"doc003": 1.0}})], home / "submissions" / "z.zip")
     for place, words in (
         ("submissions/late.zip", r"no submission has results .*\n- .*late\.zip: .*25\.01"),
-        ("notes", "holds no submissions"),
+        ("notes", "contains no submissions"),
         ("submissions", r"known\.zip and .*z\.zip are both submissions of known \+ NoReranker"),
     ):
         with pytest.raises(DatasetError, match=words):

@@ -246,7 +246,7 @@ def test_one_line_of_the_file_changes(before: str, after: str, folder: Path) -> 
 
 def test_files_that_are_not_changed(folder: Path) -> None:
     for name in (folder / "suite.yaml#one", Job(Path("agree"), folder).path):
-        with pytest.raises(UsageError, match="is no pipeline file of your own"):
+        with pytest.raises(UsageError, match="is not your own pipeline file"):
             set_relevance(name, "subject")
     path = folder / "job.yaml"
     path.write_text("name: [", encoding="utf-8")

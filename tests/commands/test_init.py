@@ -412,7 +412,7 @@ def test_the_llm_is_asked_for_or_assumed(
         (["--llm", "http://localhost/v1"], "name its model as well"),
         (["--model", "x"], "needs the URL of a server"),
         (["--llm", "gpt-4o", "--model", "x"], "needs the URL of a server"),
-        (["--llm", starter.ENGLISH[0]], "is no LLM"),
+        (["--llm", starter.ENGLISH[0]], "is not an LLM"),
         (["--llm", "http://user:sk-abcdefg12345@localhost/v1", "--model", "x"], "must not hold a user"),
     ):
         with pytest.raises(AirgenError, match=message):

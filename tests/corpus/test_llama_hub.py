@@ -205,7 +205,7 @@ def test_what_is_no_text_or_too_large_is_counted(own: Path) -> None:
         ("hub_of_ours:Login", "asks for a login: give what it needs as `arguments`"),
         ("hub_of_ours:Browser", "asks for a login: give what it needs as `arguments`"),
         ("hub_of_ours:Exits", r"hub_of_ours:Exits: .*3"),
-        ("hub_of_ours:NoReader", "hub_of_ours:NoReader is no reader of LlamaIndex: it has no load_data"),
+        ("hub_of_ours:NoReader", "hub_of_ours:NoReader is not a reader of LlamaIndex: it has no load_data"),
         ("hub_of_ours:Pges", r"hub_of_ours has no Pges \(did you mean 'Pages'\?\)"),
         ("llama_index.readers.nonesuch:Reader", "pip install llama-index-readers-nonesuch$"),
         ("nowhere_at_all:Reader", "cannot be imported: No module named"),
@@ -234,7 +234,7 @@ def test_secrets_stand_in_the_environment_and_in_no_message(own: Path, monkeypat
     for arguments in ({"token": "abc"}, {"uri": "postgresql://me:pass@host/db"}, {"a": {"b": ["sk-" + "a1B2" * 10]}}):
         reader = {"kind": "llama-index", "reader": "hub_of_ours:Pages", "arguments": arguments}
         values = {"name": "made", "language": "en", "domain": "test", "licence": "CC0-1.0", "source": "here"}
-        with pytest.raises(SettingsError, match="holds a secret: write") as at:
+        with pytest.raises(SettingsError, match="contains a secret: write") as at:
             validate({**values, "reader": reader}, CorpusSettings, "corpus.yaml")
         assert "pass@" not in str(at.value) and "a1B2" not in str(at.value) and "abc" not in str(at.value)
     corpus(own, {"kind": "llama-index", "reader": "hub_of_ours:Pages", "load": {"space_key": "HANDBOOK"}})
@@ -295,7 +295,7 @@ def test_a_node_that_is_not_in_the_text_has_no_offsets(tmp_path: Path) -> None:
     ("chunk", "words"),
     [
         ({"parser": "llama_index.core.node_parser:MarkdownNodParser"}, r"did you mean 'MarkdownNodeParser'"),
-        ({"parser": "llama_index.core.schema:Document"}, "is no node parser of LlamaIndex"),
+        ({"parser": "llama_index.core.schema:Document"}, "is not a node parser of LlamaIndex"),
         ({"parser": "no_such_module:Parser"}, "cannot be imported"),
         ({"parser": MARKDOWN, "arguments": {"header_separator": "/"}}, "takes no argument 'header_separator'"),
     ],

@@ -43,7 +43,7 @@ def test_a_variant_has_its_name_and_its_values() -> None:
 
 
 def test_the_file_itself_is_no_corpus_and_a_wrong_name_is_explained(folder: Path) -> None:
-    with pytest.raises(CorpusError, match=r"wiki\.yaml: holds several corpora: name one of them: wiki-bn, wiki-hi"):
+    with pytest.raises(CorpusError, match=r"wiki\.yaml: contains several corpora: name one of them: wiki-bn, wiki-hi"):
         load_corpus_settings("wiki")
     with pytest.raises(CorpusError, match=r"no corpus is named 'wiki-bm' \(did you mean 'wiki-bn'"):
         load_corpus_settings("wiki-bm")

@@ -155,7 +155,7 @@ def test_a_released_set_is_audited(released: Path, tmp_path: Path, monkeypatch: 
 def test_labels_that_are_not_beside_or_of_another_version(released: Path) -> None:
     beside = released / "qrels-qa_finance_en-dev"
     lines(beside / VERSION / "default/dev_qrels.jsonl", {"qid": "old-1", "docid": "doc-1", "relevance": 1})
-    with pytest.raises(DatasetError, match="the labels are of another dataset or version"):
+    with pytest.raises(DatasetError, match="the labels belong to another dataset or version"):
         _ = DatasetSplit(BeirDataset.open(released / "qa_finance_en"), "dev", "en").queries
     (beside / VERSION).rename(beside / "AIR-Bench_24.04")
     found = BeirDataset.open(released / "qa_finance_en")

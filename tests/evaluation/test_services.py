@@ -161,7 +161,7 @@ def test_a_key_in_the_address_is_not_written_either(server, dataset, tmp_path):
 @pytest.mark.parametrize(
     ("mode", "settings", "message"),
     [
-        ("html", {}, r"query 'q1': the service gave an answer that is not JSON: '<html>"),
+        ("html", {}, r"query 'q1': the service returned an answer that is not JSON: '<html>"),
         ("nan", {}, "score nan is not a finite number"),
         ("error", {}, "the service answered 503: overloaded"),
         ("moved", {}, "the service answered 302"),  # the key must not follow to another address
@@ -169,7 +169,7 @@ def test_a_key_in_the_address_is_not_written_either(server, dataset, tmp_path):
         ("bare", {}, "no 'hits' in the answer"),
         ("drop", {}, r"query 'q1'.*is the service running"),
         ("gone", {"url": "http://127.0.0.1:9/search"}, "is the service running"),
-        ("hang", {"timeout_seconds": 0.2}, r"the service gave no answer within 0\.2 s.*time-out too short"),
+        ("hang", {"timeout_seconds": 0.2}, r"the service returned no answer within 0\.2 s.*time-out too short"),
     ],
 )
 def test_what_cannot_be_understood_is_said(server, dataset, tmp_path, mode, settings, message):

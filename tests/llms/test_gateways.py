@@ -96,9 +96,9 @@ NAME, LOOKS, HOLDS = "must be the name of an environment variable", "looks like 
     ("llm", "words"),
     [
         *((f"api_key_env: {key}", NAME) for key in ("sk-proj-abc123", "gsk_abc123def456", "AIzaSyDabc123def456", KEY)),
-        ("headers: {Authorization: Bearer abc123}", "holds a secret"),
+        ("headers: {Authorization: Bearer abc123}", "contains a secret"),
         ("headers: {X-Team: sk-proj-abc123}", LOOKS),
-        ("query: {key: abc123}", "holds a secret"),
+        ("query: {key: abc123}", "contains a secret"),
         ("query: {team: sk-proj-abc123}", LOOKS),
         ("extra_body: {metadata: [sk-proj-abc123]}", LOOKS),
         *((f"base_url: 'https://{url}'", HOLDS) for url in ("me:abc123@h/v1", "abc123@h/v1", "h/v1#abc123")),

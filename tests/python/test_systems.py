@@ -125,8 +125,8 @@ WRONG: dict[str, tuple[Any, str]] = {
     "one for all": ({"x": lambda queries, k: ["p1"]}, "the answer is a list of 1, but a list with the hits of each"),
     "text as score": ({"x": lambda queries, k: [[("p1", "high")]] * len(queries)}, "score 'high' is not a finite"),
     "text in a run": ({"x": {"q": {"p1": "high"}}}, "passage 'p1' has the score 'high': a number is needed"),
-    "vectors": (airgen.Dense(lambda texts: [1.0, 2.0]), r"gave numbers of shape \(2,\) for 2 texts: one"),
-    "fewer vectors": (airgen.Dense(lambda texts: [[1.0, 2.0]]), r"gave numbers of shape \(1, 2\) for 2 texts"),
+    "vectors": (airgen.Dense(lambda texts: [1.0, 2.0]), r"returned numbers of shape \(2,\) for 2 texts: one"),
+    "fewer vectors": (airgen.Dense(lambda texts: [[1.0, 2.0]]), r"returned numbers of shape \(1, 2\) for 2 texts"),
     "bug": (fails, r"system fails: .*test_systems\.py:\d+: IndexError: list index out of range"),
 }  # fmt: skip
 

@@ -107,7 +107,7 @@ def test_a_missing_or_damaged_file_is_a_clear_error(dataset: Path, tmp_path: Pat
 
 def test_words_that_name_nothing(tmp_path: Path, dataset: Path) -> None:
     for word in (tmp_path / "nothing.yaml", "nothing-at-all", dataset / "queries.jsonl"):
-        with pytest.raises(UsageError, match=f"{word}: is no pipeline .*, and no folder of a job"):
+        with pytest.raises(UsageError, match=f"{word}: is neither a pipeline .* nor the folder of a job"):
             make_report([word], tmp_path / "report")
     (tmp_path / "bad.yaml").write_text("name: x\n")  # a pipeline: what it lacks is said
     with pytest.raises(SettingsError, match="corpus"):

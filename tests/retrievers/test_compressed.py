@@ -185,7 +185,7 @@ def test_a_damaged_index_is_named(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"codes.bin damaged: delete this folder"):
         CompressedIndex.open(folder)
     (folder / "meta.json").write_text("[]")
-    with pytest.raises(ModelError, match="is no index of token vectors"):
+    with pytest.raises(ModelError, match="is not an index of token vectors"):
         CompressedIndex.open(folder)
 
 

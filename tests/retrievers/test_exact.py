@@ -222,7 +222,7 @@ def test_faiss_selects_few_hits_and_is_left_out_for_many(monkeypatch: pytest.Mon
     search(rows, queries, 100)
     assert asked == [26]
     rows[1234, 3] = np.nan
-    with pytest.raises(ModelError, match="the embedding at position 1234 holds NaN"):
+    with pytest.raises(ModelError, match="the embedding at position 1234 contains NaN"):
         search(rows, queries, 10)
 
 

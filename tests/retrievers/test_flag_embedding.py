@@ -271,7 +271,7 @@ def test_models_that_are_not_what_they_are_named_as(m3: Path, gemma: Path, tmp_p
     assert BgeM3Embedder(str(plain)).beside == frozenset()
     with pytest.raises(ModelError, match=r"has no colbert_linear.pt and no sparse_linear.pt, so it gives one vector"):
         BgeM3Sparse(str(plain)).encode(["a"], "query")
-    with pytest.raises(ModelError, match=r"is no re-ranker \(its config.json names XLMRobertaModel\)"):
+    with pytest.raises(ModelError, match=r"is not a re-ranker \(its config.json names XLMRobertaModel\)"):
         FlagReranker(str(m3)).score([("a", "b")])
     config = json.loads((gemma / "config.json").read_text())
     (tmp_path / "light").mkdir()
@@ -281,7 +281,7 @@ def test_models_that_are_not_what_they_are_named_as(m3: Path, gemma: Path, tmp_p
     with pytest.raises(ModelError, match=r"with transformers 4\.46 alone"):
         FlagReranker(str(tmp_path / "light")).score([("a", "b")])
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ModelError, match=r"empty is no model of transformers: .*config.json cannot be read"):
+    with pytest.raises(ModelError, match=r"empty is not a model of transformers: .*config.json cannot be read"):
         FlagReranker(str(tmp_path / "empty")).score([("a", "b")])
     with pytest.raises(UsageError, match="max_length"):
         BgeM3Embedder(str(m3), max_length=9000)

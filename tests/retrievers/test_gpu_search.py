@@ -82,7 +82,7 @@ def test_blocks_and_a_choice_of_rows_change_nothing(monkeypatch: pytest.MonkeyPa
 def test_a_row_that_is_no_number_is_named() -> None:
     matrix = np.zeros((50, 4), np.float16)
     matrix[37, 2] = np.nan
-    with pytest.raises(ModelError, match="the embedding at position 37 holds NaN or infinity"):
+    with pytest.raises(ModelError, match="the embedding at position 37 contains NaN or infinity"):
         GpuRows(matrix, "cpu")
 
 

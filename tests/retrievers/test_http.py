@@ -180,7 +180,7 @@ def test_reranking(service: Service, form: Answer) -> None:
 @pytest.mark.parametrize(
     ("results", "words"),
     [
-        ([{"index": 0, "relevance_score": 1.0}], "gave 1 scores for 2 documents"),
+        ([{"index": 0, "relevance_score": 1.0}], "returned 1 scores for 2 documents"),
         ([{"index": 0, "relevance_score": 1.0}, {"index": 7, "relevance_score": 1.0}], "not sent"),
         ([{"index": 0, "relevance_score": 1.0}, {"index": 0, "relevance_score": 2.0}], "two for one"),
         ([{"index": 0, "relevance_score": 1.0}, {"index": 1, "relevance_score": float("nan")}], "nan"),
@@ -213,7 +213,7 @@ def test_threads_that_ask_first_at_once_share_one_loop(monkeypatch: pytest.Monke
 def test_what_is_no_vector(service: Service, value: object) -> None:
     data = [{"index": 0, "embedding": [1.0, 2.0]}, {"index": 1, "embedding": value}]
     service.answers = [lambda _: (200, {"data": data})]
-    with pytest.raises(ModelError, match=r"gave no vector for the text 'red'|did not answer in the form"):
+    with pytest.raises(ModelError, match=r"returned no vector for the text 'red'|did not answer in the form"):
         HttpEmbedder("m", base_url=service.url).encode(["blue", "red"], "passage")
 
 

@@ -62,7 +62,7 @@ def test_bad_input() -> None:
     reranker = MaxSim(OneHot())
     assert reranker.score([]).shape == (0,)
     reranker.model.token_vectors = lambda texts, kind: [np.full((1, 26), np.nan) for _ in texts]
-    with pytest.raises(ModelError, match=r"gave nan as the score of pair 0"):
+    with pytest.raises(ModelError, match=r"returned nan as the score of pair 0"):
         MaxSim(reranker.model).score([("a", "b")])
 
 
@@ -86,5 +86,5 @@ def test_an_encoder_without_a_projection_of_its_tokens_is_refused(tiny_bert: Pat
     library = pytest.importorskip("sentence_transformers")
     library.SentenceTransformer(str(tiny_bert)).save_pretrained(str(tmp_path / "dense"))
     for place in (tiny_bert, tmp_path / "dense"):
-        with pytest.raises(ModelError, match=f"^{place} is no late-interaction model: .*airgen train colbert$"):
+        with pytest.raises(ModelError, match=f"^{place} is not a late-interaction model: .*airgen train colbert$"):
             MaxSim(MultiVectorEncoder(str(place))).score([("a", "b")])

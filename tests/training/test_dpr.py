@@ -69,11 +69,11 @@ def test_without_passages_the_corpus_is_what_stands_beside_the_questions(files: 
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("q.json", '{"question": "x"}', "holds no JSON list of questions"),
+        ("q.json", '{"question": "x"}', "contains no JSON list of questions"),
         ("q.json", '[{"question": "x"}', "not JSON near"),
         ("q.json", '[{"answers": []}]', "question 1: needs a text `question`"),
-        ("q.json", '[{"question": "x", "positive_ctxs": ["y"]}]', "positive_ctxs is no list of passages"),
-        ("q.csv", "a question\tParis\n", "'Paris' is no list of answers"),
+        ("q.json", '[{"question": "x", "positive_ctxs": ["y"]}]', "positive_ctxs is not a list of passages"),
+        ("q.csv", "a question\tParis\n", "'Paris' is not a list of answers"),
         ("q.csv", "a question\n", "a question, a tab and a list of answers"),
         ("q.json", '[{"question": "x", "answers": ["y"]}]', "there are no passages"),
     ],

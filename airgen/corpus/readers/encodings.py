@@ -177,7 +177,7 @@ def decoded_html(raw: bytes, encoding: str, language: str, header: str = "", usu
 
 
 def browsers_encoding(label: str) -> str:
-    """The encoding that a browser takes for a label; UTF-8 for one that is no encoding."""
+    """The encoding that a browser takes for a label; UTF-8 for one that is not an encoding."""
     label = label.strip().lower()
     if label in _LABELS:
         return _LABELS[label]
@@ -200,7 +200,7 @@ def text_codec(name: str) -> str:
     found = codecs.lookup(name)
     odd = ("idna", "punycode", "undefined", "unicode_escape", "raw_unicode_escape", "mbcs", "oem", "utf-7")
     if not getattr(found, "_is_text_encoding", True) or found.name.replace("-", "_") in {*odd, "utf_7"}:
-        raise LookupError(f"{name} is no encoding of text")
+        raise LookupError(f"{name} is not an encoding of text")
     return found.name
 
 
@@ -232,7 +232,7 @@ def encoding_of(path: Path, named: str, language: str) -> tuple[str, bool]:
         if named:
             known = text_codec(named)
     except LookupError:
-        raise CorpusError(f"{path}: reader.encoding: {named!r} is no encoding") from None
+        raise CorpusError(f"{path}: reader.encoding: {named!r} is not an encoding") from None
     decoder, sample, odd = codecs.getincrementaldecoder("utf-8")(), b"", b""
     with opened(path) as raw:
         while piece := raw.read(_PIECE):

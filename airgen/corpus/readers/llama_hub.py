@@ -81,7 +81,7 @@ class LlamaIndexReader:
                 if VARIABLE.search(text) or _is_path(text):
                     continue
                 if _SECRET_NAME.search(name) or _PASSWORD.search(text) or looks_like_a_key(text):
-                    raise hidden(f"{name} holds a secret: write ${{NAME}}, where NAME is an environment variable")
+                    raise hidden(f"{name} contains a secret: write ${{NAME}}, where NAME is an environment variable")
             return values
 
         def local_paths(self) -> tuple[str, ...]:
@@ -188,7 +188,7 @@ class LlamaIndexReader:
 
 
 def reader_class(name: str) -> Any:
-    """The class at module:Class. Raises CorpusError for one that is no reader, and says what to install."""
+    """The class at module:Class. Raises CorpusError for one that is not a reader, and says what to install."""
     module, _, attribute = name.partition(":")
     try:
         kind = getattr(importlib.import_module(module), attribute, None)
@@ -198,7 +198,7 @@ def reader_class(name: str) -> Any:
         known = [one for one in dir(importlib.import_module(module)) if one[:1].isupper()]
         raise CorpusError(f"reader {name}: {module} has no {attribute}{meant(attribute, known)}")
     if not (isinstance(kind, type) and callable(getattr(kind, "load_data", None))):
-        raise CorpusError(f"reader {name} is no reader of LlamaIndex: it has no load_data")
+        raise CorpusError(f"reader {name} is not a reader of LlamaIndex: it has no load_data")
     return kind
 
 

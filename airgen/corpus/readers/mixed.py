@@ -53,7 +53,7 @@ class FilesReader(PathReader):
             kind, only = values.get("kind"), values.pop("only", [])
             if kind not in endings():
                 hint = closest(str(kind), list(endings()))
-                raise ValueError(f"{kind!r} is no reader that knows its files by their ending{hint}")
+                raise ValueError(f"{kind!r} is not a reader that knows its files by their ending{hint}")
             patterns = only if isinstance(only, list) else [only]
             if not all(isinstance(pattern, str) for pattern in patterns):
                 raise ValueError(f"{kind}: `only` is a pattern or a list of patterns, such as tickets/*.csv")

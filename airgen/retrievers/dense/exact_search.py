@@ -103,7 +103,7 @@ def check_search(matrix: NDArray[Any], queries: NDArray[np.float32], k: int) -> 
     if queries.ndim != 2 or matrix.ndim != 2 or queries.shape[1] != matrix.shape[1]:
         raise ModelError(f"queries of shape {queries.shape} do not fit rows of shape {matrix.shape}")
     if not np.isfinite(queries).all():
-        raise ModelError("a query's embedding holds NaN or infinity")
+        raise ModelError("a query's embedding contains NaN or infinity")
 
 
 def _capacity(k: int) -> int:
@@ -156,7 +156,7 @@ class _Best:
         self._longest = np.float32(0)
 
     def stream(self, matrix: NDArray[Any], rows: NDArray[np.int64] | None, n: int) -> None:
-        """Take all rows. Raises ModelError for one that holds NaN or infinity."""
+        """Take all rows. Raises ModelError for one that contains NaN or infinity."""
         for start in range(0, n, _CHUNK):
             end = min(start + _CHUNK, n)
             part = self.floats(matrix[start:end] if rows is None else matrix[rows[start:end]])
@@ -176,7 +176,7 @@ class _Best:
         if not np.isfinite(squares).all():  # NaN and infinity survive a sum, and large numbers overflow
             bad = np.flatnonzero(~np.isfinite(part).all(axis=1))
             if bad.size:
-                raise ModelError(f"the embedding at position {start + int(bad[0])} holds NaN or infinity")
+                raise ModelError(f"the embedding at position {start + int(bad[0])} contains NaN or infinity")
         self._longest = max(self._longest, np.sqrt(squares.max()))
         with np.errstate(over="ignore", invalid="ignore"):
             return np.asarray(self._reach * (self._longest + _SHORT) + _TINY, np.float32)
@@ -261,7 +261,7 @@ class _Selected:
         self._compiled = worth_compiling(queries.size * k)
 
     def stream(self, matrix: NDArray[Any], rows: NDArray[np.int64] | None, n: int) -> bool:
-        """Take all rows; whether that could be done. Raises ModelError for one that holds NaN or infinity."""
+        """Take all rows; whether that could be done. Raises ModelError for one that contains NaN or infinity."""
         size = max(1, min(max(_FAISS_ROWS, 32 * self._k), n))
         reader = _Best(self._queries, 1, self._compiled)
         # A new one for each chunk would cost a page fault for each page.

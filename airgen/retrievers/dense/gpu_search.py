@@ -53,7 +53,7 @@ def _in_fp32(torch: Any) -> Iterator[None]:
 
 
 class GpuRows:
-    """Rows in the memory of a GPU. Raises ModelError for a row that holds NaN or infinity."""
+    """Rows in the memory of a GPU. Raises ModelError for a row that contains NaN or infinity."""
 
     def __init__(self, matrix: NDArray[Any], device: str, *, rows: NDArray[np.int64] | None = None) -> None:
         torch = self._torch = load_extra("torch", "search on a GPU")
@@ -68,7 +68,7 @@ class GpuRows:
             squares = part.double().square().sum(dim=1)
             if not bool(squares.isfinite().all()):
                 bad = int((~squares.isfinite()).nonzero()[0])
-                raise ModelError(f"the embedding at position {first + bad} holds NaN or infinity")
+                raise ModelError(f"the embedding at position {first + bad} contains NaN or infinity")
             self._rows[first : first + step] = part
             longest = max(longest, float(squares.max().sqrt()))
         self._longest = longest

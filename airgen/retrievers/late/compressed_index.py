@@ -325,7 +325,9 @@ class CompressedIndex:
             cells, codes, scales = (np.memmap(folder / f"{name}.bin", kind, "r") for name, kind in files_of)
             tokens = Coded(cells, codes.reshape(len(cells), -1), scales)
         except (OSError, ValueError, LookupError, TypeError) as error:
-            raise ModelError(f"{folder} is no index of token vectors ({error}): delete it to index again") from error
+            raise ModelError(
+                f"{folder} is not an index of token vectors ({error}): delete it to index again"
+            ) from error
         size = sum((folder / name).stat().st_size for name in files)
         return cls(codec, loaded["starts"], tokens, loaded["list_starts"], loaded["list_passages"], size)
 

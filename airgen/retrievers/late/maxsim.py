@@ -75,7 +75,7 @@ class MultiVectorEncoder(LibraryModel):
         projects = any(type(part).__name__ == "Dense" for part in model)
         if projects and not ("Dense" in self._file("modules.json") or "HF_ColBERT" in self._file("config.json")):
             raise ModelError(
-                f"{self.name} is no late-interaction model: it has no projection of its tokens; name another model, or "
+                f"{self.name} is not a late-interaction model: it has no token projection; use another model, or "
                 "train one from it: airgen train colbert"
             )
         return model

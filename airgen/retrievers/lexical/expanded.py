@@ -158,7 +158,7 @@ class TermWeigher(TorchModel):
                     model(**{name: value.to(model.device) for name, value in encoded.items()}).logits[..., 0].float()
                 )
             if not torch.isfinite(scores).all():
-                raise ModelError(f"{self.name} gave NaN or infinity")
+                raise ModelError(f"{self.name} returned NaN or infinity")
             for place, row, spans in zip(batch, scores.tolist(), words, strict=True):
                 of_text: dict[str, float] = {}
                 for token, start, end in spans:

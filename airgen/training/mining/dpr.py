@@ -150,7 +150,7 @@ def _answers(text: str, where: str) -> list[str]:
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         value = None
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise DatasetError(f"{where}: {text[:60]!r} is no list of answers, such as ['Paris']")
+        raise DatasetError(f"{where}: {text[:60]!r} is not a list of answers, such as ['Paris']")
     return value
 
 
@@ -163,7 +163,7 @@ def _question(item: Any, where: str, negatives: int) -> DprQuestion:
     for name, label, most in (("positive_ctxs", 1, None), ("hard_negative_ctxs", 0, negatives)):
         contexts = item.get(name) or []
         if not isinstance(contexts, list) or not all(isinstance(one, dict) for one in contexts):
-            raise DatasetError(f"{where}: {name} is no list of passages")
+            raise DatasetError(f"{where}: {name} is not a list of passages")
         for context in contexts[:most]:
             title, text = str(context.get("title") or ""), str(context.get("text") or "")
             key = str(context.get("passage_id") or context.get("psg_id") or text_key(f"{title}\x1f{text}")[:16])
@@ -179,7 +179,7 @@ def _items(path: Path) -> Iterator[Any]:
         with _opened(path) as file:
             held = file.read(_PIECE).lstrip("\ufeff \t\r\n")
             if not held.startswith("["):
-                raise DatasetError(f"{path}: holds no JSON list of questions")
+                raise DatasetError(f"{path}: contains no JSON list of questions")
             place, piece = 1, _PIECE
             while True:
                 while place < len(held) and held[place] in " \t\r\n,":

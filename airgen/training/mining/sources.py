@@ -230,5 +230,5 @@ def write_pairs(
 
 def _plain(key: str) -> str:
     if any(char in key for char in "\t\r\n"):
-        raise DatasetError(f"the passage id {key!r} holds a tab or a line end, which a qrels file cannot represent")
+        raise DatasetError(f"the passage id {key!r} contains a tab or a line end, which a qrels file cannot represent")
     return key
