@@ -305,7 +305,7 @@ def test_a_stop_loses_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize(
     ("words", "error", "said"),
-    [(("bm25", "--relevant-from", "three=1"), UsageError, "has that directory's name"),
+    [(("bm25", "--relevant-from", "three=1"), UsageError, "no given collection has this name"),
      (("bm25", "--ignore", "one=none"), UsageError, "give NAME=LABEL"), (("query",), UsageError, "does not judge"),
      (("bm25", "--relevant-from", "one=3"), DatasetError, "hold no relevant passage")],
 )  # fmt: skip

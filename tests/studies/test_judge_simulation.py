@@ -174,8 +174,8 @@ def test_the_command(folder: Path) -> None:
     ("words", "error", "said"),
     [(["--simulate", "small", "--pairs", "9"], UsageError, "--pairs has no effect with --simulate"),
      (["votes", "small", "--draws", "9"], UsageError, "--draws has no effect without --simulate"),
-     (["votes"], UsageError, "JUDGE and COLLECTION: name at least one"),
-     (["--simulate"], UsageError, "COLLECTION: name at least one"),
+     (["votes"], UsageError, "JUDGE and COLLECTION: give at least one"),
+     (["--simulate"], UsageError, "COLLECTION: give at least one"),
      (["--simulate", "small", "small"], UsageError, "two collections are called 'small'"),
      (["--simulate", "small", "--relevant-from", "small=3"], DatasetError, "no passage is relevant to a query")],
 )  # fmt: skip
