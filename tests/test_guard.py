@@ -157,7 +157,7 @@ BAD: dict[str, tuple[dict[str, object], str]] = {
     "huge scores": ({"kind": "rerank", "first": "bm25", "reranker": {"kind": "failing:Scorer", "gives": "huge"}},
                     "my scorer returned scores that are not numbers"),
     "no scores": ({"kind": "rerank", "first": "bm25", "reranker": {"kind": "failing:Scorer", "gives": "none"}},
-                  "my scorer gave"),
+                  "my scorer returned"),
     "a function": ({"kind": "failing:function"}, "system bad12: failing.py:19: KeyError: 'id'"),
     "a function's 400 digits": ({"kind": "failing:function", "settings": {"how": "huge"}}, "is not a finite number"),
     "a function's 6,000 digits": ({"kind": "failing:function", "settings": {"how": "digits"}},

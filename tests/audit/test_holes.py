@@ -252,7 +252,7 @@ def test_bad_submissions_are_left_out_with_all_reasons(home: Path) -> None:
 def test_wrong_words(home: Path) -> None:
     with pytest.raises(UsageError, match="--run or --submissions"):
         call("audit", "holes", home / "notes")
-    with pytest.raises(DatasetError, match=r"version '26\.11' is there already"):
+    with pytest.raises(DatasetError, match=r"version '26\.11' already exists"):
         pool(home, "--next-version", "26.11")
     (home / "pool.yaml").write_text(PIPELINE.replace("rerankers: [bm25],", "rerankers: [bm25], judge: {kind: votes},"))
     with pytest.raises(UsageError, match="not an LLM, which judging holes needs"):

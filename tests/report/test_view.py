@@ -227,7 +227,7 @@ def test_a_running_job_is_followed(folder: Path, tmp_path: Path, browse: Any) ->
             browse.open_to(address)
             page.goto(address)
             page.wait_for_url("**/#/live")  # the token has left the address
-            page.get_by_text("Jobs that run: 1 of 1.").wait_for()
+            page.get_by_text("Jobs running: 1 of 1.").wait_for()
             page.locator("ul.recent li").first.wait_for()
             bar = page.get_by_role("progressbar", name="queries")
             assert bar.get_attribute("max") == "12"
@@ -249,8 +249,8 @@ def test_a_running_job_is_followed(folder: Path, tmp_path: Path, browse: Any) ->
             page.get_by_role("searchbox").wait_for()
             assert page.get_by_role("status").inner_text() != "0"
             page.get_by_role("link", name="Live").click()
-            page.get_by_text("Jobs that run: 0 of 1.").wait_for()
-        page.get_by_text("airgen report --live has ended").wait_for()
+            page.get_by_text("Jobs running: 0 of 1.").wait_for()
+        page.get_by_text("airgen report --live has stopped").wait_for()
         browse.problems = [one for one in browse.problems if "ERR_CONNECTION_REFUSED" not in one]
     finally:
         stop.set()
@@ -266,6 +266,6 @@ def test_the_command(dataset: Path, tmp_path: Path) -> None:
         assert client("/")[0] == 200 and len(client.token) >= 43
         assert len(list(temporary.iterdir())) == 1
         child.send_signal(signal.SIGINT)
-        assert (child.stdout.read(), child.stderr.read()) == ("", "\nended\n")
+        assert (child.stdout.read(), child.stderr.read()) == ("", "\nstopped\n")
     assert child.returncode == 0
     assert list(temporary.iterdir()) == []

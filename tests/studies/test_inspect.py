@@ -180,7 +180,7 @@ def test_limits_go_both_ways_and_nan_says_nothing():
     assert [CHECKS["reliability"].state(value) for value in (0.91, 0.9, 0.7)] == ["good", "look", "bad"]
     assert [CHECKS["leaks"].state(value) for value in (0.0, 0.001, 0.05)] == ["good", "look", "bad"]
     assert CHECKS["saturation"].state(math.nan) == "unknown"
-    assert verdict([finding("saturation", 0.5, "")]) == "No fault was found."
+    assert verdict([finding("saturation", 0.5, "")]) == "No problems were found."
     assert all(check.source and check.advice and check.meaning for check in CHECKS.values())
 
 
@@ -227,13 +227,13 @@ def test_the_page_is_safe_and_whole_and_random_labels_are_found(tmp_path, system
     folder = bench.write(tmp_path / "data", name="<script>alert(1)</script>\u202e\x1b[31m")
     found = inspect_dataset(folder, systems=systems, out=tmp_path / "out")
     assert {"random labels", "unsolved"} <= faults(found)
-    assert "Do not rank systems" in found.verdict and "labels at random" in found.verdict
+    assert "Do not rank systems" in found.verdict and "random labels" in found.verdict
     text = inspection_study(found).html()
     assert not {"script", "img", "link"} & set(re.findall(r"<(\w+)", text))
     assert not re.search(r"<[^>]*\s(on\w+|src|style)=", text)
     assert "default-src 'none'" in text and "\x1b" not in text and "\u202e" not in text
     assert "<code>airgen audit sample</code>" in text and "`" not in text
-    assert "\x1b" not in inspection_text(found) and "Labels at random" in inspection_text(found)
+    assert "\x1b" not in inspection_text(found) and "Random labels" in inspection_text(found)
 
 
 def test_a_sound_benchmark_has_no_fault_and_the_command_writes_a_page_and_json(look, tmp_path, systems):
@@ -242,11 +242,11 @@ def test_a_sound_benchmark_has_no_fault_and_the_command_writes_a_page_and_json(l
     assert {one.name for one in found.findings} == set(CHECKS)
     assert 0.2 < of(found, "saturation").value < 0.9
     assert next(iter(found.systems.values())).value == of(found, "saturation").value
-    assert "before these are mended" not in found.verdict
+    assert "until these problems are fixed" not in found.verdict
     text = call("study", "inspect", folder, "--systems", systems, "--out", tmp_path / "out")
     assert "Split-half reliability" in text and "inspect.html" in text
     value = json.loads(call("study", "inspect", folder, "--systems", systems, "--out", tmp_path / "out", "--json"))
     assert value == json.loads((tmp_path / "out" / "inspect.json").read_text())
     assert value == json.loads(json.dumps(found.as_dict())) and value["verdict"] in text
-    with pytest.raises(UsageError, match="give one of the two"):
+    with pytest.raises(UsageError, match="give either --results"):
         call("study", "inspect", folder, "--systems", systems, "--results", tmp_path)
