@@ -54,18 +54,26 @@ def check(
     pipeline: JobName,
     target: Target = None,
     budget: Budget = None,
-    probe: Annotated[bool, opt("Ask each model a few short questions: what it takes, how fast it is.")] = False,
+    probe: Annotated[
+        bool, opt("Ask each LLM a few short questions, to learn what it supports and how fast it is.")
+    ] = False,
     stages: Annotated[bool, opt("Show calls, tokens and money of each stage.")] = False,
     runs: Runs = None,
 ) -> Outcome[Check]:
     """Check settings, prompts, models, extras, keys and disk space; estimate calls, tokens and cost of each stage.
 
-    The first line is price and time: local models read a few passages, so that their speed on this machine is known.
-    The systems file of the pipeline is checked as well. No LLM is asked without --probe, which costs cents at most and
-    tells its speed, too. Of a suite, every dataset is checked and priced, by its published size where the corpus is not
-    here.
+    The first line gives the price and the time. To measure their speed, local models read a few passages. The systems
+    of the pipeline are checked as well. LLMs are called only with --probe, which costs a few cents at most. For a
+    suite, every dataset is checked and priced, by its published size if the corpus has not been downloaded.
 
     Example: airgen check pipelines/full.yaml --probe
+
+    Returns:
+        The problems, the advice and the estimate.
+
+    Raises:
+        SettingsError: A file cannot be read.
+        UsageError: An option does not apply to a suite.
     """
     from airgen.pipeline.check_suite import check_suite, suite_lines
     from airgen.pipeline.job import Job
@@ -178,9 +186,15 @@ def check_prompts(
 ) -> Outcome[PromptTrial]:
     """Send prompts for real documents and show the parsed answers side by side, with the results of a job's checks.
 
-    Answers are kept, so that none is paid for twice.
+    Answers are saved, so none is paid for twice.
 
     Example: airgen check prompts pipelines/quickstart.yaml query my/query.j2 -n 5
+
+    Returns:
+        The answers by document and prompt, and the totals of each prompt.
+
+    Raises:
+        PromptError: There is no such prompt, or its template is wrong.
     """
     from airgen.pipeline.show import find_place
     from airgen.pipeline.try_prompts import try_on_documents
