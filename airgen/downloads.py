@@ -52,6 +52,9 @@ _REDIRECTS = 10  # of a download
 _PIECE = 64 << 20  # bytes read at once; a header of a tar archive is smaller
 _AT_ONCE = 1 << 20  # bytes of a copy; a store gives them by one request
 _POLL = 0.2  # seconds between two measurements of the bytes that have arrived
+_ARCHIVES = (
+    ".zip", ".whl", ".tar", ".tgz", ".tbz2", ".txz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst", ".7z", ".rar",
+)  # fmt: skip
 _DAMAGE = (
     tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error, gzip.BadGzipFile, EOFError, RuntimeError,
     ValueError, OverflowError, struct.error,
@@ -81,8 +84,10 @@ def from_address(address: str, target: Path, *, size: int | None = None, tick: T
                     _go_on(address, out, size, tick)
             finally:
                 out.flush()
-                if not target.stat().st_size:
+                if empty := not target.stat().st_size:
                     target.unlink()
+        if empty:
+            raise FetchError(f"{printable(address)}: sends an empty file")
     except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
         kept = "; what has arrived is kept: run the same command again to continue" if target.is_file() else ""
         raise FetchError(f"{printable(address)}: {error_words(error)}{kept}") from error
@@ -347,6 +352,8 @@ def _members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
             if tar is not None:
                 yield from _tar(tar)
                 return
+        if archive.name.lower().endswith(_ARCHIVES):  # a server's page of an error, or a file that was cut
+            raise FetchError(f"{archive.name}: is no zip or tar archive, though its name says so; fetch it again")
         with archive.open("rb") as stream:
             yield archive.name, stream
 

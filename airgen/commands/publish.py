@@ -67,11 +67,12 @@ def publish(
     for folder in folders.values():
         said = load_manifest(folder).info.personal_data or "its manifest does not say what of personal data is masked"
         tell(f"{folder}: {said}" if len(folders) > 1 else said)
-    for folder in folders.values() if private_qrels else ():
-        for problem in [*secrecy_problems(folder), *warnings_of(folder, private_qrels)]:
-            tell(f"{folder}: {problem}" if len(folders) > 1 else str(problem))
     with tempfile.TemporaryDirectory(prefix="airgen-publish-") as work:
         uploads = plan(home, repo, Path(work), layout=layout, private_qrels=private_qrels, permission=permission)
+        # after `plan`, which verifies: only then do the rows have the form that is read here
+        for folder in folders.values() if private_qrels else ():
+            for problem in [*secrecy_problems(folder), *warnings_of(folder, private_qrels)]:
+                tell(f"{folder}: {problem}" if len(folders) > 1 else str(problem))
         if report is not None:
             parts = sorted(path.parent for path in Path(work).rglob("public/manifest.json"))  # of every layout
             made = make_report(parts, Path(report), public=True, private=())

@@ -49,6 +49,8 @@ def export_layouts(datasets: Mapping[str, Path], layout: str, out: Path) -> list
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
     """The rows of a JSONL file of a dataset. Raises DatasetError naming file and line."""
+    if path.exists() and not path.is_file():  # a pipe that nobody writes to would be waited for without end
+        raise DatasetError(f"{path}: is not a file")
     return (row for _, row in objects(path))
 
 

@@ -54,6 +54,8 @@ def pair_mark(query: str, title: str, text: str) -> str:
 
 def read_labels(path: Path) -> list[PersonsLabel]:
     """The labels in a file that `write_labels` wrote; none without the file. Raises DatasetError for a damaged one."""
+    if not path.is_file() and (path.exists() or path.is_symlink()):  # a link to what is away: the labels are not gone
+        raise DatasetError(f"{path}: is not a file, so people's labels cannot be read: put the file back, or remove it")
     try:
         lines = path.read_text(encoding="utf-8").split("\n") if path.is_file() else []
     except (OSError, ValueError) as error:
@@ -63,7 +65,10 @@ def read_labels(path: Path) -> list[PersonsLabel]:
         if not line.strip():
             continue
         try:
-            found.append(PersonsLabel(**json.loads(line)))
+            row = json.loads(line)
+            if not isinstance(row, dict):
+                raise ValueError("an object is needed")
+            found.append(PersonsLabel(**row))
         except (ValueError, TypeError, RecursionError) as error:
             raise DatasetError(
                 f"{path}:{number}: not a person's label ({str(error)[:100]}): correct the line"

@@ -5,6 +5,7 @@ own.lines                       # [Line(2, "login fails", "", 7), ...]
 own.about                       # "query = 'question', count = 'searches' (not used: 'hits')"
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -187,9 +188,10 @@ def _value(row: Row, column: str | None, where: str) -> str:
 
 def _filter(row: Row, where: str) -> dict[str, Any]:
     metadata = row.get("metadata")
-    wanted = {**(filter_of(metadata) if isinstance(metadata, dict) else {}), **filter_of(row)}
+    named = {**(filter_of(metadata) if isinstance(metadata, dict) else {}), **filter_of(row)}
+    wanted = {name: value for name, value in named.items() if value == value}  # NaN, as data frames write nothing
     for name, value in wanted.items():
-        if not isinstance(value, str | int | float | bool):
+        if not isinstance(value, str | int | float | bool) or value in (math.inf, -math.inf):
             raise DatasetError(f"{where}: the filter {one_line(name, 60)} must be a text, a number, or true or false")
     return wanted
 

@@ -155,7 +155,9 @@ def parts(dataset: Path, work: Path, withhold: Sequence[str], permission: str) -
     Raises what `plan` raises.
     """
     manifest = load_manifest(dataset)
-    found = [*verify(dataset), *(secrecy_problems(dataset) if withhold else [])]
+    found = verify(dataset)
+    if withhold and not any(problem.severity == "error" for problem in found):  # else rows may have any form
+        found = [*found, *secrecy_problems(dataset)]
     problems = [p for p in found if p.severity == "error" or (withhold and p.kind == "mark")]
     if problems:
         more = f" (and {len(problems) - 1} more: airgen publish verify names them)" if len(problems) > 1 else ""

@@ -238,6 +238,10 @@ def datasets_of(home: Path) -> dict[str, Manifest]:
         raise DatasetError(f"{home} is not a finished version of a suite: it has no {SUITE}") from None
     except DAMAGE as error:
         raise DatasetError(f"{home / SUITE} cannot be read: {error}") from error
+    if not isinstance(named, dict):
+        raise DatasetError(
+            f"{home / SUITE}: datasets is {type(named).__name__}, but must be an object: collect it again"
+        )
     manifests = {key: load_manifest(home / key) for key in named}
     for key, manifest in manifests.items():
         if key_of(manifest) != key:

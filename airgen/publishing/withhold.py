@@ -29,6 +29,7 @@ from airgen.dataset.secret import SECRET_FILE, secret_of
 from airgen.dataset.verify import DatasetProblem
 from airgen.dataset.write import seal
 from airgen.errors import DatasetError
+from airgen.kept import DAMAGE
 from airgen.keys import text_key
 from airgen.publishing.public import (
     PAIR,
@@ -291,7 +292,7 @@ def secrecy_problems(dataset: Path) -> list[DatasetProblem]:
         marks = marks_of_generated(read_rows(dataset / "corpus.jsonl"), generated) if generated else ()
         habits = [DatasetProblem("habits", "corpus.jsonl", str(mark), "warning") for mark in marks]
         return [*_secret_in_public(dataset, manifest), *_ids(dataset, manifest), *_order(dataset), *habits]
-    except (OSError, KeyError, TypeError) as error:  # `verify` says what is wrong with the files
+    except (*DAMAGE, DatasetError) as error:  # `verify` says what is wrong with the files
         return [DatasetProblem("unreadable", "manifest.json", f"secrecy cannot be checked: {error!r}")]
 
 

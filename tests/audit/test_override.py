@@ -77,6 +77,23 @@ def test_a_file_of_labels_that_is_damaged(tmp_path: Path) -> None:
         path.write_text(line, encoding="utf-8")
         with pytest.raises(DatasetError, match=r"people\.jsonl:1: not a person's label"):
             read_labels(path)
+    path.write_text("17\n", encoding="utf-8")
+    with pytest.raises(DatasetError, match=r":1: not a person's label \(an object is needed\): "):
+        read_labels(path)
+
+
+def test_labels_on_a_disk_that_is_away_are_not_taken_for_none(done: Run, folder: Path) -> None:
+    done()
+    labels = folder / "runs" / "job" / "people.jsonl"
+    labels.symlink_to(folder / "unmounted" / "people.jsonl")
+    with pytest.raises(DatasetError, match=r"people\.jsonl: is not a file, so people's labels cannot be read"):
+        call("export", folder / "job.yaml")
+    labels.unlink()
+    labels.mkdir()
+    with pytest.raises(DatasetError, match="put the file back, or remove it"):
+        call("export", folder / "job.yaml")
+    labels.rmdir()
+    call("export", folder / "job.yaml")
 
 
 def answer(job: Job, sample: AuditSample, wrong: int, folder: Path) -> Path:

@@ -208,6 +208,29 @@ def test_a_server_that_sends_without_end_or_no_http(
     assert list((cache / "corpora").iterdir()) == []
 
 
+@pytest.mark.parametrize("name", ["a.zip", "A.TAR.GZ", "a.tgz", "a.whl", "a.tar.zst"])
+@pytest.mark.parametrize("body", [b"<h1>Bad Gateway</h1>", b"PK\3\4 and no more", b"\x28\xb5\x2f\xfd" * 200])
+def test_what_is_named_as_an_archive_is_no_document(tmp_path: Path, name: str, body: bytes) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / name).write_bytes(body)
+    with pytest.raises(FetchError, match=r"^[aA]\..* is no zip or tar archive, though its name says so; "):
+        unpack(tmp_path / name, tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_an_address_that_sends_nothing(tmp_path: Path, cache: Path) -> None:
+    (tmp_path / "c.jsonl").touch()
+    with pytest.raises(FetchError, match=r"c\.jsonl: sends an empty file"):
+        fetch(
+            corpus(
+                tmp_path,
+                {"kind": "jsonl", "path": "c.jsonl"},
+                fetch={"kind": "url", "url": (tmp_path / "c.jsonl").as_uri()},
+            )
+        )
+    assert list((cache / "corpora").iterdir()) == []
+
+
 class Cut(Quiet):
     """Serves one body, at first its first half; from where it is asked for."""
 

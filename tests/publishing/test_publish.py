@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import shutil
 import socket
 import tempfile
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 from child import AIRGEN, finish
+from command_line import call
 from dataset_maker import INFO, SECRET, make_content
 from fake_hub import GOOD_TOKEN, LARGE, READ_TOKEN, FakeHub, Fault
 
@@ -369,6 +371,41 @@ def test_words_that_cannot_be(dataset: Path, tmp_path: Path) -> None:
             plan(dataset, repo, tmp_path / "work")
     with pytest.raises(DatasetError, match=r"has no split 'tset' whose labels could be private \(it has: dev, test\)"):
         plan(dataset, REPO, tmp_path / "work", private_qrels=["tset"])
+
+
+def rewritten(name: str, old: str, new: str) -> Callable[[Path], None]:
+    def change(home: Path) -> None:
+        path = home / name
+        assert old in path.read_text()
+        path.write_text(path.read_text().replace(old, new))
+
+    return change
+
+
+def a_pipe(home: Path) -> None:
+    (home / "corpus.jsonl").unlink()
+    os.mkfifo(home / "corpus.jsonl")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        rewritten("queries.jsonl", '"metadata"', '"metadata": 3, "was"'),
+        rewritten("queries.jsonl", '"_id"', '"name"'),
+        rewritten("qrels/test.jsonl", '"score"', '"score": "high", "was"'),
+        rewritten("corpus.jsonl", '"_id"', '"_id": [1], "was"'),
+        pytest.param(a_pipe, marks=pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")),
+    ],
+    ids=["metadata", "query id", "score", "document id", "pipe"],
+)
+def test_rows_of_any_form_are_refused_before_they_are_used(
+    dataset: Path, tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    home = Path(shutil.copytree(dataset, tmp_path / "damaged"))
+    damage(home)
+    with pytest.raises(DatasetError, match="is not published: "):
+        call("publish", home, "--repo", REPO, "--private-qrels", "test")
+    call("publish", "verify", home, code=1)
 
 
 def edited(server: FakeHub, home: Path) -> Path:

@@ -230,7 +230,7 @@ def test_commands(tmp_path: Path, runner: Runner) -> None:
     assert said.startswith(call("publish", "diff", first, second).rstrip("\n"))
     one = first / "qa_science_en/alpha"
     assert call("publish", "diff", one, second / "qa_science_en/alpha") == "1 unchanged\n"
-    with pytest.raises(DatasetError, match="no finished version or dataset"):
+    with pytest.raises(DatasetError, match="not a finished version or dataset"):
         call("publish", "diff", tmp_path / "suites", second)
     assert call("study", "stats", second).count("| qa |") == 4
     line = call("study", "stats", second / "qa_law_en/beta", "--csv").splitlines()[1]
@@ -245,3 +245,12 @@ def test_commands(tmp_path: Path, runner: Runner) -> None:
     assert {"hash", "count", "dangling"} <= {problem["kind"] for problem in damaged} and whole == []
     (second / "suite.json").write_text("{}")
     assert "[suite]" in call("publish", "verify", second, code=1)
+
+
+@pytest.mark.parametrize("named", ["null", "7", '["qa_law_en/beta"]', '"qa_law_en/beta"', "true"])
+def test_a_version_whose_list_of_datasets_is_none(tmp_path: Path, named: str) -> None:
+    (tmp_path / "suite.json").write_text(f'{{"name": "notes", "version": "26.11", "datasets": {named}}}')
+    for words in (("publish", "diff", tmp_path, tmp_path), ("study", "stats", tmp_path)):
+        with pytest.raises(DatasetError, match=r"suite\.json: datasets is \w+, but must be an object"):
+            call(*words)
+    assert "[suite]" in call("publish", "verify", tmp_path, code=1)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from airgen.errors import UsageError
+from airgen.errors import DatasetError, UsageError
 from airgen.pipeline.own_queries import read_labels
 from airgen.pipeline.own_tables import read_queries
 from airgen.settings import LabelFile, QueriesSettings
@@ -147,3 +147,20 @@ def test_the_relevant_documents_of_each_query(tmp_path: Path) -> None:
     (tmp_path / "l.json").write_text(json.dumps(value))
     labels = read_labels(LabelFile(file="l.json"), tmp_path / "l.json", "en")
     assert [(one.query, one.document, one.level) for one in labels] == [(q, d, 3) for q, d, _ in PAIRS]
+
+
+@pytest.mark.parametrize(
+    ("value", "filters"), [("NaN", [{}, {"shop": "b"}]), ("Infinity", None), ("-Infinity", None), ("[1]", None)]
+)
+def test_a_filter_that_no_dataset_can_hold_is_told_before_anything_is_judged(
+    tmp_path: Path, value: str, filters: list[dict[str, str]] | None
+) -> None:
+    path = tmp_path / "q.jsonl"
+    path.write_text(
+        f'{{"query": "{TWO[0]}", "filter": {{"shop": {value}}}}}\n{{"query": "{TWO[1]}", "filter.shop": "b"}}'
+    )
+    if filters is None:
+        with pytest.raises(DatasetError, match=r"q\.jsonl:1: the filter shop must be a text, a number"):
+            read_queries(QueriesSettings(file="q.jsonl"), path, "en")
+    else:
+        assert [line.filter for line in read_queries(QueriesSettings(file="q.jsonl"), path, "en").lines] == filters
