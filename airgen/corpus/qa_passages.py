@@ -46,6 +46,7 @@ from airgen.errors import CorpusError
 from airgen.keys import content_key
 from airgen.records import MASKED, Document, Dropped, Passage
 from airgen.sequences import batched
+from airgen.settings.spec import read_spec
 from airgen.text.tokens import load_tokenizer
 
 PART, _MOST = 1 << 20, 1024  # of a part at most: bytes of files or characters of documents; documents
@@ -119,7 +120,11 @@ def qa_passages(
     parts: Iterator[Part] = batched(rows, PART, weigh)
     looking = _Looking(settings, files)
     versions = {name: version for name, version in package_versions().items() if version}
-    work = Work("cleaning", looking.look, _Recipe(settings, files, versions).make)
+    work = Work(
+        "cleaning",
+        looking.look,
+        _Recipe(settings if files is not None else _without_reader(settings), files, versions).make,
+    )
     columns: dict[Path, SeenColumns] = {}
     with earlier_documents() as earlier:
 
@@ -148,6 +153,11 @@ def qa_passages(
                 yield from settled(one, looking.wide[0])
         for path, seen in columns.items():
             seen.check(path)
+
+
+def _without_reader(settings: CorpusSettings) -> CorpusSettings:
+    """The settings for a worker that cleans documents: a reader of the user's own is perhaps only here."""
+    return settings.model_copy(update={"reader": read_spec("reader", {"kind": "beir", "path": "."}, settings.base)})
 
 
 def _name(part: Part) -> str:

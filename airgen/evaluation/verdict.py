@@ -58,7 +58,9 @@ def labels_of(audit: Mapping[str, Any] | None) -> tuple[str, bool]:
 
     audit: the figures of an audit as a manifest has them; nothing is said without any.
     """
-    found = re.match(r"[\d.]+ \(([\d.]+)–([\d.]+)\), (\d+) of (\d+)$", str((audit or {}).get(CONFIRMED, "")))
+    found = re.match(
+        r"[\d.]{1,9} \(([\d.]{1,9})–([\d.]{1,9})\), (\d{1,9}) of (\d{1,9})$", str((audit or {}).get(CONFIRMED, ""))
+    )
     if found is None:
         return "", False
     low, high, agreed, count = float(found[1]), float(found[2]), int(found[3]), int(found[4])

@@ -15,6 +15,7 @@ from airgen.pipeline.job import Job
 from airgen.pipeline.preflight import advice, preflight
 from airgen.settings import Pipeline, load_pipeline
 from airgen.settings.base import validate
+from airgen.settings.spec import read_spec
 from airgen.settings.suite import Suite, SuiteDataset, in_suite, load_suite
 
 
@@ -56,7 +57,8 @@ def check_suite(path: Path, runs: Path, *, budget_usd: float | None = None) -> S
         here = is_fetched(corpus)
         readable = here or (corpus.fetch is not None and corpus.fetch.kind == "hub")
         # A job can be made and priced without its files, as if they were a data set of the Hub.
-        stand_in = corpus.model_copy(update={"fetch": None, "reader": {"kind": "datasets", "path": corpus.name}})
+        stream = read_spec("reader", {"kind": "datasets", "path": corpus.name}, corpus.base)
+        stand_in = corpus.model_copy(update={"fetch": None, "reader": stream})
         job = Job(place, runs, pipeline=pipeline, corpus=corpus if readable else stand_in)
         needs = [] if readable else missing(corpus, pipeline.task)
         found.problems.update(dict.fromkeys([*needs, *preflight(job, evaluate=False, budget_usd=budget_usd)], 1))

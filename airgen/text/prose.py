@@ -45,7 +45,9 @@ _FRONT = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _FRONT_WORDS = 200
-_TO_A_PAGE = re.compile(r"(?:\.\s?){4,}\s*\d+\s*$|\S\s{3,}\d{1,4}\s*$", re.MULTILINE)
+_TO_A_PAGE = re.compile(
+    r"(?:\.[^\S\n]?){4,99}[^\S\n]{0,9}\d{1,5}[^\S\n]{0,9}$|\S[^\S\n]{3,99}\d{1,4}[^\S\n]{0,9}$", re.MULTILINE
+)
 _LEAST_FUNCTION_WORDS = 0.05  # of the words of a text
 _WITH_FUNCTION_WORDS = frozenset({"de", "en", "es", "fr"})  # of whose prose they are a quarter or more
 _ENOUGH = 40  # words from which on such a share says something

@@ -99,7 +99,7 @@ def test_files_of_lines(packed: bool, tmp_path: Path, pool: Processes) -> None:
         ("reader", "not JSON"), ("reader", "not a JSON object"), ("reader", "broken UTF-8"), ("reader", "too large"),
         ("reader", "missing text"), ("reader", "link out of the folder"), ("length", "too short"),
         ("ids", "duplicate id"), ("exact duplicates", "exact duplicate"), ("near duplicates", "near duplicate"),
-        ("boilerplate", "list of links or headings"),
+        ("boilerplate", "list of links or headings"), ("masked", "EMAIL"),
     }  # fmt: skip
     assert sum(isinstance(row, Passage) for row in rows) == 61
 

@@ -20,7 +20,7 @@ from airgen.corpus.readers.reader import Place, ReaderSettings
 from airgen.corpus.settings import manifest_names
 from airgen.errors import CorpusError, SettingsError
 from airgen.keys import content_key
-from airgen.records import Document, Dropped, Passage
+from airgen.records import MASKED, Document, Dropped, Passage
 
 FULL = {"exact_duplicates": "drop", "near_duplicates": {}, "personal_data": "mask", "boilerplate": "drop",
         "min_tokens": 10}  # fmt: skip
@@ -47,7 +47,9 @@ def test_the_funnel_adds_up_and_every_drop_has_its_reason(tmp_path: Path, monkey
     steps: list[int] = []
     rows = list(prepare(settings, "qa", progress=steps.append))
     passages = [row for row in rows if isinstance(row, Passage)]
-    dropped = [row for row in rows if isinstance(row, Dropped)]
+    masked = [row for row in rows if isinstance(row, Dropped) and row.cleaner == MASKED]
+    assert [(row.id, row.reason) for row in masked] == [("mail", "EMAIL")]  # it is counted, and its document is kept
+    dropped = [row for row in rows if isinstance(row, Dropped) and row.cleaner != MASKED]
     assert len(passages) + len(dropped) == count == sum(steps)
     assert Counter((row.id, row.cleaner, row.reason) for row in dropped) == Counter(
         [
@@ -96,7 +98,7 @@ def test_statistics_count_what_streams_by(tmp_path: Path) -> None:
     settings = corpus(tmp_path, {"kind": "jsonl", "path": "c.jsonl"}, clean=FULL)
     found = summarise(settings, "qa", prepare(settings, "qa"))
     assert (found.read, found.passages) == (107, 101)
-    assert sum(count for _, _, count in found.funnel) == 6
+    assert sum(count for cleaner, _, count in found.funnel if cleaner != MASKED) == 6
     assert sum(count for _, _, count in found.histogram) == 101
     assert (found.tokens.least, found.tokens.median, found.tokens.most) == (60, 60, 63)
     assert bins(Counter({0: 1, 9: 2, 10: 3, 119: 4})) == [

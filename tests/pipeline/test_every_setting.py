@@ -42,7 +42,7 @@ CHANGES: dict[str, dict[str, Any]] = {
         "llm.prices": {"scripted": {"input": 0, "output": 0}},
         "compute.kind": "ray", "compute.address": "ray://head:10001", "compute.workers": 2,
         "compute.gpus_per_worker": 1.0, "compute.cpus_per_worker": 2,
-        "evaluate.systems": "systems.yaml", "evaluate.split": "dev",
+        "evaluate.systems": "systems.yaml", "evaluate.split": "dev", "evaluate.mlflow": "sqlite:///tracking.db",
     },
     "corpus": {"task": "long-doc", "corpus": "other.yaml"},
     "sample": {"seed": 7, "export.secret": False, "generation.multi_hop": 0.5, "generation.stratify": "title"},
@@ -68,6 +68,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "judgment": {
         "control.judge.kind": "rubric", "control.judge.prompt": "small/judge_yes_no_examples",
         "control.judge.threshold": 0.95, "control.judge.temperature": 0.7,
+        "control.judge.examples": [{"query": "what do bees eat", "passage": "Bees feed on nectar.", "level": 3}],
         "control.judge.llm": {"backend": "scripted", "model": "judge"},
         "control.judge.panel": [{"kind": "levels"}, {"kind": "yes-no"}, {"kind": "levels", "temperature": 0.1}],
     },

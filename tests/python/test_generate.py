@@ -214,4 +214,4 @@ def test_one_long_document_becomes_a_benchmark_of_its_chunks(here: Path) -> None
     assert len(bench) == 3 and len(bench.corpus) > 5
     assert {key.rpartition("-")[0] or key for key in bench.corpus}
     results = airgen.evaluate(bench, ["bm25"], quiet=True)
-    assert results[0].headline == "Recall@10"
+    assert results["bm25"].headline == "Recall@10"

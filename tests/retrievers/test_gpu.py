@@ -464,9 +464,9 @@ def test_the_rehearsal_gives_memory_back(tiny_cross_encoder: Path, monkeypatch: 
 
 def test_the_card_of_a_dataset_names_the_dtype(tiny_cross_encoder: Path, tiny_bert: Path) -> None:
     spec = {"kind": "cross-encoder", "model": str(tiny_cross_encoder)}
-    assert _ran("re-ranker (pre-label)", "reranker", spec, Path()).version == ""
-    assert _ran("re-ranker (pre-label)", "reranker", {**spec, "dtype": "bf16"}, Path()).version == "bf16"
+    assert _ran("re-ranker (pre-label)", read_spec("reranker", spec)).version == ""
+    assert _ran("re-ranker (pre-label)", read_spec("reranker", {**spec, "dtype": "bf16"})).version == "bf16"
     inner = {"kind": "sentence-transformers", "model": str(tiny_bert)}
     with stand_in_gpus():
-        use = _ran("recall", "retriever", {"kind": "dense", "embedder": inner}, Path())
-    assert use.version == "bf16" and _ran("recall", "retriever", {"kind": "bm25"}, Path()).version == ""
+        use = _ran("recall", read_spec("retriever", {"kind": "dense", "embedder": inner}))
+    assert use.version == "bf16" and _ran("recall", read_spec("retriever", "bm25")).version == ""

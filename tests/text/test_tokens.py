@@ -53,6 +53,7 @@ def test_a_file_with_another_hash_is_not_used(tmp_path: Path, monkeypatch: pytes
     for vocabulary in tokens._VOCABULARIES.values():
         (tmp_path / vocabulary.file).write_bytes(b"aGVsbG8= 0\n")
     monkeypatch.setattr(tokens, "shipped_vocabulary", lambda: tmp_path)
+    monkeypatch.setenv("AIRGEN_CACHE", str(tmp_path / "cache"))
     assert count_tokens("hello world!") == 3  # 12 bytes
     monkeypatch.setattr("tiktoken.get_encoding", lambda name: 1 / 0)
     with pytest.raises(CorpusError, match=r"'cl100k_base' is not on this machine.*airgen fetch tiktoken-vocabularies"):
