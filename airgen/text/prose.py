@@ -78,6 +78,7 @@ def unasked(title: str, text: str, language: str) -> str:
         return NO_PROSE
     if language in _WITH_FUNCTION_WORDS and count >= _ENOUGH:
         functional = sum(word.casefold() in STOPWORDS[language] for word in said)
-        if functional < _LEAST_FUNCTION_WORDS * count:
+        # Without any the text may be in other words than those of its language: then only commas show a list.
+        if 0 < functional < _LEAST_FUNCTION_WORDS * count or (not functional and text.count(",") * 2 >= count):
             return NO_PROSE
     return ""

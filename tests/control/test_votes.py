@@ -146,8 +146,7 @@ def positives(result: RunResult) -> set[tuple[str, str]]:
 
 def test_a_job_whose_labels_are_votes(run: Run, distinct: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(WAY, "subject", 0.01)  # the queries of the scripted model are near nothing but their source
-    lists = {**VOTES, "target: 12": "target: 12\ngeneration: {unasked: keep}"}  # the documents are lists of words
-    result = run("runs", lists)
+    result = run("runs", VOTES)
     assert result.manifest is not None and "judgment" not in result.usage
     dataset, steps = result.directory / "dataset", {step.stage: step for step in result.manifest.funnel}
     assert verify(dataset) == []
@@ -174,7 +173,7 @@ def test_a_job_whose_labels_are_votes(run: Run, distinct: None, monkeypatch: pyt
     voted_down = [row for row in decisions(result) if row.action == "ignore"]
     assert voted_down and all(voted(rows[row.parent], sources[row.parent])[row.id] < cut for row in voted_down)
     # What it is to be relevant changes the labels, and nobody is asked anything for it.
-    wider = run("runs", {**lists, "task: qa": "task: qa\nrelevance: subject"})
+    wider = run("runs", {**VOTES, "task: qa": "task: qa\nrelevance: subject"})
     assert not wider.already_done and sum(stage["calls"] for stage in wider.usage.values()) == 0
     assert narrow < positives(wider)
     ignored = [row for row in decisions(wider) if row.action == "ignore" and not row.id.startswith("neg-")]
