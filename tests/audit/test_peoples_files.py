@@ -233,7 +233,7 @@ def test_the_page_and_the_table_of_holes_are_read_back(holes: Any, tmp_path: Pat
     holes()
     out = tmp_path / "out"
     drawn = load_sample(out / "sample.json")
-    assert "Systems found these documents" in (out / "audit.html").read_text("utf-8")
+    assert "Systems retrieved these documents" in (out / "audit.html").read_text("utf-8")
     fill(out / "audit.csv", {1: 3})
     saved = tmp_path / "audit-answers.json"
     saved.write_text(json.dumps({"key": drawn.key, "answers": {"2": 0, "3": None}}))

@@ -152,7 +152,7 @@ def test_soft_labels_are_the_judge(world: Path) -> None:
     sample = drawn(world, 25)
     assert sample.queries == 1 and {p for _, _, p, _ in sample.pairs} == {0.25}
     write_rows(soft / "test.jsonl", [{**rows[0], "score": 2}])
-    with pytest.raises(DatasetError, match="no probability"):
+    with pytest.raises(DatasetError, match="not a probability"):
         drawn(world, 25)
 
 

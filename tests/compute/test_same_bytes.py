@@ -235,9 +235,9 @@ def test_a_job_has_the_bytes_of_one_process(tmp_path: Path, monkeypatch: pytest.
         run_pipeline(path, runs=tmp_path / name, evaluate=False, console=Console(quiet=True), compute=compute)
         job = Job(path, tmp_path / name)
         files = {
-            place.relative_to(job.directory).as_posix(): place.read_bytes()
-            for folder in ("dataset", "embeddings")
-            for place in sorted((job.directory / folder).rglob("*"))
+            place.relative_to(tmp_path / name).as_posix(): place.read_bytes()
+            for folder in (job.directory / "dataset", tmp_path / name / ".embeddings")
+            for place in sorted(folder.rglob("*"))
             if place.is_file() and place.name not in ("manifest.json", "lock")
         }
         with job.open_store(read_only=True) as store:
@@ -250,5 +250,5 @@ def test_a_job_has_the_bytes_of_one_process(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(Kept, "on", True)  # here each model is loaded once
     here = found("here", "local")
     assert there[1] == here[1] and there[1]["Prelabel"]
-    assert there[0] == here[0] and any(name.startswith("embeddings") for name in there[0])
+    assert there[0] == here[0] and any(name.startswith(".embeddings") for name in there[0])
     assert "compute local: 2 workers, " in there[2] and "compute local" not in here[2]

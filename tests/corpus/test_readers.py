@@ -209,7 +209,7 @@ def test_a_table_in_another_encoding(tmp_path: Path, encoding: str) -> None:
         assert {row.source for row in found} == {"a.csv"}
     with pytest.raises(CorpusError, match=rf"^{tmp_path}/a\.csv: no column 'Number'"):  # the file, not a copy
         read(CsvReader, tmp_path, path="a.csv", fields={"id": "Number", "text": "Text"})
-    with pytest.raises(CorpusError, match="no encoding"):
+    with pytest.raises(CorpusError, match="is not an encoding"):
         read(CsvReader, tmp_path, path="a.csv", fields=fields, encoding="cp12520")
     (tmp_path / "a.csv").write_bytes(b"id,text\n1," + bytes(range(128, 256)) * 20)
     with pytest.raises(CorpusError, match="tried utf-8, cp1252"):

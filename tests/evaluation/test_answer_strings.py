@@ -124,7 +124,7 @@ def test_evaluate_reports_it(folder: Path, tmp_path: Path) -> None:
         ("Answer@5", "Answer@20", "Answer@100"), 0.5
     )
     report = (first.paths.json.parent / "report.md").read_text()
-    assert "The share of the 2 queries with known answers" in report and "0.500 (0.000–1.000)" in report
+    assert "Share of the 2 queries with known answers" in report and "0.500 (0.000–1.000)" in report
     assert ",Answer@5,0.500000," in (first.paths.json.parent / "results.csv").read_text()
     kept, _ = evaluate(folder, systems, tmp_path / "out")
     assert kept.cached and kept.answers == first.answers

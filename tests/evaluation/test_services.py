@@ -242,7 +242,7 @@ def test_the_ids_of_the_corpus_find_the_passages_of_an_exported_dataset(tmp_path
             (folder / "private" / SECRET_FILE).unlink()
             ids = IdLookup(names.values(), BeirDataset.open(folder))
             assert ids.find(own[0]) is None
-            assert "without its private part" in ids.advice
+            assert "only in its private part" in ids.advice
 
 
 def rising(sign):

@@ -184,7 +184,7 @@ def test_a_system_has_few_submissions_a_day(home: Path, tmp_path: Path) -> None:
     ask("my model", 9, per_day=A_DAY + 1)
     ask("my model", 10, date(2026, 11, 27))
     (tmp_path / "submissions.jsonl").write_text("[1]\n")
-    with pytest.raises(DatasetError, match="is damaged: mend it"):
+    with pytest.raises(DatasetError, match="is damaged: repair it"):
         ask("my model", 11)
 
 

@@ -119,7 +119,7 @@ WRONG: dict[str, tuple[Any, str]] = {
     "async": (later, "later is an async function: pass a plain one"),
     "generator": (lazily, "lazily is a generator"),
     "coroutine": ({"x": lazily([], 1)}, "is the result of a call: pass the function itself"),
-    "number": ({"x": 3}, "x: a int is no system"),
+    "number": ({"x": 3}, "x: a int is not a system"),
     "unknown ids": ({"x": lambda queries, k: [["zz"]] * len(queries)},
                     "system x: none of its 2 hits, such as 'zz', is in the dataset: its ids look like 'p"),
     "one for all": ({"x": lambda queries, k: ["p1"]}, "the answer is a list of 1, but a list with the hits of each"),

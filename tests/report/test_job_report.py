@@ -44,7 +44,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 def test_a_finished_job(made: tuple[Path, str], browse: Any) -> None:
     folder, said = made
     page = folder / "runs" / "job" / "report" / "index.html"
-    assert said.splitlines()[-1] == f"{page}  the report: open it in a browser"
+    lines = said.splitlines()
+    assert f"{page}  the report: open it in a browser" in lines
+    assert lines[-1].startswith("target: 12 this time")  # the file says 30
     (source,), _ = find_sources([folder / "job.yaml"], runs=folder / "runs")
     job = source.job
     assert source.state == "finished" and job is not None and job.pipeline.target == 12  # not that of the YAML

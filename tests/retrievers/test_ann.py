@@ -236,7 +236,7 @@ def test_hits_of_another_search_have_no_recall() -> None:
     system = made(index="Flat")
     hits = system.search(QUERIES, 10)
     system.search(QUERIES[:3], 10)
-    with pytest.raises(UsageError, match="of the search before"):
+    with pytest.raises(UsageError, match="hits of the latest search"):
         system.ann_recall(QUERIES, hits)
 
 

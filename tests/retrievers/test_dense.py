@@ -46,8 +46,8 @@ def test_worked_example() -> None:
     ("wrong", "words"),
     [
         (lambda found: found * np.nan, "NaN"),
-        (lambda found: found[:, :9], "expected"),
-        (lambda found: found[:0], "expect"),
+        (lambda found: found[:, :9], "instead of"),
+        (lambda found: found[:0], "for 1 texts instead of"),
     ],
 )
 def test_wrong_vectors_are_errors(wrong: Callable[[np.ndarray], np.ndarray], words: str) -> None:

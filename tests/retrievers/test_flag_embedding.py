@@ -174,7 +174,7 @@ def test_an_embedder_of_the_library_with_its_instruction(m3: Path) -> None:
     )
     for kind, wanted in (("query", library.encode_queries(TEXTS)), ("passage", library.encode_corpus(TEXTS))):
         np.testing.assert_allclose(embedder.encode(TEXTS, kind), wanted, atol=1e-6)
-    with pytest.raises(ModelError, match="no name that FlagEmbedding knows: set `model_class`"):
+    with pytest.raises(ModelError, match="not a name that FlagEmbedding knows: set `model_class`"):
         FlagEmbedder(str(m3)).encode(["a"], "query")
 
 

@@ -149,7 +149,7 @@ def test_what_cannot_be_compared(home: Path) -> None:
     with pytest.raises(DatasetError, match="no split 'tset'"):
         compared(home / "a", home / "b", split="tset")
     (home / "b/qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\nz1\td1\t1\n")
-    with pytest.raises(DatasetError, match="labels are of another dataset or version"):
+    with pytest.raises(DatasetError, match="labels belong to another dataset or version"):
         compared(home / "a", home / "b")
     dataset = home / "whole"
     write_dataset(dataset, make_content())

@@ -79,7 +79,7 @@ def test_the_command_gives_a_system_that_can_be_used(tmp_path: Path, monkeypatch
     for name, run in runs.items():
         write_run(folder / f"{name}.run.gz", run, name)
     text = call("evaluate", "tune", "little", "good", "bad")
-    assert "over equal weights" in text and "on queries that did not choose the weights" in text
+    assert "over equal weights" in text and "tuned, on held-out queries" in text
     system = text.strip().splitlines()[-1]
     (tmp_path / "systems.yaml").write_text(
         f"systems:\n  - {{name: good, kind: bm25}}\n  - {{name: bad, kind: lsa}}\n{system}\n"

@@ -179,7 +179,7 @@ def test_written_queries_become_pairs(dataset: Path, tmp_path: Path) -> None:
     assert len((tmp_path / "q.jsonl").read_text().splitlines()) > 5
     with pytest.raises(UsageError, match="is for testing"):
         call("train", "expand", dataset, "--from", "test", "--out", tmp_path / "q.jsonl", "--json")
-    with pytest.raises(UsageError, match="ids of one source"):
+    with pytest.raises(UsageError, match="works with a single source"):
         call("train", "pairs", dataset, dataset, "--queries", file, "--out", tmp_path / "other", "--json")
 
 
