@@ -23,6 +23,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, Field, field_validator, model_validator
 
+from airgen.corpus.cleaning.names import lacks
 from airgen.errors import CorpusError, SettingsError
 from airgen.paths import data_dir
 from airgen.registry import closest
@@ -210,12 +211,17 @@ class CorpusSettings(Settings):
 
     @property
     def names(self) -> Names:
-        """How what names individuals is found: as `clean.names` says, which may leave it to the domain."""
+        """How what names individuals is found: as `clean.names` says, which may leave it to the domain.
+
+        Where it does, and the recogniser of the language is not on this machine, names after a title are found.
+        """
         if self.clean.personal_data == "off":
             return "keep"
         if self.clean.names != "auto":
             return self.clean.names
-        return "ner" if PERSONAL_DOMAINS & set(re.findall(r"[a-z]+", self.domain.lower())) else "keep"
+        if not PERSONAL_DOMAINS & set(re.findall(r"[a-z]+", self.domain.lower())):
+            return "keep"
+        return "titles" if lacks(self.language) else "ner"
 
     @property
     def identity(self) -> dict[str, Any]:

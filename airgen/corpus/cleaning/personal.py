@@ -26,7 +26,7 @@ from stdnum.in_ import aadhaar
 
 from airgen.corpus.cleaning.civil_data import ACCOUNT, ADDRESS, BIRTH, PASSPORT, hide
 from airgen.corpus.cleaning.filters import KEEP, CleanResult, Item
-from airgen.corpus.cleaning.names import Span, knows, spans
+from airgen.corpus.cleaning.names import Span, knows, lacks, spans
 from airgen.corpus.needs import PURPOSES
 from airgen.corpus.settings import CorpusSettings, Names, Task
 from airgen.errors import CorpusError
@@ -288,6 +288,8 @@ def what_remains(settings: CorpusSettings, task: Task) -> str:
         "spacy": "as far as spaCy finds them",
         "titles": "only after a courtesy title",
     }[settings.names]
+    if settings.clean.names == "auto" and settings.names == "titles" and (missing := lacks(settings.language)):
+        how += f" (a recogniser finds more: {missing[0].rpartition(': ')[2]})"
     return f"Personal data: {numbers}, street addresses and dates of birth are {done}, and names of persons {how}."
 
 
