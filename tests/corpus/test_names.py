@@ -162,6 +162,18 @@ def test_names_are_masked_where_private_persons_are_named(domain: str, clean: An
     assert "names of persons" in what_remains(settings, "qa") or "stays" in what_remains(settings, "qa")
 
 
+def test_without_its_model_names_after_a_title_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(models, "fetched", lambda _: False)
+    found = corpus(tmp_path, "web", []).model_copy(update={"language": "en"})
+    asked = corpus(tmp_path, "web", [], names="ner").model_copy(update={"language": "en"})
+    assert (found.names, asked.names) == ("titles", "ner")
+    assert not [line for line in missing(found, "qa") if "rampart" in line]
+    assert [line for line in missing(asked, "qa") if "airgen fetch rampart" in line]
+    assert what_remains(found, "qa").endswith(
+        "only after a courtesy title (a recogniser finds more: airgen fetch rampart)."
+    )
+
+
 def test_what_was_masked_is_counted_and_the_data_is_in_no_row(tmp_path: Path) -> None:
     rows = [
         {"id": "a", "title": "श्री मोहन", "text": "a@b.org और c@d.org, जन्म 4 मार्च 1961"},
