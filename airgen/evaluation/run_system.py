@@ -233,9 +233,6 @@ def _searched(
             "each query"
         )
     searched = time.perf_counter()
-    if context.filters:
-        filters = [context.filters.get(query) for query in ids]
-        hits = search_within(retriever, texts, filters, context.corpus, context.top, hits)
     if warm := reused() > reused_before:
         single = np.zeros(0)
     grown = max(0, resident_bytes() - memory)
@@ -254,6 +251,9 @@ def _searched(
         dtype=facts.dtype,
         ann_recall=retriever.ann_recall(texts, hits) if isinstance(retriever, Component) else None,
     )
+    if context.filters:  # after the costs: they and the recall of an index are those of the search above
+        filters = [context.filters.get(query) for query in ids]
+        hits = search_within(retriever, texts, filters, context.corpus, context.top, hits)
     run = run_from_hits(ids, context.corpus.ids, hits)
     return FinishedRun(run, dict(retriever.describe()), costs, _equal_scores(run))
 

@@ -1,5 +1,7 @@
 """Indexes of faiss as systems: what is lost, what is kept on disk, parts, and what is refused before any encoding."""
 
+import json
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -251,3 +253,26 @@ def test_the_table_of_costs_has_recall_and_bytes(dataset: Path, tmp_path: Path, 
     assert costs["exact"].ann_recall is None and 0.9 < (costs["hnsw"].ann_recall or 0) <= 1
     assert (costs["hnsw"].index_bytes or 0) > 0
     assert load_retriever({"kind": "dense", "embedder": minilm, "index": "HNSW8"}).describe()["index"] == "HNSW8"
+
+
+def test_queries_with_filters_leave_the_recall_that_of_the_whole_search(
+    dataset: Path, tmp_path: Path, minilm: str
+) -> None:
+    """The deeper search within a filter asks some queries again, and comes after the figures."""
+    folder = tmp_path / "filtered"
+    shutil.copytree(dataset, folder)
+    for name, key in (("corpus", "version"), ("queries", "filter.version")):
+        path = next(folder.glob(f"{name}.jsonl"))
+        rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+        for place, row in enumerate(rows):
+            if name == "corpus" or place < 2:
+                row["metadata"] = {**row.get("metadata", {}), key: place % 2}
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    (folder / "manifest.json").unlink(missing_ok=True)
+    file = tmp_path / "systems.yaml"
+    file.write_text(
+        f"systems:\n- {{name: hnsw, kind: dense, embedder: {minilm}, index: HNSW8, search: {{efSearch: 64}}}}\n"
+    )
+    options = EvaluationOptions(split="test", top=2)
+    whole, filtered = (evaluate(one, load_systems(file), tmp_path / one.name, options) for one in (dataset, folder))
+    assert filtered[0].costs.ann_recall == whole[0].costs.ann_recall is not None
