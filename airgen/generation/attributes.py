@@ -21,6 +21,7 @@ from airgen.text.query_form import (
     is_keywords,
     without_function_words,
 )
+from airgen.text.statements import states
 from airgen.text.words import count_words, words
 
 # length class -> (least words, most words); the paper's classes overlap, so does this table.
@@ -194,8 +195,9 @@ _ERRAND = re.compile(
 def wrong_type(text: str, kind: str, language: str = "") -> Problem | None:
     """Whether a query has another form than its type (A.2.1), by its marks and first words.
 
-    A question asks; a claim and a problem do not, and are no bare keywords; a problem is no errand ("I need information
-    on ..."); keywords are no sentence. Of a language whose question words are not known, only the mark counts.
+    A question asks; a claim and a problem do not, and are no bare keywords; a claim has a predicate; a problem is no
+    errand ("I need information on ..."); keywords are no sentence. Of a language whose question words are not known,
+    only the mark counts.
     """
     asking, wanted = asks(text, language), f"wanted is {TYPE_TEXT.get(kind, kind)}"
     if kind == "question":
@@ -206,9 +208,15 @@ def wrong_type(text: str, kind: str, language: str = "") -> Problem | None:
         return Problem("wrong type", f"it is a question, {wanted}")
     if kind == "problem" and _ERRAND.search(text):
         return Problem("wrong type", f"it says that something is looked for, {wanted}")
-    if kind == "claim" and (without_function_words(text, language) or in_first_person(text, language)):
+    if kind == "claim" and (in_first_person(text, language) or not _states(text, language)):
         return Problem("wrong type", f"it states nothing, {wanted}")
     return None
+
+
+def _states(text: str, language: str) -> bool:
+    """Whether a text may be a claim: it has a predicate, or none is needed and it has function words."""
+    stated = states(text, language)
+    return not without_function_words(text, language) if stated is None else stated
 
 
 _THREES, _SOME_WORDS = 3, 8

@@ -38,6 +38,20 @@ _VERBS = {
 _IDEOGRAPHIC = re.compile(
     "什么|怎么|怎样|如何|为什么|为何|谁|哪|何时|何处|几[个种年月天次]|多少|多久|多长|多大|吗|呢$|是否|能否|有没有|会不会|是不是"
 )
+# Of languages whose question words have no place of their own: a word that asks wherever it stands. Without one nothing
+# is known, since a verb can ask, too.
+_ASKS_ANYWHERE = {
+    "ja": re.compile(
+        r"(?:ですか|ますか|せんか|のか|るか|だろうか|でしょうか|とは何|何か|いくら|どうやって)$|^(?:なぜ|どの|どう|何|誰|いつ|どこ)"
+    ),
+    "ko": re.compile(
+        r"(?:까|나요|가요|는가|은가|인가|던가|느냐|니)$|(?:^|\s)(?:왜|어떻게|언제|어디|무엇|누가|몇|어떤|얼마나)(?:\s|$)"
+    ),
+    "ar": re.compile(r"^(?:هل|ما|ماذا|لماذا|كيف|متى|أين|كم|من هو|من هي|أي)\s"),
+    "fa": re.compile(r"(?:^|\s)(?:آیا|چرا|چگونه|چطور|کدام|چقدر|چند|کجا|چیست|کیست)(?:\s|$)"),
+    "hi": re.compile(r"(?:^|\s)(?:क्या|क्यों|कैसे|कौन|कितना|कितनी|कितने|कब|कहाँ|कहां|किस|किन)(?:\s|$)"),
+    "bn": re.compile(r"(?:^|\s)(?:কি|কী|কেন|কীভাবে|কিভাবে|কোন|কত|কখন|কোথায়|কোথায়|কে)(?:\s|$)"),
+}
 _OPENING = re.compile(r"^[\W_]*(\w+(?:['’-]\w+)*)(?:\s+(\w+))?")
 # A claim or a heading may begin with a question word: "When heated, it bends". It asks if a verb of `_VERBS` follows.
 _AMBIGUOUS = {
@@ -52,7 +66,7 @@ _FIRST_PERSON = {
     "es": "yo mi mis me nosotros nuestro nuestra nos tengo",
     "id": "saya aku kami kita ku",
     "zh": "我",
-    "ru": "я мой моя мои меня мне мы наш нас у",
+    "ru": "я мой моя мои меня мне мы наш нас",
 }
 
 
@@ -68,6 +82,8 @@ def asks(text: str, language: str) -> bool | None:
         return True
     if language == "zh":
         return bool(_IDEOGRAPHIC.search(text))
+    if language in _ASKS_ANYWHERE:
+        return True if _ASKS_ANYWHERE[language].search(text.strip(" .。।")) else None
     opening = _OPENING.match(text.casefold().replace("’", "'"))
     if not _set("asking", language):
         return None
