@@ -205,8 +205,11 @@ def _details(old: Path, new: Path, before: Manifest, after: Manifest) -> list[st
     if added or gone:
         lines.append(f"queries: {len(added):,} added, {len(gone):,} removed")
     moved = sorted(query for query in was.keys() & now.keys() if was[query] != now[query])
-    if moved:
-        lines.append(f"{len(moved):,} queries changed split, such as {moved[0]!r}: this should never happen")
+    opened = [query for query in moved if (was[query], now[query]) == ("test", "dev")]
+    if opened:
+        lines.append(f"{len(opened):,} queries of test are dev queries now: their labels are public")
+    if others := [query for query in moved if query not in set(opened)]:
+        lines.append(f"{len(others):,} queries changed split, such as {others[0]!r}: this should never happen")
     positives = [sum(part.positives or 0 for part in m.statistics.splits.values()) for m in (before, after)]
     if positives[0] != positives[1]:
         lines.append(f"positives: {positives[0]:,} -> {positives[1]:,}")

@@ -139,8 +139,20 @@ def test_growth_moves_no_long_doc_dataset(tmp_path: Path, runner: Runner) -> Non
         assert list(second.datasets[key].statistics.splits) == list(manifest.statistics.splits)
     assert list(second.datasets["long-doc_book_en/book-2"].statistics.splits) == ["test"]
     moved = [{"path": name, "split": "test"} for name in ("book0", "book1")]
-    with pytest.raises(DatasetError, match="never changes split"):
+    with pytest.raises(DatasetError, match="was 'dev' in an earlier version: only a test set can become another, dev"):
         build(suite(*moved, "book2", version="27.1"), tmp_path / "suites", runner)
+
+
+def test_a_test_set_may_be_opened_for_development(tmp_path: Path, runner: Runner) -> None:
+    """AIR-Bench 24.05 does so with four Long-Doc sets of 24.04 and with MS MARCO."""
+    old = build(suite({"path": "book0", "split": "test"}), tmp_path / "suites", runner)
+    new = build(suite({"path": "book0", "split": "dev"}, "book1", version="26.12"), tmp_path / "suites", runner)
+    splits = {key: list(manifest.statistics.splits) for key, manifest in new.datasets.items()}
+    assert splits == {"long-doc_book_en/book-0": ["dev"], "long-doc_book_en/book-1": ["test"]}
+    opened, _ = changes_between(old.directory, new.directory)
+    assert opened.details == ("6 queries of test are dev queries now: their labels are public",)
+    closed, _ = changes_between(new.directory, old.directory)
+    assert "6 queries changed split" in closed.details[0] and "should never happen" in closed.details[0]
 
 
 def test_two_groups_can_have_a_dataset_of_one_name(tmp_path: Path, runner: Runner) -> None:
