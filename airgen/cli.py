@@ -87,18 +87,18 @@ def find_app(words: list[str]) -> tuple[typer.Typer, str, list[str]]:
     name, *rest = ["show", "guide", *words[1:]] if words[0] == "help" else words
     if name not in COMMANDS:
         raise UsageError(f"unknown command {name!r}{closest(name, list(COMMANDS))}; see airgen --help")
-    found = words_of(name)
-    if rest and rest[0] in found:
-        return app_of(found[rest[0]]), f"airgen {name} {rest[0]}", rest[1:]
-    if "" not in found:
-        raise UsageError(f"unknown word {rest[0]!r} after `airgen {name}`{closest(rest[0], list(found))}; "
+    functions = words_of(name)
+    if rest and rest[0] in functions:
+        return app_of(functions[rest[0]]), f"airgen {name} {rest[0]}", rest[1:]
+    if "" not in functions:
+        raise UsageError(f"unknown word {rest[0]!r} after `airgen {name}`{closest(rest[0], list(functions))}; "
                          f"see airgen {name} --help")  # fmt: skip
-    return app_of(found[""], _listed(name, found)), f"airgen {name}", rest
+    return app_of(functions[""], _listed(name, functions)), f"airgen {name}", rest
 
 
-def _listed(name: str, found: dict[str, Callable[..., Any]]) -> str:
+def _listed(name: str, functions: dict[str, Callable[..., Any]]) -> str:
     """The lines about the words behind a command."""
-    lines = {word: (one.__doc__ or "").partition("\n")[0] for word, one in found.items() if word}
+    lines = {word: (function.__doc__ or "").partition("\n")[0] for word, function in functions.items() if word}
     width = max(map(len, lines), default=0)
     return "\n".join(f"  airgen {name} {word:<{width}}  {line}" for word, line in lines.items())
 
@@ -119,8 +119,10 @@ def _run(arguments: list[str] | None) -> NoReturn:
     try:
         import typer
 
-        if words[0] in COMMANDS and words[1:] in ([], ["--help"]) and "" not in (found := words_of(words[0])):
-            print(f"Usage: airgen {words[0]} WORD [OPTIONS]\n\n  {COMMANDS[words[0]]}\n\n{_listed(words[0], found)}")
+        if words[0] in COMMANDS and words[1:] in ([], ["--help"]) and "" not in (functions := words_of(words[0])):
+            print(
+                f"Usage: airgen {words[0]} WORD [OPTIONS]\n\n  {COMMANDS[words[0]]}\n\n{_listed(words[0], functions)}"
+            )
             raise SystemExit(0 if words[1:] else 2)
         app, name, rest = find_app(words)
         command = typer.main.get_command(app)

@@ -39,7 +39,7 @@ def has_gpu() -> bool:
     """Whether torch sees a GPU. Where no driver is, torch is not imported for it."""
     if sys.platform == "darwin":
         return False
-    if sys.platform == "linux" and "torch" not in sys.modules and not any(Path(one).exists() for one in _DRIVERS):
+    if sys.platform == "linux" and "torch" not in sys.modules and not any(Path(path).exists() for path in _DRIVERS):
         return False
     if importlib.util.find_spec("torch") is None:
         return False
@@ -93,8 +93,8 @@ def own_dtype(config: Mapping[str, Any]) -> str:
     if not config or config.get("quantization_config"):
         return ""
     inner = config.get("text_config")
-    found = config.get("dtype") or config.get("torch_dtype")
-    return dtype_name(found) if found else own_dtype(inner) if isinstance(inner, dict) and inner else "fp32"
+    dtype = config.get("dtype") or config.get("torch_dtype")
+    return dtype_name(dtype) if dtype else own_dtype(inner) if isinstance(inner, dict) and inner else "fp32"
 
 
 def chosen_dtype(wanted: Dtype, gpu: bool, own: str) -> str:
@@ -134,10 +134,10 @@ def tokens_that_fit(model: Any, length: int) -> int:
     """
     torch = load_extra("torch", "a neural model")
     weights = list(model.parameters())
-    gpu = next((one.device for one in weights if one.device.type == "cuda"), None)
+    gpu = next((weight.device for weight in weights if weight.device.type == "cuda"), None)
     room = _SHARE * torch.cuda.get_device_properties(gpu).total_memory
-    room -= sum(one.numel() * one.element_size() for one in weights)
-    number = max((one.element_size() for one in weights), default=4)
+    room -= sum(weight.numel() * weight.element_size() for weight in weights)
+    number = max((weight.element_size() for weight in weights), default=4)
     fits = int(room / (_numbers_a_token(model, length) * number))
     return max(_LEAST_TOKENS, min(_MOST_TOKENS, fits))
 
@@ -151,7 +151,9 @@ def _numbers_a_token(model: Any, length: int) -> float:
     width = int(config.hidden_size)
     inner = int(getattr(config, "intermediate_size", 0) or 4 * width)
     heads = int(getattr(config, "num_attention_heads", 0) or width // 64)
-    widest = max((one.out_features for one in model.modules() if type(one).__name__ == "Linear"), default=inner)
+    widest = max(
+        (module.out_features for module in model.modules() if type(module).__name__ == "Linear"), default=inner
+    )
     head = 4 * widest if widest > 8 * width else 0  # the logits of a language model, in fp32 too
     return 12 * width + 3 * inner + 2 * heads * length + head
 

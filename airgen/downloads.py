@@ -155,7 +155,7 @@ def from_store(url: str, folder: Path, *, tick: Tick = _nobody) -> dict[str, Pat
     ModelError where another process is writing to the same folder.
     """
     fsspec = load_extra("fsspec", f"the corpus at {url[:200]}")
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     done = 0
     try:
         # Without what an earlier call in this process kept of the store: listings, sizes, keys.
@@ -164,7 +164,7 @@ def from_store(url: str, folder: Path, *, tick: Tick = _nobody) -> dict[str, Pat
             about = store.glob(path, detail=True) if "*" in path else {path: store.info(path)}
         except FileNotFoundError:
             about = {}
-        names = sorted(name for name, one in about.items() if one["type"] == "file")
+        names = sorted(name for name, entry in about.items() if entry["type"] == "file")
         if not names:
             raise FetchError(
                 f"{url}: there is no such object: check the bucket, the name and the keys in the environment"
@@ -176,19 +176,19 @@ def from_store(url: str, folder: Path, *, tick: Tick = _nobody) -> dict[str, Pat
                 place = name.removeprefix(path.partition("*")[0].rpartition("/")[0]).lstrip("/")
                 odd = f"{url}: the object {name!r} would leave the folder; it is refused"
                 place = _inside(folder, place, odd).relative_to(folder).as_posix()
-                if place in found:
+                if place in files:
                     raise FetchError(f"{url}: {name!r} and another object would be one file here: rename one")
-                found[place] = folder / content_key([place, str(about[name])]) / PurePosixPath(place).name
-                if not found[place].exists():
-                    found[place].parent.mkdir(exist_ok=True)
+                files[place] = folder / content_key([place, str(about[name])]) / PurePosixPath(place).name
+                if not files[place].exists():
+                    files[place].parent.mkdir(exist_ok=True)
                     one_request = about[name]["size"] in range(_AT_ONCE)
                     before = "" if one_request else _state(store, name)
                     with store.open(name, "rb") as source, (folder / ".partial").open("wb") as out:
                         _all_of(source, out, MAX_BYTES, f"{url}: {name} has more than")
                     if not one_request and _state(store, name) != before:
                         raise FetchError(f"{url}: {name} was replaced while it was read: run the same command again")
-                    (folder / ".partial").replace(found[place])
-                tick(done := done + found[place].stat().st_size)
+                    (folder / ".partial").replace(files[place])
+                tick(done := done + files[place].stat().st_size)
     except ImportError as error:  # fsspec names the package of a store
         raise FetchError(
             f"{url}: {error_words(error)}: pip install it, or 'airgen-bench[storage]' for s3://"
@@ -203,7 +203,7 @@ def from_store(url: str, folder: Path, *, tick: Tick = _nobody) -> dict[str, Pat
         raise FetchError(
             f"{url}: {'the store does not answer' if slow else error_words(error)}{advice}{kept}"
         ) from error
-    return found
+    return files
 
 
 def _state(store: Any, name: str) -> str:
@@ -253,10 +253,10 @@ def from_registry(kind: str, wanted: str, folder: Path, *, options: Sequence[str
                 process.wait()
         log.seek(0)
         printed = log.read()
-    found = [path for path in folder.iterdir() if path.is_file()]
-    if code or len(found) != 1:
+    files = [path for path in folder.iterdir() if path.is_file()]
+    if code or len(files) != 1:
         raise FetchError(f"{kind} could not download {wanted}{hint}: {_reason(printed)}")
-    return found[0]
+    return files[0]
 
 
 def bytes_in(folder: Path) -> int:

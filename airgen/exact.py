@@ -81,7 +81,7 @@ def inner_products(left: NDArray[Any], right: NDArray[Any]) -> NDArray[np.float6
 
     The second half of the terms is added to the first until one is left.
     """
-    found = np.zeros(len(left))
+    products = np.zeros(len(left))
     for first in range(0, len(left), _ROWS):
         some = slice(first, first + _ROWS)
         terms = left[some].astype(np.float64)
@@ -91,8 +91,8 @@ def inner_products(left: NDArray[Any], right: NDArray[Any]) -> NDArray[np.float6
             half = (width + 1) // 2
             terms[:, : width - half] += terms[:, half:width]
             width = half
-        found[some] = terms[:, :width].sum(axis=1)  # one column, or none
-    return found
+        products[some] = terms[:, :width].sum(axis=1)  # one column, or none
+    return products
 
 
 def summable(values: NDArray[Any], count: int) -> NDArray[np.float64]:

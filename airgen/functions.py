@@ -125,15 +125,15 @@ def is_kept(version: str) -> bool:
 def imported(place: str, folder: Path | None = None) -> Any:
     """Import the value at `module:name`; the module may be in `folder`. Raises UsageError if this fails."""
     module, _, name = place.partition(":")
-    outside = [str(one.resolve()) for one in (folder, Path()) if one is not None]
+    outside = [str(directory.resolve()) for directory in (folder, Path()) if directory is not None]
     sys.path[:0] = outside
     try:
         return functools.reduce(getattr, name.split("."), importlib.import_module(module))
     except (ImportError, AttributeError) as error:
         raise UsageError(f"{place} cannot be imported: {error}") from error
     finally:
-        for one in outside:
-            sys.path.remove(one)
+        for directory in outside:
+            sys.path.remove(directory)
 
 
 def name_of(value: Any) -> str:
@@ -145,9 +145,9 @@ def name_of(value: Any) -> str:
     if callable(value) and isinstance(name := getattr(value, "__name__", None), str):
         return "function" if name == "<lambda>" else name
     for place in (("model_card_data", "base_model"), ("name",), ("model_name",), ("name_or_path",)):
-        found = functools.reduce(lambda one, part: getattr(one, part, None), place, value)
-        if isinstance(found, str) and found:
-            return Path(found).name
+        attribute = functools.reduce(lambda owner, part: getattr(owner, part, None), place, value)
+        if isinstance(attribute, str) and attribute:
+            return Path(attribute).name
     return type(value).__name__
 
 
@@ -172,7 +172,7 @@ def _add(value: Any, total: Any, seen: set[int], deep: int) -> bool:
     if isinstance(value, functools.partial):
         held = [*value.args, *value.keywords.values()]
         total.update(repr(sorted(value.keywords)).encode())
-        return all(_add_value(one, total) for one in held) and _add(value.func, total, seen, deep)
+        return all(_add_value(item, total) for item in held) and _add(value.func, total, seen, deep)
     if not isinstance(value, types.FunctionType):
         return False
     if id(value) in seen or not deep:
@@ -184,22 +184,22 @@ def _add(value: Any, total: Any, seen: set[int], deep: int) -> bool:
         return False
     total.update(source.encode("utf-8", "replace"))
     held = [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
-    for one in [*held, *_read_by(value).values()]:
-        if not _add_value(one, total) and isinstance(one, types.FunctionType) and one.__module__ == value.__module__:
-            _add(one, total, seen, deep - 1)
+    for item in [*held, *_read_by(value).values()]:
+        if not _add_value(item, total) and isinstance(item, types.FunctionType) and item.__module__ == value.__module__:
+            _add(item, total, seen, deep - 1)
     return True
 
 
 def _read_by(function: types.FunctionType) -> dict[str, Any]:
     """The values that a function reads from where it was defined: of its module, and of functions around it."""
     code = function.__code__
-    found = {name: function.__globals__[name] for name in code.co_names if name in function.__globals__}
+    values = {name: function.__globals__[name] for name in code.co_names if name in function.__globals__}
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=False):
         try:
-            found[name] = cell.cell_contents
+            values[name] = cell.cell_contents
         except ValueError:  # not bound yet
             continue
-    return dict(sorted(found.items()))
+    return dict(sorted(values.items()))
 
 
 def _add_value(value: Any, total: Any) -> bool:
@@ -207,7 +207,7 @@ def _add_value(value: Any, total: Any) -> bool:
     if isinstance(value, _PLAIN):
         total.update(f"{type(value).__name__} {value!r}\x1f".encode("utf-8", "replace"))
         return True
-    if isinstance(value, tuple | frozenset) and all(isinstance(one, _PLAIN) for one in value):
+    if isinstance(value, tuple | frozenset) and all(isinstance(item, _PLAIN) for item in value):
         total.update(f"{sorted(map(repr, value)) if isinstance(value, frozenset) else value!r}\x1f".encode())
         return True
     return False
@@ -241,7 +241,7 @@ def _place(value: Any) -> str:
     if not isinstance(value, types.FunctionType) or module in (None, "__main__") or "<" in name:
         return ""
     there = sys.modules.get(str(module))
-    same = functools.reduce(lambda one, part: getattr(one, part, None), name.split("."), there) is value
+    same = functools.reduce(lambda owner, part: getattr(owner, part, None), name.split("."), there) is value
     return f"{module}:{name}" if same and getattr(there, "__file__", None) else ""
 
 
@@ -271,8 +271,12 @@ def parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter] 
 def required(function: Callable[..., Any]) -> list[str]:
     """Return the names of the positional parameters without a default."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    found = parameters(function) or {}
-    return [name for name, one in found.items() if one.kind in kinds and one.default is inspect.Parameter.empty]
+    signature = parameters(function) or {}
+    return [
+        name
+        for name, parameter in signature.items()
+        if parameter.kind in kinds and parameter.default is inspect.Parameter.empty
+    ]
 
 
 def takes(function: Callable[..., Any], name: str) -> bool:

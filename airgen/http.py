@@ -77,8 +77,8 @@ class HttpClient:
         connections: int = 0,
     ) -> None:
         self.headers = {"Accept-Encoding": "gzip, deflate", **(headers or {})}
-        self.secrets = [one for one in secrets if one]
-        self.long_secrets = [one for one in self.secrets if len(one) >= SHORTEST]
+        self.secrets = [secret for secret in secrets if secret]
+        self.long_secrets = [secret for secret in self.secrets if len(secret) >= SHORTEST]
         self._largest, self._connections = largest, connections
         self._session: aiohttp.ClientSession | None = None
         importlib.import_module("aiohttp")  # it takes a tenth of a second: not during the first call
@@ -287,10 +287,10 @@ def refused_redirect(asked: str, target: str) -> str:
 def _is_inside(host: str) -> bool:
     """Whether a host is this machine or in a private network, by any of its addresses; False for one without any."""
     try:
-        found = {str(address[4][0]) for address in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
+        addresses = {str(info[4][0]) for info in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
     except (OSError, UnicodeError, ValueError):
         return False
-    return any(not ipaddress.ip_address(one.partition("%")[0]).is_global for one in found)
+    return any(not ipaddress.ip_address(address.partition("%")[0]).is_global for address in addresses)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

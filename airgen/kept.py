@@ -34,13 +34,13 @@ def plain(value: Any, digits: int | None = None) -> Any:
     if callable(made := getattr(value, "model_dump", None)):
         return plain(made(mode="json"), digits)
     if is_dataclass(value) and not isinstance(value, type):
-        return {one.name: plain(getattr(value, one.name), digits) for one in fields(value)}
+        return {field.name: plain(getattr(value, field.name), digits) for field in fields(value)}
     if isinstance(value, Mapping):
-        return {str(name): plain(one, digits) for name, one in value.items()}
+        return {str(name): plain(item, digits) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(one, digits) for one in value]
+        return [plain(item, digits) for item in value]
     if isinstance(value, Set):
-        return sorted(plain(one, digits) for one in value)
+        return sorted(plain(item, digits) for item in value)
     if callable(made := getattr(value, "tolist", None)):  # of numpy
         return plain(made(), digits)
     if isinstance(value, float):
@@ -69,8 +69,8 @@ def kept_of(kind: type[T], value: Mapping[str, Any]) -> T:
     try:
         if value.get("format", FORMAT) != FORMAT:
             raise ValueError("another version of airgen wrote it")
-        found: T = _adapter(cast(Any, kind)).validate_python(dict(value))
-        return found
+        instance: T = _adapter(cast(Any, kind)).validate_python(dict(value))
+        return instance
     except ValueError as error:
         first = error.errors()[0] if hasattr(error, "errors") else None  # of pydantic
         text = str(error) if first is None else f"{'.'.join(map(str, first['loc']))}: {first['msg']}"

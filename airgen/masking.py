@@ -52,7 +52,7 @@ def printable(text: str | bytes, longest: int = 500, secrets: Iterable[str] = ()
     """
     text = text[: 4 * _WINDOW].decode("utf-8", "replace") if isinstance(text, bytes) else text
     whole, text = len(text) <= _WINDOW, _UNSEEN.sub("", text[:_WINDOW])
-    known = [*dict.fromkeys(one for one in (*secrets, *_of_environment()) if one)]
+    known = [*dict.fromkeys(filter(None, (*secrets, *_of_environment())))]
     text = masked(text, known)
     for secret in known:
         if len(secret) >= _LONG:
@@ -117,7 +117,7 @@ def error_words(error: BaseException, secrets: Iterable[str] = (), longest: int 
 
 def of_addresses(*addresses: str | None) -> list[str]:
     """User and password of addresses such as `http://user:password@proxy:8080`, in each way in which they are sent."""
-    found: list[str] = []
+    forms: list[str] = []
     for address in addresses:
         # A proxy's address may come without a scheme.
         named = address if address and "://" in address else f"http://{address or ''}"
@@ -126,8 +126,8 @@ def of_addresses(*addresses: str | None) -> list[str]:
             continue
         user, _, password = given.partition(":")
         pair = base64.b64encode(f"{unquote(user)}:{unquote(password)}".encode()).decode()
-        found += [given, pair, unquote(password), password, unquote(user), user]
-    return [*dict.fromkeys(one for one in found if len(one) >= _SHORTEST_OF_PROXY)]
+        forms += [given, pair, unquote(password), password, unquote(user), user]
+    return [*dict.fromkeys(form for form in forms if len(form) >= _SHORTEST_OF_PROXY)]
 
 
 def _of_environment() -> list[str]:
@@ -164,7 +164,7 @@ def _decoded(text: str) -> str:
     """The text without one layer of the encodings that are in it: of JSON, of an address, of HTML."""
     text = _UNSEEN.sub("", text)
     if "\\" in text:
-        text = _ESCAPE.sub(lambda found: found[3] or _character(found[1] or found[2]), text)
+        text = _ESCAPE.sub(lambda match: match[3] or _character(match[1] or match[2]), text)
     if "%" in text:
         text = unquote(text)
     if "&" in text:

@@ -38,15 +38,15 @@ def own_code(value: Any, folder: Path | None = None) -> dict[str, str]:
     `folder` is that of the YAML file. The digest of a module without a file (a notebook's, or made by a program) is
     empty: nobody can tell whether it is the same code. What only looks like a module is left out.
     """
-    found: dict[str, str] = {}
+    digests: dict[str, str] = {}
     for target in dict.fromkeys(_targets(value)):
         module = target.partition(":")[0]
         if module.partition(".")[0] in sys.stdlib_module_names:
             continue
         digest = code_digest(module, folder)
         if digest or module in sys.modules:
-            found[target] = digest
-    return found
+            digests[target] = digest
+    return digests
 
 
 def code_of(component: object) -> dict[str, str]:
@@ -73,20 +73,20 @@ def local_files(module: str, folder: Path | None = None) -> dict[str, Path]:
     """{module: file} of a module and of the local modules that it imports, those in functions too, at any depth."""
     roots = _roots(folder)
     first = _file(module, roots) or _module_file(module)
-    found: dict[str, Path] = {} if first is None else {module: first}
-    waiting = list(found)
-    for parent in _parents(module) if found else ():
+    files: dict[str, Path] = {} if first is None else {module: first}
+    waiting = list(files)
+    for parent in _parents(module) if files else ():
         if (path := _file(parent, roots)) is not None:
-            found[parent] = path
+            files[parent] = path
             waiting.append(parent)
-    while waiting and len(found) < _MOST:
+    while waiting and len(files) < _MOST:
         name = waiting.pop()
-        for other in _imports(name, found[name]):
+        for other in _imports(name, files[name]):
             for each in (*_parents(other), other):
-                if each not in found and (path := _file(each, roots)) is not None and not _is_installed(path):
-                    found[each] = path
+                if each not in files and (path := _file(each, roots)) is not None and not _is_installed(path):
+                    files[each] = path
                     waiting.append(each)
-    return found
+    return files
 
 
 def import_anew(module: str, folder: Path | None = None) -> None:
@@ -130,17 +130,17 @@ def _targets(value: Any) -> Iterator[str]:
         if TARGET.fullmatch(value):
             yield value
     elif isinstance(value, Mapping):
-        for one in value.values():
-            yield from _targets(one)
+        for item in value.values():
+            yield from _targets(item)
     elif isinstance(value, list | tuple):
-        for one in value:
-            yield from _targets(one)
+        for item in value:
+            yield from _targets(item)
 
 
 def _roots(folder: Path | None) -> list[Path]:
     """Where modules are looked for: the folder, the working directory, and those of the path that hold no packages."""
     places = [*([folder] if folder is not None else []), Path(), *map(Path, sys.path)]
-    return list(dict.fromkeys(place for one in places if not _is_installed(place := one.resolve())))
+    return list(dict.fromkeys(place for path in places if not _is_installed(place := path.resolve())))
 
 
 def _is_installed(path: Path) -> bool:
@@ -200,19 +200,19 @@ def _contents(path: Path) -> _Contents:
 def _parsed(path: Path, changed: int, size: int) -> _Contents:
     """The contents of a file as it was at that time, so that it is read once."""
     data = path.read_bytes()
-    digest, found = hashlib.sha256(data).hexdigest(), list[tuple[int, str, tuple[str, ...]]]()
+    digest, imports = hashlib.sha256(data).hexdigest(), list[tuple[int, str, tuple[str, ...]]]()
     try:
         tree = ast.parse(data) if path.suffix == ".py" else ast.Module([], [])
     except (SyntaxError, ValueError, RecursionError):
         return _Contents(digest, ())  # who imports it says so
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found += [(0, alias.name, ()) for alias in node.names]
+            imports += [(0, alias.name, ()) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            found.append((node.level, node.module or "", tuple(alias.name for alias in node.names)))
+            imports.append((node.level, node.module or "", tuple(alias.name for alias in node.names)))
         elif isinstance(node, ast.Call) and node.args and isinstance(first := node.args[0], ast.Constant):
             name = getattr(node.func, "attr", getattr(node.func, "id", ""))
             if name in ("import_module", "__import__") and isinstance(first.value, str):
                 base = first.value.lstrip(".")
-                found.append((len(first.value) - len(base), base, ()))
-    return _Contents(digest, tuple(found))
+                imports.append((len(first.value) - len(base), base, ()))
+    return _Contents(digest, tuple(imports))

@@ -79,7 +79,7 @@ def fetched_collection(name: str | Path) -> Path | None:
     home = cache_dir(COLLECTIONS)
     places = [home.glob(f"*/{glob.escape(word)}")]
     places += [home.glob(f"*/{glob.escape(word[:at])}/{glob.escape(word[at + 1 :])}") for at in _dashes(word)]
-    return next((place for found in places for place in sorted(found) if (place / "qrels").is_dir()), None)
+    return next((place for matches in places for place in sorted(matches) if (place / "qrels").is_dir()), None)
 
 
 def _dashes(word: str) -> list[int]:

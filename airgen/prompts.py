@@ -127,13 +127,13 @@ class PromptSet:
 
     def names(self) -> list[str]:
         """All prompts, sorted; parts that are only included begin with an underscore and are left out."""
-        found = {
+        names = {
             path.relative_to(folder).with_suffix("").as_posix()
             for folder in self.folders
             for path in folder.rglob("*.j2")
             if not path.name.startswith("_")
         }
-        return sorted(found)
+        return sorted(names)
 
     def get(self, name: str) -> Prompt:
         """One prompt. Raises PromptError where it is missing or malformed."""
@@ -152,9 +152,9 @@ class PromptSet:
         folder, slash, last = name.rpartition("/")
         own = f"{folder}{slash}{language}/{last}"
         for place in self.folders:
-            found = next((one for one in (own, name) if (place / f"{one}.j2").is_file()), None)
-            if found:
-                return found
+            prompt = next((candidate for candidate in (own, name) if (place / f"{candidate}.j2").is_file()), None)
+            if prompt:
+                return prompt
         return name
 
     def _load(self, name: str, translating: tuple[str, ...]) -> Prompt:
@@ -203,7 +203,7 @@ class PromptSet:
         return {key: value for key, value in given.items() if key not in head and value}
 
     def _included(self, source: str, filename: str) -> dict[str, str]:
-        found: dict[str, str] = {}
+        sources: dict[str, str] = {}
         queue = [source]
         while queue:
             try:
@@ -213,13 +213,13 @@ class PromptSet:
             for name in names:
                 if name is None:
                     raise PromptError(f"{filename}: an include must be a plain name")
-                if name not in found:
+                if name not in sources:
                     try:
-                        found[name] = self._environment.loader.get_source(self._environment, name)[0]  # type: ignore[union-attr]
+                        sources[name] = self._environment.loader.get_source(self._environment, name)[0]  # type: ignore[union-attr]
                     except jinja2.TemplateNotFound:
                         raise PromptError(f"{filename}: includes {name!r}, which does not exist") from None
-                    queue.append(found[name])
-        return found
+                    queue.append(sources[name])
+        return sources
 
     def _variables(self, sources: Iterable[str]) -> set[str]:
         return {

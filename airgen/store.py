@@ -185,10 +185,10 @@ class Store:
 
     def find_plan(self, known: Mapping[str, str]) -> dict[str, str]:
         """The newest saved plan that has all these fingerprints; empty where there is none."""
-        found: dict[int, dict[str, str]] = {}
+        plans: dict[int, dict[str, str]] = {}
         for run, stage, fingerprint in self.query("SELECT run, stage, fingerprint FROM plan ORDER BY run DESC"):
-            found.setdefault(run, {})[stage] = fingerprint
-        return next((plan for plan in found.values() if known.items() <= plan.items()), {})
+            plans.setdefault(run, {})[stage] = fingerprint
+        return next((plan for plan in plans.values() if known.items() <= plan.items()), {})
 
     def ensure_table(self, kind: type) -> None:
         """Create the table of a row type from outside airgen; those of `TABLES` have theirs."""
@@ -263,8 +263,8 @@ class Store:
         """
         sql = f"SELECT t.rowid AS place, m.ordinal AS ordinal {_MEMBERS} ORDER BY m.ordinal"
         with self._explained():
-            found = self._connection.cursor().execute(sql, [corpus]).fetchnumpy()
-        return np.asarray(found["place"]), np.asarray(found["ordinal"])
+            columns = self._connection.cursor().execute(sql, [corpus]).fetchnumpy()
+        return np.asarray(columns["place"]), np.asarray(columns["ordinal"])
 
     def passages_at(self, places: NDArray[np.int64], columns: str) -> list[tuple[Any, ...]]:
         """Columns of the passages at some `places`, in their order. No text but theirs is read, and none is sorted."""
@@ -275,8 +275,8 @@ class Store:
             where, parameters = "t.rowid BETWEEN ? AND ?", [first, last]
         else:
             where, parameters = "t.rowid IN (SELECT unnest(?))", [places.tolist()]
-        found = self.query(f"SELECT t.rowid, {columns} FROM passage t WHERE {where}", parameters)
-        rows = {row[0]: row[1:] for row in found}
+        records = self.query(f"SELECT t.rowid, {columns} FROM passage t WHERE {where}", parameters)
+        rows = {row[0]: row[1:] for row in records}
         return [rows[place] for place in places.tolist()]
 
     def passage_names(self, corpus: str, among: Collection[str] | None = None) -> Iterator[tuple[str, str]]:
@@ -312,8 +312,8 @@ class Store:
                     self._answered = marks  # whole before another thread sees it
         marks = self._answered
         maybe = [key for key in keys if marks[hash(key) % _MARKS]]
-        found = self.rows(Answer, where="key IN (SELECT unnest(?))", parameters=[maybe]) if maybe else []
-        return {answer.key: answer for answer in found}
+        stored = self.rows(Answer, where="key IN (SELECT unnest(?))", parameters=[maybe]) if maybe else []
+        return {answer.key: answer for answer in stored}
 
     def forget(self, answers: Sequence[str]) -> None:
         """Remove failed answers, so that they are asked again (`--retry-failed`)."""
@@ -361,8 +361,8 @@ def _problem(connection: duckdb.DuckDBPyConnection) -> str:
     numbers = [number for (number,) in connection.execute("SELECT number FROM schema_number").fetchall()]
     if numbers == [SCHEMA]:
         return ""
-    found = ", ".join(map(str, numbers))
-    return f" has schema {found}, and this airgen reads {SCHEMA}: use the airgen that made it, or move it away"
+    schemas = ", ".join(map(str, numbers))
+    return f" has schema {schemas}, and this airgen reads {SCHEMA}: use the airgen that made it, or move it away"
 
 
 _COLUMN_TYPES = {

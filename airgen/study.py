@@ -98,9 +98,13 @@ class Table:
         every = []
         for column in self.columns:
             values = [column.value(row) for row in self.rows]
-            texts = [clean(one) if type(one) is str else shown(one, column.form, column.missing) for one in values]
+            texts = [
+                clean(value) if type(value) is str else shown(value, column.form, column.missing) for value in values
+            ]
             if column.best and len(values) > 1:
-                known = sorted({text for text, one in zip(texts, values, strict=True) if one is not None}, key=float)
+                known = sorted(
+                    {text for text, value in zip(texts, values, strict=True) if value is not None}, key=float
+                )
                 mark = dict(zip(known[::-1], marks, strict=False))
                 texts = [mark.get(text, "{}").format(text) for text in texts]
             every.append(texts)
@@ -131,7 +135,9 @@ class Table:
 
     def html(self) -> str:
         """Return an HTML table."""
-        head = [f'<th scope="col"{self._side(at)}>{html_text(one.title)}</th>' for at, one in enumerate(self.columns)]
+        head = [
+            f'<th scope="col"{self._side(at)}>{html_text(column.title)}</th>' for at, column in enumerate(self.columns)
+        ]
         body = [
             "<tr>" + "".join(f"<td{self._side(at)}>{cell}</td>" for at, cell in enumerate(row)) + "</tr>\n"
             for row in self.cells(lambda text: html_text(text, 300), ('<b class="best">{}</b>', "<u>{}</u>"))
@@ -245,8 +251,8 @@ class Study:
 
         render = MarkdownIt("commonmark", {"html": False}).render
         every = [
-            one.html() if isinstance(one, Table) else one if isinstance(one, Html) else render(one)
-            for one in _shown(self.parts)
+            part.html() if isinstance(part, Table) else part if isinstance(part, Html) else render(part)
+            for part in _shown(self.parts)
         ]
         title = html_text(self.title, 300)
         return html_page(title, f'<main>\n<h1 class="foreign">{title}</h1>\n{"".join(every)}</main>')
@@ -270,29 +276,32 @@ def fragment(parts: Iterable[str | Table]) -> str:
 
     render = MarkdownIt("commonmark", {"html": False}).render
     every = [
-        one.html() if isinstance(one, Table) else one if isinstance(one, Html) else render(one) for one in _shown(parts)
+        part.html() if isinstance(part, Table) else part if isinstance(part, Html) else render(part)
+        for part in _shown(parts)
     ]
     return f'<div class="airgen"><style>{_LOOK}</style>{"".join(every)}</div>'
 
 
 def study_of(title: str, value: Any) -> Study:
     """Any value as tables: its numbers and texts in one, each list or mapping of records in another."""
-    found = plain(value)
-    if isinstance(found, list):
-        return Study(title, [_table_of(found[:_SHOWN]), _more(len(found), _SHOWN)])
-    if not isinstance(found, dict):
-        return Study(title, [md(str(found))])
+    data = plain(value)
+    if isinstance(data, list):
+        return Study(title, [_table_of(data[:_SHOWN]), _more(len(data), _SHOWN)])
+    if not isinstance(data, dict):
+        return Study(title, [md(str(data))])
     parts: list[str | Table] = []
-    simple = [(name, one) for name, one in found.items() if not isinstance(one, dict | list) and one not in ("", None)]
-    for name, one in found.items():
-        if isinstance(one, dict) and one and all(isinstance(each, dict) for each in one.values()):
-            one = [{"": key, **each} for key, each in one.items()]
-        if isinstance(one, list) and one and all(isinstance(each, dict) for each in one):
-            parts += [f"## {md(name.replace('_', ' '))}", _table_of(one[:_SHOWN]), _more(len(one), _SHOWN)]
-        elif isinstance(one, dict) and one and not any(isinstance(each, dict | list) for each in one.values()):
-            parts += [f"## {md(name.replace('_', ' '))}", Table(list(one.items()), columns("", "value", left=(1,)))]
-        elif isinstance(one, list) and one and all(isinstance(each, str) for each in one):
-            parts += [f"## {md(name.replace('_', ' '))}", "\n".join(f"- {md(each)}" for each in one[:_SHOWN])]
+    simple = [
+        (name, item) for name, item in data.items() if not isinstance(item, dict | list) and item not in ("", None)
+    ]
+    for name, item in data.items():
+        if isinstance(item, dict) and item and all(isinstance(each, dict) for each in item.values()):
+            item = [{"": key, **each} for key, each in item.items()]
+        if isinstance(item, list) and item and all(isinstance(each, dict) for each in item):
+            parts += [f"## {md(name.replace('_', ' '))}", _table_of(item[:_SHOWN]), _more(len(item), _SHOWN)]
+        elif isinstance(item, dict) and item and not any(isinstance(each, dict | list) for each in item.values()):
+            parts += [f"## {md(name.replace('_', ' '))}", Table(list(item.items()), columns("", "value", left=(1,)))]
+        elif isinstance(item, list) and item and all(isinstance(each, str) for each in item):
+            parts += [f"## {md(name.replace('_', ' '))}", "\n".join(f"- {md(each)}" for each in item[:_SHOWN])]
     head = Table(simple, columns("", "value", left=(1,)))
     return Study(title, [*parts, *([head] if not parts else ["## figures", head])])
 
@@ -300,7 +309,7 @@ def study_of(title: str, value: Any) -> Study:
 def _table_of(rows: Sequence[Any]) -> Table:
     """Plain records as a table; lists and mappings in them are left out."""
     records = [row if isinstance(row, dict) else {"value": row} for row in rows]
-    every = dict.fromkeys(name for row in records for name, one in row.items() if not isinstance(one, dict | list))
+    every = dict.fromkeys(name for row in records for name, cell in row.items() if not isinstance(cell, dict | list))
     return Table(records, [Column(name, partial(_cell, name), left=True) for name in list(every)[:_WIDE]])
 
 
@@ -322,12 +331,12 @@ def body(parts: Iterable[str | Table]) -> list[str]:
 
 
 def _shown(parts: Iterable[str | Table]) -> list[str | Table]:
-    found: list[str | Table] = []
+    shown_parts: list[str | Table] = []
     for part in parts:
-        if found and _is_heading(found[-1]) and _is_heading(part):
-            found.pop()
-        found += [part] if (part if isinstance(part, str) else part.rows) else []
-    return found[:-1] if found and _is_heading(found[-1]) else found
+        if shown_parts and _is_heading(shown_parts[-1]) and _is_heading(part):
+            shown_parts.pop()
+        shown_parts += [part] if (part if isinstance(part, str) else part.rows) else []
+    return shown_parts[:-1] if shown_parts and _is_heading(shown_parts[-1]) else shown_parts
 
 
 def _is_heading(part: str | Table) -> bool:

@@ -30,7 +30,7 @@ def read_yaml(text: str, name: str = "<text>") -> tuple[Any, yaml.Node | None]:
         sizes: dict[yaml.Node, int] = {}
         if _size(node, sizes) > _MAX_NODES:
             raise SettingsError([f"{name}: its aliases repeat more than {_MAX_NODES:,} values; write fewer of them"])
-        every = sorted(sizes, key=lambda one: one.start_mark.index)  # in the order of the text
+        every = sorted(sizes, key=lambda part: part.start_mark.index)  # in the order of the text
         if odd := _not_finite(every):
             raise SettingsError(
                 [f"{name}:{item.start_mark.line + 1}: {item.value} is not a finite number" for item in odd]
@@ -78,12 +78,12 @@ def _not_finite(nodes: Iterable[yaml.Node]) -> list[yaml.ScalarNode]:
 
 def _twice(nodes: Iterable[yaml.Node]) -> list[yaml.ScalarNode]:
     """The keys that their mapping has had already; PyYAML would take the last one in silence."""
-    found = []
+    repeated = []
     for mapping in nodes:
         names = set()
         for key, _ in mapping.value if isinstance(mapping, yaml.MappingNode) else ():
             if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
                 if (key.tag, key.value) in names:
-                    found.append(key)
+                    repeated.append(key)
                 names.add((key.tag, key.value))
-    return sorted(found, key=lambda key: key.start_mark.index)
+    return sorted(repeated, key=lambda key: key.start_mark.index)

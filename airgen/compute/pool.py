@@ -130,35 +130,35 @@ class WorkerPool(Compute):
         try:
             while True:
                 while alone or len(out) < self.room:
-                    if out and (alone or any(one.tries for one in out.values())):
+                    if out and (alone or any(item.tries for item in out.values())):
                         break  # an item that is sent again has nothing beside it
                     if not alone and ordered and len(done) >= _WINDOW * self.workers:
                         break
                     if alone:
-                        one = alone.popleft()
-                    elif (found := next(coming, None)) is not None:
-                        one = _Item(found[0], *found[1])
+                        item = alone.popleft()
+                    elif (numbered := next(coming, None)) is not None:
+                        item = _Item(numbered[0], *numbered[1])
                     else:
                         break
                     if not started:
                         self.start()
                         started = True
-                    out[self.send(make, one.item)] = one
+                    out[self.send(make, item.item)] = item
                 if not out:
                     return
                 for future in self._ended(out):
-                    one = out.pop(future)
+                    item = out.pop(future)
                     try:
-                        row = (one.key, future.result().value())
+                        row = (item.key, future.result().value())
                     except (WorkerLost, BrokenProcessPool) as lost:
-                        alone.append(self._again(work.name, one, self.why(lost)))
+                        alone.append(self._again(work.name, item, self.why(lost)))
                         started = False
                         continue
                     self._counts["batches"] += 1
                     if not ordered:
                         yield row
                         continue
-                    done[one.place] = row
+                    done[item.place] = row
                     while given in done:
                         yield done.pop(given)
                         given += 1
@@ -172,14 +172,14 @@ class WorkerPool(Compute):
             if ended := wait(out, timeout, FIRST_COMPLETED).done:
                 return sorted(ended, key=lambda future: out[future].place)
 
-    def _again(self, name: str, one: _Item, why: str) -> _Item:
-        one.tries += 1
-        if one.tries > 1:
+    def _again(self, name: str, item: _Item, why: str) -> _Item:
+        item.tries += 1
+        if item.tries > 1:
             raise AirgenError(
-                f"{name}: two workers were lost on {str(one.key)[:80]}; the last one: {why}: is there enough memory?"
+                f"{name}: two workers were lost on {str(item.key)[:80]}; the last one: {why}: is there enough memory?"
             )
         self._counts["sent_again"] += 1
-        return one
+        return item
 
 
 class Processes(WorkerPool):
@@ -223,7 +223,7 @@ class Processes(WorkerPool):
             self._executor.shutdown(wait=True)
             self._broken = True
             self._counts["workers_lost"] += 1
-        codes = [code for one in self._children if (code := one.exitcode) not in (None, 0, -signal.SIGTERM)]
+        codes = [code for process in self._children if (code := process.exitcode) not in (None, 0, -signal.SIGTERM)]
         how = [f"signal {-code}" if code < 0 else f"exit code {code}" for code in codes]
         return f"a process ended with {', '.join(how) or 'no word'}"
 

@@ -81,25 +81,25 @@ class RayWorkers(WorkerPool):
 
     def send(self, make: bytes, item: Any) -> Future[Returned]:
         """See `WorkerPool`."""
-        found: Future[Returned] = Future()
+        result: Future[Returned] = Future()
 
         def done(future: Future[Any]) -> None:
-            if not found.set_running_or_notify_cancel():
+            if not result.set_running_or_notify_cancel():
                 return
             try:
-                found.set_result(self._checked(future.result()))
+                result.set_result(self._checked(future.result()))
             except BaseException as error:  # noqa: BLE001  # passed on to who waits
-                found.set_exception(self._translated(error))
+                result.set_exception(self._translated(error))
 
         try:
             self._task.remote(make, item).future().add_done_callback(done)
         except self._ray.exceptions.RayError as error:  # it cannot be sent
-            found.set_exception(self._translated(error))
-        return found
+            result.set_exception(self._translated(error))
+        return result
 
     def _checked(self, answered: tuple[str, str, str, str, Any]) -> Any:
         """What a task gave. Raises AirgenError where its node has another airgen, or another Python."""
-        node, host, python, version, found = answered
+        node, host, python, version, value = answered
         if version != __version__:
             what = f"has {version}" if version.startswith("no ") else f"has airgen {version}"
             raise AirgenError(
@@ -110,12 +110,12 @@ class RayWorkers(WorkerPool):
                 f"compute: the node {host} has Python {python}, and this is {platform.python_version()}: use the same"
             )
         self._nodes.add(node)
-        return found
+        return value
 
     def _translated(self, error: BaseException) -> BaseException:
-        found = translated(self._ray, error)
-        self._counts["workers_lost"] += isinstance(found, WorkerLost)
-        return found
+        translation = translated(self._ray, error)
+        self._counts["workers_lost"] += isinstance(translation, WorkerLost)
+        return translation
 
     def look(self) -> float | None:
         """See `WorkerPool`: workers may go on for a while without the head, but it must come back."""

@@ -40,8 +40,8 @@ class AirBenchFiles:
     @property
     def info(self) -> dict[str, str]:
         """What a manifest would say; `name` is unique among the datasets of a version, `dataset` is AIR-Bench's."""
-        found = _GROUP.fullmatch(self.group)
-        facts = found.groupdict() if found else {}
+        match = _GROUP.fullmatch(self.group)
+        facts = match.groupdict() if match else {}
         return {**facts, "version": self.version, "name": f"{self.group}_{self.name}", "dataset": self.name}
 
     def labels_folder(self, split: str) -> Path:
@@ -66,23 +66,23 @@ def air_bench_datasets(path: Path) -> list[AirBenchFiles]:
     """
     path = path.resolve()
     for steps in ("", "*", "*/*", "*/*/*"):
-        found = sorted({corpus for name in _CORPUS for corpus in path.glob(f"{steps}/{name}" if steps else name)})
-        datasets = [one for one in map(_dataset, found) if one is not None]
+        corpora = sorted({corpus for name in _CORPUS for corpus in path.glob(f"{steps}/{name}" if steps else name)})
+        datasets = [files for files in map(_dataset, corpora) if files is not None]
         if datasets:
             return datasets
-        if found:
+        if corpora:
             return []
     return []
 
 
 def air_bench_files(path: Path) -> AirBenchFiles | None:
     """The one dataset in a folder, or None if the folder has another layout. Raises DatasetError for several."""
-    found = air_bench_datasets(path)
-    if len(found) > 1:
-        shown = ", ".join(str(one.folder.relative_to(path.resolve())) for one in found[:_SHOWN])
-        more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-        raise DatasetError(f"{path} holds {len(found)} datasets: name the folder of one ({shown}{more})")
-    return found[0] if found else None
+    datasets = air_bench_datasets(path)
+    if len(datasets) > 1:
+        shown = ", ".join(str(dataset.folder.relative_to(path.resolve())) for dataset in datasets[:_SHOWN])
+        more = f" and {len(datasets) - _SHOWN} more" if len(datasets) > _SHOWN else ""
+        raise DatasetError(f"{path} holds {len(datasets)} datasets: name the folder of one ({shown}{more})")
+    return datasets[0] if datasets else None
 
 
 def _dataset(corpus: Path) -> AirBenchFiles | None:
@@ -103,6 +103,6 @@ def _dataset(corpus: Path) -> AirBenchFiles | None:
 def _of_kind(folder: Path, kind: str) -> Iterator[tuple[str, Path]]:
     """(split, file) of one kind, sorted."""
     for path in sorted(folder.glob(f"*{kind}.jsonl*")):
-        found = _FILE.fullmatch(path.name)
-        if found is not None and found["kind"] == kind:
-            yield found["split"] or "test", path
+        match = _FILE.fullmatch(path.name)
+        if match is not None and match["kind"] == kind:
+            yield match["split"] or "test", path

@@ -146,9 +146,9 @@ class BeirDataset:
             if name == "README.md":
                 continue  # a person may have shortened the card
             path, size = self.path / name, about.get("bytes") if isinstance(about, dict) else None
-            if isinstance(size, int) and path.is_file() and (found := path.stat().st_size) < size:
+            if isinstance(size, int) and path.is_file() and (present := path.stat().st_size) < size:
                 raise DatasetError(
-                    f"{path}: has {found:,} of the {size:,} bytes that manifest.json says: copy it again, or delete "
+                    f"{path}: has {present:,} of the {size:,} bytes that manifest.json says: copy it again, or delete "
                     "manifest.json if you shortened it"
                 )
 
@@ -157,8 +157,8 @@ class BeirDataset:
         if self.air_bench is not None and name == "corpus":
             return self.air_bench.corpus
         for suffix in (".jsonl", ".jsonl.gz"):
-            if (found := self.path / f"{name}{suffix}").is_file():
-                return found
+            if (path := self.path / f"{name}{suffix}").is_file():
+                return path
         raise DatasetError(f"{self.path}: {name}.jsonl (or {name}.jsonl.gz) is missing")
 
     @cached_property
@@ -203,7 +203,7 @@ class BeirDataset:
         if self.air_bench is not None:
             return sorted(self.air_bench.queries.keys() - self.air_bench.qrels.keys())
         named = self.manifest.get("withheld")
-        return sorted({str(one) for one in named} - set(self.splits)) if isinstance(named, list) else []
+        return sorted({str(split) for split in named} - set(self.splits)) if isinstance(named, list) else []
 
     def passages(self, seen: IdSet | None = None) -> Iterator[BeirPassage]:
         """The corpus in file order. Raises DatasetError for an id that comes twice or a missing field.
@@ -279,7 +279,7 @@ class BeirDataset:
     def _qrels_files(self, split: str) -> list[Path]:
         """The files of a split. `all` means every split, unless a split has that name."""
         if split == "all" and "all" not in self.splits:
-            return [self.qrels_file(one) for one in self.splits]
+            return [self.qrels_file(name) for name in self.splits]
         return [self.qrels_file(split)]
 
     def qrels(self, split: str = "test") -> Qrels:

@@ -102,11 +102,13 @@ def _brought(manifest: Manifest) -> int:
 def _features(table: str, manifest: Manifest) -> list[dict[str, Any]]:
     """The columns' types. Without them `datasets` infers them, and reads an id like 2024-01-31 as a date."""
     dtypes = {str: "string", int: "int64", float: "float64"}
-    found: list[dict[str, Any]] = [{"name": name, "dtype": dtypes[kind]} for name, kind in table_fields(table).items()]
+    features: list[dict[str, Any]] = [
+        {"name": name, "dtype": dtypes[kind]} for name, kind in table_fields(table).items()
+    ]
     if table == "queries":
         fields = [{"name": field, "dtype": dtype} for field, dtype in manifest.query_fields.items()]
-        found.append({"name": "metadata", "struct": fields})
-    return found
+        features.append({"name": "metadata", "struct": fields})
+    return features
 
 
 _VARIANTS = {
@@ -288,11 +290,11 @@ def merged_card(old: str, new: str, repo: str) -> str:
 def _front_matter(text: str, repo: str) -> dict[str, Any]:
     import yaml
 
-    found = re.match(r"---\r?\n(.*?)\r?\n---(?:\r?\n|$)", text, re.DOTALL)
-    if found is None:
+    match = re.match(r"---\r?\n(.*?)\r?\n---(?:\r?\n|$)", text, re.DOTALL)
+    if match is None:
         return {}
     try:
-        value = yaml.safe_load(found[1])
+        value = yaml.safe_load(match[1])
         rows = [row for config in value.get("configs") or [] if config["config_name"] for row in config["data_files"]]
         readable = all(isinstance(row["split"], str) and isinstance(row["path"], str) for row in rows)
         readable &= all(isinstance(known, dict) for known in (value.get(_FACTS) or {}).values())

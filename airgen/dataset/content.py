@@ -281,7 +281,7 @@ def fitting_id(own: str) -> str:
             return own
     except UnicodeEncodeError:
         pass
-    return _UNFIT.sub(lambda found: quote(found[0], safe="", errors="surrogatepass"), own)
+    return _UNFIT.sub(lambda match: quote(match[0], safe="", errors="surrogatepass"), own)
 
 
 def check_document(row: CorpusRow) -> None:
@@ -309,8 +309,8 @@ def check_queries(rows: Iterable[QueryRow]) -> list[QueryRow]:
             if not isinstance(value, str | int | float | bool | None):
                 raise DatasetError(f"query {row.id!r}: metadata {key!r} is a {type(value).__name__}, not a scalar")
             if value is not None and types.setdefault(key, type(value)) is not type(value):
-                found, elsewhere = type(value).__name__, types[key].__name__
-                raise DatasetError(f"query {row.id!r}: metadata {key!r} is a {found}, elsewhere a {elsewhere}")
+                here, elsewhere = type(value).__name__, types[key].__name__
+                raise DatasetError(f"query {row.id!r}: metadata {key!r} is a {here}, elsewhere a {elsewhere}")
         if row.metadata.get("split", row.split) != row.split:
             raise DatasetError(f"query {row.id!r}: metadata 'split' differs from its split {row.split!r}")
     return queries

@@ -119,8 +119,8 @@ def _merge_splits(source: Path, directory: Path, manifest: Manifest, split: str,
         write_split(directory, f"{folder}/{split}", labels, files)
     answers = [path for old in manifest.labelled_splits if (path := source / "answers" / f"{old}.jsonl").is_file()]
     if answers:
-        found = sorted((row for path in answers for row in read_rows(path)), key=lambda row: str(row["query-id"]))
-        note(f"answers/{split}.jsonl", "".join(encode_row(row, "answers") for row in found))
+        merged = sorted((row for path in answers for row in read_rows(path)), key=lambda row: str(row["query-id"]))
+        note(f"answers/{split}.jsonl", "".join(encode_row(row, "answers") for row in merged))
 
 
 def _merged(parts: Iterable[SplitStatistics]) -> SplitStatistics:
@@ -228,7 +228,7 @@ def with_peoples_labels(
     check_next_version(source, manifest, version, split)
     qrels, queries = _rows_of(source, manifest, split), list(_queries_of(source))
     mine = [row for row in queries if row.split == split]
-    asked = {one.document for one in labels}
+    asked = {label.document for label in labels}
     here = {row["_id"] for row in read_rows(source / "corpus.jsonl") if row["_id"] in asked}
     rows, left, change = override(qrels, mine, labels, manifest.info.relevant_from, asked - here)
     if not left:
@@ -287,13 +287,13 @@ def _rows_of(source: Path, manifest: Manifest, split: str) -> list[QrelRow]:
         if kind in manifest.variants
     }
     graded, soft, people = (known.get(kind, {}) for kind in ("graded", "soft", PEOPLE))
-    found = []
+    rows = []
     for query, document, score in _labels_in(source / "qrels" / f"{split}.jsonl"):
         pair, level = (query, document), graded.get((query, document))
         by = PEOPLE if pair in people else ""
         gain = None if by or pair not in soft else float(soft[pair])
-        found.append(QrelRow(query, document, int(score), None if level is None else int(level), gain, by))
-    return found
+        rows.append(QrelRow(query, document, int(score), None if level is None else int(level), gain, by))
+    return rows
 
 
 def _queries_of(source: Path) -> Iterator[QueryRow]:

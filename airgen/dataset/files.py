@@ -24,8 +24,8 @@ def labelled_split(name: str) -> str | None:
     >>> labelled_split("qrels-graded/test.tsv"), labelled_split("answers/dev.jsonl"), labelled_split("corpus.jsonl")
     ('test', 'dev', None)
     """
-    found = _LABELS.fullmatch(name)
-    return found[1] if found else None
+    match = _LABELS.fullmatch(name)
+    return match[1] if match else None
 
 
 def encode_row(row: dict[str, Any], where: str) -> str:

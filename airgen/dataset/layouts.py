@@ -137,13 +137,13 @@ class _Source:
 
     def by_text(self) -> dict[str, dict[str, float]]:
         """{query text: {passage id: label}}; of two queries with one text the higher labels count."""
-        found: dict[str, dict[str, float]] = {}
+        labels_of_text: dict[str, dict[str, float]] = {}
         for key, row in self.labels.items():
             if key in self.texts:
-                of_text = found.setdefault(_one_line(self.texts[key]), {})
+                of_text = labels_of_text.setdefault(_one_line(self.texts[key]), {})
                 for passage, label in row.items():
                     of_text[passage] = max(of_text.get(passage, label), label)
-        return found
+        return labels_of_text
 
 
 def convert(
@@ -169,7 +169,7 @@ def convert(
     elif (path := dataset.path / f"qrels-{variant}" / f"{split}.tsv").is_file():
         labels = read_qrels(path).labels
     else:
-        known = sorted(one.name.removeprefix("qrels-") for one in dataset.path.glob("qrels-*") if one.is_dir())
+        known = sorted(folder.name.removeprefix("qrels-") for folder in dataset.path.glob("qrels-*") if folder.is_dir())
         raise DatasetError(f"{path}: there is no such file; the dataset has {', '.join(known) or 'no other labels'}")
     texts = {key: query.text for key, query in dataset.queries().items() if key in labels}
     source = _Source(dataset, labels, texts, f"{dataset.name} {split}", index, fields)
@@ -181,7 +181,7 @@ def convert(
 
 def _quepid(source: _Source, out: Path) -> None:
     stream = io.StringIO()
-    rows = [[query, one, f"{label:g}"] for query, row in source.by_text().items() for one, label in row.items()]
+    rows = [[query, passage, f"{label:g}"] for query, row in source.by_text().items() for passage, label in row.items()]
     csv.writer(stream, lineterminator="\n").writerows([["query", "docid", "rating"], *rows])
     _write(out, stream.getvalue())
 
@@ -272,7 +272,7 @@ FORMATS: Mapping[str, tuple[str, Callable[[_Source, Path], None]]] = {
     "opensearch": ("judgments.json", _opensearch),
     "elasticsearch": ("rank_eval.json", _elasticsearch),
     "ranx": ("qrels.json", lambda source, out: _write(out, {
-        key: {one: int(label) if label == int(label) else label for one, label in row.items()}
+        key: {passage: int(label) if label == int(label) else label for passage, label in row.items()}
         for key, row in source.labels.items()
     })),
     "trec": ("qrels.trec", lambda source, out: _write(out, "".join(_trec_lines(source.labels)))),

@@ -110,14 +110,16 @@ class Manifest:
 
 def made_with() -> dict[str, str]:
     """Versions of what computes vectors and scores, and the kernel of numpy's BLAS on this processor."""
-    found = {"python": platform.python_version(), "machine": platform.machine()}
+    versions = {"python": platform.python_version(), "machine": platform.machine()}
     for package in _COMPUTING:
         with suppress(metadata.PackageNotFoundError):
-            found[package] = metadata.version(package)
-    for one in threadpool_info():
-        if one["user_api"] == "blas" and "numpy" in one["filepath"]:
-            found["blas"] = f"{one['internal_api']} {one['version']} {one.get('architecture', '')}".strip()
-    return found
+            versions[package] = metadata.version(package)
+    for library in threadpool_info():
+        if library["user_api"] == "blas" and "numpy" in library["filepath"]:
+            versions["blas"] = (
+                f"{library['internal_api']} {library['version']} {library.get('architecture', '')}".strip()
+            )
+    return versions
 
 
 def data_digest(files: Mapping[str, FileEntry]) -> str:

@@ -43,7 +43,7 @@ class PersonsLabel:
     def __post_init__(self) -> None:
         if type(self.level) is not int or not 0 <= self.level <= 3:
             raise ValueError(f"level {self.level!r} is not one of 0 to 3")
-        if not all(isinstance(one, str) for one in (self.query, self.document, self.why, self.mark)):
+        if not all(isinstance(text, str) for text in (self.query, self.document, self.why, self.mark)):
             raise ValueError("query, document, why and mark are texts")
 
 
@@ -60,7 +60,7 @@ def read_labels(path: Path) -> list[PersonsLabel]:
         lines = path.read_text(encoding="utf-8").split("\n") if path.is_file() else []
     except (OSError, ValueError) as error:
         raise DatasetError(f"{path}: cannot be read ({error})") from error
-    found = []
+    labels = []
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -68,23 +68,23 @@ def read_labels(path: Path) -> list[PersonsLabel]:
             row = json.loads(line)
             if not isinstance(row, dict):
                 raise ValueError("an object is needed")
-            found.append(PersonsLabel(**row))
+            labels.append(PersonsLabel(**row))
         except (ValueError, TypeError, RecursionError) as error:
             raise DatasetError(
                 f"{path}:{number}: not a person's label ({str(error)[:100]}): correct the line"
             ) from error
-    return found
+    return labels
 
 
 def write_labels(path: Path, labels: Iterable[PersonsLabel]) -> None:
     """Write labels, one a line, sorted by pair."""
-    rows = sorted(labels, key=lambda one: (one.query, one.document))
-    write_text(path, (json_text(dataclasses.asdict(one)) + "\n" for one in rows))
+    rows = sorted(labels, key=lambda label: (label.query, label.document))
+    write_text(path, (json_text(dataclasses.asdict(label)) + "\n" for label in rows))
 
 
 def newer(old: Iterable[PersonsLabel], new: Iterable[PersonsLabel]) -> list[PersonsLabel]:
     """The labels of both; of a pair that is in both, the new one."""
-    return list({(one.query, one.document): one for one in (*old, *new)}.values())
+    return list({(label.query, label.document): label for label in (*old, *new)}.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ def override(
     known = {row.id for row in queries}
     by_pair = {(row.query, row.document): row for row in rows}
     counts = dict.fromkeys(("confirmed", "now_relevant", "now_not_relevant", "new"), 0)
-    used = [one for one in labels if one.query in known and one.document not in absent]
+    used = [label for label in labels if label.query in known and label.document not in absent]
     for label in used:
         pair, score = (label.query, label.document), int(label.level >= relevant_from)
         before = by_pair.get(pair)
@@ -155,13 +155,13 @@ def override(
     fallen = [row.id for row in queries if row.id in named and row.id not in answered]
     marked = {row.id for row in queries if ANSWERED in row.metadata}
     gone = set(fallen)
-    found = []
+    answerable = []
     for row in queries:
         if row.id in gone and row.id not in marked:
             continue
         if row.id in named and row.id in marked:
             row = dataclasses.replace(row, metadata={**row.metadata, ANSWERED: row.id in answered})
-        found.append(row)
+        answerable.append(row)
     left = [row for row in by_pair.values() if row.query not in gone]
-    digest = content_key(sorted([one.query, one.document, one.level] for one in used))[:16]
-    return left, found, Change(**counts, fallen=tuple(fallen), digest=digest)
+    digest = content_key(sorted([label.query, label.document, label.level] for label in used))[:16]
+    return left, answerable, Change(**counts, fallen=tuple(fallen), digest=digest)

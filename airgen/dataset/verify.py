@@ -46,7 +46,7 @@ class DatasetProblem:
 
 
 @dataclass
-class _Found:
+class _Problems:
     problems: list[DatasetProblem] = field(default_factory=list)
     seen: Counter[tuple[str, str]] = field(default_factory=Counter)
     unanswered: set[str] = field(default_factory=set)  # queries that are marked so
@@ -71,16 +71,16 @@ def verify(directory: Path) -> list[DatasetProblem]:
     repeated, invalid, or changed by loaders), empty texts, queries without a positive or in two splits, variants that
     contradict each other, counts, labels of withheld splits, secrets, and signs that reveal the generated negatives.
     """
-    found = _Found()
+    problems = _Problems()
     try:
         manifest = load_manifest(directory)
     except DatasetError as error:
         return [DatasetProblem("manifest", MANIFEST, str(error))]
     try:
-        _check(directory, manifest, found)
+        _check(directory, manifest, problems)
     except OSError as error:
-        found.add("unreadable", error.filename or str(directory), f"cannot be read: {error.strerror or error}")
-    return found.finish()
+        problems.add("unreadable", error.filename or str(directory), f"cannot be read: {error.strerror or error}")
+    return problems.finish()
 
 
 def damaged_file(directory: Path) -> str | None:
@@ -115,19 +115,19 @@ def _as_written(path: Path, entry: FileEntry) -> bool:
     return path.stat().st_size == entry.bytes and file_sha256(path) == entry.sha256
 
 
-def _check(directory: Path, manifest: Manifest, found: _Found) -> None:
-    _check_files(directory, manifest, found)
+def _check(directory: Path, manifest: Manifest, problems: _Problems) -> None:
+    _check_files(directory, manifest, problems)
     if manifest.part != "labels":
-        queries = _check_queries(directory, found)
-        labels = _check_labels(directory, manifest, queries, found)
-        _check_corpus(directory, manifest, labels, found)
-        _check_answers(directory, manifest, queries, found)
-        _check_counts(manifest, queries, labels, found)
+        queries = _check_queries(directory, problems)
+        labels = _check_labels(directory, manifest, queries, problems)
+        _check_corpus(directory, manifest, labels, problems)
+        _check_answers(directory, manifest, queries, problems)
+        _check_counts(manifest, queries, labels, problems)
     for name in ("README.md", "pipeline.yaml", MANIFEST):
         path = directory / name
         text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
         for hint in secrets_in(text):
-            found.add("secret", name, f"holds something like a key or password ({hint}): remove it and export again")
+            problems.add("secret", name, f"holds something like a key or password ({hint}): remove it and export again")
 
 
 def secrets_in(text: str) -> list[str]:
@@ -140,35 +140,37 @@ def _of_the_hub(name: str) -> bool:
     return name == ".gitattributes" or name.startswith(".cache/huggingface/")
 
 
-def _check_files(directory: Path, manifest: Manifest, found: _Found) -> None:
+def _check_files(directory: Path, manifest: Manifest, problems: _Problems) -> None:
     cached = directory.resolve().parent.name == "snapshots"
     advice = ", as in the Hub's cache: download it into a folder (local_dir)" if cached else ""
     for name, entry in manifest.files.items():
         path = directory / name
         if not Path(os.path.realpath(path)).is_relative_to(directory.resolve()):  # `resolve` fails for a loop of links
-            found.add("path", name, f"is a link to a place outside the dataset{advice}")
+            problems.add("path", name, f"is a link to a place outside the dataset{advice}")
         elif not path.is_file():
-            found.add("missing", name, "is in the manifest but not in the directory")
+            problems.add("missing", name, "is in the manifest but not in the directory")
         elif not _as_written(path, entry):
-            found.add("hash", name, "its size or SHA-256 differs from the manifest: it was changed after the export")
+            problems.add("hash", name, "its size or SHA-256 differs from the manifest: it was changed after the export")
     present = {path.relative_to(directory).as_posix() for path in directory.rglob("*") if not path.is_dir()}
     for name in sorted(present - set(manifest.files) - {MANIFEST}):
         if not _of_the_hub(name):
-            found.add("extra", name, "is not in the manifest")
+            problems.add("extra", name, "is not in the manifest")
     for name in ("corpus.jsonl", "queries.jsonl"):
         if name not in manifest.files and manifest.part != "labels":
-            found.add("missing", name, "is not in the manifest")
+            problems.add("missing", name, "is not in the manifest")
     if data_digest(manifest.files) != manifest.digest:
-        found.add("hash", MANIFEST, "its digest does not match its files: it was edited")
+        problems.add("hash", MANIFEST, "its digest does not match its files: it was edited")
     for split in manifest.withheld:
         for name in sorted(present):
             if re.fullmatch(rf"(qrels[^/]*|answers)/{re.escape(split)}\..*", name):
-                found.add("leak", name, f"the manifest says that the labels of {split} are withheld, but they are here")
+                problems.add(
+                    "leak", name, f"the manifest says that the labels of {split} are withheld, but they are here"
+                )
     if manifest.part == "public" and any(name.startswith("private/") for name in present):
-        found.add("leak", "private/", "the lineage is here although labels are withheld, and reveals them")
+        problems.add("leak", "private/", "the lineage is here although labels are withheld, and reveals them")
 
 
-def _rows(directory: Path, name: str, found: _Found) -> Iterator[tuple[int, dict[str, Any]]]:
+def _rows(directory: Path, name: str, problems: _Problems) -> Iterator[tuple[int, dict[str, Any]]]:
     """(line number, object) of a JSONL file; every other line is a problem."""
     path = directory / name
     if not path.is_file():
@@ -182,121 +184,121 @@ def _rows(directory: Path, name: str, found: _Found) -> Iterator[tuple[int, dict
             if isinstance(row, dict):
                 yield number, row
             else:
-                found.add("line", name, f"line {number} is not a JSON object")
+                problems.add("line", name, f"line {number} is not a JSON object")
 
 
-def _identifier(row: dict[str, Any], number: int, what: str, name: str, found: _Found) -> str | None:
+def _identifier(row: dict[str, Any], number: int, what: str, name: str, problems: _Problems) -> str | None:
     value = row.get("_id")
     try:
         check_id(value if isinstance(value, str) else "", what)
     except DatasetError as error:
-        found.add("id", name, f"line {number}: {error}")
+        problems.add("id", name, f"line {number}: {error}")
         return None
     if not str(row.get("text") or "").strip():
-        found.add("empty", name, f"line {number}: {what} {value!r} has no text")
+        problems.add("empty", name, f"line {number}: {what} {value!r} has no text")
     return str(value)
 
 
-def _check_queries(directory: Path, found: _Found) -> dict[str, str | None]:
+def _check_queries(directory: Path, problems: _Problems) -> dict[str, str | None]:
     """{query id: its split, or None where the metadata has none}."""
     queries: dict[str, str | None] = {}
-    for number, row in _rows(directory, "queries.jsonl", found):
-        identifier = _identifier(row, number, "query", "queries.jsonl", found)
+    for number, row in _rows(directory, "queries.jsonl", problems):
+        identifier = _identifier(row, number, "query", "queries.jsonl", problems)
         if identifier is None:
             continue
         if identifier in queries:
-            found.add("duplicate", "queries.jsonl", f"line {number}: query id {identifier!r} appears twice")
+            problems.add("duplicate", "queries.jsonl", f"line {number}: query id {identifier!r} appears twice")
         metadata = row.get("metadata")
         queries[identifier] = metadata.get("split") if isinstance(metadata, dict) else None
         if isinstance(metadata, dict) and metadata.get(ANSWERED) is False:
-            found.unanswered.add(identifier)
+            problems.unanswered.add(identifier)
     return queries
 
 
-def _check_answers(directory: Path, manifest: Manifest, queries: dict[str, str | None], found: _Found) -> None:
+def _check_answers(directory: Path, manifest: Manifest, queries: dict[str, str | None], problems: _Problems) -> None:
     """Each answer needs its query and its document, and its quote at its place there. The corpus is read once more."""
     waiting: dict[str | None, list[tuple[str, dict[str, Any]]]] = {}
     for name in manifest.answer_files:
-        for _, row in _rows(directory, name, found):
+        for _, row in _rows(directory, name, problems):
             query, document = row.get("query-id"), row.get("corpus-id")
             if not isinstance(query, str) or query not in queries:
-                found.add("answer", name, f"query {query!r} is not in queries.jsonl")
+                problems.add("answer", name, f"query {query!r} is not in queries.jsonl")
             waiting.setdefault(document if isinstance(document, str) else None, []).append((name, row))
-    for _, passage in _rows(directory, "corpus.jsonl", _Found()) if waiting else ():
+    for _, passage in _rows(directory, "corpus.jsonl", _Problems()) if waiting else ():
         identifier, text = passage.get("_id"), str(passage.get("text"))
         for name, row in waiting.pop(identifier, ()) if isinstance(identifier, str) else ():
             start, end = row.get("start"), row.get("end")
             whole = isinstance(start, int) and isinstance(end, int)
             if not whole or text[start:end] != row.get("quote") or not row.get("quote"):
                 message = f"query {row.get('query-id')!r}: its quote is not at [start, end) of its document"
-                found.add("answer", name, message)
+                problems.add("answer", name, message)
     for document, rows in waiting.items():
-        found.add("answer", rows[0][0], f"document {document!r} is not in the corpus")
+        problems.add("answer", rows[0][0], f"document {document!r} is not in the corpus")
 
 
 _Labels = dict[str, dict[str, dict[str, float]]]  # split -> query -> document -> score
 
 
-def _check_labels(directory: Path, manifest: Manifest, queries: dict[str, str | None], found: _Found) -> _Labels:
+def _check_labels(directory: Path, manifest: Manifest, queries: dict[str, str | None], problems: _Problems) -> _Labels:
     labels: _Labels = {}
     home: dict[str, str] = {}
     for split in manifest.labelled_splits:
         name = f"qrels/{split}.jsonl"
-        labels[split] = _read_labels(directory, name, found)
+        labels[split] = _read_labels(directory, name, problems)
         for query, documents in labels[split].items():
             if query not in queries:
-                found.add("dangling", name, f"query {query!r} is not in queries.jsonl")
+                problems.add("dangling", name, f"query {query!r} is not in queries.jsonl")
             elif queries[query] not in (None, split):
-                found.add("split", name, f"query {query!r} belongs to {queries[query]!r} by queries.jsonl")
+                problems.add("split", name, f"query {query!r} belongs to {queries[query]!r} by queries.jsonl")
             if home.setdefault(query, split) != split:
-                found.add("split", name, f"query {query!r} is also in {home[query]!r}: splits overlap")
-            if query in found.unanswered:
-                found.add("positive", name, f"query {query!r} has labels, but is marked as answered: false")
+                problems.add("split", name, f"query {query!r} is also in {home[query]!r}: splits overlap")
+            if query in problems.unanswered:
+                problems.add("positive", name, f"query {query!r} has labels, but is marked as answered: false")
             elif not any(score > 0 for score in documents.values()):
-                found.add("positive", name, f"query {query!r} has no relevant document")
-        _check_tsv(directory, f"qrels/{split}.tsv", labels[split], found)
-        _check_variants(directory, manifest, split, labels[split], found)
+                problems.add("positive", name, f"query {query!r} has no relevant document")
+        _check_tsv(directory, f"qrels/{split}.tsv", labels[split], problems)
+        _check_variants(directory, manifest, split, labels[split], problems)
     for query, named in queries.items():
-        if query not in home and named not in manifest.withheld and query not in found.unanswered:
-            found.add("positive", "queries.jsonl", f"query {query!r} has no labels")
+        if query not in home and named not in manifest.withheld and query not in problems.unanswered:
+            problems.add("positive", "queries.jsonl", f"query {query!r} has no labels")
     return labels
 
 
-def _read_labels(directory: Path, name: str, found: _Found) -> dict[str, dict[str, float]]:
+def _read_labels(directory: Path, name: str, problems: _Problems) -> dict[str, dict[str, float]]:
     labels: dict[str, dict[str, float]] = {}
-    for number, row in _rows(directory, name, found):
+    for number, row in _rows(directory, name, problems):
         query, document, score = row.get("query-id"), row.get("corpus-id"), row.get("score")
         if not isinstance(query, str) or not isinstance(document, str) or type(score) not in (int, float):
-            found.add("line", name, f"line {number} lacks query-id, corpus-id or a number as score")
+            problems.add("line", name, f"line {number} lacks query-id, corpus-id or a number as score")
             continue
         mine = labels.setdefault(query, {})
         if document in mine:
-            found.add("duplicate", name, f"line {number}: query {query!r} and document {document!r} appear twice")
+            problems.add("duplicate", name, f"line {number}: query {query!r} and document {document!r} appear twice")
         mine[document] = score  # type: ignore[assignment]  # checked above
     return labels
 
 
-def _check_tsv(directory: Path, name: str, labels: dict[str, dict[str, float]], found: _Found) -> None:
+def _check_tsv(directory: Path, name: str, labels: dict[str, dict[str, float]], problems: _Problems) -> None:
     path = directory / name
     if not path.is_file():
         return
     pairs = [line.split("\t") for line in path.read_text(encoding="utf-8", errors="replace").split("\n")[1:] if line]
     wanted = [[q, d, str(score)] for q, documents in labels.items() for d, score in documents.items()]
     if sorted(pairs) != sorted(wanted):
-        found.add("variant", name, "its labels differ from those of the JSONL file of the same name")
+        problems.add("variant", name, "its labels differ from those of the JSONL file of the same name")
 
 
 def _check_variants(
-    directory: Path, manifest: Manifest, split: str, labels: dict[str, dict[str, float]], found: _Found
+    directory: Path, manifest: Manifest, split: str, labels: dict[str, dict[str, float]], problems: _Problems
 ) -> None:
     for variant in manifest.variants:
         name = f"qrels-{variant}/{split}.jsonl"
         if variant == PEOPLE and name not in manifest.files:
             continue  # nobody has answered about this split
-        theirs = _read_labels(directory, name, found)
-        _check_tsv(directory, f"qrels-{variant}/{split}.tsv", theirs, found)
+        theirs = _read_labels(directory, name, problems)
+        _check_tsv(directory, f"qrels-{variant}/{split}.tsv", theirs, problems)
         if variant == PEOPLE:
-            _check_peoples(name, labels, theirs, manifest.info.relevant_from, found)
+            _check_peoples(name, labels, theirs, manifest.info.relevant_from, problems)
             continue
         if variant == "positives":
             mine = {(q, d) for q, row in labels.items() for d, score in row.items() if score > 0}
@@ -304,7 +306,7 @@ def _check_variants(
             mine = {(q, d) for q, row in labels.items() for d in row}
         labelled = {(q, d) for q, row in theirs.items() for d in row}
         if mine != labelled:
-            found.add("variant", name, "does not label the same pairs as qrels")
+            problems.add("variant", name, "does not label the same pairs as qrels")
 
 
 def _check_peoples(
@@ -312,16 +314,16 @@ def _check_peoples(
     labels: dict[str, dict[str, float]],
     theirs: dict[str, dict[str, float]],
     relevant_from: int,
-    found: _Found,
+    problems: _Problems,
 ) -> None:
     """People's labels are in force: `qrels` says of each pair what they say."""
     for query, row in theirs.items():
         for document, level in row.items():
             if labels.get(query, {}).get(document) != (level >= relevant_from):
-                found.add("variant", name, f"qrels does not say of query {query!r} and {document!r} what people say")
+                problems.add("variant", name, f"qrels does not say of query {query!r} and {document!r} what people say")
 
 
-def _check_corpus(directory: Path, manifest: Manifest, labels: _Labels, found: _Found) -> None:
+def _check_corpus(directory: Path, manifest: Manifest, labels: _Labels, problems: _Problems) -> None:
     name = "corpus.jsonl"
     judged: dict[str, str] = {}
     positives: set[str] = set()
@@ -332,24 +334,24 @@ def _check_corpus(directory: Path, manifest: Manifest, labels: _Labels, found: _
     negatives = judged.keys() - positives
     seen: set[str] = set()
     marks: Counter[tuple[bool, str]] = Counter()
-    for number, row in _rows(directory, name, found):
-        identifier = _identifier(row, number, "document", name, found)
+    for number, row in _rows(directory, name, problems):
+        identifier = _identifier(row, number, "document", name, problems)
         if identifier is None:
             continue
         if identifier in seen:
-            found.add("duplicate", name, f"line {number}: document id {identifier!r} appears twice")
+            problems.add("duplicate", name, f"line {number}: document id {identifier!r} appears twice")
         seen.add(identifier)
         marks[identifier in negatives, _shape(identifier, str(row.get("title") or ""))] += 1
         if _DATE.fullmatch(identifier):
-            found.add(
+            problems.add(
                 "date", name, f"document id {identifier!r} looks like a date, so `datasets` rewrites it", "warning"
             )
     for document in sorted(set(judged) - seen):
-        found.add("dangling", f"qrels/{judged[document]}.jsonl", f"document {document!r} is not in the corpus")
+        problems.add("dangling", f"qrels/{judged[document]}.jsonl", f"document {document!r} is not in the corpus")
     if len(seen) != manifest.statistics.passages:
         wanted = manifest.statistics.passages
-        found.add("count", name, f"holds {len(seen)} documents, the manifest says {wanted}")
-    _check_marks(marks, name, found)
+        problems.add("count", name, f"holds {len(seen)} documents, the manifest says {wanted}")
+    _check_marks(marks, name, problems)
 
 
 def _shape(identifier: str, title: str) -> str:
@@ -358,25 +360,27 @@ def _shape(identifier: str, title: str) -> str:
     return f"an id like {shape!r}, {'a' if title else 'no'} title"
 
 
-def _check_marks(marks: Counter[tuple[bool, str]], name: str, found: _Found) -> None:
+def _check_marks(marks: Counter[tuple[bool, str]], name: str, problems: _Problems) -> None:
     """Find forms of ids and titles that only negatives have, because they reveal labels."""
     negative = {shape for is_negative, shape in marks if is_negative}
     other = {shape for is_negative, shape in marks if not is_negative}
     alone = {shape: marks[True, shape] for shape in negative - other if marks[True, shape] >= 5}
     for shape, count in sorted(alone.items()):
         message = f"{count} documents labelled 0, and no others, have {shape}: this reveals their label"
-        found.add("mark", name, message, "warning")
+        problems.add("mark", name, message, "warning")
 
 
-def _check_counts(manifest: Manifest, queries: dict[str, str | None], labels: _Labels, found: _Found) -> None:
+def _check_counts(manifest: Manifest, queries: dict[str, str | None], labels: _Labels, problems: _Problems) -> None:
     splits = manifest.statistics.splits
     wanted = sum(part.queries for part in splits.values())
     if len(queries) != wanted:
-        found.add("count", "queries.jsonl", f"holds {len(queries)} queries, the manifest says {wanted}")
+        problems.add("count", "queries.jsonl", f"holds {len(queries)} queries, the manifest says {wanted}")
     for split, rows in labels.items():
         scores = [score for documents in rows.values() for score in documents.values()]
         positives = sum(1 for score in scores if score > 0)
         part = splits[split]
-        every = len(rows) + sum(1 for query in found.unanswered if queries[query] == split)
+        every = len(rows) + sum(1 for query in problems.unanswered if queries[query] == split)
         if (every, positives, len(scores) - positives) != (part.queries, part.positives, part.hard_negatives):
-            found.add("count", f"qrels/{split}.jsonl", "its numbers of queries and labels differ from the manifest's")
+            problems.add(
+                "count", f"qrels/{split}.jsonl", "its numbers of queries and labels differ from the manifest's"
+            )

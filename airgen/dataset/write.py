@@ -73,7 +73,8 @@ def write_dataset(out: Path, content: DatasetContent) -> Manifest:
         _write_answers(directory, queries, content.answers, entries)
         _write_rows(directory, "private/lineage.jsonl", content.lineage, entries)
         rows = (
-            {"_id": one.passage, "parent": one.document, "start": one.start, "end": one.end} for one in content.parents
+            {"_id": parent.passage, "parent": parent.document, "start": parent.start, "end": parent.end}
+            for parent in content.parents
         )
         _write_rows(directory, "private/parents.jsonl", rows, entries)
         if content.secret is not None:
@@ -151,8 +152,8 @@ def _write_answers(
                 "quote": row.quote, "start": row.start, "end": row.end,
             }
         )  # fmt: skip
-    for split, found in sorted(rows.items()):
-        _write_rows(directory, f"answers/{split}.jsonl", found, entries)
+    for split, rows_of_split in sorted(rows.items()):
+        _write_rows(directory, f"answers/{split}.jsonl", rows_of_split, entries)
 
 
 def label_value(kind: str, row: QrelRow, relevant_from: int) -> int | float | None:

@@ -38,24 +38,26 @@ class Group:
 
 def attributes(queries: Mapping[str, BeirQuery], language: str) -> dict[str, dict[str, str]]:
     """{attribute: {query id: value}}: the metadata, and `words`, the query's length class."""
-    found: dict[str, dict[str, str]] = {"words": {}}
+    values_by_attribute: dict[str, dict[str, str]] = {"words": {}}
     for key, query in queries.items():
-        found["words"][key] = length_class(count_words(query.text, language))
+        values_by_attribute["words"][key] = length_class(count_words(query.text, language))
         for name, value in query.metadata.items():
             if isinstance(value, str | int | bool) and name not in ("split", "words"):
-                found.setdefault(name, {})[key] = str(value)
-    return {name: values for name, values in found.items() if 1 < len(set(values.values())) <= _MOST_VALUES}
+                values_by_attribute.setdefault(name, {})[key] = str(value)
+    return {
+        name: values for name, values in values_by_attribute.items() if 1 < len(set(values.values())) <= _MOST_VALUES
+    }
 
 
-def by_attribute(scores: Scores, measure: str, found: Mapping[str, Mapping[str, str]]) -> list[Group]:
+def by_attribute(scores: Scores, measure: str, attributes: Mapping[str, Mapping[str, str]]) -> list[Group]:
     """The measure's mean for each value of each attribute; attributes and values are sorted."""
     values = scores.of(measure)
     groups = []
-    for name in sorted(found):
+    for name in sorted(attributes):
         members: dict[str, list[float]] = defaultdict(list)
         for key, value in zip(scores.query_ids, values.tolist(), strict=True):
-            if key in found[name]:
-                members[found[name][key]].append(value)
+            if key in attributes[name]:
+                members[attributes[name][key]].append(value)
         groups += [Group(name, value, len(each), float(np.mean(each))) for value, each in sorted(members.items())]
     return groups
 
@@ -90,8 +92,8 @@ def negative_ranks(hits: Judged) -> dict[str, float]:
     known = hits.rank[hits.label <= 0]
     ranks[: len(known)] = known
     middle = float(np.median(ranks)) if pairs else math.inf
-    found = {"pairs": pairs, "first_ten": float((ranks <= _TOP).mean()) if pairs else 0.0}
-    return found if math.isinf(middle) else {**found, "median": middle}
+    figures = {"pairs": pairs, "first_ten": float((ranks <= _TOP).mean()) if pairs else 0.0}
+    return figures if math.isinf(middle) else {**figures, "median": middle}
 
 
 def _best(run: Run, corpus: Corpus, depth: int, queries: Collection[str]) -> Iterator[tuple[str, list[int]]]:
@@ -126,9 +128,9 @@ def biases(
     for key, top in _best(run, corpus, _TOP, qrels.keys() & queries.keys()):
         terms = words_of(queries[key].text)
         relevant = [places[passage] for passage, label in qrels[key].items() if label > 0 and passage in places]
-        for kind, found in (("top", [place for place in top if place >= 0]), ("relevant", relevant)):
-            lengths[kind] += [sizes[place] for place in found]
-            for place in found if terms else ():
+        for kind, passages in (("top", [place for place in top if place >= 0]), ("relevant", relevant)):
+            lengths[kind] += [sizes[place] for place in passages]
+            for place in passages if terms else ():
                 if place not in split:
                     split[place] = words_of(corpus.full_text(place))
                 overlaps[kind].append(len(terms & split[place]) / len(terms))
@@ -235,8 +237,8 @@ def answer_accuracy(
         return {}
     lines = {} if lines is None else lines
     first = dict.fromkeys(wanted, np.inf)  # the rank of the first passage with an answer
-    for key, found in _best(run, corpus, cutoffs[-1], wanted):
-        for rank, place in enumerate(found, 1):
+    for key, best in _best(run, corpus, cutoffs[-1], wanted):
+        for rank, place in enumerate(best, 1):
             if place >= 0 and place not in lines:
                 lines[place] = token_line(corpus.texts[place])
             if place >= 0 and has_answer(lines[place], wanted[key]):

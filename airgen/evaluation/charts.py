@@ -67,7 +67,7 @@ def _legend(names: Sequence[str]) -> alt.Legend | None:
 def titled(chart: AnyChart, title: str) -> AnyChart:
     """The chart with its title and the look that all charts share."""
     text: dict[str, Any] = {"labelLimit": 0, "labelFontSize": 11, "titleFontSize": 11, "titleFontWeight": "normal"}
-    look = alt.Config(
+    config = alt.Config(
         font=_FONT,
         background="white",
         axis=alt.AxisConfig(**text, gridColor="#e4e4e4", domainColor="#999999", tickColor="#999999"),
@@ -75,8 +75,10 @@ def titled(chart: AnyChart, title: str) -> AnyChart:
         view=alt.ViewConfig(stroke=None),
     )
     heading = alt.TitleParams(one_line(title, 100), anchor="start", fontSize=14, offset=12)
-    found: AnyChart = chart.properties(title=heading, padding=12, config=look)  # each call copies the whole chart
-    return found
+    titled_chart: AnyChart = chart.properties(
+        title=heading, padding=12, config=config
+    )  # each call copies the whole chart
+    return titled_chart
 
 
 def nothing_chart(title: str) -> AnyChart:

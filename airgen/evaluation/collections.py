@@ -75,42 +75,44 @@ class CollectionList(Settings):
 
     @model_validator(mode="after")
     def _each_once(self) -> "CollectionList":
-        names = [name for one in self.collections for name in one.members]
+        names = [name for collection in self.collections for name in collection.members]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"{twice[0]} is in the list twice")
         return self
 
     def named(self, name: str) -> Collection:
         """Raises UsageError for a set that is not in the list."""
-        for one in self.collections:
-            if one.name == name:
-                return one
-        known = [one.name for one in self.collections]
+        for collection in self.collections:
+            if collection.name == name:
+                return collection
+        known = [collection.name for collection in self.collections]
         raise UsageError(f"{self.name} has no set {name!r}{closest(name, known)} (it has: {', '.join(known)})")
 
-    def place(self, one: Collection) -> Path:
+    def place(self, collection: Collection) -> Path:
         """The folder of a fetched set. One that is not public can be put there by hand."""
-        return cache_dir(COLLECTIONS) / self.name / one.name
+        return cache_dir(COLLECTIONS) / self.name / collection.name
 
-    def is_there(self, one: Collection) -> bool:
+    def is_there(self, collection: Collection) -> bool:
         """Whether the set is in its place."""
-        return all((self.place(one) / below / "qrels").is_dir() for below in one.members.values())
+        return all((self.place(collection) / below / "qrels").is_dir() for below in collection.members.values())
 
     def opened(self) -> dict[str, tuple[Collection, BeirDataset]]:
         """The sets that are there, under the names of their results. Raises UsageError where none is there."""
-        there = [one for one in self.collections if self.is_there(one)]
+        there = [collection for collection in self.collections if self.is_there(collection)]
         if not there:
             public, private = (
-                ", ".join(one.name for one in self.collections if (one.md5 is not None) is is_public)
+                ", ".join(
+                    collection.name for collection in self.collections if (collection.md5 is not None) is is_public
+                )
                 for is_public in (True, False)
             )
             also = f" ({private}: not public)" if private else ""
             raise UsageError(f"{self.name}: {public} not fetched: airgen fetch {self.name}{also}")
-        found = {}
-        for one in there:
-            for name, below in one.members.items():
-                found[name] = (one, replace(BeirDataset.open(self.place(one) / below), called=name))
-        return found
+        opened = {}
+        for collection in there:
+            for name, below in collection.members.items():
+                opened[name] = (collection, replace(BeirDataset.open(self.place(collection) / below), called=name))
+        return opened
 
 
 def load_collections(name: str | Path) -> CollectionList:
@@ -139,25 +141,33 @@ def means_table(listed: CollectionList, results: Sequence[Result]) -> str:
     and a mean only over all sets of the table. The last rows count the zero-shot sets on which a system is better and
     worse than BM25 (BEIR's Figure 3), if a system is named so.
     """
-    systems = list(dict.fromkeys(one.name for one in results))
-    scores = {(one.name, one.dataset): one.score for one in results}
+    systems = list(dict.fromkeys(result.name for result in results))
+    scores = {(result.name, result.dataset): result.score for result in results}
 
     def mean(system: str, names: Sequence[str]) -> float | None:
-        found = [scores[system, name] for name in names if (system, name) in scores]
-        return float(np.mean(found)) if len(found) == len(names) else None
+        known = [scores[system, name] for name in names if (system, name) in scores]
+        return float(np.mean(known)) if len(known) == len(names) else None
 
-    of = {one.name: [mean(system, list(one.members)) for system in systems] for one in listed.collections}
-    there = [one for one in listed.collections if any(cell is not None for cell in of[one.name])]
-    rows = [[one.name + " (in-domain)" * one.in_domain, *of[one.name]] for one in there]
-    if zero_shot := [of[one.name] for one in there if not one.in_domain]:
+    means_of = {
+        collection.name: [mean(system, list(collection.members)) for system in systems]
+        for collection in listed.collections
+    }
+    evaluated = [
+        collection for collection in listed.collections if any(cell is not None for cell in means_of[collection.name])
+    ]
+    rows = [
+        [collection.name + " (in-domain)" * collection.in_domain, *means_of[collection.name]]
+        for collection in evaluated
+    ]
+    if zero_shot := [means_of[collection.name] for collection in evaluated if not collection.in_domain]:
         means = [None if None in column else float(np.mean(column)) for column in zip(*zero_shot, strict=True)]
         rows.append([f"mean of {len(zero_shot)}", *means])
         if BASELINE in (names := [system.casefold() for system in systems]):
-            place = names.index(BASELINE)
+            position = names.index(BASELINE)
+            baseline = [row[position] for row in zero_shot]
             for word, sign in (("better", 1), ("worse", -1)):
-                own = [row[place] for row in zero_shot]
-                counts = (str(_wins(column, own, sign)) for column in zip(*zero_shot, strict=True))
-                rows.append([f"{word} than {systems[place]}", *counts])
+                counts = (str(_wins(column, baseline, sign)) for column in zip(*zero_shot, strict=True))
+                rows.append([f"{word} than {systems[position]}", *counts])
     return Table(rows, columns("set", *systems, form=".4f", missing="")).markdown()
 
 
@@ -165,71 +175,75 @@ BASELINE = "bm25"
 
 
 def _wins(scores: Sequence[float | None], others: Sequence[float | None], sign: int) -> int:
-    """On how many sets a system is better (1) or worse (-1) than another, where both have a score."""
+    """Count the sets on which a system is better (sign 1) or worse (sign -1) than another, if both have a score."""
     pairs = zip(scores, others, strict=True)
-    return sum(one is not None and two is not None and (one - two) * sign > 0 for one, two in pairs)
+    return sum(score is not None and other is not None and (score - other) * sign > 0 for score, other in pairs)
 
 
 def missing_sets(listed: CollectionList, results: Sequence[Result]) -> str:
     """A sentence that names every set that the table lacks, and why; empty if it has all."""
-    there = {one.dataset for one in results}
-    lost = [one for one in listed.collections if not there.intersection(one.members)]
-    public = [one.name for one in lost if one.md5 is not None]
-    private = [one.name for one in lost if one.md5 is None]
-    said = [f"not fetched: {', '.join(public)} (airgen fetch {listed.name})"] if public else []
-    said += [f"not public: {', '.join(private)} (airgen show collections {listed.name})"] if private else []
-    return f"Without {len(lost)} of {len(listed.collections)} sets; {'; '.join(said)}." if said else ""
+    evaluated = {result.dataset for result in results}
+    missing = [collection for collection in listed.collections if not evaluated.intersection(collection.members)]
+    public = [collection.name for collection in missing if collection.md5 is not None]
+    private = [collection.name for collection in missing if collection.md5 is None]
+    reasons = [f"not fetched: {', '.join(public)} (airgen fetch {listed.name})"] if public else []
+    reasons += [f"not public: {', '.join(private)} (airgen show collections {listed.name})"] if private else []
+    return f"Without {len(missing)} of {len(listed.collections)} sets; {'; '.join(reasons)}." if reasons else ""
 
 
 _GROWS = 5  # a set of JSON lines is about four times as large as its archive, which is there meanwhile
 _FILES = ("corpus.jsonl", "queries.jsonl", "qrels/*.tsv")
 
 
-def space_needed(one: Collection) -> int:
+def space_needed(collection: Collection) -> int:
     """Bytes of disk that a fetch takes at most, as an estimate."""
-    return (one.bytes or 0) * _GROWS
+    return (collection.bytes or 0) * _GROWS
 
 
-def fetch_collection(listed: CollectionList, one: Collection, tick: Tick = lambda done: None) -> Path:
+def fetch_collection(listed: CollectionList, collection: Collection, tick: Tick = lambda done: None) -> Path:
     """The folder of the set, fetched if it is not there. `tick` is called with the bytes that have arrived.
 
     Raises UsageError for a set that is not public; FetchError where it cannot be had; DatasetError where it has another
     checksum, or is no dataset in BEIR format.
     """
-    place = listed.place(one)
-    if listed.is_there(one):
+    place = listed.place(collection)
+    if listed.is_there(collection):
         return place
-    if one.md5 is None or one.bytes is None:
-        raise UsageError(f"{one.name} is not public ({one.licence}): {one.get}; then put it into {place}")
+    if collection.md5 is None or collection.bytes is None:
+        raise UsageError(
+            f"{collection.name} is not public ({collection.licence}): {collection.get}; then put it into {place}"
+        )
     place.parent.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(place.parent).free
-    if free < space_needed(one):
+    if free < space_needed(collection):
         raise DatasetError(
-            f"{one.name}: {place.parent} has {free / 1e9:.1f} GB free, about {space_needed(one) / 1e9:.1f} are needed: "
-            "free some, or set AIRGEN_CACHE to another disk"
+            f"{collection.name}: {place.parent} has {free / 1e9:.1f} GB free, about "
+            f"{space_needed(collection) / 1e9:.1f} are needed: free some, or set AIRGEN_CACHE to another disk"
         )
-    archive = place.with_name(f".{one.name}.zip")
-    address = listed.address.replace("{name}", one.name)
-    from_address(address, archive, size=one.bytes, tick=tick)
+    archive = place.with_name(f".{collection.name}.zip")
+    address = listed.address.replace("{name}", collection.name)
+    from_address(address, archive, size=collection.bytes, tick=tick)
     with archive.open("rb") as stream:
         digest = hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
-    if digest != one.md5:
+    if digest != collection.md5:
         archive.unlink()
         raise DatasetError(
-            f"{address}: its MD5 is {digest}, but the list has {one.md5}: it changed, or was damaged. It "
+            f"{address}: its MD5 is {digest}, but the list has {collection.md5}: it changed, or was damaged. It "
             "is deleted: fetch it again, or review the source and correct the list"
         )
-    work = Path(tempfile.mkdtemp(prefix=f".{one.name}-", dir=place.parent))
+    work = Path(tempfile.mkdtemp(prefix=f".{collection.name}-", dir=place.parent))
     try:
         unpack(archive, work, [f"*/{name}" for name in _FILES])
-        inside = work / one.name
-        for below in one.members.values():
-            BeirDataset.open(inside / below).qrels(one.split)
+        inside = work / collection.name
+        for below in collection.members.values():
+            BeirDataset.open(inside / below).qrels(collection.split)
         if place.exists():  # a folder that is not complete
             shutil.rmtree(place)
         inside.replace(place)
     except OSError as error:
-        raise DatasetError(f"{one.name}: cannot be unpacked in {place.parent}: {error.strerror or error}") from error
+        raise DatasetError(
+            f"{collection.name}: cannot be unpacked in {place.parent}: {error.strerror or error}"
+        ) from error
     finally:
         shutil.rmtree(work, ignore_errors=True)
     archive.unlink()

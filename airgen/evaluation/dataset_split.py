@@ -64,10 +64,10 @@ LINEAGE = "private/lineage.jsonl"
 
 def read_parents(path: str | Path) -> dict[str, str]:
     """The parent of each passage, from JSON Lines with `_id` and `parent`. Raises DatasetError with file and line."""
-    found = {row["_id"]: row["parent"] for _, row in typed_rows(Path(path), {"_id": str, "parent": str})}
-    if not found:
+    parents = {row["_id"]: row["parent"] for _, row in typed_rows(Path(path), {"_id": str, "parent": str})}
+    if not parents:
         raise DatasetError(f"{path}: contains no parents")
-    return found
+    return parents
 
 
 def run_by_parent(run: Run, parents: Mapping[str, str]) -> Run:
@@ -86,29 +86,29 @@ def labels_by_parent(
 
 
 def _largest(row: Mapping[str, float], parents: Mapping[str, str]) -> dict[str, float]:
-    found: dict[str, float] = {}
+    largest: dict[str, float] = {}
     for passage, value in row.items():
         parent = parents.get(passage, passage)
-        found[parent] = max(found.get(parent, value), value)
-    return found
+        largest[parent] = max(largest.get(parent, value), value)
+    return largest
 
 
 def answers_of(metadata: Mapping[str, Any]) -> list[str]:
     """The answers that a query's metadata has: `answers` as a text, a list of texts, or SQuAD's `{"text": [...]}`."""
-    found = metadata.get("answers")
-    if isinstance(found, Mapping):
-        found = found.get("text")
-    every = found if isinstance(found, list) else [found]
+    answers = metadata.get("answers")
+    if isinstance(answers, Mapping):
+        answers = answers.get("text")
+    every = answers if isinstance(answers, list) else [answers]
     return [answer for answer in every if isinstance(answer, str)]
 
 
 def fits(metadata: Mapping[str, Any], wanted: Mapping[str, Any] | None) -> bool:
     """Whether a passage has the values of a filter; a filter's list names several that will do, a passage's any."""
-    for name, value in (wanted or {}).items():
-        has, able = metadata.get(name), value if isinstance(value, list) else [value]
-        if not {str(one) for one in (has if isinstance(has, list) else [has])} & {str(one) for one in able}:
-            return False
-    return True
+    return all(_value_set(metadata.get(name)) & _value_set(accepted) for name, accepted in (wanted or {}).items())
+
+
+def _value_set(value: Any) -> set[str]:
+    return {str(item) for item in (value if isinstance(value, list) else [value])}
 
 
 def _commonest(values: Sequence[str]) -> str:
@@ -160,7 +160,9 @@ class DatasetSplit:
         metadata = dict(zip(self.corpus.ids, self.corpus.metadata, strict=False))
         return Qrels(
             {
-                query: {key: one for key, one in row.items() if fits(metadata.get(key, {}), self.filters.get(query))}
+                query: {
+                    key: label for key, label in row.items() if fits(metadata.get(key, {}), self.filters.get(query))
+                }
                 for query, row in labels.items()
             }
         )
@@ -177,17 +179,17 @@ class DatasetSplit:
         """
         every = self.dataset.queries(self.split)
         if self.split in self.dataset.withheld:
-            found = {key: query for key, query in every.items() if query.metadata.get("split") == self.split}
-            if not found:
+            labelled = {key: query for key, query in every.items() if query.metadata.get("split") == self.split}
+            if not labelled:
                 raise DatasetError(f"{self.dataset.path}: queries.jsonl has no query of the split {self.split!r}")
-            return found
-        found = {key: every[key] for key in self._all_labels.labels if key in every}
-        if not found:
+            return labelled
+        labelled = {key: every[key] for key in self._all_labels.labels if key in every}
+        if not labelled:
             raise DatasetError(
                 f"{self.dataset.path}: no query of the {self.split} qrels is among its queries: "
                 "the labels belong to another dataset or version"
             )
-        return found
+        return labelled
 
     @cached_property
     def unanswered(self) -> dict[str, BeirQuery]:
@@ -218,10 +220,10 @@ class DatasetSplit:
         lost = [key for key in relevant if key not in known]
         if not lost:
             return ""
-        found = f"of the {self.split} qrels, such as {lost[0][:100]!r}, is in the corpus"
+        scope = f"of the {self.split} qrels, such as {lost[0][:100]!r}, is in the corpus"
         if len(lost) == len(relevant):
             raise DatasetError(
-                f"{self.dataset.path}: no relevant passage {found}, so every score would be 0: the labels are of "
+                f"{self.dataset.path}: no relevant passage {scope}, so every score would be 0: the labels are of "
                 f"another dataset or version ({self.ids.advice})"
             )
         return (
@@ -251,14 +253,14 @@ class DatasetSplit:
         if not self.corpus.metadata or self.split in self.dataset.withheld:
             return {}
         places = {key: place for place, key in enumerate(self.corpus.ids)}
-        found: dict[str, dict[str, str]] = {}
+        attributes: dict[str, dict[str, str]] = {}
         for query, labels in self.qrels.labels.items():
             rows = [self.corpus.metadata[places[key]] for key, label in labels.items() if label > 0 and key in places]
             for name in dict.fromkeys(name for row in rows for name in row):
                 values = [value for row in rows if (value := _shown(row.get(name)))]
                 if best := _commonest(values):
-                    found.setdefault(f"metadata.{name}", {})[query] = best
-        return {name: _common(values) for name, values in found.items()}
+                    attributes.setdefault(f"metadata.{name}", {})[query] = best
+        return {name: _common(values) for name, values in attributes.items()}
 
     @cached_property
     def parents(self) -> dict[str, str]:
@@ -291,12 +293,12 @@ class DatasetSplit:
         """
         if self.split in self.dataset.withheld:
             return {}
-        found = {key: answers_of(query.metadata) for key, query in self.queries.items()}
+        answers = {key: answers_of(query.metadata) for key, query in self.queries.items()}
         for split in self.dataset.splits if self.split == "all" else [self.split]:
             path = self.dataset.path / "answers" / f"{split}.jsonl"
             for _, row in typed_rows(path, {"query-id": str, "answer": str, "quote": str}):
-                found.setdefault(row["query-id"], []).extend([row["answer"], row["quote"]])
-        return {key: found[key] for key in self.qrels.labels if found.get(key)}
+                answers.setdefault(row["query-id"], []).extend([row["answer"], row["quote"]])
+        return {key: answers[key] for key in self.qrels.labels if answers.get(key)}
 
     @property
     def headline(self) -> str:

@@ -130,10 +130,10 @@ def evaluate(
     try:
         run_all(experiment.systems, experiment.add, failed)
     finally:
-        found = [experiment.results[system.name] for system in systems if system.name in experiment.results]
-        if found and options.report:
-            write_report(experiment.target, found)
-    return found
+        results = [experiment.results[system.name] for system in systems if system.name in experiment.results]
+        if results and options.report:
+            write_report(experiment.target, results)
+    return results
 
 
 def makes_first(
@@ -144,13 +144,13 @@ def makes_first(
         return []
     experiment = _Experiment(dataset, systems, out, options)
     passages = sum(1 for _ in dataset.passages())
-    found = []
+    notices = []
     for system in experiment.systems:
         made = (spec.settings.makes_first(passages, spec.folder) for _, spec in system.parts())
         lines = list(filter(None, made))
         if lines and (system.uses or options.fresh or experiment.is_pending(system)):
-            found += [f"{dataset.name}: {system.name} first {line}" for line in lines]
-    return found
+            notices += [f"{dataset.name}: {system.name} first {line}" for line in lines]
+    return notices
 
 
 def _makes(settings: Settings) -> bool:
@@ -159,7 +159,7 @@ def _makes(settings: Settings) -> bool:
 
 def trained_on(task: DatasetSplit, systems: Sequence[SystemSettings]) -> list[str]:
     """One line for each model of a system that was trained on queries of this split, by the card beside it."""
-    found = []
+    warnings = []
     for system in systems:
         for place, spec in system.parts():
             for name, value, _ in files_of(spec.settings):
@@ -172,12 +172,12 @@ def trained_on(task: DatasetSplit, systems: Sequence[SystemSettings]) -> list[st
                 held = card.with_name("held-out.tsv")
                 measure = f"score its run with `airgen evaluate measures RUN {held}`"
                 if same:
-                    found.append(
+                    warnings.append(
                         f"system {system.name}: {'.'.join(filter(None, (place, name)))} was trained on queries of "
                         f"{task.dataset.name} {task.split}, so its score is too high: "
                         f"{measure if held.is_file() else 'use another split'}"
                     )
-    return found
+    return warnings
 
 
 class _Experiment:
@@ -214,7 +214,7 @@ class _Experiment:
         if task.generated:
             self.rules["generated_negatives"] = "left out" if options.without_negatives else "kept"
         provenance = task.dataset.manifest.get("provenance") or ()
-        makers = label_makers([one for one in provenance if isinstance(one, dict)])
+        makers = label_makers([entry for entry in provenance if isinstance(entry, dict)])
         self.made_labels = made_labels(self.systems, makers)
         self.results: dict[str, Result] = {}
         self.searched: dict[str, Searched] = {}
@@ -346,8 +346,8 @@ class _Experiment:
     def _scored_by(self) -> list[object]:
         """What of the dataset decides scores besides its labels."""
         tree = self.task.dataset.path / PARENTS
-        found: list[object] = [file_sha256(tree)] if tree.is_file() else []
-        return found + ([content_key(self.task.answers)] if self.task.answers else [])
+        parts: list[object] = [file_sha256(tree)] if tree.is_file() else []
+        return parts + ([content_key(self.task.answers)] if self.task.answers else [])
 
     def _run(self, system: SystemSettings) -> FinishedRun:
         """Run one system and write its run; those that it builds on are finished."""

@@ -37,15 +37,15 @@ def is_retriever_class(value: Any) -> bool:
 def load_function(target: str, settings: Mapping[str, Any], folder: Path | None = None) -> Callable[..., object]:
     """The function at `module:search` with its settings, or an object of the Retriever at `module:Class` that is made
     with them. Raises UsageError where it cannot be called with them."""
-    found = resolve("retriever", target, folder)
-    if is_retriever_class(found):
-        made: Callable[..., object] = foreign(partial(found, **settings), f"retriever {target}", UsageError)
+    value = resolve("retriever", target, folder)
+    if is_retriever_class(value):
+        made: Callable[..., object] = foreign(partial(value, **settings), f"retriever {target}", UsageError)
         return made
     try:
-        inspect.signature(found).bind(["a query"], 10, **settings)
+        inspect.signature(value).bind(["a query"], 10, **settings)
     except TypeError as error:
         raise UsageError(f"{target}: {error}: it must take (queries, k)") from error
-    return partial(found, **settings)
+    return partial(value, **settings)
 
 
 _LONGEST_ID = 4096  # characters
@@ -198,22 +198,22 @@ class SearchService:
         except HttpFailure as failure:
             raise DatasetError(f"{where}: the service {failure}") from None
         try:
-            hits = _follow(value, options.hits_path, where, "hits_path")
+            items = _follow(value, options.hits_path, where, "hits_path")
         except _NoHits as missing:
             return missing
-        if not isinstance(hits, list):
+        if not isinstance(items, list):
             raise DatasetError(
-                f"{where}: hits_path {options.hits_path!r} leads to {type(hits).__name__}, not to a list"
+                f"{where}: hits_path {options.hits_path!r} leads to {type(items).__name__}, not to a list"
             )
-        found = []
-        for rank, hit in enumerate(hits):
+        hits = []
+        for rank, hit in enumerate(items):
             bare = isinstance(hit, str | int)
             own = str(hit if bare else _follow(hit, options.id_path, where, "id_path"))
             score: object = -float(rank)
             if options.score_path and not bare:
                 score = _follow(hit, options.score_path, where, "score_path")
-            found.append((self._matched(own, where), finite_score(score, where)))
-        return found
+            hits.append((self._matched(own, where), finite_score(score, where)))
+        return hits
 
     def _answer(self, text: str, k: int, wanted: Mapping[str, Any] | None) -> Any:
         options = self._options
@@ -239,12 +239,12 @@ class SearchService:
         if pattern is None:
             return own
         try:
-            found = regex.search(pattern, own, timeout=1.0)
+            match = regex.search(pattern, own, timeout=1.0)
         except TimeoutError:
             raise DatasetError(f"{where}: id_pattern takes more than a second for the id {own[:100]!r}") from None
-        if not found or found[1] is None:
+        if not match or match[1] is None:
             raise DatasetError(f"{where}: id_pattern {pattern!r} does not match the id {own[:100]!r}")
-        return str(found[1])
+        return str(match[1])
 
 
 def _all_rise(lists: Sequence[Sequence[float]]) -> bool:
@@ -278,7 +278,7 @@ def _filled(value: Any, values: Mapping[str, Any]) -> Any:
     if value in values:
         return values[value]
     pattern = "|".join(map(regex.escape, values))
-    return regex.sub(pattern, lambda found: str(values[found[0]]), value)
+    return regex.sub(pattern, lambda match: str(values[match[0]]), value)
 
 
 def _follow(value: Any, path: str, where: str, setting: str) -> Any:

@@ -105,16 +105,16 @@ class OwnSearch:
         unknown = ""
         for query_id, hits in zip(queries, answers, strict=True):
             place = f"{self.where}: query {query_id!r}"
-            found: dict[str, float] = {}
+            scores: dict[str, float] = {}
             for candidates, score in _hits(hits, place):
                 passage = next(filter(None, map(self.ids.find, candidates)), None)
                 if passage is None:
                     odd["unknown_passages"] += 1
                     unknown = unknown or candidates[0]
-                elif score > found.get(passage, -math.inf):
-                    found[passage] = score
-            best = sorted(found, key=lambda key: (-found[key], key))[:k]
-            results[query_id] = {key: found[key] for key in best}
+                elif score > scores.get(passage, -math.inf):
+                    scores[passage] = score
+            best = sorted(scores, key=lambda key: (-scores[key], key))[:k]
+            results[query_id] = {key: scores[key] for key in best}
         most = max(map(len, results.values()), default=0)
         if odd and not most:
             raise DatasetError(
@@ -207,7 +207,9 @@ def _candidates(hit: Any) -> list[str]:
     metadata = _part(inner, "metadata") or {}
     values = [_part(inner, name) for name in _IDS]
     values += [metadata.get(name) for name in (*_IDS, *_PLACES)] if isinstance(metadata, Mapping) else []
-    return list(dict.fromkeys(str(one) for one in values if isinstance(one, str | int) and not isinstance(one, bool)))
+    return list(
+        dict.fromkeys(str(value) for value in values if isinstance(value, str | int) and not isinstance(value, bool))
+    )
 
 
 def _part(value: Any, name: str) -> Any:

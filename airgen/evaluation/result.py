@@ -208,13 +208,13 @@ def write_result(result: Result) -> None:
 def load_result(paths: Paths) -> Result | None:
     """A written result, marked as cached; None if there is none, if it is damaged, or if another version wrote it."""
     try:
-        found = replace(kept_of(Result, {**read_json(paths.json), "paths": asdict(paths)}), cached=True)
-        ends = [end for interval in found.intervals.values() for end in interval]
-        costs = [one for one in asdict(found.costs).values() if isinstance(one, int | float)]
-        numbers = [found.score, *found.means.values(), *ends, *costs, *(group.mean for group in found.groups)]
+        result = replace(kept_of(Result, {**read_json(paths.json), "paths": asdict(paths)}), cached=True)
+        ends = [end for interval in result.intervals.values() for end in interval]
+        costs = [cost for cost in asdict(result.costs).values() if isinstance(cost, int | float)]
+        numbers = [result.score, *result.means.values(), *ends, *costs, *(group.mean for group in result.groups)]
     except DAMAGE:
         return None  # the file is missing or damaged, so the system is run again
-    return None if any(map(math.isinf, numbers)) else found
+    return None if any(map(math.isinf, numbers)) else result
 
 
 def write_scores(path: Path, result_of: Mapping[str, str], scores: Scores) -> None:
@@ -244,7 +244,7 @@ def all_scores(paths: Sequence[Path], measure: str) -> list[dict[str, float]]:
     """What `read_scores` reads, of each file."""
     import duckdb
 
-    found = []
+    scores = []
     with in_memory(files=paths) as base:  # which takes longer than to read a file
         for path in paths:
             try:
@@ -254,8 +254,8 @@ def all_scores(paths: Sequence[Path], measure: str) -> list[dict[str, float]]:
                 ).fetchall()
             except duckdb.Error as error:
                 raise DatasetError(f"{path}: cannot be read ({str(error).splitlines()[0]})") from error
-            found.append(dict(rows))
-    return found
+            scores.append(dict(rows))
+    return scores
 
 
 def without_secrets(value: Any) -> Any:
@@ -301,11 +301,11 @@ def mteb_form(result: Result) -> dict[str, Any]:
 
 def library_versions() -> dict[str, str]:
     """Versions of airgen, Python, and those libraries of `_LIBRARIES` that this process has loaded."""
-    found = {"airgen": __version__, "python": platform.python_version(), "machine": platform.machine()}
+    versions = {"airgen": __version__, "python": platform.python_version(), "machine": platform.machine()}
     for name in filter(sys.modules.__contains__, _LIBRARIES):
         with suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = str(getattr(sys.modules[name], "__version__", "") or importlib.metadata.version(name))
-    return found
+            versions[name] = str(getattr(sys.modules[name], "__version__", "") or importlib.metadata.version(name))
+    return versions
 
 
 def as_matrix(results: Iterable[Result], measure: str) -> tuple[list[str], np.ndarray[Any, np.dtype[np.float64]]]:

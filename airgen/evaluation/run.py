@@ -95,8 +95,8 @@ class Run:
 
     def without_passages(self, ids: Collection[str]) -> "Run":
         """The run without these passages, for all queries."""
-        found = np.array([key in ids for key in self.passage_ids], dtype=np.bool_)
-        return self._only(~found[self.passages])
+        dropped = np.array([key in ids for key in self.passage_ids], dtype=np.bool_)
+        return self._only(~dropped[self.passages])
 
     def _only(self, keep: NDArray[np.bool_]) -> "Run":
         counts = np.bincount(self.rows()[keep], minlength=len(self))
@@ -132,13 +132,13 @@ def run_from_hits(query_ids: Sequence[str], corpus_ids: Sequence[str], hits: Hit
     order = np.array(sorted(range(len(corpus_ids)), key=corpus_ids.__getitem__), dtype=np.int64)
     place = np.empty(len(order), dtype=np.int32)
     place[order] = np.arange(len(order), dtype=np.int32)
-    found = hits.positions >= 0
-    positions = hits.positions[found]
+    retrieved = hits.positions >= 0
+    positions = hits.positions[retrieved]
     if positions.size and int(positions.max()) >= len(corpus_ids):
         raise DatasetError(f"a hit at position {int(positions.max())} of a corpus of {len(corpus_ids)} passages")
-    scores = np.ascontiguousarray(hits.scores[found], dtype=np.float32)
+    scores = np.ascontiguousarray(hits.scores[retrieved], dtype=np.float32)
     vocabulary = [corpus_ids[old] for old in order]
-    return _checked(Run(list(query_ids), vocabulary, _offsets(found.sum(axis=1)), place[positions], scores))
+    return _checked(Run(list(query_ids), vocabulary, _offsets(retrieved.sum(axis=1)), place[positions], scores))
 
 
 def run_from_dict(results: Mapping[str, Mapping[str, float]]) -> Run:
@@ -163,7 +163,7 @@ def read_run(path: str | Path) -> Run:
     path = Path(path)
     if (clean := _read_clean(path)) is not None:
         return clean
-    found: dict[str, dict[str, float]] = {}
+    results: dict[str, dict[str, float]] = {}
     unsorted: set[str] = set()
     last: dict[str, float] = {}
     for number, line in numbered_lines(path):
@@ -178,16 +178,16 @@ def read_run(path: str | Path) -> Run:
             raise DatasetError(f"{where}: score {cells[4]!r} is not a number") from None
         if not math.isfinite(score):
             raise DatasetError(f"{where}: score {cells[4]!r} is not finite")
-        hits = found.setdefault(query, {})
+        hits = results.setdefault(query, {})
         if passage in hits:
             raise DatasetError(f"{where}: passage {passage!r} comes twice for query {query!r}")
         hits[passage] = score
         if score > last.get(query, math.inf):
             unsorted.add(query)
         last[query] = score
-    if not found:
+    if not results:
         raise DatasetError(f"{path}: the run is empty")
-    return replace(run_from_dict(found), notes={"unsorted_queries": len(unsorted)})
+    return replace(run_from_dict(results), notes={"unsorted_queries": len(unsorted)})
 
 
 def _read_clean(path: Path) -> Run | None:
@@ -226,7 +226,7 @@ def _read_clean(path: Path) -> Run | None:
                 )
                 rows = base.execute(f"SELECT id FROM {key}_id ORDER BY place").fetchall()
                 ids.append([row[0] for row in rows])
-            found = base.execute(
+            columns = base.execute(
                 "SELECT q.place::INTEGER AS query, p.place::INTEGER AS passage, score FROM line "
                 "JOIN query_id q ON q.id = line.query JOIN passage_id p ON p.id = line.passage "
                 "ORDER BY q.place, line.rowid"
@@ -234,12 +234,12 @@ def _read_clean(path: Path) -> Run | None:
         queries, passages = ids
         if not queries or any([key] != (key.split() if gap == " " else [key.strip()]) for key in queries + passages):
             return None
-        query, scores = np.asarray(found["query"]), np.asarray(found["score"])
+        query, scores = np.asarray(columns["query"]), np.asarray(columns["score"])
         later = (query[1:] == query[:-1]) & (scores[1:] > scores[:-1])
         notes = {"unsorted_queries": len(np.unique(query[1:][later]))}
         with np.errstate(over="ignore"):
             offsets, narrow = _offsets(np.bincount(query, minlength=len(queries))), scores.astype(np.float32)
-        return _checked(Run(queries, passages, offsets, np.asarray(found["passage"], np.int32), narrow, notes))
+        return _checked(Run(queries, passages, offsets, np.asarray(columns["passage"], np.int32), narrow, notes))
     except (OSError, EOFError, zlib.error, duckdb.Error, DatasetError):
         return None
 

@@ -94,13 +94,12 @@ def _filtered(done: FinishedRun, context: RunContext) -> FinishedRun:
     places = {key: place for place, key in enumerate(context.corpus.ids)}
     metadata = context.corpus.metadata
 
-    def found(query: str, passage: str) -> bool:
+    def passes(query: str, passage: str) -> bool:
         place = places.get(passage)
         return place is None or fits(metadata[place] if metadata else {}, context.filters.get(query))
 
-    kept = {query: {key: score for key, score in hits if found(query, key)} for query, hits in done.run.items()}
-    count = sum(map(len, kept.values()))
-    lost = len(done.run.passages) - count
+    kept = {query: {key: score for key, score in hits if passes(query, key)} for query, hits in done.run.items()}
+    lost = len(done.run.passages) - sum(map(len, kept.values()))
     notes = {**done.notes, **({"hits_outside_their_filter": lost} if lost else {})}
     return replace(done, run=replace(run_from_dict(kept), notes=done.run.notes), notes=notes)
 
@@ -173,9 +172,9 @@ class _Lookup(Component):
         for query_id, hits in made.run.ranked().items():
             text = context.queries.get(query_id)
             if text is not None and text not in self._hits:
-                found = [(places[key], score) for key, score in hits if key in places]
+                retrieved = [(places[key], score) for key, score in hits if key in places]
                 # trec_eval's order of equal scores is by id; a retriever's is by position.
-                self._hits[text] = sorted(found, key=lambda hit: (-hit[1], hit[0]))
+                self._hits[text] = sorted(retrieved, key=lambda hit: (-hit[1], hit[0]))
 
     def index(self, corpus: Corpus) -> None:
         """Nothing to do: the run is finished."""
@@ -184,9 +183,9 @@ class _Lookup(Component):
         """The finished hits; a query that the run does not have gets none."""
         hits = Hits.none(len(queries), k)
         for row, text in enumerate(queries):
-            found = self._hits.get(text, [])[:k]
-            hits.positions[row, : len(found)] = [place for place, _ in found]
-            hits.scores[row, : len(found)] = [score for _, score in found]
+            retrieved = self._hits.get(text, [])[:k]
+            hits.positions[row, : len(retrieved)] = [place for place, _ in retrieved]
+            hits.scores[row, : len(retrieved)] = [score for _, score in retrieved]
         return hits
 
     @property
@@ -350,11 +349,11 @@ def _by_section(run: Run, pages: PageLookup, queries: Mapping[str, str]) -> Run:
     """A run of pages as one of sections; of two hits on a page the best counts, and a hit on no page stays."""
     results: dict[str, dict[str, float]] = {}
     for query, hits in run.items():
-        found = results.setdefault(query, {})
+        sections = results.setdefault(query, {})
         for own, score in hits:
             page = pages.find(own)
             passage = pages.best(page, query, queries.get(query, "")) if page else own
-            found[passage] = max(score, found.get(passage, score))
+            sections[passage] = max(score, sections.get(passage, score))
     return run_from_dict(results)
 
 

@@ -73,18 +73,18 @@ class BenchmarkMeans:
 
     def queries(self, systems: Sequence[str]) -> list[list[NDArray[np.float64]]] | None:
         """Scores by query, (systems, queries), of each part of each dataset; None where one is not known."""
-        found: list[list[NDArray[np.float64]]] = []
+        matrices: list[list[NDArray[np.float64]]] = []
         for parts in self.rows.values():
-            found.append([])
+            matrices.append([])
             for scores in parts.values():
-                read = [scores[system].by_query for system in systems]
-                if any(one is None for one in read):
+                readers = [scores[system].by_query for system in systems]
+                if any(reader is None for reader in readers):
                     return None
-                values = [one() for one in read if one is not None]
+                values = [reader() for reader in readers if reader is not None]
                 if any(value.keys() != values[0].keys() for value in values) or not values[0]:
                     return None
-                found[-1].append(np.array([[value[key] for key in sorted(values[0])] for value in values]))
-        return found
+                matrices[-1].append(np.array([[value[key] for key in sorted(values[0])] for value in values]))
+        return matrices
 
 
 def read_system_scores(source: Path, *, measure: str | None = None, split: str | None = None) -> list[ScoreRow]:
@@ -98,16 +98,20 @@ def read_system_scores(source: Path, *, measure: str | None = None, split: str |
         rows = _table(source)
     elif source.is_dir():
         # Beside each MTEB form that airgen writes is the result itself, which says more.
-        found = (path for path in source.rglob("*.json") if path.name != _META and not path.name.endswith(".mteb.json"))
-        files = sorted(path for path in found if path.is_file())
+        paths = (path for path in source.rglob("*.json") if path.name != _META and not path.name.endswith(".mteb.json"))
+        files = sorted(path for path in paths if path.is_file())
         if len(files) > _MOST_FILES:
             raise DatasetError(f"{source}: more than {_MOST_FILES:,} JSON files: name a folder inside it")
         rows = [row for path in files for row in _file_scores(path, measure)]
         splits: dict[str, set[str]] = {}
         for row in rows:
             splits.setdefault(row.dataset, set()).add(row.split)
-        order = (*([split] if split else []), *_SPLITS)  # one split for all systems: all answer the same queries
-        chosen = {name: next((one for one in order if one in of), min(of)) for name, of in splits.items()}
+        # One split for all systems, so that all answer the same queries.
+        order = (*([split] if split else []), *_SPLITS)
+        chosen = {
+            dataset: next((name for name in order if name in of_dataset), min(of_dataset))
+            for dataset, of_dataset in splits.items()
+        }
         rows = [row for row in rows if row.split == chosen[row.dataset]]
     else:
         raise DatasetError(f"{source}: no such file or folder")
@@ -129,7 +133,7 @@ def _file_scores(path: Path, measure: str | None) -> list[ScoreRow]:
         return _airgen_scores(path, measure)
     if isinstance(value.get("task_results"), list):  # all tasks of one model, as MTEB's ModelResult writes them
         name = str(value.get("model_name") or path.stem)
-        return [row for one in value["task_results"] if isinstance(one, dict) for row in _mteb_scores(one, name)]
+        return [row for task in value["task_results"] if isinstance(task, dict) for row in _mteb_scores(task, name)]
     if "task_name" in value or "mteb_dataset_name" in value:
         meta = _read_json(path.with_name(_META))
         named = meta.get("name") if isinstance(meta, dict) else None
@@ -167,24 +171,28 @@ def _mteb_scores(value: Mapping[str, Any], model: str) -> Iterator[ScoreRow]:
         splits = scores if isinstance(scores, dict) else {}
     else:  # before MTEB 1.11: {split: {subset: {...}} or {...}}
         splits = {
-            name: [{"hf_subset": key, **one} for key, one in found.items() if isinstance(one, dict)]
-            or [{"hf_subset": "default", **found}]
-            for name, found in value.items()
-            if isinstance(found, dict)
+            name: [{"hf_subset": key, **subset} for key, subset in entry.items() if isinstance(subset, dict)]
+            or [{"hf_subset": "default", **entry}]
+            for name, entry in value.items()
+            if isinstance(entry, dict)
         }
     task = one_line(value.get("task_name") or value.get("mteb_dataset_name"), 200)
     for split, subsets in splits.items():
-        for one in subsets if isinstance(subsets, list) else ():
-            score = one.get("main_score", one.get("ndcg_at_10")) if isinstance(one, dict) else None
+        for subset in subsets if isinstance(subsets, list) else ():
+            score = subset.get("main_score", subset.get("ndcg_at_10")) if isinstance(subset, dict) else None
             if (number := finite_number(score)) is None:
                 continue
-            part = str(one.get("hf_subset") or "default")
-            languages = one.get("languages")
-            spoken = "+".join(map(str, languages)) if isinstance(languages, list) else ""
+            part = str(subset.get("hf_subset") or "default")
+            languages = subset.get("languages")
+            language = "+".join(map(str, languages)) if isinstance(languages, list) else ""
             yield ScoreRow(
-                model, task, number, str(split), "" if part == "default" else one_line(part, 100),
-                language=one_line(spoken, 100),
-            )  # fmt: skip
+                system=model,
+                dataset=task,
+                value=number,
+                split=str(split),
+                part="" if part == "default" else one_line(part, 100),
+                language=one_line(language, 100),
+            )
 
 
 _SYSTEMS = ("system", "model", "modelname", "name", "retriever", "run", "key")
@@ -244,7 +252,7 @@ def read_names(path: Path) -> dict[str, str]:
         value, _ = read_yaml(path.read_text(encoding="utf-8"), str(path))
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: cannot be read ({error})") from error
-    if not isinstance(value, dict) or not all(isinstance(one, str) for pair in value.items() for one in pair):
+    if not isinstance(value, dict) or not all(isinstance(name, str) for pair in value.items() for name in pair):
         raise UsageError(f"{path}: a mapping of names is needed, such as `intfloat/e5-large-v2: e5-large`")
     return dict(value)
 
@@ -270,11 +278,11 @@ def benchmarks(
 
     Raises UsageError where two systems of a source get one name, or a system of `only` or a dataset is nowhere.
     """
-    names, wanted = dict(names or {}), [_common_name(one, names or {}) for one in only]
+    names, wanted = dict(names or {}), [_common_name(name, names or {}) for name in only]
     columns: dict[str, dict[str, dict[tuple[str, str, str], dict[str, ScoreRow]]]] = {}
     seen: set[str] = set()
     known = {row.dataset for rows in sources.values() for row in rows}
-    if missing := [one for one in datasets if one not in known]:
+    if missing := [name for name in datasets if name not in known]:
         raise UsageError(f"no source has the dataset {missing[0]!r}{closest(missing[0], sorted(known))}")
     for source, rows in sources.items():
         for row in rows if not datasets else [row for row in rows if row.dataset in datasets]:
@@ -291,7 +299,7 @@ def benchmarks(
                     f"would both be {system!r}: give them different names with --names"
                 )
             cells[system] = row
-    if missing := [one for one in wanted if one not in seen]:
+    if missing := [name for name in wanted if name not in seen]:
         raise UsageError(f"no source has the system {missing[0]!r}{closest(missing[0], sorted(seen))}")
     return [_benchmark(title, cells) for title, cells in columns.items()]
 
@@ -301,10 +309,10 @@ def _benchmark(
 ) -> BenchmarkMeans:
     each = [scores for parts in cells.values() for scores in parts.values()]
     count = Counter(system for scores in each for system in scores)
-    complete = [system for system, found in count.items() if found == len(each)]
+    complete = [system for system, covered in count.items() if covered == len(each)]
     means = {
-        system: float(np.mean([np.mean([one[system].value for one in parts.values()]) for parts in cells.values()]))
+        system: float(np.mean([np.mean([rows[system].value for rows in parts.values()]) for parts in cells.values()]))
         for system in complete
     }
-    incomplete = {system: len(each) - found for system, found in count.items() if found < len(each)}
+    incomplete = {system: len(each) - covered for system, covered in count.items() if covered < len(each)}
     return BenchmarkMeans(title, means, incomplete, cells)

@@ -130,8 +130,8 @@ def _corrected(means: Matrix, scores: Matrix, level: float) -> Matrix:
     left = np.floor(places).astype(np.int64)
     right = np.minimum(left + 1, len(means) - 1)
     low, high = (np.take_along_axis(ordered, at, axis=0) for at in (left, right))
-    found: Matrix = (low + (high - low) * (places - left)).T
-    return found
+    intervals: Matrix = (low + (high - low) * (places - left)).T
+    return intervals
 
 
 def resampled_means(scores: Matrix, *, samples: int = 2000, seed: int = 0) -> Matrix:
@@ -147,8 +147,8 @@ def resampled_means(scores: Matrix, *, samples: int = 2000, seed: int = 0) -> Ma
         drawn = random.integers(0, total, (rows, total)) + np.arange(rows)[:, None] * total
         counts = np.bincount(drawn.ravel(), minlength=rows * total).reshape(rows, total)
         means.append(counts.astype(np.float64) @ scores.T / total)  # exact sums
-    found: Matrix = np.concatenate(means)
-    return found
+    resampled: Matrix = np.concatenate(means)
+    return resampled
 
 
 def rank_intervals(scores: Matrix, *, level: float = 0.95, samples: int = 2000, seed: int = 0) -> NDArray[np.int64]:
@@ -175,7 +175,7 @@ def rank_bounds(
     can_differ: bool (systems, systems), which pairs may be told apart at all.
     """
     count = len(means)
-    found = np.empty((count, 2), dtype=np.int64)
+    bounds = np.empty((count, 2), dtype=np.int64)
     for row in range(count):
         differences = means[row] - means
         drawn = resampled[:, [row]] - resampled
@@ -194,8 +194,8 @@ def rank_bounds(
             open_ &= ~told
         # The row itself is not open, but its difference is 0.
         better, worse = ~open_ & (differences < 0), ~open_ & (differences > 0)
-        found[row] = 1 + np.count_nonzero(better), count - np.count_nonzero(worse)
-    return found
+        bounds[row] = 1 + np.count_nonzero(better), count - np.count_nonzero(worse)
+    return bounds
 
 
 def fisher_test(differences: Matrix, *, samples: int = _SAMPLES, seed: int = 0) -> Matrix:
@@ -240,8 +240,8 @@ def t_tails(t: Matrix | float, freedom: int) -> Matrix:
     """P(|T| > |t|) for Student's t. Rounded, because the last bits differ from one machine to another."""
     from scipy.special import stdtr  # a third of a second
 
-    found: Matrix = np.round(2 * stdtr(freedom, -np.abs(t)), 12)
-    return found
+    tails: Matrix = np.round(2 * stdtr(freedom, -np.abs(t)), 12)
+    return tails
 
 
 def sign_test(better: int, worse: int) -> float:
@@ -285,13 +285,13 @@ def _needed_between(differences: Matrix, *, samples: int = 500, seed: int = 0) -
     deviations = np.sqrt(np.maximum(squares - draws * draws, 0.0))
     signs = np.sign(differences.mean(axis=1))
     effects = np.divide(draws, deviations, out=np.sign(draws) * _CERTAIN, where=deviations > 0) * signs
-    found: list[tuple[int | None, int | None]] = []
+    intervals: list[tuple[int | None, int | None]] = []
     for sign, (least, most) in zip(
         signs, np.quantile(effects, [0.025, 0.975], axis=0, method="nearest").T, strict=True
     ):
         low, high = (queries_needed(float(end), 1.0) if sign and end > 0 else None for end in (most, least))
-        found.append((low, high))
-    return found
+        intervals.append((low, high))
+    return intervals
 
 
 def compare(names: Sequence[str], scores: Matrix, *, samples: int | None = None, seed: int = 0) -> Comparison:
@@ -307,18 +307,18 @@ def compare(names: Sequence[str], scores: Matrix, *, samples: int | None = None,
     order = sorted(range(len(names)), key=lambda row: (-scores[row].mean(), names[row]))
     ranked, scores = [names[row] for row in order], scores[order]
     means = [float(row.mean()) for row in scores]
-    one, other = np.triu_indices(len(ranked), 1)
-    samples = samples or max(_SAMPLES, math.ceil(2 * len(one) / ALPHA))
-    if not len(one):
+    left, right = np.triu_indices(len(ranked), 1)
+    samples = samples or max(_SAMPLES, math.ceil(2 * len(left) / ALPHA))
+    if not len(left):
         return Comparison(ranked, means, [], [(1, 1)] * len(ranked), [[] for _ in ranked], ALPHA, samples)
-    differences = scores[one] - scores[other]
+    differences = scores[left] - scores[right]
     fisher, t = fisher_test(differences, samples=samples, seed=seed), t_test(differences)
     between = _needed_between(differences, seed=seed)
-    deviations = differences.std(axis=1, ddof=1) if scores.shape[1] > 1 else np.zeros(len(one))
+    deviations = differences.std(axis=1, ddof=1) if scores.shape[1] > 1 else np.zeros(len(left))
     tests = np.array([differences.mean(axis=1), deviations, fisher, t, holm(fisher), holm(t)])
     pairs = []
     for first, second, (difference, deviation, *p), (low, high) in zip(
-        one.tolist(), other.tolist(), tests.T.tolist(), between, strict=True
+        left.tolist(), right.tolist(), tests.T.tolist(), between, strict=True
     ):
         effect = difference / deviation if deviation else 0.0
         needed = queries_needed(difference, deviation)
@@ -326,7 +326,7 @@ def compare(names: Sequence[str], scores: Matrix, *, samples: int | None = None,
             SystemPair(ranked[first], ranked[second], difference, p[0], p[1], p[2], p[3], effect, needed, low, high)
         )
     alike = np.zeros((len(ranked), len(ranked)), np.bool_)
-    alike[one, other] = alike[other, one] = tests[4] > ALPHA
+    alike[left, right] = alike[right, left] = tests[4] > ALPHA
     together = [[ranked[place] for place in np.flatnonzero(row)] for row in alike]
     difference = np.subtract.outer(np.array(means), np.array(means))
     better, worse = (~alike & (difference < 0)).sum(axis=1), (~alike & (difference > 0)).sum(axis=1)

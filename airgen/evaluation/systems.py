@@ -299,7 +299,7 @@ def labelling_models(control: ControlSettings) -> frozenset[str]:
 def label_makers(provenance: Sequence[Mapping[str, Any]]) -> frozenset[str]:
     """The models and kinds that found or voted for a dataset's labels, by its manifest's provenance."""
     roles = ("recall", "re-ranker (pre-label)")
-    return frozenset(str(one.get("model", "")) for one in provenance if one.get("role") in roles)
+    return frozenset(str(entry.get("model", "")) for entry in provenance if entry.get("role") in roles)
 
 
 def made_labels(systems: Sequence[SystemSettings], makers: Collection[str]) -> dict[str, tuple[str, ...]]:
@@ -381,8 +381,8 @@ def _model_names(*models_: str) -> list[str]:
     """A name for each model: its last part, or with what stands before it where these are alike."""
     for parts in (1, 2):
         names_ = [
-            re.sub(r"[^A-Za-z0-9._+-]+", "-", "-".join(Path(one).parts[-parts:])).strip("-._+") for one in models_
+            re.sub(r"[^A-Za-z0-9._+-]+", "-", "-".join(Path(model).parts[-parts:])).strip("-._+") for model in models_
         ]
         if len(set(names_)) == len(names_) and all(names_):
-            return [one[:100] for one in names_]
+            return [model[:100] for model in names_]
     return ["before", "after"]

@@ -99,7 +99,7 @@ _RARE = {"ANN recall": "ann_recall", "$ per 1,000": "usd_per_1000"}
 
 def cost_columns(results: Sequence[Result]) -> list[Column]:
     """The columns of costs that these results have anything to say in."""
-    known = {title: any(getattr(one.costs, name) is not None for one in results) for title, name in _RARE.items()}
+    known = {title: any(getattr(result.costs, name) is not None for result in results) for title, name in _RARE.items()}
     return [column for column in COSTS if known.get(column.title, True)]
 
 
@@ -158,7 +158,7 @@ def overview_table(results: Sequence[Result]) -> str:
     A system gets a mean only if it was evaluated on all datasets of that mean.
     """
     sets = list(dict.fromkeys((result.dataset, result.split) for result in results))
-    found = {(result.name, result.dataset, result.split): result.score for result in results}
+    score_of = {(result.name, result.dataset, result.split): result.score for result in results}
     groups: list[tuple[str, list[tuple[str, str]]]] = [("mean", sets)] if len(sets) > 1 else []
     for attribute in ("task", "domain", "language"):
         members: dict[str, list[tuple[str, str]]] = {}
@@ -171,7 +171,7 @@ def overview_table(results: Sequence[Result]) -> str:
     groups += [(name if split == "test" else f"{name} ({split})", [(name, split)]) for name, split in sets]
 
     def mean(members: list[tuple[str, str]], system: str) -> float | None:
-        scores = [found[system, *member] for member in members if (system, *member) in found]
+        scores = [score_of[system, *member] for member in members if (system, *member) in score_of]
         return float(np.mean(scores)) if len(scores) == len(members) else None
 
     names = sorted(
@@ -213,7 +213,7 @@ def rank_text(comparison: Comparison) -> dict[str, str]:
 def places_text(comparison: Comparison) -> dict[str, str]:
     """Return, for each system, the places of the systems that it does not differ from significantly: `1, 3–7`."""
     place = {name: at for at, name in enumerate(comparison.names, 1)}
-    found = {}
+    texts = {}
     for name, others in zip(comparison.names, comparison.together, strict=True):
         runs: list[list[int]] = []
         for at in sorted(place[other] for other in others):
@@ -221,28 +221,28 @@ def places_text(comparison: Comparison) -> dict[str, str]:
                 runs[-1][1] = at
             else:
                 runs.append([at, at])
-        found[name] = ", ".join(span(low, high) for low, high in runs) or "–"
-    return found
+        texts[name] = ", ".join(span(low, high) for low, high in runs) or "–"
+    return texts
 
 
 def fairness_lines(results: Sequence[Result]) -> list[str]:
     """Return a sentence for each reason why some of the systems have an unfair advantage."""
     lines = []
-    if marked := [f"{one.name} ({', '.join(one.made_labels)})" for one in results if one.made_labels]:
+    if marked := [f"{result.name} ({', '.join(result.made_labels)})" for result in results if result.made_labels]:
         lines.append(f"† made the labels itself, in part: its score may be too high: {', '.join(marked)}")
-    if lacking := [one for one in results if one.notes.get(NO_NEGATIVES)]:
-        names = ", ".join(one.name for one in lacking)
+    if lacking := [result for result in results if result.notes.get(NO_NEGATIVES)]:
+        names = ", ".join(result.name for result in lacking)
         lines.append(
             f"{names}: none of the {lacking[0].notes[NO_NEGATIVES]} generated hard negatives was found: if the index "
             "does not have them, add them from corpus.jsonl, or leave them out for all systems: --without-negatives"
         )
-    for one in results:
-        lines += [f"{one.name}: {words}" for name, words in _DOUBTS.items() if one.notes.get(name)]
-        if count := one.notes.get("unknown_passages"):
+    for result in results:
+        lines += [f"{result.name}: {words}" for name, words in _DOUBTS.items() if result.notes.get(name)]
+        if count := result.notes.get("unknown_passages"):
             lines.append(
-                f"{one.name}: {count:,} hits are not in the dataset, and count as not relevant or are left out"
+                f"{result.name}: {count:,} hits are not in the dataset, and count as not relevant or are left out"
             )
-    if any(one.rules.get("generated_negatives") == "left out" for one in results):
+    if any(result.rules.get("generated_negatives") == "left out" for result in results):
         lines.append("the generated hard negatives are left out for all systems")
     return [one_line(line) for line in lines]
 
@@ -273,67 +273,97 @@ def dataset_study(results: Sequence[Result], comparison: Comparison) -> Study:
     """The report of one split for people."""
     first = results[0]
     # Hole and Judged say how far the other measures can be trusted, so they have no best value.
-    others = [
-        Column(
-            name, partial(lambda name, one: one.means[name], name), ".4f", best=not name.startswith(("Hole", "Judged"))
-        )
+    measures = [
+        # Hole and Judged say how far the other measures can be trusted, so they have no best value.
+        Column(name, partial(_mean_of, name), ".4f", best=not name.startswith(("Hole", "Judged")))
         for name in first.means
         if name != first.headline
     ]
-    asked, empty = first.about.get("queries_with_answers"), first.refusal.get("queries", 0)
-    head = first.headline
-    # A document is as good as its best chunk.
-    parents = sorted((one for one in results if one.by_document), key=lambda one: -one.by_document[head][0])
-    of_document = [
-        Column(name, partial(lambda name, one: one.by_document[name][0], name), ".4f")
-        for name in (parents[0].by_document if parents else ())
+    parts: list[str | Table] = [
+        f"{first.queries} queries, {first.about['passages']} passages, content hash "
+        f"`{first.about['digest'][:16]}`. Intervals are 95 % bootstrap intervals over queries. `rank` is the "
+        "confidence interval of the rank, from the pairs that differ significantly (Fisher's "
+        f"randomisation test, Holm's correction over all pairs, alpha {comparison.alpha}). The best value of a "
+        "column is bold, the second is underlined.",
+        _ranked(results, comparison, measures),
+        note_lines(results),
     ]
-    of_document[1:1] = [Column("95 %", lambda one: one.by_document[head][1:], ".3f")] if parents else []
-    means = {(one.name, group.attribute, group.value): group.mean for one in results for group in one.groups}
-    kinds = [
-        [group.attribute, group.value, str(group.queries),
-         *(means.get((one.name, group.attribute, group.value)) for one in results)]
-        for group in first.groups
-    ]  # fmt: skip
-    costs = cost_columns(results)
-    known = [result for result in results if result.answers]
-    accuracies = [
-        Column(name, partial(lambda name, one: "{:.3f} ({:.3f}–{:.3f})".format(*one.answers[name]), name))
-        for name in (known[0].answers if known else ())
+    parts += ["## By document", *_by_document(results)]
+    parts += ["## Costs", Table(results, cost_columns(results))]
+    parts += ["## Pairs", Table(comparison.pairs, PAIRS)]
+    parts += ["## By kind of query", _by_kind(results)]
+    parts += ["## Answers in the best passages", *_by_answers(results)]
+    parts += ["## Queries without an answer", *_by_refusal(results)]
+    parts += ["## Bias", Table(results, BIASES)]
+    parts += ["## Rules", "\n".join(f"- {name.replace('_', ' ')}: {value}" for name, value in first.rules.items())]
+    return Study(f"{first.dataset}, {first.split}", parts)
+
+
+def _mean_of(measure: str, result: Result) -> float:
+    return result.means[measure]
+
+
+def _by_document(results: Sequence[Result]) -> list[str | Table]:
+    """Scores by document. A document is as good as its best chunk."""
+    headline = results[0].headline
+    ranked = sorted(
+        (result for result in results if result.by_document),
+        key=lambda result: -result.by_document[headline][0],
+    )
+    if not ranked:
+        return []
+
+    def mean(measure: str, result: Result) -> float:
+        return result.by_document[measure][0]
+
+    first, *others = [Column(name, partial(mean, name), ".4f") for name in ranked[0].by_document]
+    interval = Column("95 %", lambda result: result.by_document[headline][1:], ".3f")
+    return [
+        "Passages are chunks. Here, each document has the best score and the highest label of its chunks.",
+        Table(ranked, [SYSTEM, first, interval, *others]),
     ]
-    return Study(
-        f"{first.dataset}, {first.split}",
+
+
+def _by_kind(results: Sequence[Result]) -> Table:
+    means = {(result.name, group.attribute, group.value): group.mean for result in results for group in result.groups}
+    rows = [
         [
-            f"{first.queries} queries, {first.about['passages']} passages, content hash "
-            f"`{first.about['digest'][:16]}`. Intervals are 95 % bootstrap intervals over queries. `rank` is the "
-            "confidence interval of the rank, from the pairs that differ significantly (Fisher's "
-            f"randomisation test, Holm's correction over all pairs, alpha {comparison.alpha}). The best value of a "
-            "column is bold, the second is underlined.",
-            _ranked(results, comparison, others),
-            note_lines(results),
-            "## By document",
-            "Passages are chunks. Here, each document has the best score and the highest label of its chunks."
-            if parents else "",
-            Table(parents, [SYSTEM, *of_document]),
-            "## Costs", Table(results, costs),
-            "## Pairs", Table(comparison.pairs, PAIRS),
-            "## By kind of query",
-            Table(kinds, columns("attribute", "value", "queries", *(one.name for one in results), form=".4f")),
-            "## Answers in the best passages",
-            f"Share of the {asked} queries with known answers for which an answer occurs in the text of the top k "
-            "passages, labelled or not (DPR's accuracy)." if asked else "",
-            Table(known, [SYSTEM, *accuracies]),
-            "## Queries without an answer",
-            f"{empty:.0f} queries that no passage answers. AUROC: how probable it is that a query with an answer "
+            group.attribute,
+            group.value,
+            str(group.queries),
+            *(means.get((result.name, group.attribute, group.value)) for result in results),
+        ]
+        for group in results[0].groups
+    ]
+    systems = (result.name for result in results)
+    return Table(rows, columns("attribute", "value", "queries", *systems, form=".4f"))
+
+
+def _by_answers(results: Sequence[Result]) -> list[str | Table]:
+    answered = [result for result in results if result.answers]
+
+    def accuracy(measure: str, result: Result) -> str:
+        return "{:.3f} ({:.3f}–{:.3f})".format(*result.answers[measure])
+
+    accuracies = [Column(name, partial(accuracy, name)) for name in (answered[0].answers if answered else ())]
+    parts: list[str | Table] = []
+    if count := results[0].about.get("queries_with_answers"):
+        parts.append(
+            f"Share of the {count} queries with known answers for which an answer occurs in the text of the top k "
+            "passages, labelled or not (DPR's accuracy)."
+        )
+    return [*parts, Table(answered, [SYSTEM, *accuracies])]
+
+
+def _by_refusal(results: Sequence[Result]) -> list[str | Table]:
+    parts: list[str | Table] = []
+    if count := results[0].refusal.get("queries", 0):
+        parts.append(
+            f"{count:.0f} queries that no passage answers. AUROC: how probable it is that a query with an answer "
             "has a higher best score than one without. Threshold: the highest that refuses at most 5 % of the "
             "queries with an answer (false refusals); false hits are the queries without an answer that reach it."
-            if empty else "",
-            Table([result for result in results if result.refusal], REFUSALS),
-            "## Bias", Table(results, BIASES),
-            "## Rules",
-            "\n".join(f"- {name.replace('_', ' ')}: {value}" for name, value in first.rules.items()),
-        ],
-    )  # fmt: skip
+        )
+    return [*parts, Table([result for result in results if result.refusal], REFUSALS)]
 
 
 def compare_results(results: Sequence[Result]) -> Comparison:

@@ -11,11 +11,11 @@ FEWEST, ENOUGH = 25, 50
 """Queries below which systems are not ranked, and below which with care: Buckley and Voorhees (2000, 2002)."""
 
 
-def verdict_of(found: Comparison, queries: int, more: str, passages: int | None = None) -> str:
+def verdict_of(comparison: Comparison, queries: int, more: str, passages: int | None = None) -> str:
     """Say whether there are enough queries to rank the systems, and what to do next.
 
     Args:
-        found: The comparison of all pairs of systems.
+        comparison: The comparison of all pairs of systems.
         queries: Number of queries.
         more: How to get more queries, in words.
         passages: Number of passages in the corpus, which limits the number of queries.
@@ -23,8 +23,8 @@ def verdict_of(found: Comparison, queries: int, more: str, passages: int | None 
     Returns:
         A sentence without a full stop.
     """
-    pairs = len(found.pairs)
-    told = pairs - sum(map(len, found.together)) // 2
+    pairs = len(comparison.pairs)
+    told = pairs - sum(map(len, comparison.together)) // 2
     if not pairs:
         return "at least two systems are needed for a comparison"
     every = told == pairs
@@ -39,9 +39,9 @@ def verdict_of(found: Comparison, queries: int, more: str, passages: int | None 
         text = f"{told} of {pairs} pairs of systems differ significantly on {queries:,} queries"
     if every:
         return text
-    best, second = found.names[:2]
-    pair = next(one for one in found.pairs if {one.first, one.second} == {best, second})
-    if second not in found.together[0]:
+    best, second = comparison.names[:2]
+    pair = next(pair for pair in comparison.pairs if {pair.first, pair.second} == {best, second})
+    if second not in comparison.together[0]:
         return f"{text}; {best} is the best, if the labels are right"
     if pair.queries_needed is None:
         return f"{text}; {best} and {second} have equal scores"
@@ -58,12 +58,12 @@ def labels_of(audit: Mapping[str, Any] | None) -> tuple[str, bool]:
 
     audit: the figures of an audit as a manifest has them; nothing is said without any.
     """
-    found = re.match(
+    match = re.match(
         r"[\d.]{1,9} \(([\d.]{1,9})–([\d.]{1,9})\), (\d{1,9}) of (\d{1,9})$", str((audit or {}).get(CONFIRMED, ""))
     )
-    if found is None:
+    if match is None:
         return "", False
-    low, high, agreed, count = float(found[1]), float(found[2]), int(found[3]), int(found[4])
+    low, high, agreed, count = float(match[1]), float(match[2]), int(match[3]), int(match[4])
     text = f"people confirm {agreed} of {count} labels, so {low:.0%} to {high:.0%} of all are right"
     if high < DOUBTFUL:
         return f"{text}: correct the labels before you trust the scores", True

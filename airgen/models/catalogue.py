@@ -109,12 +109,12 @@ def catalogue() -> Mapping[str, ModelEntry]:
 
     text = files("airgen.models").joinpath("catalogue.yaml").read_text(encoding="utf-8")
     value, _ = read_yaml(text, "catalogue.yaml")
-    found = {}
+    entries = {}
     for name, raw in value.items():
         parts = {"registry": tuple(RegistrySource(**source) for source in raw["registry"])}
         pinned = {"files": tuple(ModelFile(**file) for file in raw["files"])}
-        found[name] = ModelEntry(**{**raw, "name": name, **parts, **pinned})
-    return found
+        entries[name] = ModelEntry(**{**raw, "name": name, **parts, **pinned})
+    return entries
 
 
 def entry(name: str) -> ModelEntry:

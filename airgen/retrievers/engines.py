@@ -120,10 +120,10 @@ class SearchEngine(Remote):
             asked = self._vectors.tolist()
         hits = Hits.none(len(asked), k)
         with self._understood():
-            for row, found in enumerate(self._client.ask_all(lambda one: self._ask(one, k), asked)):
-                best = dict(found[:k])
+            for row, results in enumerate(self._client.ask_all(lambda query: self._ask(query, k), asked)):
+                best = dict(results[:k])
                 odd = [place for place in best if not 0 <= place < self._size]
-                if len(best) < len(found[:k]) or odd:
+                if len(best) < len(results[:k]) or odd:
                     raise ValueError(f"passage {odd[0]} of {self._size}" if odd else "a passage twice")
                 hits.put(row, np.array([*best], np.int32), np.array([*best.values()], np.float32))
         return hits
@@ -286,8 +286,8 @@ class Meilisearch(SearchEngine):
 
     def _settle(self) -> None:
         # The tasks of an index are done in their order, so the last one tells of all.
-        while found := self._call("GET", f"/tasks?indexUids={self._index}&limit=1")["results"]:
-            last = found[0]
+        while tasks := self._call("GET", f"/tasks?indexUids={self._index}&limit=1")["results"]:
+            last = tasks[0]
             if last["status"] in ("failed", "canceled"):
                 reason = (last["error"] or {}).get("message", last["status"])
                 raise ModelError(f"{self.engine}: {self._url}: the index {self._index}: {reason}")
@@ -315,14 +315,14 @@ class Typesense(SearchEngine):
 
     def _prepared(self, corpus: Corpus) -> int:
         path = f"/collections/{self._index}"
-        found = self._call("GET", path, missing={})
-        if not found:
+        collection = self._call("GET", path, missing={})
+        if not collection:
             locale = {} if corpus.language == "en" else {"locale": corpus.language}
             fields = [{"name": name, "type": "string", **locale} for name in ("title", "text")]
-            found = self._call(
+            collection = self._call(
                 "POST", "/collections", {"name": self._index, "fields": fields, **self.settings.index_settings}
             )
-        return int(found["num_documents"])
+        return int(collection["num_documents"])
 
     def _add(self, corpus: Corpus, places: range) -> None:
         lines = b"".join(as_json({"id": str(place), **_fields(corpus, place)}) + b"\n" for place in places)
@@ -343,13 +343,13 @@ class Typesense(SearchEngine):
             {**shared, "per_page": size, "page": page, **self.settings.search_settings}
             for page in range(1, -(-k // size) + 1)
         ]
-        found: Found = []
+        results: Found = []
         for page in self._call("POST", "/multi_search", {"searches": pages})["results"]:
             if "error" in page:
                 gone = _GONE * (page.get("code") == 404)
                 raise ModelError(f"{self.engine}: {self._url}: {self._index}: {str(page['error'])[:300]}{gone}")
-            found += [(int(hit["document"]["id"]), -float(len(found) + at)) for at, hit in enumerate(page["hits"])]
-        return found
+            results += [(int(hit["document"]["id"]), -float(len(results) + at)) for at, hit in enumerate(page["hits"])]
+        return results
 
 
 def _fields(corpus: Corpus, place: int) -> dict[str, str]:

@@ -115,16 +115,16 @@ class _Encoder:
     def outputs(self, name: str, texts: Sequence[str], forms: frozenset[str], batch: int) -> list[dict[str, Any]]:
         """For each text its output in these forms, from one pass of those that are not among the latest."""
         with self._lock:
-            found = {text: self._latest[text] for text in texts if forms <= self._latest.get(text, {}).keys()}
-            new = list(dict.fromkeys(text for text in texts if text not in found))
+            outputs = {text: self._latest[text] for text in texts if forms <= self._latest.get(text, {}).keys()}
+            new = list(dict.fromkeys(text for text in texts if text not in outputs))
             if new:
-                found |= dict(zip(new, self._passed(name, new, forms, batch), strict=True))
+                outputs |= dict(zip(new, self._passed(name, new, forms, batch), strict=True))
             for text in new:
-                self._bytes += _size(found[text]) - _size(self._latest.pop(text, {}))
-                self._latest[text] = found[text]
+                self._bytes += _size(outputs[text]) - _size(self._latest.pop(text, {}))
+                self._latest[text] = outputs[text]
             while self._bytes > _MEMORY and self._latest:
                 self._bytes -= _size(self._latest.popitem(last=False)[1])
-        return [found[text] for text in texts]
+        return [outputs[text] for text in texts]
 
     def _passed(self, name: str, texts: list[str], forms: frozenset[str], batch: int) -> Iterator[dict[str, Any]]:
         with _quietly():
@@ -232,10 +232,10 @@ class BgeM3(FlagModel):
         """This output and the others named, each for every text, from one pass."""
         wanted = frozenset([self.form, *beside])
         made = self._encoder.outputs(self.name, texts, wanted, self.settings.batch_size)
-        found: dict[str, Any] = {form: [output[form] for output in made] for form in sorted(wanted)}
-        if "vectors" in found:
-            found["vectors"] = np.stack(found["vectors"]) if texts else np.zeros((0, self.dim), np.float32)
-        return found
+        outputs: dict[str, Any] = {form: [output[form] for output in made] for form in sorted(wanted)}
+        if "vectors" in outputs:
+            outputs["vectors"] = np.stack(outputs["vectors"]) if texts else np.zeros((0, self.dim), np.float32)
+        return outputs
 
     def kept(self, form: str, value: Any) -> Arrays:
         """An output as it is kept on disk."""
@@ -335,8 +335,8 @@ class FlagEmbedder(FlagModel):
             return np.zeros((0, self.dim), np.float32)
         model = self.model
         with _quietly():
-            found = (model.encode_queries if kind == "query" else model.encode_corpus)(list(texts))
-        return unit_rows(finite(np.asarray(found, np.float32).reshape(len(texts), -1), self.name))
+            vectors = (model.encode_queries if kind == "query" else model.encode_corpus)(list(texts))
+        return unit_rows(finite(np.asarray(vectors, np.float32).reshape(len(texts), -1), self.name))
 
     def describe(self) -> Mapping[str, object]:
         """Model, revision, maximum length, precision, instruction, class and pooling, the hash of local files."""
@@ -396,10 +396,10 @@ class FlagReranker(FlagModel):
     @property
     def precision(self) -> dict[str, object]:
         """The library runs cross-encoders in fp16 or fp32 only."""
-        found = super().precision
+        settings = super().precision
         names = [*(self._hub_config.get("architectures") or ()), self.settings.model_class]
         cross = any(str(name).endswith(("ForSequenceClassification", "encoder-only-base")) for name in names)
-        return {**found, "dtype": "fp16"} if cross and found.get("dtype") == "bf16" else found
+        return {**settings, "dtype": "fp16"} if cross and settings.get("dtype") == "bf16" else settings
 
     @cached_property
     def model(self) -> Any:

@@ -202,8 +202,8 @@ class HttpReranker(_Endpoint):
             for query, places in by_query.items()
             for first in range(0, len(places), size)
         ]
-        found = self._client.ask_all(lambda part: self._ask(part[0], [pairs[place][1] for place in part[1]]), parts)
-        for (_, places), some in zip(parts, found, strict=True):
+        answers = self._client.ask_all(lambda part: self._ask(part[0], [pairs[place][1] for place in part[1]]), parts)
+        for (_, places), some in zip(parts, answers, strict=True):
             scores[places] = some
         return checked_scores(scores, len(pairs), self.name)
 
@@ -213,14 +213,14 @@ class HttpReranker(_Endpoint):
         answer = self._answer(query, documents)
         items: Any = answer.get("results", answer.get("data")) if isinstance(answer, dict) else answer
         try:
-            found = {int(item["index"]): float(item.get("relevance_score", item.get("score"))) for item in items}
+            scores = {int(item["index"]): float(item.get("relevance_score", item.get("score"))) for item in items}
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise ModelError(f"{url} did not answer in the form of a re-ranker") from error
-        if len(found) != len(items) or not set(found) <= set(range(len(passages))):
+        if len(scores) != len(items) or not set(scores) <= set(range(len(passages))):
             raise ModelError(f"{url} returned scores for documents that were not sent, or two for one")
-        if len(found) != len(passages):
-            raise ModelError(f"{url} returned {len(found)} scores for {len(passages)} documents")
-        return [found[place] for place in range(len(passages))]
+        if len(scores) != len(passages):
+            raise ModelError(f"{url} returned {len(scores)} scores for {len(passages)} documents")
+        return [scores[place] for place in range(len(passages))]
 
     def _answer(self, query: str, documents: list[str]) -> Any:
         url, model = self.settings.url, {"model": self.settings.model} if self.settings.model else {}

@@ -83,10 +83,10 @@ class OwnEmbedder(Own):
 
     @cached_property
     def _encode(self) -> Encode:
-        found = _encoder(self.own)
-        if found is None:
+        encode = _encoder(self.own)
+        if encode is None:
             raise UsageError(f"{self.name}: a {type(self.own).__name__} embeds no texts")
-        return found
+        return encode
 
     @cached_property
     def dim(self) -> int:
@@ -98,14 +98,14 @@ class OwnEmbedder(Own):
         given = list(texts)
         if not given:
             return np.zeros((0, self.dim), np.float32)
-        found = foreign(lambda: self._encode(given, kind), f"the embedder {self.name}", ModelError)
-        vectors = finite(self._array(found, len(given)), self.name)
+        output = foreign(lambda: self._encode(given, kind), f"the embedder {self.name}", ModelError)
+        vectors = finite(self._array(output, len(given)), self.name)
         dot = (self.settings.similarity or getattr(self.own, "similarity_fn_name", None)) == "dot"
         return vectors if dot else unit_rows(vectors)
 
-    def _array(self, found: Any, count: int) -> NDArray[np.float32]:
+    def _array(self, output: Any, count: int) -> NDArray[np.float32]:
         wanted = f"one vector for each text is needed, ({count}, dim)"
-        array = foreign(lambda: _numbers(found), f"the embedder {self.name}: {wanted}", ModelError)
+        array = foreign(lambda: _numbers(output), f"the embedder {self.name}: {wanted}", ModelError)
         if array.ndim != 2 or len(array) != count or not array.shape[1]:
             raise ModelError(
                 f"the embedder {self.name} returned numbers of shape {array.shape} for {count} texts: {wanted}"
@@ -117,16 +117,16 @@ class OwnEmbedder(Own):
         return array
 
 
-def _numbers(found: Any) -> NDArray[np.float32]:
+def _numbers(output: Any) -> NDArray[np.float32]:
     """Numbers from whatever device: an array, a tensor, or lists of them."""
-    if hasattr(found, "detach"):
-        found = found.detach()
-    if hasattr(found, "cpu"):
-        found = found.cpu()
-        return np.asarray(found.float() if hasattr(found, "float") else found, np.float32)
-    if isinstance(found, list | tuple) and any(hasattr(one, "cpu") for one in found):
-        return np.stack([_numbers(one) for one in found])
-    return np.asarray(found, np.float32)
+    if hasattr(output, "detach"):
+        output = output.detach()
+    if hasattr(output, "cpu"):
+        output = output.cpu()
+        return np.asarray(output.float() if hasattr(output, "float") else output, np.float32)
+    if isinstance(output, list | tuple) and any(hasattr(item, "cpu") for item in output):
+        return np.stack([_numbers(item) for item in output])
+    return np.asarray(output, np.float32)
 
 
 def _encoder(value: Any) -> Encode | None:
@@ -137,10 +137,10 @@ def _encoder(value: Any) -> Encode | None:
     if callable(encode := getattr(value, "encode", None)) and not isinstance(value, str | bytes):
         return encode if takes(encode, "kind") else lambda texts, kind: encode(texts)
     if callable(documents := getattr(value, "embed_documents", None)):  # LangChain
-        return lambda texts, kind: [value.embed_query(one) for one in texts] if kind == "query" else documents(texts)
+        return lambda texts, kind: [value.embed_query(text) for text in texts] if kind == "query" else documents(texts)
     if callable(batch := getattr(value, "get_text_embedding_batch", None)):  # llama-index
         queries = value.get_query_embedding
-        return lambda texts, kind: [queries(one) for one in texts] if kind == "query" else batch(texts)
+        return lambda texts, kind: [queries(text) for text in texts] if kind == "query" else batch(texts)
     if callable(value):
         return (
             (lambda texts, kind: value(texts, kind=kind)) if takes(value, "kind") else lambda texts, kind: value(texts)
@@ -164,19 +164,19 @@ class OwnReranker(Own):
         if not pairs:
             return np.zeros(0, np.float32)
         if callable(predict := getattr(self.own, "predict", None)):
-            found = foreign(partial(predict, [tuple(pair) for pair in pairs]), where, ModelError)
-            return self._checked(found, len(pairs), where)
+            output = foreign(partial(predict, [tuple(pair) for pair in pairs]), where, ModelError)
+            return self._checked(output, len(pairs), where)
         if len(required(self.own)) == 1:
             return self._checked(foreign(lambda: self.own(list(pairs)), where, ModelError), len(pairs), where)
         scores = []
         for query, some in groupby(pairs, key=lambda pair: pair[0]):
             passages = [passage for _, passage in some]
-            found = foreign(partial(self.own, query, passages), where, ModelError)
-            scores.append(self._checked(found, len(passages), where))
+            output = foreign(partial(self.own, query, passages), where, ModelError)
+            scores.append(self._checked(output, len(passages), where))
         return np.concatenate(scores)
 
-    def _checked(self, found: Any, count: int, where: str) -> NDArray[np.float32]:
+    def _checked(self, output: Any, count: int, where: str) -> NDArray[np.float32]:
         numbers = foreign(
-            lambda: _numbers(found), f"{where}: one number for each of {count} passages is needed", ModelError
+            lambda: _numbers(output), f"{where}: one number for each of {count} passages is needed", ModelError
         )
         return checked_scores(numbers, count, self.name)

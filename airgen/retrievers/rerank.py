@@ -77,11 +77,11 @@ class CrossEncoder(LibraryModel):
         pool = self.pool_of(model)
         if self.gpu or pool or self.settings.batch_size is not None or not _is_plain_classifier(model):
             texts = [list(pair) for pair in pairs]
-            found = self.in_batches(
+            scores = self.in_batches(
                 lambda size: model.predict(texts, batch_size=size, show_progress_bar=False, **pool),
                 self.batch_for([query + passage for query, passage in pairs], model),
             )
-            return checked_scores(found, len(pairs), self.name)
+            return checked_scores(scores, len(pairs), self.name)
         return checked_scores(self._classified(model, pairs), len(pairs), self.name)
 
     def _classified(self, model: Any, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:

@@ -111,14 +111,14 @@ class SparseEncoder(LibraryModel):
         if not asked:
             return []
         side = self.side(kind)
-        told = {"convert_to_sparse_tensor": False, "show_progress_bar": False, **self.pool_of(model)}
+        options = {"convert_to_sparse_tensor": False, "show_progress_bar": False, **self.pool_of(model)}
 
         def work(size: int) -> list[SparseRow]:
-            found = side(asked, batch_size=size, **told)
-            if not bool(found.isfinite().all()):
+            impacts = side(asked, batch_size=size, **options)
+            if not bool(impacts.isfinite().all()):
                 raise ModelError(f"{self.name} returned NaN or infinity")
-            rows, terms = (found > 0).nonzero(as_tuple=True)  # where it is: few of a vocabulary leave the GPU
-            weights, columns = as_array(found[rows, terms]), terms.cpu().numpy().astype(np.int32)
+            rows, terms = (impacts > 0).nonzero(as_tuple=True)  # where it is: few of a vocabulary leave the GPU
+            weights, columns = as_array(impacts[rows, terms]), terms.cpu().numpy().astype(np.int32)
             ends = np.cumsum(np.bincount(rows.cpu().numpy(), minlength=len(asked)))[:-1]
             return list(zip(np.split(columns, ends), np.split(weights, ends), strict=True))
 
@@ -162,7 +162,9 @@ def search_rows(index: InvertedIndex, queries: Sequence[SparseRow], k: int) -> H
     """The k passages with the greatest inner product above 0 of each query; terms are added in ascending order."""
     size = len(index.starts) - 1  # a term that no passage has finds nothing
     weighted = [dict(zip(terms.tolist(), weights.tolist(), strict=True)) for terms, weights in queries]
-    return index.search([{term: weight for term, weight in one.items() if term < size} for one in weighted], k)
+    return index.search(
+        [{term: weight for term, weight in weights_of_term.items() if term < size} for weights_of_term in weighted], k
+    )
 
 
 class _WithRows(Component):
@@ -271,7 +273,7 @@ class SpartaEncoder(TorchModel):
         rows: list[SparseRow] = []
         for text in texts:
             ids = tokenizer(text, add_special_tokens=False, truncation=True, max_length=limit)["input_ids"]
-            known = [one for one in ids if one != tokenizer.unk_token_id]
+            known = [token for token in ids if token != tokenizer.unk_token_id]
             terms, counts = np.unique(np.array(known, np.int32), return_counts=True)
             rows.append((terms, counts.astype(np.float32)))
         return rows
@@ -287,7 +289,7 @@ class SpartaEncoder(TorchModel):
             terms[tokenizer.all_special_ids] = 0
 
         def rows(size: int) -> list[SparseRow]:
-            found: list[SparseRow] = []
+            sparse: list[SparseRow] = []
             with torch.inference_mode():
                 for first in range(0, len(texts), size):
                     batch = list(texts[first : first + size])
@@ -297,19 +299,19 @@ class SpartaEncoder(TorchModel):
                     for row, mask in zip(states, encoded["attention_mask"].bool(), strict=True):
                         # One passage at a time: (tokens, vocabulary) of a batch would be a gigabyte.
                         best = (row[mask] @ terms.T).max(dim=0).values.float() + bias
-                        found.append(self._sparse(torch.log1p(torch.relu(best)).cpu().numpy()))
-            return found
+                        sparse.append(self._sparse(torch.log1p(torch.relu(best)).cpu().numpy()))
+            return sparse
 
         return self.in_batches(rows, size)
 
     def _sparse(self, impacts: Any) -> SparseRow:
         if not np.isfinite(impacts).all():
             raise ModelError(f"{self.name} returned NaN or infinity")
-        found = np.flatnonzero(impacts > 0)
-        if (top := self.settings.top_terms) is not None and len(found) > top:
-            order = np.lexsort((found, -impacts[found]))[:top]  # ties go to the lower id
-            found = np.sort(found[order])
-        return found.astype(np.int32), impacts[found].astype(np.float32)
+        terms = np.flatnonzero(impacts > 0)
+        if (top := self.settings.top_terms) is not None and len(terms) > top:
+            order = np.lexsort((terms, -impacts[terms]))[:top]  # ties go to the lower id
+            terms = np.sort(terms[order])
+        return terms.astype(np.int32), impacts[terms].astype(np.float32)
 
     def describe(self) -> dict[str, object]:
         given = {} if self.settings.bias is None else {"bias": self.settings.bias}

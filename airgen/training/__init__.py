@@ -48,8 +48,8 @@ def task_class(kind: str) -> type[TrainingTask]:
     if kind not in KINDS:
         raise UsageError(f"unknown kind of training {kind!r}{closest(kind, list(KINDS))}")
     module, _, name = KINDS[kind][1].partition(":")
-    found: type[TrainingTask] = getattr(importlib.import_module(f"airgen.training.kinds.{module}"), name)
-    return found
+    task: type[TrainingTask] = getattr(importlib.import_module(f"airgen.training.kinds.{module}"), name)
+    return task
 
 
 def with_usual_recipe(kind: str, request: TrainingRequest) -> tuple[TrainingRequest, int]:
@@ -62,8 +62,8 @@ def with_usual_recipe(kind: str, request: TrainingRequest) -> tuple[TrainingRequ
     if request.recipe is not None or usual(0) is None:
         return request, 0
     queries = 0
-    for one in request.datasets:
-        dataset = BeirDataset.open(one.path)
+    for entry in request.datasets:
+        dataset = BeirDataset.open(entry.path)
         if request.split in dataset.splits:  # else reading it says what is wrong
             queries += len({query for query, _, _ in dataset.label_rows(request.split)})
     name = usual(queries)
@@ -85,12 +85,12 @@ def train(kind: str, request: TrainingRequest) -> Trained:
     several = len(datasets) > 1 or datasets[0].weight != 1
     if several and not task.weighted:
         raise UsageError(f"{kind} learns passages by themselves, so it takes one dataset without a weight")
-    reserved = {text for one in datasets for text in reserved_wordings(one.path)} if several else set()
+    reserved = {text for entry in datasets for text in reserved_wordings(entry.path)} if several else set()
     sets = [
         with_own_teacher(
             with_negatives(
                 load_training_set(
-                    one.path,
+                    entry.path,
                     split=request.split,
                     fold=request.fold,
                     dev_share=recipe.dev_share,
@@ -99,10 +99,10 @@ def train(kind: str, request: TrainingRequest) -> Trained:
                 ),
                 recipe,
             ),
-            one.teacher,
+            entry.teacher,
         )
-        for one in datasets
+        for entry in datasets
     ]
-    data = mixed(sets, [one.weight for one in datasets]) if several else sets[0]
+    data = mixed(sets, [entry.weight for entry in datasets]) if several else sets[0]
     with guarded(f"training {kind}", TrainingError):
         return run(kind, lambda device: task(recipe, data, request.base, device), recipe, data, request)

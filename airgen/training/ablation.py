@@ -107,13 +107,13 @@ def _row(
     system.index(corpus)
     asked = list(texts.values())
     hits = system.search(asked, 100)
-    found = score(
+    means = score(
         run_from_hits(list(texts), corpus.ids, hits), {key: dict(row) for key, row in labels.items()},
         parse_measures(_MEASURES),
     ).means()  # fmt: skip
     taken = single_latencies(lambda text: system.search([text], 100), asked)
     added = _added(system, asked) if isinstance(system, Augmented) else None
-    at_5, at_20, ndcg = found.values()
+    at_5, at_20, ndcg = means.values()
     return AblationRow(setting, at_5, at_20, ndcg, float(np.median(taken)), added)
 
 

@@ -84,8 +84,8 @@ class _Made(Component):
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
         """The k best passages of each query. Raises UsageError before `index`."""
-        found: Hits = self.indexed(self._inner).search(queries, k)
-        return found
+        hits: Hits = self.indexed(self._inner).search(queries, k)
+        return hits
 
     def release(self) -> None:
         """Also that of the system that was made."""
@@ -95,14 +95,14 @@ class _Made(Component):
     @property
     def facts(self) -> ModelFacts:
         """Those of the system that was made."""
-        found: ModelFacts = getattr(self._inner, "facts", ModelFacts(device=None))
-        return found
+        facts: ModelFacts = getattr(self._inner, "facts", ModelFacts(device=None))
+        return facts
 
     @property
     def index_bytes(self) -> int | None:
         """Those of the system that was made."""
-        found: int | None = getattr(self._inner, "index_bytes", None)
-        return found
+        size: int | None = getattr(self._inner, "index_bytes", None)
+        return size
 
     def describe(self) -> Mapping[str, object]:
         """Its settings, and after `index` the system that was made."""
@@ -334,6 +334,6 @@ def _pairs(corpus: Corpus, places: Iterable[int], file: Path) -> Iterator[MinedP
     for place in places:
         key = corpus.ids[place]
         text = flat_text(titles[place] if titles else "", corpus.texts[place])
-        for query in dict.fromkeys(" ".join(one.split()) for one in written.get(key, ())):
+        for query in dict.fromkeys(" ".join(line.split()) for line in written.get(key, ())):
             if query and text.strip():
                 yield MinedPair(query, text, "written", key)

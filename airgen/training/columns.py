@@ -63,8 +63,8 @@ class _Table:
         self._run("INSERT OR REPLACE INTO held VALUES (?, ?)", key, text.encode("utf-8", "surrogatepass"))
 
     def _get(self, key: int | bytes) -> str | None:
-        found = self._run("SELECT value FROM held WHERE key = ?", key)
-        return None if found is None else bytes(found).decode("utf-8", "surrogatepass")
+        value = self._run("SELECT value FROM held WHERE key = ?", key)
+        return None if value is None else bytes(value).decode("utf-8", "surrogatepass")
 
 
 class StoredTexts(_Table, Indexed[str]):
@@ -207,11 +207,11 @@ class DatasetColumns:
         """The places of queries and of passages by their ids; -1 where there is none."""
         return self._queries.find([*map(key_of, queries)]), self._passages.find([*map(key_of, passages)])
 
-    def ordered(self, found: list[tuple[float, int]]) -> list[int]:
+    def ordered(self, numbered: list[tuple[float, int]]) -> list[int]:
         """The places of passages in the order of these numbers; those of one number in the order of their ids."""
-        if len(found) < 2:
-            return [place for _, place in found]
-        return [place for _, _, place in sorted((number, self.corpus.ids[place], place) for number, place in found)]
+        if len(numbered) < 2:
+            return [place for _, place in numbered]
+        return [place for _, _, place in sorted((number, self.corpus.ids[place], place) for number, place in numbered)]
 
     def groups(self, rows: Iterable[tuple[str, str, float]]) -> Iterator[Group] | None:
         """The labels of each query, in the order of its first row; None if a pair has two labels that differ."""
@@ -228,8 +228,8 @@ class DatasetColumns:
         _, start, group = np.unique(queries, return_index=True, return_inverse=True)
         order = np.argsort(start[group], kind="stable")
         ends = np.flatnonzero(np.diff(group[order], append=-1)) + 1
-        found = self._queries.find(queries[np.sort(start)]), self._passages.find(passages[order])
-        return _groups(*found, labels[first][order], ends)
+        places = self._queries.find(queries[np.sort(start)]), self._passages.find(passages[order])
+        return _groups(*places, labels[first][order], ends)
 
 
 def _groups(
@@ -296,15 +296,15 @@ class Examples(Indexed[Example]):
 
     def where(self, kept: NDArray[np.bool_]) -> Examples:
         """Those that are kept, in the same order."""
-        found = Examples(self.ids, self.texts)
+        examples = Examples(self.ids, self.texts)
         for row, stays in zip(self.rows(), kept, strict=True):
             if stays:
-                found.append(*row)
-        return found
+                examples.append(*row)
+        return examples
 
     def with_negatives(self, lists: Iterable[Iterable[int]]) -> Examples:
         """The same examples with other negatives, one list for each."""
-        found = Examples(self.ids, self.texts)
+        examples = Examples(self.ids, self.texts)
         for (query, positives, _), negatives in zip(self.rows(), lists, strict=True):
-            found.append(query, positives, negatives)
-        return found
+            examples.append(query, positives, negatives)
+        return examples

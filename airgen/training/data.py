@@ -315,7 +315,7 @@ def folded(
         )
     chosen = set(ordered[fold.number - 1 :: fold.parts])
     held_out = {query: row for query, row in labels.items() if wordings[query] in chosen}
-    rest = ((query, *one) for query, row in labels.items() if query not in held_out for one in row.items())
+    rest = ((query, *pair) for query, row in labels.items() if query not in held_out for pair in row.items())
     return held_out, rest
 
 
@@ -346,17 +346,17 @@ def epoch_batches(count: int, size: int, seed: int, epoch: int, shares: Sequence
 
 def epoch_examples(shares: Sequence[Share], seed: int, epoch: int) -> NDArray[np.int64]:
     """The numbers of an epoch's examples, in the order of the datasets; every epoch has as many of each."""
-    found: list[NDArray[np.int64]] = []
+    parts: list[NDArray[np.int64]] = []
     first = 0
     for place, share in enumerate(shares):
         whole, part = divmod(share.weight, 1.0)
         every = np.arange(first, first + share.count)
-        found += [every] * int(whole)
+        parts += [every] * int(whole)
         # By the place and not by the name of a dataset: folders are renamed.
         draw = np.random.default_rng(rng("share", seed, epoch, place).getrandbits(64))
-        found.append(np.sort(draw.choice(every, round(part * share.count), replace=False)))
+        parts.append(np.sort(draw.choice(every, round(part * share.count), replace=False)))
         first += share.count
-    return np.concatenate(found)
+    return np.concatenate(parts)
 
 
 def weighted_dataset(text: str) -> TrainingData:
@@ -386,51 +386,55 @@ def _place(name: str) -> Path:
 
 
 def mixed(sets: Sequence[TrainingSet], weights: Sequence[float]) -> TrainingSet:
-    """One training set of several. Raises UsageError for datasets in several languages, and for folds."""
-    languages = sorted({one.corpus.language for one in sets})
+    """Join several training sets into one. Raises UsageError for datasets in several languages, and for folds."""
+    languages = sorted({part.corpus.language for part in sets})
     if len(languages) > 1:
         raise UsageError(f"the datasets are in {' and '.join(languages)}: give --language to train on them together")
-    if any(one.held_out for one in sets):
+    if any(part.held_out for part in sets):
         raise UsageError("--fold is for one dataset")
     met: Counter[str] = Counter()
-    names = []  # with a number where two datasets have one name
-    for name in (str(one.about["dataset"]) for one in sets):
+    names = []  # with a number where two datasets have the same name
+    for name in (str(part.about["dataset"]) for part in sets):
         met[name] += 1
         names.append(name if met[name] == 1 else f"{name}#{met[name]}")
-    dev_wordings = {wording(text) for one in sets for text in one.dev.queries.values()}
+    dev_wordings = {wording(text) for part in sets for text in part.dev.queries.values()}
     examples = Examples(
-        Joined([one.examples.ids for one in sets], lambda part, key: f"{names[part]}/{key}"),
-        Joined([one.examples.texts for one in sets]),
+        Joined([part.examples.ids for part in sets], lambda number, key: f"{names[number]}/{key}"),
+        Joined([part.examples.texts for part in sets]),
     )
     shares, tables = [], []
     queries, passages = 0, 0
-    for one, name, weight in zip(sets, names, weights, strict=True):
+    for part, name, weight in zip(sets, names, weights, strict=True):
         count = len(examples)
-        for query, positives, negatives in one.examples.rows():
-            if not dev_wordings or wording(one.examples.texts[query]) not in dev_wordings:
+        for query, positives, negatives in part.examples.rows():
+            if not dev_wordings or wording(part.examples.texts[query]) not in dev_wordings:
                 moved = ([place + passages for place in places] for places in (positives, negatives))
                 examples.append(query + queries, *moved)
-        queries, passages = queries + len(one.examples.texts), passages + len(one.corpus)
+        queries, passages = queries + len(part.examples.texts), passages + len(part.corpus)
         count = len(examples) - count
         shares.append(Share(count, weight))
-        left_out = {**one.about["left_out"]}
-        if count < len(one.examples):
-            left_out["a dev query of another dataset"] = len(one.examples) - count
-        tables.append({**one.about, "name": name, "weight": weight, "left_out": left_out, "training_queries": count})
+        left_out = {**part.about["left_out"]}
+        if count < len(part.examples):
+            left_out["a dev query of another dataset"] = len(part.examples) - count
+        tables.append({**part.about, "name": name, "weight": weight, "left_out": left_out, "training_queries": count})
     corpus = Corpus(
-        Joined([one.corpus.ids for one in sets], lambda part, key: f"{names[part]}/{key}"),
-        Joined([one.corpus.texts for one in sets]),
-        Joined([one.corpus.titles or [""] * len(one.corpus) for one in sets])
-        if any(one.corpus.titles for one in sets)
+        Joined([part.corpus.ids for part in sets], lambda number, key: f"{names[number]}/{key}"),
+        Joined([part.corpus.texts for part in sets]),
+        Joined([part.corpus.titles or [""] * len(part.corpus) for part in sets])
+        if any(part.corpus.titles for part in sets)
         else (),
         languages[0],
     )
     dev = Dev(
-        {f"{name}/{key}": text for one, name in zip(sets, names, strict=True) for key, text in one.dev.queries.items()},
+        {
+            f"{name}/{key}": text
+            for part, name in zip(sets, names, strict=True)
+            for key, text in part.dev.queries.items()
+        },
         {
             f"{name}/{key}": {f"{name}/{passage}": label for passage, label in labels.items()}
-            for one, name in zip(sets, names, strict=True)
-            for key, labels in one.dev.labels.items()
+            for part, name in zip(sets, names, strict=True)
+            for key, labels in part.dev.labels.items()
         },
     )
     left_out = sum((Counter(table["left_out"]) for table in tables), Counter[str]())
@@ -447,6 +451,6 @@ def mixed(sets: Sequence[TrainingSet], weights: Sequence[float]) -> TrainingSet:
         "datasets": tables,
     }
     teachers = [
-        replace(teacher, prefix=f"{name}/") for one, name in zip(sets, names, strict=True) for teacher in one.teachers
+        replace(teacher, prefix=f"{name}/") for part, name in zip(sets, names, strict=True) for teacher in part.teachers
     ]
     return TrainingSet(corpus, examples, dev, about=about, shares=tuple(shares), teachers=tuple(teachers))

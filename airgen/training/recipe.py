@@ -134,7 +134,9 @@ class TrainingRequest:
     @property
     def datasets(self) -> tuple[TrainingData, ...]:
         """Each dataset with its weight and teacher."""
-        return (TrainingData(self.on),) if isinstance(self.on, Path) else tuple(TrainingData(*one) for one in self.on)
+        return (
+            (TrainingData(self.on),) if isinstance(self.on, Path) else tuple(TrainingData(*entry) for entry in self.on)
+        )
 
     def recipe_of(self, kind: type[R]) -> R:
         """The recipe file as a recipe of that kind, with `changes` applied. Raises SettingsError, UsageError."""

@@ -175,8 +175,8 @@ def read_card(folder: Path) -> dict[str, Any] | None:
 
 def finished_recipe(folder: Path) -> Mapping[str, Any]:
     """The recipe of a trained model that is there; {} without one."""
-    found = (read_card(folder) or {}).get("recipe")
-    return found if isinstance(found, dict) else {}
+    recipe = (read_card(folder) or {}).get("recipe")
+    return recipe if isinstance(recipe, dict) else {}
 
 
 def system_line(card: Mapping[str, Any]) -> str:
@@ -246,9 +246,9 @@ def _words(card: Mapping[str, Any]) -> str:
             f"{data['training_queries']} training and {data['dev_queries']} dev queries over "
             f"{data['passages']} passages; content hash {data['digest']}.",
             *(
-                f"- {md(one['name'])}, weight {one['weight']:g}: {one['training_queries']} training and "
-                f"{one['dev_queries']} dev queries, split {md(one['split'])}; content hash {one['digest']}."
-                for one in data.get("datasets", ())
+                f"- {md(dataset['name'])}, weight {dataset['weight']:g}: {dataset['training_queries']} training and "
+                f"{dataset['dev_queries']} dev queries, split {md(dataset['split'])}; content hash {dataset['digest']}."
+                for dataset in data.get("datasets", ())
             ),
             "",
             f"Dev figures of these weights: {figures}. {card['steps']} steps ({card['stopped']}), "

@@ -121,10 +121,10 @@ class Teacher:
     def _of_part(self, part: OwnTeacher, usual: list[Reranker]) -> list[Reranker]:
         if part.scores is not None or part.spec == NONE:
             return []
-        found = usual if part.spec is None else _several(part.spec)
-        for teacher in found:
+        rerankers = usual if part.spec is None else _several(part.spec)
+        for teacher in rerankers:
             show_corpus(teacher, self._corpus)
-        return found
+        return rerankers
 
     def __bool__(self) -> bool:
         return any(self._rerankers) or any(part.scores for part in self._parts)
@@ -132,14 +132,14 @@ class Teacher:
     @property
     def of_all(self) -> bool:
         """Whether every query has one."""
-        return all(found or part.scores for found, part in zip(self._rerankers, self._parts, strict=True))
+        return all(rerankers or part.scores for rerankers, part in zip(self._rerankers, self._parts, strict=True))
 
     def scores(self, examples: Sequence[Example], places: NDArray[np.int64]) -> NDArray[np.float32]:
         """The mean score over the teachers of a query, in the shape of `places`, (queries, passages).
 
         NaN where a query has no teacher, and for pairs that a file does not have.
         """
-        found = np.full(places.shape, np.nan, np.float32)
+        means = np.full(places.shape, np.nan, np.float32)
         parts = np.searchsorted(self._ends, places[:, 0], "right")
         for number in np.unique(parts).tolist():
             rows = np.flatnonzero(parts == number).tolist()
@@ -147,11 +147,11 @@ class Teacher:
             if part.scores is not None:
                 for row in rows:
                     own = (places[row] - first).tolist()
-                    found[row] = part.scores.scores(examples[row].id.removeprefix(part.prefix), own)
+                    means[row] = part.scores.scores(examples[row].id.removeprefix(part.prefix), own)
             elif self._rerankers[number]:
                 asked = [(examples[row].query, place) for row in rows for place in places[row].tolist()]
-                found[rows] = np.reshape(self._asked(self._rerankers[number], asked), (len(rows), -1))
-        return found
+                means[rows] = np.reshape(self._asked(self._rerankers[number], asked), (len(rows), -1))
+        return means
 
     def _asked(self, teachers: Sequence[Reranker], pairs: Sequence[tuple[str, int]]) -> list[float]:
         missing = [pair for pair in dict.fromkeys(pairs) if pair not in self._known]
@@ -163,9 +163,9 @@ class Teacher:
 
     def describe(self) -> list[Mapping[str, object]]:
         """The settings of each re-ranker."""
-        return [teacher.describe() for found in self._rerankers for teacher in found]
+        return [teacher.describe() for rerankers in self._rerankers for teacher in rerankers]
 
 
 def _several(spec: TeacherSpec) -> list[Reranker]:
     specs = spec if isinstance(spec, list) else [spec] if spec is not None else []
-    return [load_reranker(one) for one in specs]
+    return [load_reranker(reranker) for reranker in specs]

@@ -122,7 +122,7 @@ def _checkpoint_gradients(kind: str, model: Any) -> None:
     able = [part for part in able if part.supports_gradient_checkpointing]
     if not able:
         raise TrainingError(f"gradient_checkpointing: the base of {kind} has no layers that can do it: set it to false")
-    inner = {id(part) for one in able for part in one.modules() if part is not one}
+    inner = {id(part) for outer in able for part in outer.modules() if part is not outer}
     for part in able:
         if id(part) not in inner:
             part.activation_checkpointing_enable({"use_reentrant": False})
@@ -389,7 +389,7 @@ class _Watch(_library.TrainerCallback):  # type: ignore[misc, name-defined]
     def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
         """After clipping, a norm that was NaN or infinite has made gradients NaN."""
         trainer = self._trainer
-        gradients = [one.grad for one in trainer.task.model.parameters() if one.grad is not None]
+        gradients = [parameter.grad for parameter in trainer.task.model.parameters() if parameter.grad is not None]
         trainer.check("gradient norm", float(_torch.nn.utils.get_total_norm(gradients)))
 
     def on_step_end(self, arguments: Any, state: Any, control: Any, **_: Any) -> None:

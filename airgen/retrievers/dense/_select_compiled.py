@@ -36,8 +36,8 @@ def _product(left: NDArray[np.float32], right: NDArray[np.float32], terms: NDArr
         for place in range(width - half):
             terms[place] += terms[half + place]
         width = half
-    found: np.float64 = terms[0]
-    return found
+    total: np.float64 = terms[0]
+    return total
 
 
 @jit

@@ -289,8 +289,8 @@ class AnnIndex:
             return best
         small = sum(self._sizes) * len(queries) < _SMALL
         work: Work[int, Hits | None] = Work("search of an index", ask.hits, None if small else ask.make)
-        for number, found in current().map(work, ((number, number) for number in range(len(self._sizes))), least=2):
-            part = found if found is not None else ask.hits(number)
+        for number, result in current().map(work, ((number, number) for number in range(len(self._sizes))), least=2):
+            part = result if result is not None else ask.hits(number)
             places = np.where(part.positions < 0, -1, part.positions + start)
             best = merged(best, Hits(places, part.scores))
             start += self._sizes[number]

@@ -54,7 +54,7 @@ def exported_bert(path: str, heads: int) -> Run:
     """
     onnx = load_extra("onnx", "the embedded encoder")
     graph = onnx.load(path).graph
-    arrays = {one.name: onnx.numpy_helper.to_array(one) for one in graph.initializer}
+    arrays = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer}
     factors: dict[str, Any] = {}
     for node in graph.node:
         first, last, output = node.input[0], node.input[-1], node.output[0]
@@ -94,7 +94,7 @@ class MaskedLanguageModel:
         states = graph.head(graph.states(layers))
         parts = [slice(first, first + _TERMS) for first in range(0, len(scale), _TERMS)]
         self._session = cpu_session(
-            graph.model(states, *(graph.product(states, steps[:, one], scale[one]) for one in parts))
+            graph.model(states, *(graph.product(states, steps[:, part], scale[part]) for part in parts))
         )
         self._product = cpu_session(
             load_extra("onnx.parser", "the embedded encoder").parse_model(_PRODUCT).SerializeToString()
@@ -181,23 +181,23 @@ class _Graph:
         attended = self._linear(attended, f"{name}.attention.output.dense", self._narrow)
         states = self._norm(self._node("Add", attended, states), f"{name}.attention.output.LayerNorm")
         inner = self._gelu(self._linear(states, f"{name}.intermediate.dense", self._narrow))
-        found = self._node("Add", self._linear(inner, f"{name}.output.dense"), states)
-        return self._norm(found, f"{name}.output.LayerNorm")
+        total = self._node("Add", self._linear(inner, f"{name}.output.dense"), states)
+        return self._norm(total, f"{name}.output.LayerNorm")
 
     def _attention(self, states: str, name: str) -> str:
         size = self._width // self._heads
         parted = self._constant(np.array([-1, self._heads, size]))
 
         def part(of: str, order: list[int], factor: float = 1.0) -> str:
-            found = self._linear(states, f"{name}.{of}", self._narrow)
+            projected = self._linear(states, f"{name}.{of}", self._narrow)
             if factor != 1.0:
-                found = self._node("Mul", found, self._constant(np.float32(factor)))
-            return self._node("Transpose", self._node("Reshape", found, parted), perm=order)
+                projected = self._node("Mul", projected, self._constant(np.float32(factor)))
+            return self._node("Transpose", self._node("Reshape", projected, parted), perm=order)
 
         query, key = part("query", [1, 0, 2], 1 / np.sqrt(size)), part("key", [1, 2, 0])
         shares = self._node("Softmax", self._node("MatMul", query, key), axis=-1)
-        found = self._node("Transpose", self._node("MatMul", shares, part("value", [1, 0, 2])), perm=[1, 0, 2])
-        return self._node("Reshape", found, self._constant(np.array([-1, self._width])))
+        context = self._node("Transpose", self._node("MatMul", shares, part("value", [1, 0, 2])), perm=[1, 0, 2])
+        return self._node("Reshape", context, self._constant(np.array([-1, self._width])))
 
     def head(self, states: str) -> str:
         """What the decoder of a masked language model multiplies."""

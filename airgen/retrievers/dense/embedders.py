@@ -159,9 +159,9 @@ class TorchModel(Component):
     def precision(self) -> dict[str, object]:
         """For `describe`: the dtype, where it is not fp32, and what the library gets besides."""
         dtype = devices.chosen_dtype(self.settings.dtype, self.gpu, devices.own_dtype(self._hub_config))
-        found: dict[str, object] = {} if dtype in ("", "fp32") else {"dtype": dtype}
+        settings: dict[str, object] = {} if dtype in ("", "fp32") else {"dtype": dtype}
         more = getattr(self.settings, "model_kwargs", None)
-        return found | ({"model_kwargs": more} if more else {})
+        return settings | ({"model_kwargs": more} if more else {})
 
     def release(self) -> None:
         """Forget the model, and give its memory back; the next use loads it again."""
@@ -207,10 +207,10 @@ def torch_facts(model: Any) -> ModelFacts:
     weights = list(module.parameters())
     device = str(weights[0].device) if weights else "cpu"
     return ModelFacts(
-        sum(one.numel() for one in weights) or None,
+        sum(weight.numel() for weight in weights) or None,
         device,
         torch.get_num_threads() if device == "cpu" else None,
-        next((devices.dtype_name(one.dtype) for one in weights if one.is_floating_point()), None),
+        next((devices.dtype_name(weight.dtype) for weight in weights if weight.is_floating_point()), None),
     )
 
 
@@ -254,9 +254,9 @@ class LibraryModel(TorchModel):
     @property
     def facts(self) -> ModelFacts:
         """With all devices that share the work; in this process their model is on the CPU."""
-        named, found = self.settings.device, super().facts
+        named, facts = self.settings.device, super().facts
         several = isinstance(named, list) and len(named) > 1
-        return replace(found, device=" + ".join(dict.fromkeys(named or ()))) if several else found
+        return replace(facts, device=" + ".join(dict.fromkeys(named or ()))) if several else facts
 
     @property
     def texts_at_once(self) -> int | None:
@@ -307,9 +307,9 @@ class LibraryModel(TorchModel):
         return {"sha256": self._hash} if self._hash else {}
 
 
-def as_array(found: Any) -> NDArray[np.float32]:
+def as_array(tensor: Any) -> NDArray[np.float32]:
     """What the library gives, from whatever device and in whatever dtype."""
-    return np.asarray(found.float().cpu() if hasattr(found, "cpu") else found, np.float32)
+    return np.asarray(tensor.float().cpu() if hasattr(tensor, "cpu") else tensor, np.float32)
 
 
 class SentenceTransformersEmbedder(LibraryModel):

@@ -91,9 +91,9 @@ def search(
 
 
 def _put(hits: Hits, places: NDArray[np.int64], best: _Best, width: int) -> None:
-    found = Hits.none(len(places), width)
-    best.write(found.positions, found.scores)
-    hits.positions[places, :width], hits.scores[places, :width] = found.positions, found.scores
+    block = Hits.none(len(places), width)
+    best.write(block.positions, block.scores)
+    hits.positions[places, :width], hits.scores[places, :width] = block.positions, block.scores
 
 
 def check_search(matrix: NDArray[Any], queries: NDArray[np.float32], k: int) -> None:
@@ -414,16 +414,16 @@ def search_shards(
         for start in range(0, n, size):
             yield start, shard_of(matrix, start, min(start + size, n), first, rows)
 
-    one = _Search(path.absolute(), matrix.shape[1], queries, k)
-    work: Work[Shard, Hits | None] = Work("exact search", lambda shard: None, one.make)
+    remote = _Search(path.absolute(), matrix.shape[1], queries, k)
+    work: Work[Shard, Hits | None] = Work("exact search", lambda shard: None, remote.make)
     best = Hits.none(len(queries), k)
-    for start, found in current().map(work, shards()):
-        if found is None:
+    for start, hits in current().map(work, shards()):
+        if hits is None:
             end = min(start + size, n)
             part = matrix[start:end] if rows is None else matrix
             here = None if rows is None else rows[start:end]
-            found = search(part, queries, k, rows=here)
-        best = merged(best, Hits(np.where(found.positions < 0, -1, found.positions + start), found.scores))
+            hits = search(part, queries, k, rows=here)
+        best = merged(best, Hits(np.where(hits.positions < 0, -1, hits.positions + start), hits.scores))
     return best
 
 

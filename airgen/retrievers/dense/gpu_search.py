@@ -111,8 +111,12 @@ class GpuRows:
             part = asked @ self._rows[first : first + step].float().T
             part = torch.nan_to_num(part, nan=torch.inf)  # no number: it is doubtful, and must not be lost
             values, places = part.topk(min(count, part.shape[1]), dim=1)
-            found = values, places + first
-            best = found if best is None else tuple(torch.cat(pair, dim=1) for pair in zip(best, found, strict=True))
+            candidates = values, places + first
+            best = (
+                candidates
+                if best is None
+                else tuple(torch.cat(pair, dim=1) for pair in zip(best, candidates, strict=True))
+            )
             if best[0].shape[1] > count:
                 values, chosen = best[0].topk(count, dim=1)
                 best = values, best[1].gather(1, chosen)
@@ -174,20 +178,20 @@ class GpuLists:
         """What each query token gives every passage, (tokens, passages)."""
         torch, n = self._torch, self._count
         rest = torch.from_numpy(np.array([values[-1] for _, values in near], np.float32)).to(self._device)
-        found = rest[:, None].repeat(1, n)
+        similarities = rest[:, None].repeat(1, n)
         places = [order[:probes] for order, _ in near]
         rows = np.repeat(np.arange(len(near)), [len(place) for place in places])
         every = np.concatenate(places)
         sizes = self._starts[every + 1] - self._starts[every]
         ends = np.cumsum(sizes)
         shifts = self._starts[every] - ends + sizes
-        begins, lengths = (torch.from_numpy(one).to(self._device) for one in (shifts, sizes))
+        begins, lengths = (torch.from_numpy(array).to(self._device) for array in (shifts, sizes))
         at = torch.arange(int(ends[-1]) if len(ends) else 0, device=self._device)
         at += begins.repeat_interleave(lengths)
         flat = torch.from_numpy(rows * n).to(self._device).repeat_interleave(lengths) + self._passages[at].long()
         values = torch.from_numpy(np.ascontiguousarray(scores[rows, every])).to(self._device).repeat_interleave(lengths)
-        found.view(-1).scatter_reduce_(0, flat, values, "amax")
-        return found
+        similarities.view(-1).scatter_reduce_(0, flat, values, "amax")
+        return similarities
 
 
 class GpuTokens:
@@ -202,15 +206,15 @@ class GpuTokens:
     def scores(self, query: NDArray[np.float16]) -> NDArray[np.float64]:
         """MaxSim of one query with every passage, (passages,)."""
         torch, starts = self._torch, self._starts
-        found = np.zeros(len(starts) - 1)
+        scores = np.zeros(len(starts) - 1)
         most = max(1, _TERMS // (len(query) + int(self._tokens.shape[1])))  # tokens at once
         first = 0
         with torch.inference_mode():
             asked = torch.from_numpy(np.array(query)).to(self._device).double()
-            while first < len(found):
+            while first < len(scores):
                 end = max(first + 1, int(np.searchsorted(starts, starts[first] + most, side="right")) - 1)
                 tokens = self._tokens[int(starts[first]) : int(starts[end])].double()
                 best = torch.segment_reduce(tokens @ asked.T, "max", lengths=self._lengths[first:end], axis=0)
-                found[first:end] = folded(best).cpu().numpy()
+                scores[first:end] = folded(best).cpu().numpy()
                 first = end
-        return found
+        return scores

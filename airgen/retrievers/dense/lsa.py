@@ -50,23 +50,23 @@ def right_singular_vectors(matrix: Any, rank: int, seed: int) -> Floats:
     turned = np.ascontiguousarray(turned[:, order])
     if not wide:
         return np.ascontiguousarray(_times(basis, turned).T)
-    found = _times(image, turned)  # of length sqrt(strength)
+    scaled = _times(image, turned)  # of length sqrt(strength)
     lengths = np.sqrt(np.maximum(strength[order], 0))
     some = lengths > 1e-12 * lengths.max(initial=0)
-    return np.ascontiguousarray(np.where(some, found / np.where(some, lengths, 1), 0).T)
+    return np.ascontiguousarray(np.where(some, scaled / np.where(some, lengths, 1), 0).T)
 
 
 def product(sparse: Any, dense: Floats) -> Floats:
     """A scipy CSR matrix times a dense one, in the order of the sparse one's entries."""
-    found = np.zeros((sparse.shape[0], dense.shape[1]))
-    _sparse_times(sparse.indptr, sparse.indices, sparse.data, np.ascontiguousarray(dense), found)
-    return found
+    result = np.zeros((sparse.shape[0], dense.shape[1]))
+    _sparse_times(sparse.indptr, sparse.indices, sparse.data, np.ascontiguousarray(dense), result)
+    return result
 
 
 @jit
-def _sparse_times(starts: Any, columns: Any, values: Floats, dense: Floats, found: Floats) -> None:
+def _sparse_times(starts: Any, columns: Any, values: Floats, dense: Floats, result: Floats) -> None:
     for row in range(len(starts) - 1):
-        line = found[row]
+        line = result[row]
         for place in range(starts[row], starts[row + 1]):
             value, other = values[place], dense[columns[place]]
             for column in range(len(line)):
@@ -75,31 +75,31 @@ def _sparse_times(starts: Any, columns: Any, values: Floats, dense: Floats, foun
 
 @jit
 def _times(left: Floats, right: Floats) -> Floats:
-    found = np.zeros((left.shape[0], right.shape[1]))
+    result = np.zeros((left.shape[0], right.shape[1]))
     for row in range(left.shape[0]):
-        line = found[row]
+        line = result[row]
         for place in range(left.shape[1]):
             value, other = left[row, place], right[place]
             for column in range(len(line)):
                 line[column] += value * other[column]
-    return found
+    return result
 
 
 @jit
 def _gram(rows: Floats) -> Floats:
     """The inner products of all columns, (columns, columns)."""
     width = rows.shape[1]
-    found = np.zeros((width, width))
+    gram = np.zeros((width, width))
     for row in range(rows.shape[0]):
         line = rows[row]
         for left in range(width):
-            value, sums = line[left], found[left]
+            value, sums = line[left], gram[left]
             for right in range(left, width):
                 sums[right] += value * line[right]
     for left in range(width):
         for right in range(left):
-            found[left, right] = found[right, left]
-    return found
+            gram[left, right] = gram[right, left]
+    return gram
 
 
 @jit

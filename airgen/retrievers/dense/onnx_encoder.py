@@ -43,10 +43,10 @@ def load_weights(folder: Path) -> dict[str, Any]:
     """The arrays of a model's folder by name. Raises ModelError."""
     path, library = folder / "model.safetensors", load_extra("safetensors.numpy", "the embedded models")
     try:
-        found: dict[str, Any] = library.load_file(path)
+        weights: dict[str, Any] = library.load_file(path)
     except Exception as error:  # the library's own error has no built-in base
         raise ModelError(f"{path} cannot be read: {error}") from error
-    return found
+    return weights
 
 
 def encode_batch(
@@ -58,7 +58,7 @@ def encode_batch(
     """
     limit = max_length * _CHARS_A_TOKEN
     short = [
-        encodable(text[:limit]) if isinstance(text, str) else tuple(encodable(one[:limit]) for one in text)
+        encodable(text[:limit]) if isinstance(text, str) else tuple(encodable(part[:limit]) for part in text)
         for text in texts
     ]
     return list(tokenizer.encode_batch(short, add_special_tokens=special))
@@ -77,7 +77,9 @@ class EmbeddedModel(Component):
         @classmethod
         def _as_it_was_trained(cls, value: Any) -> Any:
             known = models.catalogue().get(str(value.get("model"))) if isinstance(value, dict) else None
-            own = {name: one for name, one in known.settings.items() if name in cls.model_fields} if known else {}
+            own = (
+                {name: setting for name, setting in known.settings.items() if name in cls.model_fields} if known else {}
+            )
             return {**own, **value} if own else value
 
     settings: Settings
@@ -181,14 +183,14 @@ class OnnxModel(EmbeddedModel):
     def _graph(self) -> Run:
         """The model's own graph, loaded."""
         session = self._session
-        if self.output not in [one.name for one in session.get_outputs()]:
+        if self.output not in [output.name for output in session.get_outputs()]:
             raise ModelError(f"{self.name} has no output `{self.output}`: name a model that was made for this kind")
         inputs = {given.name for given in session.get_inputs()}
 
         def run(ids: NDArray[np.int64], types: NDArray[np.int64]) -> NDArray[np.float32]:
             fed = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": types}
-            found = session.run([self.output], {name: fed[name] for name in fed if name in inputs})
-            return np.asarray(found[0][0], np.float32)
+            outputs = session.run([self.output], {name: fed[name] for name in fed if name in inputs})
+            return np.asarray(outputs[0][0], np.float32)
 
         return run
 
@@ -196,10 +198,10 @@ class OnnxModel(EmbeddedModel):
         """`keep` of the model's output for each encoding of the tokenizer, which runs alone."""
         run = self._run
 
-        def one(item: Any) -> Any:
+        def process(item: Any) -> Any:
             return keep(run(np.array([item.ids], np.int64), np.array([item.type_ids], np.int64)))
 
-        return self._beside(one, encoded)
+        return self._beside(process, encoded)
 
 
 class OnnxEncoder(OnnxModel, EmbeddedEmbedder):
@@ -265,7 +267,9 @@ class OnnxCrossEncoder(OnnxModel):
         """One logit a pair, shape (n,). Raises ModelError for NaN or a model with several outputs a pair."""
         if not pairs:
             return np.zeros(0, np.float32)
-        logits = self._each(encode_batch(self._tokenizer, pairs, self._max_length), lambda found: found)
+        logits = self._each(
+            encode_batch(self._tokenizer, pairs, self._max_length), lambda logits_of_pair: logits_of_pair
+        )
         return checked_scores(np.stack(logits), len(pairs), self.name)
 
     def describe(self) -> Mapping[str, object]:

@@ -86,7 +86,7 @@ class PackedE5(EmbeddedEmbedder):
     def pooled(self, texts: Sequence[str]) -> Iterable[Array]:
         """The mean of each text's last hidden states."""
         file, states = self._file, self._bert
-        return self._beside(lambda one: states(file.words(one)).mean(axis=0), self._ids(texts))
+        return self._beside(lambda ids: states(file.words(ids)).mean(axis=0), self._ids(texts))
 
     def _ids(self, texts: Sequence[str]) -> list[NDArray[np.int64]]:
         file, limit = self._file, self._max_length * _CHARS_A_TOKEN
@@ -114,9 +114,9 @@ class _File:
 
     def _take(self, form: str) -> tuple[Any, ...]:
         size = struct.calcsize("<" + form)
-        found = struct.unpack("<" + form, self._data[self._at : self._at + size].tobytes())
+        values = struct.unpack("<" + form, self._data[self._at : self._at + size].tobytes())
         self._at += size
-        return found
+        return values
 
     def _array(self, kind: str, count: int) -> NDArray[Any]:
         array = np.frombuffer(self._data, kind, count, self._at)
@@ -172,7 +172,7 @@ class _File:
 
     def weights(self) -> dict[str, Array]:
         """All but the word embeddings in fp32, by transformers' names."""
-        found = {
+        weights = {
             "embeddings.position_embeddings.weight": self._plain("emb.pos").reshape(self.positions, self.width),
             "embeddings.token_type_embeddings.weight": self._plain("emb.type").reshape(-1, self.width),
             "embeddings.LayerNorm.weight": self._plain("emb.ln.w"),
@@ -181,12 +181,12 @@ class _File:
         for layer in range(self.layers):
             for short, long in _NAMES.items():
                 name, bias = f"encoder.layer.{layer}.{long}", self._plain(f"l{layer}.{short}.b")
-                found[f"{name}.bias"] = bias
+                weights[f"{name}.bias"] = bias
                 if short.endswith("ln"):
-                    found[f"{name}.weight"] = self._plain(f"l{layer}.{short}.w")
+                    weights[f"{name}.weight"] = self._plain(f"l{layer}.{short}.w")
                 else:
-                    found[f"{name}.weight"] = _unpacked(self._packed(f"l{layer}.{short}.w")).reshape(len(bias), -1)
-        return found
+                    weights[f"{name}.weight"] = _unpacked(self._packed(f"l{layer}.{short}.w")).reshape(len(bias), -1)
+        return weights
 
 
 def _unpacked(blocks: NDArray[Any]) -> Array:
@@ -217,7 +217,7 @@ class StaticEmbedder(EmbeddedEmbedder):
         path, tensors = self._folder / "model.safetensors", load_weights(self._folder)
         weights, mapping = tensors.pop("weights", None), tensors.pop("mapping", None)
         if len(tensors) != 1 or next(iter(tensors.values())).ndim != 2:
-            shapes = ", ".join(f"{name} {list(one.shape)}" for name, one in sorted(tensors.items())) or "nothing"
+            shapes = ", ".join(f"{name} {list(tensor.shape)}" for name, tensor in sorted(tensors.items())) or "nothing"
             raise ModelError(f"{path} holds {shapes}; static embeddings are one table, (tokens, dimensions)")
         (table,) = tensors.values()
         known = len(table) if mapping is None else len(mapping)
@@ -237,8 +237,8 @@ class StaticEmbedder(EmbeddedEmbedder):
         name = settings.get("unk_token")
         if name is None and isinstance(settings.get("unk_id"), int):
             return int(settings["unk_id"])
-        found = None if name is None else self._tokenizer.token_to_id(name)
-        return None if found is None else int(found)
+        token = None if name is None else self._tokenizer.token_to_id(name)
+        return None if token is None else int(token)
 
     @cached_property
     def dim(self) -> int:
@@ -248,9 +248,9 @@ class StaticEmbedder(EmbeddedEmbedder):
         """The weighted mean of each text's token vectors."""
         table, weights, mapping = self._table
         for item in encode_batch(self._tokenizer, texts, self._max_length, special=False):
-            ids = np.array([one for one in item.ids if one != self._unknown], np.int64)
-            found = table[ids if mapping is None else mapping[ids]].astype(np.float32)
-            weighted = found if weights is None else found * weights[ids][:, None]
+            ids = np.array([token for token in item.ids if token != self._unknown], np.int64)
+            vectors = table[ids if mapping is None else mapping[ids]].astype(np.float32)
+            weighted = vectors if weights is None else vectors * weights[ids][:, None]
             yield weighted.mean(axis=0) if len(ids) else np.zeros(self.dim, np.float32)
 
     def describe(self) -> Mapping[str, object]:

@@ -88,15 +88,15 @@ class ResidualCodec:
         return np.asarray((self.levels[1:] + self.levels[:-1]) / 2, np.float32)
 
     @classmethod
-    def train(cls, sample: Floats, centroids: int, bits: int) -> ResidualCodec:
+    def train(cls, sample: Floats, count: int, bits: int) -> ResidualCodec:
         """A codec for vectors like the sample, (n, dim) with at least one row."""
-        found = k_means(sample, min(centroids, len(sample)))
-        rest = sample - found[nearest(sample, found)]
+        centroids = k_means(sample, min(count, len(sample)))
+        rest = sample - centroids[nearest(sample, centroids)]
         spread = np.maximum(rest.std(axis=0, dtype=np.float64), 1e-6).astype(np.float32)
         values = (rest / spread).ravel()
         if len(values) > _LEVEL_VALUES:
             values = values[np.random.default_rng(_SEED).choice(len(values), _LEVEL_VALUES, replace=False)]
-        return cls(found, spread, _levels(values, 1 << bits))
+        return cls(centroids, spread, _levels(values, 1 << bits))
 
     def encode(self, vectors: Floats) -> Coded:
         """Codes of vectors (n, dim)."""
@@ -131,8 +131,8 @@ class ResidualCodec:
     def _of_byte(self) -> Floats:
         """The levels in each byte, (256, dimensions a byte)."""
         shifts = np.arange(self._per_byte) * self.bits
-        found: Floats = self.levels[(np.arange(256)[:, None] >> shifts) & (len(self.levels) - 1)]
-        return found
+        levels: Floats = self.levels[(np.arange(256)[:, None] >> shifts) & (len(self.levels) - 1)]
+        return levels
 
 
 def k_means(sample: Floats, count: int) -> Floats:
@@ -158,7 +158,7 @@ def k_means(sample: Floats, count: int) -> Floats:
 def nearest(vectors: Floats, centroids: Floats) -> NDArray[np.int64]:
     """The nearest centroid of each vector, (n,); the first of several. All are fp16 numbers, so products are exact."""
     half = (centroids.astype(np.float64) ** 2).sum(axis=1) / 2
-    found = np.zeros(len(vectors), np.int64)
+    cells = np.zeros(len(vectors), np.int64)
     best = np.full(len(vectors), -np.inf)
     for start in range(0, len(centroids), _COLUMNS):
         columns = centroids[start : start + _COLUMNS].astype(np.float64).T
@@ -169,8 +169,8 @@ def nearest(vectors: Floats, centroids: Floats) -> NDArray[np.int64]:
             values = scores[np.arange(len(scores)), places]
             better = values > best[some]
             best[some][better] = values[better]
-            found[some][better] = places[better] + start
-    return found
+            cells[some][better] = places[better] + start
+    return cells
 
 
 def token_rows(vectors: NDArray[Any]) -> NDArray[np.float16]:
@@ -179,11 +179,11 @@ def token_rows(vectors: NDArray[Any]) -> NDArray[np.float16]:
     fp16 numbers are multiples of 2**-24, so an inner product of two such vectors is a multiple of 2**-48 and below 32:
     float64 holds all of its partial sums, and BLAS gives the same bits in any order.
     """
-    found = vectors.astype(np.float16)
-    longest = np.sqrt((found.astype(np.float64) ** 2).sum(axis=1)).max(initial=0)
+    rows = vectors.astype(np.float16)
+    longest = np.sqrt((rows.astype(np.float64) ** 2).sum(axis=1)).max(initial=0)
     if longest > _LONGEST:
         raise ModelError(f"a token vector has the length {longest:,.1f}: late interaction takes vectors of length 1")
-    return found
+    return rows
 
 
 def _levels(values: Floats, count: int) -> Floats:
@@ -290,10 +290,10 @@ def _write(
             progress(done, total)
     (folder / "sample").unlink()
     field = lists.field(len(codec.centroids))
-    found = {name: getattr(codec, name) for name in _CODEC}
-    found |= {"starts": np.concatenate(([0], np.cumsum(field.lengths)))}
-    found |= {"list_starts": field.starts, "list_passages": field.positions}
-    for name, array in found.items():
+    arrays_by_name = {name: getattr(codec, name) for name in _CODEC}
+    arrays_by_name |= {"starts": np.concatenate(([0], np.cumsum(field.lengths)))}
+    arrays_by_name |= {"list_starts": field.starts, "list_passages": field.positions}
+    for name, array in arrays_by_name.items():
         np.save(folder / f"{name}.npy", array)
 
 
@@ -350,12 +350,12 @@ class CompressedIndex:
         for row, vectors in enumerate(queries):
             query = token_rows(vectors).astype(np.float64)
             cells = (centroids @ query.T).astype(np.float32)
-            found = np.arange(len(self), dtype=np.int32)
+            passages = np.arange(len(self), dtype=np.int32)
             if (most := max(k, candidates)) < len(self):
                 chosen = lists.best(cells, probes, most) if lists else top_k(self._first(cells, probes), most)[0]
-                found = np.sort(chosen)
-            order, values = top_k(self._maxsim(query, cells, found), k)
-            hits.put(row, found[order], values)
+                passages = np.sort(chosen)
+            order, values = top_k(self._maxsim(query, cells, passages), k)
+            hits.put(row, passages[order], values)
         return hits
 
     def on_gpu(self) -> GpuLists | None:
@@ -392,9 +392,9 @@ class CompressedIndex:
             places = np.arange(int(sizes.sum())) + np.repeat(begins[first:last] - starts, sizes)
             coded = self.tokens[places]
             # <q, (c + r) s> = (<q, c> + <q, r>) s: the centroids' part is known already.
-            found = (self.codec.rest(coded.codes).astype(np.float64) @ asked).astype(np.float32)
-            found += cells[coded.cells]
-            found *= coded.scales[:, None].astype(np.float32)
-            scores[first:last] = np.maximum.reduceat(found, starts, axis=0).sum(axis=1)
+            products = (self.codec.rest(coded.codes).astype(np.float64) @ asked).astype(np.float32)
+            products += cells[coded.cells]
+            products *= coded.scales[:, None].astype(np.float32)
+            scores[first:last] = np.maximum.reduceat(products, starts, axis=0).sum(axis=1)
             first = last
         return scores

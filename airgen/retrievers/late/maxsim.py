@@ -89,9 +89,9 @@ class MultiVectorEncoder(LibraryModel):
     def token_vectors(self, texts: Sequence[str], kind: TextKind) -> list[NDArray[np.float32]]:
         """Token vectors of the model's query or document side."""
         model, side, asked = self.model, self.side(kind), list(texts)
-        told = {"convert_to_numpy": True, "show_progress_bar": False, **self.pool_of(model)}
-        found = self.in_batches(lambda size: side(asked, batch_size=size, **told), self.batch_for(asked, model))
-        arrays = [as_array(item) for item in found]
+        options = {"convert_to_numpy": True, "show_progress_bar": False, **self.pool_of(model)}
+        outputs = self.in_batches(lambda size: side(asked, batch_size=size, **options), self.batch_for(asked, model))
+        arrays = [as_array(item) for item in outputs]
         # The model may leave out punctuation, which can be a whole text: one vector of zeros then matches nothing.
         whole = [array if len(array) else np.zeros((1, array.shape[-1]), np.float32) for array in arrays]
         return [finite(array, self.name) for array in whole]
@@ -155,21 +155,21 @@ class LateInteraction(_WithTokens):
         if self.settings.index == "compressed":
             self._compressed, self._lists = self._on_disk(corpus), None
             return
-        found: list[NDArray[np.float16]] = []
+        tokens: list[NDArray[np.float16]] = []
         size = 0
         for (vectors,) in self._memo.stream(corpus.full_texts):
-            found.append(vectors)
+            tokens.append(vectors)
             size += vectors.nbytes
             if size > self.memory_bytes:
                 raise ModelError(
-                    f"the token vectors of {len(found)} of {len(corpus)} passages need {size / 1e9:.1f} GB, and an "
+                    f"the token vectors of {len(tokens)} of {len(corpus)} passages need {size / 1e9:.1f} GB, and an "
                     f"exact index holds {self.memory_bytes / 1e9:.1f}: set `index: compressed`, or re-rank the hits of "
                     "another retriever with MaxSim"
                 )
         self._there = None
-        lengths = np.array([len(array) for array in found], np.int64)
+        lengths = np.array([len(array) for array in tokens], np.int64)
         self._starts = np.concatenate(([0], np.cumsum(lengths)))
-        self._tokens = np.concatenate(found)
+        self._tokens = np.concatenate(tokens)
 
     def _on_disk(self, corpus: Corpus) -> CompressedIndex:
         """The compressed index of this corpus, from the cache where it is there."""
@@ -194,7 +194,7 @@ class LateInteraction(_WithTokens):
     def search(self, queries: Sequence[str], k: int) -> Hits:
         """The k best passages by MaxSim. Raises UsageError before `index`."""
         self.indexed(self._compressed or self._tokens)
-        vectors = [token_rows(found) for found in (self.model.token_vectors(list(queries), "query") if queries else [])]
+        vectors = [token_rows(array) for array in (self.model.token_vectors(list(queries), "query") if queries else [])]
         if self._compressed is not None:
             lists = self._lists_on_gpu(self._compressed)
             return self._compressed.search(vectors, k, probes=self.probes, candidates=self.candidates, lists=lists)
@@ -214,8 +214,8 @@ class LateInteraction(_WithTokens):
             for row in range(0, len(vectors), _QUERIES):
                 scores[row : row + _QUERIES, first:end] = maxsims(vectors[row : row + _QUERIES], block, starts)
         hits = Hits.none(len(vectors), k)
-        for row, found in enumerate(scores):
-            hits.put(row, *top_k(found, k))
+        for row, row_scores in enumerate(scores):
+            hits.put(row, *top_k(row_scores, k))
         return hits
 
     def _lists_on_gpu(self, index: CompressedIndex) -> GpuLists | None:

@@ -76,13 +76,13 @@ def _add_listing(
 
 @jit
 def _take(
-    scores: NDArray[np.float32], touched: NDArray[np.uint32], count: np.uint32, found: NDArray[np.uint32]
+    scores: NDArray[np.float32], touched: NDArray[np.uint32], count: np.uint32, taken: NDArray[np.uint32]
 ) -> None:
     """Move the listed scores into `found`, as bits, and leave zeros behind."""
     bits = scores.view(np.uint32)  # scores are not negative: their bits sort as they do
-    for one in range(count):
-        found[one] = bits[touched[one]]
-        bits[touched[one]] = 0
+    for place in range(count):
+        taken[place] = bits[touched[place]]
+        bits[touched[place]] = 0
 
 
 @jit
@@ -92,9 +92,9 @@ def _block_tops(scores: NDArray[np.float32], tops: NDArray[np.uint32]) -> None:
     blocks = len(tops)
     tops[:] = bits[:blocks]
     for row in range(1, _ROWS):
-        one = bits[row * blocks : (row + 1) * blocks]
+        scores_of_row = bits[row * blocks : (row + 1) * blocks]
         for block in range(blocks):
-            tops[block] = one[block] if one[block] > tops[block] else tops[block]
+            tops[block] = scores_of_row[block] if scores_of_row[block] > tops[block] else tops[block]
 
 
 @jit
@@ -122,15 +122,15 @@ def _deal(bits: NDArray[np.uint32], k: int, buckets: NDArray[np.int64]) -> tuple
     bucket of a score is (best - bits) >> shift, at most the last one of all.
     """
     best, worst = np.uint32(0), np.uint32(0xFFFFFFFF)
-    for one in bits:
-        best, worst = max(best, one), min(worst, one)
+    for score in bits:
+        best, worst = max(best, score), min(worst, score)
     span = min(best - worst, np.uint32(_OCTAVES << 23))
     shift = 0
     while span >> np.uint32(shift) >= _BUCKETS:
         shift += 1
     buckets[:] = 0
-    for one in bits:
-        buckets[min((best - one) >> np.uint32(shift), np.uint32(_BUCKETS - 1))] += 1
+    for score in bits:
+        buckets[min((best - score) >> np.uint32(shift), np.uint32(_BUCKETS - 1))] += 1
     last = holding = 0
     while True:
         here = buckets[last]
@@ -168,9 +168,9 @@ def _sort_best(
     best, shift, last = _deal(bits, k, buckets)
     places = spare.view(np.uint32)
     some = np.uint32(0)
-    for one in range(len(bits)):
-        places[some] = one
-        some += np.uint32(min((best - bits[one]) >> np.uint32(shift), np.uint32(_BUCKETS - 1)) <= last)
+    for index in range(len(bits)):
+        places[some] = index
+        some += np.uint32(min((best - bits[index]) >> np.uint32(shift), np.uint32(_BUCKETS - 1)) <= last)
     for place in places[:some]:
         bucket = min((best - bits[place]) >> np.uint32(shift), np.uint32(_BUCKETS - 1))
         keys[buckets[bucket]] = np.uint64(~bits[place]) << np.uint64(32) | np.uint64(touched[place])
@@ -203,7 +203,7 @@ def search(
     blocks = (size + _ROWS - 1) // _ROWS
     scores = np.zeros(blocks * _ROWS, np.float32)
     tops = np.empty(blocks, np.uint32)
-    touched, found = np.empty(len(scores) + 1, np.uint32), np.empty(len(scores), np.uint32)
+    touched, bits = np.empty(len(scores) + 1, np.uint32), np.empty(len(scores), np.uint32)
     keys, spare = np.empty(len(scores), np.uint64), np.empty(len(scores), np.uint64)
     buckets = np.empty(_BUCKETS, np.int64)
     for query in range(len(bounds) - 1):
@@ -224,13 +224,13 @@ def search(
             best, shift, last = _deal(tops, k, buckets)
             below = np.int64(best) + 1 - (np.int64(last + 1) << shift)  # the least bits that bucket `last` can have
             count = _scan(scores, tops, np.uint32(max(1, below if last < _BUCKETS - 1 else 1)), touched)
-        _take(scores, touched, count, found)
+        _take(scores, touched, count, bits)
         if not listing:
             scores[:] = 0
         if count == 0:
             continue
-        kept = _sort_best(found[:count], touched, k, buckets, keys, spare)
-        for one in range(kept):
-            out_positions[query, one] = np.int32(keys[one] & np.uint64(0xFFFFFFFF))
-            found[one] = ~np.uint32(keys[one] >> np.uint64(32))
-            out_scores[query, one] = found.view(np.float32)[one]
+        kept = _sort_best(bits[:count], touched, k, buckets, keys, spare)
+        for rank in range(kept):
+            out_positions[query, rank] = np.int32(keys[rank] & np.uint64(0xFFFFFFFF))
+            bits[rank] = ~np.uint32(keys[rank] >> np.uint64(32))
+            out_scores[query, rank] = bits.view(np.float32)[rank]

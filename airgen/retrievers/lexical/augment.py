@@ -63,12 +63,12 @@ class QueryReader:
         return [self._words(text) for text in texts]
 
     def _pieces(self, texts: Sequence[str]) -> list[ReadQuery]:
-        found = []
+        queries = []
         for item in encode_batch(self._tokenizer, texts, self._length):
             beyond = [token for part in item.overflowing for token in part.tokens]
             rest = [term for term in self.analyser.terms(beyond) if term is not None]
-            found.append(ReadQuery(list(item.ids), self.analyser.terms(item.tokens), rest))
-        return found
+            queries.append(ReadQuery(list(item.ids), self.analyser.terms(item.tokens), rest))
+        return queries
 
     def _words(self, text: str) -> ReadQuery:
         words = self.analyser.split(self.analyser.prepare(text))

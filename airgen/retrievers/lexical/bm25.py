@@ -115,7 +115,7 @@ class BM25Reranker(Analysing):
     def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
         """Score n (query, passage) pairs; return float32 (n,). Raises UsageError if `fit` has not been called."""
         idf = self.indexed(self._idf)
-        found = np.zeros(len(pairs), np.float32)
+        scores = np.zeros(len(pairs), np.float32)
         for number, (query, passage) in enumerate(pairs):
             frequencies, norm = self._terms(passage)
             score = np.float32(0)
@@ -123,8 +123,8 @@ class BM25Reranker(Analysing):
                 if frequency := frequencies[term]:
                     part = idf.get(term, self._unseen) * frequency / (frequency + norm)
                     score += np.float32(times) * np.float32(part)
-            found[number] = score
-        return found
+            scores[number] = score
+        return scores
 
     def describe(self) -> Mapping[str, object]:
         return {**self.weighting.describe(), "analyser": dict(self.analyser.describe()), "mean_length": self._mean}
@@ -177,9 +177,9 @@ class RM3(Component):
         vectors: dict[int, dict[str, float]] = {}  # passages that many queries share are read once
         expanded = []
         for query, positions, scores in zip(queries, hits.positions.tolist(), hits.scores.tolist(), strict=True):
-            found = [(place, score) for place, score in zip(positions, scores, strict=True) if place >= 0]
+            feedback = [(place, score) for place, score in zip(positions, scores, strict=True) if place >= 0]
             model: dict[str, float] = {}
-            for place, score in found:
+            for place, score in feedback:
                 if place not in vectors:
                     vectors[place] = self._vector(corpus.full_text(place))
                 for term, share in vectors[place].items():

@@ -36,13 +36,13 @@ def read_expansions(path: Path) -> dict[str, list[str]]:
     """{passage id: queries}. Raises DatasetError for a file that is missing, or a line of another form."""
     if not path.is_file():
         raise DatasetError(f"{path}: no such file: `airgen train expand` makes it")
-    found: dict[str, list[str]] = {}
+    expansions: dict[str, list[str]] = {}
     for where, row in objects(path):
         queries = row.get("queries")
-        if "_id" not in row or not isinstance(queries, list) or not all(isinstance(one, str) for one in queries):
+        if "_id" not in row or not isinstance(queries, list) or not all(isinstance(query, str) for query in queries):
             raise DatasetError(f"{where}: an object is needed with _id and with queries, a list of texts")
-        found[str(row["_id"])] = queries
-    return found
+        expansions[str(row["_id"])] = queries
+    return expansions
 
 
 class _Rewritten(Component):
@@ -93,8 +93,8 @@ class Expanded(_Rewritten):
     def set_up(self) -> None:
         super().set_up()
         given: Path | Mapping[str, Sequence[str]] = self.settings.expansions
-        found = given if isinstance(given, Mapping) else read_expansions(located(str(given), self.folder))
-        self.expansions = {key: tuple(queries[: self.settings.queries]) for key, queries in found.items()}
+        expansions = given if isinstance(given, Mapping) else read_expansions(located(str(given), self.folder))
+        self.expansions = {key: tuple(queries[: self.settings.queries]) for key, queries in expansions.items()}
         self.expanded = 0
 
     def rewritten(self, corpus: Corpus) -> list[str]:
@@ -102,8 +102,8 @@ class Expanded(_Rewritten):
         self.expanded = sum(key in self.expansions for key in corpus.ids)
         if self.expansions and not self.expanded:
             raise UsageError(f"{self.name}: none of the {len(self.expansions)} expanded passages is in this corpus")
-        found = zip(corpus.ids, corpus.full_texts, strict=True)
-        return [" ".join([text, *self.expansions.get(key, ())]) for key, text in found]
+        passages = zip(corpus.ids, corpus.full_texts, strict=True)
+        return [" ".join([text, *self.expansions.get(key, ())]) for key, text in passages]
 
     def describe(self) -> Mapping[str, object]:
         key = content_key({passage: list(queries) for passage, queries in self.expansions.items()})
@@ -148,7 +148,7 @@ class TermWeigher(TorchModel):
         model, tokenizer = self.parts
         limit = self.settings.max_length
         limit = min(limit, getattr(model.config, "max_position_embeddings", None) or limit)
-        found: list[dict[str, float]] = [{}] * len(texts)
+        weights: list[dict[str, float]] = [{}] * len(texts)
         order = sorted(range(len(texts)), key=lambda place: (len(texts[place]), place))  # like lengths, little padding
         for first in range(0, len(order), size):
             batch = order[first : first + size]
@@ -164,8 +164,8 @@ class TermWeigher(TorchModel):
                 for token, start, end in spans:
                     word = texts[place][start:end]
                     of_text[word] = max(row[token], of_text.get(word, row[token]))
-                found[place] = of_text
-        return found
+                weights[place] = of_text
+        return weights
 
     @property
     def facts(self) -> ModelFacts:
@@ -184,7 +184,7 @@ def words_of(tokenizer: Any, texts: Sequence[str], limit: int) -> tuple[Any, lis
         list(texts), truncation=True, max_length=limit, padding=True, return_tensors="pt", return_offsets_mapping=True
     )
     offsets = encoded.pop("offset_mapping").tolist()
-    found = []
+    words_of_texts = []
     for row, spans in enumerate(offsets):
         words: list[tuple[int, int, int]] = []
         last = None
@@ -198,8 +198,8 @@ def words_of(tokenizer: Any, texts: Sequence[str], limit: int) -> tuple[Any, lis
             else:
                 words.append((token, start, end))
             last = word
-        found.append(words)
-    return encoded, found
+        words_of_texts.append(words)
+    return encoded, words_of_texts
 
 
 class DeepCT(_Rewritten):

@@ -89,8 +89,8 @@ class BM25Weighting:
 
     def idf(self, documents: NDArray[np.int64], passages: int) -> NDArray[np.float64]:
         """Of terms that stand in so many of all passages; float64, same shape."""
-        found: NDArray[np.float64] = log1p((passages - documents + 0.5) / (documents + 0.5))
-        return found
+        idf: NDArray[np.float64] = log1p((passages - documents + 0.5) / (documents + 0.5))
+        return idf
 
     def norms(self, lengths: NDArray[np.int64], mean: float) -> NDArray[np.float64]:
         """What is added to the frequency in the denominator, for each passage."""
@@ -101,11 +101,11 @@ class BM25Weighting:
         """One a posting, float32."""
         idf = self.idf(np.diff(field.starts), field.passages)
         norms = self.norms(field.lengths, field.mean_length)
-        found = room(len(field.positions), np.float32)
+        impacts = room(len(field.positions), np.float32)
         for part, terms in _chunks(field):
             frequencies = field.frequencies[part]
-            found[part] = idf[terms] * frequencies / (frequencies + norms[field.positions[part]])
-        return found
+            impacts[part] = idf[terms] * frequencies / (frequencies + norms[field.positions[part]])
+        return impacts
 
     def describe(self) -> Mapping[str, object]:
         return {"model": "bm25-lucene", "k1": self.k1, "b": self.b, "lengths": "one byte" if self.lossy else "exact"}
@@ -127,11 +127,11 @@ class DirichletWeighting:
             terms_in_all += np.bincount(terms, weights=field.frequencies[part], minlength=len(terms_in_all))
         share = (terms_in_all + 1) / (field.lengths.sum() + 1)
         smoothing = log(self.mu / (field.lengths + self.mu))
-        found = room(len(field.positions), np.float32)
+        impacts = room(len(field.positions), np.float32)
         for part, terms in _chunks(field):
             parts = log1p(field.frequencies[part] / (self.mu * share[terms])) + smoothing[field.positions[part]]
-            found[part] = np.maximum(parts, 0)
-        return found
+            impacts[part] = np.maximum(parts, 0)
+        return impacts
 
     def describe(self) -> Mapping[str, object]:
         return {"model": "dirichlet", "mu": self.mu}
@@ -231,10 +231,10 @@ class PostingsBuilder:
 
 
 def _kept(values: NDArray[np.int32], least: int | None) -> NDArray[np.int32]:
-    found = room(len(values), values.dtype, least=least)
-    if isinstance(found, np.memmap):
-        found[:] = values
-        return found
+    mapped = room(len(values), values.dtype, least=least)
+    if isinstance(mapped, np.memmap):
+        mapped[:] = values
+        return mapped
     return values
 
 
@@ -276,9 +276,9 @@ def search_postings(
         for place in range(bounds[query], bounds[query + 1]):
             part = slice(starts[terms[place]], starts[terms[place] + 1])
             scores[positions[part]] += weights[place] * impacts[part]  # a text is once in a term's postings
-        found = np.flatnonzero(scores > 0)
-        if len(found) > k:
-            found = found[scores[found] >= np.partition(scores[found], -k)[-k]]
-        found = found[np.argsort(-scores[found], kind="stable")][:k]
-        out_positions[query, : len(found)] = found
-        out_scores[query, : len(found)] = scores[found]
+        matches = np.flatnonzero(scores > 0)
+        if len(matches) > k:
+            matches = matches[scores[matches] >= np.partition(scores[matches], -k)[-k]]
+        matches = matches[np.argsort(-scores[matches], kind="stable")][:k]
+        out_positions[query, : len(matches)] = matches
+        out_scores[query, : len(matches)] = scores[matches]

@@ -152,13 +152,13 @@ class AugmentTask(TrainingTask):
     def encode(self, texts: Sequence[str]) -> list[EncodedQuery]:
         """Queries as the model takes them."""
         known = self.retriever.vocabulary
-        found = []
+        encoded = []
         for query in self.read(texts):
             columns = [-1 if term is None else known.get(term, -2) for term in query.terms]
             every = dict.fromkeys(column for column in columns if column >= 0)
             every |= dict.fromkeys(known[term] for term in query.rest if term in known)
-            found.append(EncodedQuery(query.ids, columns, list(every)))
-        return found
+            encoded.append(EncodedQuery(query.ids, columns, list(every)))
+        return encoded
 
     def batches(self, epoch: int) -> Sequence[tuple[int, list[int]]]:
         """(epoch, places of examples)."""
@@ -180,7 +180,9 @@ class AugmentTask(TrainingTask):
         weighted, added = self.augment.weights([self.queries[place] for place in places])
         rows = self.documents[passages]
         columns = np.unique(rows.indices).astype(np.int64)  # few of a large vocabulary: all others are 0
-        vectors, used = (self.torch.tensor(one, device=self.device) for one in (rows[:, columns].toarray(), columns))
+        vectors, used = (
+            self.torch.tensor(array, device=self.device) for array in (rows[:, columns].toarray(), columns)
+        )
         positives = [frozenset(example.positives) for example in examples]
         masked = [
             [place != row and p in positives[row] for place, p in enumerate(passages)] for row in range(len(samples))
@@ -248,7 +250,7 @@ def spelling(terms: Analyser, corpus: Corpus, names: Sequence[str], tokenizer: A
         for word, term in zip(words, terms.terms(words), strict=True):
             if term is not None:
                 counts[term][word.lower()] += 1
-    chosen = [min(found, key=lambda word: (-found[word], word)) for found in counts.values()]
+    chosen = [min(spellings, key=lambda word: (-spellings[word], word)) for spellings in counts.values()]
     return [tokenizer.encode(word, truncation=True, max_length=_WORD_TOKENS) for word in chosen]
 
 
@@ -276,7 +278,7 @@ def lucene_query(weights: Mapping[str, float]) -> str:
     """
     most = max(weights.values(), default=1.0)
     parts = []
-    for term, weight in sorted(weights.items(), key=lambda one: (-one[1], one[0])):
+    for term, weight in sorted(weights.items(), key=lambda item: (-item[1], item[0])):
         boost = f"{weight / most:.{_DIGITS}f}".rstrip("0").rstrip(".")
         if boost != "0":
             quoted = term.replace("\\", "\\\\").replace('"', '\\"')
@@ -307,7 +309,9 @@ def export_lucene(model: Path, dataset: Path, out: Path, split: str = "test") ->
     count = 0
     with (out / "queries.tsv").open("w", encoding="utf-8", newline="\n") as file:
         for id_ in labels:
-            weights = {term: one for term, one in system.weights(texts[id_].text).items() if term in system.vocabulary}
+            weights = {
+                term: weight for term, weight in system.weights(texts[id_].text).items() if term in system.vocabulary
+            }
             count += len(weights)
             file.write(f"{id_}\t{lucene_query(weights)}\n")
     asked = len(labels)

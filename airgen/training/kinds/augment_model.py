@@ -234,16 +234,16 @@ _DISTIL = (  # DistilBERT's names -> BERT's
 
 def _as_bert(state: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
     """The weights of an encoder by the names of BertModel, float32. DistilBERT gets token types of zeros."""
-    found = {}
+    arrays = {}
     for name, tensor in state.items():
         if name.startswith("pooler.") or name.endswith("position_ids"):
             continue
         for old, new in _DISTIL:
             name = name.replace(old, new)
-        found[name] = np.asarray(tensor.detach().cpu().float().numpy())
-    width = found["embeddings.word_embeddings.weight"].shape[1]
-    found.setdefault("embeddings.token_type_embeddings.weight", np.zeros((2, width), np.float32))
-    return found
+        arrays[name] = np.asarray(tensor.detach().cpu().float().numpy())
+    width = arrays["embeddings.word_embeddings.weight"].shape[1]
+    arrays.setdefault("embeddings.token_type_embeddings.weight", np.zeros((2, width), np.float32))
+    return arrays
 
 
 def _bert_config(config: Any) -> dict[str, Any]:

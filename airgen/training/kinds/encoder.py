@@ -125,16 +125,16 @@ class EncoderTask(SentenceTransformersTask):
         relevant = [frozenset(corpus_ids[list(example.positives)].tolist()) for example in sample.examples]
 
         def masks(ids: Any, targets: Any) -> Any:
-            found = false_negatives(_ids_of(sample.queries), ids.cpu().numpy(), relevant, targets.cpu().numpy())
-            return self.tensor(found)
+            mask = false_negatives(_ids_of(sample.queries), ids.cpu().numpy(), relevant, targets.cpu().numpy())
+            return self.tensor(mask)
 
         def of_vectors(*vectors: Any) -> Any:
-            queries, *found = (part[order] for part, order in zip(vectors, back, strict=True))
+            queries, *documents = (part[order] for part, order in zip(vectors, back, strict=True))
             if moco is not None:
-                found = [self._by_twin(moco, passages)]
+                documents = [self._by_twin(moco, passages)]
             teacher = self.teacher_scores(sample)
             wanted = None if teacher is None else teacher / recipe.teacher_temperature
-            return e5.of_vectors(queries, found[0], self.tensor(corpus_ids[places]), masks, wanted)
+            return e5.of_vectors(queries, documents[0], self.tensor(corpus_ids[places]), masks, wanted)
 
         e5.model = self.trained
         return {"loss": e5.forward_cached([*map(self.moved, features)], of_vectors), **e5.numbers}

@@ -103,7 +103,7 @@ def filter_pairs(
             "seed": seed,
             "pairs": kept.total(),
             "of_pairs": seen.total(),
-            "kinds": {kind or "all": {"kept": one, "of": total} for kind, (one, total) in kinds.items()},
+            "kinds": {kind or "all": {"kept": count, "of": total} for kind, (count, total) in kinds.items()},
         }
         text = json.dumps(summary, ensure_ascii=False, indent=1, sort_keys=True)
         (folder / PAIRS).write_text(text, encoding="utf-8")
@@ -139,12 +139,12 @@ class _Pairs:
         """The pairs in the order of the qrels file. Raises DatasetError for an id without a text."""
         for rows in batched(self.dataset.label_rows(self._split), _CHUNK):
             queries, passages, labels = zip(*rows, strict=True)
-            places = self.columns.places_of(queries, passages)
-            for keys, found, name in zip((queries, passages), places, ("queries", "corpus"), strict=True):
-                if (found < 0).any():
-                    key = keys[int(np.argmin(found))]
+            places_of_pairs = self.columns.places_of(queries, passages)
+            for keys, places, name in zip((queries, passages), places_of_pairs, ("queries", "corpus"), strict=True):
+                if (places < 0).any():
+                    key = keys[int(np.argmin(places))]
                     raise DatasetError(f"{self.dataset.file(name)}: has no row {key!r}, which the qrels refer to")
-            yield *places, np.array(labels)
+            yield *places_of_pairs, np.array(labels)
 
 
 class _Near:
@@ -173,7 +173,10 @@ class _Near:
         ]
         hits = self._dense.nearest(queries, self._k + max(map(self._places.count, excluded)))
         higher = (hits.positions >= 0) & (hits.scores > limit[:, None])
-        rivals = (~np.isin(self._keys[at], one) for at, one in zip(hits.positions, excluded, strict=True))
+        rivals = (
+            ~np.isin(self._keys[positions], own_keys)
+            for positions, own_keys in zip(hits.positions, excluded, strict=True)
+        )
         return [int(np.count_nonzero(row & counts)) < self._k for row, counts in zip(higher, rivals, strict=True)]
 
     def _encoded(self, texts: Sequence[str], kind: TextKind) -> NDArray[np.float32]:

@@ -63,7 +63,7 @@ def convert_dpr(
     splits = {split: list(_questions(path, negatives)) for split, path in questions.items()}
     (out / "qrels").mkdir(parents=True, exist_ok=True)
     known = _write_corpus(out / "corpus.jsonl", passages, splits, counts)
-    if any(not any(one.labels.values()) for each in splits.values() for one in each):
+    if not all(any(question.labels.values()) for questions in splits.values() for question in questions):
         _label_by_answers(out / "corpus.jsonl", splits, depth)
     with whole_file(out / "queries.jsonl") as fresh, fresh.open("w", encoding="utf-8", newline="\n") as file:
         for split, each in splits.items():
@@ -149,7 +149,7 @@ def _answers(text: str, where: str) -> list[str]:
         value = ast.literal_eval(text.strip())
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         value = None
-    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+    if not isinstance(value, list) or not all(isinstance(answer, str) for answer in value):
         raise DatasetError(f"{where}: {text[:60]!r} is not a list of answers, such as ['Paris']")
     return value
 
@@ -158,18 +158,18 @@ def _question(item: Any, where: str, negatives: int) -> DprQuestion:
     if not isinstance(item, dict) or not isinstance(item.get("question"), str):
         raise DatasetError(f"{where}: needs a text `question`")
     answers = item.get("answers", item.get("answer", []))
-    answers = [str(one) for one in (answers if isinstance(answers, list) else [answers])]
-    found = DprQuestion(item["question"].strip(), answers)
+    answers = [str(element) for element in (answers if isinstance(answers, list) else [answers])]
+    question = DprQuestion(item["question"].strip(), answers)
     for name, label, most in (("positive_ctxs", 1, None), ("hard_negative_ctxs", 0, negatives)):
         contexts = item.get(name) or []
-        if not isinstance(contexts, list) or not all(isinstance(one, dict) for one in contexts):
+        if not isinstance(contexts, list) or not all(isinstance(element, dict) for element in contexts):
             raise DatasetError(f"{where}: {name} is not a list of passages")
         for context in contexts[:most]:
             title, text = str(context.get("title") or ""), str(context.get("text") or "")
             key = str(context.get("passage_id") or context.get("psg_id") or text_key(f"{title}\x1f{text}")[:16])
-            found.labels.setdefault(key, label)
-            found.passages.setdefault(key, (title, text))
-    return found
+            question.labels.setdefault(key, label)
+            question.passages.setdefault(key, (title, text))
+    return question
 
 
 def _items(path: Path) -> Iterator[Any]:
@@ -218,11 +218,16 @@ def _label_by_answers(path: Path, splits: Mapping[str, list[DprQuestion]], depth
     system = BM25()
     system.index(Corpus(ids, texts, titles if any(titles) else ()))
     lines: dict[int, str] = {}
-    open_ones = [one for each in splits.values() for one in each if not any(one.labels.values()) and one.answers]
-    hits = system.search([one.text for one in open_ones], min(depth, len(ids)))
-    for question, found in zip(open_ones, hits.positions.tolist(), strict=True):
+    unlabelled = [
+        question
+        for questions in splits.values()
+        for question in questions
+        if question.answers and not any(question.labels.values())
+    ]
+    hits = system.search([question.text for question in unlabelled], min(depth, len(ids)))
+    for question, positions in zip(unlabelled, hits.positions.tolist(), strict=True):
         wanted = [*filter(None, map(token_line, question.answers))]
-        for place in (one for one in found if one >= 0):
+        for place in (place for place in positions if place >= 0):
             if place not in lines:
                 lines[place] = token_line(texts[place])
             if wanted and has_answer(lines[place], wanted):

@@ -87,13 +87,13 @@ class Seq2Seq:
 
         def all_of(size: int) -> list[list[str]]:
             order = sorted(range(len(texts)), key=lambda place: (-len(texts[place]), place))  # like lengths together
-            found: list[list[str]] = [[] for _ in texts]
+            queries_of_texts: list[list[str]] = [[] for _ in texts]
             for first in range(0, len(order), size):
                 some = order[first : first + size]
                 written = self._sampled([texts[place] for place in some], count, [seeds[place] for place in some])
                 for place, queries in zip(some, written, strict=True):
-                    found[place] = queries
-            return found
+                    queries_of_texts[place] = queries
+            return queries_of_texts
 
         with guarded(f"the query model {self.name}"):
             return halving(all_of, max(1, min(self.texts_at_once(count), len(texts))))[0]
@@ -109,13 +109,13 @@ class Seq2Seq:
         noise = np.concatenate([_gumbel(seed, (count, self._max_new, _TOP_K)) for seed in seeds])
         draw = _Draw(torch, torch.from_numpy(noise).to(model.device))
         with torch.inference_mode():
-            found = model.generate(
+            sequences = model.generate(
                 **inputs, do_sample=True, top_k=0, num_return_sequences=count, max_new_tokens=self._max_new,
                 logits_processor=[draw],
             )  # fmt: skip
-        words = [" ".join(one.split()) for one in tokenizer.batch_decode(found, skip_special_tokens=True)]
-        of_each = (words[first : first + count] for first in range(0, len(words), count))
-        return [list(dict.fromkeys(filter(None, one))) for one in of_each]
+        queries = [" ".join(text.split()) for text in tokenizer.batch_decode(sequences, skip_special_tokens=True)]
+        of_texts = (queries[first : first + count] for first in range(0, len(queries), count))
+        return [list(dict.fromkeys(filter(None, of_text))) for of_text in of_texts]
 
 
 def _gumbel(seed: int, shape: tuple[int, ...]) -> NDArray[np.float32]:
@@ -189,21 +189,21 @@ def expand_from_split(dataset: BeirDataset, split: str, out: Path, *, count: int
     if split.lower() in RESERVED:
         raise UsageError(f"--from {split} is for testing: its queries must not be in the index")
     texts = {key: query.text for key, query in dataset.queries().items()}
-    found = queries_of(dataset.qrels(split).labels, texts)
-    rows = "".join(json.dumps({"_id": key, "queries": queries[:count]}) + "\n" for key, queries in found.items())
+    expansions = queries_of(dataset.qrels(split).labels, texts)
+    rows = "".join(json.dumps({"_id": key, "queries": queries[:count]}) + "\n" for key, queries in expansions.items())
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(rows, encoding="utf-8")
-    return len(found)
+    return len(expansions)
 
 
 def queries_of(labels: Mapping[str, Mapping[str, float]], texts: Mapping[str, str]) -> dict[str, list[str]]:
     """{passage id: the queries to which it is relevant}."""
-    found: dict[str, list[str]] = {}
+    queries: dict[str, list[str]] = {}
     for query, of_query in labels.items():
         for passage, label in of_query.items():
             if label > 0 and texts.get(query, "").strip():
-                found.setdefault(passage, []).append(texts[query])
-    return found
+                queries.setdefault(passage, []).append(texts[query])
+    return queries
 
 
 def _whole_rows(path: Path) -> set[str]:

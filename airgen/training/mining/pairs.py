@@ -166,8 +166,8 @@ class PairMiner:
             if citation.target is None:
                 self.counts["citation", citation.reason] += 1
             else:
-                one, other = (SourcePassage(*json.loads(cited[at])) for at in (citation.source, citation.target))
-                yield from self._checked(self._tossed(one, other, "citation"))
+                citing, other = (SourcePassage(*json.loads(cited[at])) for at in (citation.source, citation.target))
+                yield from self._checked(self._tossed(citing, other, "citation"))
 
     def _taken(self, passage: SourcePassage, dump: bool) -> SourcePassage | None:
         """A passage without its title in its text, counted; None if it is left out."""
@@ -205,9 +205,11 @@ class PairMiner:
         elif not path and "title" in self.kinds:
             self.counts["title", "no title"] += 1
         if "question" in self.kinds:
-            for number, found in enumerate(_DIALOGUE.finditer(passage.text)):
-                answer = " ".join(found["a"].split())
-                yield MinedPair(" ".join(found["q"].split()), answer, "question", f"{passage.id}#answer-{number + 1}")
+            for number, dialogue in enumerate(_DIALOGUE.finditer(passage.text)):
+                answer = " ".join(dialogue["a"].split())
+                yield MinedPair(
+                    " ".join(dialogue["q"].split()), answer, "question", f"{passage.id}#answer-{number + 1}"
+                )
 
     def _neighbours(self, first: SourcePassage, second: SourcePassage) -> Iterator[MinedPair]:
         if first.document != second.document:
@@ -217,11 +219,11 @@ class PairMiner:
             return
         yield from self._checked(self._tossed(first, second, "neighbour"))
 
-    def _tossed(self, one: SourcePassage, other: SourcePassage, kind: str) -> MinedPair:
+    def _tossed(self, first: SourcePassage, second: SourcePassage, kind: str) -> MinedPair:
         """A pair of two passages; the coin decides which one is the query."""
-        if rng("pair", self._settings.seed, kind, one.id, other.id).random() < 0.5:
-            one, other = other, one
-        return MinedPair(one.text, other.text, kind, other.id, one.id)
+        if rng("pair", self._settings.seed, kind, first.id, second.id).random() < 0.5:
+            first, second = second, first
+        return MinedPair(first.text, second.text, kind, second.id, first.id)
 
     def _checked(self, pair: MinedPair) -> Iterator[MinedPair]:
         """The pair, unless it is refused. Both cases are counted."""
@@ -302,8 +304,8 @@ def leaf_of(title: str) -> str:
 
 def unnumbered(heading: str) -> str:
     """A heading without its number: `14.2. Statistics` gives `Statistics`; a number alone stays."""
-    found = _HEADING.match(heading)
-    return heading[found.end() :].strip() or heading if found else heading
+    match = _HEADING.match(heading)
+    return heading[match.end() :].strip() or heading if match else heading
 
 
 class Citations:
@@ -335,9 +337,9 @@ class Citations:
                 known = self._places.setdefault(key, (number, path))
                 if known is not None and known[1] != path:
                     self._places[key] = None
-        found = list(dict.fromkeys(_references(text, scope)))
-        self._references += [(number, key) for key in found[:_MOST]]
-        self._dropped += [number] * (len(found) - _MOST)
+        references = list(dict.fromkeys(_references(text, scope)))
+        self._references += [(number, key) for key in references[:_MOST]]
+        self._dropped += [number] * (len(references) - _MOST)
 
     def resolve(self) -> Iterator[Citation]:
         """Every citation in the order of its source; a source cites each target once."""
@@ -363,18 +365,18 @@ def _keys_of(heading: str, scope: str) -> Iterator[tuple[str, str]]:
     if _MANUAL_NAME.fullmatch(heading):
         yield "page", heading.casefold()
         return
-    found = _HEADING.match(heading)
-    if found:
-        yield f"number\x1f{scope}", (found[1] or found[2]).casefold()
+    match = _HEADING.match(heading)
+    if match:
+        yield f"number\x1f{scope}", (match[1] or match[2]).casefold()
     name = unnumbered(heading).casefold()
     if len(name) >= 4:
         yield "name", name
 
 
 def _references(text: str, scope: str) -> Iterator[tuple[str, str]]:
-    found = [(match.start(), ("page", match[1].casefold())) for match in _MANUAL.finditer(text)]
+    references = [(match.start(), ("page", match[1].casefold())) for match in _MANUAL.finditer(text)]
     for pattern in (_NUMBERED, _CJK):
-        found += [(match.start(), (f"number\x1f{scope}", match[1].casefold())) for match in pattern.finditer(text)]
+        references += [(match.start(), (f"number\x1f{scope}", match[1].casefold())) for match in pattern.finditer(text)]
     for match in _QUOTED.finditer(text):
-        found.append((match.start(), ("name", unnumbered(match[1].strip(" ,.")).casefold())))
-    yield from (key for _, key in sorted(found))
+        references.append((match.start(), ("name", unnumbered(match[1].strip(" ,.")).casefold())))
+    yield from (key for _, key in sorted(references))

@@ -74,8 +74,8 @@ def mine_sources(
 
     Raises UsageError for sources in several languages and for an unknown format of dumps.
     """
-    found, dumps = _dump_files(sources), dumps or DumpSettings()
-    readers: dict[str, DumpReader] = {kind: resolve("dump", kind)(paths, dumps) for kind, paths in found.items()}
+    files, dumps = _dump_files(sources), dumps or DumpSettings()
+    readers: dict[str, DumpReader] = {kind: resolve("dump", kind)(paths, dumps) for kind, paths in files.items()}
     sources = [source for source in sources if _dump_of(source) is None]
     opened = [open_source(source, limit) for source in sources]
     languages = sorted({*(source.language for source in opened), *([dumps.language] if readers else [])})
@@ -109,7 +109,7 @@ def mine_sources(
     info = {"name": "+".join([*(source.name for source in opened), *readers]), "language": languages[0]}
     about = {"info": info, **asdict(settings)}
     if readers:
-        names = {kind: [path.name for path in paths] for kind, paths in found.items()}
+        names = {kind: [path.name for path in paths] for kind, paths in files.items()}
         about["dumps"] = {"files": names, **asdict(dumps)}
     return write_pairs(pairs(), out, about, miner.counts)
 
@@ -126,17 +126,17 @@ def _dump_of(source: str) -> tuple[str, str] | None:
 
 def _dump_files(sources: Sequence[str]) -> dict[str, list[Path]]:
     """{format: its files in the order of the command, those of a folder or glob sorted}. Raises CorpusError."""
-    found: dict[str, list[Path]] = {}
+    files: dict[str, list[Path]] = {}
     for source in sources:
         if (dump := _dump_of(source)) is not None:
             kind, place = dump[0], Path(dump[1]).expanduser()
             root = Path(place.anchor)
             every = [place] if place.exists() else root.glob(str(place.relative_to(root)))
-            inside = (path for one in every for path in (one.rglob("*") if one.is_dir() else [one]))
+            inside = (path for start in every for path in (start.rglob("*") if start.is_dir() else [start]))
             if not (paths := sorted(path for path in inside if path.is_file())):
                 raise UsageError(f"{source}: no such file")
-            found.setdefault(kind, []).extend(paths)
-    return {kind: list(dict.fromkeys(paths)) for kind, paths in found.items()}
+            files.setdefault(kind, []).extend(paths)
+    return {kind: list(dict.fromkeys(paths)) for kind, paths in files.items()}
 
 
 def _of_corpus(row: Passage) -> SourcePassage:
@@ -168,11 +168,11 @@ def expansion_pairs(
 
     def pairs() -> Iterator[MinedPair]:
         for passage in opened.passages:
-            found = [" ".join(query.split()) for query in written.get(passage.id, ())[:per_passage]]
+            texts = [" ".join(query.split()) for query in written.get(passage.id, ())[:per_passage]]
             counts[_KIND, "passages"] += 1
-            if not found:
+            if not texts:
                 counts[_KIND, "passages without a query"] += 1
-            for query in dict.fromkeys(filter(None, found)):
+            for query in dict.fromkeys(filter(None, texts)):
                 if wording(query) in tested:
                     counts[_KIND, "is a query of the dataset"] += 1
                     continue

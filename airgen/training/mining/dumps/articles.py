@@ -112,7 +112,7 @@ class PaperDump(DumpReader):
             return
         self._held.execute(_ADD, (key, plain_line(first_text(row, "title")), plain(first_text(row, "abstract"))))
         lists = [row.get(name) for name in ("outbound_citations", "references")]
-        for other in (one for found in lists if isinstance(found, list) for one in found):
+        for other in (item for citations in lists if isinstance(citations, list) for item in citations):
             target = _key(other.get("paperId") or other.get("corpusId") if isinstance(other, dict) else other)
             if target:
                 self._held.execute(_CITES, (key, target))
@@ -120,8 +120,8 @@ class PaperDump(DumpReader):
 
 def _key(value: object) -> str:
     """An id of a row, which is a number or a text, as a text; "" for none."""
-    found = str(value) if type(value) in (int, str) else ""
-    return found if found.isprintable() and len(found) <= 100 else ""
+    text = str(value) if type(value) in (int, str) else ""
+    return text if text.isprintable() and len(text) <= 100 else ""
 
 
 def _abstracts(rows: Iterable[tuple[str, str, str]]) -> Iterator[DumpRow]:
@@ -162,10 +162,12 @@ class NliDump(DumpReader):
                 text = io.TextIOWrapper(stream, "utf-8-sig", errors="replace", newline="")
                 try:
                     for row in csv.DictReader(text):
-                        one, other, negative = (plain_line(row.get(name) or "") for name in _COLUMNS)
-                        if one and other:
+                        premise, hypothesis, negative = (plain_line(row.get(name) or "") for name in _COLUMNS)
+                        if premise and hypothesis:
                             against = (SourcePassage(passage_id("nli", negative), negative),) if negative else ()
-                            yield MinedPair(one, other, "entailment", passage_id("nli", other), negatives=against)
+                            yield MinedPair(
+                                premise, hypothesis, "entailment", passage_id("nli", hypothesis), negatives=against
+                            )
                         else:
                             yield RefusedRow("row", "without sent0 and sent1")
                 except csv.Error as error:

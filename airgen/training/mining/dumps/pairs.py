@@ -45,7 +45,7 @@ class PairsDump(DumpReader):
     def read(self) -> Iterator[DumpRow]:
         """A MinedPair for each query and passage; the negatives of a query go with each of its pairs."""
         for path in self.files:
-            if any(one in path.suffixes for one in _TABLES):
+            if any(suffix in path.suffixes for suffix in _TABLES):
                 yield from self._table(path)
                 continue
             for row in json_values(path):
@@ -79,33 +79,33 @@ def _pairs_of(row: Any) -> Iterator[DumpRow]:
         yield RefusedRow("row", "neither a list nor an object")
         return
     asked = plain_line(query) if isinstance(query, str) else ""
-    found, against = _texts(positives), _texts(negatives)
-    if not asked or not found:
-        yield RefusedRow("row", "without a query" if found else "without a passage")
+    passages, against = _texts(positives), _texts(negatives)
+    if not asked or not passages:
+        yield RefusedRow("row", "without a query" if passages else "without a passage")
         return
-    others = tuple(SourcePassage(passage_id(KIND, text), text) for text in against if text not in found)
-    for text in found:
+    others = tuple(SourcePassage(passage_id(KIND, text), text) for text in against if text not in passages)
+    for text in passages:
         yield MinedPair(asked, text, KIND, passage_id(KIND, text), negatives=others)
 
 
 def _chosen(row: Mapping[str, Any]) -> tuple[str, str, str | None] | None:
     """The names of the columns of query, positives and negatives; None where one of the first two is not there."""
     names = {folded(str(name)): name for name in row}
-    query = next((names[folded(one)] for one in _QUERY if folded(one) in names), None)
+    query = next((names[key] for key in map(folded, _QUERY) if key in names), None)
     rest = {key: name for key, name in names.items() if name != query}
     positive, negative = (
-        next((rest[folded(one)] for one in of if folded(one) in rest), None) for of in (_POSITIVE, _NEGATIVE)
+        next((rest[key] for key in map(folded, known) if key in rest), None) for known in (_POSITIVE, _NEGATIVE)
     )
     return None if query is None or positive is None else (query, positive, negative)
 
 
 def _texts(value: Any) -> list[str]:
     """The texts of a text, an object with title and text, or a list of them; each once."""
-    found = []
-    for one in value if isinstance(value, list) else [value]:
-        if isinstance(one, Mapping):
-            title, text = (part if isinstance(part, str) else "" for part in (one.get("title"), one.get("text")))
-            found.append(plain(flat_text(title, text)))
-        elif isinstance(one, str):
-            found.append(plain(one))
-    return list(dict.fromkeys(filter(None, found)))
+    texts = []
+    for item in value if isinstance(value, list) else [value]:
+        if isinstance(item, Mapping):
+            title, text = (part if isinstance(part, str) else "" for part in (item.get("title"), item.get("text")))
+            texts.append(plain(flat_text(title, text)))
+        elif isinstance(item, str):
+            texts.append(plain(item))
+    return list(dict.fromkeys(filter(None, texts)))

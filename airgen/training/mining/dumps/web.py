@@ -181,9 +181,9 @@ class _Pages(DumpReader):
         except ValueError:
             host = "page"
         for passage in passages_of(text, self.settings.language):
-            found = judge_text(passage)
-            if not found.keep:
-                yield RefusedRow("passage", found.reason)
+            verdict = judge_text(passage)
+            if not verdict.keep:
+                yield RefusedRow("passage", verdict.reason)
                 continue
             yield SourcePassage(passage_id(host, passage), passage, title, page if self.neighbours else "")
 
@@ -200,9 +200,9 @@ class _Pages(DumpReader):
             if most is None:
                 return "high perplexity (cc_net's tail)" if bucket == "tail" else ""
             return f"perplexity above {most:g}" if isinstance(perplexity, int | float) and perplexity > most else ""
-        found = judge_text(text)
-        if not found.keep:
-            return found.reason
+        verdict = judge_text(text)
+        if not verdict.keep:
+            return verdict.reason
         if not known and not judge_language(text, wanted, _SURE).keep:
             return f"in another language than {wanted}, by fastText"
         return ""
