@@ -93,7 +93,7 @@ def compare(
             place = folder / str(len(made))
             place.mkdir()
             start = time.process_time()
-            build_ann(place, spec, rows, None, (file, 0))
+            build_ann(place, spec, rows, rows=None, file=(file, 0))
             made[factory] = place, time.process_time() - start
         place, build = made[factory]
         index = AnnIndex(place, spec)

@@ -183,7 +183,7 @@ class Fused(Component):
         return {**how, "systems": [dict(system.describe()) for system in self.systems], "ties": "by position"}
 
 
-_QUERIES = 16  # whose pairs are scored in one call, more on a GPU: bounds what a re-ranker holds at once
+_QUERIES_AT_ONCE = 16  # whose pairs are scored in one call, more on a GPU: bounds what a re-ranker holds at once
 
 
 class RerankingSettings(Component.Settings):
@@ -265,7 +265,7 @@ class RerankedRetriever(Component):
             rows = zip(queries[first : first + some], best[first : first + some], strict=True)
             return [(query, corpus.full_text(int(place))) for query, row in rows for place in row if place >= 0]
 
-        some = max(_QUERIES, at_once(self.reranker, 0) // self.top)
+        some = max(_QUERIES_AT_ONCE, at_once(self.reranker, 0) // self.top)
         starts = range(0, len(queries), some)
         parts = [np.zeros(0, np.float32)]
         for first, scores in zip(starts, scored(self.reranker, map(pairs, starts)), strict=True):

@@ -62,21 +62,21 @@ class SeveralOutputs(Protocol):
         """The other forms that a pass is to keep."""
 
     def outputs(self, texts: Sequence[str], kind: TextKind, beside: Sequence[str]) -> Mapping[str, Sequence[Any]]:
-        """Its own form and those beside it, each for every text."""
+        """Return this form and those in `beside`, each for every text."""
 
     def kept(self, form: str, value: Any) -> Arrays:
-        """The arrays that are kept of an output."""
+        """Return the arrays that are stored of an output."""
 
     def describe(self) -> Mapping[str, object]:
-        """The same for the components of all forms."""
+        """Return the same description for the components of all forms."""
 
 
 _FORMS = {"vectors": ("<f2",), "tokens": ("<f2",), "rows": ("<i4", "<f4")}  # what each array of an encoding holds
 _HEAD = struct.Struct("<16sQII")
 _RECORD = np.dtype([("key", "S16"), ("start", "<u8"), ("size", "<u4"), ("columns", "<u4"), ("crc", "<u4")])
-_MEMORY = 1 << 29  # bytes of the latest encodings
-_LIMIT = 1 << 32  # bytes of data in one folder; what comes later is not kept, but for vectors of a whole corpus
-_BATCH = 64  # texts encoded between two words about progress
+_MEMORY_BYTES = 1 << 29  # bytes of the latest encodings
+_STORE_BYTES = 1 << 32  # bytes of data in one folder; what comes later is not kept, but for vectors of a whole corpus
+_BATCH_TEXTS = 64  # texts encoded between two words about progress
 
 
 class EncodingStore:
@@ -97,7 +97,7 @@ class EncodingStore:
             raise ModelError(f"{self.folder}: cannot be written: {error.strerror or error}") from error
 
     def find(self, texts: Iterable[str]) -> dict[str, Arrays]:
-        """The encodings of those texts that have a sound one."""
+        """Return the encodings of those texts that have an undamaged one."""
         wanted = list(dict.fromkeys(texts))
         rows = self._rows(keys_of(wanted))
         of_row = {row: text for row, text in zip(rows.tolist(), wanted, strict=True) if row >= 0}
@@ -106,7 +106,7 @@ class EncodingStore:
         return {of_row[row]: self._arrays(data, int(columns[row])) for row, data in stored if data is not None}
 
     def check(self, width: int) -> None:
-        """Forget encodings that are damaged, or no row of `width` bytes, so that their texts are encoded again."""
+        """Forget encodings that are damaged, or not rows of `width` bytes, so that their texts are encoded again."""
         self._refresh()
         good = (self._records["size"] == width) & (self._records["start"] % width == 0)
         for row, data in self._read_data(np.flatnonzero(good)):
@@ -115,7 +115,7 @@ class EncodingStore:
         self._end = int((self._records["start"] + self._records["size"]).max(initial=0))
 
     def _read_data(self, rows: NDArray[np.int64]) -> Iterator[tuple[int, bytes | None]]:
-        """The data of some records in the order of the file; None where they do not belong together."""
+        """Yield the data of some records in the order of the file; None if record and data do not match."""
         if not len(rows):
             return
         rows = rows[np.argsort(self._records["start"][rows])]
@@ -132,13 +132,13 @@ class EncodingStore:
                 yield row, data if sound else None
 
     def missing(self, keys: NDArray[np.bytes_]) -> NDArray[np.int64]:
-        """The places of keys of texts (`keys_of`) that have no encoding, each key once, in their order."""
+        """Return the places of keys of texts (`keys_of`) without an encoding, each key once, in order."""
         absent = np.flatnonzero(self._rows(keys) < 0)
         _, first = np.unique(keys[absent], return_index=True)
         return absent[np.sort(first)]
 
     def starts(self, keys: NDArray[np.bytes_]) -> NDArray[np.int64]:
-        """Where in the file `data` the encoding of each key begins. All must be there."""
+        """Return where in the file `data` the encoding of each key begins. All must exist."""
         rows = self._rows(keys)
         return np.asarray(self._records["start"][rows], np.int64)
 
@@ -168,7 +168,7 @@ class EncodingStore:
                     os.fsync(file.fileno())
 
     def _rows(self, keys: NDArray[np.bytes_]) -> NDArray[np.int64]:
-        """The place of the last record of each key, or -1."""
+        """Return the place of the last record of each key, or -1."""
         self._refresh()
         known = self._records["key"]
         at = np.searchsorted(known, keys, side="right") - 1
@@ -196,7 +196,7 @@ class EncodingStore:
 
 
 def keys_of(texts: Sequence[str]) -> NDArray[np.bytes_]:
-    """The keys of texts. All have one length, so numpy's padding by zeros makes no two equal."""
+    """Return the keys of texts. All have the same length, so numpy's padding by zeros makes no two equal."""
     return np.fromiter((bytes.fromhex(text_key(text)) for text in texts), "S16", len(texts))
 
 
@@ -220,7 +220,7 @@ def shared_encodings(folder: Path) -> Iterator[None]:
 
 
 def reused() -> int:
-    """How many encodings were not computed because another step had done it."""
+    """Return how many encodings were not computed because another step had computed them."""
     current = _CURRENT.get()
     return current.reused if current else 0
 
@@ -232,9 +232,8 @@ def took_over(count: int) -> None:
 
 
 def root_of(model: Any, root: Path | None) -> Path | None:
-    """Below which folder encodings of passages are kept: `root`, else that of `shared_encodings`, or nowhere.
-
-    Other models than embedded ones may pad the texts of a batch, and then a vector's last bits depend on its
+    """Return the folder below which encodings of passages are kept: `root`, else that of `shared_encodings`, or None.
+    Models other than embedded ones may pad the texts of a batch, so that the last bits of a vector depend on its
     neighbours: these are kept below `root` alone.
     """
     current = _CURRENT.get()
@@ -249,7 +248,7 @@ class CacheSettings(SettingsWithModel):
 
 
 def cache_root(component: Component) -> Path | None:
-    """Where the setting `cache` of a component points to, if it has one."""
+    """Return the folder of a component's setting `cache`, if it has one."""
     cache: Path | None = getattr(component.settings, "cache", None)
     return None if cache is None else located(str(cache), component.folder)
 
@@ -268,7 +267,7 @@ class Memo:
         encode: Callable[[Sequence[str], TextKind], Any],
         form: str,
         keep: Callable[[Any], Arrays],
-        limit: int = _MEMORY,
+        limit: int = _MEMORY_BYTES,
     ) -> None:
         self._owner, self._encode, self._form, self._keep, self._limit = owner, encode, form, keep, limit
         self._model: Any = getattr(encode, "__self__", None)
@@ -278,7 +277,7 @@ class Memo:
         self._bytes = 0
 
     def __call__(self, texts: Sequence[str], kind: TextKind) -> list[Arrays]:
-        """One encoding for each text; a text that comes twice is encoded once."""
+        """Return an encoding per text; a text that occurs twice is encoded once."""
         keys = [(kind, text_key(text)) for text in texts]
         encodings = {key: self._kept[key] for key in keys if key in self._kept}
         new = {text: key for key, text in zip(keys, texts, strict=True) if key not in encodings}
@@ -294,7 +293,7 @@ class Memo:
         return [encodings[key] for key in keys]
 
     def stream(self, texts: Sequence[str]) -> Iterator[Arrays]:
-        """The encodings of all passages of a corpus in their order; they are not kept in memory."""
+        """Yield the encodings of all passages of a corpus in order; they are not kept in memory."""
         done = 0
         for some in self._parts(texts):
             yield from some
@@ -313,7 +312,7 @@ class Memo:
 
     @property
     def _size(self) -> int:
-        return at_once(self._model, _BATCH)
+        return at_once(self._model, _BATCH_TEXTS)
 
     @property
     def _alone(self) -> bool:
@@ -333,7 +332,7 @@ class Memo:
         for batch, values in zip(batches, computed, strict=True):
             made = dict(zip(batch, map(self._keep, values), strict=True))
             if store:
-                store.keep(made, _LIMIT)
+                store.keep(made, _STORE_BYTES)
             encodings |= made
             done += len(batch)
             if tell:
@@ -341,7 +340,7 @@ class Memo:
         return encodings
 
     def _opened(self) -> EncodingStore | None:
-        """The store, opened once for each folder."""
+        """Return the store, opened once per folder."""
         root = root_of(self._model, self._root)
         if root is None:
             return None
@@ -355,7 +354,7 @@ def _size(arrays: Arrays) -> int:
 
 
 def travels(component: Any) -> bool:
-    """Whether a worker can make the same component: its class, and its settings, the parts in them too."""
+    """Return whether a worker can build the same component from its class and settings, including their parts."""
     kind = type(component)
     if not isinstance(component, Component) or not kind.travels or "." in kind.__qualname__:
         return False
@@ -364,14 +363,14 @@ def travels(component: Any) -> bool:
 
 
 def _needs_this_gpu(component: Any) -> bool:
-    """Whether it works on a GPU that workers of this machine share: each would load a copy into the same memory."""
+    """Return whether it runs on a GPU that the workers of this machine share, so that each would load a copy."""
     if not isinstance(component, Component) or current().gives_gpus or current().workers < 2:
         return False
     return component.gpu or any(map(_needs_this_gpu, component.components()))
 
 
 def at_once(component: Any, usual: int) -> int:
-    """How many texts or pairs a component is given at once: more than is usual where it says so, as on a GPU."""
+    """Return how many texts or pairs to give a component at once: more than `usual` if it asks for it, as on a GPU."""
     wanted = getattr(component, "texts_at_once", None)
     return max(usual, wanted if isinstance(wanted, int) else 0)
 
@@ -382,7 +381,7 @@ def _method(component: Any, name: str, rest: tuple[Any, ...]) -> Callable[[Any],
 
 
 def _each(method: Callable[..., Any], batches: Iterable[Sequence[Any]], *rest: Any) -> Iterator[Any]:
-    """A bound method's result of each batch, in their order; None for an empty batch, which is not sent."""
+    """Yield a bound method's result for each batch, in order; None for an empty batch, which is not sent."""
     owner, name = getattr(method, "__self__", None), getattr(method, "__name__", "")
     work: Work[Any, Any] = Work(
         f"{name} of {getattr(owner, 'name', type(owner).__name__)}",
@@ -407,20 +406,19 @@ def _each(method: Callable[..., Any], batches: Iterable[Sequence[Any]], *rest: A
 def encoded(
     encode: Callable[..., Any], batches: Iterable[Sequence[str]], kind: TextKind, root: Path | None = None
 ) -> Iterator[Any]:
-    """What `encode`, a method of an embedder, gives for each batch of texts, in their order; None for no texts.
-
-    With `root`, what else a pass over passages gives is kept below it (`SeveralOutputs`).
+    """Yield the output of `encode`, a method of an embedder, for each batch of texts in order; None for no texts.
+    With `root`, the other outputs of a pass over passages are kept below it (`SeveralOutputs`).
     """
     model: Any = getattr(encode, "__self__", None)
     if root is not None and kind == "passage" and isinstance(model, SeveralOutputs):
-        return _kept_beside(model, batches, kind, sorted(model.beside), root)
+        return _kept_beside(model, batches, kind, beside=sorted(model.beside), root=root)
     return _each(encode, batches, kind)
 
 
 def _kept_beside(
-    model: SeveralOutputs, batches: Iterable[Sequence[str]], kind: TextKind, beside: Sequence[str], root: Path
+    model: SeveralOutputs, batches: Iterable[Sequence[str]], kind: TextKind, *, beside: Sequence[str], root: Path
 ) -> Iterator[Any]:
-    """The model's own output of each batch; the others go into their stores."""
+    """Yield the model's own output for each batch, and put the others into their stores."""
     stores = {form: EncodingStore(root, model_identity(model), form, kind) for form in beside}
     sent: deque[Sequence[str]] = deque()
 
@@ -434,11 +432,11 @@ def _kept_beside(
         if outputs is not None:
             for form, store in stores.items():
                 new = store.missing(keys_of(texts)).tolist()
-                limit = math.inf if form == "vectors" else _LIMIT
+                limit = math.inf if form == "vectors" else _STORE_BYTES
                 store.keep({texts[at]: model.kept(form, outputs[form][at]) for at in new}, limit)
         yield None if outputs is None else outputs[model.form]
 
 
 def scored(reranker: Reranker, batches: Iterable[Sequence[tuple[str, str]]]) -> Iterator[Any]:
-    """The scores of each batch of pairs, in their order; None for no pairs."""
+    """Yield the scores of each batch of pairs in order; None for no pairs."""
     return _each(reranker.score, batches)

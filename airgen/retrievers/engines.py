@@ -1,14 +1,14 @@
-"""Search engines that index a dataset and search it: Qdrant and Chroma by vectors, Meilisearch and Typesense by words.
+"""Search engines as systems: Qdrant and Chroma search by vectors, Meilisearch and Typesense by words.
 
     - {name: qdrant, kind: qdrant, url: "http://localhost:6333", embedder: bge-small-en-int8}
     - {name: meilisearch, kind: meilisearch, url: "http://localhost:7700", api_key_env: MEILI_KEY}
 
-An index is named after what it holds: engine, passages, language, embedder, `index_settings`. So it is made once, and
-found again by the next run; one that was cut off goes on; after any change there is another. airgen deletes none. The
-ids that it sends are places in the corpus: the index knows no id of the dataset.
+The name of an index is a hash of its contents: engine, passages, language, embedder, `index_settings`. So it is built
+once and reused by the next run, an interrupted one is continued, and any change gives a new one. airgen never deletes
+an index. The ids that it sends are positions in the corpus: the index holds no ids of the dataset.
 
-Vectors are airgen's own, so a vector engine differs from `kind: dense` with the same embedder only by what its index
-does not find. That share is measured (`ann_recall`).
+The vectors are airgen's own, so a vector engine differs from `kind: dense` with the same embedder only in the passages
+that its index misses. That share is measured (`ann_recall`).
 """
 
 import contextlib
@@ -31,21 +31,22 @@ from airgen.retrievers.http import Remote
 from airgen.settings.base import SPEED
 from airgen.settings.http import Address
 
-_BATCH = 250  # passages of a request
-_WINDOW = 1000  # passages that are all there before the next ones are sent: what an index has lost ends at a window
-_POLL = 0.1  # seconds between two looks at what a server still has to do
-_PAGE = 250  # hits of one page of Typesense at most
-_NEAREST = 10  # passages of a query that `ann_recall` looks for
+_REQUEST_PASSAGES = 250  # sent in one request
+_WINDOW_PASSAGES = 1000  # all indexed before the next ones are sent, so an interrupted index ends at a window
+_POLL_SECONDS = 0.1  # between two questions whether a server has finished
+_PAGE_HITS = 250  # the most that Typesense returns per page
+_RECALL_DEPTH = 10  # nearest passages per query that `ann_recall` looks for
 _GONE = ": if its index is gone, run again, and the passages are indexed again"
 
-Found = list[tuple[int, float]]
+ScoredPlaces = list[tuple[int, float]]
+"""(position in the corpus, score) of each hit, best first."""
 
 
 class SearchEngine(Remote):
-    """What the engines share. A subclass says how its server is asked, by `_call`, and what its requests hold."""
+    """The base of all engines. A subclass defines the requests, which it sends with `_call`."""
 
     class Settings(Remote.Settings):
-        """`index_settings` and `search_settings` go into the engine's own request that makes the index, or searches."""
+        """`index_settings` and `search_settings` are added to the engine's own requests to create and to search."""
 
         url: Annotated[Address, SPEED]
         index_settings: dict[str, Any] = Field(default={})
@@ -56,7 +57,7 @@ class SearchEngine(Remote):
     _dense: Dense | None = None
     _vectors: NDArray[np.float32] | None = None  # of the queries that were searched last
     _index = ""
-    _running: str | None = None  # the version of the server, once it was asked
+    _server_version: str | None = None  # the version of the server, once it was asked
 
     def set_up(self) -> None:
         self.name = self.engine
@@ -64,7 +65,13 @@ class SearchEngine(Remote):
         self._size = 0
 
     def _call(self, method: str, path: str, body: Any = None, *, missing: Any = None) -> Any:
-        """The answer. `missing` stands for an answer of 404, where that is no failure. Raises ModelError."""
+        """Return the server's answer. Raises ModelError.
+        Args:
+            method: HTTP method.
+            path: Path below the server's address.
+            body: JSON value, or bytes.
+            missing: What to return for status 404. None: 404 is an error.
+        """
         try:
             return self._client.ask(self._url + path, body, method=method)
         except HttpFailure as failure:
@@ -74,7 +81,7 @@ class SearchEngine(Remote):
 
     @contextlib.contextmanager
     def _understood(self) -> Iterator[None]:
-        """Raises ModelError for an answer in which something is missing or of another type."""
+        """Raise ModelError for an answer in which something is missing or has another type."""
         try:
             yield
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -85,34 +92,47 @@ class SearchEngine(Remote):
             ) from error
 
     def index(self, corpus: Corpus) -> None:
-        """Make the server's index, unless it is there and whole. Raises ModelError for a server that refuses."""
+        """Build the server's index, unless it exists and is whole. Raises ModelError if the server refuses."""
         size = self._size = len(non_empty(corpus))
         if self._dense:
             self._dense.progress = self.progress
             self._dense.index(corpus)
-        what = content_key([self.engine, corpus.language, self._model(), self.settings.index_settings])
-        digest = hashlib.sha256(what.encode())
+        identity = content_key([self.engine, corpus.language, self._model(), self.settings.index_settings])
+        digest = hashlib.sha256(identity.encode())
         for place in range(size):
             digest.update(as_json(_fields(corpus, place)))
         self._index = f"airgen-{digest.hexdigest()[:24]}"
         with self._understood():
-            self._running = self._version()
-            held = self._prepared(corpus)
-            for start in range(held // _WINDOW * _WINDOW if held < size else size, size, _WINDOW):
-                end = min(start + _WINDOW, size)
-                parts = [range(place, min(place + _BATCH, end)) for place in range(start, end, _BATCH)]
+            self._server_version = self._version()
+            indexed = self._prepared(corpus)
+            # Passages that the index lost lie in its last window, so that one is sent again.
+            first = size if indexed >= size else indexed // _WINDOW_PASSAGES * _WINDOW_PASSAGES
+            for start in range(first, size, _WINDOW_PASSAGES):
+                end = min(start + _WINDOW_PASSAGES, size)
+                parts = [
+                    range(place, min(place + _REQUEST_PASSAGES, end)) for place in range(start, end, _REQUEST_PASSAGES)
+                ]
                 self._client.ask_all(lambda part: self._add(corpus, part), parts)
                 self._settle()
                 if self.progress:
                     self.progress(end, size)
-            if (held := self._prepared(corpus)) != size:
+            if (indexed := self._prepared(corpus)) != size:
                 raise ModelError(
-                    f"{self.engine}: {self._url} holds {held:,} of {size:,} passages in {self._index}: delete this "
+                    f"{self.engine}: {self._url} holds {indexed:,} of {size:,} passages in {self._index}: delete this "
                     "index there, and run again"
                 )
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
-        """The engine's hits. Raises ModelError for a failure, or an index that is gone; UsageError before `index`."""
+        """Return the engine's hits.
+        Args:
+            queries: n queries.
+            k: Number of hits per query.
+        Returns:
+            The hits, with arrays of shape (n, k).
+        Raises:
+            UsageError: `index` has not been called.
+            ModelError: The request failed, or the index is gone.
+        """
         self.indexed(self._index or None)
         asked: list[Any] = list(queries)
         if self._dense:
@@ -122,24 +142,24 @@ class SearchEngine(Remote):
         with self._understood():
             for row, results in enumerate(self._client.ask_all(lambda query: self._ask(query, k), asked)):
                 best = dict(results[:k])
-                odd = [place for place in best if not 0 <= place < self._size]
-                if len(best) < len(results[:k]) or odd:
-                    raise ValueError(f"passage {odd[0]} of {self._size}" if odd else "a passage twice")
+                outside = [place for place in best if not 0 <= place < self._size]
+                if len(best) < len(results[:k]) or outside:
+                    raise ValueError(f"passage {outside[0]} of {self._size}" if outside else "a passage twice")
                 hits.put(row, np.array([*best], np.int32), np.array([*best.values()], np.float32))
         return hits
 
     def ann_recall(self, queries: Sequence[str], hits: Hits) -> float | None:
-        """The share of the 10 nearest passages by exact search that are among the first 10 hits."""
+        """Return the share of the 10 nearest passages by exact search that are among the first 10 hits."""
         if self._dense is None or not queries:
             return None
         vectors = self._vectors  # of the search that gave the hits: an embedder of a service is paid once
         if vectors is None or len(vectors) != len(hits.positions):
             raise UsageError("ann_recall needs the hits of the latest search")
-        return near_share(self._dense.nearest(vectors, min(_NEAREST, self._size)).positions, hits)
+        return near_share(self._dense.nearest(vectors, min(_RECALL_DEPTH, self._size)).positions, hits)
 
     def describe(self) -> Mapping[str, object]:
-        """Engine, its version, the embedder, and the settings of index and search."""
-        own = {"version": self._running, **self._model()}
+        """Return the engine, its version, the embedder, and the settings of index and search."""
+        own = {"version": self._server_version, **self._model()}
         return self.described(self.engine, "index_settings", "search_settings") | own
 
     def _model(self) -> dict[str, Any]:
@@ -150,23 +170,23 @@ class SearchEngine(Remote):
         """Of the embedder; the engine runs elsewhere."""
         return self._dense.facts if self._dense else super().facts
 
-    # What a server is told, in its own words. `_understood` stands around these.
+    # The requests of each engine. They are called inside `_understood`.
 
     def _version(self) -> str:
         raise NotImplementedError
 
     def _prepared(self, corpus: Corpus) -> int:
-        """Make the index, unless it is there; the number of passages that it holds, once it has done its work."""
+        """Create the index unless it exists, and return the number of passages in it once the server has finished."""
         raise NotImplementedError
 
     def _add(self, corpus: Corpus, places: range) -> None:
         raise NotImplementedError
 
     def _settle(self) -> None:
-        """Wait until the server has done what it was told."""
+        """Wait until the server has finished its work."""
 
-    def _ask(self, query: Any, k: int) -> Found:
-        """The hits of a text, or of a vector, best first."""
+    def _ask(self, query: Any, k: int) -> ScoredPlaces:
+        """Return the hits of a text, or of a vector, best first."""
         raise NotImplementedError
 
 
@@ -214,9 +234,9 @@ class Qdrant(_VectorEngine):
 
     def _settle(self) -> None:
         while self._call("GET", f"/collections/{self._index}")["result"]["status"] == "yellow":  # it builds its graph
-            time.sleep(_POLL)
+            time.sleep(_POLL_SECONDS)
 
-    def _ask(self, query: Any, k: int) -> Found:
+    def _ask(self, query: Any, k: int) -> ScoredPlaces:
         body = {"query": query, "limit": k, **self.settings.search_settings}
         answer = self._call("POST", f"/collections/{self._index}/points/query", body)
         return [(int(point["id"]), float(point["score"])) for point in answer["result"]["points"]]
@@ -251,7 +271,7 @@ class Chroma(_VectorEngine):
         body = {"ids": [str(place) for place in places], "embeddings": self._rows(places)}
         self._call("POST", f"{self._path}/upsert", body)
 
-    def _ask(self, query: Any, k: int) -> Found:
+    def _ask(self, query: Any, k: int) -> ScoredPlaces:
         body = {"query_embeddings": [query], "n_results": k, "include": ["distances"], **self.settings.search_settings}
         answer = self._call("POST", f"{self._path}/query", body)
         return [(int(id_), -float(far)) for id_, far in zip(answer["ids"][0], answer["distances"][0], strict=True)]
@@ -273,7 +293,7 @@ class Meilisearch(SearchEngine):
         path = f"/indexes/{self._index}"
         if not self._call("GET", path, missing={}):
             self._call("POST", "/indexes", {"uid": self._index, "primaryKey": "id"})
-        # A stop may lie between these two.
+        # The run may have been interrupted between these two requests.
         if not self._call("GET", f"{path}/stats", missing={}).get("numberOfDocuments"):
             own = {"searchableAttributes": ["title", "text"], "pagination": {"maxTotalHits": 100_000}}
             self._call("PATCH", f"{path}/settings", own | self.settings.index_settings)
@@ -285,7 +305,7 @@ class Meilisearch(SearchEngine):
         self._call("POST", f"/indexes/{self._index}/documents", rows)
 
     def _settle(self) -> None:
-        # The tasks of an index are done in their order, so the last one tells of all.
+        # An index runs its tasks in order, so the last one is enough.
         while tasks := self._call("GET", f"/tasks?indexUids={self._index}&limit=1")["results"]:
             last = tasks[0]
             if last["status"] in ("failed", "canceled"):
@@ -293,9 +313,9 @@ class Meilisearch(SearchEngine):
                 raise ModelError(f"{self.engine}: {self._url}: the index {self._index}: {reason}")
             if last["status"] == "succeeded":
                 return
-            time.sleep(_POLL)
+            time.sleep(_POLL_SECONDS)
 
-    def _ask(self, query: Any, k: int) -> Found:
+    def _ask(self, query: Any, k: int) -> ScoredPlaces:
         body = {"q": query, "limit": k, "attributesToRetrieve": ["id"], "showRankingScore": True}
         answer = self._call("POST", f"/indexes/{self._index}/search", body | self.settings.search_settings)
         return [(int(hit["id"]), float(hit["_rankingScore"])) for hit in answer["hits"]]
@@ -330,7 +350,7 @@ class Typesense(SearchEngine):
             if not answer["success"]:
                 raise ModelError(f"{self.engine}: {self._url}: the index {self._index}: {str(answer['error'])[:300]}")
 
-    def _ask(self, query: Any, k: int) -> Found:
+    def _ask(self, query: Any, k: int) -> ScoredPlaces:
         shared = {
             "collection": self._index,
             "q": query,
@@ -338,12 +358,12 @@ class Typesense(SearchEngine):
             "include_fields": "id",
             "prefix": False,
         }
-        size = min(k, _PAGE)
+        size = min(k, _PAGE_HITS)
         pages = [
             {**shared, "per_page": size, "page": page, **self.settings.search_settings}
             for page in range(1, -(-k // size) + 1)
         ]
-        results: Found = []
+        results: ScoredPlaces = []
         for page in self._call("POST", "/multi_search", {"searches": pages})["results"]:
             if "error" in page:
                 gone = _GONE * (page.get("code") == 404)

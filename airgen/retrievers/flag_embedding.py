@@ -36,11 +36,11 @@ from airgen.settings.base import MODEL, SPEED
 
 _HEADS = ("colbert_linear.pt", "sparse_linear.pt")
 _IGNORED = ["onnx/*", "*.onnx", "*.onnx_data", "*.msgpack", "*.ot", "*.h5", "imgs/*", "*.jpg"]
-_MEMORY = 1 << 27  # bytes of the latest passes
+_MEMORY_BYTES = 1 << 27  # bytes of the latest passes
 
 
 def _library(what: str) -> Any:
-    """The package, whose loops then draw no bars. Raises MissingExtra, or AirgenError where it cannot be imported."""
+    """Import the package with its progress bars off. Raises MissingExtra or AirgenError."""
     library = load_extra("FlagEmbedding", what)
     for name, module in list(sys.modules.items()):
         if name.startswith(("FlagEmbedding.inference", "FlagEmbedding.abc.inference")) and hasattr(module, "trange"):
@@ -49,12 +49,12 @@ def _library(what: str) -> Any:
 
 
 def _device(library: Any, wanted: str | None) -> str:
-    """One device: given several, the library would start a process for each."""
+    """Return one device: given several, the library would start a process for each."""
     return wanted or str(library.abc.inference.AbsEmbedder.get_target_devices(None)[0])
 
 
 def _quietly() -> AbstractContextManager[Any]:
-    """Without the warnings of what transformers calls deprecated, which the library uses."""
+    """Hide the library's warnings about what transformers calls deprecated."""
     return warnings.catch_warnings(action="ignore", category=FutureWarning)
 
 
@@ -113,7 +113,7 @@ class _Encoder:
         self._bytes = 0
 
     def outputs(self, name: str, texts: Sequence[str], forms: frozenset[str], batch: int) -> list[dict[str, Any]]:
-        """For each text its output in these forms, from one pass of those that are not among the latest."""
+        """Return the output of each text in these forms, with one pass for texts that are not among the latest."""
         with self._lock:
             outputs = {text: self._latest[text] for text in texts if forms <= self._latest.get(text, {}).keys()}
             new = list(dict.fromkeys(text for text in texts if text not in outputs))
@@ -122,7 +122,7 @@ class _Encoder:
             for text in new:
                 self._bytes += _size(outputs[text]) - _size(self._latest.pop(text, {}))
                 self._latest[text] = outputs[text]
-            while self._bytes > _MEMORY and self._latest:
+            while self._bytes > _MEMORY_BYTES and self._latest:
                 self._bytes -= _size(self._latest.popitem(last=False)[1])
         return [outputs[text] for text in texts]
 
@@ -150,7 +150,7 @@ def _size(output: Mapping[str, Any]) -> int:
 
 
 def _row(weights: Mapping[str, float]) -> Arrays:
-    """Ascending token ids, and their weights."""
+    """Return ascending token ids and their weights."""
     terms = np.array([int(term) for term in weights], np.int32)
     order = np.argsort(terms)
     return terms[order], np.array(list(weights.values()), np.float32)[order]
@@ -229,7 +229,7 @@ class BgeM3(FlagModel):
         return frozenset(wanted - {self.form})
 
     def outputs(self, texts: Sequence[str], kind: TextKind, beside: Sequence[str]) -> dict[str, Any]:
-        """This output and the others named, each for every text, from one pass."""
+        """Return this output and those in `beside`, each for every text, from one pass."""
         wanted = frozenset([self.form, *beside])
         made = self._encoder.outputs(self.name, texts, wanted, self.settings.batch_size)
         outputs: dict[str, Any] = {form: [output[form] for output in made] for form in sorted(wanted)}
@@ -238,7 +238,7 @@ class BgeM3(FlagModel):
         return outputs
 
     def kept(self, form: str, value: Any) -> Arrays:
-        """An output as it is kept on disk."""
+        """Return an output as it is stored on disk."""
         if form == "rows":
             terms, weights = value
             return terms, weights
@@ -249,7 +249,7 @@ class BgeM3(FlagModel):
         return self.outputs(texts, kind, sorted(live))[self.form]
 
     def describe(self) -> Mapping[str, object]:
-        """Model, revision, maximum length, precision, and the hash of a local model's files."""
+        """Return model, revision, maximum length, precision, and the hash of a local model's files."""
         return {**self.described("bge-m3", "model", "revision", "max_length"), "sha256": self._hash, **self.precision}
 
 
@@ -259,7 +259,7 @@ class BgeM3Embedder(BgeM3):
     form = "vectors"
 
     def encode(self, texts: Sequence[str], kind: TextKind) -> NDArray[np.float32]:
-        """Unit vectors, (n, dim)."""
+        """Encode texts to unit vectors, float32 (n, dim)."""
         vectors: NDArray[np.float32] = self._own(texts, kind)
         return vectors
 
@@ -270,7 +270,7 @@ class BgeM3Sparse(BgeM3):
     form = "rows"
 
     def encode(self, texts: Sequence[str], kind: TextKind) -> list[Arrays]:
-        """For each text, ascending token ids (int32) and their weights above 0 (float32)."""
+        """Return ascending token ids (int32) and their weights above 0 (float32) for each text."""
         rows: list[Arrays] = self._own(texts, kind)
         return rows
 
@@ -281,7 +281,7 @@ class BgeM3Tokens(BgeM3):
     form = "tokens"
 
     def token_vectors(self, texts: Sequence[str], kind: TextKind) -> list[NDArray[np.float32]]:
-        """For each text its token vectors, (tokens, dim)."""
+        """Return the token vectors of each text, (tokens, dim)."""
         vectors: list[NDArray[np.float32]] = self._own(texts, kind)
         return vectors
 
@@ -308,11 +308,16 @@ class FlagEmbedder(FlagModel):
         library, chosen = _library(f"the model {self.name!r}"), self.settings
         known = library.inference.auto_embedder.AUTO_EMBEDDER_MAPPING.get(Path(self.name).name)
         settings: dict[str, Any] = {
-            "model_class": chosen.model_class, "pooling_method": chosen.pooling, **self._half,
-            "devices": _device(library, chosen.device), "query_instruction_for_retrieval": chosen.instruction,
-            "query_max_length": chosen.max_length, "passage_max_length": chosen.max_length,
-            "trust_remote_code": False, "batch_size": chosen.batch_size,
-        }  # fmt: skip
+            "model_class": chosen.model_class,
+            "pooling_method": chosen.pooling,
+            **self._half,
+            "devices": _device(library, chosen.device),
+            "query_instruction_for_retrieval": chosen.instruction,
+            "query_max_length": chosen.max_length,
+            "passage_max_length": chosen.max_length,
+            "trust_remote_code": False,
+            "batch_size": chosen.batch_size,
+        }
         if known is not None:
             settings["model_class"] = chosen.model_class or _class_name(known.model_class)
             settings["pooling_method"] = chosen.pooling or known.pooling_method.value
@@ -330,7 +335,7 @@ class FlagEmbedder(FlagModel):
         return int(self._config()["hidden_size"])
 
     def encode(self, texts: Sequence[str], kind: TextKind) -> NDArray[np.float32]:
-        """Unit vectors, (n, dim)."""
+        """Encode texts to unit vectors, float32 (n, dim)."""
         if not texts:
             return np.zeros((0, self.dim), np.float32)
         model = self.model
@@ -339,13 +344,13 @@ class FlagEmbedder(FlagModel):
         return unit_rows(finite(np.asarray(vectors, np.float32).reshape(len(texts), -1), self.name))
 
     def describe(self) -> Mapping[str, object]:
-        """Model, revision, maximum length, precision, instruction, class and pooling, the hash of local files."""
+        """Return model, revision, maximum length, precision, instruction, class, pooling and hash of local files."""
         names = ("model", "revision", "max_length", "instruction", "model_class", "pooling")
         return {**self.described("flag-embedding", *names), "sha256": self._hash, **self.precision}
 
 
 def _class_name(kind: type) -> str:
-    """The library's own name of a class of embedders."""
+    """Return the library's own name of a class of embedders."""
     mapping = load_extra("FlagEmbedding.inference.embedder.model_mapping", "FlagEmbedding").EMBEDDER_CLASS_MAPPING
     return next(str(name.value) for name, known in mapping.items() if known is kind)
 
@@ -376,7 +381,7 @@ class FlagReranker(FlagModel):
     settings: Settings
 
     def _class(self) -> str:
-        """Raises ModelError for a model that is none, and for one that this library cannot run here."""
+        """Return the class of the model. Raises ModelError if it is no re-ranker, or cannot run with this library."""
         if self.settings.model_class is not None:
             return self.settings.model_class
         names = [str(name) for name in self._config().get("architectures") or ()]
@@ -408,10 +413,14 @@ class FlagReranker(FlagModel):
         library = _library(f"the re-ranker {self.name!r}")
         device = _device(library, chosen.device)
         settings: dict[str, Any] = {
-            "model_class": kind, **self._half, "devices": device, "trust_remote_code": False,
+            "model_class": kind,
+            **self._half,
+            "devices": device,
+            "trust_remote_code": False,
             "batch_size": chosen.batch_size or (_CPU_BATCH if device == "cpu" else _GPU_BATCH),
-            "max_length": chosen.max_length, "query_max_length": chosen.query_max_length,
-        }  # fmt: skip
+            "max_length": chosen.max_length,
+            "query_max_length": chosen.query_max_length,
+        }
         if kind != "encoder-only-base":
             settings["prompt"] = chosen.prompt
         if kind != "decoder-only-layerwise":
@@ -423,7 +432,7 @@ class FlagReranker(FlagModel):
             return repair(self._made(library.FlagAutoReranker.from_finetuned, **settings))
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
-        """One logit a pair, shape (n,). Raises ModelError for NaN or another number of scores."""
+        """Return one logit per pair, shape (n,). Raises ModelError for NaN or another number of scores."""
         if not pairs:
             return np.zeros(0, np.float32)
         model = self.model
@@ -432,17 +441,14 @@ class FlagReranker(FlagModel):
         return checked_scores(scores, len(pairs), self.name)
 
     def describe(self) -> Mapping[str, object]:
-        """Model and its class, revision, lengths, precision, layer, prompt, and the hash of local files."""
-        names = (
-            "model", "revision", "model_class", "max_length", "query_max_length", "cutoff_layer", "prompt",
-        )  # fmt: skip
+        """Return model and class, revision, lengths, precision, layer, prompt, and the hash of local files."""
+        names = ("model", "revision", "model_class", "max_length", "query_max_length", "cutoff_layer", "prompt")
         return {**self.described("flag-reranker", *names), "sha256": self._hash, **self.precision}
 
 
 @contextmanager
 def _layerwise_code() -> Iterator[Any]:
-    """What FlagEmbedding's own code of layer-wise MiniCPM needs to run with transformers 5.
-
+    """Patch FlagEmbedding's code of layer-wise MiniCPM so that it runs with transformers 5.
     transformers 5 gives every config a `rope_scaling`, wants tied weights as a mapping, has lost `use_return_dict` and
     the cache that this code knows, and leaves buffers that are not saved unset: so they are made again after loading.
     The scores are those of transformers 4.57 (tests/retrievers/test_flag_embedding.py).

@@ -64,7 +64,7 @@ class _Endpoint(Remote):
 
 
 def _smaller(failure: HttpFailure) -> str:
-    """A hint where a server refuses how much it is sent at once."""
+    """Return a hint if a server refuses how much it is sent at once."""
     many = failure.status in (400, 413, 422) and re.search(
         r"batch|too many|tokens per request|total tokens|max_num_tokens|array.*(?:long|length)",
         str(failure),
@@ -102,7 +102,7 @@ class HttpEmbedder(_Endpoint):
         return self._dim
 
     def encode(self, texts: Sequence[str], kind: TextKind) -> NDArray[np.float32]:
-        """Unit vectors, (n, dim). Raises ModelError where the dimension differs from that of earlier vectors."""
+        """Encode texts to unit vectors, float32 (n, dim). Raises ModelError if the dimension changes."""
         size = self.settings.batch_size
         # Endpoints refuse an empty text; a space is the nearest that they take.
         prefix = self.settings.query_prefix if kind == "query" else self.settings.passage_prefix
@@ -159,12 +159,12 @@ class HttpEmbedder(_Endpoint):
         return np.stack(vectors)
 
     def describe(self) -> Mapping[str, object]:
-        """Model, prefixes, dimensions, cut; not the address, which does not change the vectors."""
+        """Return model, prefixes, dimensions and cut; not the address, which does not change the vectors."""
         return self.described("http", "model", "query_prefix", "passage_prefix", "dimensions", "max_chars")
 
 
 def _vector(value: object) -> NDArray[np.float32]:
-    """The vector of one item: a list of numbers, or float32 in base64, which some servers give whatever is asked."""
+    """Return the vector of one item: a list of numbers, or float32 in base64, which some servers always send."""
     if isinstance(value, str):
         return np.frombuffer(base64.b64decode(value, validate=True), "<f4").astype(np.float32)
     return np.asarray(0.0 if value is None else value, np.float32)
@@ -191,7 +191,7 @@ class HttpReranker(_Endpoint):
         self._texts = False  # the server is TEI
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
-        """One score for each pair, shape (n,). Raises ModelError for too few scores, wrong ids and NaN."""
+        """Return one score per pair, shape (n,). Raises ModelError for too few scores, wrong ids and NaN."""
         by_query: dict[str, list[int]] = {}
         for place, (query, _) in enumerate(pairs):
             by_query.setdefault(query, []).append(place)
@@ -234,5 +234,5 @@ class HttpReranker(_Endpoint):
         return self._post(url, {"query": query, "texts": documents, "truncate": True})
 
     def describe(self) -> Mapping[str, object]:
-        """Model and cut; not the address, which does not change the scores."""
+        """Return model and cut; not the address, which does not change the scores."""
         return {"family": "http", "model": self.name, "max_chars": self.settings.max_chars}

@@ -35,7 +35,7 @@ class Own(Component):
 
     @classmethod
     def of(cls, value: Any, folder: Path | None = None) -> Self:
-        """The component of a function or an object. Raises UsageError for what cannot be one."""
+        """Wrap a function or an object. Raises UsageError for anything else."""
         made = cls(folder=folder, **named(value))
         made.check()
         return made
@@ -94,7 +94,13 @@ class OwnEmbedder(Own):
         return int(self.encode(["one text", "another text"], "passage").shape[1])
 
     def encode(self, texts: Sequence[str], kind: TextKind) -> NDArray[np.float32]:
-        """Vectors, (n, dim). Raises ModelError for another number or shape, and for what the function raises."""
+        """Encode texts to vectors, float32 (n, dim).
+        Args:
+            texts: n texts.
+            kind: Whether they are queries or passages.
+        Raises:
+            ModelError: The function failed, or returned another number of vectors or another dimension.
+        """
         given = list(texts)
         if not given:
             return np.zeros((0, self.dim), np.float32)
@@ -118,7 +124,7 @@ class OwnEmbedder(Own):
 
 
 def _numbers(output: Any) -> NDArray[np.float32]:
-    """Numbers from whatever device: an array, a tensor, or lists of them."""
+    """Convert an array, a tensor on any device, or a list of tensors to fp32."""
     if hasattr(output, "detach"):
         output = output.detach()
     if hasattr(output, "cpu"):
@@ -130,7 +136,7 @@ def _numbers(output: Any) -> NDArray[np.float32]:
 
 
 def _encoder(value: Any) -> Encode | None:
-    """How an object embeds texts of a kind; None where it does not."""
+    """Return how an object embeds texts of a kind, or None if it does not."""
     sides = {"query": "encode_query", "passage": "encode_document"}
     if all(callable(getattr(value, name, None)) for name in sides.values()):  # sentence-transformers
         return lambda texts, kind: getattr(value, sides[kind])(texts)
@@ -159,7 +165,10 @@ class OwnReranker(Own):
             )
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
-        """One score for each pair, (n,). Raises ModelError for another number of them, and for what it raises."""
+        """Return one score per pair, shape (n,).
+
+        Raises ModelError for another number of scores, and for errors inside.
+        """
         where = f"the re-ranker {self.name}"
         if not pairs:
             return np.zeros(0, np.float32)

@@ -22,11 +22,9 @@ from airgen.settings.spec import Part
 
 
 def token_batches(lengths: Sequence[int], budget: int) -> list[list[int]]:
-    """Places of `lengths` in batches whose padded size (count x longest) stays within `budget` tokens.
-
-    Longest first, so that a too large batch fails at once; ties in the order given. A text longer than the budget
-    is a batch of its own.
-
+    """Group the places of `lengths` into batches whose padded size (count x longest) is at most `budget` tokens.
+    Longest first, so that a batch that is too large fails at once; ties in the order given. A text longer than the
+    budget is a batch of its own.
     >>> token_batches([5, 1, 1, 4, 1], 10)
     [[0, 3], [1, 2, 4]]
     """
@@ -40,7 +38,7 @@ def token_batches(lengths: Sequence[int], budget: int) -> list[list[int]]:
     return batches
 
 
-_CPU_BUDGET = 1024  # padded tokens in a batch: a larger batch costs a CPU more padding (benchmarks/rerank.py)
+_CPU_BATCH_TOKENS = 1024  # padded tokens in a batch: a larger batch costs a CPU more padding (benchmarks/rerank.py)
 
 
 class CrossEncoder(LibraryModel):
@@ -61,7 +59,7 @@ class CrossEncoder(LibraryModel):
         batch_size: Annotated[int | None, SPEED] = Field(default=None, ge=1)
 
     settings: Settings
-    token_budget: int = _CPU_BUDGET  # padded tokens in a batch on a CPU
+    token_budget: int = _CPU_BATCH_TOKENS  # padded tokens in a batch on a CPU
 
     @cached_property
     def model(self) -> Any:
@@ -70,7 +68,7 @@ class CrossEncoder(LibraryModel):
         return model
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
-        """One score a pair, shape (n,). Raises ModelError for NaN or a model with several outputs a pair."""
+        """Return one score per pair, shape (n,). Raises ModelError for NaN or several outputs per pair."""
         if not pairs:
             return np.zeros(0, np.float32)
         model = self.model
@@ -122,7 +120,7 @@ class CrossEncoder(LibraryModel):
 
 
 def _is_plain_classifier(model: Any) -> bool:
-    """Whether tokens in and one logit out is all that the model does."""
+    """Return whether the model only maps tokens to one logit."""
     name = type(getattr(model, "model", None)).__name__
     return (
         name.endswith("ForSequenceClassification")
@@ -134,7 +132,7 @@ def _is_plain_classifier(model: Any) -> bool:
 
 
 def _in_parallel(torch: Any, threads: int, run: Callable[[list[int]], None], batches: list[list[int]]) -> None:
-    """Run batches side by side, one thread each: small batches use cores better so than sharing them within one."""
+    """Run batches side by side, one thread each: small batches use the cores better than threads within one batch."""
     threads = min(threads, len(batches))
     if threads < 2:
         for batch in batches:
@@ -174,7 +172,7 @@ class DenseReranker(Component):
         self._encode = Memo(self, self.embedder.encode, "vectors", lambda row: (row,))
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
-        """Inner products, shape (n,)."""
+        """Return inner products, shape (n,)."""
         if not pairs:
             return np.zeros(0, np.float32)
         left = np.stack([row for (row,) in self._encode([query for query, _ in pairs], "query")])

@@ -69,7 +69,7 @@ class EmbeddedSplade(EmbeddedModel):
         return _masked_language_model(self._folder)
 
     def encode(self, texts: Sequence[str], kind: TextKind) -> list[SparseRow]:
-        """The sparse row of each text; queries and passages are treated alike."""
+        """Return the sparse row of each text; queries and passages are treated alike."""
         encoded = encode_batch(self._tokenizer, texts, self._max_length)
         _ = self._model  # made before several threads use it
         return self._beside(lambda item: self._row(np.array(item.ids, np.int64)), encoded)
@@ -106,7 +106,7 @@ class SparseEncoder(LibraryModel):
         return model
 
     def encode(self, texts: Sequence[str], kind: TextKind) -> list[SparseRow]:
-        """The sparse row of each text, by the model's query or document side."""
+        """Return the sparse row of each text, by the model's query or document side."""
         model, asked = self.model, list(texts)
         if not asked:
             return []
@@ -130,7 +130,7 @@ class SparseEncoder(LibraryModel):
 
 
 def _masked_language_model(folder: Path) -> tuple[Array, MaskedLanguageModel]:
-    """Word embeddings, and a BERT with its masked-language-model head. Raises ModelError for another model."""
+    """Load word embeddings, and a BERT with its masked-language-model head. Raises ModelError for other models."""
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -149,7 +149,7 @@ def _masked_language_model(folder: Path) -> tuple[Array, MaskedLanguageModel]:
 
 
 def impact_index(rows: Sequence[SparseRow]) -> InvertedIndex:
-    """The sparse rows of all passages as postings by term, with the model's weights as impacts."""
+    """Build postings by term from the sparse rows of all passages, with the model's weights as impacts."""
     terms = np.concatenate([np.zeros(0, np.int32), *(terms for terms, _ in rows)])
     weights = np.concatenate([np.zeros(0, np.float32), *(weights for _, weights in rows)])
     places = np.repeat(np.arange(len(rows), dtype=np.int32), np.array([len(terms) for terms, _ in rows], np.int64))
@@ -159,7 +159,7 @@ def impact_index(rows: Sequence[SparseRow]) -> InvertedIndex:
 
 
 def search_rows(index: InvertedIndex, queries: Sequence[SparseRow], k: int) -> Hits:
-    """The k passages with the greatest inner product above 0 of each query; terms are added in ascending order."""
+    """Return the k passages with the greatest inner product above 0 per query; terms are added in ascending order."""
     size = len(index.starts) - 1  # a term that no passage has finds nothing
     weighted = [dict(zip(terms.tolist(), weights.tolist(), strict=True)) for terms, weights in queries]
     return index.search(
@@ -202,7 +202,7 @@ class Sparse(_WithRows):
         self._index = impact_index(list(self._memo.stream(non_empty(corpus).full_texts)))
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
-        """The k passages with the greatest inner product. Raises UsageError before `index`."""
+        """Return the k passages with the greatest inner product. Raises UsageError before `index`."""
         return search_rows(self.indexed(self._index), self.model.encode(list(queries), "query"), k)
 
 
@@ -210,7 +210,7 @@ class SparseReranker(_WithRows):
     """Scores pairs by the inner product of their sparse rows. The rows of the latest texts are kept."""
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
-        """Inner products, shape (n,)."""
+        """Return inner products, shape (n,)."""
         left = self._memo([query for query, _ in pairs], "query")
         right = self._memo([passage for _, passage in pairs], "passage")
         scores = [_product(query, passage) for query, passage in zip(left, right, strict=True)]
@@ -254,7 +254,13 @@ class SpartaEncoder(TorchModel):
         """(model, tokenizer, b). Raises ModelError for a model without b, where no `bias` is given."""
         chosen, place = self.settings, self.place(self.name)
         model, tokenizer = with_tokenizer(
-            "AutoModel", "the model", self.name, place, chosen.device, chosen.dtype, chosen.model_kwargs
+            "AutoModel",
+            "the model",
+            self.name,
+            place,
+            device=chosen.device,
+            dtype=chosen.dtype,
+            model_kwargs=chosen.model_kwargs,
         )
         bias = getattr(model.config, BIAS, self.settings.bias)
         if not isinstance(bias, float):
@@ -265,7 +271,7 @@ class SpartaEncoder(TorchModel):
         return model, tokenizer, bias
 
     def encode(self, texts: Sequence[str], kind: TextKind) -> list[SparseRow]:
-        """A query's tokens with their counts, or a passage's impacts. Raises ModelError for NaN."""
+        """Return a query's tokens with their counts, or a passage's impacts. Raises ModelError for NaN."""
         return self._asked(texts) if kind == "query" else self._impacts(texts)
 
     def _asked(self, texts: Sequence[str]) -> list[SparseRow]:

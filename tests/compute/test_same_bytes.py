@@ -169,8 +169,8 @@ N, DIM, K = 9000, 16, 40
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Rows with many ties; small shards, small searches."""
-    monkeypatch.setattr(exact_search, "_ROWS", 1024)
-    monkeypatch.setattr(exact_search, "_SCORES", 0)
+    monkeypatch.setattr(exact_search, "_SHARD_ROWS", 1024)
+    monkeypatch.setattr(exact_search, "_LOCAL_SCORES", 0)
     draw = np.random.default_rng(1)
     rows = draw.integers(-2, 3, (N, DIM)).astype(np.float16)
     rows[5000:] = draw.standard_normal((N - 5000, DIM))

@@ -154,7 +154,7 @@ def test_parts_of_an_inverted_file_find_what_one_part_finds(exact: Hits) -> None
 
 @pytest.mark.parametrize("order", ["file", "mixed"])
 def test_workers_make_and_search_the_same_index(order: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ann_index, "_SMALL", 0)
+    monkeypatch.setattr(ann_index, "_LOCAL_PRODUCTS", 0)
     embedder = Clusters()
     matrix = embedder.encode(CORPUS.texts, "passage").astype(np.float16)
     matrix.tofile(tmp_path / "rows.f16")
@@ -166,7 +166,7 @@ def test_workers_make_and_search_the_same_index(order: str, tmp_path: Path, monk
         folder = tmp_path / f"index-{workers}-{file and file.stem}"
         folder.mkdir()
         with computing(ComputeSettings(workers=workers)) as compute:
-            build_ann(folder, spec, matrix, rows, file and (file, 0))
+            build_ann(folder, spec, matrix, rows=rows, file=file and (file, 0))
             hits.append(ann_index.AnnIndex(folder, spec).search(queries, 10))
             assert workers == 1 or compute.describe()["batches"] >= 6
         assert [path.name for path in sorted(folder.iterdir())] == [f"part-000{part}.faiss" for part in range(3)]

@@ -104,7 +104,7 @@ def test_a_flipped_byte_is_found_wherever_it_is(tmp_path: Path, name: str, size:
 
 
 def test_what_was_embedded_before_a_failure_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("airgen.retrievers.dense.retriever._BATCH", 2)
+    monkeypatch.setattr("airgen.retrievers.dense.retriever._BATCH_TEXTS", 2)
 
     class Failing(HashEmbedder):
         def encode(self, texts: Sequence[str], kind: str) -> np.ndarray:

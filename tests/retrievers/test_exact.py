@@ -28,7 +28,7 @@ def test_a_corpus_larger_than_memory_is_read_in_several_passes(tmp_path: Path, m
     mapped = np.memmap(tmp_path / "rows", np.float16, "r", shape=rows.shape)
     much = search(rows, queries, 10)
     search(mapped[:2000], queries, 10)  # the compiled loop takes memory where it is loaded
-    monkeypatch.setattr(exact, "_MEMORY", 200_000)  # bytes: about 23 queries at once
+    monkeypatch.setattr(exact, "_CANDIDATE_BYTES", 200_000)  # bytes: about 23 queries at once
     tracemalloc.start()
     little = search(mapped, queries, 10)
     peak = tracemalloc.get_traced_memory()[1]
@@ -66,7 +66,7 @@ def test_a_running_selection_is_that_of_all_at_once(
     if compiled:
         pytest.importorskip("numba")
     monkeypatch.setattr(exact, "worth_compiling", lambda work: compiled)
-    monkeypatch.setattr(exact, "_CHUNK", 617)  # 1,038 are kept, so buffers fill and are cleared
+    monkeypatch.setattr(exact, "_CHUNK_ROWS", 617)  # 1,038 are kept, so buffers fill and are cleared
     scores = np.random.default_rng(5).integers(-50, 50, 5000).astype(np.float32) / 8  # many ties
     if order == "ascending":
         scores.sort()
@@ -132,15 +132,15 @@ def test_a_guessed_threshold_never_shows(monkeypatch: pytest.MonkeyPatch, kind: 
     plain = search(rows, queries, 30)
     guesses = []
 
-    def watched(*given: object) -> np.ndarray:
-        guesses.append(original(*given))  # type: ignore[arg-type]
+    def watched(*given: object, **named: object) -> np.ndarray:
+        guesses.append(original(*given, **named))  # type: ignore[arg-type]
         return guesses[-1]
 
     original = exact._guess
     monkeypatch.setattr(exact, "_quicker", lambda products, dim: None)  # faiss needs no guess
     monkeypatch.setattr(exact, "_guess", watched)
-    monkeypatch.setattr(exact, "_SAMPLE", 200)
-    monkeypatch.setattr(exact, "_GUESS_FROM", 0)
+    monkeypatch.setattr(exact, "_SAMPLE_ROWS", 200)
+    monkeypatch.setattr(exact, "_GUESS_FROM_ROWS", 0)
     guessed = search(rows, queries, 30)
     assert (guesses[0] > -np.inf).all()
     assert_same(guessed, plain)

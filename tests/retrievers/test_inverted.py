@@ -121,9 +121,9 @@ def test_postings_counted_by_parts_equal_those_counted_at_once(
         return np.array([term for text in part for term in text], np.int32), np.array([*map(len, part)], np.int64)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(postings, "_PART", 5)
-        patch.setattr(postings, "_MOVED", 3)
-        patch.setattr(postings, "_MAPPED_FROM", 8)
+        patch.setattr(postings, "_PART_TERMS", 5)
+        patch.setattr(postings, "_MOVED_POSTINGS", 3)
+        patch.setattr(postings, "_MAPPED_FROM_BYTES", 8)
         builder, first = PostingsBuilder(count), 0
         for size in [*cuts, len(texts)]:
             builder.add(*lists(texts[first : first + size]))
@@ -140,7 +140,7 @@ def test_a_large_array_is_a_file_without_a_name_where_the_disk_has_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(postings, "_MAPPED_FROM", 4096)
+    monkeypatch.setattr(postings, "_MAPPED_FROM_BYTES", 4096)
     large = postings.room(1024, np.int32)
     large[:] = np.arange(1024)
     assert isinstance(large, np.memmap) and large[-1] == 1023 and not list(tmp_path.iterdir())

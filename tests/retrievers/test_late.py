@@ -47,7 +47,7 @@ def test_blocks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ["abcdefgh", "x", "abc", "yy", "abcx"]
     found = []
     for tokens in (1, 5, 10_000):
-        monkeypatch.setattr("airgen.retrievers.late.maxsim._TOKENS", tokens)
+        monkeypatch.setattr("airgen.retrievers.late.maxsim._TOKENS_AT_ONCE", tokens)
         late = LateInteraction(OneHot())
         late.index(Corpus(list("12345"), texts))
         found.append(late.search(["abx"], 5).positions.tolist())

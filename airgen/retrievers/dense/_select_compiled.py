@@ -27,7 +27,9 @@ def widen(halves: NDArray[np.uint16], wide: NDArray[np.float32]) -> None:
 
 @jit
 def _product(left: NDArray[np.float32], right: NDArray[np.float32], terms: NDArray[np.float64]) -> np.float64:
-    """`exact.inner_products` of one pair: the same additions in the same order. `terms` is room, (dim,)."""
+    """Compute `exact.inner_products` of one pair, with the same additions in the same order.
+    `terms` is scratch space of shape (dim,).
+    """
     for place in range(len(left)):
         terms[place] = np.float64(left[place]) * np.float64(right[place])
     width = len(left)
@@ -44,9 +46,8 @@ def _product(left: NDArray[np.float32], right: NDArray[np.float32], terms: NDArr
 def _add(
     score: np.float32, position: int, keys: NDArray[np.uint64], fill: int, k: int, bits: NDArray[np.uint32]
 ) -> int:
-    """Append one score's key, and keep the k best where the buffer is then full; the new fill.
-
-    `bits`, (1,), holds the floor that follows from a clean-up.
+    """Append the key of one score, keep the k best if the buffer is then full, and return the new fill.
+    `bits`, (1,), receives the floor that follows from a clean-up.
     """
     sign = np.uint32(0x80000000)
     low = np.uint64(0xFFFFFFFF)
@@ -77,7 +78,7 @@ def select(
     floor: NDArray[np.float32],
     k: int,
 ) -> None:
-    """`exact_search._select`; equal results."""
+    """Do the work of `exact_search._select`, with equal results."""
     words = -(-rough.shape[1] // 8)
     mask = np.zeros(words * 8, np.uint8)
     eight = mask.view(np.uint64)
@@ -97,7 +98,7 @@ def select(
                     if mask[place] and not (row[place] <= least[0] - margin[query]):
                         score = np.float32(_product(rows[place], queries[query], terms))
                         if score > least[0]:
-                            n = _add(score, start + place, keys[query], n, k, bits)
+                            n = _add(score, start + place, keys=keys[query], fill=n, k=k, bits=bits)
         fill[query] = n
         floor[query] = least[0]
 
@@ -111,7 +112,7 @@ def rescore(
     low: NDArray[np.float32],
     scores: NDArray[np.float32],
 ) -> None:
-    """Fill `scores` with exact ones of the rows at `places`, (m, k), where their rough product is above `low`, (m,)."""
+    """Fill `scores` with the exact scores of the rows at `places`, (m, k), whose rough product is above `low`, (m,)."""
     terms = np.zeros(max(1, rows.shape[1]), np.float64)
     for query in range(places.shape[0]):
         for at in range(places.shape[1]):

@@ -29,11 +29,11 @@ from airgen.registry import load_extra
 from airgen.retrievers.base import Hits
 from airgen.retrievers.dense.exact_search import Shard, merged, shard_of, shard_rows
 
-_BLOCK = 1 << 26  # bytes of fp32 rows that are added at once
+_BLOCK_BYTES = 1 << 26  # bytes of fp32 rows that are added at once
 _SEED = 0
-_PLACE = re.compile(r"^Error in .*? at \S+:\d+: (?:Error: )?")
-_NOMINAL = 20_160  # dimensions, which most numbers of subquantizers divide
-_SMALL = 1 << 22  # queries times rows: fewer are searched here sooner than they travel
+_ERROR_PREFIX = re.compile(r"^Error in .*? at \S+:\d+: (?:Error: )?")
+_NOMINAL_DIM = 20_160  # dimensions, which most numbers of subquantizers divide
+_LOCAL_PRODUCTS = 1 << 22  # queries times rows: fewer are searched here sooner than they travel
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class AnnSpec:
     parts: int = 1
 
     def made(self, dim: int) -> Any:
-        """The empty index. Raises ModelError in the words of faiss."""
+        """Create the empty index. Raises ModelError with the message of faiss."""
         faiss = _faiss(self.factory)
         with _understood(f"index {self.factory!r}"):
             index = faiss.index_factory(dim, self.factory, faiss.METRIC_INNER_PRODUCT)
@@ -68,9 +68,9 @@ class AnnSpec:
 
 @lru_cache(maxsize=64)
 def spec_problem(spec: AnnSpec) -> str:
-    """What is wrong with an index whatever the vectors are, or nothing; nothing where faiss is not installed."""
+    """Return what is wrong with an index whatever the vectors are, or "". Returns "" if faiss is not installed."""
     try:
-        spec.made(_NOMINAL)
+        spec.made(_NOMINAL_DIM)
     except ModelError as error:
         return "" if "multiple of the number of subquantizers" in str(error) else str(error)
     return ""
@@ -84,16 +84,17 @@ def _faiss(what: str) -> Any:
 
 @contextmanager
 def _understood(what: str) -> Iterator[None]:
-    """faiss's own errors as a ModelError of one line."""
+    """Turn faiss's errors into a ModelError of one line."""
     try:
         yield
     except (RuntimeError, ValueError, TypeError, AssertionError) as error:
-        reason = _PLACE.sub("", str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__)
+        message = str(error).strip()
+        reason = _ERROR_PREFIX.sub("", message.splitlines()[0] if message else type(error).__name__)
         raise ModelError(f"{what} is refused by faiss ({reason[:200]}): see its wiki, `The index factory`") from error
 
 
 def _layers(faiss: Any, index: Any) -> Iterator[Any]:
-    """An index and those inside it, each as the class that it is."""
+    """Yield an index and those inside it, each as its own class."""
     index = faiss.downcast_index(index)
     yield index
     for name in ("index", "base_index", "storage", "quantizer"):
@@ -102,7 +103,7 @@ def _layers(faiss: Any, index: Any) -> Iterator[Any]:
 
 
 def _least(faiss: Any, index: Any) -> int:
-    """How many vectors the index must see to learn its centroids."""
+    """Return how many vectors the index needs to learn its centroids."""
     layers = list(_layers(faiss, index))
     return max(max(getattr(layer, "nlist", 1), getattr(_quantizer(layer), "ksub", 1)) for layer in layers)
 
@@ -112,9 +113,8 @@ def _quantizer(layer: Any) -> Any:
 
 
 def _quick(faiss: Any, index: Any, spec: AnnSpec) -> None:
-    """Leave out what takes minutes and changes no hit: an order of codes for polysemous search, which `ht` asks for.
-
-    And no warnings of few points for a centroid go to the terminal: `AnnSpec.check` says what is too few.
+    """Skip work that takes minutes and changes no hit: the order of codes for polysemous search, which only `ht` needs.
+    Also silence warnings about few points per centroid: `AnnSpec.check` decides what is too few.
     """
     for layer in _layers(faiss, index):
         if hasattr(layer, "do_polysemous_training"):
@@ -135,7 +135,7 @@ class _Fill:
     trained: bytes
 
     def make(self) -> Callable[[tuple[int, Shard]], bool]:
-        """The function of a worker: whether it could see the rows and the folder."""
+        """Return the function that a worker runs. It returns whether the worker could see the rows and the folder."""
 
         def work(item: tuple[int, Shard]) -> bool:
             number, shard = item
@@ -153,7 +153,7 @@ class _Fill:
         index = faiss.deserialize_index(np.frombuffer(self.trained, np.uint8))
         for name, value in self.spec.build:
             faiss.ParameterSpace().set_index_parameter(index, name, value)
-        count, block = len(matrix) if rows is None else len(rows), max(1, _BLOCK // (4 * self.dim))
+        count, block = len(matrix) if rows is None else len(rows), max(1, _BLOCK_BYTES // (4 * self.dim))
         for first in range(0, count, block):
             places = slice(first, min(first + block, count))
             index.add(np.ascontiguousarray(matrix[places] if rows is None else matrix[rows[places]], np.float32))
@@ -171,19 +171,21 @@ def build_ann(
     folder: Path,
     spec: AnnSpec,
     matrix: NDArray[np.float16],
+    *,
     rows: NDArray[np.int64] | None,
     file: tuple[Path, int] | None,
 ) -> None:
-    """Make the index of these rows in `folder`, an empty folder.
+    """Build the index of some rows.
 
     Args:
-        folder: where its parts go.
-        spec: what it is.
-        matrix: the rows, (n, dim).
-        rows: where each passage's row is in `matrix`; None: they are all of it in their order.
-        file: the file that holds `matrix`, and its first row there; None: the rows are in memory alone.
+        folder: An empty folder, which receives the parts of the index.
+        spec: The kind of index.
+        matrix: The rows, (n, dim).
+        rows: The row of each passage in `matrix`. None: one row per passage, in order.
+        file: The file that holds `matrix`, and its first row there. None: the rows are only in memory.
 
-    Raises ModelError where faiss refuses.
+    Raises:
+        ModelError: faiss refuses the index or the rows.
     """
     faiss = _faiss(spec.factory)
     count, dim = len(matrix) if rows is None else len(rows), matrix.shape[1]
@@ -196,9 +198,9 @@ def build_ann(
             index.train(np.ascontiguousarray(matrix[places if rows is None else rows[places]], np.float32))
     trained = faiss.serialize_index(index).tobytes()
     path, first = file if file is not None else (Path(), 0)
-    fill = _Fill(folder, path.absolute(), dim, spec, trained)
+    fill = _Fill(folder, rows=path.absolute(), dim=dim, spec=spec, trained=trained)
     items = [
-        (number, (number, shard_of(matrix, start, end, first, rows)))
+        (number, (number, shard_of(matrix, start, end, first=first, rows=rows)))
         for number, (start, end) in enumerate(_stretches(count, spec.parts))
     ]
 
@@ -214,7 +216,7 @@ def build_ann(
 
 
 def _stretches(count: int, parts: int) -> list[tuple[int, int]]:
-    """The first row of each part and the one after its last, parts of equal size but for one row."""
+    """Return the first row of each part and the row after its last; the sizes differ by one at most."""
     ends = [count * number // parts for number in range(parts + 1)]
     return [(start, end) for start, end in pairwise(ends) if end > start]
 
@@ -229,7 +231,7 @@ class _Ask:
     k: int
 
     def make(self) -> Callable[[int], Hits | None]:
-        """The function of a worker; None where it does not see the index."""
+        """Return the function that a worker runs. It returns None if the worker cannot see the index."""
 
         def work(number: int) -> Hits | None:
             return self.hits(number) if _part(self.folder, number).is_file() else None
@@ -237,7 +239,7 @@ class _Ask:
         return work
 
     def hits(self, number: int) -> Hits:
-        """The hits in a part, with positions that begin at 0 there; ties in the order of position."""
+        """Return the hits in one part, with positions counted from 0 there; ties are in the order of position."""
         index = _opened(_part(self.folder, number), self.search)
         hits = Hits.none(len(self.queries), self.k)
         k = min(self.k, index.ntotal)
@@ -252,7 +254,7 @@ class _Ask:
 
 @lru_cache(maxsize=256)
 def _opened(path: Path, search: tuple[tuple[str, float], ...]) -> Any:
-    """A part, mapped from its file; on a GPU where this faiss has one and can run it there."""
+    """Map a part from its file; move it to a GPU if this faiss has one that can run it."""
     faiss = _faiss(path.parent.name)
     with _understood(f"{path}: reading"):
         index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
@@ -282,12 +284,18 @@ class AnnIndex:
         return sum(path.stat().st_size for path in self.folder.glob("part-*.faiss"))
 
     def search(self, queries: NDArray[np.float32], k: int) -> Hits:
-        """The hits of each query, (m, dim); fewer than k where the index looked at fewer."""
+        """Return the hits of each query; fewer than k if the index looked at fewer.
+        Args:
+            queries: Vectors of m queries, float32 (m, dim).
+            k: Number of hits per query.
+        Returns:
+            The hits, with arrays of shape (m, k).
+        """
         ask = _Ask(self.folder.absolute(), self.spec.search, np.ascontiguousarray(queries, np.float32), k)
         best, start = Hits.none(len(queries), k), 0
         if not len(queries):
             return best
-        small = sum(self._sizes) * len(queries) < _SMALL
+        small = sum(self._sizes) * len(queries) < _LOCAL_PRODUCTS
         work: Work[int, Hits | None] = Work("search of an index", ask.hits, None if small else ask.make)
         for number, result in current().map(work, ((number, number) for number in range(len(self._sizes))), least=2):
             part = result if result is not None else ask.hits(number)
@@ -298,11 +306,15 @@ class AnnIndex:
 
 
 def near_share(exact: NDArray[np.int32], hits: Hits) -> float:
-    """The share of the nearest passages, (m, n) positions by exact search, that are among the first n hits."""
+    """Return the share of the nearest passages that are among the first n hits.
+    Args:
+        exact: Positions of the nearest passages by exact search, (m, n).
+        hits: The hits of the index for the same queries.
+    """
     first = hits.positions[:, : exact.shape[1]]
     return float(np.mean([np.isin(near, row).mean() for near, row in zip(exact, first, strict=True)]))
 
 
 def pairs(settings: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
-    """Parameters in a fixed order."""
+    """Return parameters as pairs, sorted by name."""
     return tuple(sorted(settings.items()))

@@ -19,12 +19,12 @@ Run = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.float32]]
 """Token ids and token types, (1, tokens) each, to the model's output for that text."""
 
 _EPSILON = 1e-12  # BERT's
-_TERMS = 4096  # of a vocabulary at once
+_TERMS_AT_ONCE = 4096  # of a vocabulary at once
 _STEPS = 63  # steps of 7 bits: with 8, processors without VNNI would add up too much for 16 bits
 
 
 def cpu_session(model: str | bytes) -> Any:
-    """ONNX Runtime's session of a file or a serialised model; each run takes one core."""
+    """Open a file or a serialised model with ONNX Runtime; each run takes one core."""
     onnxruntime = load_extra("onnxruntime", "the embedded encoder")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
@@ -35,11 +35,15 @@ def cpu_session(model: str | bytes) -> Any:
 def bert(
     weights: Mapping[str, Array], layers: int, heads: int, epsilon: float, *, narrow: bool = False
 ) -> Callable[[Array], Array]:
-    """A function of the word embeddings of one text, (tokens, width): its last hidden states, same shape.
-
-    `weights` are fp32, linear ones (out, in). narrow: linear layers in 7 bits with activations in 8, but for the second
-    one of each feed-forward, whose inputs have outliers. That is three times as fast, and a cosine of .999 to fp32
-    (benchmarks/narrow.py).
+    """Build a function from the word embeddings of one text, (tokens, width), to its last hidden states, same shape.
+    Args:
+        weights: Weights in fp32 by transformers' names; linear weights are (out, in).
+        layers: Number of layers.
+        heads: Number of attention heads.
+        epsilon: Epsilon of the layer norms.
+        narrow: Run linear layers with weights of 7 bits and activations of 8, except the second layer of each
+            feed-forward, whose inputs have outliers. That is three times as fast, with a cosine of .999 to fp32
+            (benchmarks/narrow.py).
     """
     graph = _Graph(weights, heads, epsilon, narrow)
     session = cpu_session(graph.model(graph.states(layers)))
@@ -47,10 +51,9 @@ def bert(
 
 
 def exported_bert(path: str, heads: int) -> Run:
-    """A BERT that PyTorch exported, its weights in int8 with steps in fp32, run by the graph of `bert`.
-
-    The states are those of the file's own graph but for the last digits, in four fifths of its time: there is no mask
-    to add, no NaN to look for, and a product adds its bias itself (docs/notes/models.md).
+    """Run a BERT exported by PyTorch, with weights in int8 and scales in fp32, by the graph of `bert`.
+    The states equal those of the file's own graph except in the last digits, in four fifths of its time: there is no
+    mask to add, no NaN to look for, and a product adds its bias itself (docs/notes/models.md).
     """
     onnx = load_extra("onnx", "the embedded encoder")
     graph = onnx.load(path).graph
@@ -92,7 +95,7 @@ class MaskedLanguageModel:
         self._lengths = np.linalg.norm(whole, axis=1)
         self._rounded = np.linalg.norm(self._decoder - whole, axis=1)
         states = graph.head(graph.states(layers))
-        parts = [slice(first, first + _TERMS) for first in range(0, len(scale), _TERMS)]
+        parts = [slice(first, first + _TERMS_AT_ONCE) for first in range(0, len(scale), _TERMS_AT_ONCE)]
         self._session = cpu_session(
             graph.model(states, *(graph.product(states, steps[:, part], scale[part]) for part in parts))
         )
@@ -101,7 +104,7 @@ class MaskedLanguageModel:
         )
 
     def logits(self, words: Array) -> tuple[NDArray[np.int32], Array]:
-        """The terms whose greatest logit is above 0, ascending, and these logits; NaN counts as above 0."""
+        """Return the terms whose greatest logit is above 0, ascending, and these logits; NaN counts as above 0."""
         states, *products = self._session.run(None, {"words": np.asarray(words, np.float32)})
         rough = np.concatenate([part.max(axis=0) for part in products]) + self._bias
         # By Cauchy and Schwarz. A state is wrong by a step of its 8 bits at most, a weight by what was rounded away.
@@ -119,7 +122,7 @@ of_rows (float[t, w] states, float[n, w] rows) => (float[t, n] found) { found = 
 
 
 def _in_steps(weight: Array) -> tuple[NDArray[np.int8], Array]:
-    """Whole numbers for weights (in, out), and the size of their steps, (out,)."""
+    """Round weights (in, out) to whole numbers, and return these and their step sizes, (out,)."""
     scale = np.maximum(np.abs(weight).max(axis=0) / _STEPS, np.finfo(np.float32).tiny).astype(np.float32)
     return np.rint(weight / scale).astype(np.int8), scale
 
@@ -153,7 +156,7 @@ class _Graph:
         return self.product(states, *_in_steps(weight), bias)
 
     def product(self, states: str, steps: NDArray[np.int8], scale: Array, *bias: str) -> str:
-        """States, in whole numbers of 8 bits, times weights of `_in_steps`."""
+        """Multiply states, in whole numbers of 8 bits, by weights of `_in_steps`."""
         constants = map(self._constant, (steps, scale, np.zeros(len(scale), np.int8)))
         return self._node("DynamicQuantizeMatMul", states, *constants, *bias, domain="com.microsoft")
 
@@ -165,7 +168,7 @@ class _Graph:
         return self._node("Gelu", states, domain="com.microsoft")
 
     def states(self, layers: int) -> str:
-        """The last hidden states, (tokens, width), of the input `words`."""
+        """Return the last hidden states, (tokens, width), of the input `words`."""
         zero, axis = self._constant(np.array([0])), self._constant(np.array([0]))
         tokens = self._node("Slice", self._node("Shape", "words"), zero, self._constant(np.array([1])))
         positions = self._constant(self._weights["embeddings.position_embeddings.weight"])
@@ -200,12 +203,12 @@ class _Graph:
         return self._node("Reshape", context, self._constant(np.array([-1, self._width])))
 
     def head(self, states: str) -> str:
-        """What the decoder of a masked language model multiplies."""
+        """Apply the transform before the decoder of a masked language model."""
         head = "cls.predictions.transform"
         return self._norm(self._gelu(self._linear(states, f"{head}.dense")), f"{head}.LayerNorm")
 
     def model(self, *outputs: str) -> bytes:
-        """The serialised model, whose outputs are these."""
+        """Serialise the model with these outputs."""
         make, kind, graph = self._onnx.helper, self._onnx.TensorProto.FLOAT, self._model.graph
         graph.name = "bert"
         graph.input.append(make.make_tensor_value_info("words", kind, ["tokens", self._width]))

@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 _CPU_BATCH = 32  # texts; a larger batch costs a CPU more padding
 _GPU_TEXTS = 4096  # given at once to a model on a GPU, sorted by length: a crash loses some seconds
-_MOST = 1024  # texts of a batch, however short they are
+_LARGEST_BATCH = 1024  # texts of a batch, however short they are
 
 
 @contextmanager
@@ -56,7 +56,9 @@ def quiet_transformers() -> Iterator[None]:
 
 
 def loaded(what: str, name: str, make: Any, **settings: Any) -> Any:
-    """`make(**settings)`, its failures as one ModelError that says what to do; exhausted memory is raised as it is."""
+    """Call `make(**settings)`, and turn its errors into a ModelError that says what to do.
+    Exhausted memory is raised as it is.
+    """
     try:
         with quiet_transformers():
             return make(**settings)
@@ -75,11 +77,23 @@ def with_tokenizer(
     what: str,
     name: str,
     place: str,
+    *,
     device: str | None,
     dtype: Dtype = "auto",
     model_kwargs: Mapping[str, Any] | None = None,
 ) -> tuple[Any, Any]:
-    """A model of transformers' class `kind`, on a GPU if there is one, and its tokenizer. Raises ModelError."""
+    """Load a model of transformers, on a GPU if there is one, and its tokenizer.
+    Args:
+        kind: Class of transformers, such as "AutoModel".
+        what: What to call the model in an error.
+        name: Name of the model in an error.
+        place: Folder or Hub name.
+        device: Device of torch. None: a GPU if there is one.
+        dtype: Dtype of the weights.
+        model_kwargs: Further arguments of `from_pretrained`.
+    Raises:
+        ModelError: The model cannot be loaded.
+    """
     transformers = load_extra("transformers", f"{what} {name!r}")
     chosen = devices.check_device(device, f"{what} {name}")
     given = {**weights_of(dtype, devices.on_gpu(chosen), config_of(place)), **(model_kwargs or {})}
@@ -91,7 +105,7 @@ def with_tokenizer(
 
 
 def config_of(place: str, revision: str | None = None) -> dict[str, Any]:
-    """The configuration of a model by its folder or Hub name; {} where none can be read."""
+    """Return the configuration of a model by folder or Hub name; {} if none can be read."""
     if Path(place).is_dir():
         return devices.read_config(Path(place))
     with suppress(Exception), quiet_transformers():  # the library says what is wrong when it loads the model
@@ -101,7 +115,7 @@ def config_of(place: str, revision: str | None = None) -> dict[str, Any]:
 
 
 def weights_of(dtype: Dtype, gpu: bool, config: Mapping[str, Any]) -> dict[str, Any]:
-    """`dtype` as transformers takes it; {} where the files' own is meant."""
+    """Return `dtype` as an argument of transformers; {} to keep the dtype of the files."""
     own = devices.own_dtype(config)
     chosen = devices.chosen_dtype(dtype, gpu, own)
     return {"dtype": devices.torch_dtype(chosen)} if chosen and (dtype != "auto" or chosen != own) else {}
@@ -122,7 +136,7 @@ class TorchModel(Component):
         dtype: Dtype = "auto"
 
         def of_machine(self) -> dict[str, Any]:
-            """On a GPU, `auto` gives other results than on a CPU."""
+            """Return what depends on the machine: on a GPU, `auto` gives other results than on a CPU."""
             return {"dtype": "auto on a GPU"} if self.dtype == "auto" and devices.on_gpu(self.device) else {}
 
     settings: Settings
@@ -164,16 +178,15 @@ class TorchModel(Component):
         return settings | ({"model_kwargs": more} if more else {})
 
     def release(self) -> None:
-        """Forget the model, and give its memory back; the next use loads it again."""
+        """Drop the model and free its memory; the next use loads it again."""
         held = [self.__dict__.pop(name) for name in self._held if name in self.__dict__]
         if held:
             del held
             devices.give_back()
 
     def in_batches(self, work: Callable[[int], T], size: int) -> T:
-        """The result of `work` with a batch of that size, or of half of it, as often as memory is exhausted.
-
-        Raises ModelError where it is with a batch of one. The size that did is that of all later batches.
+        """Return the result of `work` with a batch of `size`, halved each time memory is exhausted.
+        The batch size that fits is used for all later batches. Raises ModelError if a batch of one does not fit.
         """
         size = size if self._most is None else min(size, self._most)
         last = size
@@ -199,7 +212,7 @@ class TorchModel(Component):
 
 
 def torch_facts(model: Any) -> ModelFacts:
-    """Parameters, device, threads and dtype of a model; a wrapper's are those of the module inside it."""
+    """Return parameters, device, threads and dtype of a model, or of the module inside a wrapper."""
     torch = load_extra("torch", "a neural model")
     module = next((part for part in (model, getattr(model, "model", None)) if isinstance(part, torch.nn.Module)), None)
     if module is None:
@@ -228,7 +241,7 @@ class LibraryModel(TorchModel):
     _texts = _GPU_TEXTS
 
     def loaded(self, kind: str, what: str, name: str | None = None, **settings: Any) -> Any:
-        """The model, or another by name, as the library's class `kind`. Raises ModelError if it cannot be loaded."""
+        """Load the model, or another by name, as the library's class `kind`. Raises ModelError."""
         library = load_extra("sentence_transformers", f"{what} {self.name!r}")
         if not hasattr(library, kind):
             raise ModelError(f"this sentence-transformers has no {kind}: pip install -U sentence-transformers")
@@ -248,7 +261,7 @@ class LibraryModel(TorchModel):
         return model
 
     def side(self, kind: TextKind) -> Any:
-        """What encodes texts of a kind, for models that treat queries and documents apart."""
+        """Return the method that encodes texts of a kind, for models with separate sides for queries and documents."""
         return self.model.encode_query if kind == "query" else self.model.encode_document
 
     @property
@@ -268,7 +281,7 @@ class LibraryModel(TorchModel):
         return max(self._texts, batch or 0) * several
 
     def batch_for(self, texts: Sequence[str], model: Any = None) -> int:
-        """How many of these texts are a batch: what is set, or what the GPU's memory holds."""
+        """Return the batch size for these texts: the setting, or as many as the memory of the GPU holds."""
         given: int | None = getattr(self.settings, "batch_size", None)
         if given is not None or not self.gpu:
             return given or _CPU_BATCH
@@ -276,10 +289,10 @@ class LibraryModel(TorchModel):
         longest = max(map(len, texts), default=0)
         limit = getattr(model, "max_seq_length", None) or getattr(self.settings, "max_length", None) or 512
         tokens = max(1, min(int(limit), longest + 8))  # a token has a character or more
-        return max(1, min(_MOST, devices.tokens_that_fit(model, tokens) // tokens))
+        return max(1, min(_LARGEST_BATCH, devices.tokens_that_fit(model, tokens) // tokens))
 
     def pool_of(self, model: Any) -> dict[str, Any]:
-        """Arguments of the library that let all named devices work; {} for one device."""
+        """Return the library's arguments that make all named devices share the work; {} for one device."""
         named = self.settings.device
         if not isinstance(named, list) or len(named) < 2:
             return {}
@@ -296,7 +309,7 @@ class LibraryModel(TorchModel):
         return {}
 
     def release(self) -> None:
-        """Also end the processes of the devices."""
+        """Release the model, and end the processes of the devices."""
         for stop, _ in self.__dict__.pop("_pools", {}).values():
             stop()
         super().release()
@@ -308,7 +321,7 @@ class LibraryModel(TorchModel):
 
 
 def as_array(tensor: Any) -> NDArray[np.float32]:
-    """What the library gives, from whatever device and in whatever dtype."""
+    """Convert the library's output, from any device and of any dtype, to fp32."""
     return np.asarray(tensor.float().cpu() if hasattr(tensor, "cpu") else tensor, np.float32)
 
 
@@ -386,7 +399,7 @@ class SentenceTransformersEmbedder(LibraryModel):
         )
 
     def encode(self, texts: Sequence[str], kind: TextKind) -> NDArray[np.float32]:
-        """Unit vectors, or with the similarity `dot` vectors as the model gives them; (n, dim)."""
+        """Encode texts to unit vectors, or, with the similarity `dot`, to the model's vectors; float32 (n, dim)."""
         prefix = self._prefix[kind]
         model = self._query_model if kind == "query" else self.model
         asked = [prefix + text for text in texts]
@@ -412,7 +425,7 @@ class SentenceTransformersEmbedder(LibraryModel):
 
 
 def _own_config(folder: Path) -> dict[str, Any]:
-    """What sentence-transformers writes of itself into a model's folder."""
+    """Read what sentence-transformers writes about a model into its folder."""
     try:
         config = json.loads((folder / "config_sentence_transformers.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):  # not such a folder: loading the model will say what is wrong

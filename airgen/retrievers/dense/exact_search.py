@@ -1,18 +1,18 @@
 """Exact top-k inner-product search over rows of vectors that may be larger than memory.
 
-The rows (fp16 or fp32, in memory or memory-mapped) are read once, in chunks. BLAS compares a chunk with all queries,
-and its products only select: a pair whose product is farther below the query's k-th best score than any order of fp32
-additions could have moved it is passed over. All others are scored again in float64 in a fixed order
-(`exact.inner_products`) and rounded to fp32. So a score has the same bits on every machine, whoever is asked beside.
+The rows (fp16 or fp32, in memory or memory-mapped) are read once, in chunks. BLAS multiplies a chunk with all queries,
+and its products only select: a pair is passed over if its product is farther below the query's k-th best score than any
+order of fp32 additions could have moved it. All other pairs are scored again in float64 in a fixed order
+(`exact.inner_products`) and rounded to fp32. So a score has the same bits on every machine, whatever else is searched.
 At the paper's depth of 1,000 (section 2.4, step 1) this is faster than graph indexes, and exact.
 
-Where faiss is installed and quicker on this processor, it selects: some more rows than are asked for, of each chunk. A
-query whose last selected row is too near to its k-th best score to be sure of the rest is searched again without it.
+If faiss is installed and quicker on this processor, it selects a few more rows than needed from each chunk. A query is
+searched again without faiss if its last selected row is too close to its k-th best score to exclude the others.
 
-Where torch has a GPU with room for the rows, it selects (`gpu_search`), to the same bits.
+If torch has a GPU with room for the rows, the GPU selects (`gpu_search`), to the same bits.
 
-On workers, each searches a shard of the rows in the file of the encodings, and the best are merged, to the same bits:
-shards begin where the chunks of one search begin. Only queries, hits and row numbers travel. A worker that cannot see
+Each worker searches a shard of the rows in the file of the encodings, and the best hits are merged, to the same bits:
+shards begin where the chunks of one search begin. Only queries, hits and row numbers are sent. A worker that cannot see
 the file leaves its shard to the driver.
 """
 
@@ -37,36 +37,41 @@ from airgen.exact import LARGE, inner_products, worth_compiling
 from airgen.registry import load_extra
 from airgen.retrievers.base import Hits, pack, unpack
 
-_CHUNK = 1024  # rows converted and multiplied at once: 1.5 MB of fp32 at 384 dimensions
-_BLOCK = 1024  # queries multiplied at once: a block of products (4 MB) stays in the cache while it is scanned
-_MEMORY = 1 << 29  # bytes of the candidates of the queries of a pass
-_SAMPLE = 4096  # rows that the first threshold is guessed from
-_SAMPLE_BLOCK = 256  # queries that meet the sample at once
-_GUESS_FROM = 8 * _SAMPLE  # rows; below, guessing costs more than it saves
-_ROUNDING = 2.0**-24  # the relative error of rounding to fp32
-_SHORT = np.float32(1e-18)  # above the length of a vector whose squares are lost by underflow
-_TINY = np.float32(1e-30)  # above the error of products that are lost by underflow
+_CHUNK_ROWS = 1024  # converted and multiplied at once: 1.5 MB of fp32 at 384 dimensions
+_BLOCK_QUERIES = 1024  # multiplied at once: a block of products (4 MB) stays in the cache while it is scanned
+_CANDIDATE_BYTES = 1 << 29  # for the candidates of all queries of a pass
+_SAMPLE_ROWS = 4096  # from which the first threshold is guessed
+_SAMPLE_QUERIES = 256  # compared with the sample at once
+_GUESS_FROM_ROWS = 8 * _SAMPLE_ROWS  # below, guessing costs more than it saves
+_ROUNDING = 2.0**-24  # relative error of rounding to fp32
+_UNDERFLOW_LENGTH = np.float32(1e-18)  # above the length of a vector whose squares are lost by underflow
+_UNDERFLOW_ERROR = np.float32(1e-30)  # above the error of products that are lost by underflow
 
 
 def search(
     matrix: NDArray[Any], queries: NDArray[np.float32], k: int, *, rows: NDArray[np.int64] | None = None
 ) -> Hits:
-    """The k rows with the greatest inner product for each query; ties in the order of position.
-
-    `matrix` is (n, dim), float16 or float32, and may be a memory map larger than memory; `queries` is (m, dim).
-    With `rows`, position i of the result means `matrix[rows[i]]`. With very many queries the rows are read several
-    times, so that about 1 GB is needed beside the result.
-    Raises ModelError for unequal dimensions, NaN or infinite values, or k below 1.
+    """Return the k rows with the greatest inner product per query; ties are in the order of position.
+    With very many queries the rows are read several times, so that about 1 GB is needed besides the result.
+    Args:
+        matrix: Rows, float16 or float32 (n, dim); may be a memory map larger than memory.
+        queries: Vectors of m queries, float32 (m, dim).
+        k: Number of hits per query.
+        rows: Rows of `matrix` to search: position i of the result is `matrix[rows[i]]`. Default: all.
+    Returns:
+        The hits, with arrays of shape (m, k).
+    Raises:
+        ModelError: Dimensions differ, a value is NaN or infinite, or k is below 1.
     """
     n = len(matrix) if rows is None else len(rows)
     check_search(matrix, queries, k)
     queries = np.ascontiguousarray(queries, np.float32)
     width = min(k, max(n, 1))
-    batch = max(1, _MEMORY // (_capacity(width) * 8 + queries.shape[1] * 4 + 64))  # queries a pass
+    batch = max(1, _CANDIDATE_BYTES // (_capacity(width) * 8 + queries.shape[1] * 4 + 64))  # queries a pass
     compiled = worth_compiling(max(n * len(queries), queries.size * min(n, width)))  # products, or terms of exact ones
-    guessing = n >= _GUESS_FROM and width <= n // 20
+    guessing = n >= _GUESS_FROM_ROWS and width <= n // 20
     hits = Hits.none(len(queries), k)
-    faiss = _quicker(n * len(queries), queries.shape[1]) if width <= _FAISS_MOST else None
+    faiss = _quicker(n * len(queries), queries.shape[1]) if width <= _FAISS_MOST_HITS else None
     for first in range(0, len(queries), batch):
         some = slice(first, first + batch)
         asked = queries[some]
@@ -79,7 +84,7 @@ def search(
                     again.stream(matrix, rows, n)
                     _put(hits, first + unsure, again, width)
                 continue
-        guess = _guess(matrix, asked, width, rows, n) if guessing else None
+        guess = _guess(matrix, asked, width, rows=rows, count=n) if guessing else None
         best = _Best(asked, width, compiled, guess)
         best.stream(matrix, rows, n)
         best.write(hits.positions[some, :width], hits.scores[some, :width])
@@ -97,7 +102,7 @@ def _put(hits: Hits, places: NDArray[np.int64], best: _Best, width: int) -> None
 
 
 def check_search(matrix: NDArray[Any], queries: NDArray[np.float32], k: int) -> None:
-    """Raises ModelError for unequal dimensions, NaN or infinite values in queries, or k below 1."""
+    """Raise ModelError for unequal dimensions, NaN or infinity in queries, or k below 1."""
     if k < 1:
         raise ModelError(f"k is {k}: at least 1 is needed")
     if queries.ndim != 2 or matrix.ndim != 2 or queries.shape[1] != matrix.shape[1]:
@@ -107,26 +112,28 @@ def check_search(matrix: NDArray[Any], queries: NDArray[np.float32], k: int) -> 
 
 
 def _capacity(k: int) -> int:
-    """How many candidates of a query are kept before all but the k best are dropped."""
+    """Return how many candidates per query are kept before all but the k best are dropped."""
     return 2 * k + 1024
 
 
 def _guess(
-    matrix: NDArray[Any], queries: NDArray[np.float32], k: int, rows: NDArray[np.int64] | None, n: int
+    matrix: NDArray[Any], queries: NDArray[np.float32], k: int, *, rows: NDArray[np.int64] | None, count: int
 ) -> NDArray[np.float32]:
-    """For each query a score that about a few times k rows exceed, estimated from a sample of the rows.
+    """Estimate, from a sample of the `count` rows, a score per query that a few times k rows exceed.
 
-    A sample of s rows contains about m = k * s / n of the k best rows, and this number is about Poisson distributed.
-    So the score of the sample's (m + 4 sqrt(m) + 4)th best row is almost never above that of the k-th best row of all.
+    A sample of s of n rows contains about m = k * s / n of the k best rows; that number is roughly Poisson
+    distributed. So the score of the sample's (m + 4 sqrt(m) + 4)th best row is almost never above that of the k-th
+    best of all rows.
     """
-    places = np.sort(np.random.default_rng(n).choice(n, _SAMPLE, replace=False))
+    places = np.sort(np.random.default_rng(count).choice(count, _SAMPLE_ROWS, replace=False))
     sample = np.asarray(matrix[places if rows is None else rows[places]], np.float32)
-    mean = k * _SAMPLE / n
-    rank = min(_SAMPLE, int(mean + 4 * mean**0.5 + 4))
+    mean = k * _SAMPLE_ROWS / count
+    rank = min(_SAMPLE_ROWS, int(mean + 4 * mean**0.5 + 4))
     floors = np.empty(len(queries), np.float32)
-    for first in range(0, len(queries), _SAMPLE_BLOCK):
-        products = queries[first : first + _SAMPLE_BLOCK] @ sample.T
-        floors[first : first + _SAMPLE_BLOCK] = np.partition(products, _SAMPLE - rank, axis=1)[:, _SAMPLE - rank]
+    for first in range(0, len(queries), _SAMPLE_QUERIES):
+        block = slice(first, first + _SAMPLE_QUERIES)
+        products = queries[block] @ sample.T
+        floors[block] = np.partition(products, _SAMPLE_ROWS - rank, axis=1)[:, _SAMPLE_ROWS - rank]
     return floors
 
 
@@ -148,28 +155,27 @@ class _Best:
         self.keys = np.zeros((count, _capacity(self.k)), np.uint64)
         self.fill = np.zeros(count, np.int64)
         self.floor = np.full(count, -np.inf, np.float32) if self.guess is None else self.guess.copy()
-        # Whatever the order of its additions, a product of fp32 is within dim * 2**-24 * |row| |query| of the true one.
-        # The factor and the terms beyond `dim` are for the roundings of lengths, margin and threshold.
+        # In any order of additions, a product in fp32 is within dim * 2**-24 * |row| |query| of the true one.
+        # The factor and the terms beyond `dim` cover the rounding of lengths, margin and threshold.
         share = np.float32(1.01 * _ROUNDING * (self.queries.shape[1] + 16))
         with np.errstate(over="ignore"):
-            self._reach = share * (np.sqrt((self.queries**2).sum(axis=1)) + _SHORT)
+            self._reach = share * (np.sqrt((self.queries**2).sum(axis=1)) + _UNDERFLOW_LENGTH)
         self._longest = np.float32(0)
 
     def stream(self, matrix: NDArray[Any], rows: NDArray[np.int64] | None, n: int) -> None:
         """Take all rows. Raises ModelError for one that contains NaN or infinity."""
-        for start in range(0, n, _CHUNK):
-            end = min(start + _CHUNK, n)
+        for start in range(0, n, _CHUNK_ROWS):
+            end = min(start + _CHUNK_ROWS, n)
             part = self.floats(matrix[start:end] if rows is None else matrix[rows[start:end]])
             margin = self.margin(part, start)
             with np.errstate(over="ignore", invalid="ignore"):
-                for first in range(0, len(self.queries), _BLOCK):
-                    some = slice(first, first + _BLOCK)
-                    self._take(self.queries[some] @ part.T, part, margin[some], start, some)
+                for first in range(0, len(self.queries), _BLOCK_QUERIES):
+                    some = slice(first, first + _BLOCK_QUERIES)
+                    self._take(self.queries[some] @ part.T, part, margin[some], start=start, some=some)
 
     def margin(self, part: NDArray[np.float32], start: int) -> NDArray[np.float32]:
-        """How far a product of each query with one of these rows may be from the true one.
-
-        Raises ModelError for a row that holds NaN or infinity; `start` is the position of the first.
+        """Bound the difference between a product of each query with one of these rows and the true product.
+        Raises ModelError for a row with NaN or infinity; `start` is the position of the first row.
         """
         with np.errstate(over="ignore", invalid="ignore"):
             squares = np.einsum("ij,ij->i", part, part)
@@ -179,10 +185,10 @@ class _Best:
                 raise ModelError(f"the embedding at position {start + int(bad[0])} contains NaN or infinity")
         self._longest = max(self._longest, np.sqrt(squares.max()))
         with np.errstate(over="ignore", invalid="ignore"):
-            return np.asarray(self._reach * (self._longest + _SHORT) + _TINY, np.float32)
+            return np.asarray(self._reach * (self._longest + _UNDERFLOW_LENGTH) + _UNDERFLOW_ERROR, np.float32)
 
     def floats(self, rows: NDArray[Any], room: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
-        """The rows in fp32, in `room` where they must be converted."""
+        """Return the rows in fp32; converted rows are written to `room`."""
         if not self.compiled or rows.dtype != np.float16:
             return np.ascontiguousarray(rows, np.float32)
         from airgen.retrievers.dense._select_compiled import widen
@@ -196,6 +202,7 @@ class _Best:
         rough: NDArray[np.float32],
         part: NDArray[np.float32],
         margin: NDArray[np.float32],
+        *,
         start: int,
         some: slice,
     ) -> None:
@@ -203,11 +210,20 @@ class _Best:
             least = np.partition(rough, len(part) - self.k, axis=1)[:, len(part) - self.k]
             floor = least - 2 * margin
             self.floor[some] = np.where(np.isfinite(floor), floor, np.float32(-np.inf))
-        held = (self.keys[some], self.fill[some], self.floor[some], self.k)
         select = _select
         if self.compiled:
             from airgen.retrievers.dense._select_compiled import select
-        select(rough, part, self.queries[some], margin, start, *held)
+        select(
+            rough,
+            part,
+            self.queries[some],
+            margin,
+            start=start,
+            keys=self.keys[some],
+            fill=self.fill[some],
+            floor=self.floor[some],
+            k=self.k,
+        )
 
     def write(self, positions: NDArray[np.int32], scores: NDArray[np.float32]) -> None:
         """Write the result so far, (m, k)."""
@@ -216,25 +232,25 @@ class _Best:
             positions[query, : len(best)], scores[query, : len(best)] = unpack(best)
 
 
-_MEASURED = 500_000_000  # products, some seconds of work: from here on it is worth to measure which way is quicker
+_MEASURED_PRODUCTS = 500_000_000  # seconds of work: from here on it pays to measure which way is quicker
 _TRIAL = (256, 40_960)  # queries and rows of that measurement
-_FAISS_ROWS = 8192  # of a chunk that faiss looks at, at least
-_FAISS_MOST = 32  # hits; for more of them faiss was slower wherever it was measured (benchmarks/recall.py)
-_SPARE = 16  # rows that faiss selects beyond k
+_FAISS_ROWS = 8192  # least size of a chunk that faiss searches
+_FAISS_MOST_HITS = 32  # for more hits, faiss was slower in all measurements (benchmarks/recall.py)
+_SPARE_ROWS = 16  # that faiss selects beyond k
 
 
 def _quicker(products: int, dim: int) -> Any:
-    """The package faiss where it is to select, or None. The bits of a result do not depend on it."""
+    """Return the package faiss if it is to select, or None. The bits of a result do not depend on it."""
     if dim == 0 or not (products >= LARGE or "faiss" in sys.modules) or importlib.util.find_spec("faiss") is None:
         return None
     faiss: Any = load_extra("faiss", "exact search")
     faiss.omp_set_num_threads(cores())
-    return faiss if products < _MEASURED or _selects_quicker(dim) else None
+    return faiss if products < _MEASURED_PRODUCTS or _selects_quicker(dim) else None
 
 
 @lru_cache(maxsize=8)
 def _selects_quicker(dim: int) -> bool:
-    """Whether faiss is quicker on this processor, by one search of each way."""
+    """Measure whether faiss is quicker on this processor, by one search with and one without it."""
     faiss = load_extra("faiss", "exact search")
     draw = np.random.default_rng(0)
     queries, rows = (draw.standard_normal((count, dim), dtype=np.float32) for count in _TRIAL)
@@ -244,7 +260,7 @@ def _selects_quicker(dim: int) -> bool:
         if selects:
             _Selected(faiss, queries, 10).stream(rows, None, len(rows))
         else:
-            guess = _guess(rows, queries, 10, None, len(rows))
+            guess = _guess(rows, queries, 10, rows=None, count=len(rows))
             _Best(queries, 10, worth_compiling(rows.size), guess).stream(rows, None, len(rows))
         taken.append(time.process_time() - start)
     return taken[0] < taken[1]
@@ -261,10 +277,10 @@ class _Selected:
         self._compiled = worth_compiling(queries.size * k)
 
     def stream(self, matrix: NDArray[Any], rows: NDArray[np.int64] | None, n: int) -> bool:
-        """Take all rows; whether that could be done. Raises ModelError for one that contains NaN or infinity."""
+        """Take all rows, and return whether that was possible. Raises ModelError for a row with NaN or infinity."""
         size = max(1, min(max(_FAISS_ROWS, 32 * self._k), n))
         reader = _Best(self._queries, 1, self._compiled)
-        # A new one for each chunk would cost a page fault for each page.
+        # Allocated once: a new buffer for each chunk would cost a page fault per page.
         room = np.empty((size, self._queries.shape[1]), np.float32)
         for start in range(0, n, size):
             end = min(start + size, n)
@@ -276,7 +292,7 @@ class _Selected:
         return True
 
     def _take(self, part: NDArray[np.float32], margin: NDArray[np.float32], start: int) -> None:
-        count = min(self._k + _SPARE, len(part))
+        count = min(self._k + _SPARE_ROWS, len(part))
         rough, places = self._faiss.knn(self._queries, part, count, metric=self._faiss.METRIC_INNER_PRODUCT)
         if count < len(part):
             self._passed = np.maximum(self._passed, rough[:, -1] + margin)
@@ -285,7 +301,7 @@ class _Selected:
         if self._compiled:
             from airgen.retrievers.dense._select_compiled import rescore
 
-            rescore(part, self._queries, places, rough, low, scores)
+            rescore(part, self._queries, places, rough, low=low, scores=scores)
         else:
             for query, row in enumerate(self._queries):
                 near = rough[query] > low[query]
@@ -299,7 +315,7 @@ class _Selected:
         self._floor = np.where(least > 0, unpack(least)[1], np.float32(-np.inf))
 
     def write(self, positions: NDArray[np.int32], scores: NDArray[np.float32]) -> NDArray[np.int64]:
-        """Write the result, (m, k); the queries for which a row that was passed over may be among the k best."""
+        """Write the result, (m, k), and return the queries whose k best may include a row that was passed over."""
         keys = np.sort(self._keys, axis=1)[:, ::-1]
         places, values = unpack(keys)
         positions[:], scores[:] = np.where(keys > 0, places, -1), np.where(keys > 0, values, np.float32(-np.inf))
@@ -342,16 +358,16 @@ def _select(
                 places, scores = places[above], scores[above]
 
 
-_ROWS = 1 << 16  # of a shard at least; a multiple of what one search reads at once
-_SCORES = 1 << 28  # fewer are computed here sooner than they travel
+_SHARD_ROWS = 1 << 16  # least size of a shard; a multiple of what a search reads at once
+_LOCAL_SCORES = 1 << 28  # fewer are computed here more quickly than on workers
 
 Shard = tuple[int, int, NDArray[np.int64] | None, int]
-"""Its first row and the one after its last; the rows of the file, where they are not these; a checksum of its ends."""
+"""First row and the row after the last; the rows of the file, unless these are all of them; a checksum of the ends."""
 
 
 @dataclass(frozen=True)
-class _Search:
-    """What a worker does."""
+class _ShardSearch:
+    """The search of shards by a worker."""
 
     path: Path
     dim: int
@@ -359,36 +375,43 @@ class _Search:
     k: int
 
     def make(self) -> Callable[[Shard], Hits | None]:
-        """The function of a worker; None where its file is another one, or none."""
+        """Return the function that a worker runs. It returns None if the worker has another file, or none."""
 
         def work(shard: Shard) -> Hits | None:
-            some = shard_rows(self.path, self.dim, shard)
-            return None if some is None else search(some[0], self.queries, self.k, rows=some[1])
+            opened = shard_rows(self.path, self.dim, shard)
+            if opened is None:
+                return None
+            matrix, rows = opened
+            return search(matrix, self.queries, self.k, rows=rows)
 
         return work
 
 
 def shard_rows(path: Path, dim: int, shard: Shard) -> tuple[Any, NDArray[np.int64] | None] | None:
-    """The rows of a shard in the file at `path`: (matrix, its rows, or None for all). None where it is another file."""
-    first, end, rows, mark = shard
+    """Map the rows of a shard in the file at `path`.
+
+    Returns:
+        (matrix, rows of it, or None for all); None if this is not the file that the shard was made from.
+    """
+    first, end, rows, checksum = shard
     try:
         matrix = np.memmap(path, np.float16, "r").reshape(-1, dim)
     except (OSError, ValueError):
         return None
     ends = (first, end - 1) if rows is None else (int(rows[0]), int(rows[-1]))
-    if max(ends) >= len(matrix) or _mark(matrix, *ends) != mark:
+    if max(ends) >= len(matrix) or _checksum(matrix, *ends) != checksum:
         return None
     return (matrix[first:end] if rows is None else matrix), rows
 
 
-def shard_of(matrix: Any, start: int, end: int, first: int, rows: NDArray[np.int64] | None) -> Shard:
-    """The shard of the passages from `start` to `end`; `first` is the row of the file where `matrix` begins."""
-    some = None if rows is None else rows[start:end]
-    ends = (start, end - 1) if some is None else (int(some[0]), int(some[-1]))
-    return first + start, first + end, some, _mark(matrix, *ends)
+def shard_of(matrix: Any, start: int, end: int, *, first: int, rows: NDArray[np.int64] | None) -> Shard:
+    """Return the shard of the passages from `start` to `end`; `first` is the row of the file where `matrix` begins."""
+    shard_rows = None if rows is None else rows[start:end]
+    ends = (start, end - 1) if shard_rows is None else (int(shard_rows[0]), int(shard_rows[-1]))
+    return first + start, first + end, shard_rows, _checksum(matrix, *ends)
 
 
-def _mark(matrix: Any, first: int, last: int) -> int:
+def _checksum(matrix: Any, first: int, last: int) -> int:
     return zlib.crc32(matrix[last].tobytes(), zlib.crc32(matrix[first].tobytes()))
 
 
@@ -401,34 +424,41 @@ def search_shards(
     first: int = 0,
     rows: NDArray[np.int64] | None = None,
 ) -> Hits:
-    """As `search(matrix, ...)`, where `matrix` are the rows from `first` on of the file `path`, (n, dim) in fp16.
-
-    With `rows`, `matrix` is the whole file. Small searches, and all where there is one worker, are done here.
+    """Search as `search` does, on the workers if there are several.
+    Small searches, and all searches with a single worker, run here.
+    Args:
+        path: File that holds the rows, in fp16.
+        matrix: The rows from row `first` of the file on, float16 (n, dim).
+        queries: Vectors of m queries, float32 (m, dim).
+        k: Number of hits per query.
+        first: Row of the file where `matrix` begins.
+        rows: Rows of `matrix` to search; `matrix` is then the whole file. Default: all.
+    Returns:
+        The hits, with arrays of shape (m, k).
     """
     n, workers = len(matrix) if rows is None else len(rows), current().workers
-    if workers < 2 or n <= _ROWS or n * len(queries) < _SCORES:
+    if workers < 2 or n <= _SHARD_ROWS or n * len(queries) < _LOCAL_SCORES:
         return search(matrix, queries, k, rows=rows)
-    size = max(_ROWS, -(-n // workers // _ROWS) * _ROWS)
+    size = max(_SHARD_ROWS, -(-n // workers // _SHARD_ROWS) * _SHARD_ROWS)
 
     def shards() -> Iterator[tuple[int, Shard]]:
         for start in range(0, n, size):
-            yield start, shard_of(matrix, start, min(start + size, n), first, rows)
+            yield start, shard_of(matrix, start, min(start + size, n), first=first, rows=rows)
 
-    remote = _Search(path.absolute(), matrix.shape[1], queries, k)
-    work: Work[Shard, Hits | None] = Work("exact search", lambda shard: None, remote.make)
+    shard_search = _ShardSearch(path.absolute(), matrix.shape[1], queries, k)
+    work: Work[Shard, Hits | None] = Work("exact search", lambda shard: None, shard_search.make)
     best = Hits.none(len(queries), k)
     for start, hits in current().map(work, shards()):
         if hits is None:
             end = min(start + size, n)
             part = matrix[start:end] if rows is None else matrix
-            here = None if rows is None else rows[start:end]
-            hits = search(part, queries, k, rows=here)
+            hits = search(part, queries, k, rows=None if rows is None else rows[start:end])
         best = merged(best, Hits(np.where(hits.positions < 0, -1, hits.positions + start), hits.scores))
     return best
 
 
 def merged(before: Hits, after: Hits) -> Hits:
-    """The k best of two results whose positions ascend from one to the next; k is the width of the first."""
+    """Merge two results whose positions ascend from the first to the second; k is the width of the first."""
     k = before.positions.shape[1]
     scores = np.concatenate([before.scores, after.scores], axis=1)
     positions = np.concatenate([before.positions, after.positions], axis=1)

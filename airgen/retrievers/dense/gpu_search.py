@@ -24,25 +24,25 @@ from airgen.registry import load_extra
 from airgen.retrievers.base import Hits, top_k
 
 _ROUNDING = 2.0**-24  # the relative error of rounding to fp32
-_SHORT, _TINY = 1e-18, 1e-30  # above what underflow loses of a length, and of a product
-_LEAST = 1 << 22  # numbers of an index: the search of a smaller one is sooner done than sent
-_SHARE = 0.4  # of the GPU's free memory that the rows may take
+_UNDERFLOW_LENGTH, _UNDERFLOW_ERROR = 1e-18, 1e-30  # above what underflow loses of a length, and of a product
+_LEAST_NUMBERS = 1 << 22  # numbers of an index: the search of a smaller one is sooner done than sent
+_FREE_MEMORY_SHARE = 0.4  # of the GPU's free memory that the rows may take
 _PRODUCTS = 1 << 28  # fp32 products of queries and rows at once: a gigabyte
 _TERMS = 1 << 26  # float64 terms at once: half a gigabyte
 
 
 def gpu_for(numbers: int, item: int) -> str | None:
-    """The GPU that is to search an index of so many numbers of `item` bytes; None: the CPU is."""
-    if numbers < _LEAST or not devices.has_gpu():
+    """Return the GPU that should search an index of `numbers` numbers of `item` bytes, or None for the CPU."""
+    if numbers < _LEAST_NUMBERS or not devices.has_gpu():
         return None
     torch = load_extra("torch", "search on a GPU")
     free, _ = torch.cuda.mem_get_info()
-    return devices.check_device(None, "search") if numbers * item <= _SHARE * free else None
+    return devices.check_device(None, "search") if numbers * item <= _FREE_MEMORY_SHARE * free else None
 
 
 @contextmanager
 def _in_fp32(torch: Any) -> Iterator[None]:
-    """Products of fp32 are not rounded to TF32, whatever was set."""
+    """Compute products of fp32 without rounding to TF32, whatever was set."""
     matmul = torch.backends.cuda.matmul
     before, matmul.allow_tf32 = matmul.allow_tf32, False
     try:
@@ -77,7 +77,9 @@ class GpuRows:
         return int(self._rows.shape[0])
 
     def search(self, queries: NDArray[np.float32], k: int) -> tuple[Hits, NDArray[np.int64]]:
-        """The k best rows of each query, and the queries whose hits are not certain: the CPU is to search for them."""
+        """Return the k best rows of each query, and the queries whose hits the CPU must compute, as they are not
+        certain.
+        """
         torch, n = self._torch, len(self)
         width = min(k, n)
         hits, doubtful = Hits.none(len(queries), k), []
@@ -90,7 +92,7 @@ class GpuRows:
                 rough, places = self._select(asked, width + spare)
                 lengths = asked.double().square().sum(dim=1).sqrt()
                 share = 1.01 * _ROUNDING * (asked.shape[1] + 16)
-                error = share * (lengths + _SHORT) * (self._longest + _SHORT) + _TINY
+                error = share * (lengths + _UNDERFLOW_LENGTH) * (self._longest + _UNDERFLOW_LENGTH) + _UNDERFLOW_ERROR
                 sure = torch.full((len(asked),), width + spare == n, device=self._device)
                 if width + spare < n:
                     # In float64: a difference of fp32 products has no rounding that counts here.
@@ -103,7 +105,7 @@ class GpuRows:
         return hits, np.array(doubtful, np.int64)
 
     def _select(self, asked: Any, count: int) -> tuple[Any, Any]:
-        """The products of the best `count` rows by fp32, best first, and their places."""
+        """Return the products of the best `count` rows by fp32, best first, and their positions."""
         torch, n = self._torch, len(self)
         step = max(count, _PRODUCTS // max(1, len(asked)) // 4)
         best: Any = None
@@ -123,7 +125,7 @@ class GpuRows:
         return best[0], best[1]
 
     def _decide(self, asked: Any, places: Any, k: int) -> tuple[Any, Any]:
-        """The k best of the selected rows by their exact scores in fp32; ties in the order of position."""
+        """Return the k best of the selected rows by exact scores, in fp32; ties are in the order of position."""
         torch = self._torch
         places = places.sort(dim=1).values
         scores = torch.empty(places.shape, dtype=torch.float32, device=self._device)
@@ -137,7 +139,7 @@ class GpuRows:
 
 
 def folded(terms: Any) -> Any:
-    """The sum over the last dimension by the additions of `exact.inner_products`; `terms` are used up."""
+    """Sum over the last dimension by the additions of `exact.inner_products`; overwrites `terms`."""
     width = int(terms.shape[-1])
     if not width:
         return terms.sum(dim=-1)
@@ -162,7 +164,7 @@ class GpuLists:
         self._passages = self._torch.from_numpy(np.array(passages)).to(device)
 
     def best(self, cells: NDArray[np.float32], probes: int, most: int) -> NDArray[np.int32]:
-        """The `most` best passages, ascending, by the scores of the cells, (k, query tokens)."""
+        """Return the `most` best passages, ascending, by the scores of the cells, (k, query tokens)."""
         torch, n = self._torch, self._count
         near = [top_k(scores, min(probes, len(cells)) + 1) for scores in np.ascontiguousarray(cells.T)]
         total = torch.zeros(n, dtype=torch.float32, device=self._device)
@@ -175,7 +177,7 @@ class GpuLists:
             return np.asarray(order.sort().values.to(torch.int32).cpu().numpy())
 
     def _of_tokens(self, scores: NDArray[np.float32], near: list[Any], probes: int) -> Any:
-        """What each query token gives every passage, (tokens, passages)."""
+        """Return the score that each query token gives every passage, (tokens, passages)."""
         torch, n = self._torch, self._count
         rest = torch.from_numpy(np.array([values[-1] for _, values in near], np.float32)).to(self._device)
         similarities = rest[:, None].repeat(1, n)
@@ -204,7 +206,7 @@ class GpuTokens:
         self._lengths = self._torch.from_numpy(np.diff(starts)).to(device)
 
     def scores(self, query: NDArray[np.float16]) -> NDArray[np.float64]:
-        """MaxSim of one query with every passage, (passages,)."""
+        """Compute MaxSim of one query with every passage, (passages,)."""
         torch, starts = self._torch, self._starts
         scores = np.zeros(len(starts) - 1)
         most = max(1, _TERMS // (len(query) + int(self._tokens.shape[1])))  # tokens at once

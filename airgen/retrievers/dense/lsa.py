@@ -22,20 +22,19 @@ from airgen.text.analysis import Encoder
 
 Floats = NDArray[np.float64]
 
-_MORE = 10  # directions beside those that are asked for
-_NOTHING = 1e-24  # the share of a direction's squared length that is left where it depends on those before it
-_SWEEPS = 30  # of Jacobi's rotations at most; about ten are needed
+_EXTRA_DIRECTIONS = 10  # directions beside those that are asked for
+_DEPENDENT_SHARE = 1e-24  # the share of a direction's squared length that is left where it depends on those before it
+_MOST_SWEEPS = 30  # of Jacobi's rotations at most; about ten are needed
 
 
 def right_singular_vectors(matrix: Any, rank: int, seed: int) -> Floats:
-    """(rank, columns) of a scipy matrix (rows, columns), strongest first, each with an arbitrary sign.
-
-    A matrix of lower rank has rows of zeros at the end. Needs numba.
+    """Compute the strongest right singular vectors of a scipy matrix, (rank, columns); signs are arbitrary.
+    A matrix of lower rank gives rows of zeros at the end. Needs numba.
     """
     wide = matrix.shape[0] < matrix.shape[1]
     there, back = (matrix.T.tocsr(), matrix.tocsr()) if wide else (matrix.tocsr(), matrix.T.tocsr())
     size = there.shape[1]
-    basis = np.random.default_rng(seed).random((size, min(rank + _MORE, size))) - 0.5
+    basis = np.random.default_rng(seed).random((size, min(rank + _EXTRA_DIRECTIONS, size))) - 0.5
     _orthonormalise(basis)
     for _ in range(8 if rank < 0.1 * min(matrix.shape) else 5):
         basis = product(back, product(there, basis))
@@ -57,7 +56,7 @@ def right_singular_vectors(matrix: Any, rank: int, seed: int) -> Floats:
 
 
 def product(sparse: Any, dense: Floats) -> Floats:
-    """A scipy CSR matrix times a dense one, in the order of the sparse one's entries."""
+    """Multiply a scipy CSR matrix by a dense one, in the order of the sparse entries."""
     result = np.zeros((sparse.shape[0], dense.shape[1]))
     _sparse_times(sparse.indptr, sparse.indices, sparse.data, np.ascontiguousarray(dense), result)
     return result
@@ -87,7 +86,7 @@ def _times(left: Floats, right: Floats) -> Floats:
 
 @jit
 def _gram(rows: Floats) -> Floats:
-    """The inner products of all columns, (columns, columns)."""
+    """Compute the inner products of all columns, (columns, columns)."""
     width = rows.shape[1]
     gram = np.zeros((width, width))
     for row in range(rows.shape[0]):
@@ -104,14 +103,14 @@ def _gram(rows: Floats) -> Floats:
 
 @jit
 def _orthonormalise(rows: Floats) -> None:
-    """Make the columns orthonormal by Cholesky's factor of their products; a dependent one becomes zero."""
+    """Make the columns orthonormal by the Cholesky factor of their products; a dependent column becomes zero."""
     factor = _gram(rows)
     width = len(factor)
     for pivot in range(width):
         own = factor[pivot, pivot]
         for above in range(pivot):
             own -= factor[above, pivot] * factor[above, pivot]
-        if own <= _NOTHING * factor[pivot, pivot] or own <= 0:
+        if own <= _DEPENDENT_SHARE * factor[pivot, pivot] or own <= 0:
             factor[pivot, pivot:] = 0
             continue
         root = np.sqrt(own)
@@ -136,9 +135,9 @@ def _orthonormalise(rows: Floats) -> None:
 
 @jit
 def _diagonalise(matrix: Floats, vectors: Floats) -> None:
-    """Jacobi's rotations: the symmetric matrix becomes diagonal, and the columns of `vectors` its eigenvectors."""
+    """Diagonalise the symmetric matrix by Jacobi rotations; the columns of `vectors` become its eigenvectors."""
     size = len(matrix)
-    for _ in range(_SWEEPS):
+    for _ in range(_MOST_SWEEPS):
         rest = whole = 0.0
         for row in range(size):
             for column in range(size):
@@ -170,7 +169,7 @@ def _diagonalise(matrix: Floats, vectors: Floats) -> None:
 
 
 _SEED = 42
-_FEWEST = 2  # passages: a term that fewer of them hold is left out
+_FEWEST_PASSAGES = 2  # passages: a term that fewer of them hold is left out
 
 
 class LSA(Analysing):
@@ -214,7 +213,7 @@ class LSA(Analysing):
         self._matrix = self._project(counts)
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
-        """The k passages with the greatest cosine; a query without a known term finds nothing."""
+        """Return the k passages with the greatest cosine per query; a query without a known term has no hits."""
         self.indexed(self._encoder)
         vectors = self._project(self._counts(queries, fit=False))
         if not vectors.shape[1]:
@@ -229,7 +228,7 @@ class LSA(Analysing):
         return {"dim": self.settings.dim, **about, "analyser": dict(self.analyser.describe())}
 
     def _counts(self, texts: Sequence[str], fit: bool) -> Any:
-        """Sparse TF-IDF rows of unit length."""
+        """Return sparse TF-IDF rows of unit length."""
         csr_matrix = load_extra("scipy.sparse", "retriever 'lsa'").csr_matrix
         assert self._encoder is not None
         terms, lengths = self._encoder.encode(texts)
@@ -238,7 +237,7 @@ class LSA(Analysing):
             size = len(self._encoder.vocabulary)
             once = np.unique(terms.astype(np.int64) * len(texts) + rows) // len(texts)
             documents = np.bincount(once, minlength=size)
-            used = documents >= min(_FEWEST, len(texts))
+            used = documents >= min(_FEWEST_PASSAGES, len(texts))
             self._kept = np.where(used, np.cumsum(used) - 1, -1)
             self._idf = log((1 + len(texts)) / (1 + documents[used])) + 1
         columns = np.full(len(terms), -1)

@@ -29,18 +29,18 @@ from airgen.settings.needs import located
 from airgen.text.tokens import plain_tokenizer
 from airgen.text.words import encodable
 
-_CHARS_A_TOKEN = 100  # the longest word of WordPiece; what is beyond so many characters a token would be cut
+_CHARS_PER_TOKEN = 100  # the longest word of WordPiece; what is beyond so many characters a token would be cut
 
 
 def load_tokenizer(path: Path, max_length: int) -> Any:
-    """A `tokenizers.Tokenizer` that truncates to `max_length` tokens and never pads."""
+    """Load a `tokenizers.Tokenizer` that truncates to `max_length` tokens and never pads."""
     tokenizer = plain_tokenizer(path)
     tokenizer.enable_truncation(max_length)
     return tokenizer
 
 
 def load_weights(folder: Path) -> dict[str, Any]:
-    """The arrays of a model's folder by name. Raises ModelError."""
+    """Read the arrays of a model's folder by name. Raises ModelError."""
     path, library = folder / "model.safetensors", load_extra("safetensors.numpy", "the embedded models")
     try:
         weights: dict[str, Any] = library.load_file(path)
@@ -52,11 +52,14 @@ def load_weights(folder: Path) -> dict[str, Any]:
 def encode_batch(
     tokenizer: Any, texts: Sequence[str | tuple[str, str]], max_length: int, special: bool = True
 ) -> list[Any]:
-    """Encodings of texts, or of pairs of them, of any length; only the beginning of a very long text is tokenised.
-
-    special: with the tokens that the model wants around a text.
+    """Tokenise texts, or pairs of texts, of any length; of a very long text, only the beginning.
+    Args:
+        tokenizer: A `tokenizers.Tokenizer`.
+        texts: The texts or pairs.
+        max_length: The tokens that the tokenizer keeps.
+        special: Add the special tokens of the model.
     """
-    limit = max_length * _CHARS_A_TOKEN
+    limit = max_length * _CHARS_PER_TOKEN
     short = [
         encodable(text[:limit]) if isinstance(text, str) else tuple(encodable(part[:limit]) for part in text)
         for text in texts
@@ -90,7 +93,7 @@ class EmbeddedModel(Component):
         self.threads = cores()
 
     def _beside(self, work: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-        """`work` of each item, `threads` of them at a time, each on one core."""
+        """Apply `work` to each item, in `threads` threads of one core each."""
         if self.threads == 1 or len(items) < 2:
             return [work(item) for item in items]
         with ThreadPoolExecutor(self.threads) as pool:
@@ -136,16 +139,16 @@ class EmbeddedEmbedder(EmbeddedModel):
         raise NotImplementedError
 
     def pooled(self, texts: Sequence[str]) -> Iterable[NDArray[np.float32]]:
-        """The vector of each text, of any length."""
+        """Return the vector of each text, of any length."""
         raise NotImplementedError
 
     def prefixed(self, texts: Sequence[str], kind: TextKind) -> list[str]:
-        """The texts as the model reads them."""
+        """Return the texts with the prefix of their kind."""
         prefix = self.settings.query_prefix if kind == "query" else self.settings.passage_prefix
         return [prefix + text for text in texts]
 
     def encode(self, texts: Sequence[str], kind: TextKind) -> NDArray[np.float32]:
-        """Unit vectors, (n, dim)."""
+        """Encode texts to unit vectors, float32 (n, dim)."""
         vectors = np.zeros((len(texts), self.dim), np.float32)
         for row, vector in enumerate(self.pooled(self.prefixed(texts, kind))):
             vectors[row] = vector
@@ -181,7 +184,7 @@ class OnnxModel(EmbeddedModel):
         return self._graph()
 
     def _graph(self) -> Run:
-        """The model's own graph, loaded."""
+        """Load the model's own graph."""
         session = self._session
         if self.output not in [output.name for output in session.get_outputs()]:
             raise ModelError(f"{self.name} has no output `{self.output}`: name a model that was made for this kind")
@@ -195,7 +198,7 @@ class OnnxModel(EmbeddedModel):
         return run
 
     def _each(self, encoded: Sequence[Any], keep: Callable[[NDArray[np.float32]], Any]) -> list[Any]:
-        """`keep` of the model's output for each encoding of the tokenizer, which runs alone."""
+        """Run the model on each encoding alone, and return `keep` of each output."""
         run = self._run
 
         def process(item: Any) -> Any:
@@ -217,7 +220,7 @@ class OnnxEncoder(OnnxModel, EmbeddedEmbedder):
     output = "last_hidden_state"
 
     def _graph(self) -> Run:
-        """A quicker graph of the same weights where the catalogue knows one, else the model's own."""
+        """Load a quicker graph of the same weights if the catalogue has one, else the model's own."""
         known = models.catalogue().get(self.name)
         if known is None or (heads := known.heads) is None:
             return super()._graph()
@@ -230,15 +233,14 @@ class OnnxEncoder(OnnxModel, EmbeddedEmbedder):
         return 384 if self.name in models.catalogue() else int(self._session.get_outputs()[0].shape[-1])
 
     def pooled(self, texts: Sequence[str]) -> Iterable[NDArray[np.float32]]:
-        """The pooled token vectors of each text."""
+        """Return the pooled token vectors of each text."""
         first = self.settings.pooling == "cls"
         encoded = encode_batch(self._tokenizer, texts, self._max_length)
         return self._each(encoded, lambda states: states[0] if first else states.mean(axis=0))
 
     def token_vectors(self, texts: Sequence[str], kind: TextKind) -> list[NDArray[np.float32]]:
-        """For each text its token vectors at length 1, shape (tokens, dim); [CLS] and [SEP] are left out.
-
-        A text without a token of its own keeps the two special ones, so that no passage is without a vector.
+        """Return the token vectors of each text at length 1, (tokens, dim), without [CLS] and [SEP].
+        A text without a token of its own keeps the two special tokens, so that no passage is without a vector.
         """
 
         def inner(states: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -264,7 +266,7 @@ class OnnxCrossEncoder(OnnxModel):
     output = "logits"
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
-        """One logit a pair, shape (n,). Raises ModelError for NaN or a model with several outputs a pair."""
+        """Return one logit per pair, shape (n,). Raises ModelError for NaN or several outputs per pair."""
         if not pairs:
             return np.zeros(0, np.float32)
         logits = self._each(

@@ -25,10 +25,10 @@ from airgen.retrievers.encodings import EncodingStore, at_once, cache_root, enco
 from airgen.settings.base import FILE, SPEED, refuse
 from airgen.settings.spec import Part
 
-_BATCH = 256  # texts embedded between two writes, on a CPU; a crash loses at most these
+_BATCH_TEXTS = 256  # texts embedded between two writes, on a CPU; a crash loses at most these
 
 
-_NEAREST = 10  # hits that `ann_recall` looks at
+_RECALL_DEPTH = 10  # hits that `ann_recall` looks at
 
 
 class EmbedderSettings(Component.Settings):
@@ -74,7 +74,13 @@ class Dense(Component):
             """The settings of the approximate index, if any."""
             if self.index is None:
                 return None
-            return AnnSpec(self.index, pairs(self.build), pairs(self.search), self.training_sample, self.index_parts)
+            return AnnSpec(
+                factory=self.index,
+                build=pairs(self.build),
+                search=pairs(self.search),
+                sample=self.training_sample,
+                parts=self.index_parts,
+            )
 
         @model_validator(mode="after")
         def _index_that_faiss_knows(self) -> Self:
@@ -144,7 +150,7 @@ class Dense(Component):
         self, texts: Sequence[str], places: NDArray[np.int64], root: Path | None
     ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float16]]]:
         """Yield the positions and fp16 vectors of texts, in batches."""
-        size = at_once(self.embedder, _BATCH)
+        size = at_once(self.embedder, _BATCH_TEXTS)
         batches = [places[first : first + size] for first in range(0, len(places), size)]
         wanted = ([texts[place] for place in batch.tolist()] for batch in batches)
         done = 0
@@ -178,7 +184,7 @@ class Dense(Component):
                 making = root / f"{folder.name}.new"
                 shutil.rmtree(making, ignore_errors=True)
                 making.mkdir()
-                build_ann(making, spec, self._matrix, self._rows, self._file)
+                build_ann(making, spec, self._matrix, rows=self._rows, file=self._file)
                 making.rename(folder)
         return AnnIndex(folder, spec)
 
@@ -228,7 +234,7 @@ class Dense(Component):
             raise UsageError("ann_recall needs the hits of the latest search")
         assert self._matrix is not None
         count = len(self._matrix) if self._rows is None else len(self._rows)
-        return near_share(self.nearest(self._asked, min(_NEAREST, count)).positions, hits)
+        return near_share(self.nearest(self._asked, min(_RECALL_DEPTH, count)).positions, hits)
 
     def nearest(self, vectors: NDArray[np.float32], k: int) -> Hits:
         """Find the nearest passages by exact search.

@@ -35,7 +35,7 @@ from airgen.settings.needs import located
 from airgen.text.words import encodable
 
 _BLOCK = np.dtype([("scale", "<f2"), ("weights", "u1", 16)])
-_CHARS_A_TOKEN = 20  # longer than any piece of the vocabulary; see onnx_encoder.encode_batch
+_CHARS_PER_TOKEN = 20  # longer than any piece of the vocabulary; see onnx_encoder.encode_batch
 _SPACES = re.compile(" {2,}")
 _NAMES = {
     "q": "attention.self.query",
@@ -84,19 +84,19 @@ class PackedE5(EmbeddedEmbedder):
         return tokenizer
 
     def pooled(self, texts: Sequence[str]) -> Iterable[Array]:
-        """The mean of each text's last hidden states."""
+        """Return the mean of each text's last hidden states."""
         file, states = self._file, self._bert
         return self._beside(lambda ids: states(file.words(ids)).mean(axis=0), self._ids(texts))
 
     def _ids(self, texts: Sequence[str]) -> list[NDArray[np.int64]]:
-        file, limit = self._file, self._max_length * _CHARS_A_TOKEN
+        file, limit = self._file, self._max_length * _CHARS_PER_TOKEN
         # A lone surrogate cannot leave Python; it becomes a question mark.
         cut = [encodable(text[:limit]) for text in texts]
         plain = [_SPACES.sub(" ", text.translate(file.replacements)) for text in cut]
         return [np.array([file.begin, *item.ids, file.end]) for item in self._tokenizer.encode_batch(plain)]
 
     def describe(self) -> Mapping[str, object]:
-        """Model, hash, bits of the linear layers as they run, pooling, prefixes, maximum length."""
+        """Return model, hash, bits of the linear layers at run time, pooling, prefixes and maximum length."""
         described = self.described("packed-e5", "model", "max_length", "query_prefix", "passage_prefix")
         identity = models.identity(self.name) or {"sha256": file_sha256(located(self.name, self.folder))}
         return {**described, **identity, "bits": 7, "pooling": "mean"}
@@ -151,7 +151,7 @@ class _File:
             self._tensors[name] = (start, values)
 
     def tokenizer(self) -> Any:
-        """The unigram tokenizer, without special tokens."""
+        """Build the unigram tokenizer, without special tokens."""
         library = load_extra("tokenizers", "the embedded models")
         tokenizer = library.Tokenizer(library.models.Unigram(self._vocabulary, self._unknown))
         tokenizer.pre_tokenizer = library.pre_tokenizers.Metaspace()
@@ -166,12 +166,12 @@ class _File:
         return np.frombuffer(self._data, _BLOCK, values // 32, start)
 
     def words(self, ids: NDArray[np.int64]) -> Array:
-        """The word embeddings of token ids, (tokens, width)."""
+        """Return the word embeddings of token ids, (tokens, width)."""
         blocks = self._packed("emb.word").reshape(-1, self.width // 32)
         return _unpacked(blocks[ids]).reshape(len(ids), self.width)
 
     def weights(self) -> dict[str, Array]:
-        """All but the word embeddings in fp32, by transformers' names."""
+        """Return all weights but the word embeddings in fp32, by transformers' names."""
         weights = {
             "embeddings.position_embeddings.weight": self._plain("emb.pos").reshape(self.positions, self.width),
             "embeddings.token_type_embeddings.weight": self._plain("emb.type").reshape(-1, self.width),
@@ -190,7 +190,7 @@ class _File:
 
 
 def _unpacked(blocks: NDArray[Any]) -> Array:
-    """Blocks of any shape as fp32 weights, one after another."""
+    """Unpack blocks of any shape to fp32 weights, one after another."""
     packed = blocks["weights"]
     nibbles = np.concatenate([packed & 15, packed >> 4], axis=-1).astype(np.float32) - 8
     return np.asarray(nibbles * blocks["scale"].astype(np.float32)[..., None], np.float32)
@@ -245,7 +245,7 @@ class StaticEmbedder(EmbeddedEmbedder):
         return int(self._table[0].shape[1])
 
     def pooled(self, texts: Sequence[str]) -> Iterable[Array]:
-        """The weighted mean of each text's token vectors."""
+        """Return the weighted mean of each text's token vectors."""
         table, weights, mapping = self._table
         for item in encode_batch(self._tokenizer, texts, self._max_length, special=False):
             ids = np.array([token for token in item.ids if token != self._unknown], np.int64)

@@ -41,15 +41,15 @@ from airgen.sequences import batched
 
 Floats = NDArray[np.float32]
 
-_ROUNDS = 6  # of k-means; PLAID makes 4
+_K_MEANS_ROUNDS = 6  # of k-means; PLAID makes 4
 _SEED = 42
-_ROWS = 1024  # vectors compared with the centroids at once
-_COLUMNS = 4096  # centroids compared at once: 32 MB of scores
-_LONGEST = 4.0  # of a token vector: then sums of products of two fp16 vectors are exact in float64
+_VECTORS_AT_ONCE = 1024  # vectors compared with the centroids at once
+_CENTROIDS_AT_ONCE = 4096  # centroids compared at once: 32 MB of scores
+_LONGEST_VECTOR = 4.0  # of a token vector: then sums of products of two fp16 vectors are exact in float64
 _LEVEL_BITS, _QUERY_BITS = 20, 24  # after the point of a level and of a query: float64 holds their products' sums
 _LEVEL_VALUES = 1 << 20  # residuals that the levels are fitted to
 _LEVEL_ROUNDS = 50
-_LARGEST = np.float32(60_000)  # scales are fp16
+_LARGEST_SCALE = np.float32(60_000)  # scales are fp16
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,12 @@ class ResidualCodec:
 
     @classmethod
     def train(cls, sample: Floats, count: int, bits: int) -> ResidualCodec:
-        """A codec for vectors like the sample, (n, dim) with at least one row."""
+        """Fit a codec to vectors.
+        Args:
+            sample: Vectors like those to encode, float32 (n, dim), n at least 1.
+            count: Number of centroids.
+            bits: Bits per dimension.
+        """
         centroids = k_means(sample, min(count, len(sample)))
         rest = sample - centroids[nearest(sample, centroids)]
         spread = np.maximum(rest.std(axis=0, dtype=np.float64), 1e-6).astype(np.float32)
@@ -99,7 +104,7 @@ class ResidualCodec:
         return cls(centroids, spread, _levels(values, 1 << bits))
 
     def encode(self, vectors: Floats) -> Coded:
-        """Codes of vectors (n, dim)."""
+        """Encode vectors (n, dim)."""
         cells = nearest(vectors, self.centroids)
         rest = (vectors - self.centroids[cells]) / self.spread
         numbers = np.zeros((len(vectors), -(-vectors.shape[1] // self._per_byte) * self._per_byte), np.uint8)
@@ -111,15 +116,15 @@ class ResidualCodec:
         lengths = np.linalg.norm(raw, axis=1)
         ones = np.ones(len(raw), np.float32)
         scales = np.divide(np.linalg.norm(vectors, axis=1), lengths, out=ones, where=lengths > 0)
-        return Coded(cells.astype(self.kind), codes, np.minimum(scales, _LARGEST).astype(np.float16))
+        return Coded(cells.astype(self.kind), codes, np.minimum(scales, _LARGEST_SCALE).astype(np.float16))
 
     def decode(self, coded: Coded) -> Floats:
-        """The vectors that the codes stand for, (n, dim)."""
+        """Decode to vectors, float32 (n, dim)."""
         raw = self.centroids[coded.cells] + self.rest(coded.codes) * self.spread
         return np.asarray(raw * coded.scales[:, None].astype(np.float32), np.float32)
 
     def rest(self, codes: NDArray[np.uint8]) -> Floats:
-        """The residuals in units of the spread, (n, dim)."""
+        """Return the residuals in units of the spread, (n, dim)."""
         whole = np.take(self._of_byte, codes, axis=0).reshape(len(codes), -1)
         return whole[:, : len(self.spread)]
 
@@ -136,18 +141,18 @@ class ResidualCodec:
 
 
 def k_means(sample: Floats, count: int) -> Floats:
-    """Centroids (count, dim) of vectors (n, dim) by Lloyd's algorithm from `count` drawn vectors.
-
-    A centroid that no vector is nearest to stays where it is.
+    """Cluster vectors (n, dim) by Lloyd's algorithm from `count` drawn vectors, and return the centroids (count, dim).
+    A centroid that is nearest to no vector keeps its place.
     """
     draw = np.random.default_rng(_SEED)
     centroids = sample[np.sort(draw.choice(len(sample), count, replace=False))].copy()
-    for _ in range(_ROUNDS):
+    for _ in range(_K_MEANS_ROUNDS):
         cells = nearest(sample, centroids)
         order = np.argsort(cells, kind="stable")
         used, starts, sizes = np.unique(cells[order], return_index=True, return_counts=True)
-        for first in range(0, len(used), _COLUMNS):  # some cells at a time: the sorted copy of the sample is large
-            some = slice(first, first + _COLUMNS)
+        # A part of the cells at a time, because the sorted copy of the sample is large.
+        for first in range(0, len(used), _CENTROIDS_AT_ONCE):
+            some = slice(first, first + _CENTROIDS_AT_ONCE)
             begin = int(starts[first])
             end = int(starts[some][-1] + sizes[some][-1])
             sums = np.add.reduceat(sample[order[begin:end]], starts[some] - begin, axis=0)
@@ -156,15 +161,18 @@ def k_means(sample: Floats, count: int) -> Floats:
 
 
 def nearest(vectors: Floats, centroids: Floats) -> NDArray[np.int64]:
-    """The nearest centroid of each vector, (n,); the first of several. All are fp16 numbers, so products are exact."""
+    """Return the nearest centroid of each vector, (n,); the first of equals.
+
+    All are fp16 numbers: products are exact.
+    """
     half = (centroids.astype(np.float64) ** 2).sum(axis=1) / 2
     cells = np.zeros(len(vectors), np.int64)
     best = np.full(len(vectors), -np.inf)
-    for start in range(0, len(centroids), _COLUMNS):
-        columns = centroids[start : start + _COLUMNS].astype(np.float64).T
-        for first in range(0, len(vectors), _ROWS):
-            some = slice(first, first + _ROWS)
-            scores = vectors[some].astype(np.float64) @ columns - half[start : start + _COLUMNS]
+    for start in range(0, len(centroids), _CENTROIDS_AT_ONCE):
+        columns = centroids[start : start + _CENTROIDS_AT_ONCE].astype(np.float64).T
+        for first in range(0, len(vectors), _VECTORS_AT_ONCE):
+            some = slice(first, first + _VECTORS_AT_ONCE)
+            scores = vectors[some].astype(np.float64) @ columns - half[start : start + _CENTROIDS_AT_ONCE]
             places = scores.argmax(axis=1)
             values = scores[np.arange(len(scores)), places]
             better = values > best[some]
@@ -174,20 +182,19 @@ def nearest(vectors: Floats, centroids: Floats) -> NDArray[np.int64]:
 
 
 def token_rows(vectors: NDArray[Any]) -> NDArray[np.float16]:
-    """Token vectors as they are kept, in fp16. Raises ModelError for vectors that are far from length 1.
-
+    """Convert token vectors to fp16. Raises ModelError for vectors whose length is far from 1.
     fp16 numbers are multiples of 2**-24, so an inner product of two such vectors is a multiple of 2**-48 and below 32:
     float64 holds all of its partial sums, and BLAS gives the same bits in any order.
     """
     rows = vectors.astype(np.float16)
     longest = np.sqrt((rows.astype(np.float64) ** 2).sum(axis=1)).max(initial=0)
-    if longest > _LONGEST:
+    if longest > _LONGEST_VECTOR:
         raise ModelError(f"a token vector has the length {longest:,.1f}: late interaction takes vectors of length 1")
     return rows
 
 
 def _levels(values: Floats, count: int) -> Floats:
-    """`count` levels of least squared error for the values, ascending (Lloyd and Max)."""
+    """Fit `count` levels to the values by least squared error, ascending (Lloyd and Max)."""
     ordered = np.sort(values).astype(np.float64)
     sums = np.concatenate(([0.0], np.cumsum(ordered)))
     levels = np.quantile(ordered, (np.arange(count) + 0.5) / count)
@@ -204,10 +211,10 @@ Encode = Callable[[Iterable[Sequence[str]]], Iterator[Any]]
 
 BATCH = 64  # passages given to the model at once
 
-_SAMPLED = 40  # times the root of the number of passages: those whose vectors the codec is trained on
-_LEAST = 256  # passages of the sample, where there are so many
-_TRAINED = 40  # token vectors of the sample for each centroid, at most
-_TOKENS = 4096  # decoded at once: 6 MB at 384 dimensions
+_SAMPLE_FACTOR = 40  # times the root of the number of passages: those whose vectors the codec is trained on
+_LEAST_SAMPLE = 256  # passages of the sample, where there are so many
+_VECTORS_PER_CENTROID = 40  # token vectors of the sample for each centroid, at most
+_TOKENS_AT_ONCE = 4096  # decoded at once: 6 MB at 384 dimensions
 _META = "meta.json"
 _CODEC = ("centroids", "spread", "levels")
 _PARTS = ("starts", "list_starts", "list_passages")
@@ -215,7 +222,9 @@ _CODES = ("cells", "codes", "scales")
 
 
 def usual_centroids(tokens: float) -> int:
-    """A power of two, at most 4 times the root of the number of tokens: a quarter of PLAID's, and sooner found."""
+    """Return a power of two, at most 4 times the root of the number of tokens: a quarter of PLAID's, and quicker to
+    find.
+    """
     return 1 << max(0, int(math.log2(max(1.0, 4 * math.sqrt(tokens)))))
 
 
@@ -230,16 +239,30 @@ def build_index(
     batch: int = BATCH,
 ) -> None:
     """Write the index of all texts into `folder`, whole or not at all. Each text is encoded once.
-
-    `centroids=None` takes a number that grows with the root of the number of tokens. `progress` gets the number of
-    passages done, and of all; `batch` passages are encoded at once. Raises ModelError for vectors of unequal dimension
-    or of too large numbers.
+    Args:
+        folder: Folder of the index; an existing one is replaced.
+        texts: The passages.
+        encode: Function from batches of passages to token vectors.
+        bits: Bits per dimension.
+        centroids: Number of centroids. None: it grows with the root of the number of tokens.
+        progress: Called with the number of passages done, and of all.
+        batch: Passages encoded at once.
+    Raises:
+        ModelError: The vectors differ in dimension, or are far too long.
     """
     partial = folder.with_name(folder.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     try:
-        _write(partial, texts, encode, bits, centroids, progress or (lambda done, total: None), batch)
+        _write(
+            partial,
+            texts,
+            encode,
+            bits=bits,
+            centroids=centroids,
+            progress=progress or (lambda done, total: None),
+            batch=batch,
+        )
         files = {path.name: file_sha256(path) for path in sorted(partial.iterdir())}
         (partial / _META).write_text(canonical_json({"version": 1, "files": files}), encoding="utf-8")
         shutil.rmtree(folder, ignore_errors=True)
@@ -252,13 +275,14 @@ def _write(
     folder: Path,
     texts: Sequence[str],
     encode: Encode,
+    *,
     bits: int,
     centroids: int | None,
     progress: IndexProgress,
     batch: int,
 ) -> None:
     total = len(texts)
-    wanted = max(_LEAST, math.ceil(_SAMPLED * math.sqrt(total)), math.ceil((centroids or 0) / 2))
+    wanted = max(_LEAST_SAMPLE, math.ceil(_SAMPLE_FACTOR * math.sqrt(total)), math.ceil((centroids or 0) / 2))
     sample = np.sort(np.random.default_rng(_SEED).choice(total, min(total, wanted), replace=False)).tolist()
     starts, done = [0], 0
     with (folder / "sample").open("wb") as spool:  # so that no passage is encoded twice
@@ -270,7 +294,7 @@ def _write(
             progress(done, total)
     drawn = rows = np.memmap(folder / "sample", np.float16, "r").reshape(starts[-1], -1)
     count = centroids or usual_centroids(len(rows) / len(sample) * total)
-    if len(rows) > (most := _TRAINED * count):
+    if len(rows) > (most := _VECTORS_PER_CENTROID * count):
         drawn = rows[np.sort(np.random.default_rng(_SEED).choice(len(rows), most, replace=False))]
     codec = ResidualCodec.train(drawn.astype(np.float32), count, bits)
     kept = {place: rows[starts[row] : starts[row + 1]] for row, place in enumerate(sample)}
@@ -340,10 +364,15 @@ class CompressedIndex:
         candidates: int,
         lists: GpuLists | None = None,
     ) -> Hits:
-        """The k best passages of each query, an array (tokens, dim), by MaxSim over decoded vectors.
-
-        `probes`: cells that each query token looks at. `candidates`: passages that are decoded, at least k. `lists`:
-        those of the cells on a GPU, which then selects the same candidates.
+        """Return the k best passages of each query by MaxSim over decoded vectors.
+        Args:
+            queries: The token vectors of each query, (tokens, dim).
+            k: Number of hits per query.
+            probes: Cells that each query token looks at.
+            candidates: Passages to decode, at least k.
+            lists: The cells on a GPU, which then selects the same candidates.
+        Returns:
+            The hits, with arrays of shape (n, k).
         """
         hits = Hits.none(len(queries), k)
         centroids = self.codec.centroids.astype(np.float64)
@@ -359,12 +388,12 @@ class CompressedIndex:
         return hits
 
     def on_gpu(self) -> GpuLists | None:
-        """The passages of the cells in a GPU's memory, where there is one with room for them."""
+        """Load the passages of the cells into the memory of a GPU, if there is one with room."""
         device = gpu_for(self.list_passages.size, self.list_passages.itemsize)
         return None if device is None else GpuLists(self.list_starts, self.list_passages, len(self), device)
 
     def _first(self, cells: Floats, probes: int) -> Floats:
-        """The score of every passage by its cells; `cells` has the scores of the centroids, (k, query tokens)."""
+        """Score every passage by its cells; `cells` are the scores of the centroids, (k, query tokens)."""
         total = np.zeros(len(self), np.float32)
         probes = min(probes, len(cells))
         for scores in np.ascontiguousarray(cells.T):
@@ -378,7 +407,7 @@ class CompressedIndex:
         return total
 
     def _maxsim(self, query: NDArray[np.float64], cells: Floats, passages: NDArray[np.int32]) -> Floats:
-        """MaxSim over the decoded vectors of passages, (n,)."""
+        """Compute MaxSim over the decoded vectors of passages, (n,)."""
         # In units of the spread, rounded so far that its products with levels are exact, too.
         asked = (np.rint(query * self.codec.spread * 2.0**_QUERY_BITS) / 2.0**_QUERY_BITS).T
         begins, ends = self.starts[passages], self.starts[passages + 1]
@@ -386,7 +415,7 @@ class CompressedIndex:
         edges = np.concatenate(([0], np.cumsum(ends - begins)))
         first = 0
         while first < len(passages):
-            last = max(first + 1, int(np.searchsorted(edges, edges[first] + _TOKENS, side="right")) - 1)
+            last = max(first + 1, int(np.searchsorted(edges, edges[first] + _TOKENS_AT_ONCE, side="right")) - 1)
             starts = edges[first:last] - edges[first]
             sizes = ends[first:last] - begins[first:last]
             places = np.arange(int(sizes.sum())) + np.repeat(begins[first:last] - starts, sizes)

@@ -2,8 +2,8 @@
 
     score(q, p) = sum over query tokens i of max over passage tokens j of <q_i, p_j>
 
-The retriever keeps every token vector of the corpus and compares all of them, which is for small corpora, or keeps them
-in a few bits on disk (`index: compressed`). The re-ranker encodes only the passages that it is given.
+The retriever keeps every token vector of the corpus in memory and compares all of them, which suits small corpora, or
+keeps them in a few bits per dimension on disk (`index: compressed`). The re-ranker encodes only the given passages.
 """
 
 import shutil
@@ -42,15 +42,18 @@ from airgen.retrievers.late.compressed_index import BATCH, CompressedIndex, buil
 from airgen.settings.base import SPEED
 from airgen.settings.spec import Part
 
-_TOKENS = 16384  # passage tokens compared at once
-_QUERIES = 16  # queries compared at once with them
+_TOKENS_AT_ONCE = 16384  # passage tokens compared at once
+_QUERIES_AT_ONCE = 16  # queries compared at once with them
 
 
 def maxsims(queries: Sequence[NDArray[Any]], tokens: NDArray[Any], starts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """MaxSim of queries, (q, dim) each, with passages, (queries, passages).
-
-    `tokens` is (t, dim); passage i has its rows from `starts[i]` on, at least one. The same bits on every machine for
-    vectors of `token_rows`.
+    """Compute MaxSim of queries with passages; the same bits on every machine for vectors of `token_rows`.
+    Args:
+        queries: The token vectors of each query, (q, dim).
+        tokens: The token vectors of all passages, (t, dim).
+        starts: The first row of each passage; each has at least one.
+    Returns:
+        Scores, float64 (queries, passages).
     """
     similarity = tokens.astype(np.float64, copy=False) @ np.concatenate(queries).astype(np.float64).T
     best = np.maximum.reduceat(similarity, starts, axis=0)
@@ -81,13 +84,13 @@ class MultiVectorEncoder(LibraryModel):
         return model
 
     def _file(self, name: str) -> str:
-        """A small file of the model, or ""."""
+        """Return the text of a small file of the model, or ""."""
         find = load_extra("sentence_transformers.util", "late interaction").load_file_path
         path = find(self.place(self.name), name, revision=self.settings.revision)
         return Path(path).read_text(encoding="utf-8") if path else ""
 
     def token_vectors(self, texts: Sequence[str], kind: TextKind) -> list[NDArray[np.float32]]:
-        """Token vectors of the model's query or document side."""
+        """Return token vectors by the model's query or document side."""
         model, side, asked = self.model, self.side(kind), list(texts)
         options = {"convert_to_numpy": True, "show_progress_bar": False, **self.pool_of(model)}
         outputs = self.in_batches(lambda size: side(asked, batch_size=size, **options), self.batch_for(asked, model))
@@ -101,7 +104,7 @@ class MultiVectorEncoder(LibraryModel):
 
 
 class _WithTokens(Component):
-    """What the retriever and the re-ranker share: a model of token vectors."""
+    """The base of the retriever and the re-ranker, which share a model of token vectors."""
 
     class Settings(CacheSettings):
         """`model`: a model that gives token vectors. Its own settings may stand beside it."""
@@ -172,7 +175,7 @@ class LateInteraction(_WithTokens):
         self._tokens = np.concatenate(tokens)
 
     def _on_disk(self, corpus: Corpus) -> CompressedIndex:
-        """The compressed index of this corpus, from the cache where it is there."""
+        """Return the compressed index of this corpus, from the cache if possible."""
         root = cache_root(self)
         if root is None:
             root = Path(tempfile.mkdtemp(prefix="airgen-late-"))
@@ -192,7 +195,7 @@ class LateInteraction(_WithTokens):
             return CompressedIndex.open(folder)
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
-        """The k best passages by MaxSim. Raises UsageError before `index`."""
+        """Return the k best passages per query by MaxSim. Raises UsageError before `index`."""
         self.indexed(self._compressed or self._tokens)
         vectors = [token_rows(array) for array in (self.model.token_vectors(list(queries), "query") if queries else [])]
         if self._compressed is not None:
@@ -201,32 +204,33 @@ class LateInteraction(_WithTokens):
         return self._exact(vectors, k)
 
     def _exact(self, vectors: Sequence[NDArray[np.float16]], k: int) -> Hits:
-        """MaxSim with every passage; a wide product of several queries is sooner done than narrow ones."""
+        """Compute MaxSim with every passage; one wide product of several queries is quicker than narrow ones."""
         assert self._tokens is not None
         scores = np.zeros((len(vectors), len(self._starts) - 1), np.float32)
-        there = self._on_gpu()
-        if there is not None:
+        gpu_tokens = self._tokens_on_gpu()
+        if gpu_tokens is not None:
             for row, vector in enumerate(vectors):
-                scores[row] = there.scores(vector)
-        for first, end in self._blocks() if there is None else ():
+                scores[row] = gpu_tokens.scores(vector)
+        for first, end in self._blocks() if gpu_tokens is None else ():
             block = self._tokens[self._starts[first] : self._starts[end]].astype(np.float64)
             starts = self._starts[first:end] - self._starts[first]
-            for row in range(0, len(vectors), _QUERIES):
-                scores[row : row + _QUERIES, first:end] = maxsims(vectors[row : row + _QUERIES], block, starts)
+            for row in range(0, len(vectors), _QUERIES_AT_ONCE):
+                queries = slice(row, row + _QUERIES_AT_ONCE)
+                scores[queries, first:end] = maxsims(vectors[queries], block, starts)
         hits = Hits.none(len(vectors), k)
         for row, row_scores in enumerate(scores):
             hits.put(row, *top_k(row_scores, k))
         return hits
 
     def _lists_on_gpu(self, index: CompressedIndex) -> GpuLists | None:
-        """The passages of its cells in a GPU's memory, where there is one with room for them."""
+        """Return the cells of the index in the memory of a GPU, if there is one with room."""
         if self._lists is None:
             with suppress_exhausted():
                 self._lists = index.on_gpu()
         return self._lists
 
-    def _on_gpu(self) -> GpuTokens | None:
-        """The token vectors in a GPU's memory, where there is one with room for them."""
+    def _tokens_on_gpu(self) -> GpuTokens | None:
+        """Return the token vectors in the memory of a GPU, if there is one with room."""
         if self._there is None and self._tokens is not None:
             device = gpu_for(self._tokens.size, self._tokens.itemsize)
             if device is not None:
@@ -235,15 +239,15 @@ class LateInteraction(_WithTokens):
         return self._there
 
     def release(self) -> None:
-        """Also take what is searched off the GPU."""
+        """Free the memory of the model, and of the index on the GPU."""
         self._there = self._lists = None
         super().release()
 
     def _blocks(self) -> Iterator[tuple[int, int]]:
-        """Stretches of the passages with about `_TOKENS` tokens."""
+        """Yield ranges of passages with about `_TOKENS_AT_ONCE` tokens."""
         count, first = len(self._starts) - 1, 0
         while first < count:
-            most = self._starts[first] + _TOKENS
+            most = self._starts[first] + _TOKENS_AT_ONCE
             end = max(first + 1, int(np.searchsorted(self._starts, most, side="right")) - 1)
             yield first, end
             first = end
@@ -255,10 +259,10 @@ class LateInteraction(_WithTokens):
         return {"family": "late", "model": dict(self.model.describe()), **kept}
 
 
-def _on_gpu(
+def _scores_on_gpu(
     pairs: Sequence[tuple[NDArray[np.float16], NDArray[np.float16]]], texts: Sequence[str], device: str
 ) -> list[float]:
-    """MaxSim of pairs by the number of query tokens: all passages of one query at once, with the bits of the CPU."""
+    """Score pairs by MaxSim per query token, all passages of a query at once, with the bits of the CPU."""
     scores = np.zeros(len(pairs))
     groups: dict[str, list[int]] = {}
     for place, text in enumerate(texts):
@@ -278,14 +282,14 @@ class MaxSim(_WithTokens):
         self.name = f"maxsim {self.model.name}"
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
-        """MaxSim divided by the number of query tokens, shape (n,)."""
+        """Return MaxSim divided by the number of query tokens, shape (n,)."""
         left = self._memo([query for query, _ in pairs], "query")
         right = self._memo([passage for _, passage in pairs], "passage")
         both = [(query, passage) for (query,), (passage,) in zip(left, right, strict=True)]
         scores: list[float] | None = None
         if (device := gpu_for(sum(passage.size for _, passage in both), 2)) is not None:
             with suppress_exhausted():
-                scores = _on_gpu(both, [query for query, _ in pairs], device)
+                scores = _scores_on_gpu(both, [query for query, _ in pairs], device)
         if scores is None:
             start = np.zeros(1, np.int64)
             scores = [maxsims([query], passage, start)[0, 0] / len(query) for query, passage in both]

@@ -1,8 +1,8 @@
-"""The loops of `postings` for numba. Import this only where numba is installed and the work is worth its loading.
+"""The loops of `postings` for numba. Import this only if numba is installed and the work is worth loading it.
 
-A query with few postings touches few scores: they are listed while they are added up, and nothing else is read. With
-many postings all scores are read, and a block of them whose maximum is too low is skipped as a whole. What can be among
-the k best is dealt into buckets by score, and each bucket is sorted.
+A query with few postings touches few scores: they are listed while they are added up, and no others are read. With many
+postings all scores are read, and a block of them whose maximum is too low is skipped as a whole. The candidates for the
+k best are distributed to buckets by score, and each bucket is sorted.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from numpy.typing import NDArray
 
 from airgen.exact import jit
 
-_ROWS = 32  # scores a block: the block's maximum says whether it can hold one of the k best
+_BLOCK_SCORES = 32  # per block: its maximum says whether it can contain one of the k best
 _BUCKETS = 2048  # of scores, the best first
 _OCTAVES = 8  # scores below 1/256 of the best share the last bucket
-_FEW = 24  # keys that insertion sorts faster
+_INSERTION_SORT_KEYS = 24  # insertion sort is faster up to this many
 
 
 @jit
 def count_postings(
     terms: NDArray[np.int32], lengths: NDArray[np.int64], size: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]:
-    """`postings.count_postings` without sorting."""
+    """Do the work of `postings.count_postings`, without sorting."""
     starts = np.zeros(size + 1, np.int64)
     last = np.full(size, -1, np.int32)
     place = 0
@@ -63,7 +63,7 @@ def _add_listing(
     weight: np.float32,
     count: np.uint32,
 ) -> np.uint32:
-    """Add one term's postings, and list each position at its first addition; the new length of the list."""
+    """Add one term's postings, list each position at its first addition, and return the new length of the list."""
     for posting in range(len(positions)):
         part = weight * impacts[posting]
         position = np.uint32(positions[posting])
@@ -78,7 +78,7 @@ def _add_listing(
 def _take(
     scores: NDArray[np.float32], touched: NDArray[np.uint32], count: np.uint32, taken: NDArray[np.uint32]
 ) -> None:
-    """Move the listed scores into `found`, as bits, and leave zeros behind."""
+    """Move the listed scores into `taken`, as bits, and leave zeros behind."""
     bits = scores.view(np.uint32)  # scores are not negative: their bits sort as they do
     for place in range(count):
         taken[place] = bits[touched[place]]
@@ -87,11 +87,11 @@ def _take(
 
 @jit
 def _block_tops(scores: NDArray[np.float32], tops: NDArray[np.uint32]) -> None:
-    """The maximum of each block, as bits; block b is every len(tops)-th score from b on, so whole rows compare."""
+    """Write the maximum of each block, as bits; block b is every len(tops)-th score from b, so whole rows compare."""
     bits = scores.view(np.uint32)
     blocks = len(tops)
     tops[:] = bits[:blocks]
-    for row in range(1, _ROWS):
+    for row in range(1, _BLOCK_SCORES):
         scores_of_row = bits[row * blocks : (row + 1) * blocks]
         for block in range(blocks):
             tops[block] = scores_of_row[block] if scores_of_row[block] > tops[block] else tops[block]
@@ -101,13 +101,13 @@ def _block_tops(scores: NDArray[np.float32], tops: NDArray[np.uint32]) -> None:
 def _scan(
     scores: NDArray[np.float32], tops: NDArray[np.uint32], least: np.uint32, touched: NDArray[np.uint32]
 ) -> np.uint32:
-    """List the positions whose score has at least these bits; the length of the list."""
+    """List the positions whose score has at least these bits, and return the length of the list."""
     blocks = len(tops)
     bits = scores.view(np.uint32)
     count = np.uint32(0)
     for block in range(blocks):
         if tops[block] >= least:
-            for row in range(_ROWS):
+            for row in range(_BLOCK_SCORES):
                 position = row * blocks + block
                 touched[count] = position
                 count += np.uint32(bits[position] >= least)
@@ -161,10 +161,7 @@ def _sort_best(
     keys: NDArray[np.uint64],
     spare: NDArray[np.uint64],
 ) -> int:
-    """The least `keys` become those of the k best, in order: the score's bits inverted, then its position.
-
-    Returns how many there are.
-    """
+    """Sort the k best into the first `keys`: the score's bits inverted, then its position. Return their number."""
     best, shift, last = _deal(bits, k, buckets)
     places = spare.view(np.uint32)
     some = np.uint32(0)
@@ -178,7 +175,7 @@ def _sort_best(
     first = 0
     for bucket in range(last + 1):
         end = buckets[bucket]
-        if end - first > _FEW:
+        if end - first > _INSERTION_SORT_KEYS:
             keys[first:end].sort()
         elif end - first > 1:
             _insertion_sort(keys[first:end])
@@ -198,10 +195,10 @@ def search(
     out_positions: NDArray[np.int32],
     out_scores: NDArray[np.float32],
 ) -> None:
-    """`postings.search_postings`: add up, list what can be among the k best, sort it."""
+    """Do the work of `postings.search_postings`: add up, list what can be among the k best, sort it."""
     k = out_positions.shape[1]
-    blocks = (size + _ROWS - 1) // _ROWS
-    scores = np.zeros(blocks * _ROWS, np.float32)
+    blocks = (size + _BLOCK_SCORES - 1) // _BLOCK_SCORES
+    scores = np.zeros(blocks * _BLOCK_SCORES, np.float32)
     tops = np.empty(blocks, np.uint32)
     touched, bits = np.empty(len(scores) + 1, np.uint32), np.empty(len(scores), np.uint32)
     keys, spare = np.empty(len(scores), np.uint64), np.empty(len(scores), np.uint64)
@@ -229,7 +226,7 @@ def search(
             scores[:] = 0
         if count == 0:
             continue
-        kept = _sort_best(bits[:count], touched, k, buckets, keys, spare)
+        kept = _sort_best(bits[:count], touched, k, buckets=buckets, keys=keys, spare=spare)
         for rank in range(kept):
             out_positions[query, rank] = np.int32(keys[rank] & np.uint64(0xFFFFFFFF))
             bits[rank] = ~np.uint32(keys[rank] >> np.uint64(32))

@@ -1,15 +1,15 @@
-"""BM25 with learned query weights: a small encoder adds terms to a query and weights its own.
+"""BM25 with learned query weights: a small encoder adds terms to a query and weights the query's own terms.
 
     system = Augmented("models/augment-scifact")          # {kind: augment, path: models/augment-scifact}
-    system.explain("statins lower the risk of stroke")    # what it adds, what it plays down
+    system.explain("statins lower the risk of stroke")    # the terms that it adds, raises and lowers
 
 Documents are indexed once, as for any BM25, and never encoded. The score is (w(q) * v * (bow(q) + a(q)))^T f(d), with
 a(q) = ReLU(W enc(q)_0) over the vocabulary and w(q)_i = ReLU(u^T enc(q)_i) for the i-th token of the query (BM25 Query
-Augmentation Learned End-to-End, section 2). v * f(d) is what a BM25 index holds, so w * (bow + a) is all that a search
-needs. Terms are the tokens themselves (`wordpiece`), or the words of the language's analyser, several tokens to a word.
-A term that is in the query twice has the greater of its two weights. A term beyond the encoder's length has the mean
-weight of the tokens before it. An added term that is not in the query has the weight 1. `airgen train augment` makes
-the folder; it runs here by ONNX Runtime, without torch.
+Augmentation Learned End-to-End, section 2). A BM25 index already contains v * f(d), so a search needs only
+w * (bow + a). Terms are the tokens themselves (`wordpiece`), or the words of the language's analyser, each of several
+tokens. A term that occurs twice in the query has the greater of its two weights. A term beyond the encoder's length has
+the mean weight of the tokens before it. An added term that is not in the query has the weight 1. `airgen train augment`
+writes the folder, which runs here with ONNX Runtime, without torch.
 """
 
 import json
@@ -37,8 +37,12 @@ from airgen.text.words import encodable
 
 @dataclass(frozen=True, slots=True)
 class ReadQuery:
-    """ids: token ids with the special ones, cut to the encoder's length. terms: the term of each, None for a token
-    without a term (a special token, a stop word). rest: terms that the encoder does not see.
+    """A query as the encoder reads it.
+
+    Attributes:
+        ids: Token ids with the special ones, truncated to the encoder's length.
+        terms: The term of each token; None for a token without one (a special token, a stop word).
+        rest: Terms beyond the encoder's length.
     """
 
     ids: list[int]
@@ -57,7 +61,7 @@ class QueryReader:
         self._tokenizer, self._length = load_tokenizer(folder / "tokenizer.json", max_length), max_length
 
     def __call__(self, texts: Sequence[str]) -> list[ReadQuery]:
-        """One for each text; an empty one has the special tokens alone."""
+        """Read each text; an empty one has only the special tokens."""
         if isinstance(self.analyser, WordPieces):
             return self._pieces(texts)
         return [self._words(text) for text in texts]
@@ -153,8 +157,7 @@ class Augmenter:
         return bert(self._weights, *self._shape)
 
     def keep(self, terms: Mapping[str, int]) -> None:
-        """Add only terms among these, as others find nothing: a smaller matrix, and the same hits.
-
+        """Restrict the added terms to these, as others match nothing: a smaller matrix, and the same hits.
         Rows that no unit vector can lift above 0 are left out too.
         """
         held = np.array([term in terms for term in self.added], bool)
@@ -165,7 +168,7 @@ class Augmenter:
         self._kept = np.ascontiguousarray(self._rows[used]), self._bias[used]
 
     def __call__(self, text: str) -> list[Term]:
-        """The terms of one query: its own in order, then the added ones by weight, greatest first."""
+        """Return the terms of one query: its own in order, then the added ones by weight, greatest first."""
         query = self._read([text])[0]
         states = finite(self._states(self._words[np.array(query.ids, np.int64)]), str(self.folder))
         pooled = unit_rows(states.mean(axis=0)) if self._mean else states[0]
@@ -184,10 +187,22 @@ class Augmenter:
         totals = {term: weight * (1 + added.get(term, 0.0)) for term, weight in weights.items()}
         mean = sum(totals.values()) / max(1, len(totals)) or 1.0
         own_terms = [
-            Term(term, True, weights[term], added.get(term, 0.0), total, total / mean) for term, total in totals.items()
+            Term(
+                term,
+                in_query=True,
+                weight=weights[term],
+                added=added.get(term, 0.0),
+                total=total,
+                relative=total / mean,
+            )
+            for term, total in totals.items()
         ]
         order = sorted((term for term in added if term not in weights), key=lambda term: (-added[term], term))
-        return [*own_terms, *(Term(term, False, 1.0, added[term], added[term], added[term] / mean) for term in order)]
+        added_terms = [
+            Term(term, in_query=False, weight=1.0, added=added[term], total=added[term], relative=added[term] / mean)
+            for term in order
+        ]
+        return own_terms + added_terms
 
 
 class Augmented(LexicalRetriever):
@@ -215,7 +230,7 @@ class Augmented(LexicalRetriever):
         return super().facts + ModelFacts(self.model.parameters)
 
     def make_weighting(self) -> Weighting:
-        """BM25, or whether a term is there, as the model was trained."""
+        """Weight by BM25, or by presence, as the model was trained."""
         own, chosen = self.model.settings, self.settings
         if own["scoring"] != "bm25":
             return PresenceWeighting()
@@ -227,17 +242,16 @@ class Augmented(LexicalRetriever):
         self.model.keep(self.vocabulary)
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
-        """The k best passages of each query under its learned weights."""
+        """Return the k best passages of each query under its learned weights."""
         return self.search_weighted([self.weights(query) for query in queries], k)
 
     def weights(self, query: str) -> dict[str, float]:
-        """{term: w * (bow + a)} of a query, without the terms that have no weight."""
+        """Return {term: w * (bow + a)} of a query, without terms of weight 0."""
         return {term.term: term.total for term in self.model(query) if term.total > 0}
 
     def explain(self, query: str) -> list[Term]:
-        """The query's own terms in order, then those that are added, the heaviest first.
-
-        After `index` each says in how many passages it stands.
+        """List the query's own terms in order, then the added ones, heaviest first.
+        After `index`, each has the number of passages that contain it.
         """
         terms = self.model(query)
         if not self.vocabulary:

@@ -26,7 +26,7 @@ from airgen.retrievers.lexical.postings import BM25Weighting, DirichletWeighting
 from airgen.settings.spec import Part, Spec
 from airgen.text.analysis import Encoder
 
-_TEXTS = 1 << 15  # the latest, whose terms are kept: about 200 MB
+_CACHED_TEXTS = 1 << 15  # whose terms are kept: about 200 MB
 
 
 class BM25Settings(Analysing.Settings):
@@ -88,7 +88,7 @@ class BM25Reranker(Analysing):
         self.weighting = BM25Weighting(self.settings.k1, self.settings.b)
         self._idf: dict[str, float] | None = None  # of the terms of the corpus
         self._unseen, self._mean = 0.0, 1.0  # the idf of any other term, and the mean length in terms
-        self._terms = lru_cache(_TEXTS)(self._counted)
+        self._terms = lru_cache(_CACHED_TEXTS)(self._counted)
 
     def fit(self, corpus: Corpus) -> BM25Reranker:
         """Compute document frequencies and the mean length of a corpus, with title and text as one."""
@@ -130,8 +130,8 @@ class BM25Reranker(Analysing):
         return {**self.weighting.describe(), "analyser": dict(self.analyser.describe()), "mean_length": self._mean}
 
 
-_MAX_SHARE = 0.1  # a term that more of the passages hold does not help
-_SHORTEST, _LONGEST = 2, 20
+_MAX_SHARE = 0.1  # of the passages; a more frequent term does not help
+_SHORTEST_TERM, _LONGEST_TERM = 2, 20
 
 
 class RM3(Component):
@@ -148,10 +148,10 @@ class RM3(Component):
         @field_validator("first")
         @classmethod
         def _lexical(cls, value: Any) -> Any:
-            made_of = value.component_class if isinstance(value, Spec) else type(value)
-            if not issubclass(made_of, LexicalRetriever):
-                named = value.kind if isinstance(value, Spec) else value.name
-                raise ValueError(f"a lexical first stage is needed, not {named!r}")
+            component = value.component_class if isinstance(value, Spec) else type(value)
+            if not issubclass(component, LexicalRetriever):
+                name = value.kind if isinstance(value, Spec) else value.name
+                raise ValueError(f"a lexical first stage is needed, not {name!r}")
             return value
 
     settings: Settings
@@ -201,7 +201,9 @@ class RM3(Component):
         counts = {
             term: float(count)
             for term, count in Counter(self.first.analyser(text)).items()
-            if _SHORTEST <= len(term) <= _LONGEST and term.isalnum() and self.first.document_frequency(term) <= limit
+            if _SHORTEST_TERM <= len(term) <= _LONGEST_TERM
+            and term.isalnum()
+            and self.first.document_frequency(term) <= limit
         }
         return _unit(_largest(counts, self.settings.feedback_terms))
 

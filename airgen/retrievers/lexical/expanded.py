@@ -3,12 +3,12 @@
     {kind: expanded, expansions: scifact-queries.jsonl}
     {kind: deepct, model: models/deepct}                        # `airgen train deepct` makes it
 
-Document expansion (BEIR's section 4): `airgen train expand` writes the file, one row a passage, {"_id": ..., "queries":
-[...]}, by a sequence-to-sequence model, an LLM, or from queries that a dataset has. What is not in it is indexed as it
-is.
+Document expansion (BEIR's section 4): `airgen train expand` writes the file, one row per passage, {"_id": ...,
+"queries": [...]}, with a sequence-to-sequence model, an LLM, or the queries of a dataset. Passages that are not in the
+file are indexed unchanged.
 
-DeepCT (Dai and Callan, 2020; BEIR's section 4): a transformer gives every word of a passage a weight, the share of the
-passage's queries that would contain the word. The passage becomes a pseudo-document that holds the word
+DeepCT (Dai and Callan, 2020; BEIR's section 4): a transformer weights every word of a passage by the share of the
+passage's queries that would contain it. The passage becomes a pseudo-document that contains the word
 round(scale * weight) times, and BM25 indexes that. Queries are not encoded.
 """
 
@@ -33,7 +33,7 @@ from airgen.settings.spec import Part
 
 
 def read_expansions(path: Path) -> dict[str, list[str]]:
-    """{passage id: queries}. Raises DatasetError for a file that is missing, or a line of another form."""
+    """Read {passage id: queries}. Raises DatasetError for a missing file or a line of another form."""
     if not path.is_file():
         raise DatasetError(f"{path}: no such file: `airgen train expand` makes it")
     expansions: dict[str, list[str]] = {}
@@ -46,7 +46,7 @@ def read_expansions(path: Path) -> dict[str, list[str]]:
 
 
 class _Rewritten(Component):
-    """BM25 over other texts than those of the passages."""
+    """BM25 over rewritten passages."""
 
     Settings: type[BM25Settings] = BM25Settings
     settings: BM25Settings
@@ -55,7 +55,7 @@ class _Rewritten(Component):
         self._bm25 = BM25(self.settings.k1, self.settings.b, analyser=self.settings.analyser, folder=self.folder)
 
     def rewritten(self, corpus: Corpus) -> list[str]:
-        """What is indexed of each passage."""
+        """Return the text to index for each passage."""
         raise NotImplementedError
 
     @property
@@ -67,7 +67,7 @@ class _Rewritten(Component):
         self._bm25.index(Corpus(corpus.ids, self.rewritten(non_empty(corpus)), (), corpus.language))
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
-        """The k best passages of each query. Raises UsageError before `index`."""
+        """Return the k best passages of each query. Raises UsageError before `index`."""
         return self._bm25.search(queries, k)
 
 
@@ -98,7 +98,7 @@ class Expanded(_Rewritten):
         self.expanded = 0
 
     def rewritten(self, corpus: Corpus) -> list[str]:
-        """Each passage, then its queries."""
+        """Append the queries to each passage."""
         self.expanded = sum(key in self.expansions for key in corpus.ids)
         if self.expansions and not self.expanded:
             raise UsageError(f"{self.name}: none of the {len(self.expansions)} expanded passages is in this corpus")
@@ -130,15 +130,20 @@ class TermWeigher(TorchModel):
         """(model, tokenizer). Raises ModelError for one with several outputs a token, or a slow tokenizer."""
         chosen, kind = self.settings, "AutoModelForTokenClassification"
         model, tokenizer = with_tokenizer(
-            kind, "the model", self.name, self.place(self.name), chosen.device, chosen.dtype, chosen.model_kwargs
+            kind,
+            "the model",
+            self.name,
+            self.place(self.name),
+            device=chosen.device,
+            dtype=chosen.dtype,
+            model_kwargs=chosen.model_kwargs,
         )
         if model.config.num_labels != 1 or not getattr(tokenizer, "is_fast", False):
             raise ModelError(f"{self.name} is not a DeepCT: one output for each token and a fast tokenizer are needed")
         return model, tokenizer
 
     def weights(self, texts: Sequence[str]) -> list[dict[str, float]]:
-        """{word: weight} of each text, in order of appearance; a repeated word has its highest weight.
-
+        """Return {word: weight} of each text in order of appearance; a repeated word has its highest weight.
         Raises ModelError for NaN.
         """
         return self.in_batches(lambda size: self._weights(texts, size), self.settings.batch_size)
@@ -149,7 +154,8 @@ class TermWeigher(TorchModel):
         limit = self.settings.max_length
         limit = min(limit, getattr(model.config, "max_position_embeddings", None) or limit)
         weights: list[dict[str, float]] = [{}] * len(texts)
-        order = sorted(range(len(texts)), key=lambda place: (len(texts[place]), place))  # like lengths, little padding
+        # Texts of similar length share a batch, which needs little padding.
+        order = sorted(range(len(texts)), key=lambda place: (len(texts[place]), place))
         for first in range(0, len(order), size):
             batch = order[first : first + size]
             encoded, words = words_of(tokenizer, [texts[place] for place in batch], limit)
@@ -176,8 +182,7 @@ class TermWeigher(TorchModel):
 
 
 def words_of(tokenizer: Any, texts: Sequence[str], limit: int) -> tuple[Any, list[list[tuple[int, int, int]]]]:
-    """Tokenised texts, and each text's words as (first token, start, end) in tokens and characters.
-
+    """Tokenise texts, and return each text's words as (first token, start, end), in tokens and characters.
     The weight of a word is that of its first piece, as in DeepCT.
     """
     encoded = tokenizer(
@@ -222,7 +227,7 @@ class DeepCT(_Rewritten):
         self.name = f"deepct {self.model.name}"
 
     def rewritten(self, corpus: Corpus) -> list[str]:
-        """The pseudo-document of each passage, all of whose words are weighed."""
+        """Return the pseudo-document of each passage, all of whose words are weighted."""
         texts: list[str] = []
         for batch in batched(corpus.full_texts, 256):
             texts += map(self.pseudo_document, self.model.weights(batch))
@@ -231,7 +236,7 @@ class DeepCT(_Rewritten):
         return texts
 
     def pseudo_document(self, weights: Mapping[str, float]) -> str:
-        """Each word as often as its weight says; a negative weight counts as 0."""
+        """Repeat each word in proportion to its weight; a negative weight counts as 0."""
         return " ".join(
             " ".join([word] * round(self.settings.scale * weight)) for word, weight in weights.items() if weight > 0
         )

@@ -1,4 +1,4 @@
-"""What all lexical retrievers share: the analyser, and an inverted index of what every term adds to a passage's score.
+"""The base of all lexical retrievers: the analyser, and an inverted index of what each term adds to a passage's score.
 
     index = InvertedIndex(starts, positions, impacts, size)
     hits = index.search([{3: 1.0, 8: 0.5}], k=10)
@@ -55,11 +55,16 @@ class InvertedIndex:
     def search(
         self, queries: Sequence[Mapping[int, float]], k: int, threads: int | None = None, compiled: bool | None = None
     ) -> Hits:
-        """The k best passages of each query, a mapping from term to weight; terms are added in its order.
-
-        `threads=None` uses all cores; `compiled=None` uses numba where it is installed and worth its loading.
-        Neither changes the result. Raises UsageError for a k below 1, a term outside the index, a weight that is
-        negative or not finite.
+        """Return the k best passages of each query. Neither `threads` nor `compiled` changes the result.
+        Args:
+            queries: The weight of each term, per query; terms are added in this order.
+            k: Number of hits per query.
+            threads: Number of threads. None: all cores.
+            compiled: Use numba. None: if it is installed and worth loading.
+        Returns:
+            The hits, with arrays of shape (n, k).
+        Raises:
+            UsageError: k is below 1, a term is outside the index, or a weight is negative or not finite.
         """
         if k < 1:
             raise UsageError(f"k must be at least 1, not {k}")
@@ -82,21 +87,28 @@ class InvertedIndex:
 
             run = _postings_compiled.search
 
-        def part(first: int, last: int) -> None:
+        def search_part(first: int, last: int) -> None:
             run(
-                *(self.starts, self.positions, self.impacts, self.size, bounds[first : last + 1], terms, weights),
-                *(positions[first:last], scores[first:last]),
+                self.starts,
+                self.positions,
+                self.impacts,
+                size=self.size,
+                bounds=bounds[first : last + 1],
+                terms=terms,
+                weights=weights,
+                out_positions=positions[first:last],
+                out_scores=scores[first:last],
             )
 
         workers = max(1, min(threads or os.cpu_count() or 1, len(queries) // 8))
         edges = np.linspace(0, len(queries), workers + 1).astype(int).tolist()
         if self.size * len(queries) < LARGE or (workers == 1 and not compiled):  # a thread would take longer to start
-            part(0, len(queries))
+            search_part(0, len(queries))
         elif workers == 1:
-            interruptible(lambda: part(0, len(queries)))
+            interruptible(lambda: search_part(0, len(queries)))
         else:  # the compiled loop holds no interpreter lock
             with ThreadPoolExecutor(workers) as pool:
-                list(pool.map(part, edges[:-1], edges[1:]))
+                list(pool.map(search_part, edges[:-1], edges[1:]))
         return Hits(positions, scores)
 
 
@@ -121,14 +133,14 @@ class Analysing(Component):
         return self._analyser or self.analyser_for("en")
 
     def analyser_for(self, language: str) -> Analyser:
-        """The analyser that the settings ask for."""
+        """Return the analyser that the settings ask for."""
         chosen: AnalyserSettings | Analyser = self.settings.analyser
         if isinstance(chosen, Analyser):
             return chosen
         return make_analyser(language, self.folder, **dict(chosen))
 
     def fix_language(self, language: str) -> Analyser:
-        """From now on use the analyser of this language, unless one is in use already."""
+        """Use the analyser of this language from now on, unless one is already in use."""
         self._analyser = self._analyser or self.analyser_for(language)
         return self._analyser
 
@@ -147,7 +159,7 @@ class LexicalRetriever(Analysing):
         self._index: InvertedIndex | None = None
 
     def make_weighting(self) -> Weighting:
-        """How a posting is weighted; without a subclass, 1 for a passage that has the term."""
+        """Return the weighting of postings. By default: 1 for a passage that has the term."""
         return PresenceWeighting()
 
     @property
@@ -199,7 +211,7 @@ class LexicalRetriever(Analysing):
         return builder or PostingsBuilder(count_postings)
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
-        """The k best passages of each query; a term that stands twice in a query counts twice."""
+        """Return the k best passages of each query; a term that occurs twice in a query counts twice."""
         analyse = self.analyser
         return self.search_weighted([Counter(analyse(query)) for query in queries], k)
 
@@ -219,7 +231,7 @@ class LexicalRetriever(Analysing):
         return index.search(known, k, self.threads, self.compiled)
 
     def document_frequency(self, term: str) -> int:
-        """How many passages hold the term (in their text, if fields are apart)."""
+        """Return how many passages contain the term (in their text, if the fields are separate)."""
         index, number = self.postings, self._vocabulary.get(term)
         return 0 if number is None else int(index.starts[number + 1] - index.starts[number])
 

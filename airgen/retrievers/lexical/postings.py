@@ -4,10 +4,10 @@
     for terms, lengths in encoder.batches(texts):
         builder.add(terms, lengths)
     field = builder.field(len(encoder.vocabulary))
-    BM25Weighting(k1=0.9, b=0.4).impacts(field)     # float32, one a posting
+    BM25Weighting(k1=0.9, b=0.4).impacts(field)     # float32, one per posting
 
-Postings are in memory up to 64 MB an array, then in files without a name, which the system writes out when memory is
-short. They are equal to those of one call of `count_postings` with all terms.
+Arrays up to 64 MB are in memory, larger ones in unnamed files, which the system writes out when memory is short. The
+postings equal those of a single call of `count_postings` with all terms.
 """
 
 import os
@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 
 from airgen.exact import log, log1p
 
-_MAPPED_FROM = 64 << 20  # bytes of an array
+_MAPPED_FROM_BYTES = 64 << 20  # bytes of an array
 
 
 def room(size: int, kind: Any, *, least: int | None = None) -> NDArray[Any]:
-    """An array of any values: in a file without a name if it has `least` bytes (64 MB) and the disk has room."""
-    if size * np.dtype(kind).itemsize < (_MAPPED_FROM if least is None else least):
+    """Allocate an array, in an unnamed file if it has at least `least` bytes (64 MB) and the disk has room."""
+    if size * np.dtype(kind).itemsize < (_MAPPED_FROM_BYTES if least is None else least):
         return np.empty(size, kind)
     try:
         with tempfile.TemporaryFile(prefix="airgen-") as file:
@@ -37,7 +37,7 @@ def room(size: int, kind: Any, *, least: int | None = None) -> NDArray[Any]:
         return np.empty(size, kind)
 
 
-_CHUNK = 1 << 20  # postings at once: temporaries of 8 MB
+_CHUNK_POSTINGS = 1 << 20  # postings at once: temporaries of 8 MB
 
 
 @dataclass(frozen=True)
@@ -67,11 +67,11 @@ class Weighting(Protocol):
     """A way to weight postings."""
 
     def impacts(self, field: Field) -> NDArray[np.float32]:
-        """What each posting adds to its passage's score, not negative."""
+        """Return what each posting adds to its passage's score; never negative."""
         ...
 
     def describe(self) -> Mapping[str, object]:
-        """Every setting that changes the impacts."""
+        """Return every setting that changes the impacts."""
         ...
 
 
@@ -88,17 +88,17 @@ class BM25Weighting:
     lossy: bool = False
 
     def idf(self, documents: NDArray[np.int64], passages: int) -> NDArray[np.float64]:
-        """Of terms that stand in so many of all passages; float64, same shape."""
+        """Compute the idf of terms that occur in `documents` of all passages; float64, same shape."""
         idf: NDArray[np.float64] = log1p((passages - documents + 0.5) / (documents + 0.5))
         return idf
 
     def norms(self, lengths: NDArray[np.int64], mean: float) -> NDArray[np.float64]:
-        """What is added to the frequency in the denominator, for each passage."""
+        """Return what each passage adds to the frequency in the denominator."""
         kept = (lossy_lengths(lengths) if self.lossy else lengths).astype(np.float64)
         return self.k1 * (1 - self.b + self.b * kept / mean)
 
     def impacts(self, field: Field) -> NDArray[np.float32]:
-        """One a posting, float32."""
+        """Return one impact per posting, float32."""
         idf = self.idf(np.diff(field.starts), field.passages)
         norms = self.norms(field.lengths, field.mean_length)
         impacts = room(len(field.positions), np.float32)
@@ -121,7 +121,7 @@ class DirichletWeighting:
     mu: float
 
     def impacts(self, field: Field) -> NDArray[np.float32]:
-        """One a posting, float32."""
+        """Return one impact per posting, float32."""
         terms_in_all = np.zeros(len(field.starts) - 1)
         for part, terms in _chunks(field):
             terms_in_all += np.bincount(terms, weights=field.frequencies[part], minlength=len(terms_in_all))
@@ -142,7 +142,7 @@ class PresenceWeighting:
     """1 for a passage that has the term: a bag of words, to see what BM25's weights are worth."""
 
     def impacts(self, field: Field) -> NDArray[np.float32]:
-        """One a posting, float32."""
+        """Return one impact per posting, float32."""
         return np.ones(len(field.positions), np.float32)
 
     def describe(self) -> Mapping[str, object]:
@@ -150,9 +150,9 @@ class PresenceWeighting:
 
 
 def _chunks(field: Field) -> Iterator[tuple[slice, NDArray[np.int64]]]:
-    """Slices of the postings, each with the term of every posting in it."""
-    for start in range(0, len(field.positions), _CHUNK):
-        stop = min(start + _CHUNK, len(field.positions))
+    """Yield slices of the postings, each with the term of every posting in it."""
+    for start in range(0, len(field.positions), _CHUNK_POSTINGS):
+        stop = min(start + _CHUNK_POSTINGS, len(field.positions))
         first = int(np.searchsorted(field.starts, start, side="right")) - 1
         last = int(np.searchsorted(field.starts, stop, side="left"))
         edges = np.clip(field.starts[first : last + 1], start, stop)
@@ -160,15 +160,15 @@ def _chunks(field: Field) -> Iterator[tuple[slice, NDArray[np.int64]]]:
 
 
 def lossy_lengths(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Lengths as Lucene's one byte keeps them: exact below 40, then the highest four bits of what passes 24."""
+    """Round lengths to what Lucene's one byte keeps: exact below 40, then the highest four bits of what exceeds 24."""
     rest = np.maximum(lengths - 24, 0)
     bits = np.where(rest > 0, np.frexp(rest.astype(np.float64))[1], 0)
     shift = np.maximum(bits - 4, 0)
     return np.where(lengths < 24, lengths, 24 + ((rest >> shift) << shift))
 
 
-_PART = 8 << 20  # terms counted at once
-_MOVED = 1 << 20  # postings moved at once
+_PART_TERMS = 8 << 20  # terms counted at once
+_MOVED_POSTINGS = 1 << 20  # postings moved at once
 
 Counted = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]
 Count = Callable[[NDArray[np.int32], NDArray[np.int64], int], Counted]
@@ -186,11 +186,11 @@ class PostingsBuilder:
         self._parts: list[Counted] = []
 
     def add(self, terms: NDArray[np.int32], lengths: NDArray[np.int64]) -> None:
-        """Terms of the next texts one after another, and how many each text has."""
+        """Add the terms of the next texts, one text after another, and the number of terms of each."""
         self._terms.append(terms)
         self._lengths.append(lengths)
         self._waiting += len(terms)
-        if self._waiting >= _PART:
+        if self._waiting >= _PART_TERMS:
             self._finish_part()
 
     def _finish_part(self) -> None:
@@ -198,12 +198,12 @@ class PostingsBuilder:
         before = sum(len(part) for part in self._lengths[: self._counted])
         starts, positions, frequencies = self._count(terms, lengths, int(terms.max(initial=-1)) + 1)
         positions += np.int32(before)
-        least = 1 if self._parts else None  # together the parts are large, so only the first may stay in memory
-        self._parts.append((starts, _kept(positions, least), _kept(frequencies, least)))
+        least = 1 if self._parts else None  # the parts are large together, so only the first may stay in memory
+        self._parts.append((starts, _spilled(positions, least), _spilled(frequencies, least)))
         self._terms, self._waiting, self._counted = [], 0, len(self._lengths)
 
     def field(self, size: int) -> Field:
-        """The postings of `size` terms. The builder is empty afterwards."""
+        """Return the postings of `size` terms, and empty the builder."""
         if self._terms or not self._parts:
             self._terms.append(np.empty(0, np.int32))
             self._lengths.append(np.empty(0, np.int64))
@@ -221,8 +221,8 @@ class PostingsBuilder:
         while self._parts:
             of_terms, *part = self._parts.pop(0)
             terms = len(of_terms) - 1
-            for first in range(0, len(part[0]), _MOVED):
-                last = min(first + _MOVED, len(part[0]))
+            for first in range(0, len(part[0]), _MOVED_POSTINGS):
+                last = min(first + _MOVED_POSTINGS, len(part[0]))
                 edges = np.clip(of_terms, first, last)
                 moved = np.arange(first, last) + np.repeat(free[:terms] - of_terms[:-1], np.diff(edges))
                 positions[moved], frequencies[moved] = part[0][first:last], part[1][first:last]
@@ -230,7 +230,8 @@ class PostingsBuilder:
         return Field(starts, positions, frequencies, lengths)
 
 
-def _kept(values: NDArray[np.int32], least: int | None) -> NDArray[np.int32]:
+def _spilled(values: NDArray[np.int32], least: int | None) -> NDArray[np.int32]:
+    """Move an array of at least `least` bytes to a file, if the disk has room."""
     mapped = room(len(values), values.dtype, least=least)
     if isinstance(mapped, np.memmap):
         mapped[:] = values
@@ -238,17 +239,22 @@ def _kept(values: NDArray[np.int32], least: int | None) -> NDArray[np.int32]:
     return values
 
 
-# The hot loops in numpy; `_postings_compiled` has them for numba, equal to the bit: both add a query's postings term by
-# term in float32, in the query's order, without fused operations, and order hits by score, then by position.
+# The hot loops in numpy. `_postings_compiled` has them for numba, with results equal to the bit: both add a query's
+# postings term by term in float32, in the query's order, without fused operations, and order hits by score, then by
+# position.
 
 
 def count_postings(
     terms: NDArray[np.int32], lengths: NDArray[np.int64], size: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]:
-    """Postings from the term ids of texts one after another; `size` is how many terms there are.
-
-    Returns starts int64 (size + 1,), positions int32 and frequencies int32: term t stands in the texts
-    `positions[starts[t]:starts[t + 1]]`, in ascending order.
+    """Count the postings of texts whose term ids follow one another.
+    Args:
+        terms: Term ids of all texts, int32.
+        lengths: Number of terms of each text, int64.
+        size: Number of terms in the vocabulary.
+    Returns:
+        starts int64 (size + 1,), positions int32 and frequencies int32: term t occurs in the texts
+        `positions[starts[t]:starts[t + 1]]`, in ascending order.
     """
     texts = np.repeat(np.arange(len(lengths), dtype=np.int64), lengths)
     width = max(1, len(lengths))
@@ -275,7 +281,7 @@ def search_postings(
         scores = np.zeros(size, np.float32)
         for place in range(bounds[query], bounds[query + 1]):
             part = slice(starts[terms[place]], starts[terms[place] + 1])
-            scores[positions[part]] += weights[place] * impacts[part]  # a text is once in a term's postings
+            scores[positions[part]] += weights[place] * impacts[part]  # a term's postings contain a text once
         matches = np.flatnonzero(scores > 0)
         if len(matches) > k:
             matches = matches[scores[matches] >= np.partition(scores[matches], -k)[-k]]

@@ -61,7 +61,12 @@ class Seq2Seq:
     @cached_property
     def parts(self) -> tuple[Any, Any]:
         return with_tokenizer(
-            "AutoModelForSeq2SeqLM", "the query model", self.name, model_place(self.name), self._device, self._dtype
+            "AutoModelForSeq2SeqLM",
+            "the query model",
+            self.name,
+            model_place(self.name),
+            device=self._device,
+            dtype=self._dtype,
         )
 
     def texts_at_once(self, count: int) -> int:
