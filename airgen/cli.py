@@ -38,7 +38,7 @@ ABOUT = """Usage: airgen COMMAND [OPTIONS]
 
 
 def help_text() -> str:
-    """The text that `airgen --help` prints."""
+    """Return the text that `airgen --help` prints."""
     sections = [
         "\n".join([f"{title}:", *(f"  {name:<10}{line}" for name, line in group.items())])
         for title, group in GROUPS.items()
@@ -66,7 +66,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def words_of(name: str) -> dict[str, Callable[..., Any]]:
-    """The functions of a command by their words; that of the command without a word is under the empty one."""
+    """Return the functions of a command by their subcommands; the command itself has the empty name."""
     module = importlib.import_module(f"airgen.commands.{name}")
     return {
         key.removeprefix(name).removeprefix("_").replace("_", "-"): value
@@ -76,9 +76,11 @@ def words_of(name: str) -> dict[str, Callable[..., Any]]:
 
 
 def find_app(words: list[str]) -> tuple[typer.Typer, str, list[str]]:
-    """The command that the words name, the name that its help shows, and the words that are left for it.
-
-    Raises UsageError for a command that is not there, and for a word that is not, where the command needs one.
+    """Find the command that the arguments name.
+    Returns:
+        The command, the name that its help shows, and the remaining arguments.
+    Raises:
+        UsageError: There is no such command or subcommand.
     """
     from airgen.commands.command import app_of
     from airgen.errors import UsageError
@@ -97,7 +99,7 @@ def find_app(words: list[str]) -> tuple[typer.Typer, str, list[str]]:
 
 
 def _listed(name: str, functions: dict[str, Callable[..., Any]]) -> str:
-    """The lines about the words behind a command."""
+    """Format the lines about the subcommands of a command."""
     lines = {word: (function.__doc__ or "").partition("\n")[0] for word, function in functions.items() if word}
     width = max(map(len, lines), default=0)
     return "\n".join(f"  airgen {name} {word:<{width}}  {line}" for word, line in lines.items())
@@ -147,7 +149,7 @@ def _run(arguments: list[str] | None) -> NoReturn:
 
 
 def _shown_safely(call: Callable[..., Any]) -> Callable[..., Any]:
-    """The same, but an error of wrong usage, which repeats words of the command line, has no control characters."""
+    """Wrap a call so that a usage error, which repeats the arguments, has no control characters."""
     from airgen.text.display import visible
 
     def run(*args: Any, **options: Any) -> Any:

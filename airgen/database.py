@@ -37,7 +37,7 @@ NO_EXTENSIONS: Config = {"autoinstall_known_extensions": False, "autoload_known_
 def in_memory(
     *, files: Sequence[Path] = (), folders: Sequence[Path] = (), config: Config | None = None
 ) -> duckdb.DuckDBPyConnection:
-    """An empty database in memory that can read and write these files, and what is in these folders."""
+    """Open an empty in-memory database that can read and write these files, and what is in these folders."""
     import duckdb
 
     return locked_to(duckdb.connect(config={**NO_EXTENSIONS, **(config or {})}), files=files, folders=folders)
@@ -46,7 +46,7 @@ def in_memory(
 def locked_to(
     connection: duckdb.DuckDBPyConnection, *, files: Sequence[Path] = (), folders: Sequence[Path] = ()
 ) -> duckdb.DuckDBPyConnection:
-    """The connection, which can reach its own file, these files and folders, and cannot be unlocked."""
+    """Restrict a connection to its own file, these files and folders, for good."""
     import duckdb
 
     for setting, paths in (("allowed_paths", files), ("allowed_directories", folders)):
@@ -61,13 +61,15 @@ def locked_to(
 
 
 def without_globs(path: Path) -> str:
-    """The path for a table function of DuckDB, which would read one with the characters `*?[` as a glob."""
+    """Escape a path for a table function of DuckDB, which would read `*?[` as a glob."""
     return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in str(path))
 
 
 def connect(path: Path, *, read_only: bool = False) -> duckdb.DuckDBPyConnection:
-    """Connect to a DuckDB file and to nothing else; a new file's folder is made. What takes more than `_MEMORY` is
-    written to `path`.tmp. Raises StoreError where the folder cannot be made, or duckdb.Error."""
+    """Connect to a DuckDB file and nothing else; create the folder of a new file.
+    What takes more than `_MEMORY` is written to `path`.tmp. Raises StoreError if the folder cannot be created, or
+    duckdb.Error.
+    """
     import duckdb
 
     try:
@@ -82,10 +84,9 @@ def connect(path: Path, *, read_only: bool = False) -> duckdb.DuckDBPyConnection
 
 
 def explain(path: Path, error: duckdb.Error) -> AirgenError:
-    """DuckDB's error as one line with what to do.
-
-    Most causes have no class of their own in DuckDB. An error of the operating system is known by the words of its
-    number (`os.strerror`), a lock by DuckDB's own sentence. The path is taken out first, as it may hold any words.
+    """Return DuckDB's error as one line with what to do.
+    Most causes have no class of their own in DuckDB. An error of the operating system is recognised by the words of its
+    number (`os.strerror`), a lock by DuckDB's own sentence. The path is taken out first, as it may contain any words.
     """
     import duckdb
 
@@ -116,10 +117,13 @@ def explain(path: Path, error: duckdb.Error) -> AirgenError:
 
 
 def temporary(schema: str, *, cache: int = 64) -> sqlite3.Connection:
-    """A SQLite database with these tables, for rows that are asked for one at a time while others come.
-
-    It lies in a temporary file without a name, which goes with the process. cache: MiB of it in memory. It may be used
-    by one thread after another. Raises sqlite3.Error, as every use of it does where the disk is full.
+    """Open a SQLite database with these tables, for rows that are looked up one at a time while others arrive.
+    It is in an unnamed temporary file, which disappears with the process. One thread after another may use it.
+    Args:
+        schema: SQL that creates the tables.
+        cache: MiB of it in memory.
+    Raises:
+        sqlite3.Error: As for every use of it on a full disk.
     """
     base = sqlite3.connect("", isolation_level=None, check_same_thread=False)
     base.executescript(f"PRAGMA journal_mode = off; PRAGMA cache_size = -{cache << 10}; BEGIN; {schema}")
@@ -128,7 +132,7 @@ def temporary(schema: str, *, cache: int = 64) -> sqlite3.Connection:
 
 @contextmanager
 def on_disk(schema: str, purpose: str) -> Iterator[sqlite3.Connection]:
-    """A `temporary` database, closed at the end. Raises CorpusError, as for a full disk."""
+    """Open a `temporary` database, closed at the end. Raises CorpusError, as for a full disk."""
     try:
         with closing(temporary(schema)) as base:
             yield base

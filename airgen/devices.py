@@ -36,7 +36,7 @@ _LEAST_TOKENS = 1 << 10
 
 
 def has_gpu() -> bool:
-    """Whether torch sees a GPU. Where no driver is, torch is not imported for it."""
+    """Return whether torch sees a GPU. Without a driver, torch is not imported."""
     if sys.platform == "darwin":
         return False
     if sys.platform == "linux" and "torch" not in sys.modules and not any(Path(path).exists() for path in _DRIVERS):
@@ -49,19 +49,18 @@ def has_gpu() -> bool:
 
 
 def first_of(devices: Devices) -> str | None:
-    """The device where a model is loaded."""
+    """Return the device on which a model is loaded."""
     return devices[0] if isinstance(devices, list) else devices
 
 
 def on_gpu(devices: Devices) -> bool:
-    """Whether a model with this setting runs on a GPU."""
+    """Return whether a model with this setting runs on a GPU."""
     device = first_of(devices)
     return has_gpu() if device is None else device.startswith("cuda")
 
 
 def check_device(device: str | None, what: str) -> str:
-    """The device itself, a GPU with its number; without one, a GPU if there is one.
-
+    """Return the device, a GPU with its number; by default a GPU if there is one.
     Raises ModelError for a device that does not exist.
     """
     torch = load_extra("torch", what)
@@ -78,18 +77,18 @@ def check_device(device: str | None, what: str) -> str:
 
 
 def dtype_name(dtype: Any) -> str:
-    """fp32, fp16 or bf16 for a dtype of torch or of a config.json; another's own name, "" for none."""
+    """Return fp32, fp16 or bf16 for a dtype of torch or of a config.json; its own name for others, "" for none."""
     name = str(dtype or "").removeprefix("torch.")
     return _NAMES.get(name, name)
 
 
 def torch_dtype(name: str) -> Any:
-    """The dtype of torch behind fp32, fp16 or bf16."""
+    """Return the dtype of torch for fp32, fp16 or bf16."""
     return getattr(load_extra("torch", "a neural model"), _TORCH[name])
 
 
 def own_dtype(config: Mapping[str, Any]) -> str:
-    """The dtype of a model's files by its config.json, fp32 where it names none; "" for no or a quantised one."""
+    """Return the dtype of a model's files by its config.json: fp32 by default, "" without a config or if quantised."""
     if not config or config.get("quantization_config"):
         return ""
     inner = config.get("text_config")
@@ -98,8 +97,7 @@ def own_dtype(config: Mapping[str, Any]) -> str:
 
 
 def chosen_dtype(wanted: Dtype, gpu: bool, own: str) -> str:
-    """The dtype that weights get; "" leaves it to the library.
-
+    """Return the dtype of the weights; "" leaves it to the library.
     Args:
         wanted: The setting. `auto` is half precision on a GPU, the files' own dtype elsewhere.
         gpu: Whether the model runs on one.
@@ -116,7 +114,7 @@ def chosen_dtype(wanted: Dtype, gpu: bool, own: str) -> str:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The config.json of a folder of transformers, or of the first module of one of sentence-transformers."""
+    """Read the config.json of a folder of transformers, or of the first module of one of sentence-transformers."""
     for path in (folder / "config.json", *sorted(folder.glob("*/config.json"))):
         try:
             config = json.loads(path.read_text(encoding="utf-8"))
@@ -128,9 +126,8 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def tokens_that_fit(model: Any, length: int) -> int:
-    """How many tokens of texts of a length a GPU takes in one batch, by its memory and the sizes of the model.
-
-    The same on every GPU of a kind, whatever else is on it: an estimate, which `halving` corrects.
+    """Estimate how many tokens of texts of a length a GPU holds in one batch, by its memory and the model's sizes.
+    The estimate is the same on every GPU of a kind, whatever else is in its memory; `halving` corrects it.
     """
     torch = load_extra("torch", "a neural model")
     weights = list(model.parameters())
@@ -143,7 +140,7 @@ def tokens_that_fit(model: Any, length: int) -> int:
 
 
 def _numbers_a_token(model: Any, length: int) -> float:
-    """Numbers that a forward pass holds for each token at most: states, a layer's insides, attention, logits."""
+    """Bound the numbers that a forward pass holds per token: states, inside of a layer, attention, logits."""
     configs = [part.config for part in model.modules() if hasattr(getattr(part, "config", None), "hidden_size")]
     if not configs:
         return 1 << 14
@@ -159,9 +156,8 @@ def _numbers_a_token(model: Any, length: int) -> float:
 
 
 def halving(work: Callable[[int], T], size: int) -> tuple[T, int]:
-    """The result of `work` with a batch size, and the size: half of it as often as memory is exhausted.
-
-    Raises what `work` raises with a batch of one.
+    """Return the result of `work`, and the batch size: halved each time memory is exhausted.
+    Raises the error of `work` for a batch of one.
     """
     while True:
         try:
@@ -175,7 +171,7 @@ def halving(work: Callable[[int], T], size: int) -> tuple[T, int]:
 
 @contextmanager
 def suppress_exhausted() -> Iterator[None]:
-    """Go on without what did not fit into memory: what is inside is tried, and done otherwise where that fails."""
+    """Try the block, and leave it if memory is exhausted; the caller then does without."""
     exhausted = False
     try:
         yield
@@ -196,14 +192,14 @@ def give_back() -> None:
 
 
 def gpu_name(device: str) -> str:
-    """A device with the name of its GPU: "cuda:0 (NVIDIA H200)"."""
+    """Return a device with the name of its GPU: "cuda:0 (NVIDIA H200)"."""
     if not device.startswith("cuda"):
         return device
     return f"{device} ({load_extra('torch', 'a GPU').cuda.get_device_name(device)})"
 
 
 def peak_gpu_bytes(devices: Sequence[str]) -> int | None:
-    """The most memory that torch has held on these GPUs since `watch_gpu`; None without one."""
+    """Return the peak memory of torch on these GPUs since `watch_gpu`; None without a GPU."""
     gpus = [device for device in devices if device.startswith("cuda")]
     return sum(load_extra("torch", "a GPU").cuda.max_memory_allocated(device) for device in gpus) if gpus else None
 

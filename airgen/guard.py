@@ -53,7 +53,7 @@ def guarded(
 
 
 def guarded_rows(rows: Callable[[], Iterable[T]], what: str, kind: type[AirgenError] = ModelError) -> Iterator[T]:
-    """The rows that other people's code gives, each asked for under the guard; what reads them is not under it."""
+    """Yield the rows of foreign code, each requested under the guard; the code that reads them is not guarded."""
     with guarded(what, kind):
         coming = iter(rows())
     while True:
@@ -66,7 +66,7 @@ def guarded_rows(rows: Callable[[], Iterable[T]], what: str, kind: type[AirgenEr
 
 
 def under_guard(method: Callable[P, T], what: Callable[[Any], str]) -> Callable[P, T]:
-    """The same method, called under the guard; `what` names its object."""
+    """Wrap a method so that it runs under the guard; `what` names its object."""
 
     @functools.wraps(method)
     def call(*args: P.args, **given: P.kwargs) -> T:
@@ -77,7 +77,7 @@ def under_guard(method: Callable[P, T], what: Callable[[Any], str]) -> Callable[
 
 
 def failure(error: BaseException, what: str, kind: type[AirgenError] = ModelError) -> AirgenError:
-    """What other people's code raised, as an error of airgen of that kind."""
+    """Return an error of foreign code as an error of airgen of that kind."""
     if is_out_of_memory(error):
         return kind(f"{what}: out of memory ({_said(error)}): lower batch_size or max_length, or set dtype: bf16")
     if isinstance(error, OSError) and error.filename is not None:
@@ -88,14 +88,14 @@ def failure(error: BaseException, what: str, kind: type[AirgenError] = ModelErro
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory was exhausted, of the machine or of a GPU: torch raises RuntimeErrors of several wordings."""
+    """Return whether the memory of the machine or of a GPU was exhausted; torch has several wordings of its error."""
     if isinstance(error, MemoryError):
         return True
     return isinstance(error, RuntimeError) and any(words in _text(error).lower() for words in _NO_MEMORY)
 
 
 def _said(error: BaseException) -> str:
-    """The kind and the message of an error, in one line."""
+    """Return the kind and the message of an error, in one line."""
     words = printable(_text(error), _WORDS)
     return f"{type(error).__name__}: {words}" if words else type(error).__name__
 
@@ -108,7 +108,7 @@ def _text(error: BaseException) -> str:
 
 
 def _place(error: BaseException) -> str:
-    """Where it was raised, with a colon: the last place in a file of the user's, else the library, or the last one."""
+    """Return where it was raised, with a colon: the last place in a user's file, else the library, or the last."""
     trace = traceback.walk_tb(error.__traceback__)
     frames = [(frame.f_code.co_filename, line) for frame, line in trace]
     frames = [(file, line) for file, line in frames if not file.startswith("<") and file != __file__]
@@ -121,14 +121,14 @@ def _place(error: BaseException) -> str:
 
 
 def _library(file: str) -> str | None:
-    """The name of the installed package that a file belongs to."""
+    """Return the name of the installed package that a file belongs to."""
     parts = Path(file).parts
     at = next((parts.index(name) for name in _INSTALLED if name in parts[:-1]), None)
     return None if at is None else parts[at + 1].removesuffix(".py")
 
 
 def _shown(file: str) -> str:
-    """A file as people name it: from the working directory, where it is in there; a module of airgen by its package."""
+    """Return a file's name relative to the working directory if it is inside; a module of airgen by its package."""
     if file.startswith(_OWN):
         return str(Path("airgen", Path(file).relative_to(_OWN)))
     try:

@@ -107,7 +107,7 @@ class HttpClient:
             raise self._translated(error, url) from None  # aiohttp's errors carry the request, and with it the key
 
     async def pieces(self, url: str, *, headers: Mapping[str, str] | None = None, largest: int) -> AsyncIterator[Any]:
-        """GET: first (status, headers), then the content in pieces, never compressed. Raises TransportError."""
+        """GET: yield (status, headers) first, then the content in pieces, never compressed. Raises TransportError."""
         plain = {**(headers or {}), "Accept-Encoding": "identity"}
         try:
             async with self._request("GET", url, headers=plain) as response:
@@ -155,7 +155,7 @@ class HttpClient:
         return error
 
     def words(self, error: BaseException) -> str:
-        """What went wrong, in one line without the keys."""
+        """Say what went wrong, in one line without the keys."""
         return error_words(error, self.secrets)
 
     async def close(self) -> None:
@@ -165,11 +165,11 @@ class HttpClient:
             self._session = None
 
     def scrub(self, message: str) -> str:
-        """A server's message on one line, without the keys."""
+        """Return a server's message on one line, without the keys."""
         return printable(message, 500, self.secrets)
 
     def mask(self, text: str) -> str:
-        """A text of the server without the keys."""
+        """Mask the keys in a text of the server."""
         return masked(text, self.long_secrets)
 
 
@@ -206,12 +206,12 @@ class _Body:
 
 
 def as_json(body: object) -> bytes:
-    """A body as it is sent."""
+    """Encode a body as it is sent."""
     return _ENCODER.encode(body).encode("ascii")
 
 
 def _wrong_way(error: Exception, url: str) -> str:
-    """Why no try can succeed before somebody changes an address or a setting; empty for other errors."""
+    """Say why no try can succeed before an address or a setting is changed; empty for other errors."""
     import aiohttp
 
     where = urlsplit(url).netloc.rpartition("@")[2]
@@ -243,7 +243,7 @@ def _wrong_way(error: Exception, url: str) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def _proxy(url: str) -> str | None:
-    """The proxy that the environment names for this address."""
+    """Return the proxy that the environment names for this address."""
     parts = urlsplit(url)
     address = (
         None if proxy_bypass(parts.netloc) or _in_a_network(parts.hostname or "") else getproxies().get(parts.scheme)
@@ -252,7 +252,7 @@ def _proxy(url: str) -> str | None:
 
 
 def _in_a_network(host: str) -> bool:
-    """Whether no_proxy has a network (10.0.0.0/8) in which this address is; Python's own reading knows names only."""
+    """Return whether no_proxy has a network (10.0.0.0/8) with this address: Python itself only knows names."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -265,10 +265,9 @@ def _in_a_network(host: str) -> bool:
 
 
 def refused_redirect(asked: str, target: str) -> str:
-    """Why a redirect is not followed, or nothing. It is asked before the request is sent.
-
-    A server of the internet must not make this machine ask itself, its network, or the metadata service of its cloud;
-    nor may it leave TLS.
+    """Say why a redirect is not followed, or return "". Called before the request is sent.
+    A server on the internet must not make this machine send requests to itself, its network, or the metadata service of
+    its cloud; nor may it leave TLS.
     """
     try:
         before, after = urlsplit(asked), urlsplit(target)
@@ -285,7 +284,7 @@ def refused_redirect(asked: str, target: str) -> str:
 
 
 def _is_inside(host: str) -> bool:
-    """Whether a host is this machine or in a private network, by any of its addresses; False for one without any."""
+    """Return whether any address of a host is this machine or in a private network; False without an address."""
     try:
         addresses = {str(info[4][0]) for info in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
     except (OSError, UnicodeError, ValueError):
@@ -294,7 +293,7 @@ def _is_inside(host: str) -> bool:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds to wait, from `retry-after-ms`, `Retry-After` or the end of a window; None without a valid header."""
+    """Return the seconds to wait, from `retry-after-ms`, `Retry-After` or the end of a window; None without one."""
     if milliseconds := headers.get("retry-after-ms"):
         return _bounded(seconds_until(f"{milliseconds.strip()}ms"))
     for name in ("Retry-After", "x-ratelimit-reset", "ratelimit-reset"):
@@ -311,8 +310,10 @@ _UNIX = 1e9  # seconds: a larger number is no duration but a time since 1970, an
 
 
 def seconds_until(value: str) -> float | None:
-    """Seconds until what a header says: a number of them, a duration (`6m0.5s`, `20ms`), a date of HTTP or ISO 8601, or
-    Unix time in seconds or milliseconds. None for anything else; a time that has passed is 0."""
+    """Return the seconds until what a header says; None for anything else; a time that has passed is 0.
+    It can be a number of seconds, a duration (`6m0.5s`, `20ms`), a date of HTTP or ISO 8601, or Unix time in seconds or
+    milliseconds.
+    """
     value = value[:100].strip()
     try:
         if _DURATIONS.fullmatch(value):
@@ -348,7 +349,7 @@ _starting = threading.Lock()
 
 
 def _loop() -> asyncio.AbstractEventLoop:
-    """The event loop of all `JsonClient`s, in a thread of its own. Threads that ask first at once get the same one."""
+    """Return the event loop of all `JsonClient`s, in a thread of its own. Threads that ask at once get the same one."""
     with _starting:
         return _started()
 
@@ -386,9 +387,14 @@ class JsonClient:
     def ask(
         self, url: str, body: object = None, parameters: Mapping[str, Any] | None = None, *, method: str = ""
     ) -> Any:
-        """The JSON answer to a POST of `body`, or to a GET where there is none; `method` names another one.
-
-        A body of bytes is sent as it is, and answered by lines of JSON. Raises HttpFailure.
+        """Return the JSON answer to a POST of `body`, or to a GET without one.
+        Args:
+            url: The address.
+            body: JSON value; bytes are sent as they are, and answered by lines of JSON.
+            parameters: Query parameters.
+            method: Another method.
+        Raises:
+            HttpFailure: All tries failed.
         """
         method = method or ("GET" if body is None else "POST")
         if body is None:
@@ -402,7 +408,7 @@ class JsonClient:
         return self._wait(lambda: self._client.send(method, url, data, headers=kind), lines)
 
     def ask_by(self, send: Callable[[HttpClient], Awaitable[Received]]) -> Any:
-        """The JSON answer to whatever `send` sends by the client. Raises HttpFailure."""
+        """Return the JSON answer to the request that `send` sends with the client. Raises HttpFailure."""
         return self._wait(lambda: send(self._client))
 
     def _wait(self, send: Callable[[], Awaitable[Received]], lines: bool = False) -> Any:
@@ -417,9 +423,8 @@ class JsonClient:
             self._asked.discard(asked)
 
     def ask_all(self, work: Callable[[Item], Value], items: Iterable[Item]) -> list[Value]:
-        """The answers in the order of the items, as many at once as there are connections.
-
-        The first failure, or Ctrl-C, drops what has not begun and ends the waits between tries.
+        """Return the answers in the order of the items, with as many requests at once as there are connections.
+        The first failure, or Ctrl-C, cancels what has not begun and ends the waits between tries.
         """
         pool = ThreadPoolExecutor(self._connections)
         try:

@@ -25,9 +25,8 @@ T = TypeVar("T")
 
 
 def plain(value: Any, digits: int | None = None) -> Any:
-    """A value as JSON has it: dicts, lists, text and numbers. NaN and infinity are null. `digits` rounds.
-
-    An object with `as_dict` says itself what it is.
+    """Convert a value to JSON types: dicts, lists, text and numbers. NaN and infinity become null.
+    An object with `as_dict` converts itself. `digits` rounds floats.
     """
     if callable(made := getattr(value, "as_dict", None)):
         return plain(made(), digits)
@@ -49,7 +48,7 @@ def plain(value: Any, digits: int | None = None) -> Any:
 
 
 def write_json(path: Path, value: object, **options: Any) -> None:
-    """A value as plain JSON, through a temporary file, so that a reader never sees half of it."""
+    """Write a value as plain JSON through a temporary file, so that a reader never sees half of it."""
     text = json_text(plain(value), **{"indent": 1, **options})
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path) as fresh:
@@ -57,7 +56,7 @@ def write_json(path: Path, value: object, **options: Any) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object as `write_json` wrote it. Raises one of `DAMAGE`."""
+    """Read a JSON object of `write_json`. Raises one of `DAMAGE`."""
     value = json.loads(path.read_text("utf-8", "surrogatepass"))
     if not isinstance(value, dict):
         raise ValueError("not a JSON object")
@@ -65,7 +64,9 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def kept_of(kind: type[T], value: Mapping[str, Any]) -> T:
-    """A dataclass of plain values: lists become tuples, and other keys are left out. Raises ValueError in one line."""
+    """Build a dataclass from plain values: lists become tuples, and unknown keys are ignored.
+    Raises ValueError in one line.
+    """
     try:
         if value.get("format", FORMAT) != FORMAT:
             raise ValueError("another version of airgen wrote it")
@@ -78,7 +79,7 @@ def kept_of(kind: type[T], value: Mapping[str, Any]) -> T:
 
 
 def read_kept(kind: type[T], path: Path, what: str, advice: str) -> T:
-    """The dataclass in a file. Raises DatasetError with `advice` for a file that is missing or damaged."""
+    """Read the dataclass in a file. Raises DatasetError with `advice` for a missing or damaged file."""
     try:
         return kept_of(kind, read_json(path))
     except FileNotFoundError:

@@ -21,20 +21,19 @@ _SIZE = 16  # bytes of BLAKE2b: 128 bits, collision-free for any corpus that fit
 
 
 def canonical_json(value: object) -> str:
-    """JSON with sorted keys and no spaces: equal values give equal text.
-
+    """Encode as JSON with sorted keys and no spaces: equal values give equal text.
     Raises ValueError for NaN and infinities, TypeError for other values that JSON lacks.
     """
     return _CANONICAL.encode(value)
 
 
 def text_key(text: str) -> str:
-    """128-bit BLAKE2b of a text, as 32 hex digits. Lone surrogates are allowed."""
+    """Return the 128-bit BLAKE2b hash of a text, as 32 hex digits. Lone surrogates are allowed."""
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_SIZE).hexdigest()
 
 
 def key_of_pieces(pieces: Iterable[str]) -> str:
-    """`text_key` of the pieces one after another, of which only one is in memory."""
+    """Return `text_key` of the joined pieces, of which only one is in memory."""
     total = hashlib.blake2b(digest_size=_SIZE)
     for piece in pieces:
         total.update(piece.encode("utf-8", "surrogatepass"))
@@ -42,12 +41,12 @@ def key_of_pieces(pieces: Iterable[str]) -> str:
 
 
 def content_key(value: object) -> str:
-    """The key of any JSON value: `text_key` of its canonical JSON."""
+    """Return the key of any JSON value: `text_key` of its canonical JSON."""
     return text_key(canonical_json(value))
 
 
 def file_sha256(path: Path, progress: Callable[[int], object] | None = None) -> str:
-    """The SHA-256 of a file in hex; `progress` is called with the size of each block that was read, in bytes."""
+    """Return the SHA-256 of a file in hex; `progress` is called with the bytes of each block read."""
     digest = hashlib.sha256()
     with path.open("rb") as stream:
         while block := stream.read(1 << 20):
@@ -58,21 +57,19 @@ def file_sha256(path: Path, progress: Callable[[int], object] | None = None) -> 
 
 
 def fingerprint(**parts: object) -> str:
-    """A hash of all that a stage's output depends on besides its input: template text, model, parameters, version.
-
+    """Hash all that a stage's output depends on besides its input: template text, model, parameters, version.
     Timeouts, retries, concurrency and base URLs must never be among the parts.
     """
     return content_key(parts)[:16]
 
 
 def row_key(stage: str, parent: str, fingerprint: str, ordinal: int = 0) -> str:
-    """The key of one row: a hash of its stage, parent, fingerprint, and number among several."""
+    """Return the key of a row: a hash of its stage, parent, fingerprint, and number among several."""
     return text_key(f"{stage}\x1f{parent}\x1f{fingerprint}\x1f{ordinal}")
 
 
 def rng(*parts: object) -> random.Random:
-    """A generator seeded by the parts alone: the same parts give the same draws on any machine.
-
+    """Return a generator seeded by the parts alone: the same parts give the same draws on any machine.
     Mappings enter as canonical JSON, all other values as `str`.
     """
     text = "\x1f".join(canonical_json(part) if isinstance(part, Mapping) else str(part) for part in parts)

@@ -54,5 +54,5 @@ SPACELESS = frozenset({"zh", "ja", "th", "lo", "km", "my"})
 
 
 def language_name(code: str) -> str:
-    """The English name of a language code; a code that is not in `SUPPORTED` is returned unchanged."""
+    """Return the English name of a language code; a code that is not in `SUPPORTED` is returned unchanged."""
     return SUPPORTED.get(code, code)

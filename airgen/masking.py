@@ -40,15 +40,13 @@ _BASE64 = re.compile("[^A-Za-z0-9+/_=-]")  # ends a run of it
 
 
 def printable(text: str | bytes, longest: int = 500, secrets: Iterable[str] = ()) -> str:
-    """A text from outside in one line for a message, a log or a row.
-
+    """Prepare a text from outside for a message, a log or a row, in one line.
     Args:
-        text: as it came.
-        longest: the most characters of the result.
-        secrets: what it must not show, beside what is known everywhere.
-
+        text: The text as it arrived.
+        longest: The most characters of the result.
+        secrets: What it must not show, besides the secrets in the environment.
     Returns:
-        The decoded, masked and cut text.
+        The decoded, masked and truncated text.
     """
     text = text[: 4 * _WINDOW].decode("utf-8", "replace") if isinstance(text, bytes) else text
     whole, text = len(text) <= _WINDOW, _UNSEEN.sub("", text[:_WINDOW])
@@ -64,7 +62,7 @@ def printable(text: str | bytes, longest: int = 500, secrets: Iterable[str] = ()
 
 
 def masked(text: str, secrets: Sequence[str]) -> str:
-    """The text without the secrets, however they are written in it; a text without any is unchanged."""
+    """Return the text without the secrets, in whatever encoding; a text without any is unchanged."""
     if not secrets:
         return text
     while True:
@@ -80,7 +78,7 @@ def masked(text: str, secrets: Sequence[str]) -> str:
 
 
 def masked_value(value: Any, secrets: Sequence[str]) -> Any:
-    """A JSON value, its texts masked."""
+    """Mask the texts in a JSON value."""
     if isinstance(value, str):
         return masked(value, secrets)
     if isinstance(value, list):
@@ -91,7 +89,7 @@ def masked_value(value: Any, secrets: Sequence[str]) -> Any:
 
 
 def holds_secret(content: bytes, secrets: Sequence[str]) -> bool:
-    """Whether a secret stands in the bytes of an answer in some way: then its texts are masked one by one."""
+    """Return whether the bytes of an answer contain a secret in any encoding: then its texts are masked one by one."""
     if not secrets:
         return False
     text = content.decode("utf-8", "replace")
@@ -102,7 +100,7 @@ def holds_secret(content: bytes, secrets: Sequence[str]) -> bool:
 
 
 def error_words(error: BaseException, secrets: Iterable[str] = (), longest: int = 300) -> str:
-    """What went wrong in a library, in one line: for an error of the operating system its words, else the library's."""
+    """Say what went wrong in a library, in one line: the words of an operating system error, else the library's."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the certificate is not trusted: {printable(getattr(error, 'verify_message', ''), 200, secrets)}"
     if isinstance(error, ssl.SSLError):
@@ -116,7 +114,7 @@ def error_words(error: BaseException, secrets: Iterable[str] = (), longest: int 
 
 
 def of_addresses(*addresses: str | None) -> list[str]:
-    """User and password of addresses such as `http://user:password@proxy:8080`, in each way in which they are sent."""
+    """Return user and password of addresses such as `http://user:password@proxy:8080`, in every form that is sent."""
     forms: list[str] = []
     for address in addresses:
         # A proxy's address may come without a scheme.
@@ -131,7 +129,7 @@ def of_addresses(*addresses: str | None) -> list[str]:
 
 
 def _of_environment() -> list[str]:
-    """The longest first, so that what holds another one is masked whole."""
+    """Return the longest first, so that one that contains another is masked whole."""
     named = [value.strip() for name, value in os.environ.items() if _SECRET_NAME.search(name)]
     secrets = [*(value for value in named if len(value) >= SHORTEST), *of_addresses(*getproxies().values())]
     return sorted(secrets, key=len, reverse=True)
@@ -150,7 +148,7 @@ def _replaced(text: str, secrets: Sequence[str]) -> str:
 
 
 def _without_runs(text: str, core: str) -> str:
-    """The text without the runs of base64 that hold `core`."""
+    """Remove the runs of base64 that contain `core` from the text."""
     kept, done = [], 0
     while (place := text.find(core, done)) >= 0:
         before = _BASE64.search(text[done:place][::-1])
@@ -161,7 +159,7 @@ def _without_runs(text: str, core: str) -> str:
 
 
 def _decoded(text: str) -> str:
-    """The text without one layer of the encodings that are in it: of JSON, of an address, of HTML."""
+    """Remove one layer of the encodings in the text: of JSON, of an address, of HTML."""
     text = _UNSEEN.sub("", text)
     if "\\" in text:
         text = _ESCAPE.sub(lambda match: match[3] or _character(match[1] or match[2]), text)
@@ -179,7 +177,7 @@ def _character(number: str) -> str:
 
 @functools.lru_cache(maxsize=256)
 def _base64_cores(secret: str) -> tuple[str, ...]:
-    """What base64 of any text with the secret holds, by where the secret begins in it; in both alphabets."""
+    """Return what the base64 of any text with the secret contains, by where the secret begins; in both alphabets."""
     raw, cores = secret.encode("utf-8", "replace"), []
     for before in range(3):
         encoded = base64.b64encode(bytes(before) + raw).decode()
@@ -189,7 +187,7 @@ def _base64_cores(secret: str) -> tuple[str, ...]:
 
 
 def _without_pieces(text: str, secret: str) -> str:
-    """The text without runs of ten characters or more of a secret that somebody else has cut."""
+    """Remove runs of ten or more characters of a secret that was truncated elsewhere."""
     start = 0
     while start + _PIECE <= len(secret):
         place = text.find(secret[start : start + _PIECE])

@@ -21,14 +21,14 @@ _bars: list["NotebookBar"] = []  # the one that is shown
 
 
 def in_notebook() -> bool:
-    """Whether a kernel of Jupyter runs this process."""
+    """Return whether a kernel of Jupyter runs this process."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return shell is not None and type(shell).__name__ == "ZMQInteractiveShell"
 
 
 def console(quiet: bool = False) -> Console:
-    """Where progress is printed: nowhere in a notebook, which has its bar."""
+    """Return where progress is printed: nowhere in a notebook, which has its bar."""
     return Console(stderr=True, quiet=quiet or in_notebook())
 
 
@@ -56,7 +56,7 @@ class NotebookBar:
 
 
 def bar_html(name: str, done: int, total: int | None, note: str = "") -> str:
-    """A stage as HTML: its name, a bar, how many are done, and the last note."""
+    """Format a stage as HTML: its name, a bar, how many are done, and the last note."""
     value = f' value="{min(done, total)}" max="{total}"' if total else ""
     count = f"{done:,} of {total:,}" if total else f"{done:,}" if done else ""
     return (
@@ -66,13 +66,13 @@ def bar_html(name: str, done: int, total: int | None, note: str = "") -> str:
 
 
 def current_bar() -> NotebookBar | None:
-    """The bar of this notebook, while something runs."""
+    """Return the bar of this notebook, while something runs."""
     return _bars[-1] if _bars else None
 
 
 @contextmanager
 def said_as_one_bar(quiet: bool = False) -> Iterator[None]:
-    """In a notebook, show all progress of what is done here as one bar; one inside another shares its bar."""
+    """In a notebook, show all progress of the block as one bar; nested blocks share it."""
     if quiet or _bars or not in_notebook():
         yield
         return

@@ -135,14 +135,13 @@ def openai_client(
     *,
     largest_file: int = 2 << 30,
 ) -> openai.AsyncOpenAI:
-    """A client of the package without retries and time-outs of its own; Azure's where the address has its version.
-
+    """Return a client of the package without retries and timeouts; Azure's if the address has its version.
     Args:
-        base_url: the part of the address before `/chat/completions`.
-        headers: what is sent with each request, the key among it; Azure gets the key of `Authorization` as `api-key`.
-        query: the parameters of each address.
-        client: sends the requests.
-        largest_file: bytes of the largest file that is read in pieces.
+        base_url: The part of the address before `/chat/completions`.
+        headers: Headers of each request, including the key; Azure gets the key of `Authorization` as `api-key`.
+        query: The query parameters of each address.
+        client: Sends the requests.
+        largest_file: Bytes of the largest file that is read in pieces.
     """
     options: dict[str, Any] = {
         "base_url": base_url, "http_client": _DirectClient(BoundedTransport(client, largest_file)),
@@ -166,13 +165,13 @@ def openai_client(
 
 
 def received(response: Any) -> Received:
-    """What came, of a raw response of the package or of its HTTP library."""
+    """Return what arrived, from a raw response of the package or of its HTTP library."""
     raw = getattr(response, "http_response", response)
     return raw.status_code, raw.extensions[_HEADERS], raw.content
 
 
 async def post(api: openai.AsyncOpenAI, path: str, body: Mapping[str, Any]) -> Response:
-    """POST a body of our own, and the raw answer. Raises what the transport raises."""
+    """POST our own body, and return the raw answer. Raises the errors of the transport."""
     # Below `https://NAME.openai.azure.com/openai`, the path names the model.
     if isinstance(api, _Azure) and api.base_url.path.rstrip("/").endswith("/openai"):
         path = f"/deployments/{quote(str(body.get('model')), safe='')}{path}"

@@ -33,10 +33,9 @@ _imported: dict[tuple[str, Path | None], dict[Path, tuple[int, int]]] = {}  # (m
 
 
 def own_code(value: Any, folder: Path | None = None) -> dict[str, str]:
-    """{target: digest} of every `module:name` in settings as YAML writes them, at any depth; empty where there is none.
-
-    `folder` is that of the YAML file. The digest of a module without a file (a notebook's, or made by a program) is
-    empty: nobody can tell whether it is the same code. What only looks like a module is left out.
+    """Return {target: digest} of every `module:name` in settings as YAML writes them, at any depth.
+    `folder` is that of the YAML file. The digest of a module without a file (of a notebook, or made by a program) is
+    empty, because its code cannot be compared. What only looks like a module is ignored.
     """
     digests: dict[str, str] = {}
     for target in dict.fromkeys(_targets(value)):
@@ -50,7 +49,7 @@ def own_code(value: Any, folder: Path | None = None) -> dict[str, str]:
 
 
 def code_of(component: object) -> dict[str, str]:
-    """{"code": digest} of the class of an object whose class is neither airgen's nor an installed package's."""
+    """Return {"code": digest} of an object's class if it is neither airgen's nor an installed package's."""
     module = type(component).__module__
     if module.partition(".")[0] == "airgen" or module in sys.builtin_module_names:
         return {}
@@ -61,7 +60,7 @@ def code_of(component: object) -> dict[str, str]:
 
 
 def code_digest(module: str, folder: Path | None = None) -> str:
-    """The digest of a module's file and of the local files that it imports; empty where it has no file."""
+    """Return the digest of a module's file and of the local files that it imports; empty if it has no file."""
     files = local_files(module, folder)
     total = hashlib.blake2b(digest_size=16)
     for name, path in sorted(files.items()):
@@ -70,7 +69,7 @@ def code_digest(module: str, folder: Path | None = None) -> str:
 
 
 def local_files(module: str, folder: Path | None = None) -> dict[str, Path]:
-    """{module: file} of a module and of the local modules that it imports, those in functions too, at any depth."""
+    """Return {module: file} of a module and the local modules that it imports, also inside functions, at any depth."""
     roots = _roots(folder)
     first = _file(module, roots) or _module_file(module)
     files: dict[str, Path] = {} if first is None else {module: first}
@@ -120,7 +119,7 @@ def _stamp(path: Path) -> tuple[int, int]:
 
 
 def _module_file(module: str) -> Path | None:
-    """The file of a module that is imported."""
+    """Return the file of an imported module."""
     file = getattr(sys.modules.get(module), "__file__", None)
     return None if file is None else Path(file).resolve()
 
@@ -138,7 +137,7 @@ def _targets(value: Any) -> Iterator[str]:
 
 
 def _roots(folder: Path | None) -> list[Path]:
-    """Where modules are looked for: the folder, the working directory, and those of the path that hold no packages."""
+    """Return where modules are looked for: the folder, the working directory, and path entries without packages."""
     places = [*([folder] if folder is not None else []), Path(), *map(Path, sys.path)]
     return list(dict.fromkeys(place for path in places if not _is_installed(place := path.resolve())))
 
@@ -150,7 +149,7 @@ def _is_installed(path: Path) -> bool:
 
 
 def _file(module: str, roots: Sequence[Path]) -> Path | None:
-    """The file of a module: the first that Python would find, a package's `__init__` among them."""
+    """Return the file of a module: the first that Python would find, including a package's `__init__`."""
     top = module.partition(".")[0]
     if not _NAME.fullmatch(module) or top == "airgen" or top in sys.stdlib_module_names:
         return None
@@ -177,7 +176,7 @@ class _Contents:
 
 
 def _imports(module: str, path: Path) -> Iterator[str]:
-    """The modules that a file imports, by statements or by `import_module("...")`; a name may be no module."""
+    """Yield the modules that a file imports, by statements or by `import_module("...")`; a name may be no module."""
     package = module if path.stem == "__init__" else module.rpartition(".")[0]
     for level, base, names in _contents(path).imports:
         if level:
@@ -198,7 +197,7 @@ def _contents(path: Path) -> _Contents:
 
 @lru_cache(maxsize=_MOST)
 def _parsed(path: Path, changed: int, size: int) -> _Contents:
-    """The contents of a file as it was at that time, so that it is read once."""
+    """Parse the contents of a file as it was at that time, so that it is read once."""
     data = path.read_bytes()
     digest, imports = hashlib.sha256(data).hexdigest(), list[tuple[int, str, tuple[str, ...]]]()
     try:

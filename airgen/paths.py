@@ -18,24 +18,27 @@ EVALUATION = "evaluation"
 
 
 def data_dir(name: str) -> Path:
-    """The folder `prompts`, `corpora`, `pipelines` or `docs`: inside the wheel, or beside the package in a checkout."""
+    """Return the folder `prompts`, `corpora`, `pipelines` or `docs`, of the wheel or beside the package in a checkout."""
     package = Path(__file__).resolve().parent
     shipped = package / "_data" / name
     return shipped if shipped.is_dir() else package.parent / name
 
 
 def is_shipped(pipeline: Path) -> bool:
-    """Whether a pipeline's file is one that airgen ships, and not the user's own."""
+    """Return whether a pipeline's file is one that airgen ships, not the user's own."""
     return pipeline.resolve().parent == data_dir("pipelines").resolve()
 
 
 def beside(pipeline: Path) -> Path:
-    """The folder for what is made from a pipeline: that of its file; of a shipped one, the working directory."""
+    """Return the folder for files made from a pipeline: that of its file; the working directory for a shipped one."""
     return Path() if is_shipped(pipeline) else pipeline.parent
 
 
 def cache_dir(part: str = "") -> Path:
-    """The folder `AIRGEN_CACHE`, or airgen's in the platform's cache folder; `part` is a subfolder. Not created."""
+    """Return the folder `AIRGEN_CACHE`, or airgen's in the platform's cache folder, or its subfolder `part`.
+
+    Not created.
+    """
     chosen = os.environ.get("AIRGEN_CACHE")
     if chosen:
         root = Path(chosen).expanduser()
@@ -72,7 +75,7 @@ COLLECTIONS = "collections"
 
 
 def fetched_collection(name: str | Path) -> Path | None:
-    """The folder of a fetched set by its name (`scifact`; `cqadupstack-android` of a set of parts); None for none."""
+    """Return the folder of a fetched set by name (`scifact`; `cqadupstack-android` of a set of parts), or None."""
     word = str(name)
     if not word or Path(word).name != word or word.startswith("."):
         return None

@@ -31,13 +31,13 @@ _FRONT_MATTER = re.compile(r"\A---\n(.*?)\n---\n", re.DOTALL)
 
 
 def fenced(text: str, tag: str) -> str:
-    """The text between `<tag>` lines; a tag of that name inside it loses its bracket, so it cannot close the fence."""
+    """Put text between `<tag>` lines; a tag of that name inside it loses its bracket, so it cannot close the fence."""
     harmless = re.sub(rf"<(\s*/?\s*{re.escape(tag)}\b)", r"‹\1", str(text), flags=re.IGNORECASE)
     return f"<{tag}>\n{harmless}\n</{tag}>"
 
 
 def _unquoted(text: str) -> str:
-    """The text without the two marks that open and close the fields of Table 8."""
+    """Remove the two marks that open and close the fields of Table 8."""
     return str(text).replace("“‘", "“ ‘").replace("”’", "” ’")
 
 
@@ -80,8 +80,11 @@ class Prompt(FrontMatter):
         return fingerprint(source=self.source, included=dict(self.included))
 
     def constrained(self, pattern: str | None = None, count: int | None = None) -> Mapping[str, Any] | None:
-        """The JSON schema of the answer, with `pattern` (a regular expression for the whole value) on the property to
-        constrain, and with exactly `count` items in the list to count; None for a plain form."""
+        """Return the JSON schema of the answer with constraints; None for a plain form.
+        Args:
+            pattern: Regular expression for the whole value of the property to constrain.
+            count: Exact number of items in the list to count.
+        """
         if isinstance(self.output, str):
             return None
         changed: dict[str, Any] = {}
@@ -92,7 +95,7 @@ class Prompt(FrontMatter):
         return {**self.output, "properties": {**self.output["properties"], **changed}} if changed else self.output
 
     def render(self, **values: Any) -> tuple[Message, ...]:
-        """The messages. Raises PromptError naming every missing variable; variables it does not use are left out."""
+        """Render the messages. Raises PromptError with every missing variable; unused variables are ignored."""
         missing = sorted(set(self.inputs) - set(values))
         if missing:
             raise PromptError(f"prompt {self.name!r} needs {', '.join(missing)}")
@@ -121,12 +124,12 @@ class PromptSet:
 
     @classmethod
     def beside(cls, folder: Path) -> "PromptSet":
-        """The shipped prompts, behind those of a folder `prompts` in `folder`, if there is one."""
+        """Return the shipped prompts, behind those of a folder `prompts` in `folder`, if there is one."""
         own = folder / "prompts"
         return cls([own]) if own.is_dir() else _shipped()
 
     def names(self) -> list[str]:
-        """All prompts, sorted; parts that are only included begin with an underscore and are left out."""
+        """Return the names of all prompts, sorted; parts for inclusion begin with an underscore and are left out."""
         names = {
             path.relative_to(folder).with_suffix("").as_posix()
             for folder in self.folders
@@ -136,7 +139,7 @@ class PromptSet:
         return sorted(names)
 
     def get(self, name: str) -> Prompt:
-        """One prompt. Raises PromptError where it is missing or malformed."""
+        """Return one prompt. Raises PromptError if it is missing or malformed."""
         return self._get(name, ())
 
     def _get(self, name: str, translating: tuple[str, ...]) -> Prompt:
@@ -145,9 +148,9 @@ class PromptSet:
         return self._loaded[name]
 
     def in_language(self, name: str, language: str) -> str:
-        """The name of a prompt in a language: `small/de/query` for `small/query`, where there is one.
-
-        A folder given first prevails here, too: a `small/query` beside a pipeline hides the shipped `small/de/query`.
+        """Return the name of a prompt in a language: `small/de/query` for `small/query`, if there is one.
+        An earlier folder takes precedence here, too: a `small/query` beside a pipeline hides the shipped
+        `small/de/query`.
         """
         folder, slash, last = name.rpartition("/")
         own = f"{folder}{slash}{language}/{last}"
@@ -190,7 +193,7 @@ class PromptSet:
         return Prompt(name=name, source=source, included=included, blocks=blocks, **head)
 
     def _left_out(self, head: dict[str, Any], filename: str, translating: tuple[str, ...]) -> dict[str, Any]:
-        """What a translation takes from the prompt that it translates: all of the front matter that it has not."""
+        """Return the front matter that a translation takes from the original because it has none of its own."""
         if "translates" not in head:
             return {}
         if translating[-1] in translating[:-1]:
@@ -231,5 +234,5 @@ class PromptSet:
 
 @cache
 def _shipped() -> PromptSet:
-    """The shipped prompts alone: every job of a process that has no others shares them."""
+    """Return the shipped prompts alone, shared by all jobs of a process that have no others."""
     return PromptSet()

@@ -30,7 +30,7 @@ def prompt_text(title: str | None, text: str) -> str:
 
 
 def storable(text: str) -> str:
-    """The text as the work database gives it back: each lone surrogate becomes U+FFFD, NUL characters are removed."""
+    """Return the text as the work database stores it: lone surrogates become U+FFFD, NUL characters are removed."""
     return text if text.isascii() and "\x00" not in text else SURROGATE.sub("\ufffd", text).replace("\x00", "")
 
 
@@ -333,5 +333,5 @@ TABLES: tuple[type, ...] = (
 
 
 def table_of(kind: type) -> str:
-    """The table of a row type: `KeyTerm` -> `key_term`."""
+    """Return the table of a row type: `KeyTerm` -> `key_term`."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()

@@ -160,24 +160,23 @@ EXTRAS: dict[str, tuple[str, str]] = {
 
 
 def meant(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """A hint for a wrong name: ` (did you mean x?)`, or nothing where no known name is similar (`cutoff`, 0 to 1)."""
+    """Return a hint for a wrong name: ` (did you mean x?)`, or "" if no known name is similar (`cutoff`, 0 to 1)."""
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 
 def closest(name: str, known: list[str]) -> str:
-    """What `meant` says, else the list of what is known, or nothing."""
+    """Return what `meant` says, else the list of known names, or ""."""
     return meant(name, known) or (f" (known: {', '.join(sorted(known))})" if known else "")
 
 
 def names(kind: str) -> list[str]:
-    """The registered names of a kind, sorted."""
+    """Return the registered names of a kind, sorted."""
     return sorted(REGISTRY[kind])
 
 
 def resolve(kind: str, name: str, folder: Path | None = None) -> Any:
-    """The class registered as `name`, or the class at `module:Class`.
-
+    """Return the class registered as `name`, or the class at `module:Class`.
     The module is looked for in `folder` (of the YAML file that names it), in the working directory, and among the
     installed packages. Raises UsageError for an unknown name, MissingExtra for a missing package.
     """
@@ -201,7 +200,7 @@ def resolve(kind: str, name: str, folder: Path | None = None) -> Any:
 
 
 def installed(module: str, what: str) -> list[str]:
-    """Nothing, or the line that says how to install the package of an extra. The package itself is not imported."""
+    """Return "", or the line that says how to install the package of an extra. The package itself is not imported."""
     try:
         if importlib.util.find_spec(module) is not None:
             return []

@@ -65,7 +65,7 @@ async def retrying_async(
     longest: float = 60.0,
     asked: Callable[[BaseException], float] = lambda error: 0.0,
 ) -> T:
-    """The same for a coroutine function, in an event loop."""
+    """Retry a coroutine function in the same way, in an event loop."""
     from tenacity import AsyncRetrying
 
     async def tried() -> T:  # tenacity awaits coroutine functions alone

@@ -20,8 +20,7 @@ T = TypeVar("T")
 
 
 def batched(rows: Iterable[T], size: int, weigh: Callable[[T], int] = lambda _: 1) -> Iterator[list[T]]:
-    """Lists of `size` rows in order, the last one perhaps shorter.
-
+    """Yield lists of `size` rows in order; the last one may be shorter.
     With `weigh`, a list ends with the row at which the sum of its rows' weights reaches `size`.
     """
     batch: list[T] = []
@@ -41,7 +40,7 @@ class Indexed(Sequence[T]):
 
     @abstractmethod
     def _item(self, place: int) -> T:
-        """The item at a place from 0 to the length."""
+        """Return the item at a place from 0 to the length."""
 
     def __getitem__(self, place: Any) -> Any:
         size = len(self)

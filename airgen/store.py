@@ -106,7 +106,7 @@ class Store:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Raises StoreError for every error of DuckDB."""
+        """Raise StoreError for every error of DuckDB."""
         try:
             yield
         except duckdb.Error as error:
@@ -114,12 +114,12 @@ class Store:
 
     @contextmanager
     def _writing(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """The connection, for this thread alone. Raises as `_explained` does."""
+        """Yield the connection, for this thread alone. Raises as `_explained` does."""
         with self._write, self._explained():
             yield self._connection
 
     def _execute(self, statements: Sequence[tuple[str, list[Any]]]) -> None:
-        """Execute SQL with its parameters, all in one transaction, which a single statement is by itself."""
+        """Execute SQL with its parameters, all in one transaction, as a single statement is anyway."""
         several = len(statements) > 1
         try:
             if several:
@@ -184,7 +184,7 @@ class Store:
             )
 
     def find_plan(self, known: Mapping[str, str]) -> dict[str, str]:
-        """The newest saved plan that has all these fingerprints; empty where there is none."""
+        """Return the newest saved plan with all these fingerprints; empty if there is none."""
         plans: dict[int, dict[str, str]] = {}
         for run, stage, fingerprint in self.query("SELECT run, stage, fingerprint FROM plan ORDER BY run DESC"):
             plans.setdefault(run, {})[stage] = fingerprint
@@ -216,14 +216,13 @@ class Store:
     # -- reading ---------------------------------------------------------------------------------------------
 
     def query(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Rows of any SQL, as tuples."""
+        """Return rows of any SQL, as tuples."""
         with self._explained():
             return self._connection.cursor().execute(sql, list(parameters)).fetchall()
 
     def rows(self, kind: type[T], where: str = "", parameters: Sequence[Any] = (), order: str = "") -> list[T]:
-        """Rows of one type. `where` and `order` are SQL over the table `t`.
-
-        There are none of a type from outside airgen that has no table yet: a job gained a stage, and has not run.
+        """Return rows of one type. `where` and `order` are SQL over the table `t`.
+        Empty for a foreign type without a table: a job has a new stage that has not run.
         """
         known = "SELECT 1 FROM information_schema.tables WHERE table_name = ?"
         if kind not in TABLES and not self.query(known, [table_of(kind)]):
@@ -234,21 +233,21 @@ class Store:
         return [kind(*values) for values in self.query(sql, parameters)]
 
     def made(self, kind: type[T], fingerprint: str, among: Iterable[str] | None = None) -> list[T]:
-        """The rows that a stage of this fingerprint made, by ordinal; `among` limits them to some parents."""
+        """Return the rows that a stage with this fingerprint made, by ordinal; `among` limits them to some parents."""
         where, parameters = "t.fingerprint = ?", [fingerprint]
         if among is not None:
             where, parameters = f"{where} AND t.parent IN (SELECT unnest(?))", [fingerprint, list(among)]  # type: ignore[list-item]
         return self.rows(kind, where, parameters, "t.ordinal, t.key")
 
     def stream(self, sql: str, parameters: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
-        """Rows of any SQL, as tuples, a few thousand in memory at a time."""
+        """Yield rows of any SQL, as tuples, a few thousand in memory at a time."""
         with self._explained():
             cursor = self._connection.cursor().execute(sql, list(parameters))
             while rows := cursor.fetchmany(STREAMED_ROWS):
                 yield from rows
 
     def passages(self, corpus: str) -> Iterator[Passage]:
-        """The passages of one state of the corpus, in its order; their ordinals are their positions in it."""
+        """Yield the passages of one state of the corpus in order; their ordinals are their positions in it."""
         places, ordinals = self.places(corpus)
         for first in range(0, len(places), STREAMED_ROWS):
             part = slice(first, first + STREAMED_ROWS)
@@ -257,9 +256,8 @@ class Store:
                 yield Passage(key, id_, ordinal, *rest)
 
     def places(self, corpus: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Where the passages of one state of the corpus stand in their table, in its order; and their ordinals.
-
-        A place stays the same as long as the store is open: passages are only added.
+        """Return the places of one state's passages in their table, in corpus order, and their ordinals.
+        A place stays the same while the store is open: passages are only added.
         """
         sql = f"SELECT t.rowid AS place, m.ordinal AS ordinal {_MEMBERS} ORDER BY m.ordinal"
         with self._explained():
@@ -267,7 +265,7 @@ class Store:
         return np.asarray(columns["place"]), np.asarray(columns["ordinal"])
 
     def passages_at(self, places: NDArray[np.int64], columns: str) -> list[tuple[Any, ...]]:
-        """Columns of the passages at some `places`, in their order. No text but theirs is read, and none is sorted."""
+        """Return columns of the passages at some `places`, in order. Other texts are not read, and none is sorted."""
         if not len(places):
             return []
         first, last = int(places[0]), int(places[-1])
@@ -280,30 +278,30 @@ class Store:
         return [rows[place] for place in places.tolist()]
 
     def passage_names(self, corpus: str, among: Collection[str] | None = None) -> Iterator[tuple[str, str]]:
-        """Key and id of each passage of one state of the corpus, in any order; `among` limits them to some keys."""
+        """Return key and id of each passage of one state of the corpus, in any order; `among` limits the keys."""
         sql, parameters = f"SELECT t.key, t.id {_MEMBERS}", [corpus]
         if among is not None:
             sql, parameters = f"{sql} AND t.key IN (SELECT unnest(?))", [corpus, list(among)]  # type: ignore[list-item]
         return self.stream(sql, parameters)
 
     def metadata(self, corpus: str) -> Iterator[tuple[str, str]]:
-        """Key and metadata, as JSON, of each passage of one state of the corpus, in any order."""
+        """Return key and metadata, as JSON, of each passage of one state of the corpus, in any order."""
         return self.stream(f"SELECT t.key, t.metadata {_MEMBERS}", [corpus])
 
     def passages_named(self, corpus: str, ids: Collection[str], columns: str) -> dict[str, Any]:
-        """Columns of the passages of one state of the corpus, by id: a value, or a tuple of several."""
+        """Return columns of the passages of one state of the corpus, by id: a value, or a tuple of several."""
         sql = f"SELECT t.id, {columns} {_MEMBERS} AND t.id IN (SELECT unnest(?))"
         rows = self.query(sql, [corpus, sorted(ids)])
         return {row[0]: row[1] if len(row) == 2 else row[1:] for row in rows}
 
     def drops(self, corpus: str) -> dict[tuple[str, str], int]:
-        """How many documents each cleaner removed from one state of the corpus, by cleaner and reason."""
+        """Return how many documents each cleaner removed from one state of the corpus, by cleaner and reason."""
         sql = "SELECT t.cleaner, t.reason, count(*) FROM dropped t JOIN membership m ON m.key = t.key"
         rows = self.query(f"{sql} WHERE m.fingerprint = ? GROUP BY ALL", [corpus])
         return {(cleaner, reason): count for cleaner, reason, count in rows}
 
     def answers(self, keys: Sequence[str]) -> dict[str, Answer]:
-        """The raw answers that are already on the disk, by key. No query is made for most requests that are new."""
+        """Return the raw answers that are already on disk, by key. Most new requests need no query."""
         if self._answered is None:
             with self._write:  # no answer is added meanwhile
                 if self._answered is None:
@@ -346,13 +344,13 @@ def _tables(connection: duckdb.DuckDBPyConnection) -> set[str]:
 
 
 def _table(kind: type) -> str:
-    """The statement that makes the table of a row type from its fields."""
+    """Return the statement that creates the table of a row type from its fields."""
     columns = ", ".join(f'"{field.name}" {_column_type(kind, field.type)}' for field in dataclasses.fields(kind))
     return f"CREATE TABLE IF NOT EXISTS {table_of(kind)} ({columns}, PRIMARY KEY (key));"
 
 
 def _problem(connection: duckdb.DuckDBPyConnection) -> str:
-    """Why an open database cannot be used, or nothing."""
+    """Say why an open database cannot be used, or return ""."""
     tables = _tables(connection)
     if not tables:
         return ": no work database; run `airgen run` first"
@@ -380,9 +378,8 @@ def _column_type(kind: type, hint: Any) -> str:
 
 
 def _insert(kind: type, rows: Sequence[Any]) -> tuple[str, list[Any]]:
-    """The statement that inserts rows of a type, and its parameters: a list of values for each column.
-
-    A list a column takes half the time of a struct a row, and a row of `VALUES` takes ten times as long.
+    """Return the statement that inserts rows of a type, and its parameters: a list of values per column.
+    A list per column takes half the time of a struct per row, and `VALUES` takes ten times as long.
     """
     names = [field.name for field in dataclasses.fields(kind)]
     quoted, lists = ", ".join(f'"{name}"' for name in names), ", ".join(["unnest(?)"] * len(names))
@@ -411,7 +408,7 @@ def _settle(futures: list[asyncio.Future[None]], failure: BaseException | None) 
 
 
 def _clean(value: Any) -> Any:
-    """The value as DuckDB accepts it: a lone surrogate, as in truncated JSON, becomes U+FFFD, and NUL is removed."""
+    """Return the value as DuckDB accepts it: lone surrogates, as in truncated JSON, become U+FFFD; NUL is removed."""
     if isinstance(value, str):
         return storable(value)
     if isinstance(value, list):

@@ -271,7 +271,7 @@ _LOOK = (
 
 
 def fragment(parts: Iterable[str | Table]) -> str:
-    """Parts as HTML for a notebook, with the little style that they need; names from outside are escaped."""
+    """Return parts as HTML for a notebook, with the little style that they need; foreign names are escaped."""
     from markdown_it import MarkdownIt
 
     render = MarkdownIt("commonmark", {"html": False}).render
@@ -283,7 +283,7 @@ def fragment(parts: Iterable[str | Table]) -> str:
 
 
 def study_of(title: str, value: Any) -> Study:
-    """Any value as tables: its numbers and texts in one, each list or mapping of records in another."""
+    """Turn any value into tables: its numbers and texts in one, each list or mapping of records in another."""
     data = plain(value)
     if isinstance(data, list):
         return Study(title, [_table_of(data[:_SHOWN]), _more(len(data), _SHOWN)])
@@ -307,7 +307,7 @@ def study_of(title: str, value: Any) -> Study:
 
 
 def _table_of(rows: Sequence[Any]) -> Table:
-    """Plain records as a table; lists and mappings in them are left out."""
+    """Return plain records as a table, without the lists and mappings in them."""
     records = [row if isinstance(row, dict) else {"value": row} for row in rows]
     every = dict.fromkeys(name for row in records for name, cell in row.items() if not isinstance(cell, dict | list))
     return Table(records, [Column(name, partial(_cell, name), left=True) for name in list(every)[:_WIDE]])
@@ -325,7 +325,7 @@ def _more(count: int, shown: int) -> str:
 
 
 def body(parts: Iterable[str | Table]) -> list[str]:
-    """The parts as Markdown, without empty ones and headings without anything below them."""
+    """Return the parts as Markdown, without empty parts and headings with nothing below them."""
     shown = _shown(part for part in parts if not isinstance(part, Html))
     return [(part if isinstance(part, str) else part.markdown()).rstrip("\n") for part in shown]
 
@@ -348,7 +348,7 @@ STYLE = Path(__file__).parent / "style.css"
 
 
 def html_page(title: str, body: str, script: str = "") -> str:
-    """A page in one file, which loads nothing and runs nothing but `script`. `title` and `body` are HTML already."""
+    """Return a page in one file, which loads nothing and runs only `script`. `title` and `body` are HTML already."""
     style = STYLE.read_text(encoding="utf-8")
     allowed = f"style-src '{_hash(style)}'" + (f"; script-src '{_hash(script)}'" if script else "")
     body = f'<body class="sheet">\n{body}\n' + (f"<script>{script}</script>\n" if script else "")
@@ -356,7 +356,7 @@ def html_page(title: str, body: str, script: str = "") -> str:
 
 
 def html_document(title: str, policy: str, head: str, body: str) -> str:
-    """The text of any HTML page. policy: of its content security."""
+    """Return the text of any HTML page. `policy` is its content security policy."""
     return f"""<!doctype html>
 <html lang="en">
 <head>

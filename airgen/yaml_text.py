@@ -14,10 +14,9 @@ _FLOAT = "tag:yaml.org,2002:float"
 
 
 def read_yaml(text: str, name: str = "<text>") -> tuple[Any, yaml.Node | None]:
-    """The value of a YAML text, and its nodes, which know their lines. Raises SettingsError.
-
-    A text that is very long, deeply nested, or that grows without end by its aliases is refused, and so is a number
-    that is NaN or infinite.
+    """Return the value of a YAML text, and its nodes, which know their lines. Raises SettingsError.
+    Texts that are very long, deeply nested, or that grow without end by their aliases are refused, and so are NaN and
+    infinity.
     """
     if len(text) > _MAX_TEXT:
         raise SettingsError([f"{name}: has more than {_MAX_TEXT:,} characters; no settings are so long"])
@@ -58,7 +57,7 @@ def read_yaml(text: str, name: str = "<text>") -> tuple[Any, yaml.Node | None]:
 
 
 def _size(node: yaml.Node, sizes: dict[yaml.Node, int]) -> int:
-    """How many values a node holds, with each alias in full. One that holds itself is too large."""
+    """Count the values in a node, with each alias in full. A node that contains itself is too large."""
     if node not in sizes:
         sizes[node] = _MAX_NODES + 1 if isinstance(node, yaml.CollectionNode) else 1  # while it is not finished
         children: list[Any] = []
@@ -71,13 +70,13 @@ def _size(node: yaml.Node, sizes: dict[yaml.Node, int]) -> int:
 
 
 def _not_finite(nodes: Iterable[yaml.Node]) -> list[yaml.ScalarNode]:
-    """The numbers that are NaN, infinite or too large for a float."""
+    """Return the numbers that are NaN, infinite or too large for a float."""
     numbers = (node for node in nodes if isinstance(node, yaml.ScalarNode) and node.tag == _FLOAT)
     return [node for node in numbers if not math.isfinite(yaml.SafeLoader("").construct_yaml_float(node))]
 
 
 def _twice(nodes: Iterable[yaml.Node]) -> list[yaml.ScalarNode]:
-    """The keys that their mapping has had already; PyYAML would take the last one in silence."""
+    """Return the repeated keys of mappings; PyYAML would silently use the last one."""
     repeated = []
     for mapping in nodes:
         names = set()

@@ -61,15 +61,19 @@ class Compute:
     def map(
         self, work: Work[In, Out], items: Iterable[tuple[Key, In]], *, ordered: bool = True, least: int = 0
     ) -> Iterator[tuple[Key, Out]]:
-        """(key, result) of each (key, item), in the order of the items, or as they come.
-
-        least: fewer items than this are done in this process, without workers.
-        Raises what the work raises; AirgenError where workers cannot do it.
+        """Yield (key, result) of each (key, item).
+        Args:
+            work: What to do with an item.
+            items: The keys and items.
+            ordered: Keep the order of the items. False: yield results as they arrive.
+            least: Fewer items than this are done in this process, without workers.
+        Raises:
+            AirgenError: The workers cannot do it. Errors of the work are raised as they are.
         """
         return ((key, work.here(item)) for key, item in items)
 
     def describe(self) -> dict[str, Any]:
-        """What it is and what it has done, for the status of a job."""
+        """Describe the setting and the work done, for the status of a job."""
         return {"kind": "local", "workers": self.workers}
 
 
@@ -78,20 +82,20 @@ _VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUM
 
 
 def cores() -> int:
-    """Cores that this process may use: those of its affinity, at most OMP_NUM_THREADS where that is set."""
+    """Return how many cores this process may use: its CPU affinity, at most OMP_NUM_THREADS if that is set."""
     every = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     limit = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     return max(1, min(every, int(limit))) if limit.isdecimal() else every
 
 
 def thread_limits(threads: int) -> dict[str, str]:
-    """The variables of the environment that keep a new process to so many threads."""
+    """Return the environment variables that limit a new process to this many threads."""
     return {**dict.fromkeys(_VARIABLES, str(threads)), "TOKENIZERS_PARALLELISM": "true" if threads > 1 else "false"}
 
 
 @contextmanager
 def without_main() -> Iterator[None]:
-    """Processes that are started inside do not import the user's own script, and so do not run it a second time."""
+    """Keep processes started inside from importing the user's script, which would run it a second time."""
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
     try:
@@ -104,7 +108,7 @@ _CURRENT: ContextVar[Compute | None] = ContextVar("compute", default=None)
 
 
 def open_compute(settings: ComputeSettings) -> Compute:
-    """What the settings name; a context manager. Workers start at its first use."""
+    """Open what the settings name, as a context manager. Workers start at its first use."""
     if settings.kind == "ray":
         from airgen.compute.ray import RayWorkers
 
@@ -128,5 +132,5 @@ def computing(settings: ComputeSettings) -> Iterator[Compute]:
 
 
 def current() -> Compute:
-    """Where work is to run here; this process where nothing else was said."""
+    """Return where work runs here; this process unless set otherwise."""
     return _CURRENT.get() or Compute()

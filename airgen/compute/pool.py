@@ -40,7 +40,7 @@ class Returned:
     failure: tuple[type[BaseException], tuple[Any, ...], dict[str, Any], str] | None = None
 
     def value(self) -> Any:
-        """The result. Raises the error of the work as the worker raised it."""
+        """Return the result, or raise the error that the worker raised."""
         if self.failure is None:
             return self.result
         kind, arguments, state, trace = self.failure
@@ -89,7 +89,7 @@ class WorkerPool(Compute):
 
     @abstractmethod
     def start(self) -> None:
-        """Have workers, whatever became of those before. Raises AirgenError where there can be none."""
+        """Start workers, whatever happened to earlier ones. Raises AirgenError if that is impossible."""
 
     @abstractmethod
     def send(self, make: bytes, item: Any) -> Future[Returned]:
@@ -100,7 +100,7 @@ class WorkerPool(Compute):
         return None
 
     def why(self, lost: Exception) -> str:
-        """Why a worker was lost, in words."""
+        """Say why a worker was lost."""
         return str(lost)
 
     @property
@@ -109,14 +109,14 @@ class WorkerPool(Compute):
         return _DEPTH * self.workers
 
     def describe(self) -> dict[str, Any]:
-        """What it is and what it has done, for the status of a job."""
+        """Describe the setting and the work done, for the status of a job."""
         counts = {name: self._counts[name] for name in ("batches", "sent_again", "workers_lost")}
         return {**super().describe(), **counts}
 
     def map(
         self, work: Work[In, Out], items: Iterable[tuple[Key, In]], *, ordered: bool = True, least: int = 0
     ) -> Iterator[tuple[Key, Out]]:
-        """See `Compute.map`. Work that cannot be made elsewhere is done here."""
+        """Do the work on workers, as `Compute.map` does. Work that cannot be built elsewhere is done here."""
         rest = iter(items)
         first = list(islice(rest, least))
         if work.there is None or len(first) < least:
@@ -194,7 +194,7 @@ class Processes(WorkerPool):
         self._broken = False
 
     def start(self) -> None:
-        """Processes start with the first items."""
+        """Do nothing: processes start with the first items."""
         if self._broken:
             self.close()
         if self._executor is not None:
@@ -208,7 +208,7 @@ class Processes(WorkerPool):
         return self._children[-1]
 
     def send(self, make: bytes, item: Any) -> Future[Returned]:
-        """See `WorkerPool`."""
+        """Submit an item to the executor."""
         assert self._executor is not None
         try:
             return self._executor.submit(answer, make, item)
@@ -218,7 +218,7 @@ class Processes(WorkerPool):
             return failed
 
     def why(self, lost: Exception) -> str:
-        """See `WorkerPool`. The executor itself ends the other processes by SIGTERM."""
+        """Say how the processes ended. The executor itself ends the others by SIGTERM."""
         if not self._broken and self._executor is not None:
             self._executor.shutdown(wait=True)
             self._broken = True
@@ -246,7 +246,7 @@ class _Process(SpawnProcess):
 
 
 def _begin(environment: dict[str, str]) -> None:
-    """The first thing that a worker does. It ends with the process that started it, however that ends."""
+    """Set up a worker, so that it ends with the process that started it, however that ends."""
     os.environ.update(environment)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver decides what Ctrl-C ends
     os.dup2(2, 1)  # what libraries print is no output of a command

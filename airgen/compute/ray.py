@@ -80,7 +80,7 @@ class RayWorkers(WorkerPool):
         self._task = task
 
     def send(self, make: bytes, item: Any) -> Future[Returned]:
-        """See `WorkerPool`."""
+        """Submit an item to the cluster."""
         result: Future[Returned] = Future()
 
         def done(future: Future[Any]) -> None:
@@ -98,7 +98,7 @@ class RayWorkers(WorkerPool):
         return result
 
     def _checked(self, answered: tuple[str, str, str, str, Any]) -> Any:
-        """What a task gave. Raises AirgenError where its node has another airgen, or another Python."""
+        """Return the result of a task. Raises AirgenError if its node has another airgen, or another Python."""
         node, host, python, version, value = answered
         if version != __version__:
             what = f"has {version}" if version.startswith("no ") else f"has airgen {version}"
@@ -118,7 +118,7 @@ class RayWorkers(WorkerPool):
         return translation
 
     def look(self) -> float | None:
-        """See `WorkerPool`: workers may go on for a while without the head, but it must come back."""
+        """Check that the head is back: workers may go on without it for a while only."""
         if not self._head:
             return None
         now = time.monotonic()
@@ -164,7 +164,7 @@ class RayWorkers(WorkerPool):
         return [node for node in self._ray.nodes() if node["Alive"]]
 
     def _room(self) -> int:
-        """How many workers the cluster has room for when it is empty."""
+        """Return how many workers fit into the cluster when it is empty."""
         settings = self._settings
         wanted = {"CPU": float(settings.cpus_per_worker or 1), "GPU": settings.gpus_per_worker}
         wanted = {name: amount for name, amount in wanted.items() if amount}
@@ -174,7 +174,7 @@ class RayWorkers(WorkerPool):
         )
 
     def _cluster(self) -> str:
-        """The nodes in words, the first ones by name."""
+        """Describe the nodes, the first ones by name."""
         nodes = self._alive()
         words = [
             f"{node['NodeManagerAddress']}: {node['Resources'].get('GPU', 0):g} GPUs, "
@@ -184,7 +184,7 @@ class RayWorkers(WorkerPool):
         return "; ".join(words) + (f"; and {len(nodes) - 4} more" if len(nodes) > 4 else "")
 
     def describe(self) -> dict[str, Any]:
-        """What it is and what it has done, for the status of a job."""
+        """Describe the setting and the work done, for the status of a job."""
         kind = {"kind": "ray", "address": self._settings.address, "nodes": len(self._nodes)}
         return {**super().describe(), **kind}
 
@@ -197,7 +197,7 @@ class RayWorkers(WorkerPool):
 
 
 def _task(environment: dict[str, str]) -> Callable[[bytes, Any], tuple[str, str, str, str, Any]]:
-    """The function of a task. It travels by value, because airgen may be missing where it runs."""
+    """Return the function of a task. It is sent by value, because airgen may be missing where it runs."""
 
     def run(make: bytes, item: Any) -> tuple[str, str, str, str, Any]:
         import os
@@ -219,7 +219,7 @@ def _task(environment: dict[str, str]) -> Callable[[bytes, Any], tuple[str, str,
 
 
 def translated(ray: Any, error: BaseException) -> BaseException:
-    """WorkerLost for what Ray says of its own troubles."""
+    """Return WorkerLost for Ray's own failures."""
     if isinstance(error, AirgenError):
         return error
     kinds = ray.exceptions
@@ -240,7 +240,7 @@ def _line(error: BaseException) -> str:
 
 
 def unreachable(place: str) -> str:
-    """Why nobody can be reached at HOST:PORT, or nothing."""
+    """Say why HOST:PORT cannot be reached, or return ""."""
     host, _, port = place.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), _REACH).close()
@@ -250,7 +250,7 @@ def unreachable(place: str) -> str:
 
 
 def _head() -> str:
-    """HOST:PORT of the cluster that `auto` means, by the environment or by the file that `ray start` wrote, or ""."""
+    """Return HOST:PORT of the cluster that `auto` means, by the environment or the file of `ray start`, or ""."""
     if chosen := os.environ.get("RAY_ADDRESS", ""):
         return chosen.removeprefix("ray://")
     folder = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"
@@ -261,7 +261,7 @@ def _head() -> str:
 
 
 def no_cluster(address: str, reason: str) -> AirgenError:
-    """The error for an address where no cluster is, with the reason in brackets."""
+    """Return the error for an address without a cluster, with the reason in brackets."""
     if address == "auto":
         return AirgenError(
             f"compute: no Ray cluster on this machine{reason}: start one with `ray start --head`, join one with `ray "

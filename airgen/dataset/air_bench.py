@@ -45,13 +45,13 @@ class AirBenchFiles:
         return {**facts, "version": self.version, "name": f"{self.group}_{self.name}", "dataset": self.name}
 
     def labels_folder(self, split: str) -> Path:
-        """Where the labels of a split are looked for."""
+        """Return the folder where the labels of a split are expected."""
         home = self.folder.parent.parent.parent
         return home / labels_repository(self.group, split) / self.version / self.name
 
 
 def labels_repository(group: str, split: str) -> str:
-    """The repository of a split's labels.
+    """Return the repository of a split's labels.
 
     >>> labels_repository("qa_finance_en", "dev"), labels_repository("qa_finance_en", "test")
     ('qrels-qa_finance_en-dev', 'qrels-qa_finance_en')
@@ -60,8 +60,7 @@ def labels_repository(group: str, split: str) -> str:
 
 
 def air_bench_datasets(path: Path) -> list[AirBenchFiles]:
-    """Every dataset in a dataset's folder, in a version's, in a repository's, or in a folder with repositories.
-
+    """Find every dataset in the folder of a dataset, a version or a repository, or in a folder of repositories.
     Empty if the folder has another layout. A repository's own name decides the group.
     """
     path = path.resolve()
@@ -76,7 +75,9 @@ def air_bench_datasets(path: Path) -> list[AirBenchFiles]:
 
 
 def air_bench_files(path: Path) -> AirBenchFiles | None:
-    """The one dataset in a folder, or None if the folder has another layout. Raises DatasetError for several."""
+    """Return the single dataset in a folder; None if the folder has another layout.
+    Raises DatasetError if there are several.
+    """
     datasets = air_bench_datasets(path)
     if len(datasets) > 1:
         shown = ", ".join(str(dataset.folder.relative_to(path.resolve())) for dataset in datasets[:_SHOWN])
@@ -101,7 +102,7 @@ def _dataset(corpus: Path) -> AirBenchFiles | None:
 
 
 def _of_kind(folder: Path, kind: str) -> Iterator[tuple[str, Path]]:
-    """(split, file) of one kind, sorted."""
+    """Yield (split, file) of one kind, sorted."""
     for path in sorted(folder.glob(f"*{kind}.jsonl*")):
         match = _FILE.fullmatch(path.name)
         if match is not None and match["kind"] == kind:

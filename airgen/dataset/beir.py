@@ -85,7 +85,7 @@ class BeirQuery:
 
 
 def filter_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of `filter.NAME` and of an object `filter` in a query's metadata, or in a row of queries."""
+    """Return the values of `filter.NAME` and of an object `filter` in a query's metadata, or in a row of queries."""
     own = metadata.get("filter")
     wanted = dict(own) if isinstance(own, dict) else {}
     wanted |= {name.removeprefix(FILTER): value for name, value in metadata.items() if name.startswith(FILTER)}
@@ -153,7 +153,7 @@ class BeirDataset:
                 )
 
     def file(self, name: str) -> Path:
-        """The path of `name`.jsonl, gzipped or not. Raises DatasetError where there is neither."""
+        """Return the path of `name`.jsonl, gzipped or not. Raises DatasetError if there is neither."""
         if self.air_bench is not None and name == "corpus":
             return self.air_bench.corpus
         for suffix in (".jsonl", ".jsonl.gz"):
@@ -206,9 +206,8 @@ class BeirDataset:
         return sorted({str(split) for split in named} - set(self.splits)) if isinstance(named, list) else []
 
     def passages(self, seen: IdSet | None = None) -> Iterator[BeirPassage]:
-        """The corpus in file order. Raises DatasetError for an id that comes twice or a missing field.
-
-        `seen` is where ids are noted, empty at first; by default a set.
+        """Yield the corpus in file order. Raises DatasetError for a repeated id or a missing field.
+        `seen`, empty at first, collects the ids; by default a set.
         """
         path = self.file("corpus")
         seen = set() if seen is None else seen
@@ -226,14 +225,13 @@ class BeirDataset:
             raise DatasetError(f"{path}: the corpus is empty")
 
     def queries(self, split: str | None = None) -> dict[str, BeirQuery]:
-        """{query id: query}, in file order.
-
-        Of all splits. With `split` a layout that has a file for each split gives the queries of that one alone.
+        """Return {query id: query}, in file order, of all splits.
+        With `split`, a layout that has a file per split gives the queries of that split alone.
         """
         return {query.id: query for query in self.each_query(split)}
 
     def each_query(self, split: str | None = None, seen: IdSet | None = None) -> Iterator[BeirQuery]:
-        """The same as a stream. `seen` is where ids are noted, empty at first; by default a set."""
+        """Yield the queries. `seen`, empty at first, collects the ids; by default a set."""
         seen = set() if seen is None else seen
         for path, known in self._queries_files(split):
             for where, row in objects(path):
@@ -244,14 +242,14 @@ class BeirDataset:
                 yield BeirQuery(key, _text(row, "text", where), {**metadata, **known} if known else metadata)
 
     def _queries_files(self, split: str | None = None) -> list[tuple[Path, dict[str, str]]]:
-        """The files of queries, each with the metadata that its name gives."""
+        """Yield the files of queries, each with the metadata that its name gives."""
         if self.air_bench is None:
             return [(self.file("queries"), {})]
         files = self.air_bench.queries
         return [(path, {"split": name}) for name, path in files.items() if split not in files or name == split]
 
     def qrels_file(self, split: str) -> Path:
-        """The path of a split's qrels. Raises DatasetError for an unknown split."""
+        """Return the path of a split's qrels. Raises DatasetError for an unknown split."""
         if self.air_bench is not None and split in self.air_bench.qrels:
             return self.air_bench.qrels[split]
         if (advice := self.where_labels_are(split)) is not None:
@@ -267,7 +265,7 @@ class BeirDataset:
         raise DatasetError(f"{self.path}: no split {split!r}{closest(split, self.splits)}")
 
     def where_labels_are(self, split: str) -> str | None:
-        """How to get labels of AIR-Bench that are not here; None if they are here, or if the layout is another one."""
+        """Say how to get AIR-Bench labels that are missing here; None if they exist, or for another layout."""
         if self.air_bench is None or split not in self.withheld:
             return None
         place, group = self.air_bench.labels_folder(split), self.air_bench.group
@@ -277,13 +275,13 @@ class BeirDataset:
         return f"the labels of {split} are not in {place}: {who} {labels_repository(group, split)} has them{there}"
 
     def _qrels_files(self, split: str) -> list[Path]:
-        """The files of a split. `all` means every split, unless a split has that name."""
+        """Return the files of a split. `all` means every split, unless a split has that name."""
         if split == "all" and "all" not in self.splits:
             return [self.qrels_file(name) for name in self.splits]
         return [self.qrels_file(split)]
 
     def qrels(self, split: str = "test") -> Qrels:
-        """The labels of one split, or of `all`. Raises DatasetError for an unknown split or a bad line."""
+        """Read the labels of one split, or of `all`. Raises DatasetError for an unknown split or a bad line."""
         labels: Labels = {}
         for path in self._qrels_files(split):
             for query, passages in read_qrels(path).labels.items():
@@ -291,15 +289,14 @@ class BeirDataset:
         return Qrels(labels)
 
     def label_rows(self, split: str = "test") -> Iterator[tuple[str, str, float]]:
-        """(query id, passage id, label) of each line, in file order, as a stream; lines may repeat earlier ones."""
+        """Yield (query id, passage id, label) of each line, in file order; lines may repeat earlier ones."""
         for path in self._qrels_files(split):
             for _, query, passage, label in _label_rows(path):
                 yield query, passage, label
 
     def digest(self, split: str = "test") -> str:
-        """SHA-256 of the decompressed corpus, queries and qrels of the split, on which a score depends.
-
-        For a withheld split, of corpus and queries.
+        """Hash the decompressed corpus, queries and qrels of the split, on which a score depends, by SHA-256.
+        For a withheld split, hash corpus and queries.
         """
         total = hashlib.sha256()
         labels = [] if split in self.withheld else self._qrels_files(split)
@@ -317,8 +314,7 @@ class BeirDataset:
 
 
 def read_qrels(path: str | Path) -> Qrels:
-    """The labels of a TSV (with or without header), TREC (four columns) or JSONL file.
-
+    """Read the labels of a TSV (with or without header), TREC (four columns) or JSONL file.
     Raises DatasetError for a label that is not a number, a pair with two labels, or an empty file.
     """
     path = Path(path)
@@ -335,7 +331,7 @@ def read_qrels(path: str | Path) -> Qrels:
 
 
 def scored_pairs(path: Path) -> Iterator[tuple[str, str, float]]:
-    """(query id, passage id, number) of each line of a file in a form of qrels, as a stream. Raises DatasetError."""
+    """Yield (query id, passage id, number) of each line of a file in a qrels format. Raises DatasetError."""
     return ((query, passage, number) for _, query, passage, number in _label_rows(path))
 
 
@@ -375,7 +371,7 @@ _LOOKED_AT = 1000  # lines
 
 
 def _header(cells: Sequence[str]) -> tuple[int, ...] | None:
-    """The places of query, passage, label (and iteration), if the line names them in any order."""
+    """Return the columns of query, passage, label (and iteration) if the line names them, in any order."""
     names = [cell.lower() for cell in cells]
     places = [next((place for place, name in enumerate(names) if name in of), -1) for of in (_QUERY, _PASSAGE, _LABEL)]
     if places[0] < 0 or places[2] < 0:
@@ -387,10 +383,10 @@ def _header(cells: Sequence[str]) -> tuple[int, ...] | None:
 
 
 def _order(path: Path) -> tuple[int, ...]:
-    """The places of query, passage, label and iteration in a file of four columns without a header.
-
-    TREC's order, unless its label is the same in all lines and its iteration is not: then the columns are in another
-    order, and the label is the one other column that holds few numbers. Raises DatasetError where it cannot be told.
+    """Return the columns of query, passage, label and iteration in a file of four columns without a header.
+    This is TREC's order, unless the label is the same in all lines and the iteration is not: then the columns are in
+    another order, and the label is the one other column that has few distinct numbers. Raises DatasetError if the order
+    cannot be determined.
     """
     rows: list[list[str]] = []
     for _, line in numbered_lines(path):
@@ -452,7 +448,7 @@ def _text(row: Mapping[str, Any], name: str, where: _Place, missing: str | None 
 
 
 def objects(path: Path) -> Iterator[tuple[_Place, dict[str, Any]]]:
-    """(FILE:LINE, object) of a JSON Lines file. Raises DatasetError with file and line."""
+    """Yield (FILE:LINE, object) of a JSON Lines file. Raises DatasetError with file and line."""
     where = _Place(path)
     for number, line in numbered_lines(path):
         where.number = number
@@ -471,7 +467,7 @@ def objects(path: Path) -> Iterator[tuple[_Place, dict[str, Any]]]:
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Numbered lines that are not blank, without line ends and byte order mark. Raises DatasetError."""
+    """Yield numbered lines that are not blank, without line ends and byte order mark. Raises DatasetError."""
     try:
         with _open(path) as stream:
             # str.splitlines would also split at U+2028 and others inside a text.
@@ -490,8 +486,7 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def typed_rows(path: Path, fields: Mapping[str, type]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(FILE:LINE, object) of a JSON Lines file of a dataset, with fields of these types; none without the file.
-
+    """Yield (FILE:LINE, object) of a JSON Lines file whose fields have these types; none if there is no file.
     Raises DatasetError with file and line.
     """
     for where, row in objects(path) if path.is_file() else ():

@@ -34,10 +34,9 @@ _LEVELS = {
 
 
 def front_matter(manifest: Manifest) -> dict[str, Any]:
-    """The card's metadata block: languages, licence, size, tags, one config per table and its columns' types.
-
-    Only JSONL files are listed, because `datasets` infers one builder for a whole repository. `default` and `qrels`
-    are the same labels under the names that mteb and beir look for.
+    """Return the card's metadata: languages, licence, size, tags, one config per table and its columns' types.
+    Only JSONL files are listed, because `datasets` infers one builder for a whole repository. `default` and `qrels` are
+    the same labels under the names that mteb and beir look for.
     """
     info = manifest.info
 
@@ -95,12 +94,12 @@ def front_matter(manifest: Manifest) -> dict[str, Any]:
 
 
 def _brought(manifest: Manifest) -> int:
-    """How many labels were given with the queries."""
+    """Return how many labels were given with the queries."""
     return sum(step.left for step in manifest.funnel if step.stage == BROUGHT_LABELS)
 
 
 def _features(table: str, manifest: Manifest) -> list[dict[str, Any]]:
-    """The columns' types. Without them `datasets` infers them, and reads an id like 2024-01-31 as a date."""
+    """Return the columns' types. Without them, `datasets` infers them, and reads an id like 2024-01-31 as a date."""
     dtypes = {str: "string", int: "int64", float: "float64"}
     features: list[dict[str, Any]] = [
         {"name": name, "dtype": dtypes[kind]} for name, kind in table_fields(table).items()
@@ -127,7 +126,7 @@ _PAPER = """@misc{chen2024airbench,
 
 @cache
 def _template() -> "jinja2.Template":
-    """`card.md.j2`, compiled once: it takes longer than all the rest of a small dataset."""
+    """Compile `card.md.j2` once: that takes longer than the rest of writing a small dataset."""
     import jinja2  # slow to import, as yaml is
 
     environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
@@ -137,7 +136,7 @@ def _template() -> "jinja2.Template":
 
 
 def render_card(manifest: Manifest) -> str:
-    """The text of README.md, by `card.md.j2`."""
+    """Render the text of README.md by `card.md.j2`."""
     import yaml
 
     info = manifest.info
@@ -191,14 +190,14 @@ def _figures(values: Mapping[str, Any] | None) -> str:
 
 
 def _fence(text: str, language: str) -> str:
-    """A code block whose fence is longer than any in its content."""
+    """Return a code block whose fence is longer than any in its content."""
     longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}{language}\n{text}\n{fence}"
 
 
 def _size(passages: int) -> str:
-    """The Hub's size category of a number of rows.
+    """Return the Hub's size category of a number of rows.
 
     >>> _size(999), _size(1000)
     ('n<1K', '1K<n<10K')
@@ -213,13 +212,12 @@ _SPLIT_NAME = re.compile(r"\w+(\.\w+)*")
 
 
 def air_bench_group(manifest: Manifest) -> str:
-    """The name of the Hub repository of a dataset's passages and queries."""
+    """Return the name of the Hub repository of a dataset's passages and queries."""
     return f"{manifest.info.task}_{manifest.info.domain}_{manifest.info.language}"
 
 
 def air_bench_cards(manifests: Iterable[Manifest], permission: str = "") -> dict[str, str]:
-    """The card of each repository, which lists the files of its datasets, with one config for each version.
-
+    """Return the card of each repository, which lists the files of its datasets, with one config per version.
     Raises DatasetError for two datasets of a repository whose names differ by `-` and `_` only.
     """
     cards: dict[str, str] = {}
@@ -250,9 +248,8 @@ def air_bench_cards(manifests: Iterable[Manifest], permission: str = "") -> dict
 
 
 def merged_card(old: str, new: str, repo: str) -> str:
-    """The card `new` with the versions and datasets that only the card `old` lists.
-
-    Raises DatasetError for an old card whose front matter cannot be read, and if both use one split for two files.
+    """Add the versions and datasets that only the card `old` lists to the card `new`.
+    Raises DatasetError for an old card whose front matter cannot be read, and if both use the same split for two files.
     """
     before, after = _front_matter(old, repo), _front_matter(new, repo)
     if not before:
@@ -306,7 +303,7 @@ def _front_matter(text: str, repo: str) -> dict[str, Any]:
 
 
 def _card(block: Mapping[str, Any], repo: str) -> str:
-    """A card: its front matter, and a table of the datasets."""
+    """Format a card: its front matter, and a table of the datasets."""
     import yaml
 
     front = yaml.safe_dump(dict(block), allow_unicode=True, sort_keys=False, width=1000)

@@ -51,7 +51,7 @@ _UNKNOWN = re.compile(r"^\W*+(?:(?:unknown|none|n/?a|unspecified|other)\W*+)?$",
 
 
 def hub_licence(licence: str) -> str:
-    """The Hub's identifier of a licence, or `other`.
+    """Return the Hub's identifier of a licence, or `other`.
 
     >>> hub_licence("CC BY-NC-SA 4.0"), hub_licence("GPL-3.0-or-later"), hub_licence("Python-2.0")
     ('cc-by-nc-sa-4.0', 'gpl-3.0', 'other')
@@ -271,9 +271,8 @@ def check_id(identifier: str, what: str) -> None:
 
 
 def fitting_id(own: str) -> str:
-    """An id of a corpus as TSV and TREC files can carry it: `my file` becomes `my%20file`; most ids stay as they are.
-
-    White space, control characters and lone surrogates become the `%XX` of URLs, and in such an id so does `%`.
+    """Escape an id so that TSV and TREC files can contain it: `my file` becomes `my%20file`; most ids are unchanged.
+    White space, control characters and lone surrogates become the `%XX` of URLs; so does `%` in such an id.
     """
     try:
         own.encode("utf-8")
@@ -292,7 +291,7 @@ def check_document(row: CorpusRow) -> None:
 
 
 def check_queries(rows: Iterable[QueryRow]) -> list[QueryRow]:
-    """The queries sorted by id, with valid unique ids, texts, splits and metadata. Raises DatasetError."""
+    """Return the queries sorted by id, with valid unique ids, texts, splits and metadata. Raises DatasetError."""
     queries = sorted(rows, key=lambda row: row.id)
     if not queries:
         raise DatasetError("no query was accepted: there is nothing to export (see the funnel for why)")
@@ -317,8 +316,7 @@ def check_queries(rows: Iterable[QueryRow]) -> list[QueryRow]:
 
 
 def check_qrels(rows: Iterable[QrelRow], queries: Iterable[QueryRow]) -> list[QrelRow]:
-    """The labels sorted by query and document. Raises DatasetError.
-
+    """Return the labels sorted by query and document. Raises DatasetError.
     Pairs are unique and their queries known; scores are 0 or 1, levels 0 to 3, gains in [0, 1]; each query has a
     positive, or is marked as `answered: false` and has no label.
     """

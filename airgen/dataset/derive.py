@@ -85,7 +85,7 @@ def _check_whole(source: Path, manifest: Manifest) -> None:
 
 
 def _kept(source: Path, size: int) -> set[str]:
-    """The ids of the passages that a corpus trimmed to `size` keeps."""
+    """Return the ids of the passages that a corpus trimmed to `size` keeps."""
     judged = {row["corpus-id"] for path in (source / "qrels").glob("*.jsonl") for row in read_rows(path)}
     if len(judged) > size:
         raise DatasetError(f"{source}: {len(judged)} passages are judged, so its corpus cannot be trimmed to {size}")
@@ -135,7 +135,7 @@ def _merged(parts: Iterable[SplitStatistics]) -> SplitStatistics:
 
 
 def _labels_in(path: Path) -> list[tuple[str, str, int | float]]:
-    """The labels of a file; none where people's labels have none of a split."""
+    """Read the labels of a file; none if it has no people's labels of the split."""
     rows = read_rows(path) if path.is_file() or path.parent.name != f"qrels-{PEOPLE}" else ()
     return [(row["query-id"], row["corpus-id"], row["score"]) for row in rows]
 
@@ -280,7 +280,7 @@ def with_peoples_labels(
 
 
 def _rows_of(source: Path, manifest: Manifest, split: str) -> list[QrelRow]:
-    """The labels of a split, with what its variants say of them."""
+    """Return the labels of a split, with those of its variants."""
     known = {
         kind: {row[:2]: row[2] for row in _labels_in(source / f"qrels-{kind}" / f"{split}.jsonl")}
         for kind in ("graded", "soft", PEOPLE)
@@ -319,7 +319,7 @@ def _copy_without(
 
 
 def version_after(version: str, kept: Path) -> str:
-    """The next version: the last number grows, past the versions kept in a folder. 0.1 -> 0.2, beta -> beta.1"""
+    """Return the next version: the last number grows, past the versions kept in a folder. 0.1 -> 0.2, beta -> beta.1"""
     taken = {path.name for path in kept.iterdir()} if kept.is_dir() else set()
     while True:
         match = re.search(r"[0-9]{1,9}$", version)

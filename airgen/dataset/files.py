@@ -19,7 +19,7 @@ _LABELS = re.compile(r"(?:qrels(?:-[a-z]+)?|answers)/([^/]+)\.(?:tsv|jsonl)")
 
 
 def labelled_split(name: str) -> str | None:
-    """The split whose labels, or reference answers, a file of a dataset holds; None for a file without any.
+    """Return the split whose labels, or reference answers, a file of a dataset contains; None for other files.
 
     >>> labelled_split("qrels-graded/test.tsv"), labelled_split("answers/dev.jsonl"), labelled_split("corpus.jsonl")
     ('test', 'dev', None)
@@ -29,8 +29,7 @@ def labelled_split(name: str) -> str | None:
 
 
 def encode_row(row: dict[str, Any], where: str) -> str:
-    """The row as one line of JSON; control characters are escapes in it.
-
+    """Encode the row as one line of JSON, with control characters escaped.
     Raises DatasetError for lone surrogates and NaN, which loaders cannot read.
     """
     try:
@@ -53,7 +52,7 @@ def write_text(path: Path, text: str | Iterable[str]) -> tuple[int, str]:
 
 
 def sort_by_id(lines: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """(id, line) pairs sorted by id, on the disk where they are many. Equal ids are neighbours."""
+    """Sort (id, line) pairs by id, on disk if there are many. Equal ids are neighbours."""
     with on_disk("CREATE TABLE row (id TEXT, line TEXT)", "sorting") as base:
         base.executemany("INSERT INTO row VALUES (?, ?)", lines)
         yield from base.execute("SELECT id, line FROM row ORDER BY id, line")
@@ -72,7 +71,7 @@ def fsync(path: Path) -> None:
 
 
 def git_blob_id(path: Path) -> str:
-    """git's id of a file's content: SHA-1 of its length and bytes."""
+    """Return git's id of a file's content: SHA-1 of its length and bytes."""
     digest = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
     with path.open("rb") as file:
         return hashlib.file_digest(file, lambda: digest).hexdigest()
@@ -83,11 +82,12 @@ _TIME = 315_532_800  # 1980-01-01: every file has this time, so that times tell 
 
 @contextmanager
 def building(out: Path, marker: str = "manifest.json", *, durable: bool = True) -> Iterator[Path]:
-    """Yields an empty directory to fill; when the block ends without an error, it becomes `out`.
-
-    An existing `out` is replaced only if it is empty or holds `marker`, the file that is written last. After an error
-    the new directory is deleted and the existing one is unchanged. Raises DatasetError where `out` holds other files,
-    or writing fails. `durable=False` does not flush to the disk, for copies.
+    """Yield an empty directory to fill; when the block ends without an error, it becomes `out`.
+    An existing `out` is replaced only if it is empty or contains `marker`, the file that is written last. After an
+    error
+    the new directory is deleted and the existing one is unchanged. Raises DatasetError if `out` contains other
+    files, or
+    writing fails. `durable=False` does not flush to disk, for copies.
     """
     if out.is_symlink() or (out.exists() and not out.is_dir()):
         raise DatasetError(f"{out} is not a directory: choose another place for the dataset")
@@ -120,9 +120,8 @@ def building(out: Path, marker: str = "manifest.json", *, durable: bool = True) 
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """Yields another name to write to; when the block ends without an error, that file becomes `path`.
-
-    What killed processes left of the same file is deleted.
+    """Yield another name to write to; when the block ends without an error, that file becomes `path`.
+    Files left by killed processes are deleted.
     """
     for place in path.parent.iterdir():
         name, _, pid = place.name.rpartition(".")
@@ -174,7 +173,7 @@ def _clear_leftovers(out: Path) -> None:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process of this id runs on this machine."""
+    """Return whether a process with this id runs on this machine."""
     if sys.platform == "win32":  # there, os.kill with signal 0 interrupts the process
         import ctypes
 
@@ -192,7 +191,7 @@ def is_alive(pid: int) -> bool:
 
 
 def safe_name(name: str) -> str:
-    """The name, if it can be a part of a path: not empty, not `..`, without separators. Raises DatasetError."""
+    """Return the name if it can be part of a path: not empty, not `..`, without separators. Raises DatasetError."""
     if not name or name in (".", "..") or any(char in name for char in "/\\\0:"):
         raise DatasetError(f"the name {name!r} cannot be a part of a path: use letters, digits, '-', '_' and '.'")
     return name

@@ -48,14 +48,14 @@ def export_layouts(datasets: Mapping[str, Path], layout: str, out: Path) -> list
 
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a JSONL file of a dataset. Raises DatasetError naming file and line."""
+    """Read the rows of a JSONL file of a dataset. Raises DatasetError with file and line."""
     if path.exists() and not path.is_file():  # a pipe that nobody writes to would be waited for without end
         raise DatasetError(f"{path}: is not a file")
     return (row for _, row in objects(path))
 
 
 def _tsv_text(text: str) -> str:
-    """The text for TSV, which has no escapes: each run of white space and NUL becomes one space."""
+    """Return the text for TSV, which has no escapes: each run of white space and NUL becomes one space."""
     return " ".join(text.replace("\0", " ").split())
 
 
@@ -136,7 +136,7 @@ class _Source:
     fields: Sequence[str]
 
     def by_text(self) -> dict[str, dict[str, float]]:
-        """{query text: {passage id: label}}; of two queries with one text the higher labels count."""
+        """Return {query text: {passage id: label}}; of two queries with the same text, the higher labels count."""
         labels_of_text: dict[str, dict[str, float]] = {}
         for key, row in self.labels.items():
             if key in self.texts:
@@ -248,7 +248,7 @@ def _ir_datasets(source: _Source, out: Path) -> None:
 
 
 def _one_line(text: str) -> str:
-    """The text without tabs and line breaks: columns and lines end at them."""
+    """Return the text without tabs and line breaks, which end columns and lines."""
     return _BREAKS.sub(" ", text).strip()
 
 

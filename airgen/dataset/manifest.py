@@ -109,7 +109,7 @@ class Manifest:
 
 
 def made_with() -> dict[str, str]:
-    """Versions of what computes vectors and scores, and the kernel of numpy's BLAS on this processor."""
+    """Return the versions of what computes vectors and scores, and the kernel of numpy's BLAS on this processor."""
     versions = {"python": platform.python_version(), "machine": platform.machine()}
     for package in _COMPUTING:
         with suppress(metadata.PackageNotFoundError):
@@ -123,7 +123,7 @@ def made_with() -> dict[str, str]:
 
 
 def data_digest(files: Mapping[str, FileEntry]) -> str:
-    """SHA-256 of the names and hashes of corpus, queries and labels, without card and lineage."""
+    """Hash the names and hashes of corpus, queries and labels, without card and lineage, by SHA-256."""
     total = hashlib.sha256()
     for name in sorted(files):
         if name not in _DERIVED and not name.startswith(_PRIVATE) and name != "pipeline.yaml":
@@ -132,7 +132,7 @@ def data_digest(files: Mapping[str, FileEntry]) -> str:
 
 
 def manifest_text(manifest: Manifest) -> str:
-    """The text of manifest.json: `format`, the fields of `DatasetInfo` and the others, all at the top level."""
+    """Return the text of manifest.json: `format`, the fields of `DatasetInfo` and the others, all at the top level."""
     value = dataclasses.asdict(manifest)
     info = value.pop("info")
     if not info["personal_data"]:  # of a dataset that somebody else made
@@ -202,7 +202,7 @@ _WORD = re.compile(f"[{_IDEOGRAPHS}]|[^\\W{_IDEOGRAPHS}]+")
 
 
 def count_words_and_characters(text: str) -> int:
-    """The number of words, where each Chinese, Japanese or Korean character is a word.
+    """Count the words, where each Chinese, Japanese or Korean character is a word.
 
     >>> count_words_and_characters("nDCG@10, 検索")
     4
@@ -211,7 +211,7 @@ def count_words_and_characters(text: str) -> int:
 
 
 def table_rows(manifests: Iterable[Manifest]) -> list[dict[str, str | int | float]]:
-    """One row for each dataset and split, in the paper's order: task, domain, language, name, split."""
+    """Return a row per dataset and split, in the paper's order: task, domain, language, name, split."""
     rows: list[dict[str, str | int | float]] = []
     for manifest in sorted(manifests, key=lambda m: (m.info.task != "qa", m.info.domain, m.info.language, m.info.name)):
         info, statistics = manifest.info, manifest.statistics
@@ -237,7 +237,7 @@ def table_rows(manifests: Iterable[Manifest]) -> list[dict[str, str | int | floa
 
 
 def statistics_markdown(rows: Sequence[Row]) -> str:
-    """The rows as a Markdown table; numbers have thousands separators and are right-aligned."""
+    """Format the rows as a Markdown table; numbers have thousands separators and are right-aligned."""
     if not rows:
         return ""
     right = [all(isinstance(row[column], int | float) or row[column] == "" for row in rows) for column in rows[0]]
@@ -245,7 +245,7 @@ def statistics_markdown(rows: Sequence[Row]) -> str:
 
 
 def statistics_csv(rows: Sequence[Row]) -> str:
-    """The rows, at least one, as CSV with a header."""
+    """Format the rows, at least one, as CSV with a header."""
     return csv_text(list(rows[0]), [list(row.values()) for row in rows])
 
 
@@ -277,7 +277,7 @@ _CONTEXT = dict(sorted(_CONTEXT.items()))
 
 
 def table_fields(table: str) -> dict[str, type]:
-    """The names and types of a table's columns: corpus, queries (without metadata), answers, qrels, qrels-soft, ..."""
+    """Return names and types of a table's columns: corpus, queries (without metadata), answers, qrels, qrels-soft..."""
     if table in ("corpus", "queries"):
         return dict.fromkeys(("_id", "title", "text") if table == "corpus" else ("_id", "text"), str)
     pair: dict[str, type] = {"query-id": str, "corpus-id": str}
@@ -287,7 +287,7 @@ def table_fields(table: str) -> dict[str, type]:
 
 
 def croissant_text(manifest: Manifest) -> str:
-    """The text of croissant.json: every JSONL data file with its hash, and the fields of its rows."""
+    """Return the text of croissant.json: every JSONL data file with its hash, and the fields of its rows."""
     info = manifest.info
     tables = {"corpus": "corpus.jsonl", "queries": "queries.jsonl"}
     for folder in ("qrels", *(f"qrels-{variant}" for variant in manifest.variants)):

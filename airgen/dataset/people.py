@@ -48,12 +48,12 @@ class PersonsLabel:
 
 
 def pair_mark(query: str, title: str, text: str) -> str:
-    """A hash of the texts of a pair: an answer is to texts, and ids may stay where a text changes."""
+    """Hash the texts of a pair: an answer is about texts, and an id may stay when a text changes."""
     return text_key("\x1f".join((query, title, text)))[:16]
 
 
 def read_labels(path: Path) -> list[PersonsLabel]:
-    """The labels in a file that `write_labels` wrote; none without the file. Raises DatasetError for a damaged one."""
+    """Read the labels in a file of `write_labels`; none without the file. Raises DatasetError for a damaged file."""
     if not path.is_file() and (path.exists() or path.is_symlink()):  # a link to what is away: the labels are not gone
         raise DatasetError(f"{path}: is not a file, so people's labels cannot be read: put the file back, or remove it")
     try:
@@ -83,7 +83,7 @@ def write_labels(path: Path, labels: Iterable[PersonsLabel]) -> None:
 
 
 def newer(old: Iterable[PersonsLabel], new: Iterable[PersonsLabel]) -> list[PersonsLabel]:
-    """The labels of both; of a pair that is in both, the new one."""
+    """Return the labels of both; the new label of a pair that is in both."""
     return list({(label.query, label.document): label for label in (*old, *new)}.values())
 
 
@@ -105,7 +105,7 @@ class Change:
         return self.confirmed + self.now_relevant + self.now_not_relevant + self.new
 
     def as_note(self) -> dict[str, Any]:
-        """For the manifest: counts, and what identifies the answers."""
+        """Return the note for the manifest: counts, and what identifies the answers."""
         return {
             "labels": self.labels, "confirmed": self.confirmed, "now relevant": self.now_relevant,
             "now not relevant": self.now_not_relevant, "new": self.new,
@@ -114,7 +114,7 @@ class Change:
 
 
 def note_text(note: Any) -> str:
-    """The note of a manifest in words; empty for what is no such note."""
+    """Put the note of a manifest into words; empty for anything else."""
     if not isinstance(note, dict) or not note.get("labels"):
         return ""
     names = ("now relevant", "now not relevant", "new", "confirmed")
@@ -131,14 +131,15 @@ def override(
     relevant_from: int,
     absent: Collection[str] = (),
 ) -> tuple[list[QrelRow], list[QueryRow], Change]:
-    """The labels and queries with people's labels in force, and what that changed.
-
+    """Put people's labels in force, and report the changes.
     Args:
-        rows: the labels that there are.
-        queries: the queries of the dataset; labels of others are passed over.
-        labels: people's, at most one for a pair.
-        relevant_from: the lowest level that is relevant.
-        absent: documents that the corpus does not have; labels of them are passed over.
+        rows: The existing labels.
+        queries: The queries of the dataset; labels of other queries are ignored.
+        labels: People's labels, at most one per pair.
+        relevant_from: The lowest level that is relevant.
+        absent: Documents that are not in the corpus; their labels are ignored.
+    Returns:
+        The new labels, the queries that remain, and the change.
     """
     known = {row.id for row in queries}
     by_pair = {(row.query, row.document): row for row in rows}

@@ -39,7 +39,7 @@ class Secret:
         return f"Secret({self.name})"
 
     def text(self, *parts: str) -> str:
-        """The HMAC of the parts: 64 hex digits."""
+        """Return the HMAC of the parts: 64 hex digits."""
         message = "\x1f".join(parts).encode("utf-8", "surrogatepass")
         return hmac.new(self._key, message, hashlib.sha256).hexdigest()
 
@@ -55,7 +55,7 @@ class Secret:
 
 
 def new_secret() -> Secret:
-    """A fresh secret from the system's random numbers."""
+    """Draw a secret from the system's random numbers."""
     return Secret(secrets.token_bytes(_SIZE))
 
 
@@ -90,13 +90,13 @@ def write_secret(path: Path, secret: Secret) -> None:
 
 
 def secret_of(dataset: Path) -> Secret | None:
-    """The secret of a whole dataset or of its private part; None for a dataset without one."""
+    """Return the secret of a whole dataset or of its private part; None for a dataset without one."""
     path = dataset / "private" / SECRET_FILE
     return load_secret(path) if path.is_file() else None
 
 
 def opaque_document_id(dataset: str, own: str, secret: Secret | None) -> str:
-    """The public id of the document with this id in the corpus. Without a secret anyone can compute it."""
+    """Return the public id of a document of the corpus. Without a secret, anyone can compute it."""
     if secret is None:
         return "d" + text_key(f"{dataset}\x1f{own}")[:_ID_LENGTH]
     return "d" + secret.text(dataset, "document", own)[:_ID_LENGTH]
@@ -107,8 +107,7 @@ def _hash(text: str) -> int:
 
 
 def split_of(query_key: str, ratios: Mapping[str, int]) -> str:
-    """The split of a query, which depends only on its key and the ratios, not on their order.
-
+    """Return the split of a query, which depends only on its key and the ratios, not on their order.
     Raises ValueError for ratios that are negative or sum to 0.
     """
     total = sum(ratios.values())
@@ -155,7 +154,7 @@ def exact_splits(sources: Sequence[str], ratios: Mapping[str, int], place: Calla
 
 
 def _rounded(counts: Mapping[str, int], size: int, total: int) -> dict[str, int]:
-    """Shares of `total` in whole numbers: the largest remainders are rounded up, of equal ones the larger share."""
+    """Round shares of `total`: the largest remainders are rounded up; of equal ones, the larger share."""
     quotas = {name: count * total // size for name, count in counts.items()}
     missing = total - sum(quotas.values())
     order = sorted(counts, key=lambda name: (-(counts[name] * total % size), -counts[name], name))
@@ -165,8 +164,7 @@ def _rounded(counts: Mapping[str, int], size: int, total: int) -> dict[str, int]
 def long_doc_splits(
     datasets: Iterable[tuple[str, str]], earlier: Mapping[tuple[str, str], str] | None = None
 ) -> dict[tuple[str, str], str]:
-    """The split of each Long-Doc dataset, given as (domain, name): one dev in each domain, the others test.
-
+    """Return the split of each Long-Doc dataset, given as (domain, name): one dev per domain, the others test.
     The decisions in `earlier` are kept. In a domain without dev, the new dataset with the lowest hash becomes dev,
     unless the domain has only one dataset, which is needed as test.
     """

@@ -65,11 +65,10 @@ class _Problems:
 
 
 def verify(directory: Path) -> list[DatasetProblem]:
-    """All problems of a dataset directory; an empty list means that it is whole. The corpus is streamed.
-
-    Checked are: the manifest, size and SHA-256 of each file, files that the manifest does not list, ids (unknown,
-    repeated, invalid, or changed by loaders), empty texts, queries without a positive or in two splits, variants that
-    contradict each other, counts, labels of withheld splits, secrets, and signs that reveal the generated negatives.
+    """List all problems of a dataset directory; an empty list means that it is whole. The corpus is streamed.
+    Checks the manifest, size and SHA-256 of each file, files that the manifest does not list, ids (unknown, repeated,
+    invalid, or changed by loaders), empty texts, queries without a positive or in two splits, variants that contradict
+    each other, counts, labels of withheld splits, secrets, and signs that reveal the generated negatives.
     """
     problems = _Problems()
     try:
@@ -84,9 +83,8 @@ def verify(directory: Path) -> list[DatasetProblem]:
 
 
 def damaged_file(directory: Path) -> str | None:
-    """The first file that is missing or is not as it was written, or None: a quick look, which reads each file once.
-
-    The card may have been edited by hand, so it must only be there.
+    """Return the first file that is missing or differs from what was written, or None.
+    This reads each file once. The card may have been edited by hand, so it only has to exist.
     """
     try:
         manifest = load_manifest(directory)
@@ -131,12 +129,12 @@ def _check(directory: Path, manifest: Manifest, problems: _Problems) -> None:
 
 
 def secrets_in(text: str) -> list[str]:
-    """The first characters of everything in a text that looks like a key or a password."""
+    """Return the first characters of everything in a text that looks like a key or a password."""
     return sorted({match.group(0)[:6] + "..." for pattern in _SECRETS for match in pattern.finditer(text)})
 
 
 def _of_the_hub(name: str) -> bool:
-    """Whether the Hub, or its client in a folder that it downloads into, has put the file there."""
+    """Return whether the file was put there by the Hub, or by its client in a download folder."""
     return name == ".gitattributes" or name.startswith(".cache/huggingface/")
 
 
@@ -171,7 +169,7 @@ def _check_files(directory: Path, manifest: Manifest, problems: _Problems) -> No
 
 
 def _rows(directory: Path, name: str, problems: _Problems) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line number, object) of a JSONL file; every other line is a problem."""
+    """Yield (line number, object) of a JSONL file; every other line is a problem."""
     path = directory / name
     if not path.is_file():
         return
@@ -200,7 +198,7 @@ def _identifier(row: dict[str, Any], number: int, what: str, name: str, problems
 
 
 def _check_queries(directory: Path, problems: _Problems) -> dict[str, str | None]:
-    """{query id: its split, or None where the metadata has none}."""
+    """Return {query id: its split, or None if the metadata has none}."""
     queries: dict[str, str | None] = {}
     for number, row in _rows(directory, "queries.jsonl", problems):
         identifier = _identifier(row, number, "query", "queries.jsonl", problems)
@@ -216,7 +214,7 @@ def _check_queries(directory: Path, problems: _Problems) -> dict[str, str | None
 
 
 def _check_answers(directory: Path, manifest: Manifest, queries: dict[str, str | None], problems: _Problems) -> None:
-    """Each answer needs its query and its document, and its quote at its place there. The corpus is read once more."""
+    """Check that each answer has its query and document, and its quote at its place. Reads the corpus once more."""
     waiting: dict[str | None, list[tuple[str, dict[str, Any]]]] = {}
     for name in manifest.answer_files:
         for _, row in _rows(directory, name, problems):
@@ -316,7 +314,7 @@ def _check_peoples(
     relevant_from: int,
     problems: _Problems,
 ) -> None:
-    """People's labels are in force: `qrels` says of each pair what they say."""
+    """Check that people's labels are in force: `qrels` agrees with them on each pair."""
     for query, row in theirs.items():
         for document, level in row.items():
             if labels.get(query, {}).get(document) != (level >= relevant_from):
@@ -355,7 +353,7 @@ def _check_corpus(directory: Path, manifest: Manifest, labels: _Labels, problems
 
 
 def _shape(identifier: str, title: str) -> str:
-    """The form of an id and whether there is a title: `neg-00af31` and `neg-12` have the same form."""
+    """Return the form of an id and whether there is a title: `neg-00af31` and `neg-12` have the same form."""
     shape = re.sub(r"[0-9a-f]{6,}|\d+", "#", identifier.lower())[:40]
     return f"an id like {shape!r}, {'a' if title else 'no'} title"
 

@@ -157,7 +157,7 @@ def _write_answers(
 
 
 def label_value(kind: str, row: QrelRow, relevant_from: int) -> int | float | None:
-    """What a variant (empty: `qrels` itself) says of a pair; None where it leaves the pair out."""
+    """Return the label of a pair in a variant (empty: `qrels` itself); None if the variant omits the pair."""
     if kind == "positives":
         return row.score or None
     if kind == "graded":
@@ -222,7 +222,7 @@ def _write_corpus(
 
 
 def _query_fields(queries: Sequence[QueryRow]) -> dict[str, str]:
-    """The metadata's names, `split` first, with the Hub's name of their type; string where all values are None."""
+    """Return the names of the metadata, `split` first, with the Hub's type; string if all values are None."""
     types = {key: value for row in queries for key, value in row.metadata.items() if value is not None}
     names = sorted({key for row in queries for key in row.metadata} - {"split"})
     dtypes = {bool: "bool", int: "int64", float: "float64"}

@@ -37,7 +37,7 @@ class Group:
 
 
 def attributes(queries: Mapping[str, BeirQuery], language: str) -> dict[str, dict[str, str]]:
-    """{attribute: {query id: value}}: the metadata, and `words`, the query's length class."""
+    """Return {attribute: {query id: value}}: the metadata, and `words`, the length class of the query."""
     values_by_attribute: dict[str, dict[str, str]] = {"words": {}}
     for key, query in queries.items():
         values_by_attribute["words"][key] = length_class(count_words(query.text, language))
@@ -50,7 +50,7 @@ def attributes(queries: Mapping[str, BeirQuery], language: str) -> dict[str, dic
 
 
 def by_attribute(scores: Scores, measure: str, attributes: Mapping[str, Mapping[str, str]]) -> list[Group]:
-    """The measure's mean for each value of each attribute; attributes and values are sorted."""
+    """Average the measure for each value of each attribute; attributes and values are sorted."""
     values = scores.of(measure)
     groups = []
     for name in sorted(attributes):
@@ -63,10 +63,11 @@ def by_attribute(scores: Scores, measure: str, attributes: Mapping[str, Mapping[
 
 
 def negatives_above(hits: Judged) -> dict[str, float]:
-    """How often a passage judged not relevant is ranked above the best relevant one.
-
-    queries: how many have both kinds of label. share: the share of them with such a negative. mean: how many such
-    negatives a query has on average. A relevant passage that was not found counts as ranked last.
+    """Count how often a passage judged not relevant is ranked above the best relevant one.
+    A relevant passage that was not retrieved counts as ranked last.
+    Returns:
+        `queries`: queries with both kinds of label; `share`: the share of them with such a negative; `mean`: the mean
+        number of such negatives per query.
     """
     total = len(hits.query_ids)
     best = np.full(total, np.iinfo(np.int64).max)
@@ -82,10 +83,10 @@ def negatives_above(hits: Judged) -> dict[str, float]:
 
 
 def negative_ranks(hits: Judged) -> dict[str, float]:
-    """Where a system sees the passages judged not relevant: such as stand near the top are hard.
-
-    pairs: how many (query, negative) there are. first_ten: the share of them within the first ten. median: of their
-    ranks; absent where half of them or more were not found.
+    """Describe the ranks of passages judged not relevant: those near the top are hard.
+    Returns:
+        `pairs`: number of (query, negative) pairs; `first_ten`: the share of them in the first ten; `median` of their
+        ranks, absent if half of them or more were not retrieved.
     """
     pairs = int((hits.pair_label <= 0).sum())
     ranks = np.full(pairs, np.inf)
@@ -97,7 +98,7 @@ def negative_ranks(hits: Judged) -> dict[str, float]:
 
 
 def _best(run: Run, corpus: Corpus, depth: int, queries: Collection[str]) -> Iterator[tuple[str, list[int]]]:
-    """(query id, positions in the corpus of its best hits) for each of the queries; -1: not in the corpus."""
+    """Yield (query id, positions in the corpus of its best hits) for each query; -1: not in the corpus."""
     ranked, places = run.ranked(), {key: place for place, key in enumerate(corpus.ids)}
     place_of = np.array([places.get(key, -1) for key in ranked.passage_ids], dtype=np.int64)
     for key, start, end in zip(ranked.query_ids, ranked.offsets[:-1], ranked.offsets[1:], strict=True):
@@ -112,8 +113,7 @@ def biases(
     corpus: Corpus,
     split: dict[int, frozenset[str]],
 ) -> dict[str, float]:
-    """Length and word overlap of the top ten passages, of the relevant passages, and of the corpus.
-
+    """Measure length and word overlap of the top ten passages, the relevant passages and the corpus.
     Lengths are medians in characters. Overlap is the mean share of a query's distinct words that a passage contains.
     `split` caches the words of passages from one system to the next.
     """
@@ -141,7 +141,7 @@ def biases(
 
 
 def length_class(count: int) -> str:
-    """The class of a query length in words: the paper's classes (appendix A.2.1), made disjoint."""
+    """Return the class of a query length in words: the paper's classes (appendix A.2.1), made disjoint."""
     if count < 5:
         return "00-04"
     if count < 10:
@@ -156,12 +156,17 @@ Tops = NDArray[np.float64]
 
 
 def refusal(run: Run, answerable: Collection[str], unanswered: Collection[str]) -> dict[str, float]:
-    """The figures of one system; empty where one of the two kinds of queries is missing.
-
-    queries: how many have no answer. auroc: how probable it is that a query with an answer has a higher best score than
-    one without (ties count half); auroc_low, auroc_high: its 95 % interval (DeLong et al. 1988). threshold: see the
-    module; -inf if more than 5 % of the answerable queries have no hit at all. false_refusals: the share of
-    answerable queries below it. false_hits: the share of queries without an answer that reach it.
+    """Measure how well the best score separates queries with and without an answer.
+    Args:
+        run: The run of one system.
+        answerable: Ids of queries with an answer.
+        unanswered: Ids of queries without an answer.
+    Returns:
+        Empty if one of the two kinds is missing. `queries`: queries without an answer; `auroc`: the probability that a
+        query with an answer has a higher best score than one without (ties count half); `auroc_low`, `auroc_high`: its
+        95 % interval (DeLong et al. 1988); `threshold`: see the module, -inf if more than 5 % of the answerable queries
+        have no hit; `false_refusals`: the share of answerable queries below it; `false_hits`: the share of queries
+        without an answer that reach it.
     """
     spans = zip(run.query_ids, run.offsets[:-1], run.offsets[1:], strict=True)
     tops = {key: float(run.scores[first:last].max()) for key, first, last in spans if last > first}
@@ -185,7 +190,7 @@ def refusal(run: Run, answerable: Collection[str], unanswered: Collection[str]) 
 
 
 def placements(values: Tops, others: Tops) -> Tops:
-    """For each of the values the share of the others that is below it; ties count half. In n log n steps."""
+    """Return, for each value, the share of `others` below it; ties count half. Takes n log n steps."""
     ordered = np.sort(others)
     below, upto = (np.searchsorted(ordered, values, side=side) for side in ("left", "right"))
     shares: Tops = (below + upto) / (2 * len(others))
@@ -198,17 +203,17 @@ _TOKEN = regex.compile(rf"{_WITHOUT_SPACES}|[[\p{{L}}\p{{N}}\p{{M}}]--{_WITHOUT_
 
 
 def token_line(text: str) -> str:
-    """The tokens of a text, each between two blanks (no token holds one); empty for a text without any.
+    """Join the tokens of a text, each between two spaces (no token contains one); empty for a text without tokens.
 
     >>> token_line("It's  Café No. 5")
-    " it ' s cafe\u0301 no . 5 "
+    " it ' s café no . 5 "
     """
     tokens = [token.lower() for token in _TOKEN.findall(unicodedata.normalize("NFD", text))]
     return f" {' '.join(tokens)} " if tokens else ""
 
 
 def has_answer(passage: str, answers: Sequence[str]) -> bool:
-    """Whether the tokens of an answer follow each other in the passage. Both are lines of `token_line`."""
+    """Return whether the tokens of an answer follow each other in the passage. Both are lines of `token_line`."""
     return any(answer and answer in passage for answer in answers)
 
 
@@ -219,16 +224,21 @@ def answer_accuracy(
     depth: int = CUTOFFS[-1],
     lines: dict[int, str] | None = None,
 ) -> dict[str, tuple[float, float, float]]:
-    """Is an answer in one of the best k passages? {measure: (mean over the queries with answers, low, high)}.
-
-    By the definition of DPR (Karpukhin et al. 2020, `has_answer` of its code): text and answer are normalised to NFD,
-    split into runs of letters, digits and marks and into single other characters, and lowercased; a passage has the
-    answer if the answer's tokens follow each other in its text. The title does not count, and no label is needed. One
-    thing is added: where a script has no spaces, each character is a token. Intervals are of 95 % (bootstrap); empty
-    where no query has an answer. A query without a result scores 0.
-
-    depth: how many hits of a query were asked for; a cutoff beyond it is left out. `lines` caches the tokens of
-    passages, by their position in the corpus, from one system to the next.
+    """Measure how often one of the best k passages contains an answer, by DPR's definition.
+    As in DPR (Karpukhin et al. 2020, `has_answer` of its code), text and answer are normalised to NFD, split into
+    runs of
+    letters, digits and marks and into single other characters, and lowercased; a passage has the answer if the answer's
+    tokens follow each other in its text. The title does not count, and no label is needed. In addition, each character
+    of a script without spaces is a token. A query without a result scores 0.
+    Args:
+        run: The run of one system.
+        answers: Answers by query id.
+        corpus: The passages.
+        depth: Hits per query that were asked for; larger cutoffs are left out.
+        lines: Cache of the tokens of passages, by position in the corpus, shared by all systems.
+    Returns:
+        {measure: (mean over the queries with answers, low, high)}, with 95 % bootstrap intervals; empty if no query has
+        an answer.
     """
     cutoffs = [cutoff for cutoff in CUTOFFS if cutoff <= depth]
     wanted = {key: [*filter(None, map(token_line, each))] for key, each in answers.items()}

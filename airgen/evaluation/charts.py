@@ -31,28 +31,28 @@ def save_svg(chart: AnyChart, path: Path) -> None:
 
 
 def svg_text(specification: dict[str, Any]) -> str:
-    """A Vega-Lite specification as SVG, without any access to a network."""
+    """Render a Vega-Lite specification as SVG, without network access."""
     version = "_".join(alt.SCHEMA_VERSION.split(".")[:2])
     return vl_convert.vegalite_to_svg(specification, vl_version=version, allowed_base_urls=[])
 
 
 def label(text: object) -> str:
-    """Text for a chart: one line without control characters; a very long one is cut."""
+    """Turn text into a label: one line without control characters, truncated if very long."""
     return one_line(text, _LONGEST)
 
 
 def chart_names(names: Sequence[str]) -> list[str]:
-    """The labels of names that are different from each other; two that would look the same get a number."""
+    """Return distinct labels of names; two that would look the same get a number."""
     return distinct_names(map(label, names))
 
 
 def colours(field: str, names: Sequence[str], palette: Sequence[str] = COLOURS) -> alt.Color:
-    """A colour for each name. After the eighth name they repeat; dashes tell these names apart."""
+    """Assign a colour to each name. After the eighth name colours repeat, with another dash."""
     return alt.Color(f"{field}:N", scale=_cycle(names, palette, 1), legend=_legend(names))
 
 
 def dashes(field: str, names: Sequence[str]) -> alt.StrokeDash:
-    """Solid lines for the first eight names, dashed ones for the next."""
+    """Assign solid lines to the first eight names, and dashed lines to the next."""
     return alt.StrokeDash(f"{field}:N", scale=_cycle(names, _DASHES, len(COLOURS)), legend=_legend(names))
 
 
@@ -65,7 +65,7 @@ def _legend(names: Sequence[str]) -> alt.Legend | None:
 
 
 def titled(chart: AnyChart, title: str) -> AnyChart:
-    """The chart with its title and the look that all charts share."""
+    """Add a title, and the style that all charts share."""
     text: dict[str, Any] = {"labelLimit": 0, "labelFontSize": 11, "titleFontSize": 11, "titleFontWeight": "normal"}
     config = alt.Config(
         font=_FONT,
@@ -82,7 +82,7 @@ def titled(chart: AnyChart, title: str) -> AnyChart:
 
 
 def nothing_chart(title: str) -> AnyChart:
-    """What is drawn where there is no value."""
+    """Draw a placeholder for a chart without values."""
     chart = alt.Chart(alt.InlineData(values=[{}])).mark_text(text="nothing to show", fontSize=12)
     return titled(chart.properties(width=300, height=60), title)
 
@@ -90,7 +90,7 @@ def nothing_chart(title: str) -> AnyChart:
 def lines_chart(
     rows: Sequence[Mapping[str, Any]], names: Sequence[str], x: alt.X, y: alt.Y, *, title: str, size: tuple[int, int]
 ) -> AnyChart:
-    """A line for each `name` of the rows, in the order of `names`."""
+    """Draw a line for each `name` of the rows, in the order of `names`."""
     if not rows:
         return nothing_chart(title)
     chart = alt.Chart(alt.InlineData(values=rows)).mark_line(strokeWidth=2)
@@ -100,7 +100,7 @@ def lines_chart(
 
 @debug_mode(False)
 def heat_map(names: Sequence[str], values: NDArray[Any], *, title: str) -> AnyChart:
-    """A square matrix from -1 (red) over 0 (white) to 1 (blue); an undefined value is grey."""
+    """Draw a square matrix from -1 (red) over 0 (white) to 1 (blue); an undefined value is grey."""
     shown = chart_names(names)
     cells = tuple(
         {"row": shown[row], "column": shown[column], "value": None if math.isnan(value) else round(value, 6)}

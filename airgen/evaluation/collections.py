@@ -81,7 +81,7 @@ class CollectionList(Settings):
         return self
 
     def named(self, name: str) -> Collection:
-        """Raises UsageError for a set that is not in the list."""
+        """Return the set of this name. Raises UsageError if the list has none."""
         for collection in self.collections:
             if collection.name == name:
                 return collection
@@ -89,15 +89,15 @@ class CollectionList(Settings):
         raise UsageError(f"{self.name} has no set {name!r}{closest(name, known)} (it has: {', '.join(known)})")
 
     def place(self, collection: Collection) -> Path:
-        """The folder of a fetched set. One that is not public can be put there by hand."""
+        """Return the folder of a fetched set. A set that is not public can be put there by hand."""
         return cache_dir(COLLECTIONS) / self.name / collection.name
 
     def is_there(self, collection: Collection) -> bool:
-        """Whether the set is in its place."""
+        """Return whether the set is in its folder."""
         return all((self.place(collection) / below / "qrels").is_dir() for below in collection.members.values())
 
     def opened(self) -> dict[str, tuple[Collection, BeirDataset]]:
-        """The sets that are there, under the names of their results. Raises UsageError where none is there."""
+        """Open the fetched sets, by the names of their results. Raises UsageError if none is fetched."""
         there = [collection for collection in self.collections if self.is_there(collection)]
         if not there:
             public, private = (
@@ -116,14 +116,13 @@ class CollectionList(Settings):
 
 
 def load_collections(name: str | Path) -> CollectionList:
-    """A list by its file or by the name of one that airgen ships. Raises SettingsError."""
+    """Load a list by its file, or by the name of one that airgen ships. Raises SettingsError."""
     return load_yaml(find_yaml("pipelines", name), CollectionList)
 
 
 def find_list(name: Path) -> CollectionList | None:
-    """The list of collections that a word of a command line names; None where it names a folder, or no file.
-
-    Raises SettingsError for a file that is no such list.
+    """Return the list of collections that a command-line argument names; None for a folder, or without such a file.
+    Raises SettingsError for a file that is not such a list.
     """
     if name.exists() and not name.is_file():
         return None
@@ -135,11 +134,10 @@ def find_list(name: Path) -> CollectionList | None:
 
 
 def means_table(listed: CollectionList, results: Sequence[Result]) -> str:
-    """The benchmark's own table (BEIR's Table 2): a row for each set, and the mean over those that are zero-shot.
-
-    A set of several parts is the mean of them, and counts once. A system has a score only where it ran on all parts,
-    and a mean only over all sets of the table. The last rows count the zero-shot sets on which a system is better and
-    worse than BM25 (BEIR's Figure 3), if a system is named so.
+    """Format the benchmark's own table (BEIR's Table 2): a row per set, and the mean of the zero-shot sets.
+    A set of several parts is the mean of them, and counts once. A system has a score only if it ran on all parts, and a
+    mean only over all sets of the table. The last rows count the zero-shot sets on which a system is better and worse
+    than BM25 (BEIR's Figure 3), if a system has that name.
     """
     systems = list(dict.fromkeys(result.name for result in results))
     scores = {(result.name, result.dataset): result.score for result in results}
@@ -181,7 +179,7 @@ def _wins(scores: Sequence[float | None], others: Sequence[float | None], sign: 
 
 
 def missing_sets(listed: CollectionList, results: Sequence[Result]) -> str:
-    """A sentence that names every set that the table lacks, and why; empty if it has all."""
+    """Return a sentence that names every set missing from the table, with the reason; empty if none is."""
     evaluated = {result.dataset for result in results}
     missing = [collection for collection in listed.collections if not evaluated.intersection(collection.members)]
     public = [collection.name for collection in missing if collection.md5 is not None]
@@ -196,15 +194,22 @@ _FILES = ("corpus.jsonl", "queries.jsonl", "qrels/*.tsv")
 
 
 def space_needed(collection: Collection) -> int:
-    """Bytes of disk that a fetch takes at most, as an estimate."""
+    """Estimate the bytes of disk that a fetch needs at most."""
     return (collection.bytes or 0) * _GROWS
 
 
 def fetch_collection(listed: CollectionList, collection: Collection, tick: Tick = lambda done: None) -> Path:
-    """The folder of the set, fetched if it is not there. `tick` is called with the bytes that have arrived.
-
-    Raises UsageError for a set that is not public; FetchError where it cannot be had; DatasetError where it has another
-    checksum, or is no dataset in BEIR format.
+    """Fetch a set unless its folder exists.
+    Args:
+        listed: The list that contains the set.
+        collection: The set.
+        tick: Called with the bytes that have arrived.
+    Returns:
+        The folder of the set.
+    Raises:
+        UsageError: The set is not public.
+        FetchError: It cannot be downloaded.
+        DatasetError: It has another checksum, or is not a dataset in BEIR format.
     """
     place = listed.place(collection)
     if listed.is_there(collection):

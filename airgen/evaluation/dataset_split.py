@@ -35,7 +35,7 @@ class IdLookup:
         return len(self._known)
 
     def find(self, own: str) -> str | None:
-        """The passage's id in the dataset, or None if there is no such passage."""
+        """Return the passage's id in the dataset, or None if there is no such passage."""
         if own in self._known:
             return own
         if (fitting := fitting_id(own)) in self._known:
@@ -63,7 +63,10 @@ LINEAGE = "private/lineage.jsonl"
 
 
 def read_parents(path: str | Path) -> dict[str, str]:
-    """The parent of each passage, from JSON Lines with `_id` and `parent`. Raises DatasetError with file and line."""
+    """Read the parent of each passage from JSON Lines with `_id` and `parent`.
+
+    Raises DatasetError with file and line.
+    """
     parents = {row["_id"]: row["parent"] for _, row in typed_rows(Path(path), {"_id": str, "parent": str})}
     if not parents:
         raise DatasetError(f"{path}: contains no parents")
@@ -71,7 +74,9 @@ def read_parents(path: str | Path) -> dict[str, str]:
 
 
 def run_by_parent(run: Run, parents: Mapping[str, str]) -> Run:
-    """The run of documents: each has the best score of its chunks. Raises DatasetError where no chunk has a parent."""
+    """Turn a run of chunks into one of documents, each with the best score of its chunks.
+    Raises DatasetError if no chunk has a parent.
+    """
     if not any(passage in parents for passage in run.passage_ids):
         example, known = next(iter(run.passage_ids), ""), next(iter(parents), "")
         raise DatasetError(f"no passage of the run has a parent: the run has {example!r}, the parents {known!r}")
@@ -81,7 +86,7 @@ def run_by_parent(run: Run, parents: Mapping[str, str]) -> Run:
 def labels_by_parent(
     labels: Mapping[str, Mapping[str, float]], parents: Mapping[str, str]
 ) -> dict[str, dict[str, float]]:
-    """The labels of documents: each has the highest label of its chunks."""
+    """Turn labels of chunks into labels of documents, each with the highest label of its chunks."""
     return {query: _largest(row, parents) for query, row in labels.items()}
 
 
@@ -94,7 +99,7 @@ def _largest(row: Mapping[str, float], parents: Mapping[str, str]) -> dict[str, 
 
 
 def answers_of(metadata: Mapping[str, Any]) -> list[str]:
-    """The answers that a query's metadata has: `answers` as a text, a list of texts, or SQuAD's `{"text": [...]}`."""
+    """Return the answers in a query's metadata: `answers` is a text, a list of texts, or SQuAD's `{"text": [...]}`."""
     answers = metadata.get("answers")
     if isinstance(answers, Mapping):
         answers = answers.get("text")
@@ -103,7 +108,10 @@ def answers_of(metadata: Mapping[str, Any]) -> list[str]:
 
 
 def fits(metadata: Mapping[str, Any], wanted: Mapping[str, Any] | None) -> bool:
-    """Whether a passage has the values of a filter; a filter's list names several that will do, a passage's any."""
+    """Return whether a passage matches a filter.
+
+    A list in the filter or the metadata matches if the two share a value.
+    """
     return all(_value_set(metadata.get(name)) & _value_set(accepted) for name, accepted in (wanted or {}).items())
 
 
@@ -112,7 +120,7 @@ def _value_set(value: Any) -> set[str]:
 
 
 def _commonest(values: Sequence[str]) -> str:
-    """The value that comes most often; `several` where two do; empty without any."""
+    """Return the most frequent value; `several` if two are equally frequent; empty without values."""
     ranked = Counter(values).most_common(2)
     if len(ranked) == 2 and ranked[0][1] == ranked[1][1]:
         return "several"
@@ -127,7 +135,7 @@ def _shown(value: Any) -> str:
 
 
 def _common(values: Mapping[str, str]) -> dict[str, str]:
-    """The values, of which the rarer ones are `other` where there are many."""
+    """Replace the rarer values by `other` if there are many."""
     counts = Counter(values.values())
     kept = {value for value, _ in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:_MOST_VALUES]}
     return {key: value if value in kept else "other" for key, value in values.items()}

@@ -139,7 +139,7 @@ def evaluate(
 def makes_first(
     dataset: BeirDataset, systems: Sequence[SystemSettings], out: str | Path, options: EvaluationOptions
 ) -> list[str]:
-    """One line for each system without a kept result that trains or writes something first, with its cost."""
+    """List the systems without a kept result that train or write something first, with its cost, one line each."""
     if not any(_makes(spec.settings) for system in systems for _, spec in system.parts()):
         return []
     experiment = _Experiment(dataset, systems, out, options)
@@ -158,7 +158,7 @@ def _makes(settings: Settings) -> bool:
 
 
 def trained_on(task: DatasetSplit, systems: Sequence[SystemSettings]) -> list[str]:
-    """One line for each model of a system that was trained on queries of this split, by the card beside it."""
+    """List the models of systems that were trained on queries of this split, by their cards, one line each."""
     warnings = []
     for system in systems:
         for place, spec in system.parts():
@@ -224,7 +224,7 @@ class _Experiment:
         self.beside: dict[str, FinishedRun] = {}  # what workers have run already
 
     def is_pending(self, system: SystemSettings) -> bool:
-        """Whether a system that builds on no other has no kept result."""
+        """Return whether a system that builds on no other has no kept result."""
         return self._kept(system, self._key(system)) is None
 
     def rehearse(self) -> None:
@@ -284,7 +284,7 @@ class _Experiment:
         self.progress(f"{result.dataset}: {result.name}: {result.headline} {result.score:.4f} ({how})")
 
     def _price(self, system: SystemSettings) -> float | None:
-        """US dollars for 1,000 queries: the system's own price, and those of the systems that it builds on."""
+        """Return US dollars per 1,000 queries: the system's own price plus those of the systems that it builds on."""
         parts = [self.results[name].costs.usd_per_1000 for name in system.uses if name in self.results]
         known = [price for price in (system.price, *parts) if price is not None]
         return math.fsum(known) if known else None
@@ -303,7 +303,7 @@ class _Experiment:
         self.searched[name] = Searched(name, task.dataset.name, task.split, len(task.queries), paths.run, kept)
 
     def _kept(self, system: SystemSettings, key: str) -> Result | None:
-        """The result of a run with this key that is there."""
+        """Return the kept result of a run with this key."""
         paths = Paths.of(self.target, system.name)
         options = system.options
         again = isinstance(options, OwnSystem) and not is_kept(options.version)
@@ -311,7 +311,7 @@ class _Experiment:
         return kept if kept is not None and kept.key == key and paths.run.is_file() else None
 
     def _key(self, system: SystemSettings) -> str:
-        """The identity of a run. Times, output folder, measures and settings about speed are not part of it."""
+        """Return the identity of a run. Times, output folder, measures and settings about speed are not part of it."""
         task, base = self.task, system.folder
         files = []
         for place, spec in system.parts():
@@ -426,24 +426,24 @@ class _Experiment:
 
 
 def _means(scores: Scores) -> dict[str, tuple[float, float, float]]:
-    """{measure: (mean, low, high)}."""
+    """Return {measure: (mean, low, high)}."""
     ends = bootstrap_interval(scores.values).tolist()
     return {name: (mean, low, high) for (name, mean), (low, high) in zip(scores.means().items(), ends, strict=True)}
 
 
 def _stamp(path: Path) -> list[list[object]]:
-    """Names, sizes and times of the files behind a path."""
+    """Return names, sizes and times of the files behind a path."""
     files = sorted(path.rglob("*")) if path.is_dir() else [path]
     return [[file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in files if file.is_file()]
 
 
 def _read_again(result: Result) -> FinishedRun:
-    """A kept run, for new measures or for a system that builds on it."""
+    """Return a kept run, for new measures or for a system that builds on it."""
     return FinishedRun(read_run(result.paths.run), result.description, result.costs, result.notes)
 
 
 def results_folder(out: str | Path, name: str, split: str) -> Path:
-    """Where a dataset's results are kept. The name comes from a manifest, which must not lead out of `out`."""
+    """Return the folder of a dataset's results. The name, from a manifest, must not lead out of `out`."""
     safe = "".join(c if c.isalnum() or c in "._-" else "_" for c in name)
     return Path(out) / (safe.strip(".") or "dataset") / split
 

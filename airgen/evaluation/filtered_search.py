@@ -25,18 +25,16 @@ Filter = Mapping[str, Any]
 def search_within(
     retriever: Retriever, queries: Sequence[str], filters: Sequence[Filter | None], corpus: Corpus, k: int, hits: Hits
 ) -> Hits:
-    """The best k hits of each query among the passages that fit its filter.
-
+    """Return the best k hits of each query among the passages that match its filter.
     Args:
-        retriever: It has indexed the corpus.
-        queries: Their texts.
-        filters: One for each query, or None where everything fits.
+        retriever: A retriever that has indexed the corpus.
+        queries: Texts of n queries.
+        filters: The filter of each query; None: all passages match.
         corpus: The passages, with their metadata.
-        k: How many hits.
-        hits: The best k among all passages, which the first look is at.
-
+        k: Number of hits per query.
+        hits: The best k of all passages, which are tried first.
     Returns:
-        Hits of k columns.
+        The hits, with arrays of shape (n, k).
     """
     fitting = _Fitting(corpus)
     rows = list(range(len(queries)))
@@ -66,7 +64,7 @@ class _Fitting:
         self._masks: dict[str, NDArray[np.bool_]] = {}
 
     def mask(self, wanted: Filter | None) -> NDArray[np.bool_]:
-        """For each passage, whether it fits."""
+        """Return, for each passage, whether it matches."""
         key = json.dumps(wanted, sort_keys=True, default=str)
         if key not in self._masks:
             self._masks[key] = np.array([fits(metadata, wanted) for metadata in self._metadata], bool)

@@ -30,13 +30,14 @@ from airgen.settings.spec import Part, build
 
 
 def is_retriever_class(value: Any) -> bool:
-    """Whether it is a class like air-benchmark's Retriever: its objects are called with corpus and queries."""
+    """Return whether it is a class like air-benchmark's Retriever, whose objects are called with corpus and queries."""
     return inspect.isclass(value) and required(value.__call__)[1:3] == ["corpus", "queries"]
 
 
 def load_function(target: str, settings: Mapping[str, Any], folder: Path | None = None) -> Callable[..., object]:
-    """The function at `module:search` with its settings, or an object of the Retriever at `module:Class` that is made
-    with them. Raises UsageError where it cannot be called with them."""
+    """Return the function at `module:search` with its settings, or an object of the Retriever class at `module:Class`.
+    Raises UsageError if it cannot be called with the settings.
+    """
     value = resolve("retriever", target, folder)
     if is_retriever_class(value):
         made: Callable[..., object] = foreign(partial(value, **settings), f"retriever {target}", UsageError)
@@ -232,7 +233,7 @@ class SearchService:
         return self._client.ask(url, fields)
 
     def _matched(self, own: str, where: str) -> str:
-        """The part of a service's id that is the passage's id."""
+        """Return the part of a service's id that is the passage's id."""
         if len(own) > _LONGEST_ID:
             raise DatasetError(f"{where}: the service answered with an id of {len(own)} characters")
         pattern = self._options.id_pattern
@@ -248,7 +249,7 @@ class SearchService:
 
 
 def _all_rise(lists: Sequence[Sequence[float]]) -> bool:
-    """Whether the scores of all answers rise from the first hit to the last, in several answers and hits."""
+    """Return whether the scores rise from the first hit to the last in all answers, given several answers and hits."""
     long = [scores for scores in lists if len(set(scores)) > 1]
     pairs = sum(len(scores) - 1 for scores in long)
     rise = all(before <= after for scores in long for before, after in itertools.pairwise(scores))
@@ -268,7 +269,7 @@ def _holds(value: Any, placeholder: str) -> bool:
 
 
 def _filled(value: Any, values: Mapping[str, Any]) -> Any:
-    """The template with its placeholders filled in; texts are put into JSON values, so they cannot change its form."""
+    """Fill in the placeholders of the template. Texts are put into JSON values, so they cannot change its structure."""
     if isinstance(value, Mapping):
         return {name: _filled(part, values) for name, part in value.items()}
     if isinstance(value, list):

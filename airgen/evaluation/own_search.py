@@ -44,14 +44,14 @@ class OwnSystem(OwnSettings):
 
 
 def finite_score(score: object, where: str) -> float:
-    """The score as a number. Raises DatasetError for what is not a finite number."""
+    """Return the score as a number. Raises DatasetError for anything but a finite number."""
     if (number := finite_number(score)) is None:
         raise DatasetError(f"{where}: score {short(score)} is not a finite number")
     return number
 
 
 def short(value: object) -> str:
-    """A value of other people's in an error message; its own `repr` may fail, as for a number of 5,000 digits."""
+    """Return a short `repr` of a foreign value; its own may fail, as for a number of 5,000 digits."""
     try:
         words = repr(value)
     except Exception:  # noqa: BLE001
@@ -60,12 +60,12 @@ def short(value: object) -> str:
 
 
 def is_search(value: Any) -> bool:
-    """Whether it can be searched with: a function, or a retriever of llama-index, LangChain or another library."""
+    """Return whether it can search: a function, or a retriever of llama-index, LangChain or another library."""
     return any(callable(getattr(value, name, None)) for name in ("retrieve", "invoke", "search")) or callable(value)
 
 
 def takes_corpus(value: Any) -> bool:
-    """Whether it is called with the whole corpus and the queries, as air-benchmark calls a Retriever."""
+    """Return whether it is called with the whole corpus and the queries, like a Retriever of air-benchmark."""
     return callable(value) and required(value)[:2] == ["corpus", "queries"]
 
 
@@ -95,9 +95,15 @@ class OwnSearch:
     def search(
         self, queries: Mapping[str, str], k: int, filters: Filters | None = None
     ) -> tuple[Results, Counter[str]]:
-        """{query id: {passage id: score}} of all queries, at most k hits each, and a count of what is left out.
-
-        Raises DatasetError for what is no answer, and where no hit at all is in the dataset.
+        """Search all queries.
+        Args:
+            queries: Texts by query id.
+            k: Number of hits per query, at most.
+            filters: Filters by query id.
+        Returns:
+            {query id: {passage id: score}}, and counts of what is left out.
+        Raises:
+            DatasetError: An answer has another form, or no hit at all is in the dataset.
         """
         answers = self._answers(queries, k, filters or {})
         odd: Counter[str] = Counter()
@@ -168,7 +174,7 @@ class OwnSearch:
 
 
 def _positional(function: Callable[..., Any]) -> int:
-    """How many arguments a call gives by position: two where the second is the number of hits."""
+    """Return how many arguments to pass by position: two if the second is the number of hits."""
     known = list(parameters(function) or {})
     return 2 if len(known) > 1 and known[1] in ("k", "top_k", "topk", "n", "limit", "size") else 1
 
@@ -178,7 +184,7 @@ def _hint(function: Callable[..., Any], name: str) -> Any:
 
 
 def _hits(hits: Any, place: str) -> Iterator[tuple[list[str], float]]:
-    """(possible ids, score) of each hit of a query, best first."""
+    """Yield (possible ids, score) of each hit of a query, best first."""
     wanted = "a list of passage ids, of (passage id, score), or {passage id: score}"
     if isinstance(hits, str | bytes) or not isinstance(hits, Iterable):
         raise DatasetError(f"{place}: {wanted} is needed, not {short(hits)}")
@@ -198,7 +204,7 @@ def _hits(hits: Any, place: str) -> Iterator[tuple[list[str], float]]:
 
 
 def _candidates(hit: Any) -> list[str]:
-    """What can be the passage's id in a hit, the likeliest first."""
+    """Return what may be the passage's id in a hit, likeliest first."""
     if isinstance(hit, str | int) and not isinstance(hit, bool):
         return [str(hit)]
     if hasattr(hit, "item") and not hasattr(hit, "metadata"):  # a number of numpy

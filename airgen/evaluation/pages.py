@@ -44,7 +44,7 @@ class PageLookup:
             self._tails[tail] = None if tail in self._tails else page
 
     def find(self, own: str) -> str | None:
-        """The page that a system's id names: as it is, without fragment and ending, or the path of an address."""
+        """Return the page that a system's id names: the id, without fragment and ending, or the path of an address."""
         for form in dict.fromkeys((own, fitting_id(own), own.partition("#")[0], *_forms(own))):
             if form in self._sections:
                 return form
@@ -55,7 +55,7 @@ class PageLookup:
         return None
 
     def best(self, page: str, query: str, text: str) -> str:
-        """The id of the page's best section for a query, given by its id and its text."""
+        """Return the id of the page's best section for a query, given by its id and its text."""
         sections, labels = self._sections[page], self._labels.get(query, {})
         ids, corpus = self._corpus.ids, self._corpus
         if len(sections) == 1:
@@ -75,7 +75,7 @@ class PageLookup:
 
 
 def _forms(own: str) -> list[str]:
-    """Shorter forms of an id that is an address or a file's name."""
+    """Yield shorter forms of an id that is an address or a file name."""
     path = unquote(urlsplit(own).path if "://" in own else own.partition("#")[0].partition("?")[0]).strip("/")
     indexes = [ending for ending in ("/index.html", "/index.htm", "/index") if path.endswith(ending)]
     forms = [path, *(path.removesuffix(ending) for ending in indexes)]

@@ -56,7 +56,7 @@ class Costs:
 
 
 def resident_bytes() -> int:
-    """Resident memory of this process now; its maximum so far where the operating system does not tell more."""
+    """Return the resident memory of this process; its maximum so far if the system reports no more."""
     statm = Path("/proc/self/statm")
     if statm.is_file():
         return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -64,7 +64,7 @@ def resident_bytes() -> int:
 
 
 def peak_bytes() -> int | None:
-    """The largest resident memory of this process so far; None where the operating system does not tell it."""
+    """Return the peak resident memory of this process; None if the system does not report it."""
     try:
         import resource  # only on POSIX
     except ModuleNotFoundError:
@@ -73,8 +73,7 @@ def peak_bytes() -> int | None:
 
 
 def single_latencies(search: Callable[[str], object], queries: Sequence[str], *, most: int = 50) -> list[float]:
-    """Milliseconds of queries that are searched one by one, evenly spread over all; stops after ten seconds.
-
+    """Time single queries, evenly spread over all, in milliseconds; stops after ten seconds.
     The first query warms up. It is not timed, unless it is the only query: a re-ranker may keep its encodings.
     """
     count = min(most + 1, len(queries))
@@ -127,7 +126,7 @@ class Paths:
 
     @classmethod
     def of(cls, folder: Path, name: str) -> "Paths":
-        """The paths of a system's files in a folder."""
+        """Return the paths of a system's files in a folder."""
         return cls(
             folder / f"{name}.run.gz", folder / f"{name}.json", folder / f"{name}.parquet", folder / f"{name}.mteb.json"
         )
@@ -206,7 +205,7 @@ def write_result(result: Result) -> None:
 
 
 def load_result(paths: Paths) -> Result | None:
-    """A written result, marked as cached; None if there is none, if it is damaged, or if another version wrote it."""
+    """Load a written result, marked as cached; None if there is none, or it is damaged or of another version."""
     try:
         result = replace(kept_of(Result, {**read_json(paths.json), "paths": asdict(paths)}), cached=True)
         ends = [end for interval in result.intervals.values() for end in interval]
@@ -218,8 +217,7 @@ def load_result(paths: Paths) -> Result | None:
 
 
 def write_scores(path: Path, result_of: Mapping[str, str], scores: Scores) -> None:
-    """Scores by query as Parquet, one row a query and measure.
-
+    """Write scores by query as Parquet, one row per query and measure.
     Columns: dataset, split, system (all from `result_of`), query, measure, score. DuckDB reads all systems at once:
     SELECT system, measure, avg(score) FROM 'results/*/*/*.parquet' GROUP BY ALL.
     """
@@ -236,12 +234,12 @@ def write_scores(path: Path, result_of: Mapping[str, str], scores: Scores) -> No
 
 
 def read_scores(path: Path, measure: str) -> dict[str, float]:
-    """{query id: score} of one measure. Raises DatasetError for a file that is missing or damaged."""
+    """Read {query id: score} of one measure. Raises DatasetError for a missing or damaged file."""
     return all_scores([path], measure)[0]
 
 
 def all_scores(paths: Sequence[Path], measure: str) -> list[dict[str, float]]:
-    """What `read_scores` reads, of each file."""
+    """Read the scores of each file, as `read_scores` does."""
     import duckdb
 
     scores = []
@@ -259,9 +257,8 @@ def all_scores(paths: Sequence[Path], measure: str) -> list[dict[str, float]]:
 
 
 def without_secrets(value: Any) -> Any:
-    """Settings without secrets: keys are masked, addresses lose user, password and query.
-
-    Keys belong in environment variables (`api_key_env`). This protects keys that were put into settings all the same.
+    """Return settings without secrets: keys are masked, addresses lose user, password and query.
+    Keys belong in environment variables (`api_key_env`). This protects keys that were put into settings nevertheless.
     """
     if isinstance(value, Mapping):
         return {
@@ -277,7 +274,7 @@ def without_secrets(value: Any) -> Any:
 
 
 def mteb_form(result: Result) -> dict[str, Any]:
-    """The result in MTEB's form: `{task_name, scores: {split: [{ndcg_at_10, ..., main_score, hf_subset}]}}`."""
+    """Return the result in MTEB's form: `{task_name, scores: {split: [{ndcg_at_10, ..., main_score, hf_subset}]}}`."""
     scores: dict[str, Any] = {}
     for name, value in result.means.items():
         measure = parse_measure(name)
@@ -300,7 +297,7 @@ def mteb_form(result: Result) -> dict[str, Any]:
 
 
 def library_versions() -> dict[str, str]:
-    """Versions of airgen, Python, and those libraries of `_LIBRARIES` that this process has loaded."""
+    """Return the versions of airgen, Python, and those libraries of `_LIBRARIES` that this process has loaded."""
     versions = {"airgen": __version__, "python": platform.python_version(), "machine": platform.machine()}
     for name in filter(sys.modules.__contains__, _LIBRARIES):
         with suppress(importlib.metadata.PackageNotFoundError):
@@ -309,6 +306,6 @@ def library_versions() -> dict[str, str]:
 
 
 def as_matrix(results: Iterable[Result], measure: str) -> tuple[list[str], np.ndarray[Any, np.dtype[np.float64]]]:
-    """The query ids, sorted, and the scores by query of several results of one dataset, float64 (results, queries)."""
+    """Return the sorted query ids, and the scores by query of several results, float64 (results, queries)."""
     rows = all_scores([result.paths.scores for result in results], measure)
     return sorted(rows[0]), np.array([[row[key] for key in sorted(row)] for row in rows])

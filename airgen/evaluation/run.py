@@ -54,11 +54,11 @@ class Run:
         return np.diff(self.offsets)
 
     def rows(self) -> NDArray[np.int64]:
-        """For each hit the place of its query, int64 (hits,)."""
+        """Return the place of each hit's query, int64 (hits,)."""
         return np.repeat(np.arange(len(self), dtype=np.int64), self.lengths)
 
     def ranked(self) -> "Run":
-        """The same hits in trec_eval's order; the run itself where they already are in it."""
+        """Return the same hits in trec_eval's order; the run itself if they already are in it."""
         keys = self._keys()
         later = keys[1:] < keys[:-1]
         starts = self.offsets[:-1][self.lengths > 0]
@@ -79,7 +79,7 @@ class Run:
         return replace(self, passages=passages, scores=bits.view(np.float32))
 
     def _keys(self) -> NDArray[np.uint64]:
-        """uint64 (hits,): smaller is better. Adding zero makes -0.0 equal 0.0, as a comparison of floats would."""
+        """Return sort keys, uint64 (hits,): smaller is better. Adding zero makes -0.0 equal 0.0, as floats compare."""
         bits = (self.scores + np.float32(0)).view(np.uint32)
         bits = np.where(bits & _SIGN, ~bits, bits | _SIGN)
         keys = bits.astype(np.uint64)
@@ -88,13 +88,13 @@ class Run:
         return np.invert(keys, out=keys)
 
     def without_identical_ids(self) -> "Run":
-        """The run without hits whose passage id is the query's own id (BEIR's `ignore_identical_ids`)."""
+        """Drop hits whose passage id is the query's own id (BEIR's `ignore_identical_ids`)."""
         places = {key: place for place, key in enumerate(self.passage_ids)}
         own = np.array([places.get(key, -1) for key in self.query_ids], dtype=np.int64)
         return self._only(self.passages != own[self.rows()])
 
     def without_passages(self, ids: Collection[str]) -> "Run":
-        """The run without these passages, for all queries."""
+        """Drop these passages from the hits of all queries."""
         dropped = np.array([key in ids for key in self.passage_ids], dtype=np.bool_)
         return self._only(~dropped[self.passages])
 
@@ -103,9 +103,8 @@ class Run:
         return replace(self, offsets=_offsets(counts), passages=self.passages[keep], scores=self.scores[keep])
 
     def renamed(self, find: Callable[[str], str | None]) -> "Run":
-        """The run with the passage ids that `find` gives; an id for which it gives None stays.
-
-        Raises DatasetError where two passages of a query get one id.
+        """Rename passages by `find`; an id for which it returns None stays.
+        Raises DatasetError if two passages of a query get the same id.
         """
         names = [find(key) or key for key in self.passage_ids]
         if names == list(self.passage_ids):
@@ -116,7 +115,7 @@ class Run:
         return _checked(replace(self, passage_ids=vocabulary, passages=new[self.passages]))
 
     def items(self) -> Iterator[tuple[str, list[tuple[str, float]]]]:
-        """(query id, [(passage id, score), ...]) of all queries, as stored."""
+        """Yield (query id, [(passage id, score), ...]) of all queries, as stored."""
         for place, key in enumerate(self.query_ids):
             span = slice(self.offsets[place], self.offsets[place + 1])
             ids = [self.passage_ids[passage] for passage in self.passages[span]]
@@ -124,10 +123,10 @@ class Run:
 
 
 def run_from_hits(query_ids: Sequence[str], corpus_ids: Sequence[str], hits: Hits) -> Run:
-    """A retriever's hits as a run.
-
-    Raises DatasetError for a hit outside the corpus, a passage that comes twice for a query, or a score that is
-    not finite: the retriever is broken.
+    """Turn a retriever's hits into a run.
+    Raises DatasetError for a hit outside the corpus, a passage that a query has twice, or a score that is not
+    finite: the
+    retriever is broken.
     """
     order = np.array(sorted(range(len(corpus_ids)), key=corpus_ids.__getitem__), dtype=np.int64)
     place = np.empty(len(order), dtype=np.int32)
@@ -142,7 +141,9 @@ def run_from_hits(query_ids: Sequence[str], corpus_ids: Sequence[str], hits: Hit
 
 
 def run_from_dict(results: Mapping[str, Mapping[str, float]]) -> Run:
-    """A run from the form of pytrec_eval and BEIR, {query id: {passage id: score}}. Raises DatasetError for NaN."""
+    """Build a run from {query id: {passage id: score}}, the form of pytrec_eval and BEIR.
+    Raises DatasetError for NaN.
+    """
     vocabulary = sorted({passage for hits in results.values() for passage in hits})
     places = {key: place for place, key in enumerate(vocabulary)}
     passages = np.array([places[passage] for hits in results.values() for passage in hits], dtype=np.int32)
@@ -191,9 +192,10 @@ def read_run(path: str | Path) -> Run:
 
 
 def _read_clean(path: Path) -> Run | None:
-    """A large run by DuckDB. None for a small file, and where a line is unusual or wrong: the parser of lines names it.
-
-    In a clean line single spaces, or single tabs, separate six cells; none is empty, and no id begins or ends in space.
+    """Read a large run with DuckDB. Return None for a small file, or if a line is unusual or wrong.
+    The line-by-line parser then reports that line. In a clean line, single spaces or single tabs separate six cells;
+    none
+    is empty, and no id begins or ends with a space.
     """
     import duckdb
 

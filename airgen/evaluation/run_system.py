@@ -75,7 +75,7 @@ class RunContext:
     filters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def pages(self, level: str) -> PageLookup | None:
-        """The pages of the corpus, for a system whose hits are pages. Raises DatasetError where there are none."""
+        """Return the pages of the corpus, for a system whose hits are pages. Raises DatasetError if it has none."""
         return PageLookup(self.corpus, self.parents, self.labels) if level == "document" else None
 
 
@@ -87,9 +87,8 @@ def run_system(system: SystemSettings, context: RunContext) -> FinishedRun:
 
 
 def _filtered(done: FinishedRun, context: RunContext) -> FinishedRun:
-    """The hits that have the values of their query's filter; a system that knows nothing of filters loses the others.
-
-    A search that answers with few hits should filter itself: what it left out cannot be had back.
+    """Keep the hits that match their query's filter, for a system that does not filter.
+    A search that returns few hits should filter itself: the hits that it did not return are lost.
     """
     places = {key: place for place, key in enumerate(context.corpus.ids)}
     metadata = context.corpus.metadata
@@ -177,10 +176,10 @@ class _Lookup(Component):
                 self._hits[text] = sorted(retrieved, key=lambda hit: (-hit[1], hit[0]))
 
     def index(self, corpus: Corpus) -> None:
-        """Nothing to do: the run is finished."""
+        """Do nothing: the run is finished."""
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
-        """The finished hits; a query that the run does not have gets none."""
+        """Return the finished hits; a query that the run does not contain has none."""
         hits = Hits.none(len(queries), k)
         for row, text in enumerate(queries):
             retrieved = self._hits.get(text, [])[:k]
@@ -199,7 +198,7 @@ class _Lookup(Component):
         return self._costs.index_bytes
 
     def describe(self) -> Mapping[str, object]:
-        """The description of the system behind the run."""
+        """Return the description of the system behind the run."""
         return {"system": self.name, **self._description}
 
 
@@ -258,13 +257,13 @@ def _searched(
 
 
 def _equal_scores(run: Run) -> dict[str, int]:
-    """A note where every hit of every query has the same score: vectors of zeros, a re-ranker that says nothing."""
+    """Note if every hit of every query has the same score: vectors of zeros, or a useless re-ranker."""
     several = bool((run.lengths > 1).any()) and bool(np.all(run.scores == run.scores[0]))
     return {"queries_with_equal_scores": int((run.lengths > 1).sum())} if several else {}
 
 
 def _speed(single: NDArray[np.float64], batch_ms: float | None, before: Sequence[Costs] = ()) -> Costs:
-    """Milliseconds of single queries and of all at once, with those of the systems that ran before."""
+    """Return milliseconds of single queries and of all at once, plus those of the systems that ran before."""
     p50, p95 = np.quantile(single, [0.5, 0.95]).tolist() if len(single) else (None, None)
     batch_ms = _sum([batch_ms, *(cost.batch_ms for cost in before)])
     return Costs(
@@ -276,7 +275,7 @@ def _speed(single: NDArray[np.float64], batch_ms: float | None, before: Sequence
 
 
 def _sum(parts: Sequence[Any]) -> Any:
-    """The sum, or None where a part is unknown."""
+    """Sum the parts; None if one is unknown."""
     return None if any(part is None for part in parts) else sum(parts)
 
 
@@ -289,7 +288,7 @@ def _from_file(options: RunSystem, folder: Path, context: RunContext) -> Finishe
 def _given(
     run: Run, description: Mapping[str, Any], where: str, context: RunContext, level: str = "passage"
 ) -> FinishedRun:
-    """A run that is there already, with the dataset's ids. Raises DatasetError where none of its passages is there."""
+    """Return an existing run with the dataset's ids. Raises DatasetError if none of its passages is in the dataset."""
     known, notes, advice = set(context.corpus.ids), dict(run.notes), context.ids.advice
     if (pages := context.pages(level)) is not None:
         run, advice = _by_section(run, pages, context.queries), pages.advice
@@ -328,7 +327,7 @@ def rehearse(system: SystemSettings, context: RunContext) -> None:
 
 
 def _own_parts(value: Any) -> Iterator[Own]:
-    """The functions and foreign models in a component, at any depth."""
+    """Yield the functions and foreign models in a component, at any depth."""
     if isinstance(value, Own):
         yield value
     elif isinstance(value, Component):
@@ -346,7 +345,7 @@ def _try(part: Own, queries: Mapping[str, str]) -> None:
 
 
 def _by_section(run: Run, pages: PageLookup, queries: Mapping[str, str]) -> Run:
-    """A run of pages as one of sections; of two hits on a page the best counts, and a hit on no page stays."""
+    """Turn a run of pages into one of sections. The better of two hits on a page counts; a hit on no page stays."""
     results: dict[str, dict[str, float]] = {}
     for query, hits in run.items():
         sections = results.setdefault(query, {})
@@ -371,7 +370,7 @@ def _outside(ask: Any, context: RunContext, system: SystemSettings, single: Any 
 def _worker(
     place: Path, called: str, split: str, language: str, digest: str, top: int
 ) -> Callable[[SystemSettings], FinishedRun | None]:
-    """The function of a worker, which holds the corpus. A system that fails gives None."""
+    """Return the function of a worker, which holds the corpus. It returns None for a system that fails."""
     try:
         dataset = replace(BeirDataset.open(place), called=called)
     except AirgenError as error:
@@ -391,7 +390,7 @@ def _worker(
 
 
 def context_of(task: DatasetSplit, top: int) -> RunContext:
-    """What systems that build on no other are run on."""
+    """Return the context in which systems that build on no other are run."""
     texts = {key: query.text for key, query in (task.queries | task.unanswered).items()}
     labels = {} if task.split in task.dataset.withheld else task.qrels.labels
     return RunContext(
@@ -411,7 +410,7 @@ def context_of(task: DatasetSplit, top: int) -> RunContext:
 def run_beside(
     task: DatasetSplit, systems: Iterable[SystemSettings], top: int, started: Callable[[str], None]
 ) -> Iterator[tuple[str, FinishedRun]]:
-    """(name, run) of those systems that need no model, as they come. With one worker there are none."""
+    """Yield (name, run) of the systems that need no model, as they finish. With a single worker there are none."""
     chosen = [
         system
         for system in systems

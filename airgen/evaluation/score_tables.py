@@ -72,7 +72,7 @@ class BenchmarkMeans:
     rows: Mapping[str, Mapping[tuple[str, str, str], Mapping[str, ScoreRow]]]
 
     def queries(self, systems: Sequence[str]) -> list[list[NDArray[np.float64]]] | None:
-        """Scores by query, (systems, queries), of each part of each dataset; None where one is not known."""
+        """Read the scores by query, (systems, queries), of each part of each dataset; None if one is unknown."""
         matrices: list[list[NDArray[np.float64]]] = []
         for parts in self.rows.values():
             matrices.append([])
@@ -88,11 +88,14 @@ class BenchmarkMeans:
 
 
 def read_system_scores(source: Path, *, measure: str | None = None, split: str | None = None) -> list[ScoreRow]:
-    """Every score in a folder of results, or in a CSV or TSV table with a row for each system.
-
-    measure: of airgen's results, by default the one that ranks systems on the dataset; MTEB's files have a main score.
-    split: the one that counts where a dataset has several; else test, dev, validation, or the first. Raises
-    DatasetError for a source that cannot be read or has no score.
+    """Read every score in a folder of results, or in a CSV or TSV table with a row per system.
+    Args:
+        source: The folder or table.
+        measure: A measure of airgen's results. Default: the one that ranks systems on the dataset. MTEB's files have a
+            main score.
+        split: The split to use of a dataset with several. Default: test, dev, validation, or the first.
+    Raises:
+        DatasetError: The source cannot be read, or has no score.
     """
     if source.is_file():
         rows = _table(source)
@@ -125,7 +128,7 @@ def read_system_scores(source: Path, *, measure: str | None = None, split: str |
 
 
 def _file_scores(path: Path, measure: str | None) -> list[ScoreRow]:
-    """The scores of one JSON file; nothing where it is something else."""
+    """Read the scores of one JSON file; none if it is something else."""
     value = _read_json(path)
     if not isinstance(value, dict):
         return []
@@ -165,7 +168,7 @@ def _airgen_scores(path: Path, measure: str | None) -> list[ScoreRow]:
 
 
 def _mteb_scores(value: Mapping[str, Any], model: str) -> Iterator[ScoreRow]:
-    """The main scores of one task, by split and subset; nothing of what is not in MTEB's form."""
+    """Yield the main scores of one task, by split and subset; none if it is not in MTEB's form."""
     if "task_name" in value:
         scores = value.get("scores")
         splits = scores if isinstance(scores, dict) else {}
@@ -212,8 +215,9 @@ _LONG = {
 
 
 def _table(path: Path) -> list[ScoreRow]:
-    """A table with a row for each system, whose other columns are datasets; or one with a row for each system and
-    dataset. Empty cells are left out."""
+    """Read a table with a row per system and a column per dataset, or with a row per system and dataset.
+    Empty cells are left out.
+    """
     if path.is_file() and path.stat().st_size > _LARGEST:
         raise DatasetError(f"{path}: more than {_LARGEST >> 20} MB is not a table of scores")
     table = read_table(path, "en", known={*_SYSTEMS, *_DATASETS}, header=True)
@@ -247,7 +251,7 @@ def _table(path: Path) -> list[ScoreRow]:
 
 
 def read_names(path: Path) -> dict[str, str]:
-    """A mapping {name in a source: common name} from YAML. Raises UsageError for anything else."""
+    """Read a mapping {name in a source: common name} from YAML. Raises UsageError for anything else."""
     try:
         value, _ = read_yaml(path.read_text(encoding="utf-8"), str(path))
     except (OSError, UnicodeDecodeError) as error:
@@ -258,7 +262,7 @@ def read_names(path: Path) -> dict[str, str]:
 
 
 def _common_name(name: str, names: Mapping[str, str]) -> str:
-    """The name by which systems of two sources are matched: the mapping's, else the part after the owner."""
+    """Return the name that matches systems of two sources: the mapping's, else the part after the owner."""
     return names.get(name) or name.rpartition("/")[2].casefold()
 
 
@@ -270,13 +274,18 @@ def benchmarks(
     only: Sequence[str] = (),
     datasets: Sequence[str] = (),
 ) -> list[BenchmarkMeans]:
-    """The columns to compare: each source as a whole, or each task, domain, language or dataset of each source.
-
-    A system has a mean only if it has a score on all datasets of the column: the mean over datasets, and of a dataset
-    of several parts the mean over these. names: {name in a source: common name}; without one, systems are matched by
-    the name after the owner (`intfloat/e5-large-v2` is `e5-large-v2`), whatever the case. only, datasets: no others.
-
-    Raises UsageError where two systems of a source get one name, or a system of `only` or a dataset is nowhere.
+    """Group scores into columns to compare: each source as a whole, or by task, domain, language or dataset.
+    A system has a mean only if it has a score on all datasets of the column: the mean over datasets, where a dataset of
+    several parts is the mean over these.
+    Args:
+        sources: Scores by source.
+        by: How to group the datasets of a source.
+        names: {name in a source: common name}. Without one, systems are matched by the name after the owner
+            (`intfloat/e5-large-v2` is `e5-large-v2`), whatever the case.
+        only: The systems to include. Default: all.
+        datasets: The datasets to include. Default: all.
+    Raises:
+        UsageError: Two systems of a source get the same name, or a system of `only` or a dataset is in no source.
     """
     names, wanted = dict(names or {}), [_common_name(name, names or {}) for name in only]
     columns: dict[str, dict[str, dict[tuple[str, str, str], dict[str, ScoreRow]]]] = {}

@@ -37,10 +37,12 @@ class Interval:
 
     @classmethod
     def of(cls, value: float, drawn: Matrix, scores: Matrix | None = None) -> "Interval":
-        """The range of the middle 95 % of the resampled values. Those that are NaN are left out.
-
-        scores: where the value is their mean, float64 (queries,); the range is then corrected as `bootstrap_interval`
-        corrects it.
+        """Return the range of the middle 95 % of the resampled values. NaN is left out.
+        Args:
+            value: The observed value.
+            drawn: Resampled values.
+            scores: If the value is their mean, float64 (queries,); the range is then corrected as by
+                `bootstrap_interval`.
         """
         known = drawn[~np.isnan(drawn)]
         if math.isnan(value) or not len(known):
@@ -91,7 +93,7 @@ class Comparison:
 
 
 def bootstrap_interval(scores: Matrix, *, level: float = 0.95, samples: int = 2000, seed: int = 0) -> Matrix:
-    """Intervals of the means over queries: scores (systems, queries) -> (systems, 2).
+    """Compute intervals of the means over queries: scores (systems, queries) -> (systems, 2).
 
     Queries are resampled together for all rows. One query gives an interval of width zero.
 
@@ -105,7 +107,7 @@ def bootstrap_interval(scores: Matrix, *, level: float = 0.95, samples: int = 20
 
 
 def _corrected(means: Matrix, scores: Matrix, level: float) -> Matrix:
-    """Corrected percentiles of resampled means: (samples, systems) and scores (systems, queries) -> (systems, 2)."""
+    """Correct percentiles of resampled means: (samples, systems) and scores (systems, queries) -> (systems, 2)."""
     from scipy.special import ndtr, ndtri, stdtrit
 
     total = scores.shape[1]
@@ -135,7 +137,7 @@ def _corrected(means: Matrix, scores: Matrix, level: float) -> Matrix:
 
 
 def resampled_means(scores: Matrix, *, samples: int = 2000, seed: int = 0) -> Matrix:
-    """Means over queries drawn with replacement, the same for all rows: (systems, queries) -> (samples, systems)."""
+    """Average over queries drawn with replacement, the same for all rows: (systems, queries) -> (samples, systems)."""
     scores = _matrix(scores)
     total = scores.shape[1]
     scores = summable(scores, total)
@@ -152,13 +154,13 @@ def resampled_means(scores: Matrix, *, samples: int = 2000, seed: int = 0) -> Ma
 
 
 def rank_intervals(scores: Matrix, *, level: float = 0.95, samples: int = 2000, seed: int = 0) -> NDArray[np.int64]:
-    """Intervals of the ranks, 1 for the best mean: scores (systems, queries) -> int (systems, 2), both ends included.
-
-    Each system is compared with all others. Those that are told apart from it bound its rank; with `level` no other is
-    told apart wrongly, however close the systems are. The critical value is the quantile of the largest studentised
-    difference over the resampled means, and is stepped down (Romano and Wolf 2005; Mogstad, Romano, Shaikh and Wilhelm,
-    "Inference for Ranks", 2024). Student's t-test has to agree, which matters below ten queries. The plain percentiles
-    of resampled ranks are not used: where systems are close they hold the true rank far too seldom
+    """Compute intervals of the ranks, 1 for the best mean: scores (systems, queries) -> int (systems, 2), inclusive.
+    Each system is compared with all others. Those that differ significantly bound its rank; with probability
+    `level`, no
+    other is wrongly called different, however close the systems are. The critical value is the quantile of the largest
+    studentised difference over the resampled means, stepped down (Romano and Wolf 2005; Mogstad, Romano, Shaikh and
+    Wilhelm, "Inference for Ranks", 2024). Student's t-test has to agree, which matters below ten queries. The plain
+    percentiles of resampled ranks are not used: for close systems they contain the true rank far too seldom
     (benchmarks/rank_intervals.py).
     """
     scores = _matrix(scores)
@@ -170,9 +172,8 @@ def rank_intervals(scores: Matrix, *, level: float = 0.95, samples: int = 2000, 
 def rank_bounds(
     means: Matrix, resampled: Matrix, can_differ: NDArray[np.bool_] | None = None, *, level: float = 0.95
 ) -> NDArray[np.int64]:
-    """The same for any means (systems,) with draws of their noise (samples, systems) around them.
-
-    can_differ: bool (systems, systems), which pairs may be told apart at all.
+    """Compute the same for any means (systems,) with draws of their noise (samples, systems) around them.
+    `can_differ`, bool (systems, systems), restricts the pairs that may differ significantly.
     """
     count = len(means)
     bounds = np.empty((count, 2), dtype=np.int64)
@@ -199,7 +200,7 @@ def rank_bounds(
 
 
 def fisher_test(differences: Matrix, *, samples: int = _SAMPLES, seed: int = 0) -> Matrix:
-    """Two-sided paired randomisation test: differences (pairs, queries) -> p (pairs,).
+    """Run a two-sided paired randomisation test: differences (pairs, queries) -> p (pairs,).
 
     Under the null hypothesis the sign of each query's difference is random. All sign patterns are tried where there are
     at most `samples` of them. Otherwise `samples` random ones are tried, and p = (1 + hits) / (1 + n).
@@ -225,7 +226,7 @@ def fisher_test(differences: Matrix, *, samples: int = _SAMPLES, seed: int = 0) 
 
 
 def t_test(differences: Matrix) -> Matrix:
-    """Two-sided paired t-test: differences (pairs, queries) -> p (pairs,); 1 where nothing differs."""
+    """Run a two-sided paired t-test: differences (pairs, queries) -> p (pairs,); 1 for equal pairs."""
     differences = _matrix(differences)
     total = differences.shape[1]
     if total < 2:
@@ -237,7 +238,7 @@ def t_test(differences: Matrix) -> Matrix:
 
 
 def t_tails(t: Matrix | float, freedom: int) -> Matrix:
-    """P(|T| > |t|) for Student's t. Rounded, because the last bits differ from one machine to another."""
+    """Compute P(|T| > |t|) for Student's t, rounded because the last bits depend on the machine."""
     from scipy.special import stdtr  # a third of a second
 
     tails: Matrix = np.round(2 * stdtr(freedom, -np.abs(t)), 12)
@@ -245,7 +246,7 @@ def t_tails(t: Matrix | float, freedom: int) -> Matrix:
 
 
 def sign_test(better: int, worse: int) -> float:
-    """The two-sided exact p-value of so many wins and losses, if both are equally likely; 1 without any.
+    """Return the two-sided exact p-value of wins and losses that are equally likely; 1 without any.
 
     >>> sign_test(8, 1)
     0.0390625
@@ -256,7 +257,7 @@ def sign_test(better: int, worse: int) -> float:
 
 
 def holm(p: Sequence[float] | Matrix) -> Matrix:
-    """P-values after Holm's correction for many tests: never smaller than before, never above 1. NaN is no test."""
+    """Correct p-values for many tests by Holm's method: never smaller than before, never above 1. NaN is no test."""
     values = np.asarray(p, dtype=np.float64)
     order = np.argsort(values, kind="stable")[: np.count_nonzero(~np.isnan(values))]  # NaN is sorted last
     stepped = np.maximum.accumulate(values[order] * np.arange(len(order), 0, -1))
@@ -266,10 +267,10 @@ def holm(p: Sequence[float] | Matrix) -> Matrix:
 
 
 def queries_needed(difference: float, deviation: float) -> int | None:
-    """How many queries a two-sided paired t-test needs to find `difference` with a power of .8.
-
+    """Return how many queries a two-sided paired t-test needs to detect `difference` with a power of .8.
     `deviation` is that of the differences. Normal approximation with Guenther's correction for t (+ z^2 / 2). None
-    where the difference is 0.
+    if the
+    difference is 0.
     """
     if difference == 0:
         return None
@@ -279,7 +280,7 @@ def queries_needed(difference: float, deviation: float) -> int | None:
 
 
 def _needed_between(differences: Matrix, *, samples: int = 500, seed: int = 0) -> list[tuple[int | None, int | None]]:
-    """The 95 % interval of `queries_needed` for each row of differences, float64 (pairs, queries)."""
+    """Return the 95 % interval of `queries_needed` for each row of differences, float64 (pairs, queries)."""
     draws = resampled_means(differences, samples=samples, seed=seed)
     squares = resampled_means(differences * differences, samples=samples, seed=seed)  # of the same draws
     deviations = np.sqrt(np.maximum(squares - draws * draws, 0.0))

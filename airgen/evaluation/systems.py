@@ -71,7 +71,7 @@ _OWN: dict[str, type[Settings]] = {
 
 
 def _is_called(value: Any) -> bool:
-    """Whether a thing of the user's own searches as it is: a function, or a Retriever of air-benchmark."""
+    """Return whether a user's object searches as it is: a function, or a Retriever of air-benchmark."""
     return inspect.isfunction(value) or is_retriever_class(value)
 
 
@@ -115,15 +115,15 @@ class SystemSettings(Settings):
         return self._spec.folder or Path()
 
     def on(self, dataset: str) -> "SystemSettings":
-        """The system as it is on one dataset."""
+        """Return the system as it is on one dataset."""
         return self._on.get(dataset, self)
 
     def below(self, folder: Path | None) -> "SystemSettings":
-        """The same system; one that was made without a file gets this folder for its relative paths."""
+        """Return the same system; one that was made without a file gets this folder for its relative paths."""
         return self if folder is None or self._spec.folder is not None else self._read_again({}, folder)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> "SystemSettings":
-        """A copy with other settings, which are checked, too."""
+        """Return a copy with other settings, which are validated, too."""
         return self._read_again(update or {}, self._spec.folder)
 
     def _read_again(self, update: Mapping[str, Any], folder: Path | None) -> "SystemSettings":
@@ -139,7 +139,7 @@ class SystemSettings(Settings):
         return list(options.systems) if isinstance(options, FuseSystem) else []
 
     def parts(self) -> Iterator[tuple[str, Spec]]:
-        """(place, spec) of the system itself and of every part in it."""
+        """Yield (place, spec) of the system itself and of every part in it."""
         return self._spec.all_parts()
 
     @model_validator(mode="after")
@@ -159,7 +159,7 @@ class SystemSettings(Settings):
 
 
 def _spec_of(name: str, kind: str, given: dict[str, Any], folder: Path | None) -> Spec:
-    """A system's kind and settings, checked. Raises ValidationError, UsageError, ValueError."""
+    """Validate a system's kind and settings. Raises ValidationError, UsageError, ValueError."""
     model: type[Settings]
     if ":" in kind and _is_called(resolve("retriever", kind, folder)):
         model = FunctionSystem
@@ -181,7 +181,7 @@ class SystemsFile(Settings):
 
 
 def load_systems(path: str | Path) -> list[SystemSettings]:
-    """The systems of a YAML file, each after those it builds on. Raises SettingsError with every problem found."""
+    """Load the systems of a YAML file, each after those it builds on. Raises SettingsError with every problem."""
     return in_order(load_yaml(Path(path), SystemsFile).systems)
 
 
@@ -200,7 +200,7 @@ class SystemNeeds:
 
 
 def system_needs(systems: Sequence[SystemSettings]) -> list[SystemNeeds]:
-    """The models, packages, files and keys that each system needs."""
+    """Return the models, packages, files and keys that each system needs."""
     wanted = []
     for system in systems:
         named: list[str] = []
@@ -217,12 +217,12 @@ def system_needs(systems: Sequence[SystemSettings]) -> list[SystemNeeds]:
 
 
 def missing_needs(systems: Sequence[SystemSettings]) -> list[str]:
-    """One line for each file, model, package and key that a system needs and that is missing."""
+    """List the missing files, models, packages and keys that a system needs, one line each."""
     return [line for need in system_needs(systems) for line in need.missing]
 
 
 def _whereabouts(spec: Spec, model: str) -> str:
-    """Where a model is: here, not fetched, missing, on the Hub, or behind an endpoint."""
+    """Say where a model is: here, not fetched, missing, on the Hub, or behind an endpoint."""
     settings = spec.settings
     if any(getattr(settings, name) == model for name, _ in marked(type(settings), "served")):
         return f"served at {getattr(settings, 'base_url', '') or getattr(settings, 'url', '')}"
@@ -264,14 +264,13 @@ def run_all(
 
 
 def named_once(names: Sequence[str], words: str) -> str:
-    """An error of some systems with their names before it, which it may begin with already."""
+    """Return an error of some systems with their names before it, unless it begins with them already."""
     who = f"system {', '.join(names)}: "
     return who + words.removeprefix(who)
 
 
 def models_of(systems: Sequence[SystemSettings]) -> dict[str, frozenset[str]]:
-    """{system: its parts}: the model name of a neural part, the kind (bm25, rm3, lsa) of another.
-
+    """Return {system: its parts}: the model name of a neural part, the kind (bm25, rm3, lsa) of another.
     Each system must come after those that it builds on, as in the result of `load_systems`.
     """
     models_by_system: dict[str, frozenset[str]] = {}
@@ -286,32 +285,31 @@ def models_of(systems: Sequence[SystemSettings]) -> dict[str, frozenset[str]]:
 
 
 def model_or_kind(spec: Spec) -> str:
-    """The model that a part, or one of its own parts, runs; without a model, the part's kind."""
+    """Return the model that a part, or one of its own parts, runs; without a model, the part's kind."""
     return next((inner.model for _, inner in spec.all_parts() if inner.model), spec.kind)
 
 
 def labelling_models(control: ControlSettings) -> frozenset[str]:
-    """The models and kinds that quality control will recall and vote with."""
+    """Return the models and kinds that quality control will recall and vote with."""
     recall = [] if control.recall.pools_only else [control.recall.model]
     return frozenset(map(model_or_kind, [*control.rerankers, *control.pools, *recall]))
 
 
 def label_makers(provenance: Sequence[Mapping[str, Any]]) -> frozenset[str]:
-    """The models and kinds that found or voted for a dataset's labels, by its manifest's provenance."""
+    """Return the models and kinds that found or voted for a dataset's labels, by its manifest's provenance."""
     roles = ("recall", "re-ranker (pre-label)")
     return frozenset(str(entry.get("model", "")) for entry in provenance if entry.get("role") in roles)
 
 
 def made_labels(systems: Sequence[SystemSettings], makers: Collection[str]) -> dict[str, tuple[str, ...]]:
-    """{system: those of its parts that also made the labels}: such a system is ranked by its own opinion."""
+    """Return {system: those of its parts that also made the labels}: its own opinion ranks such a system."""
     named = {name for maker in makers for name in (maker, maker.rpartition(" ")[2])}
     return {name: tuple(sorted(parts & named)) for name, parts in models_of(systems).items() if parts & named}
 
 
 def in_order(systems: Sequence[SystemSettings]) -> list[SystemSettings]:
-    """The same systems, each after those it builds on, else in the order given.
-
-    Raises SettingsError for a name that comes twice, is not in the file, or builds on itself.
+    """Sort the systems so that each comes after those it builds on, else in the order given.
+    Raises SettingsError for a name that occurs twice, is not in the file, or builds on itself.
     """
     by_name = {system.name: system for system in systems}
     problems = []
@@ -340,9 +338,8 @@ def in_order(systems: Sequence[SystemSettings]) -> list[SystemSettings]:
 
 
 def chosen_systems(systems: Sequence[SystemSettings], only: Sequence[str] | None) -> list[SystemSettings]:
-    """The systems of these names and those that they build on, in order; all without a name.
-
-    Raises UsageError for a name that is not there.
+    """Return the systems of these names and those that they build on, in order; all without a name.
+    Raises UsageError for an unknown name.
     """
     if not only:
         return list(systems)
@@ -357,10 +354,10 @@ def chosen_systems(systems: Sequence[SystemSettings], only: Sequence[str] | None
 
 
 def before_and_after(before: str, after: str, file: Path | None) -> tuple[list[SystemSettings], Path]:
-    """Two systems, the last two of a list in which those that they build on come first, and the folder of their paths.
-
-    They are systems of the file, or without a file dense systems of these embedding models. Raises UsageError where
-    both are the same, and what loading them raises.
+    """Return two systems to compare, after those that they build on, and the folder of their paths.
+    They are systems of the file or, without a file, dense systems with these embedding models. Raises UsageError if
+    both
+    are the same, and the errors of loading them.
     """
     if before == after:
         raise UsageError("--before and --after are the same")
@@ -378,7 +375,7 @@ def before_and_after(before: str, after: str, file: Path | None) -> tuple[list[S
 
 
 def _model_names(*models_: str) -> list[str]:
-    """A name for each model: its last part, or with what stands before it where these are alike."""
+    """Name each model by its last part, with what precedes it if these are equal."""
     for parts in (1, 2):
         names_ = [
             re.sub(r"[^A-Za-z0-9._+-]+", "-", "-".join(Path(model).parts[-parts:])).strip("-._+") for model in models_

@@ -20,7 +20,7 @@ SYSTEM = Column("system", lambda result: result.name)
 
 
 def results_csv(results: Sequence[Result]) -> str:
-    """CSV of every mean with its interval; one row for each dataset, split, system and measure."""
+    """Format every mean with its interval as CSV; one row per dataset, split, system and measure."""
     rows: list[list[object]] = []
     for result in results:
         about = (result.dataset, result.split, result.name)
@@ -37,7 +37,10 @@ def results_csv(results: Sequence[Result]) -> str:
 def _ranked(
     results: Sequence[Result], comparison: Comparison, measures: Sequence[Column], *, kept: bool = False
 ) -> Table:
-    """The systems, best first, with the intervals of score and rank. `kept` marks those that did not run again."""
+    """Tabulate the systems, best first, with the intervals of score and rank.
+
+    `kept` marks those that did not run again.
+    """
     headline = results[0].headline
     by_name = {result.name: result for result in results}
     ranks = dict(zip(comparison.names, comparison.ranks, strict=True))
@@ -57,7 +60,7 @@ def _ranked(
 
 
 def ranking_text(results: Sequence[Result], comparison: Comparison) -> str:
-    """For a terminal: the systems, best first, with the intervals of score and rank."""
+    """Format the systems for a terminal, best first, with the intervals of score and rank."""
     more = [
         Column("missing", lambda result: result.missing),
         Column("ms/query", lambda result: result.costs.batch_ms, ".2f"),
@@ -70,7 +73,7 @@ def ranking_text(results: Sequence[Result], comparison: Comparison) -> str:
 
 
 def needed_between(pair: SystemPair) -> str:
-    """The interval of `queries_needed` in words; empty where there is none."""
+    """Format the interval of `queries_needed`; empty if there is none."""
     if pair.queries_needed is None:
         return ""
     high = "no upper end" if pair.needed_high is None else f"{pair.needed_high:,}"
@@ -98,7 +101,7 @@ _RARE = {"ANN recall": "ann_recall", "$ per 1,000": "usd_per_1000"}
 
 
 def cost_columns(results: Sequence[Result]) -> list[Column]:
-    """The columns of costs that these results have anything to say in."""
+    """Return the columns of costs in which these results have a value."""
     known = {title: any(getattr(result.costs, name) is not None for result in results) for title, name in _RARE.items()}
     return [column for column in COSTS if known.get(column.title, True)]
 
@@ -142,7 +145,7 @@ BIASES = (
 
 
 def _rank(ranks: Mapping[str, float]) -> str:
-    """The median rank of passages judged not relevant; of results that were kept before it was measured, nothing."""
+    """Format the median rank of passages judged not relevant; a dash for results that lack it."""
     if not ranks.get("pairs"):
         return "–"
     return f"{ranks['median']:g}" if "median" in ranks else "not found"
@@ -153,8 +156,7 @@ def _above(counts: Mapping[str, float]) -> str:
 
 
 def overview_table(results: Sequence[Result]) -> str:
-    """Many datasets: each system's headline score on each, the mean, and means by task, domain and language.
-
+    """Tabulate many datasets: each system's headline score, the mean, and means by task, domain and language.
     A system gets a mean only if it was evaluated on all datasets of that mean.
     """
     sets = list(dict.fromkeys((result.dataset, result.split) for result in results))
@@ -195,7 +197,7 @@ _DOUBTS = {
 
 
 def note_lines(results: Sequence[Result]) -> str:
-    """A line for each system of which something unusual was counted, such as queries without a result."""
+    """List each system for which something unusual was counted, such as queries without a result."""
     lines = [f"- {md(said)}" for said in fairness_lines(results)]
     for result in results:
         counts = {"queries without a result": result.missing, "queries not judged": result.unjudged}
@@ -248,7 +250,7 @@ def fairness_lines(results: Sequence[Result]) -> list[str]:
 
 
 def pair_text(pair: SystemPair, measure: str) -> str:
-    """For a terminal: one comparison of two systems."""
+    """Format one comparison of two systems for a terminal."""
     needed = ""
     if pair.queries_needed is not None:
         needed = f"; {pair.queries_needed:,} queries ({needed_between(pair)}) would show it (power .8)"
@@ -270,7 +272,7 @@ def write_report(folder: Path, results: Sequence[Result]) -> None:
 
 
 def dataset_study(results: Sequence[Result], comparison: Comparison) -> Study:
-    """The report of one split for people."""
+    """Build the report of one split for people."""
     first = results[0]
     # Hole and Judged say how far the other measures can be trusted, so they have no best value.
     measures = [
@@ -304,7 +306,7 @@ def _mean_of(measure: str, result: Result) -> float:
 
 
 def _by_document(results: Sequence[Result]) -> list[str | Table]:
-    """Scores by document. A document is as good as its best chunk."""
+    """Tabulate scores by document. A document is as good as its best chunk."""
     headline = results[0].headline
     ranked = sorted(
         (result for result in results if result.by_document),
@@ -367,7 +369,7 @@ def _by_refusal(results: Sequence[Result]) -> list[str | Table]:
 
 
 def compare_results(results: Sequence[Result]) -> Comparison:
-    """All pairs of one dataset's systems on the headline measure."""
+    """Compare all pairs of one dataset's systems on the headline measure."""
     return compare([result.name for result in results], as_matrix(results, results[0].headline)[1])
 
 

@@ -54,9 +54,8 @@ below the second: then even the best case leaves every tenth label wrong. Set by
 
 
 def labels_of(audit: Mapping[str, Any] | None) -> tuple[str, bool]:
-    """What people say of the labels, for the verdict, and whether to mend them before the scores are believed.
-
-    audit: the figures of an audit as a manifest has them; nothing is said without any.
+    """Say what people found about the labels, and whether to correct them before trusting the scores.
+    `audit` has the figures of an audit as in a manifest; without one, nothing is said.
     """
     match = re.match(
         r"[\d.]{1,9} \(([\d.]{1,9})–([\d.]{1,9})\), (\d{1,9}) of (\d{1,9})$", str((audit or {}).get(CONFIRMED, ""))
@@ -71,8 +70,9 @@ def labels_of(audit: Mapping[str, Any] | None) -> tuple[str, bool]:
 
 
 def whole_verdict(systems: str, audit: Mapping[str, Any] | None, unchecked: str = "") -> str:
-    """The verdict on systems and labels in one line: bad labels come first. unchecked: what to say where no person has
-    checked any."""
+    """Join the verdicts on systems and labels in one line; bad labels come first.
+    `unchecked` is what to say if no person has checked any label.
+    """
     labels, bad = labels_of(audit)
     if bad:
         return f"do not rely on these scores yet: {labels}. With the current labels: {systems}"

@@ -68,11 +68,11 @@ class RegistrySource:
     python: str = ""
 
     def pins(self) -> list[str]:
-        """The requirement of each part: `name==version`."""
+        """Return the requirement of each part: `name==version`."""
         return [self.package.format(n=n) for n in range(1, self.parts + 1)]
 
     def members(self) -> list[str]:
-        """The member of each part's wheel that holds its bytes; empty for a source that is read by `folder`."""
+        """Return the member of each part's wheel that contains its bytes; empty for a source read by `folder`."""
         return [self.member.format(n=n) for n in range(1, self.parts + 1)]
 
 
@@ -104,7 +104,7 @@ class ModelEntry:
 
 @cache
 def catalogue() -> Mapping[str, ModelEntry]:
-    """Every model by name, in the order of the file."""
+    """Return every model by name, in the order of the file."""
     from airgen.yaml_text import read_yaml
 
     text = files("airgen.models").joinpath("catalogue.yaml").read_text(encoding="utf-8")
@@ -118,7 +118,7 @@ def catalogue() -> Mapping[str, ModelEntry]:
 
 
 def entry(name: str) -> ModelEntry:
-    """One model. Raises ModelError for an unknown name, with the closest one."""
+    """Return one model. Raises ModelError for an unknown name, with the closest one."""
     known = catalogue()
     if name not in known:
         raise ModelError(f"unknown model {name!r}{closest(name, [*known, *GROUPS])}")
@@ -126,13 +126,13 @@ def entry(name: str) -> ModelEntry:
 
 
 def expand(names: list[str]) -> list[str]:
-    """Model names with groups replaced by their members, each once. Raises ModelError for an unknown name."""
+    """Return model names with groups replaced by their members, each once. Raises ModelError for an unknown name."""
     wanted = [member for name in names for member in GROUPS.get(name, (name,))]
     return [entry(name).name for name in dict.fromkeys(wanted)]
 
 
 def identity(name: str) -> Mapping[str, object]:
-    """Hashes and number of parameters of a model of the catalogue, for descriptions of systems; else empty."""
+    """Return hashes and number of parameters of a catalogue model, for descriptions of systems; else empty."""
     known = catalogue().get(name)
     if known is None:
         return {}
@@ -140,7 +140,7 @@ def identity(name: str) -> Mapping[str, object]:
 
 
 def weights_hash(place: str) -> str:
-    """A hash of a folder's weights and settings, which a retrained model changes; empty if it is not a folder."""
+    """Hash a folder's weights and settings, which retraining changes; empty if it is not a folder."""
     folder = Path(place)
     if not folder.is_dir():
         return ""

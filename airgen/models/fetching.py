@@ -32,7 +32,7 @@ _SIGN_OF_LIFE = 3.0  # seconds, twice
 
 
 def _counter(tick: Callable[[int], None]) -> Any:
-    """A class that stands in for huggingface_hub's progress bar, shows nothing, and calls `tick`."""
+    """Return a class that replaces huggingface_hub's progress bar, shows nothing, and calls `tick`."""
     bar: Any = importlib.import_module("tqdm").tqdm  # huggingface_hub depends on it
 
     class Counter(bar):  # type: ignore[misc]
@@ -120,7 +120,7 @@ def _hub_bytes(name: str) -> int:
 
 
 def in_hub_cache(name: str) -> bool:
-    """Whether the Hub's cache on this machine has a model."""
+    """Return whether the Hub's cache on this machine contains a model."""
     if importlib.util.find_spec("huggingface_hub") is None:
         return False
     from huggingface_hub import constants
@@ -155,7 +155,7 @@ def give_up_silent_hub() -> bool:
 
 
 def on_hub(name: str) -> OnHub:
-    """What is known of a Hub model; one that is not in the Hub's cache is asked for, within three seconds."""
+    """Return what is known of a Hub model; the Hub is asked, for three seconds at most, if its cache lacks it."""
     if importlib.util.find_spec("huggingface_hub") is None:
         return OnHub(problem="huggingface_hub is not installed: pip install 'airgen-bench[hub]'")
     from huggingface_hub import constants
@@ -192,13 +192,13 @@ def _folder(model: ModelEntry) -> Path:
 
 
 def _place(model: ModelEntry) -> Path:
-    """The result of `path`: the file of a model of one file, else the folder."""
+    """Return the file of a model of a single file, else the folder."""
     folder = _folder(model)
     return folder / model.files[0].name if len(model.files) == 1 else folder
 
 
 def fetched(name: str) -> bool:
-    """Whether all files of the model are there with their sizes (`verify` checks the hashes)."""
+    """Return whether all files of the model exist with their sizes (`verify` checks the hashes)."""
     return _complete(entry(name), _folder(entry(name)))
 
 
@@ -214,7 +214,7 @@ def _has(place: Path, size: int) -> bool:
 
 
 def path(name: str) -> Path:
-    """The file of a fetched model, or its folder if it has several files. Raises ModelError if it is missing."""
+    """Return the file of a fetched model, or its folder if it has several files. Raises ModelError if it is missing."""
     model = entry(name)
     if not fetched(name):
         raise ModelError(f"the model {name} is not here: airgen fetch {name}")
@@ -222,7 +222,7 @@ def path(name: str) -> Path:
 
 
 def fetch(name: str, progress: Callable[[FetchProgress], None] | None = None) -> Path:
-    """Like `fetch_entry`, for a model of the catalogue by name."""
+    """Fetch a model of the catalogue by name, as `fetch_entry` does."""
     return fetch_entry(entry(name), progress)
 
 
@@ -343,7 +343,7 @@ def _copy_known(file: ModelFile, target: Path) -> None:
 
 
 def verify(name: str, progress: Callable[[FetchProgress], None] | None = None) -> list[str]:
-    """One line for each problem of a fetched model; empty if every file has its SHA-256."""
+    """List the problems of a fetched model, one line each; empty if every file has its SHA-256."""
     model = entry(name)
     folder = _folder(model)
     if not folder.exists():
