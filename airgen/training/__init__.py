@@ -44,7 +44,7 @@ KINDS: dict[str, tuple[str, str]] = {
 
 
 def task_class(kind: str) -> type[TrainingTask]:
-    """The task of a kind. Raises UsageError for an unknown kind, MissingExtra for a missing package."""
+    """Return the task of a kind. Raises UsageError for an unknown kind, MissingExtra for a missing package."""
     if kind not in KINDS:
         raise UsageError(f"unknown kind of training {kind!r}{closest(kind, list(KINDS))}")
     module, _, name = KINDS[kind][1].partition(":")
@@ -53,8 +53,12 @@ def task_class(kind: str) -> type[TrainingTask]:
 
 
 def with_usual_recipe(kind: str, request: TrainingRequest) -> tuple[TrainingRequest, int]:
-    """The request with the recipe that the kind has for so many training queries, and their number; 0 where one is
-    named, or where the kind has one recipe for all. Raises what opening the datasets raises.
+    """Add the kind's recipe for the number of training queries to a request without a recipe.
+    Returns:
+        The request, and the number of queries; 0 if the request names a recipe, or the kind has the same recipe for
+        all.
+    Raises:
+        DatasetError: A dataset cannot be read.
     """
     from airgen.dataset.beir import BeirDataset
 

@@ -63,7 +63,7 @@ class Ablation(Shown):
     which: str
 
     def study(self) -> Study:
-        """The table, and on what."""
+        """Return the table, and what it was measured on."""
         columns = [
             Column("", lambda row: row.setting, left=True),
             Column("Accuracy@5", lambda row: row.accuracy_5, ".3f"),
@@ -93,7 +93,7 @@ def ablate(request: TrainingRequest, say: Callable[[str], None] = lambda line: N
 
 
 def folder_of(setting: str) -> Path:
-    """The folder of a setting below OUT."""
+    """Return the folder of a setting below OUT."""
     return Path(setting.replace(" ", "-").lower())
 
 

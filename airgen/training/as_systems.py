@@ -47,7 +47,7 @@ def _home() -> Path:
 
 
 def hours(parameters: float | None, tokens: float, operations: int) -> str:
-    """The time that this many tokens take, in words; nothing for a model of unknown size."""
+    """Say how long this many tokens take; "" for a model of unknown size."""
     if parameters is None:
         return ""
     work, cores = operations * parameters * tokens, os.cpu_count() or 1
@@ -60,7 +60,7 @@ def _short(number: float) -> str:
 
 
 def _size(model: str, folder: Path | None, millions: float | None) -> float | None:
-    """The parameters of a model: as the settings say, or by its file of weights, which is in fp32."""
+    """Return the number of parameters of a model, by the settings or by its file of weights, which is in fp32."""
     if millions is not None:
         return millions * 1e6
     place = located(model, folder)
@@ -74,7 +74,7 @@ class _Made(Component):
     _inner: Any = None
 
     def make(self, corpus: Corpus) -> Retriever:
-        """The system that searches, not yet indexed."""
+        """Build the system that searches, not yet indexed."""
         raise NotImplementedError
 
     def index(self, corpus: Corpus) -> None:
@@ -83,12 +83,12 @@ class _Made(Component):
         self._inner.index(corpus)
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
-        """The k best passages of each query. Raises UsageError before `index`."""
+        """Return the k best passages of each query. Raises UsageError before `index`."""
         hits: Hits = self.indexed(self._inner).search(queries, k)
         return hits
 
     def release(self) -> None:
-        """Also that of the system that was made."""
+        """Release this system, and the one that it built."""
         if isinstance(self._inner, Component):
             self._inner.release()
 
@@ -105,12 +105,12 @@ class _Made(Component):
         return size
 
     def describe(self) -> Mapping[str, object]:
-        """Its settings, and after `index` the system that was made."""
+        """Return the settings and, after `index`, the description of the system that was built."""
         made = dict(self._inner.describe()) if self._inner is not None else {}
         return {"family": self.name, **answer_settings(self.settings), "made": made}
 
     def key(self, *more: object) -> str:
-        """What is made depends on this."""
+        """Return what the trained or written files depend on."""
         return content_key([self.name, answer_settings(self.settings), *more])[:16]
 
 
@@ -135,7 +135,7 @@ class TrainedSystem(_Made):
         millions: Annotated[float | None, SPEED] = Field(default=None, gt=0)
 
         def lacks(self, folder: Path | None) -> list[str]:
-            """The dataset to train on."""
+            """Say whether the dataset to train on is missing."""
             if _dataset_place(self.dataset, folder) is not None:
                 return []
             return [
@@ -143,7 +143,7 @@ class TrainedSystem(_Made):
             ]
 
         def makes_first(self, passages: int, folder: Path | None) -> str:
-            """What is trained, and how long that takes."""
+            """Say what is trained, and how long that takes."""
             place = _dataset_place(self.dataset, folder)
             if place is None or read_card(_home() / _model_name(self, place)) is not None:
                 return ""
@@ -163,7 +163,7 @@ class TrainedSystem(_Made):
     settings: Settings
 
     def make(self, corpus: Corpus) -> Retriever:
-        """The trained system."""
+        """Train the system, unless that is done."""
         chosen = self.settings
         place = _dataset_place(chosen.dataset, self.folder)
         if place is None:
@@ -184,7 +184,7 @@ def _model_name(settings: TrainedSystem.Settings, place: Path) -> str:
 
 
 def _spec_of(card: Mapping[str, Any], home: Path) -> dict[str, Any]:
-    """The system of a trained folder; a re-ranker works over BM25."""
+    """Return the system of a trained folder; a re-ranker works over BM25."""
     spec = dict(card["system"])
     if spec.get("kind") == "rerank":
         spec["first"] = {"kind": "bm25"}
@@ -205,7 +205,7 @@ def _train(
     device: str | None = None,
     folder: Path | None = None,
 ) -> dict[str, Any]:
-    """The card of the model in `home`, which is trained unless it is there; a stopped training goes on."""
+    """Return the card of the model in `home`, training it unless it exists; an interrupted training is continued."""
     local = located(base, folder)
     start = str(local) if local.exists() else base
     with locked(home.with_name(f"{home.name}.lock"), wait=True):
@@ -238,19 +238,19 @@ class _Writing(_Made):
         millions: Annotated[float | None, SPEED] = Field(default=None, gt=0)
 
         def writing(self, passages: int, folder: Path | None) -> str:
-            """How many queries are written, and how long that takes."""
+            """Say how many queries are written, and how long that takes."""
             tokens = passages * (_PASSAGE_TOKENS + self.queries * _QUERY_TOKENS)
             time = hours(_size(self.writer, folder, self.millions), tokens, 2)
             return f"writes {passages * self.queries:,} queries for {passages:,} passages with {self.writer}{time}"
 
         def makes_first(self, passages: int, folder: Path | None) -> str:
-            """What is written."""
+            """Say what is written."""
             return self.writing(passages, folder)
 
     settings: Settings
 
     def written(self, corpus: Corpus, places: Sequence[int]) -> Path:
-        """The file of queries for these passages, which is made unless it is there."""
+        """Return the file of queries for these passages, which is written unless it exists."""
         name = content_key([self.settings.writer, self.settings.queries, *_texts(corpus, places)])[:16]
         out = _home() / f"queries-{name}.jsonl"
         with locked(out.with_name(f"{out.name}.lock"), wait=True):
@@ -275,7 +275,7 @@ class DocT5Query(_Writing):
     name = "doct5query"
 
     def make(self, corpus: Corpus) -> Retriever:
-        """BM25 over passages and queries."""
+        """Build BM25 over passages and queries."""
         chosen = self.settings
         file = self.written(corpus, range(len(corpus)))
         bm25 = {name: getattr(chosen, name) for name in BM25Settings.model_fields if name in chosen.model_fields_set}
@@ -300,7 +300,7 @@ class GenQ(_Writing):
         set: dict[str, Any] = Field(default={})
 
         def makes_first(self, passages: int, folder: Path | None) -> str:
-            """What is written and trained."""
+            """Say what is written and trained."""
             passages = min(passages, self.passages)
             recipe: Any = TrainingRequest(Path(), "", Path(), changes=_assignments(self.set)).recipe_of(
                 task_class("encoder").RECIPE
@@ -313,7 +313,7 @@ class GenQ(_Writing):
     settings: Settings
 
     def make(self, corpus: Corpus) -> Retriever:
-        """Dense search with the adapted encoder."""
+        """Build dense search with the adapted encoder."""
         chosen, size = self.settings, len(corpus)
         numpy = load_extra("numpy", "GenQ")
         order = numpy.random.default_rng(_SEED).permutation(size)[: chosen.passages]

@@ -38,7 +38,7 @@ _CACHE = 16  # MiB of a temporary database in memory
 
 
 def key_of(text: str) -> int:
-    """A hash of 63 bits. Two of a billion texts share one with a probability of 5 %."""
+    """Return a hash of 63 bits. Among a billion texts, two share one with a probability of 5 %."""
     return int(text_key(text)[:16], 16) >> 1
 
 
@@ -51,7 +51,7 @@ class _Table:
         self._base = temporary(self.SCHEMA, cache=_CACHE)
 
     def _run(self, words: str, *values: object) -> Any:
-        """The first value of the answer, or None."""
+        """Return the first value of the answer, or None."""
         try:
             return next(iter(self._base.execute(words, values).fetchone() or ()), None)
         except sqlite3.Error as error:
@@ -98,7 +98,7 @@ class TextTable(_Table):
         self._put(key.encode("utf-8", "surrogatepass"), text)
 
     def get(self, key: str) -> str | None:
-        """The text of a key, or None."""
+        """Return the text of a key, or None."""
         return self._get(key.encode("utf-8", "surrogatepass"))
 
 
@@ -112,7 +112,7 @@ class KeyCounts(_Table):
         return isinstance(key, int | str) and self.count(key) > 0
 
     def count(self, key: int | str) -> int:
-        """How often the key was added."""
+        """Return how often the key was added."""
         number = key_of(key) if isinstance(key, str) else int(key)
         return self._run("SELECT value FROM held WHERE key = ?", number) or 0
 
@@ -131,7 +131,7 @@ class KeyPlaces:
         self._sorted = every[self._order]
 
     def find(self, keys: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
-        """The first place of each key, or -1: int64 (n,)."""
+        """Return the first place of each key, or -1: int64 (n,)."""
         wanted = np.asarray(keys, np.int64)
         if not len(self._sorted):
             return np.full(len(wanted), -1, np.int64)
@@ -139,7 +139,7 @@ class KeyPlaces:
         return np.where(self._sorted[at] == wanted, self._order[at], -1).astype(np.int64)
 
     def count(self, keys: Sequence[int]) -> int:
-        """How many places have one of these keys."""
+        """Return how many places have one of these keys."""
         first, last = (np.searchsorted(self._sorted, np.asarray(keys, np.int64), side) for side in ("left", "right"))
         return int((last - first).sum())
 
@@ -173,7 +173,7 @@ class _Chosen(Indexed[T]):
 
 
 def part_of(corpus: Corpus, places: Sequence[int] | NDArray[np.int64]) -> Corpus:
-    """The passages at these places."""
+    """Return the passages at these places."""
     ids, texts = _Chosen(corpus.ids, places), _Chosen(corpus.texts, places)
     return Corpus(ids, texts, _Chosen(corpus.titles, places) if corpus.titles else (), corpus.language)
 
@@ -199,22 +199,22 @@ class DatasetColumns:
         self._passages, self._queries = KeyPlaces(passages), KeyPlaces(queries)
 
     def text(self, key: str) -> str:
-        """The text of a query by its id, or ""."""
+        """Return the text of a query by its id, or ""."""
         place = int(self._queries.find([key_of(key)])[0])
         return str(self.query_texts[place]) if place >= 0 else ""
 
     def places_of(self, queries: Iterable[str], passages: Iterable[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The places of queries and of passages by their ids; -1 where there is none."""
+        """Return the places of queries and of passages by their ids; -1 for an unknown id."""
         return self._queries.find([*map(key_of, queries)]), self._passages.find([*map(key_of, passages)])
 
     def ordered(self, numbered: list[tuple[float, int]]) -> list[int]:
-        """The places of passages in the order of these numbers; those of one number in the order of their ids."""
+        """Return the places of passages in the order of these numbers; equal numbers in the order of the ids."""
         if len(numbered) < 2:
             return [place for _, place in numbered]
         return [place for _, _, place in sorted((number, self.corpus.ids[place], place) for number, place in numbered)]
 
     def groups(self, rows: Iterable[tuple[str, str, float]]) -> Iterator[Group] | None:
-        """The labels of each query, in the order of its first row; None if a pair has two labels that differ."""
+        """Yield the labels of each query, in the order of its first row; None if a pair has two different labels."""
         keys, values = array("q"), array("d")
         for query, passage, label in rows:
             keys.extend((key_of(query), key_of(passage)))
@@ -286,16 +286,16 @@ class Examples(Indexed[Example]):
         return Example(self.ids[query], self.texts[query], self._positives[place], self._negatives[place])
 
     def each_id(self) -> Iterator[str]:
-        """The ids, without the texts."""
+        """Yield the ids, without the texts."""
         return (self.ids[query] for query in self._queries)
 
     def rows(self) -> Iterator[tuple[int, tuple[int, ...], tuple[int, ...]]]:
-        """(place of the query, positives, negatives) of each, without its texts."""
+        """Yield (place of the query, positives, negatives) of each, without its texts."""
         for number, query in enumerate(self._queries):
             yield query, self._positives[number], self._negatives[number]
 
     def where(self, kept: NDArray[np.bool_]) -> Examples:
-        """Those that are kept, in the same order."""
+        """Return the examples that are kept, in the same order."""
         examples = Examples(self.ids, self.texts)
         for row, stays in zip(self.rows(), kept, strict=True):
             if stays:
@@ -303,7 +303,7 @@ class Examples(Indexed[Example]):
         return examples
 
     def with_negatives(self, lists: Iterable[Iterable[int]]) -> Examples:
-        """The same examples with other negatives, one list for each."""
+        """Return the same examples with other negatives, one list for each."""
         examples = Examples(self.ids, self.texts)
         for (query, positives, _), negatives in zip(self.rows(), lists, strict=True):
             examples.append(query, positives, negatives)

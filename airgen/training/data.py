@@ -57,7 +57,7 @@ class Dev:
         return len(self.labels)
 
     def figures(self, hits: Hits, corpus: Corpus) -> dict[str, float]:
-        """{"nDCG@10": ..., "Recall@100": ...} of hits in the order of `queries`; {} without queries."""
+        """Return {"nDCG@10": ..., "Recall@100": ...} of hits in the order of `queries`; {} without queries."""
         if not self.labels:
             return {}
         run = run_from_hits(list(self.queries), corpus.ids, hits)
@@ -65,7 +65,7 @@ class Dev:
         return score(run, labels, parse_measures("nDCG@10 Recall@100")).means()
 
     def search(self, retriever: Retriever, corpus: Corpus) -> dict[str, float]:
-        """`figures` of a retriever that has indexed the corpus."""
+        """Return the `figures` of a retriever that has indexed the corpus."""
         return self.figures(retriever.search(list(self.queries.values()), 100), corpus) if self.labels else {}
 
 
@@ -86,7 +86,7 @@ class TrainingSet:
     teachers: tuple[OwnTeacher, ...] = ()
 
     def batches(self, size: int, seed: int, epoch: int) -> list[list[int]]:
-        """The places of an epoch's examples in batches; see `epoch_batches`."""
+        """Return the places of an epoch's examples in batches; see `epoch_batches`."""
         return epoch_batches(len(self.examples), size, seed, epoch, self.shares)
 
     @property
@@ -103,7 +103,7 @@ class TrainingSet:
 
 
 def _taught(about: Mapping[str, Any]) -> Any:
-    """The hash of a dataset, with its teacher where that is its own."""
+    """Return the hash of a dataset, with its teacher if it has its own."""
     teacher = about.get("teacher_sha256") or about.get("teacher")
     return about.get("digest") if teacher is None else [about.get("digest"), teacher]
 
@@ -188,14 +188,13 @@ def load_training_set(
 
 
 def read_corpus(path: Path) -> Corpus:
-    """The corpus of a dataset in BEIR's layout, in memory. Raises DatasetError."""
+    """Read the corpus of a dataset in BEIR's layout into memory. Raises DatasetError."""
     dataset = BeirDataset.open(path)
     return Corpus.from_passages(dataset.passages(), _language(dataset, None))
 
 
 def with_negatives(data: TrainingSet, recipe: Recipe) -> TrainingSet:
-    """The training set with the hard negatives that the recipe asks for: the dataset's own, mined ones, or both.
-
+    """Add the hard negatives that the recipe asks for: the dataset's own, mined ones, or both.
     Mined negatives are those of the best `mined_depth` hits of BM25 that are not judged for the query, in their order.
     Raises DatasetError if the recipe asks for the dataset's own negatives and it has none.
     """
@@ -214,8 +213,7 @@ def with_negatives(data: TrainingSet, recipe: Recipe) -> TrainingSet:
 
 
 def with_own_teacher(data: TrainingSet, teacher: str | None) -> TrainingSet:
-    """The training set with a teacher of its own: None, "none", a re-ranker, or the path of a file of scores.
-
+    """Add a teacher of its own to the training set: None, "none", a re-ranker, or the path of a file of scores.
     The scored passages of a file that are not relevant become the hard negatives. Raises DatasetError for a file that
     cannot be read, or that has no score for a training query.
     """
@@ -239,7 +237,7 @@ def with_own_teacher(data: TrainingSet, teacher: str | None) -> TrainingSet:
 
 
 def _mined(examples: Sequence[Example], retriever: Retriever, recipe: Recipe) -> Iterator[tuple[int, ...]]:
-    """The negatives of each example."""
+    """Mine the negatives of each example."""
     for some in batched(examples, _SEARCHED):
         hits = retriever.search([example.query for example in some], recipe.mined_depth)
         for example, row in zip(some, hits.positions, strict=True):
@@ -259,7 +257,7 @@ def draw(example: Example, count: int, seed: int, epoch: int) -> tuple[int, tupl
 
 
 def reserved_wordings(path: Path) -> set[str]:
-    """The wordings of the queries that a dataset has for testing."""
+    """Return the wordings of the queries that a dataset reserves for testing."""
     dataset = BeirDataset.open(path)
     known = _reserved(dataset)
     return {wording(query.text) for key, query in dataset.queries().items() if key in known} if known else set()
@@ -276,7 +274,7 @@ def _language(dataset: BeirDataset, language: str | None) -> str:
 def _dev(
     dataset: BeirDataset, split: str, fold: Fold | None, examples: Examples, columns: DatasetColumns, share: float
 ) -> tuple[Examples, Dev]:
-    """Training examples and dev queries, which share no wording."""
+    """Split into training examples and dev queries, which share no wording."""
     own = next((name for name in _DEV_SPLITS if name in dataset.splits and name != split), None)
     if fold is None and own is not None:
         labels = {query: row for query, row in dataset.qrels(own).labels.items() if columns.text(query).strip()}
@@ -299,9 +297,9 @@ def _dev(
 def folded(
     dataset: BeirDataset, split: str, fold: Fold | None
 ) -> tuple[dict[str, dict[str, float]], Iterable[tuple[str, str, float]]]:
-    """The labels of the fold's queries, and the rows of all others; without a fold, those of the split as a stream.
-
-    Queries of one wording stay together. The fold does not depend on a seed. Raises DatasetError for more parts than
+    """Return the labels of the fold's queries, and the rows of all others; without a fold, stream those of the split.
+    Queries of the same wording stay together. The fold does not depend on a seed. Raises DatasetError for more folds
+    than
     the split has wordings.
     """
     if fold is None:
@@ -320,7 +318,7 @@ def folded(
 
 
 def wording(text: str) -> str:
-    """A query in lower case with single spaces, by which equal wordings are recognised."""
+    """Return a query in lower case with single spaces, so that equal wordings are recognised."""
     return " ".join(text.casefold().split())
 
 
@@ -333,8 +331,7 @@ class Share:
 
 
 def epoch_batches(count: int, size: int, seed: int, epoch: int, shares: Sequence[Share] = ()) -> list[list[int]]:
-    """The numbers 0 to count - 1 in a random order of that epoch, in batches of `size`; with `shares`, as they weigh.
-
+    """Shuffle the numbers 0 to count - 1 for an epoch, in batches of `size`; with `shares`, by their weights.
     A last batch of one item is left out, because in-batch negatives need two. Every epoch has as many batches.
     """
     numbers = epoch_examples(shares, seed, epoch) if shares else np.arange(count)
@@ -345,7 +342,7 @@ def epoch_batches(count: int, size: int, seed: int, epoch: int, shares: Sequence
 
 
 def epoch_examples(shares: Sequence[Share], seed: int, epoch: int) -> NDArray[np.int64]:
-    """The numbers of an epoch's examples, in the order of the datasets; every epoch has as many of each."""
+    """Return the numbers of an epoch's examples, in the order of the datasets; every epoch has as many of each."""
     parts: list[NDArray[np.int64]] = []
     first = 0
     for place, share in enumerate(shares):
@@ -360,9 +357,8 @@ def epoch_examples(shares: Sequence[Share], seed: int, epoch: int) -> NDArray[np
 
 
 def weighted_dataset(text: str) -> TrainingData:
-    """The dataset, weight and teacher of `data/nli=0.3,teacher=none`; the weight is 1 without one.
-
-    A word that is no folder names a fetched collection. Raises UsageError for a weight that is none.
+    """Parse dataset, weight and teacher of `data/nli=0.3,teacher=none`; the default weight is 1.
+    A word that is not a folder names a fetched collection. Raises UsageError for an invalid weight.
     """
     text, also, teacher = (text, "", "") if Path(text).exists() else text.partition(",teacher=")
     if also and not teacher:

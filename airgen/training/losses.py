@@ -20,7 +20,7 @@ _util = load_extra("sentence_transformers.util", "training an encoder")
 
 
 def distillation(student: Any, teacher: Any, masked: Any = None) -> Any:
-    """KL(p_teacher, p_student) of each row (E5, section 4.2), from scores of the same candidates."""
+    """Compute KL(p_teacher, p_student) of each row (E5, section 4.2), from scores of the same candidates."""
     functional = _torch.nn.functional
     if masked is not None:
         student, teacher = student.masked_fill(masked, -_torch.inf), teacher.masked_fill(masked, -_torch.inf)
@@ -32,9 +32,8 @@ def distillation(student: Any, teacher: Any, masked: Any = None) -> Any:
 
 
 def margin_error(student: Any, teacher: Any, masked: Any) -> Any:
-    """The mean squared error of each row's margins: of the first candidate to each of the others (TAS-B).
-
-    A row must have a candidate that is not masked besides the first, which is not.
+    """Compute the mean squared error of each row's margins: of the first candidate to each other one (TAS-B).
+    The first candidate of a row, and at least one other, must not be masked.
     """
     margins = [scores[:, :1] - scores[:, 1:] for scores in (student, teacher)]
     left_out = masked[:, 1:]
@@ -50,7 +49,7 @@ class TrainedEncoder(_torch.nn.Module):  # type: ignore[misc, name-defined]
         self.encoder, self._low = encoder, precision == "bf16"
 
     def forward(self, features: dict[str, Any], encoder: Any = None) -> dict[str, Any]:
-        """{"sentence_embedding": (texts, dim)} in fp32."""
+        """Return {"sentence_embedding": (texts, dim)} in fp32."""
         with _torch.autocast(self.encoder.device.type, _torch.bfloat16, enabled=self._low):
             vectors = (encoder or self.encoder)(features)["sentence_embedding"]
         return {"sentence_embedding": vectors.float() if self._low else vectors}
@@ -88,7 +87,7 @@ class E5Loss(_library.CachedMultipleNegativesRankingLoss):  # type: ignore[misc,
         return owner.twin
 
     def calculate_loss(self, reps: Any, labels: Any = None, *, with_backward: bool = False) -> Any:
-        """`labels` is a function of the vectors of the queries and of those of the passages."""
+        """Compute the loss; `labels` is a function of the vectors of the queries and of those of the passages."""
         loss = labels(*(_torch.cat(parts) for parts in reps))
         if with_backward:
             loss.backward()
@@ -97,11 +96,15 @@ class E5Loss(_library.CachedMultipleNegativesRankingLoss):  # type: ignore[misc,
     def of_vectors(
         self, queries: Any, passages: Any, texts: Any, masks: Callable[[Any, Any], Any], teacher: Any = None
     ) -> Any:
-        """The loss of the vectors of queries, (n, dim), and of their positives, then all first negatives, and so on.
-
-        texts: ids of the passages' texts. masks(ids of all candidates, columns of the positives): the false negatives.
-        teacher: scores of each query's own passages, (n, 1 + negatives); NaN where there is none. A query without the
-        teacher's scores of its positive and of a negative has the contrastive loss alone.
+        """Compute the loss of vectors.
+        Args:
+            queries: Vectors of the queries, (n, dim).
+            passages: Vectors of their positives, then of all first negatives, and so on.
+            texts: Ids of the passages' texts.
+            masks: Function from the ids of all candidates and the columns of the positives to the false negatives.
+            teacher: Scores of each query's own passages, (n, 1 + negatives); NaN if missing. A query without the
+                teacher's
+                scores of its positive and of a negative has only the contrastive loss.
         """
         (owner,) = self.owner
         own = _torch.arange(len(passages), device=passages.device).view(-1, len(queries)).T + len(passages) * rank()

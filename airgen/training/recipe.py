@@ -33,7 +33,7 @@ class Fold:
 
     @classmethod
     def parse(cls, text: str) -> Fold:
-        """`"2/5"`. Raises UsageError for anything else."""
+        """Parse `"2/5"`. Raises UsageError for anything else."""
         number, _, parts = text.partition("/")
         if not (number.isdecimal() and parts.isdecimal() and 1 <= int(number) <= int(parts) and int(parts) >= 2):
             raise UsageError(f"--fold {text}: give i/n with 1 <= i <= n and n at least 2, such as 1/5")
@@ -90,11 +90,11 @@ class Recipe(Settings):
     )
 
     def parts(self) -> dict[str, Any]:
-        """The fields that can change the weights, as JSON values."""
+        """Return the fields that can change the weights, as JSON values."""
         return answer_settings(self)
 
     def on(self, device: str, made: Mapping[str, Any] | None = None) -> Self:
-        """The same recipe with the precision that it has on a device; of a finished model (its recipe), that one."""
+        """Return the recipe with the precision that it has on a device, or that of a finished model (by its recipe)."""
         if self.precision != "auto":
             return self
         chosen = (made or {}).get("precision") or chosen_dtype("auto", device.startswith("cuda"), "fp32")
@@ -139,7 +139,7 @@ class TrainingRequest:
         )
 
     def recipe_of(self, kind: type[R]) -> R:
-        """The recipe file as a recipe of that kind, with `changes` applied. Raises SettingsError, UsageError."""
+        """Load the recipe file as a recipe of that kind, with `changes`. Raises SettingsError, UsageError."""
         base = load_yaml(find_yaml("pipelines", self.recipe), kind) if self.recipe is not None else kind()
         if not self.changes:
             return base
@@ -158,7 +158,7 @@ def _assignment(text: str) -> tuple[str, Any]:
 
 
 def commented_yaml(recipe: Recipe) -> str:
-    """A recipe as YAML with the description of each setting beside it."""
+    """Return a recipe as YAML with the description of each setting beside it."""
     lines = []
     for name, field in type(recipe).model_fields.items():
         value = yaml.safe_dump(recipe.model_dump(mode="json")[name], default_flow_style=True).removesuffix("...\n")

@@ -48,7 +48,7 @@ class Trained(Shown):
 
     @classmethod
     def of_card(cls, out: Path, card: Mapping[str, Any]) -> Trained:
-        """The training that an earlier call finished."""
+        """Return the training that an earlier call finished."""
         costs = card["costs"]
         return cls(
             out, card["fingerprint"], card["steps"], card["figures"], card["history"], card["stopped"],
@@ -57,17 +57,17 @@ class Trained(Shown):
 
 
 def processes() -> int:
-    """How many processes of torch's launcher train together; 1 without it."""
+    """Return how many processes of torch's launcher train together; 1 without it."""
     return int(os.environ.get("WORLD_SIZE") or 1)
 
 
 def rank() -> int:
-    """The number of this process, from 0."""
+    """Return the number of this process, from 0."""
     return int(os.environ.get("RANK") or 0) if processes() > 1 else 0
 
 
 def shared(items: Sequence[T]) -> Sequence[T]:
-    """The items of a batch that this process does. Where they do not divide, the last ones wait for another epoch."""
+    """Return the items of a batch that this process does. A remainder waits for another epoch."""
     if processes() == 1:
         return items
     count = max(1, len(items) // processes())
@@ -99,16 +99,15 @@ class TrainingTask(ABC):
 
     @abstractmethod
     def batches(self, epoch: int) -> Sequence[Any]:
-        """The batches of an epoch, in order. The same epoch gives the same batches; every epoch has as many."""
+        """Yield the batches of an epoch, in order. The same epoch gives the same batches; every epoch has as many."""
 
     def part_of(self, batch: Any) -> Any:
-        """The part of a batch that this process does; all processes of torch's launcher have equally many examples."""
+        """Return the part of a batch that this process does; all processes have equally many examples."""
         return batch
 
     def prepare(self, batch: Any) -> Any:
-        """What can be made of a batch ahead of its step, on the CPU and by another thread: sampled texts, features.
-
-        None: nothing. It must draw nothing from a state that others use.
+        """Prepare what can be made of a batch before its step, on the CPU in another thread: sampled texts, features.
+        None: nothing. It must not draw from a random state that others use.
         """
         return None
 
@@ -118,25 +117,25 @@ class TrainingTask(ABC):
         return True
 
     def ready(self, batch: Any) -> Any:
-        """What `prepare` has made of a batch ahead, or makes of it now."""
+        """Return what `prepare` made of a batch ahead, or makes of it now."""
         if self.ahead is not None and self.ahead[0] == batch:
             return self.ahead[1]
         return self.prepare(batch)
 
     @abstractmethod
     def loss(self, batch: Any) -> Mapping[str, Any]:
-        """{"loss": the scalar tensor to minimise, and other scalars to show}. Its `backward` computes all gradients."""
+        """Return {"loss": scalar tensor to minimise, and other scalars to show}; its `backward` computes all gradients."""
 
     @abstractmethod
     def evaluate(self) -> Mapping[str, float]:
-        """Figures of the dev queries, nDCG@10 among them; {} without dev queries. Called without gradients."""
+        """Return figures of the dev queries, including nDCG@10; {} without dev queries. Called without gradients."""
 
     @abstractmethod
     def save(self, folder: Path) -> None:
         """Write the trained model so that its retriever can load it."""
 
     def system(self, folder: Path) -> Mapping[str, Any]:
-        """The trained model of that folder as an entry of a systems YAML, without a name."""
+        """Return the trained model of that folder as an entry of a systems YAML, without a name."""
         if not self.SYSTEM:
             return {}
         kind, place, *names = self.SYSTEM
@@ -144,15 +143,15 @@ class TrainingTask(ABC):
 
     @classmethod
     def usual_recipe(cls, queries: int) -> str | None:
-        """The name of the shipped recipe for so many training queries; None: the defaults."""
+        """Return the name of the shipped recipe for this many training queries; None: the defaults."""
         return None
 
     def learning_rates(self, recipe: Recipe) -> list[tuple[Any, float]]:
-        """The modules to train, each with its highest learning rate."""
+        """Return the modules to train, each with its highest learning rate."""
         return [(self.model, recipe.learning_rate)]
 
     def describe_batch(self, batch: Any) -> str:
-        """What a batch consists of, for an error message; it may be empty."""
+        """Describe what a batch consists of, for an error message; may be empty."""
         return ""
 
 
@@ -160,7 +159,7 @@ CARD = "card.json"
 
 
 def read_card(folder: Path) -> dict[str, Any] | None:
-    """The card of a trained model, or None without one. Raises TrainingError for a damaged card."""
+    """Read the card of a trained model; None if there is none. Raises TrainingError for a damaged card."""
     path = folder / CARD
     if not path.is_file():
         return None
@@ -174,13 +173,13 @@ def read_card(folder: Path) -> dict[str, Any] | None:
 
 
 def finished_recipe(folder: Path) -> Mapping[str, Any]:
-    """The recipe of a trained model that is there; {} without one."""
+    """Return the recipe of an existing trained model; {} without one."""
     recipe = (read_card(folder) or {}).get("recipe")
     return recipe if isinstance(recipe, dict) else {}
 
 
 def system_line(card: Mapping[str, Any]) -> str:
-    """The trained model as a line of a systems YAML: `- {name: mine, kind: dense, embedder: models/e5}`."""
+    """Return the trained model as a line of a systems YAML: `- {name: mine, kind: dense, embedder: models/e5}`."""
     return f"- {{name: mine, {', '.join(f'{key}: {value}' for key, value in card['system'].items())}}}"
 
 

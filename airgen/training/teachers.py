@@ -38,7 +38,7 @@ class FileScores:
     """The scores that a file has for the examples of a training set."""
 
     def __init__(self, rows: Iterable[tuple[str, str, float]], examples: Examples, corpus: Corpus) -> None:
-        """Scores of other queries and passages are left out. Raises DatasetError where none is left."""
+        """Keep the scores of these queries and passages. Raises DatasetError if there are none."""
         ids = [key_of(key) for key in examples.each_id()]
         self._examples, passages = KeyPlaces(ids), KeyPlaces([*map(key_of, corpus.ids)])
         keys, scores = array("q"), array("f")
@@ -59,19 +59,19 @@ class FileScores:
         return dict(zip(self._places[some].tolist(), self._scores[some].tolist(), strict=True))
 
     def negatives(self, number: int, positives: Iterable[int]) -> tuple[int, ...]:
-        """The scored passages of an example that are not relevant, highest score first."""
+        """Return the scored passages of an example that are not relevant, highest score first."""
         scores, known = self._of(number), set(positives)
         return tuple(sorted((place for place in scores if place not in known), key=lambda at: (-scores[at], at)))
 
     def scores(self, query: str, places: Sequence[int]) -> list[float]:
-        """The score of each passage for a query, by its id; NaN where the file has none."""
+        """Return the score of each passage for a query, by its id; NaN if the file has none."""
         number = int(self._examples.find([key_of(query)])[0])
         of_query = self._of(number) if number >= 0 else {}
         return [of_query.get(place, np.nan) for place in places]
 
 
 def read_scores(path: Path) -> Iterator[tuple[str, str, float]]:
-    """(query id, passage id, score) of a file. Raises DatasetError with file and line."""
+    """Yield (query id, passage id, score) of a file. Raises DatasetError with file and line."""
     if ".jsonl" not in path.suffixes or not any("positives" in row for _, row in _first(path)):
         yield from scored_pairs(path)
         return
@@ -135,9 +135,8 @@ class Teacher:
         return all(rerankers or part.scores for rerankers, part in zip(self._rerankers, self._parts, strict=True))
 
     def scores(self, examples: Sequence[Example], places: NDArray[np.int64]) -> NDArray[np.float32]:
-        """The mean score over the teachers of a query, in the shape of `places`, (queries, passages).
-
-        NaN where a query has no teacher, and for pairs that a file does not have.
+        """Return the mean score over the teachers of a query, in the shape of `places`, (queries, passages).
+        NaN if a query has no teacher, and for pairs that a file does not have.
         """
         means = np.full(places.shape, np.nan, np.float32)
         parts = np.searchsorted(self._ends, places[:, 0], "right")
@@ -162,7 +161,7 @@ class Teacher:
         return [self._known[pair] for pair in pairs]
 
     def describe(self) -> list[Mapping[str, object]]:
-        """The settings of each re-ranker."""
+        """Return the settings of each re-ranker."""
         return [teacher.describe() for rerankers in self._rerankers for teacher in rerankers]
 
 

@@ -95,7 +95,7 @@ def run(
 
 
 def device_of(request: TrainingRequest) -> str:
-    """Where this process trains: each process of torch's launcher has the GPU of its number."""
+    """Return the device of this process: each process of torch's launcher has the GPU of its number."""
     device = request.device
     if processes() > 1 and on_gpu(device):
         device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
@@ -104,7 +104,7 @@ def device_of(request: TrainingRequest) -> str:
 
 @contextmanager
 def _arithmetic(recipe: Recipe, device: str) -> Iterator[None]:
-    """On a GPU: products of fp32 in TF32, and with `deterministic` only algorithms that give the same bits again."""
+    """On a GPU, multiply fp32 in TF32; with `deterministic`, allow only algorithms that repeat their bits."""
     with ExitStack() as stack:
         if recipe.precision == "fp32" and not recipe.deterministic:
             stack.enter_context(tf32(device))
@@ -155,7 +155,7 @@ class _Steps:
         return self._total
 
     def prepare_ahead(self) -> None:
-        """From now on make each batch while the step before it runs: the GPU works, and a core is free."""
+        """From now on, prepare each batch during the step before it: the GPU works, and a core is free."""
         self._pool = ThreadPoolExecutor(1, "batches")
 
     def settle(self) -> None:
@@ -251,11 +251,11 @@ class _Trainer(_library.Trainer):  # type: ignore[misc, name-defined]
         return self._stops() or "all steps done"
 
     def seconds(self) -> float:
-        """How long it took, with what came before a checkpoint."""
+        """Return how long training took, including the time before a checkpoint."""
         return self._before + time.monotonic() - self._began
 
     def kept_figures(self) -> dict[str, float]:
-        """The dev figures of the weights that are kept."""
+        """Return the dev figures of the weights that are kept."""
         entry = self._best() if self.recipe.keep == "best" else None
         return {name: value for name, value in (entry or self.history[-1]).items() if "@" in name}
 
@@ -264,7 +264,7 @@ class _Trainer(_library.Trainer):  # type: ignore[misc, name-defined]
         return max(seen, key=lambda entry: float(entry[WATCHED]), default=None)
 
     def _stops(self) -> str:
-        """Why training ends now, after `patience` worse evaluations, or ""."""
+        """Say why training ends now, after `patience` worse evaluations, or return ""."""
         best = self._best()
         worse = len(self.history) - 1 - self.history.index(best) if best else 0
         return f"no better dev {WATCHED} in {worse} evaluations" if 0 < self.recipe.patience <= worse else ""
@@ -272,25 +272,25 @@ class _Trainer(_library.Trainer):  # type: ignore[misc, name-defined]
     # What the Trainer asks for.
 
     def get_train_dataloader(self) -> Any:
-        """All steps in their order, for every process; the generator leaves the random state of dropout alone."""
+        """Return all steps in order, for every process; the random state of dropout is not touched."""
         return _torch.utils.data.DataLoader(
             self._steps, collate_fn=lambda batches: {"batch": batches[0]}, generator=_torch.Generator().manual_seed(0)
         )
 
     def floating_point_ops(self, inputs: Any) -> int:
-        """They are not counted."""
+        """Return 0: they are not counted."""
         return 0
 
     def log(self, *_: Any, **__: Any) -> None:
-        """The history is ours."""
+        """Do nothing: this class keeps its own history."""
 
     def training_step(self, *arguments: Any, **named: Any) -> Any:
-        """Forward and backward pass of a step."""
+        """Run the forward and backward pass of a step."""
         with _enough_memory(self.task, f"step {self.state.global_step + 1}"):
             return super().training_step(*arguments, **named)
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], *_: Any, **__: Any) -> Any:
-        """The loss of the task, whose numbers are kept."""
+        """Compute the loss of the task, and keep its numbers."""
         self.task.trained = model
         self.batch = inputs["batch"]
         own = self.task.part_of(self.batch)
@@ -302,7 +302,7 @@ class _Trainer(_library.Trainer):  # type: ignore[misc, name-defined]
         return parts["loss"]
 
     def check(self, what: str, value: float) -> None:
-        """Raises TrainingError for NaN and infinity."""
+        """Raise TrainingError for NaN and infinity."""
         if math.isfinite(value):
             return
         step = self.state.global_step
@@ -355,7 +355,7 @@ class _Trainer(_library.Trainer):  # type: ignore[misc, name-defined]
                     fresh.write_text(json.dumps(state), encoding="utf-8")
 
     def _save(self, output_dir: str | None = None, state_dict: object = None) -> None:
-        """The weights of any module, in `best.pt` or in a checkpoint."""
+        """Write the weights of any module, to `best.pt` or to a checkpoint."""
         if rank() == 0:
             path = Path(output_dir) / "weights.pt" if output_dir else self.work / "best.pt"
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -387,7 +387,7 @@ class _Watch(_library.TrainerCallback):  # type: ignore[misc, name-defined]
         self._trainer = trainer
 
     def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
-        """After clipping, a norm that was NaN or infinite has made gradients NaN."""
+        """Check the gradients after clipping: a norm that was NaN or infinite has made them NaN."""
         trainer = self._trainer
         gradients = [parameter.grad for parameter in trainer.task.model.parameters() if parameter.grad is not None]
         trainer.check("gradient norm", float(_torch.nn.utils.get_total_norm(gradients)))
@@ -401,7 +401,7 @@ class _Watch(_library.TrainerCallback):  # type: ignore[misc, name-defined]
 
 
 def learning_rate_share(step: int, total: int, recipe: Recipe) -> float:
-    """The learning rate of a step (from 0) as a share of the highest: a linear warm-up, then the recipe's schedule.
+    """Return the learning rate of a step (from 0) as a share of the highest: a linear warm-up, then the schedule.
 
     >>> [round(learning_rate_share(step, 10, Recipe(warmup=0.2)), 3) for step in (0, 1, 2, 6, 9)]
     [0.5, 1.0, 1.0, 0.5, 0.125]
@@ -415,7 +415,7 @@ def learning_rate_share(step: int, total: int, recipe: Recipe) -> float:
 
 
 def _groups(task: TrainingTask, recipe: Recipe) -> list[dict[str, Any]]:
-    """AdamW's parameter groups. Biases and norms are not decayed."""
+    """Return AdamW's parameter groups. Biases and norms are not decayed."""
     groups = []
     for module, rate in task.learning_rates(recipe):
         weights = [tensor for tensor in module.parameters() if tensor.requires_grad]
@@ -426,7 +426,7 @@ def _groups(task: TrainingTask, recipe: Recipe) -> list[dict[str, Any]]:
 
 
 def _newest(work: Path) -> Path | None:
-    """The complete checkpoint of the highest step."""
+    """Return the complete checkpoint of the highest step."""
     complete = [path.parent for path in work.glob(f"checkpoint-*/{_STATE}")]
     return max(complete, key=lambda folder: int(folder.name.rpartition("-")[2]), default=None)
 
@@ -454,7 +454,7 @@ def _reading(path: Path) -> Iterator[None]:
 
 
 def _read(path: Path) -> Any:
-    """Tensors on the CPU; nothing in the file is executed."""
+    """Read tensors to the CPU; nothing in the file is executed."""
     with _reading(path):
         return _torch.load(path, map_location="cpu", weights_only=True)
 
@@ -474,7 +474,7 @@ def _enough_memory(task: TrainingTask, where: str) -> Iterator[None]:
 
 
 def _other(finished: Mapping[str, Any], parts: Mapping[str, Any]) -> str:
-    """Says in which parts another training differs, with the names of recipe settings."""
+    """Say in which parts another training differs, with the names of recipe settings."""
     before = finished.get("parts") or {}
     names = [name for name in ("kind", "base", "data") if before.get(name) != parts[name]]
     then, now = before.get("recipe") or {}, parts["recipe"]

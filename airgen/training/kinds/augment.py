@@ -53,7 +53,7 @@ BASELINE = "BM25's"
 
 
 def below_bm25(figures: Mapping[str, float]) -> str:
-    """A warning where the trained system is below BM25 on its dev queries; else empty."""
+    """Return a warning if the trained system is below BM25 on its dev queries; else ""."""
     mine, theirs = figures.get(WATCHED), figures.get(f"{BASELINE} {WATCHED}")
     if mine is None or theirs is None or mine >= theirs:
         return ""
@@ -109,7 +109,7 @@ class AugmentTask(TrainingTask):
 
     @classmethod
     def usual_recipe(cls, queries: int) -> str | None:
-        """With few queries a random W adds thousands of terms to each query, and finds nothing."""
+        """Choose the recipe: with few queries, a random W adds thousands of terms to each query and finds nothing."""
         return "train-augment" if queries < ENOUGH else None
 
     def __init__(self, recipe: AugmentRecipe, data: TrainingSet, base: str, device: str) -> None:
@@ -150,7 +150,7 @@ class AugmentTask(TrainingTask):
         self.model = self.augment.module
 
     def encode(self, texts: Sequence[str]) -> list[EncodedQuery]:
-        """Queries as the model takes them."""
+        """Encode queries as the model takes them."""
         known = self.retriever.vocabulary
         encoded = []
         for query in self.read(texts):
@@ -161,18 +161,18 @@ class AugmentTask(TrainingTask):
         return encoded
 
     def batches(self, epoch: int) -> Sequence[tuple[int, list[int]]]:
-        """(epoch, places of examples)."""
+        """Yield (epoch, places of examples)."""
         recipe = self.recipe
         batches = self.data.batches(recipe.batch_size, recipe.seed, epoch)
         return [(epoch, batch) for batch in batches]
 
     def part_of(self, batch: tuple[int, list[int]]) -> tuple[int, list[int]]:
-        """That of this process."""
+        """Return the part of this process."""
         epoch, places = batch
         return epoch, list(shared(places))
 
     def loss(self, batch: tuple[int, list[int]]) -> Mapping[str, Any]:
-        """Contrastive loss and penalty; `added` is the mean number of terms that a query gains."""
+        """Compute contrastive loss and penalty; `added` is the mean number of terms that a query gains."""
         epoch, places = batch
         examples = [self.data.examples[place] for place in places]
         samples = [draw(example, self.recipe.hard_negatives, self.recipe.seed, epoch) for example in examples]
@@ -199,7 +199,7 @@ class AugmentTask(TrainingTask):
         return {"loss": rank + self.recipe.l1 * penalty, "rank": rank, "penalty": penalty, "added": count}
 
     def learning_rates(self, recipe: Recipe) -> list[tuple[Any, float]]:
-        """The encoder and the heads have separate learning rates."""
+        """Return separate learning rates for the encoder and the heads."""
         rates = {"encoder": self.recipe.learning_rate}
         return [(part, rates.get(name, self.recipe.head_learning_rate)) for name, part in self.model.items()]
 
@@ -237,8 +237,7 @@ class AugmentTask(TrainingTask):
 
 
 def spelling(terms: Analyser, corpus: Corpus, names: Sequence[str], tokenizer: Any) -> list[list[int]]:
-    """The token ids of each term, with special tokens: of the corpus's most frequent word that has this term.
-
+    """Return the token ids, with special tokens, of the corpus's most frequent word for each term.
     The word of a WordPiece term is the term itself.
     """
     if isinstance(terms, WordPieces):
@@ -271,10 +270,9 @@ class LuceneExport:
 
 
 def lucene_query(weights: Mapping[str, float]) -> str:
-    """A query in the syntax of Lucene's classic parser: each term quoted, with its boost; the heaviest first.
-
+    """Write a query in the syntax of Lucene's classic parser: each term quoted, with its boost; the heaviest first.
     Within quotes only the quote and the backslash have a meaning, so no term can be read as an operator. Weights are
-    divided by the greatest, which leaves the ranking as it is; a term whose boost is rounded to 0 is left out.
+    divided by the greatest, which does not change the ranking; a term whose boost rounds to 0 is left out.
     """
     most = max(weights.values(), default=1.0)
     parts = []

@@ -43,7 +43,7 @@ class AugmentModel:
     """`module` has the trained parts: the encoder, W (`added`) and u (`weight`)."""
 
     def __init__(self, base: Base, terms: Sequence[str], recipe: Any, device: str) -> None:
-        """`terms`: the name of each column. Raises ModelError for a base that is not a BERT or DistilBERT."""
+        """Build the model; `terms` names each column. Raises ModelError for a base that is not a BERT or DistilBERT."""
         self.torch = load_extra("torch", "training")
         torch = self.torch
         config = base.model.config
@@ -69,7 +69,7 @@ class AugmentModel:
         self._kept: dict[tuple[int, ...], Any] = {}
 
     def states(self, ids: Sequence[Sequence[int]]) -> tuple[Any, Any]:
-        """Last hidden states (queries, tokens, width) and mask (queries, tokens); short queries are padded."""
+        """Return last hidden states (queries, tokens, width) and mask (queries, tokens); short queries are padded."""
         mask = self._mask(ids)
         if self.recipe.train_encoder:
             return self._encode(ids, mask), mask
@@ -101,14 +101,14 @@ class AugmentModel:
         return self.module["encoder"](input_ids=padded, attention_mask=mask).last_hidden_state
 
     def pooled(self, states: Any, mask: Any) -> Any:
-        """enc(q)_0, or the normalised mean over the tokens; (queries, width)."""
+        """Return enc(q)_0, or the normalised mean over the tokens; (queries, width)."""
         if self.recipe.pooling == "cls":
             return states[:, 0]
         summed = (states * mask[:, :, None]).sum(1)
         return self.torch.nn.functional.normalize(summed, dim=-1)
 
     def weights(self, queries: Sequence[EncodedQuery]) -> tuple[Any, Any]:
-        """w * (bow + a) and a, each (queries, columns)."""
+        """Return w * (bow + a) and a, each (queries, columns)."""
         torch = self.torch
         shape = len(queries), len(self.terms)
         states, mask = self.states([query.ids for query in queries])
@@ -233,7 +233,7 @@ _DISTIL = (  # DistilBERT's names -> BERT's
 
 
 def _as_bert(state: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
-    """The weights of an encoder by the names of BertModel, float32. DistilBERT gets token types of zeros."""
+    """Return the weights of an encoder by the names of BertModel, float32. DistilBERT gets token types of zeros."""
     arrays = {}
     for name, tensor in state.items():
         if name.startswith("pooler.") or name.endswith("position_ids"):
@@ -247,7 +247,7 @@ def _as_bert(state: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
 
 
 def _bert_config(config: Any) -> dict[str, Any]:
-    """The config.json of the encoder as a BERT, so that training can go on from the folder."""
+    """Return the config.json of the encoder as a BERT, so that training can continue from the folder."""
     distil = config.model_type == "distilbert"
     return {
         "architectures": ["BertModel"],

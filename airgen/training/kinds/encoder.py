@@ -100,7 +100,7 @@ class EncoderTask(SentenceTransformersTask):
         self.model.to(device)
 
     def prepare(self, batch: Batch) -> tuple[SampledBatch, list[str], list[Any], list[Any]]:
-        """The sample, its passages, the order of each column by length, and the features of its texts in that order."""
+        """Return the sample, its passages, the order of each column by length, and the features in that order."""
         recipe = self.recipe
         sample = self.sample(batch, recipe.hard_negatives)
         texts = [recipe.query_prefix + text for text in sample.queries]
@@ -117,7 +117,7 @@ class EncoderTask(SentenceTransformersTask):
         return not self.e5.moco
 
     def loss(self, batch: Batch) -> Mapping[str, Any]:
-        """The loss of the whole batch, encoded in chunks of texts of similar length."""
+        """Compute the loss of the whole batch, encoded in chunks of texts of similar length."""
         recipe, e5, corpus_ids = self.recipe, self.e5, self._text_ids
         sample, passages, orders, features = self.ready(batch)
         places, moco = sample.places.T.ravel(), e5.follow() if e5.moco else None
@@ -140,7 +140,7 @@ class EncoderTask(SentenceTransformersTask):
         return {"loss": e5.forward_cached([*map(self.moved, features)], of_vectors), **e5.numbers}
 
     def _by_twin(self, twin: Any, texts: list[str]) -> Any:
-        """The vectors of moco's encoder."""
+        """Encode texts with moco's encoder."""
         parts = [texts[first : first + self.recipe.chunk] for first in range(0, len(texts), self.recipe.chunk)]
         with self.torch.no_grad():
             return self.torch.cat(
@@ -148,7 +148,7 @@ class EncoderTask(SentenceTransformersTask):
             )
 
     def retriever(self) -> Retriever:
-        """Dense search."""
+        """Build dense search."""
         recipe = self.recipe
         embedder = SentenceTransformersEmbedder(
             IN_TRAINING, query_prefix=recipe.query_prefix, passage_prefix=recipe.passage_prefix,
@@ -164,11 +164,13 @@ def false_negatives(
     relevant: list[frozenset[int]],
     targets: NDArray[np.int64],
 ) -> NDArray[np.bool_]:
-    """The candidates that must not be negatives of a query, bool (queries, candidates).
-
-    `queries` and `candidates` are ids of texts (equal texts have one id); `relevant[i]` are the texts known to be
-    relevant to query i. Those are masked, and so is a candidate that is the query's own text: a neighbour can be the
-    query of one pair and the passage of another. The column `targets[i]` of query i's positive is not masked.
+    """Mark the candidates that must not be negatives of a query, bool (queries, candidates).
+    Args:
+        queries: Ids of the queries' texts; equal texts have the same id.
+        candidates: Ids of the candidates' texts.
+        relevant: For each query, the texts known to be relevant. They are masked, and so is a candidate that is the
+            query's own text: a neighbour can be the query of one pair and the passage of another.
+        targets: The column of each query's positive, which is not masked.
     """
     masked: NDArray[np.bool_] = candidates[None, :] == queries[:, None]
     places: dict[int, list[int]] = {}
@@ -182,12 +184,12 @@ def false_negatives(
 
 
 def _ids_of(texts: Sequence[str]) -> NDArray[np.int64]:
-    """Ids of texts: hashes, so that the texts need not be in memory."""
+    """Return ids of texts: hashes, so that the texts need not be in memory."""
     return np.fromiter(map(key_of, texts), np.int64, len(texts))
 
 
 def _encoder(base: str, recipe: EncoderRecipe, device: str) -> Any:
-    """Transformer, pooling and normalisation in the library's classes; a pooling head of the base is not used."""
+    """Build transformer, pooling and normalisation with the library's classes, without the base's pooling head."""
     library = load_extra("sentence_transformers", f"training from {base!r}")
     modules = load_extra("sentence_transformers.sentence_transformer.modules", f"training from {base!r}")
     transformer = load_model(modules.Transformer, base)

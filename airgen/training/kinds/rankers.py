@@ -73,12 +73,12 @@ class CrossEncoderTask(SentenceTransformersTask):
         self._loss = (losses.MarginMSELoss if self.teacher else losses.BinaryCrossEntropyLoss)(self.model)
 
     def prepare(self, batch: Batch) -> tuple[SampledBatch, list[list[str]]]:
-        """The texts; the library's losses tokenise the pairs."""
+        """Return the texts; the library's losses tokenise the pairs."""
         sample = self.sample(batch, self.recipe.hard_negatives)
         return sample, self.columns(sample)
 
     def loss(self, batch: Batch) -> Mapping[str, Any]:
-        """Margin-MSE to the teachers, or binary cross-entropy."""
+        """Compute Margin-MSE to the teachers, or binary cross-entropy."""
         sample, columns = self.ready(batch)
         if self.teacher:
             return {"loss": self._loss(columns, self.teacher_scores(sample))}
@@ -89,13 +89,13 @@ class CrossEncoderTask(SentenceTransformersTask):
         return {"loss": self._loss([queries, passages], labels)}
 
     def retriever(self) -> Retriever:
-        """BM25, whose best hits are re-ranked."""
+        """Build BM25 with its best hits re-ranked."""
         reranker = CrossEncoder(IN_TRAINING, max_length=self.recipe.max_length)
         reranker.model = self.model
         return RerankedRetriever(BM25(), reranker, top=self.recipe.rerank_depth)
 
     def system(self, folder: Path) -> Mapping[str, Any]:
-        """`kind: rerank`, after a system that is named bm25."""
+        """Return `kind: rerank`, after a system named bm25."""
         return {"kind": "rerank", "first": "bm25", "reranker": str(folder)}
 
 
@@ -138,11 +138,11 @@ class SpladeTask(SentenceTransformersTask):
         self._warmup_steps = max(1, round(recipe.flops_warmup * min(steps, recipe.max_steps or steps)))
 
     def prepare(self, batch: Batch) -> tuple[SampledBatch, list[Any]]:
-        """The texts, tokenised."""
+        """Tokenise the texts."""
         return self.tokenised(batch, self._negatives)
 
     def loss(self, batch: Batch) -> Mapping[str, Any]:
-        """The ranking loss and both regularisers."""
+        """Compute the ranking loss and both regularisers."""
         sample, features = self.ready(batch)
         share = min(1.0, (batch.step + 1) / self._warmup_steps) ** 2
         self._loss.document_regularizer_weight = self.recipe.flops_passages * share
@@ -159,7 +159,7 @@ class SpladeTask(SentenceTransformersTask):
 
 
 def _splade(base: str, recipe: SpladeRecipe, device: str) -> Any:
-    """A masked-language model whose logits are max-pooled. Raises ModelError for a base without that head."""
+    """Build a masked-language model whose logits are max-pooled. Raises ModelError for a base without that head."""
     library = load_extra("sentence_transformers", f"training from {base!r}")
     modules = load_extra("sentence_transformers.sparse_encoder.modules", f"training from {base!r}")
     transformers = load_extra("sentence_transformers.base.modules", f"training from {base!r}")
@@ -206,11 +206,11 @@ class LateTask(SentenceTransformersTask):
             )
 
     def prepare(self, batch: Batch) -> tuple[SampledBatch, list[Any]]:
-        """The texts, tokenised."""
+        """Tokenise the texts."""
         return self.tokenised(batch, self._negatives)
 
     def loss(self, batch: Batch) -> Mapping[str, Any]:
-        """InfoNCE over MaxSim, or the divergence from the teacher."""
+        """Compute InfoNCE over MaxSim, or the divergence from the teacher."""
         sample, features = self.ready(batch)
         scores = self.teacher_scores(sample)
         labels = None if scores is None else scores / self.recipe.teacher_temperature

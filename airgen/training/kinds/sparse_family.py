@@ -80,7 +80,7 @@ class QueryWriterTask(TransformerTask):
         self.model = load_model(loader, base, "pretrained_model_name_or_path").to(device)
 
     def prepare(self, batch: Batch) -> tuple[dict[str, Any], Any]:
-        """Tokens of passages, and of queries as labels."""
+        """Tokenise passages, and queries as labels."""
         sample = self.sample(batch, 0)
         passages = [self.recipe.prefix + text for text in self.passages(sample.places[:, 0])]
         cut = {"truncation": True, "padding": True, "return_tensors": "pt"}
@@ -90,7 +90,7 @@ class QueryWriterTask(TransformerTask):
         return {name: inputs[name] for name in ("input_ids", "attention_mask")}, labels
 
     def loss(self, batch: Batch) -> Mapping[str, Any]:
-        """Cross-entropy of each query, given one of its passages; the mean over the tokens of the batch."""
+        """Compute the cross-entropy of each query, given one of its passages; the mean over the tokens of the batch."""
         features, labels = self.ready(batch)
         return {"loss": self.model(**self.moved(features), labels=labels.to(self.device)).loss}
 
@@ -119,7 +119,7 @@ class DeepCTRecipe(TransformerRecipe):
 
 
 def term_recall(queries: Sequence[str], analyse: Analyser) -> dict[str, float]:
-    """{term: share of the queries that contain it}.
+    """Return {term: share of the queries that contain it}.
 
     >>> from airgen.text.analysis import analyser
     >>> term_recall(["do cats purr", "cats"], analyser("en"))
@@ -155,7 +155,7 @@ class DeepCTTask(TransformerTask):
         self._limit = token_limit(self.model, recipe.max_length)
 
     def batches(self, epoch: int) -> list[Batch]:
-        """All passages with a query once; the numbers of a batch count these passages in the order of the corpus."""
+        """Yield all passages with a query once, as numbers in the order of the corpus."""
         parts = epoch_batches(len(self._places), self.recipe.batch_size, self.recipe.seed, epoch)
         return [Batch(epoch, epoch * len(parts) + place, tuple(part)) for place, part in enumerate(parts)]
 
@@ -163,7 +163,7 @@ class DeepCTTask(TransformerTask):
         return f"passages {first_three([self.data.corpus.ids[self._places[number]] for number in batch.examples])}"
 
     def loss(self, batch: Batch) -> Mapping[str, Any]:
-        """Squared error between weight and query-term recall, the mean over words."""
+        """Compute the squared error between weight and query-term recall, the mean over words."""
         places = [self._places[number] for number in batch.examples]
         texts = [self.data.corpus.full_text(place) for place in places]
         encoded, words = words_of(self.tokenizer, texts, self._limit)
@@ -198,9 +198,12 @@ class SpartaRecipe(TransformerRecipe):
 
 
 def impacts(terms: Any, states: Any, mask: Any, bias: Any) -> Any:
-    """log(1 + ReLU(max_j <e_t, s_j> + b)), (passages, terms).
-
-    terms: (terms, dim); states: (passages, tokens, dim); mask: bool (passages, tokens), False for padding.
+    """Compute log(1 + ReLU(max_j <e_t, s_j> + b)), (passages, terms).
+    Args:
+        terms: Embeddings of the terms, (terms, dim).
+        states: Token states, (passages, tokens, dim).
+        mask: bool (passages, tokens), False for padding.
+        bias: b.
     """
     torch = load_extra("torch", "training SPARTA")
     products = torch.einsum("td,pjd->ptj", terms, states).masked_fill(~mask[:, None, :], -torch.inf)
@@ -225,7 +228,7 @@ class SpartaTask(TransformerTask):
         self._limit = token_limit(loaded.model, recipe.max_length)
 
     def loss(self, batch: Batch) -> Mapping[str, Any]:
-        """InfoNCE over the scores of every query with every passage of the batch."""
+        """Compute InfoNCE over the scores of every query with every passage of the batch."""
         torch = self.torch
         sample = self.sample(batch, self.recipe.hard_negatives)
         places = np.unique(sample.places)

@@ -71,7 +71,7 @@ def load_model(loader: Any, base: str, argument: str = "model_name_or_path", **s
 
 
 def token_limit(model: Any, max_length: int) -> int:
-    """`max_length`, or the number of positions that a model of transformers has if that is smaller."""
+    """Return `max_length`, or the number of positions of a transformers model if that is smaller."""
     return min(max_length, getattr(model.config, "max_position_embeddings", None) or max_length)
 
 
@@ -113,24 +113,22 @@ class TransformerTask(TrainingTask):
             )
 
     def batches(self, epoch: int) -> list[Batch]:
-        """All training queries once, in a random order of the epoch; no batch has a positive twice, if possible.
-
-        With in-batch negatives, a positive that is there twice would be a negative of the other query.
+        """Yield all training queries once, shuffled for the epoch; if possible, no batch has a positive twice.
+        With in-batch negatives, a repeated positive would be a negative of the other query.
         """
         size = self.recipe.batch_size
         parts = separate(self.data.examples, self.data.batches(size, self.recipe.seed, epoch))
         return [Batch(epoch, epoch * len(parts) + place, tuple(part)) for place, part in enumerate(parts)]
 
     def part_of(self, batch: Batch) -> Batch:
-        """That of this process."""
+        """Return the part of this process."""
         return replace(batch, examples=tuple(shared(batch.examples)))
 
     def describe_batch(self, batch: Any) -> str:
         return f"queries {first_three([self.data.examples[number].id for number in batch.examples])}"
 
     def sample(self, batch: Batch, negatives: int) -> SampledBatch:
-        """A positive and `negatives` other passages for each query; random ones where it has too few hard ones.
-
+        """Draw a positive and `negatives` other passages per query; random ones if it has too few hard ones.
         E5 does so for the one negative of an NLI pair (section 5.1).
         """
         examples = [self.data.examples[number] for number in batch.examples]
@@ -157,9 +155,8 @@ class TransformerTask(TrainingTask):
         ]
 
     def teacher_scores(self, sample: SampledBatch) -> Any:
-        """The teacher's scores of a sample as a tensor, (queries, 1 + negatives); None without a teacher.
-
-        NaN marks what has no score, if the kind can learn without it; else DatasetError names it.
+        """Return the teacher's scores of a sample, (queries, 1 + negatives); None without a teacher.
+        NaN marks a missing score, if the kind can learn without it; else DatasetError names it.
         """
         if not self.teacher:
             return None
@@ -175,23 +172,23 @@ class TransformerTask(TrainingTask):
         return self.tensor(scores)
 
     def tensor(self, array: NDArray[Any]) -> Any:
-        """An array as a tensor on the device."""
+        """Return an array as a tensor on the device."""
         return self.torch.from_numpy(array).to(self.device)
 
     def moved(self, features: Mapping[str, Any]) -> dict[str, Any]:
-        """Features of texts, on the device."""
+        """Move features of texts to the device."""
         return {name: value.to(self.device) if hasattr(value, "to") else value for name, value in features.items()}
 
     def passages(self, places: NDArray[np.int64]) -> list[str]:
-        """The texts of passages."""
+        """Return the texts of passages."""
         return [self.data.corpus.full_text(place) for place in places.tolist()]
 
     def retriever(self) -> Retriever:
-        """The system around the model as it is now."""
+        """Build the system around the model in its current state."""
         raise NotImplementedError
 
     def evaluate(self) -> dict[str, float]:
-        """Figures of the dev queries, searched in the dev corpus; {} without dev queries."""
+        """Return the figures of the dev queries, searched in the dev corpus; {} without dev queries."""
         if not len(self.data.dev):
             return {}
         retriever = self.retriever()
@@ -209,17 +206,17 @@ class SentenceTransformersTask(TransformerTask):
     library_model: Any = None
 
     def columns(self, sample: SampledBatch) -> list[list[str]]:
-        """Texts as the library's losses take them: queries, positives, first negatives, second negatives, ..."""
+        """Return texts as the library's losses take them: queries, positives, first negatives, second negatives..."""
         return [sample.queries, *(self.passages(column) for column in sample.places.T)]
 
     def tokenised(self, batch: Batch, negatives: int) -> tuple[SampledBatch, list[Any]]:
-        """A sample of the batch, and the features of each column of its texts, on the CPU."""
+        """Return a sample of the batch, and the features of each column of its texts, on the CPU."""
         sample = self.sample(batch, negatives)
         model = self.library_model or self.model
         return sample, [model.preprocess(list(column)) for column in self.columns(sample)]
 
     def features(self, model: Any, columns: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
-        """Each column tokenised, on the device."""
+        """Tokenise each column, on the device."""
         return [self.moved(model.preprocess(list(column))) for column in columns]
 
     def save(self, folder: Path) -> None:
@@ -231,9 +228,12 @@ class SentenceTransformersTask(TransformerTask):
 
 
 def info_nce(scores: Any, targets: Any, masked: Any = None, reduction: str = "mean") -> Any:
-    """Minus the mean log softmax of each row's target (E5, equation 1); with the reduction "none" that of each row.
-
-    `masked`, bool of the same shape, marks candidates that are left out. The target of a row must not be masked.
+    """Compute minus the mean log softmax of each row's target (E5, equation 1).
+    Args:
+        scores: Scores of the candidates, (rows, candidates).
+        targets: The target of each row, which must not be masked.
+        masked: bool of the shape of `scores`: candidates to leave out.
+        reduction: "none" returns the value of each row.
     """
     torch = load_extra("torch", "training")
     if masked is not None:
@@ -242,12 +242,12 @@ def info_nce(scores: Any, targets: Any, masked: Any = None, reduction: str = "me
 
 
 def first_three(ids: Sequence[str]) -> str:
-    """The first three ids, for an error message."""
+    """Return the first three ids, for an error message."""
     return f"{', '.join(ids[:3])}{', ...' if len(ids) > 3 else ''}"
 
 
 def separate(examples: Sequence[Example], batches: list[list[int]]) -> list[list[int]]:
-    """As many batches of the same sizes, in which each positive appears once if possible."""
+    """Rearrange into as many batches of the same sizes, in which each positive appears once if possible."""
     separated: list[list[int]] = [[] for _ in batches]
     taken: list[set[int]] = [set() for _ in batches]
     unfilled = list(range(len(batches)))
@@ -263,7 +263,7 @@ def separate(examples: Sequence[Example], batches: list[list[int]]) -> list[list
 
 
 def _dev_corpus(data: TrainingSet, recipe: TransformerRecipe) -> Corpus:
-    """The positives of the dev queries and random passages, in the order of the corpus."""
+    """Return the positives of the dev queries and random passages, in the order of the corpus."""
     corpus = data.corpus
     if not len(data.dev) or recipe.dev_passages is None or len(corpus) <= recipe.dev_passages:
         return corpus

@@ -136,7 +136,7 @@ class _Pairs:
                     of_query.add(int(key))
 
     def chunks(self) -> Iterator[_Chunk]:
-        """The pairs in the order of the qrels file. Raises DatasetError for an id without a text."""
+        """Yield the pairs in the order of the qrels file. Raises DatasetError for an id without a text."""
         for rows in batched(self.dataset.label_rows(self._split), _CHUNK):
             queries, passages, labels = zip(*rows, strict=True)
             places_of_pairs = self.columns.places_of(queries, passages)
@@ -180,7 +180,7 @@ class _Near:
         return [int(np.count_nonzero(row & counts)) < self._k for row, counts in zip(higher, rivals, strict=True)]
 
     def _encoded(self, texts: Sequence[str], kind: TextKind) -> NDArray[np.float32]:
-        """The vectors of texts, encoded on all workers."""
+        """Encode texts on all workers."""
         parts = list(encoded(self._embedder.encode, batched(texts, _BATCH), kind))
         return np.concatenate(parts) if parts else np.zeros((0, self._embedder.dim), np.float32)
 

@@ -105,7 +105,7 @@ def _write_corpus(
 
 
 def _passages(path: Path) -> Iterator[tuple[str, str, str]]:
-    """(id, title, text) of DPR's TSV."""
+    """Yield (id, title, text) of DPR's TSV."""
     try:
         with open_table(path, delimiter="\t", header=None, known=_NAMES) as table:
             names = list(_NAMES) if set(_NAMES) <= set(table.names) else table.names[:3]
@@ -127,7 +127,7 @@ def _contexts(splits: Mapping[str, list[DprQuestion]]) -> Iterator[tuple[str, st
 
 
 def _questions(path: Path, negatives: int) -> Iterator[DprQuestion]:
-    """The questions of a file of any of the forms."""
+    """Yield the questions of a file in any of the formats."""
     if ".json" in path.suffixes:
         for number, item in enumerate(_items(path), 1):
             yield _question(item, f"{path}: question {number}", negatives)
@@ -144,7 +144,7 @@ def _questions(path: Path, negatives: int) -> Iterator[DprQuestion]:
 
 
 def _answers(text: str, where: str) -> list[str]:
-    """The answers of a list as Python or JSON writes it."""
+    """Parse a list of answers as Python or JSON writes it."""
     try:
         value = ast.literal_eval(text.strip())
     except (ValueError, SyntaxError, MemoryError, RecursionError):
@@ -173,7 +173,7 @@ def _question(item: Any, where: str, negatives: int) -> DprQuestion:
 
 
 def _items(path: Path) -> Iterator[Any]:
-    """The items of a JSON list of any size, one after the other. Raises DatasetError."""
+    """Yield the items of a JSON list of any size, one by one. Raises DatasetError."""
     decoder = json.JSONDecoder()
     try:
         with _opened(path) as file:

@@ -70,7 +70,7 @@ class Seq2Seq:
         )
 
     def texts_at_once(self, count: int) -> int:
-        """For how many texts `count` queries each are best written at once: as many as a GPU's memory holds."""
+        """Return for how many texts to write `count` queries each at once: as many as a GPU's memory holds."""
         model = self.parts[0]
         sequences = _CPU_SEQUENCES
         if on_gpu(self._device):
@@ -84,10 +84,10 @@ class Seq2Seq:
         return max(1, sequences // max(1, count))
 
     def write(self, texts: Sequence[str], count: int, seeds: Sequence[int]) -> list[list[str]]:
-        """The sampled queries of each text without duplicates, in the order of sampling.
-
-        Each text is sampled by its own seed, so its queries do not depend on the texts beside it, but for the last bits
-        of their scores. Where memory is exhausted, fewer are written at once. Raises ModelError where one is too many.
+        """Return the sampled queries of each text without duplicates, in the order of sampling.
+        Each text is sampled by its own seed, so its queries do not depend on the texts beside it, except for the
+        last bits of
+        their scores. If memory is exhausted, fewer are written at once. Raises ModelError if a single one is too many.
         """
 
         def all_of(size: int) -> list[list[str]]:
@@ -124,7 +124,7 @@ class Seq2Seq:
 
 
 def _gumbel(seed: int, shape: tuple[int, ...]) -> NDArray[np.float32]:
-    """Numbers with the standard Gumbel distribution: the largest of log p + such a number is a draw by p."""
+    """Draw from the standard Gumbel distribution: the largest of log p plus such numbers is a draw by p."""
     uniform = np.random.default_rng(seed).random(shape)
     return np.asarray(-log(-log(np.maximum(uniform, 1e-300))), np.float32)
 
@@ -202,7 +202,7 @@ def expand_from_split(dataset: BeirDataset, split: str, out: Path, *, count: int
 
 
 def queries_of(labels: Mapping[str, Mapping[str, float]], texts: Mapping[str, str]) -> dict[str, list[str]]:
-    """{passage id: the queries to which it is relevant}."""
+    """Return {passage id: the queries to which it is relevant}."""
     queries: dict[str, list[str]] = {}
     for query, of_query in labels.items():
         for passage, label in of_query.items():
@@ -212,7 +212,7 @@ def queries_of(labels: Mapping[str, Mapping[str, float]], texts: Mapping[str, st
 
 
 def _whole_rows(path: Path) -> set[str]:
-    """The ids in a file; an incomplete last line is removed from it."""
+    """Return the ids in a file, after removing an incomplete last line."""
     if not path.is_file():
         return set()
     done: set[str] = set()

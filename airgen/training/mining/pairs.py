@@ -131,11 +131,12 @@ class PairMiner:
     def mine(
         self, rows: Iterable[SourcePassage | MinedPair | LinkedPassages | RefusedRow], *, dump: bool = False
     ) -> Iterator[MinedPair]:
-        """The pairs of the passages of a corpus, or of what a reader of dumps yields, in their order; then citations.
-
+        """Yield the pairs of the passages of a corpus, or of a reader of dumps, in order; then citations.
         A passage gives pairs with its headings, and with the passage before it if both have the same `document`. A
-        dump has no citations, and a passage of it that comes again, on any page, is left out, as cc_net does. The
-        limits of length hold for both sides of a pair.
+        dump has
+        no citations, and a passage of it that was seen before, on any page, is left out, as in cc_net. The limits of
+        length
+        apply to both sides of a pair.
         """
         citations = Citations() if "citation" in self.kinds and not dump else None
         cited = StoredTexts()
@@ -170,7 +171,7 @@ class PairMiner:
                 yield from self._checked(self._tossed(citing, other, "citation"))
 
     def _taken(self, passage: SourcePassage, dump: bool) -> SourcePassage | None:
-        """A passage without its title in its text, counted; None if it is left out."""
+        """Count a passage, and return it without its title in its text; None if it is left out."""
         passage = replace(passage, text=_without_title(passage))
         reason = self._unusable(passage.text)
         if dump and not reason and self._texts.add(_key(passage.text)) > 1:
@@ -179,7 +180,7 @@ class PairMiner:
         return None if reason else passage
 
     def _unusable(self, text: str) -> str:
-        """The reason why a passage is left out, or ""."""
+        """Say why a passage is left out, or return ""."""
         least = self._settings.min_words
         if reason := self._too_long(text):
             return reason
@@ -190,7 +191,7 @@ class PairMiner:
         return f"longer than {most} characters" if len(text) > most else ""
 
     def _pairs_of(self, passage: SourcePassage) -> Iterator[MinedPair]:
-        """Pairs of a passage with its own headings, and of questions and answers inside it."""
+        """Yield pairs of a passage with its own headings, and of questions and answers inside it."""
         path = [part.strip() for part in passage.title.split(_PATH) if part.strip()]
         leaf = unnumbered(leaf_of(passage.title).strip())
         if "question" in self.kinds and leaf.endswith(_QUESTION_MARKS):
@@ -220,13 +221,13 @@ class PairMiner:
         yield from self._checked(self._tossed(first, second, "neighbour"))
 
     def _tossed(self, first: SourcePassage, second: SourcePassage, kind: str) -> MinedPair:
-        """A pair of two passages; the coin decides which one is the query."""
+        """Pair two passages; a coin decides which one is the query."""
         if rng("pair", self._settings.seed, kind, first.id, second.id).random() < 0.5:
             first, second = second, first
         return MinedPair(first.text, second.text, kind, second.id, first.id)
 
     def _checked(self, pair: MinedPair) -> Iterator[MinedPair]:
-        """The pair, unless it is refused. Both cases are counted."""
+        """Yield the pair unless it is refused. Both cases are counted."""
         query = _key(pair.query)
         both = _key(f"{pair.query}\x1f{pair.passage}")
         reason = "pairs"
@@ -249,13 +250,13 @@ class PairMiner:
             yield replace(pair, negatives=tuple(filter(partial(self._is_negative, pair), pair.negatives)))
 
     def _is_negative(self, pair: MinedPair, passage: SourcePassage) -> bool:
-        """Whether a passage can stand beside a pair as its negative; one that is a positive of the query cannot."""
+        """Return whether a passage can be a negative of a pair; a positive of the query cannot."""
         met = self._pairs.add(_key(f"{pair.query}\x1f{passage.text}"))
         return met == 1 and not SURROGATE.search(passage.text) and not self._too_long(passage.text)
 
 
 def _without_title(passage: SourcePassage) -> str:
-    """The text without a first line that repeats the heading, which would make the pair trivial."""
+    """Remove a first line that repeats the heading, which would make the pair trivial."""
     text = passage.text.strip()
     for heading in (passage.title.strip(), leaf_of(passage.title).strip()):
         start, rest = text[: len(heading)], text[len(heading) :]
@@ -298,12 +299,12 @@ class Citation:
 
 
 def leaf_of(title: str) -> str:
-    """The last heading of a path of headings."""
+    """Return the last heading of a path of headings."""
     return title.rpartition(_PATH)[2]
 
 
 def unnumbered(heading: str) -> str:
-    """A heading without its number: `14.2. Statistics` gives `Statistics`; a number alone stays."""
+    """Remove the number of a heading: `14.2. Statistics` gives `Statistics`; a number alone stays."""
     match = _HEADING.match(heading)
     return heading[match.end() :].strip() or heading if match else heading
 
@@ -342,7 +343,7 @@ class Citations:
         self._dropped += [number] * (len(references) - _MOST)
 
     def resolve(self) -> Iterator[Citation]:
-        """Every citation in the order of its source; a source cites each target once."""
+        """Yield every citation in the order of its source; a source cites each target once."""
         done: set[tuple[int, int]] = set()
         for source, key in self._references:
             if key not in self._places:

@@ -115,7 +115,10 @@ def mine_sources(
 
 
 def _dump_of(source: str) -> tuple[str, str] | None:
-    """(format, path) of `reddit:RS_2019-01.zst`; None for another source. Raises UsageError for an unknown format."""
+    """Return (format, path) of `reddit:RS_2019-01.zst`; None for another source.
+
+    Raises UsageError for an unknown format.
+    """
     kind, sign, path = source.partition(":")
     if not sign or len(kind) < 2 or Path(source).exists():  # C: is a drive
         return None
@@ -125,7 +128,7 @@ def _dump_of(source: str) -> tuple[str, str] | None:
 
 
 def _dump_files(sources: Sequence[str]) -> dict[str, list[Path]]:
-    """{format: its files in the order of the command, those of a folder or glob sorted}. Raises CorpusError."""
+    """Return {format: its files in the order of the command, those of a folder or glob sorted}. Raises CorpusError."""
     files: dict[str, list[Path]] = {}
     for source in sources:
         if (dump := _dump_of(source)) is not None:

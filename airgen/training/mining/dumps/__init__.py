@@ -52,24 +52,24 @@ class DumpReader:
         self.files, self.settings = files, settings
 
     def read(self) -> Iterator[DumpRow]:
-        """The rows, streamed in a fixed order: those of each file, one after another. Raises CorpusError."""
+        """Stream the rows in a fixed order, one file after another. Raises CorpusError."""
         for path in self.files:
             for row in json_rows(path):
                 yield from [row] if isinstance(row, RefusedRow) else self.of_row(row)
 
     def of_row(self, row: dict[str, Any]) -> Iterator[DumpRow]:
-        """What one row of a JSONL file gives."""
+        """Yield the rows of one line of a JSONL file."""
         raise NotImplementedError
 
 
 def json_rows(path: Path) -> Iterator[dict[str, Any] | RefusedRow]:
-    """The objects of a JSONL file; a RefusedRow for a line that is none. Blank lines are skipped."""
+    """Yield the objects of a JSONL file; a RefusedRow for any other line. Blank lines are skipped."""
     for row in json_values(path):
         yield row if isinstance(row, dict | RefusedRow) else RefusedRow("line", "not a JSON object")
 
 
 def json_values(path: Path) -> Iterator[Any]:
-    """The values of a JSONL file; a RefusedRow for a line that is none. Blank lines are skipped."""
+    """Yield the values of a JSONL file; a RefusedRow for an invalid line. Blank lines are skipped."""
     for _, line in lines(path, LONGEST_LINE):
         if line is None:
             yield RefusedRow("line", f"longer than {LONGEST_LINE >> 20} MB")
@@ -84,27 +84,27 @@ def json_values(path: Path) -> Iterator[Any]:
 
 
 def first_text(row: dict[str, Any], *names: str) -> str:
-    """The first of these columns that holds a text, or ""."""
+    """Return the first of these columns that contains a text, or ""."""
     return next((value for name in names if isinstance(value := row.get(name), str) and value.strip()), "")
 
 
 def plain(text: str) -> str:
-    """A text without character references, control characters and superfluous spaces."""
+    """Return a text without character references, control characters and superfluous spaces."""
     return normalise(html.unescape(text) if "&" in text else text)
 
 
 def plain_line(text: str) -> str:
-    """The same on one line."""
+    """Return the same on one line."""
     return normalise_line(html.unescape(text) if "&" in text else text)
 
 
 def heading(text: str) -> str:
-    """One heading as a part of a path of headings, which ` > ` divides."""
+    """Clean one heading for a path of headings, which ` > ` separates."""
     return plain_line(text).replace(" > ", " – ")
 
 
 def passage_id(origin: str, text: str) -> str:
-    """The id of a passage: where it is from and a hash of its text, so that two texts never share one."""
+    """Return the id of a passage: its origin and a hash of its text, so that two texts never share one."""
     known = "".join(char for char in origin[:80] if char.isprintable() and not char.isspace())
     return f"{known}.{text_key(text)[:16]}"
 

@@ -44,7 +44,7 @@ class WikipediaDump(DumpReader):
     """The sections of each page, cut into passages."""
 
     def of_row(self, row: dict[str, Any]) -> Iterator[DumpRow]:
-        """A SourcePassage for each passage; its title is `Entity > Section`, or the entity before the first section."""
+        """Yield a SourcePassage per passage, titled `Entity > Section`, or the entity before the first section."""
         entity, paragraphs = heading(first_text(row, "wikipedia_title")), row.get("text")
         if isinstance(paragraphs, dict):
             paragraphs = paragraphs.get("paragraph")
@@ -94,14 +94,14 @@ class PaperDump(DumpReader):
     """Titles with abstracts in the order in which papers were first met, then citations."""
 
     def read(self) -> Iterator[DumpRow]:
-        """A MinedPair for each abstract, LinkedPassages for each citation of two papers that are there."""
+        """Yield a MinedPair per abstract, and LinkedPassages per citation of two papers of the dump."""
         with on_disk(_TABLES, "the papers of a dump") as self._held:
             yield from super().read()
             yield from _abstracts(self._held.execute("SELECT id, title, abstract FROM paper ORDER BY place"))
             yield from _citations(self._held.execute(_CITED))
 
     def of_row(self, row: dict[str, Any]) -> Iterator[DumpRow]:
-        """Nothing yet, but for a row that is refused: papers and citations are stored."""
+        """Store papers and citations, and yield rows that are refused."""
         citing, cited = _key(row.get("citingcorpusid")), _key(row.get("citedcorpusid"))
         if citing and cited:
             self._held.execute(_CITES, (citing, cited))
@@ -119,7 +119,7 @@ class PaperDump(DumpReader):
 
 
 def _key(value: object) -> str:
-    """An id of a row, which is a number or a text, as a text; "" for none."""
+    """Return an id of a row, a number or a text, as a text; "" for none."""
     text = str(value) if type(value) in (int, str) else ""
     return text if text.isprintable() and len(text) <= 100 else ""
 
@@ -156,7 +156,7 @@ class NliDump(DumpReader):
     """The rows of each file."""
 
     def read(self) -> Iterator[DumpRow]:
-        """A MinedPair for each row with two sentences, and its hard negative."""
+        """Yield a MinedPair per row with two sentences, with its hard negative."""
         for path in self.files:
             with opened(path) as stream:
                 text = io.TextIOWrapper(stream, "utf-8-sig", errors="replace", newline="")

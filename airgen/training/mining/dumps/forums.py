@@ -36,7 +36,7 @@ class RedditDump(DumpReader):
     """Posts of all files first, then the comments."""
 
     def read(self) -> Iterator[DumpRow]:
-        """A MinedPair for each comment that is kept."""
+        """Yield a MinedPair per comment that is kept."""
         posts = TextTable()
         later = []
         for path in self.files:
@@ -96,7 +96,7 @@ class StackExchangeDump(DumpReader):
     """The posts of each file in their order; a question comes before its answers."""
 
     def read(self) -> Iterator[DumpRow]:
-        """A MinedPair for each answer that is kept."""
+        """Yield a MinedPair per answer that is kept."""
         for path in self.files:
             # `7z x math.stackexchange.com.7z -omath` gives math/Posts.xml
             own = path.name.split(".xml")[0]
@@ -135,7 +135,7 @@ class StackExchangeDump(DumpReader):
 
 
 def _rows(path: Path) -> Iterator[Mapping[str, str] | RefusedRow]:
-    """The attributes of each row."""
+    """Yield the attributes of each row."""
     for _, line in lines(path, LONGEST_LINE):
         if line is None:
             yield RefusedRow("line", f"longer than {LONGEST_LINE >> 20} MB")
@@ -149,7 +149,7 @@ def _rows(path: Path) -> Iterator[Mapping[str, str] | RefusedRow]:
 
 
 def _text(body: str) -> str | None:
-    """The text of a post's HTML; None for more markup than is read."""
+    """Return the text of a post's HTML; None if it has too much markup."""
     try:
         _, blocks = html_blocks(body)
     except Unusable:

@@ -43,7 +43,7 @@ class PairsDump(DumpReader):
     """The pairs of each file."""
 
     def read(self) -> Iterator[DumpRow]:
-        """A MinedPair for each query and passage; the negatives of a query go with each of its pairs."""
+        """Yield a MinedPair per query and passage; the negatives of a query go with each of its pairs."""
         for path in self.files:
             if any(suffix in path.suffixes for suffix in _TABLES):
                 yield from self._table(path)
@@ -89,7 +89,7 @@ def _pairs_of(row: Any) -> Iterator[DumpRow]:
 
 
 def _chosen(row: Mapping[str, Any]) -> tuple[str, str, str | None] | None:
-    """The names of the columns of query, positives and negatives; None where one of the first two is not there."""
+    """Return the names of the columns of query, positives and negatives; None if one of the first two is missing."""
     names = {folded(str(name)): name for name in row}
     query = next((names[key] for key in map(folded, _QUERY) if key in names), None)
     rest = {key: name for key, name in names.items() if name != query}
@@ -100,7 +100,7 @@ def _chosen(row: Mapping[str, Any]) -> tuple[str, str, str | None] | None:
 
 
 def _texts(value: Any) -> list[str]:
-    """The texts of a text, an object with title and text, or a list of them; each once."""
+    """Return the texts of a text, an object with title and text, or a list of them; each once."""
     texts = []
     for item in value if isinstance(value, list) else [value]:
         if isinstance(item, Mapping):

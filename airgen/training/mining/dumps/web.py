@@ -50,7 +50,7 @@ class _Headers:
         self.left: int | None = None  # bytes that headers may still have; None outside of headers
 
     def read(self, size: int) -> bytes:
-        """At most `size` bytes."""
+        """Read at most `size` bytes."""
         if self.left is not None:
             self.left -= size
             if self.left < 0:
@@ -59,7 +59,7 @@ class _Headers:
 
 
 def archived_pages(path: Path, language: str) -> Iterator[dict[str, Any] | RefusedRow]:
-    """The pages in the order of the file. Raises CorpusError for a damaged file, MissingExtra without warcio."""
+    """Yield the pages in the order of the file. Raises CorpusError for a damaged file, MissingExtra without warcio."""
     archives = load_extra("warcio.archiveiterator", "reading WARC files")
     with opened(path) as stream:
         source = _Headers(stream)
@@ -82,7 +82,7 @@ def archived_pages(path: Path, language: str) -> Iterator[dict[str, Any] | Refus
 
 
 def _page(record: Any, language: str) -> Iterator[dict[str, Any] | RefusedRow]:
-    """The page of one record; nothing for a record that holds none."""
+    """Yield the page of one record, if it contains one."""
     if record.rec_type not in ("response", "conversion"):
         return
     address = record.rec_headers.get_header("WARC-Target-URI") or ""
@@ -125,7 +125,7 @@ def _of_response(record: Any, address: str, content: bytes, language: str) -> It
 
 
 def _decoded(content: bytes, parameters: str, language: str) -> str:
-    """The text of a page: in the encoding that the server names, else in what its bytes look like."""
+    """Decode a page by the encoding that the server names, else by what its bytes look like."""
     _, _, named = parameters.partition("charset=")
     try:
         name = codecs.lookup(named.strip(" \"';")[:40] or "utf-8").name
@@ -152,7 +152,7 @@ class _Pages(DumpReader):
     neighbours = True
 
     def read(self) -> Iterator[DumpRow]:
-        """A SourcePassage for each passage. Those of a page of Common Crawl are neighbours."""
+        """Yield a SourcePassage per passage. Those of a page of Common Crawl are neighbours."""
         for path in self.files:
             number = 0
             for row in self._rows(path):
@@ -188,7 +188,7 @@ class _Pages(DumpReader):
             yield SourcePassage(passage_id(host, passage), passage, title, page if self.neighbours else "")
 
     def _refused(self, row: dict[str, Any], text: str) -> str:
-        """Why a page is refused, or ""."""
+        """Say why a page is refused, or return ""."""
         wanted = self.settings.language
         language = first_text(row, "language", "lang").partition(",")[0].lower()
         known = _LONG_CODES.get(language, language)[:2] if language else ""
