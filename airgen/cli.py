@@ -77,8 +77,10 @@ def words_of(name: str) -> dict[str, Callable[..., Any]]:
 
 def find_app(words: list[str]) -> tuple[typer.Typer, str, list[str]]:
     """Find the command that the arguments name.
+
     Returns:
         The command, the name that its help shows, and the remaining arguments.
+
     Raises:
         UsageError: There is no such command or subcommand.
     """

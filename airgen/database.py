@@ -67,6 +67,7 @@ def without_globs(path: Path) -> str:
 
 def connect(path: Path, *, read_only: bool = False) -> duckdb.DuckDBPyConnection:
     """Connect to a DuckDB file and nothing else; create the folder of a new file.
+
     What takes more than `_MEMORY` is written to `path`.tmp. Raises StoreError if the folder cannot be created, or
     duckdb.Error.
     """
@@ -85,6 +86,7 @@ def connect(path: Path, *, read_only: bool = False) -> duckdb.DuckDBPyConnection
 
 def explain(path: Path, error: duckdb.Error) -> AirgenError:
     """Return DuckDB's error as one line with what to do.
+
     Most causes have no class of their own in DuckDB. An error of the operating system is recognised by the words of its
     number (`os.strerror`), a lock by DuckDB's own sentence. The path is taken out first, as it may contain any words.
     """
@@ -118,10 +120,13 @@ def explain(path: Path, error: duckdb.Error) -> AirgenError:
 
 def temporary(schema: str, *, cache: int = 64) -> sqlite3.Connection:
     """Open a SQLite database with these tables, for rows that are looked up one at a time while others arrive.
+
     It is in an unnamed temporary file, which disappears with the process. One thread after another may use it.
+
     Args:
         schema: SQL that creates the tables.
         cache: MiB of it in memory.
+
     Raises:
         sqlite3.Error: As for every use of it on a full disk.
     """

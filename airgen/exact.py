@@ -50,6 +50,7 @@ LARGE = 20_000_000  # scores, products: some ten milliseconds of a compiled loop
 
 def worth_compiling(work: int, least: int = LARGE) -> bool:
     """Return whether a compiled loop pays for this much work: numba is installed, and loaded or worth loading.
+
     Below `least`, loading takes longer than it saves. The bits of a result do not depend on it.
     """
     return (work >= least or "numba" in sys.modules) and numba_is_installed()
@@ -57,6 +58,7 @@ def worth_compiling(work: int, least: int = LARGE) -> bool:
 
 def jit(function: Callable[..., Any]) -> Any:
     """Compile a function that releases the interpreter lock; without numba, return the function itself.
+
     Fast-math stays off, because sums must be rounded as in numpy to give equal scores.
     """
     if not numba_is_installed():
@@ -76,6 +78,7 @@ _TERMS = 12  # of the series for the largest argument: the next one is below 2**
 
 def inner_products(left: NDArray[Any], right: NDArray[Any]) -> NDArray[np.float64]:
     """Compute inner products of rows, (n, dim) with (n, dim) or with one vector (dim,), in float64, (n,).
+
     The second half of the terms is added to the first until one is left.
     """
     products = np.zeros(len(left))
@@ -94,6 +97,7 @@ def inner_products(left: NDArray[Any], right: NDArray[Any]) -> NDArray[np.float6
 
 def summable(values: NDArray[Any], count: int) -> NDArray[np.float64]:
     """Round values to a grid so fine that any sum of `count` of them is exact, and so the same in any order.
+
     For values of at most 1 the grid is 2**-52 times the next power of two above `count`.
     """
     _, exponent = np.frexp(np.abs(values).max(initial=1.0))

@@ -266,6 +266,7 @@ def _in_a_network(host: str) -> bool:
 
 def refused_redirect(asked: str, target: str) -> str:
     """Say why a redirect is not followed, or return "". Called before the request is sent.
+
     A server on the internet must not make this machine send requests to itself, its network, or the metadata service of
     its cloud; nor may it leave TLS.
     """
@@ -311,6 +312,7 @@ _UNIX = 1e9  # seconds: a larger number is no duration but a time since 1970, an
 
 def seconds_until(value: str) -> float | None:
     """Return the seconds until what a header says; None for anything else; a time that has passed is 0.
+
     It can be a number of seconds, a duration (`6m0.5s`, `20ms`), a date of HTTP or ISO 8601, or Unix time in seconds or
     milliseconds.
     """
@@ -388,11 +390,13 @@ class JsonClient:
         self, url: str, body: object = None, parameters: Mapping[str, Any] | None = None, *, method: str = ""
     ) -> Any:
         """Return the JSON answer to a POST of `body`, or to a GET without one.
+
         Args:
             url: The address.
             body: JSON value; bytes are sent as they are, and answered by lines of JSON.
             parameters: Query parameters.
             method: Another method.
+
         Raises:
             HttpFailure: All tries failed.
         """
@@ -424,6 +428,7 @@ class JsonClient:
 
     def ask_all(self, work: Callable[[Item], Value], items: Iterable[Item]) -> list[Value]:
         """Return the answers in the order of the items, with as many requests at once as there are connections.
+
         The first failure, or Ctrl-C, cancels what has not begun and ends the waits between tries.
         """
         pool = ThreadPoolExecutor(self._connections)

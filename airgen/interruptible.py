@@ -27,6 +27,7 @@ _pipes: list[int] = []  # one, in a program: signals are written to it
 
 def interruptible(work: Callable[[], T], cancel: Callable[[], object] = lambda: None) -> T:
     """Return the result of `work`, run in another thread; for compiled code that holds no interpreter lock.
+
     After Ctrl-C, `cancel` is called, and `work` gets half a second to end; later results are lost.
     """
     answer: Future[T] = Future()
@@ -50,6 +51,7 @@ def interruptible(work: Callable[[], T], cancel: Callable[[], object] = lambda: 
 
 def hear_interrupts() -> None:
     """From now on, let Ctrl-C end the process within a second, with KeyboardInterrupt if it ends by itself.
+
     Only a program calls this, from its main thread. In a library, `exit_soon` and `leave` do nothing.
     """
     _exits.append(threading.Event())

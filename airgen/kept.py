@@ -26,6 +26,7 @@ T = TypeVar("T")
 
 def plain(value: Any, digits: int | None = None) -> Any:
     """Convert a value to JSON types: dicts, lists, text and numbers. NaN and infinity become null.
+
     An object with `as_dict` converts itself. `digits` rounds floats.
     """
     if callable(made := getattr(value, "as_dict", None)):
@@ -65,6 +66,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def kept_of(kind: type[T], value: Mapping[str, Any]) -> T:
     """Build a dataclass from plain values: lists become tuples, and unknown keys are ignored.
+
     Raises ValueError in one line.
     """
     try:

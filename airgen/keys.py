@@ -22,6 +22,7 @@ _SIZE = 16  # bytes of BLAKE2b: 128 bits, collision-free for any corpus that fit
 
 def canonical_json(value: object) -> str:
     """Encode as JSON with sorted keys and no spaces: equal values give equal text.
+
     Raises ValueError for NaN and infinities, TypeError for other values that JSON lacks.
     """
     return _CANONICAL.encode(value)
@@ -58,6 +59,7 @@ def file_sha256(path: Path, progress: Callable[[int], object] | None = None) -> 
 
 def fingerprint(**parts: object) -> str:
     """Hash all that a stage's output depends on besides its input: template text, model, parameters, version.
+
     Timeouts, retries, concurrency and base URLs must never be among the parts.
     """
     return content_key(parts)[:16]
@@ -70,6 +72,7 @@ def row_key(stage: str, parent: str, fingerprint: str, ordinal: int = 0) -> str:
 
 def rng(*parts: object) -> random.Random:
     """Return a generator seeded by the parts alone: the same parts give the same draws on any machine.
+
     Mappings enter as canonical JSON, all other values as `str`.
     """
     text = "\x1f".join(canonical_json(part) if isinstance(part, Mapping) else str(part) for part in parts)

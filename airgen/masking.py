@@ -41,10 +41,12 @@ _BASE64 = re.compile("[^A-Za-z0-9+/_=-]")  # ends a run of it
 
 def printable(text: str | bytes, longest: int = 500, secrets: Iterable[str] = ()) -> str:
     """Prepare a text from outside for a message, a log or a row, in one line.
+
     Args:
         text: The text as it arrived.
         longest: The most characters of the result.
         secrets: What it must not show, besides the secrets in the environment.
+
     Returns:
         The decoded, masked and truncated text.
     """

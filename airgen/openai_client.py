@@ -136,6 +136,7 @@ def openai_client(
     largest_file: int = 2 << 30,
 ) -> openai.AsyncOpenAI:
     """Return a client of the package without retries and timeouts; Azure's if the address has its version.
+
     Args:
         base_url: The part of the address before `/chat/completions`.
         headers: Headers of each request, including the key; Azure gets the key of `Authorization` as `api-key`.

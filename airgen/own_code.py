@@ -34,6 +34,7 @@ _imported: dict[tuple[str, Path | None], dict[Path, tuple[int, int]]] = {}  # (m
 
 def own_code(value: Any, folder: Path | None = None) -> dict[str, str]:
     """Return {target: digest} of every `module:name` in settings as YAML writes them, at any depth.
+
     `folder` is that of the YAML file. The digest of a module without a file (of a notebook, or made by a program) is
     empty, because its code cannot be compared. What only looks like a module is ignored.
     """

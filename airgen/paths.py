@@ -18,7 +18,7 @@ EVALUATION = "evaluation"
 
 
 def data_dir(name: str) -> Path:
-    """Return the folder `prompts`, `corpora`, `pipelines` or `docs` of the wheel, or beside the package in a checkout."""
+    """Return the folder `prompts`, `corpora`, `pipelines` or `docs` of the wheel, or the one beside the package."""
     package = Path(__file__).resolve().parent
     shipped = package / "_data" / name
     return shipped if shipped.is_dir() else package.parent / name

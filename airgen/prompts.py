@@ -81,6 +81,7 @@ class Prompt(FrontMatter):
 
     def constrained(self, pattern: str | None = None, count: int | None = None) -> Mapping[str, Any] | None:
         """Return the JSON schema of the answer with constraints; None for a plain form.
+
         Args:
             pattern: Regular expression for the whole value of the property to constrain.
             count: Exact number of items in the list to count.
@@ -149,6 +150,7 @@ class PromptSet:
 
     def in_language(self, name: str, language: str) -> str:
         """Return the name of a prompt in a language: `small/de/query` for `small/query`, if there is one.
+
         An earlier folder takes precedence here, too: a `small/query` beside a pipeline hides the shipped
         `small/de/query`.
         """

@@ -177,6 +177,7 @@ def names(kind: str) -> list[str]:
 
 def resolve(kind: str, name: str, folder: Path | None = None) -> Any:
     """Return the class registered as `name`, or the class at `module:Class`.
+
     The module is looked for in `folder` (of the YAML file that names it), in the working directory, and among the
     installed packages. Raises UsageError for an unknown name, MissingExtra for a missing package.
     """

@@ -21,6 +21,7 @@ T = TypeVar("T")
 
 def batched(rows: Iterable[T], size: int, weigh: Callable[[T], int] = lambda _: 1) -> Iterator[list[T]]:
     """Yield lists of `size` rows in order; the last one may be shorter.
+
     With `weigh`, a list ends with the row at which the sum of its rows' weights reaches `size`.
     """
     batch: list[T] = []

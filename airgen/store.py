@@ -222,6 +222,7 @@ class Store:
 
     def rows(self, kind: type[T], where: str = "", parameters: Sequence[Any] = (), order: str = "") -> list[T]:
         """Return rows of one type. `where` and `order` are SQL over the table `t`.
+
         Empty for a foreign type without a table: a job has a new stage that has not run.
         """
         known = "SELECT 1 FROM information_schema.tables WHERE table_name = ?"
@@ -257,6 +258,7 @@ class Store:
 
     def places(self, corpus: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the places of one state's passages in their table, in corpus order, and their ordinals.
+
         A place stays the same while the store is open: passages are only added.
         """
         sql = f"SELECT t.rowid AS place, m.ordinal AS ordinal {_MEMBERS} ORDER BY m.ordinal"
@@ -379,6 +381,7 @@ def _column_type(kind: type, hint: Any) -> str:
 
 def _insert(kind: type, rows: Sequence[Any]) -> tuple[str, list[Any]]:
     """Return the statement that inserts rows of a type, and its parameters: a list of values per column.
+
     A list per column takes half the time of a struct per row, and `VALUES` takes ten times as long.
     """
     names = [field.name for field in dataclasses.fields(kind)]

@@ -15,6 +15,7 @@ _FLOAT = "tag:yaml.org,2002:float"
 
 def read_yaml(text: str, name: str = "<text>") -> tuple[Any, yaml.Node | None]:
     """Return the value of a YAML text, and its nodes, which know their lines. Raises SettingsError.
+
     Texts that are very long, deeply nested, or that grow without end by their aliases are refused, and so are NaN and
     infinity.
     """

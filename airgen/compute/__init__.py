@@ -62,11 +62,13 @@ class Compute:
         self, work: Work[In, Out], items: Iterable[tuple[Key, In]], *, ordered: bool = True, least: int = 0
     ) -> Iterator[tuple[Key, Out]]:
         """Yield (key, result) of each (key, item).
+
         Args:
             work: What to do with an item.
             items: The keys and items.
             ordered: Keep the order of the items. False: yield results as they arrive.
             least: Fewer items than this are done in this process, without workers.
+
         Raises:
             AirgenError: The workers cannot do it. Errors of the work are raised as they are.
         """

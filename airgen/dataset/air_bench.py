@@ -61,6 +61,7 @@ def labels_repository(group: str, split: str) -> str:
 
 def air_bench_datasets(path: Path) -> list[AirBenchFiles]:
     """Find every dataset in the folder of a dataset, a version or a repository, or in a folder of repositories.
+
     Empty if the folder has another layout. A repository's own name decides the group.
     """
     path = path.resolve()
@@ -76,6 +77,7 @@ def air_bench_datasets(path: Path) -> list[AirBenchFiles]:
 
 def air_bench_files(path: Path) -> AirBenchFiles | None:
     """Return the single dataset in a folder; None if the folder has another layout.
+
     Raises DatasetError if there are several.
     """
     datasets = air_bench_datasets(path)

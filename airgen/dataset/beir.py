@@ -207,6 +207,7 @@ class BeirDataset:
 
     def passages(self, seen: IdSet | None = None) -> Iterator[BeirPassage]:
         """Yield the corpus in file order. Raises DatasetError for a repeated id or a missing field.
+
         `seen`, empty at first, collects the ids; by default a set.
         """
         path = self.file("corpus")
@@ -226,6 +227,7 @@ class BeirDataset:
 
     def queries(self, split: str | None = None) -> dict[str, BeirQuery]:
         """Return {query id: query}, in file order, of all splits.
+
         With `split`, a layout that has a file per split gives the queries of that split alone.
         """
         return {query.id: query for query in self.each_query(split)}
@@ -296,6 +298,7 @@ class BeirDataset:
 
     def digest(self, split: str = "test") -> str:
         """Hash the decompressed corpus, queries and qrels of the split, on which a score depends, by SHA-256.
+
         For a withheld split, hash corpus and queries.
         """
         total = hashlib.sha256()
@@ -315,6 +318,7 @@ class BeirDataset:
 
 def read_qrels(path: str | Path) -> Qrels:
     """Read the labels of a TSV (with or without header), TREC (four columns) or JSONL file.
+
     Raises DatasetError for a label that is not a number, a pair with two labels, or an empty file.
     """
     path = Path(path)
@@ -384,6 +388,7 @@ def _header(cells: Sequence[str]) -> tuple[int, ...] | None:
 
 def _order(path: Path) -> tuple[int, ...]:
     """Return the columns of query, passage, label and iteration in a file of four columns without a header.
+
     This is TREC's order, unless the label is the same in all lines and the iteration is not: then the columns are in
     another order, and the label is the one other column that has few distinct numbers. Raises DatasetError if the order
     cannot be determined.
@@ -487,6 +492,7 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 def typed_rows(path: Path, fields: Mapping[str, type]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield (FILE:LINE, object) of a JSON Lines file whose fields have these types; none if there is no file.
+
     Raises DatasetError with file and line.
     """
     for where, row in objects(path) if path.is_file() else ():

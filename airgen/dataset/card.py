@@ -35,6 +35,7 @@ _LEVELS = {
 
 def front_matter(manifest: Manifest) -> dict[str, Any]:
     """Return the card's metadata: languages, licence, size, tags, one config per table and its columns' types.
+
     Only JSONL files are listed, because `datasets` infers one builder for a whole repository. `default` and `qrels` are
     the same labels under the names that mteb and beir look for.
     """
@@ -218,6 +219,7 @@ def air_bench_group(manifest: Manifest) -> str:
 
 def air_bench_cards(manifests: Iterable[Manifest], permission: str = "") -> dict[str, str]:
     """Return the card of each repository, which lists the files of its datasets, with one config per version.
+
     Raises DatasetError for two datasets of a repository whose names differ by `-` and `_` only.
     """
     cards: dict[str, str] = {}
@@ -249,6 +251,7 @@ def air_bench_cards(manifests: Iterable[Manifest], permission: str = "") -> dict
 
 def merged_card(old: str, new: str, repo: str) -> str:
     """Add the versions and datasets that only the card `old` lists to the card `new`.
+
     Raises DatasetError for an old card whose front matter cannot be read, and if both use the same split for two files.
     """
     before, after = _front_matter(old, repo), _front_matter(new, repo)

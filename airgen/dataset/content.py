@@ -272,6 +272,7 @@ def check_id(identifier: str, what: str) -> None:
 
 def fitting_id(own: str) -> str:
     """Escape an id so that TSV and TREC files can contain it: `my file` becomes `my%20file`; most ids are unchanged.
+
     White space, control characters and lone surrogates become the `%XX` of URLs; so does `%` in such an id.
     """
     try:
@@ -317,6 +318,7 @@ def check_queries(rows: Iterable[QueryRow]) -> list[QueryRow]:
 
 def check_qrels(rows: Iterable[QrelRow], queries: Iterable[QueryRow]) -> list[QrelRow]:
     """Return the labels sorted by query and document. Raises DatasetError.
+
     Pairs are unique and their queries known; scores are 0 or 1, levels 0 to 3, gains in [0, 1]; each query has a
     positive, or is marked as `answered: false` and has no label.
     """

@@ -30,6 +30,7 @@ def labelled_split(name: str) -> str | None:
 
 def encode_row(row: dict[str, Any], where: str) -> str:
     """Encode the row as one line of JSON, with control characters escaped.
+
     Raises DatasetError for lone surrogates and NaN, which loaders cannot read.
     """
     try:
@@ -83,6 +84,7 @@ _TIME = 315_532_800  # 1980-01-01: every file has this time, so that times tell 
 @contextmanager
 def building(out: Path, marker: str = "manifest.json", *, durable: bool = True) -> Iterator[Path]:
     """Yield an empty directory to fill; when the block ends without an error, it becomes `out`.
+
     An existing `out` is replaced only if it is empty or contains `marker`, the file that is written last. After an
     error
     the new directory is deleted and the existing one is unchanged. Raises DatasetError if `out` contains other
@@ -121,6 +123,7 @@ def building(out: Path, marker: str = "manifest.json", *, durable: bool = True) 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
     """Yield another name to write to; when the block ends without an error, that file becomes `path`.
+
     Files left by killed processes are deleted.
     """
     for place in path.parent.iterdir():

@@ -132,12 +132,14 @@ def override(
     absent: Collection[str] = (),
 ) -> tuple[list[QrelRow], list[QueryRow], Change]:
     """Put people's labels in force, and report the changes.
+
     Args:
         rows: The existing labels.
         queries: The queries of the dataset; labels of other queries are ignored.
         labels: People's labels, at most one per pair.
         relevant_from: The lowest level that is relevant.
         absent: Documents that are not in the corpus; their labels are ignored.
+
     Returns:
         The new labels, the queries that remain, and the change.
     """

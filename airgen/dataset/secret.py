@@ -108,6 +108,7 @@ def _hash(text: str) -> int:
 
 def split_of(query_key: str, ratios: Mapping[str, int]) -> str:
     """Return the split of a query, which depends only on its key and the ratios, not on their order.
+
     Raises ValueError for ratios that are negative or sum to 0.
     """
     total = sum(ratios.values())
@@ -165,6 +166,7 @@ def long_doc_splits(
     datasets: Iterable[tuple[str, str]], earlier: Mapping[tuple[str, str], str] | None = None
 ) -> dict[tuple[str, str], str]:
     """Return the split of each Long-Doc dataset, given as (domain, name): one dev per domain, the others test.
+
     The decisions in `earlier` are kept. In a domain without dev, the new dataset with the lowest hash becomes dev,
     unless the domain has only one dataset, which is needed as test.
     """

@@ -66,6 +66,7 @@ class _Problems:
 
 def verify(directory: Path) -> list[DatasetProblem]:
     """List all problems of a dataset directory; an empty list means that it is whole. The corpus is streamed.
+
     Checks the manifest, size and SHA-256 of each file, files that the manifest does not list, ids (unknown, repeated,
     invalid, or changed by loaders), empty texts, queries without a positive or in two splits, variants that contradict
     each other, counts, labels of withheld splits, secrets, and signs that reveal the generated negatives.
@@ -84,6 +85,7 @@ def verify(directory: Path) -> list[DatasetProblem]:
 
 def damaged_file(directory: Path) -> str | None:
     """Return the first file that is missing or differs from what was written, or None.
+
     This reads each file once. The card may have been edited by hand, so it only has to exist.
     """
     try:

@@ -64,7 +64,9 @@ def by_attribute(scores: Scores, measure: str, attributes: Mapping[str, Mapping[
 
 def negatives_above(hits: Judged) -> dict[str, float]:
     """Count how often a passage judged not relevant is ranked above the best relevant one.
+
     A relevant passage that was not retrieved counts as ranked last.
+
     Returns:
         `queries`: queries with both kinds of label; `share`: the share of them with such a negative; `mean`: the mean
         number of such negatives per query.
@@ -84,6 +86,7 @@ def negatives_above(hits: Judged) -> dict[str, float]:
 
 def negative_ranks(hits: Judged) -> dict[str, float]:
     """Describe the ranks of passages judged not relevant: those near the top are hard.
+
     Returns:
         `pairs`: number of (query, negative) pairs; `first_ten`: the share of them in the first ten; `median` of their
         ranks, absent if half of them or more were not retrieved.
@@ -114,6 +117,7 @@ def biases(
     split: dict[int, frozenset[str]],
 ) -> dict[str, float]:
     """Measure length and word overlap of the top ten passages, the relevant passages and the corpus.
+
     Lengths are medians in characters. Overlap is the mean share of a query's distinct words that a passage contains.
     `split` caches the words of passages from one system to the next.
     """
@@ -157,10 +161,12 @@ Tops = NDArray[np.float64]
 
 def refusal(run: Run, answerable: Collection[str], unanswered: Collection[str]) -> dict[str, float]:
     """Measure how well the best score separates queries with and without an answer.
+
     Args:
         run: The run of one system.
         answerable: Ids of queries with an answer.
         unanswered: Ids of queries without an answer.
+
     Returns:
         Empty if one of the two kinds is missing. `queries`: queries without an answer; `auroc`: the probability that a
         query with an answer has a higher best score than one without (ties count half); `auroc_low`, `auroc_high`: its
@@ -225,17 +231,20 @@ def answer_accuracy(
     lines: dict[int, str] | None = None,
 ) -> dict[str, tuple[float, float, float]]:
     """Measure how often one of the best k passages contains an answer, by DPR's definition.
+
     As in DPR (Karpukhin et al. 2020, `has_answer` of its code), text and answer are normalised to NFD, split into
     runs of
     letters, digits and marks and into single other characters, and lowercased; a passage has the answer if the answer's
     tokens follow each other in its text. The title does not count, and no label is needed. In addition, each character
     of a script without spaces is a token. A query without a result scores 0.
+
     Args:
         run: The run of one system.
         answers: Answers by query id.
         corpus: The passages.
         depth: Hits per query that were asked for; larger cutoffs are left out.
         lines: Cache of the tokens of passages, by position in the corpus, shared by all systems.
+
     Returns:
         {measure: (mean over the queries with answers, low, high)}, with 95 % bootstrap intervals; empty if no query has
         an answer.

@@ -122,6 +122,7 @@ def load_collections(name: str | Path) -> CollectionList:
 
 def find_list(name: Path) -> CollectionList | None:
     """Return the list of collections that a command-line argument names; None for a folder, or without such a file.
+
     Raises SettingsError for a file that is not such a list.
     """
     if name.exists() and not name.is_file():
@@ -135,6 +136,7 @@ def find_list(name: Path) -> CollectionList | None:
 
 def means_table(listed: CollectionList, results: Sequence[Result]) -> str:
     """Format the benchmark's own table (BEIR's Table 2): a row per set, and the mean of the zero-shot sets.
+
     A set of several parts is the mean of them, and counts once. A system has a score only if it ran on all parts, and a
     mean only over all sets of the table. The last rows count the zero-shot sets on which a system is better and worse
     than BM25 (BEIR's Figure 3), if a system has that name.
@@ -200,12 +202,15 @@ def space_needed(collection: Collection) -> int:
 
 def fetch_collection(listed: CollectionList, collection: Collection, tick: Tick = lambda done: None) -> Path:
     """Fetch a set unless its folder exists.
+
     Args:
         listed: The list that contains the set.
         collection: The set.
         tick: Called with the bytes that have arrived.
+
     Returns:
         The folder of the set.
+
     Raises:
         UsageError: The set is not public.
         FetchError: It cannot be downloaded.

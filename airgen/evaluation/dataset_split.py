@@ -75,6 +75,7 @@ def read_parents(path: str | Path) -> dict[str, str]:
 
 def run_by_parent(run: Run, parents: Mapping[str, str]) -> Run:
     """Turn a run of chunks into one of documents, each with the best score of its chunks.
+
     Raises DatasetError if no chunk has a parent.
     """
     if not any(passage in parents for passage in run.passage_ids):

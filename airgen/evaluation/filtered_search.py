@@ -26,6 +26,7 @@ def search_within(
     retriever: Retriever, queries: Sequence[str], filters: Sequence[Filter | None], corpus: Corpus, k: int, hits: Hits
 ) -> Hits:
     """Return the best k hits of each query among the passages that match its filter.
+
     Args:
         retriever: A retriever that has indexed the corpus.
         queries: Texts of n queries.
@@ -33,6 +34,7 @@ def search_within(
         corpus: The passages, with their metadata.
         k: Number of hits per query.
         hits: The best k of all passages, which are tried first.
+
     Returns:
         The hits, with arrays of shape (n, k).
     """

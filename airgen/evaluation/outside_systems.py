@@ -36,6 +36,7 @@ def is_retriever_class(value: Any) -> bool:
 
 def load_function(target: str, settings: Mapping[str, Any], folder: Path | None = None) -> Callable[..., object]:
     """Return the function at `module:search` with its settings, or an object of the Retriever class at `module:Class`.
+
     Raises UsageError if it cannot be called with the settings.
     """
     value = resolve("retriever", target, folder)

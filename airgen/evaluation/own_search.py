@@ -96,12 +96,15 @@ class OwnSearch:
         self, queries: Mapping[str, str], k: int, filters: Filters | None = None
     ) -> tuple[Results, Counter[str]]:
         """Search all queries.
+
         Args:
             queries: Texts by query id.
             k: Number of hits per query, at most.
             filters: Filters by query id.
+
         Returns:
             {query id: {passage id: score}}, and counts of what is left out.
+
         Raises:
             DatasetError: An answer has another form, or no hit at all is in the dataset.
         """

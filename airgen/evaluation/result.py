@@ -74,6 +74,7 @@ def peak_bytes() -> int | None:
 
 def single_latencies(search: Callable[[str], object], queries: Sequence[str], *, most: int = 50) -> list[float]:
     """Time single queries, evenly spread over all, in milliseconds; stops after ten seconds.
+
     The first query warms up. It is not timed, unless it is the only query: a re-ranker may keep its encodings.
     """
     count = min(most + 1, len(queries))
@@ -218,6 +219,7 @@ def load_result(paths: Paths) -> Result | None:
 
 def write_scores(path: Path, result_of: Mapping[str, str], scores: Scores) -> None:
     """Write scores by query as Parquet, one row per query and measure.
+
     Columns: dataset, split, system (all from `result_of`), query, measure, score. DuckDB reads all systems at once:
     SELECT system, measure, avg(score) FROM 'results/*/*/*.parquet' GROUP BY ALL.
     """
@@ -258,6 +260,7 @@ def all_scores(paths: Sequence[Path], measure: str) -> list[dict[str, float]]:
 
 def without_secrets(value: Any) -> Any:
     """Return settings without secrets: keys are masked, addresses lose user, password and query.
+
     Keys belong in environment variables (`api_key_env`). This protects keys that were put into settings nevertheless.
     """
     if isinstance(value, Mapping):

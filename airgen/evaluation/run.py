@@ -104,6 +104,7 @@ class Run:
 
     def renamed(self, find: Callable[[str], str | None]) -> "Run":
         """Rename passages by `find`; an id for which it returns None stays.
+
         Raises DatasetError if two passages of a query get the same id.
         """
         names = [find(key) or key for key in self.passage_ids]
@@ -124,6 +125,7 @@ class Run:
 
 def run_from_hits(query_ids: Sequence[str], corpus_ids: Sequence[str], hits: Hits) -> Run:
     """Turn a retriever's hits into a run.
+
     Raises DatasetError for a hit outside the corpus, a passage that a query has twice, or a score that is not
     finite: the
     retriever is broken.
@@ -142,6 +144,7 @@ def run_from_hits(query_ids: Sequence[str], corpus_ids: Sequence[str], hits: Hit
 
 def run_from_dict(results: Mapping[str, Mapping[str, float]]) -> Run:
     """Build a run from {query id: {passage id: score}}, the form of pytrec_eval and BEIR.
+
     Raises DatasetError for NaN.
     """
     vocabulary = sorted({passage for hits in results.values() for passage in hits})
@@ -193,6 +196,7 @@ def read_run(path: str | Path) -> Run:
 
 def _read_clean(path: Path) -> Run | None:
     """Read a large run with DuckDB. Return None for a small file, or if a line is unusual or wrong.
+
     The line-by-line parser then reports that line. In a clean line, single spaces or single tabs separate six cells;
     none
     is empty, and no id begins or ends with a space.

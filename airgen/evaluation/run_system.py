@@ -88,6 +88,7 @@ def run_system(system: SystemSettings, context: RunContext) -> FinishedRun:
 
 def _filtered(done: FinishedRun, context: RunContext) -> FinishedRun:
     """Keep the hits that match their query's filter, for a system that does not filter.
+
     A search that returns few hits should filter itself: the hits that it did not return are lost.
     """
     places = {key: place for place, key in enumerate(context.corpus.ids)}

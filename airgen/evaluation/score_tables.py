@@ -89,11 +89,13 @@ class BenchmarkMeans:
 
 def read_system_scores(source: Path, *, measure: str | None = None, split: str | None = None) -> list[ScoreRow]:
     """Read every score in a folder of results, or in a CSV or TSV table with a row per system.
+
     Args:
         source: The folder or table.
         measure: A measure of airgen's results. Default: the one that ranks systems on the dataset. MTEB's files have a
             main score.
         split: The split to use of a dataset with several. Default: test, dev, validation, or the first.
+
     Raises:
         DatasetError: The source cannot be read, or has no score.
     """
@@ -216,6 +218,7 @@ _LONG = {
 
 def _table(path: Path) -> list[ScoreRow]:
     """Read a table with a row per system and a column per dataset, or with a row per system and dataset.
+
     Empty cells are left out.
     """
     if path.is_file() and path.stat().st_size > _LARGEST:
@@ -275,8 +278,10 @@ def benchmarks(
     datasets: Sequence[str] = (),
 ) -> list[BenchmarkMeans]:
     """Group scores into columns to compare: each source as a whole, or by task, domain, language or dataset.
+
     A system has a mean only if it has a score on all datasets of the column: the mean over datasets, where a dataset of
     several parts is the mean over these.
+
     Args:
         sources: Scores by source.
         by: How to group the datasets of a source.
@@ -284,6 +289,7 @@ def benchmarks(
             (`intfloat/e5-large-v2` is `e5-large-v2`), whatever the case.
         only: The systems to include. Default: all.
         datasets: The datasets to include. Default: all.
+
     Raises:
         UsageError: Two systems of a source get the same name, or a system of `only` or a dataset is in no source.
     """

@@ -38,6 +38,7 @@ class Interval:
     @classmethod
     def of(cls, value: float, drawn: Matrix, scores: Matrix | None = None) -> "Interval":
         """Return the range of the middle 95 % of the resampled values. NaN is left out.
+
         Args:
             value: The observed value.
             drawn: Resampled values.
@@ -155,6 +156,7 @@ def resampled_means(scores: Matrix, *, samples: int = 2000, seed: int = 0) -> Ma
 
 def rank_intervals(scores: Matrix, *, level: float = 0.95, samples: int = 2000, seed: int = 0) -> NDArray[np.int64]:
     """Compute intervals of the ranks, 1 for the best mean: scores (systems, queries) -> int (systems, 2), inclusive.
+
     Each system is compared with all others. Those that differ significantly bound its rank; with probability
     `level`, no
     other is wrongly called different, however close the systems are. The critical value is the quantile of the largest
@@ -173,6 +175,7 @@ def rank_bounds(
     means: Matrix, resampled: Matrix, can_differ: NDArray[np.bool_] | None = None, *, level: float = 0.95
 ) -> NDArray[np.int64]:
     """Compute the same for any means (systems,) with draws of their noise (samples, systems) around them.
+
     `can_differ`, bool (systems, systems), restricts the pairs that may differ significantly.
     """
     count = len(means)
@@ -268,6 +271,7 @@ def holm(p: Sequence[float] | Matrix) -> Matrix:
 
 def queries_needed(difference: float, deviation: float) -> int | None:
     """Return how many queries a two-sided paired t-test needs to detect `difference` with a power of .8.
+
     `deviation` is that of the differences. Normal approximation with Guenther's correction for t (+ z^2 / 2). None
     if the
     difference is 0.

@@ -271,6 +271,7 @@ def named_once(names: Sequence[str], words: str) -> str:
 
 def models_of(systems: Sequence[SystemSettings]) -> dict[str, frozenset[str]]:
     """Return {system: its parts}: the model name of a neural part, the kind (bm25, rm3, lsa) of another.
+
     Each system must come after those that it builds on, as in the result of `load_systems`.
     """
     models_by_system: dict[str, frozenset[str]] = {}
@@ -309,6 +310,7 @@ def made_labels(systems: Sequence[SystemSettings], makers: Collection[str]) -> d
 
 def in_order(systems: Sequence[SystemSettings]) -> list[SystemSettings]:
     """Sort the systems so that each comes after those it builds on, else in the order given.
+
     Raises SettingsError for a name that occurs twice, is not in the file, or builds on itself.
     """
     by_name = {system.name: system for system in systems}
@@ -339,6 +341,7 @@ def in_order(systems: Sequence[SystemSettings]) -> list[SystemSettings]:
 
 def chosen_systems(systems: Sequence[SystemSettings], only: Sequence[str] | None) -> list[SystemSettings]:
     """Return the systems of these names and those that they build on, in order; all without a name.
+
     Raises UsageError for an unknown name.
     """
     if not only:
@@ -355,6 +358,7 @@ def chosen_systems(systems: Sequence[SystemSettings], only: Sequence[str] | None
 
 def before_and_after(before: str, after: str, file: Path | None) -> tuple[list[SystemSettings], Path]:
     """Return two systems to compare, after those that they build on, and the folder of their paths.
+
     They are systems of the file or, without a file, dense systems with these embedding models. Raises UsageError if
     both
     are the same, and the errors of loading them.

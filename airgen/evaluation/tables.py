@@ -157,6 +157,7 @@ def _above(counts: Mapping[str, float]) -> str:
 
 def overview_table(results: Sequence[Result]) -> str:
     """Tabulate many datasets: each system's headline score, the mean, and means by task, domain and language.
+
     A system gets a mean only if it was evaluated on all datasets of that mean.
     """
     sets = list(dict.fromkeys((result.dataset, result.split) for result in results))

@@ -55,6 +55,7 @@ below the second: then even the best case leaves every tenth label wrong. Set by
 
 def labels_of(audit: Mapping[str, Any] | None) -> tuple[str, bool]:
     """Say what people found about the labels, and whether to correct them before trusting the scores.
+
     `audit` has the figures of an audit as in a manifest; without one, nothing is said.
     """
     match = re.match(
@@ -71,6 +72,7 @@ def labels_of(audit: Mapping[str, Any] | None) -> tuple[str, bool]:
 
 def whole_verdict(systems: str, audit: Mapping[str, Any] | None, unchecked: str = "") -> str:
     """Join the verdicts on systems and labels in one line; bad labels come first.
+
     `unchecked` is what to say if no person has checked any label.
     """
     labels, bad = labels_of(audit)

@@ -233,6 +233,7 @@ def took_over(count: int) -> None:
 
 def root_of(model: Any, root: Path | None) -> Path | None:
     """Return the folder below which encodings of passages are kept: `root`, else that of `shared_encodings`, or None.
+
     Models other than embedded ones may pad the texts of a batch, so that the last bits of a vector depend on its
     neighbours: these are kept below `root` alone.
     """
@@ -407,6 +408,7 @@ def encoded(
     encode: Callable[..., Any], batches: Iterable[Sequence[str]], kind: TextKind, root: Path | None = None
 ) -> Iterator[Any]:
     """Yield the output of `encode`, a method of an embedder, for each batch of texts in order; None for no texts.
+
     With `root`, the other outputs of a pass over passages are kept below it (`SeveralOutputs`).
     """
     model: Any = getattr(encode, "__self__", None)

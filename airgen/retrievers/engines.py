@@ -66,6 +66,7 @@ class SearchEngine(Remote):
 
     def _call(self, method: str, path: str, body: Any = None, *, missing: Any = None) -> Any:
         """Return the server's answer. Raises ModelError.
+
         Args:
             method: HTTP method.
             path: Path below the server's address.
@@ -124,11 +125,14 @@ class SearchEngine(Remote):
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
         """Return the engine's hits.
+
         Args:
             queries: n queries.
             k: Number of hits per query.
+
         Returns:
             The hits, with arrays of shape (n, k).
+
         Raises:
             UsageError: `index` has not been called.
             ModelError: The request failed, or the index is gone.

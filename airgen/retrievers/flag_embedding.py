@@ -449,6 +449,7 @@ class FlagReranker(FlagModel):
 @contextmanager
 def _layerwise_code() -> Iterator[Any]:
     """Patch FlagEmbedding's code of layer-wise MiniCPM so that it runs with transformers 5.
+
     transformers 5 gives every config a `rope_scaling`, wants tied weights as a mapping, has lost `use_return_dict` and
     the cache that this code knows, and leaves buffers that are not saved unset: so they are made again after loading.
     The scores are those of transformers 4.57 (tests/retrievers/test_flag_embedding.py).

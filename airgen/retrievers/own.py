@@ -95,9 +95,11 @@ class OwnEmbedder(Own):
 
     def encode(self, texts: Sequence[str], kind: TextKind) -> NDArray[np.float32]:
         """Encode texts to vectors, float32 (n, dim).
+
         Args:
             texts: n texts.
             kind: Whether they are queries or passages.
+
         Raises:
             ModelError: The function failed, or returned another number of vectors or another dimension.
         """

@@ -23,8 +23,10 @@ from airgen.settings.spec import Part
 
 def token_batches(lengths: Sequence[int], budget: int) -> list[list[int]]:
     """Group the places of `lengths` into batches whose padded size (count x longest) is at most `budget` tokens.
+
     Longest first, so that a batch that is too large fails at once; ties in the order given. A text longer than the
     budget is a batch of its own.
+
     >>> token_batches([5, 1, 1, 4, 1], 10)
     [[0, 3], [1, 2, 4]]
     """

@@ -54,9 +54,11 @@ def task_class(kind: str) -> type[TrainingTask]:
 
 def with_usual_recipe(kind: str, request: TrainingRequest) -> tuple[TrainingRequest, int]:
     """Add the kind's recipe for the number of training queries to a request without a recipe.
+
     Returns:
         The request, and the number of queries; 0 if the request names a recipe, or the kind has the same recipe for
         all.
+
     Raises:
         DatasetError: A dataset cannot be read.
     """

@@ -135,7 +135,7 @@ class TrainedSystem(_Made):
         millions: Annotated[float | None, SPEED] = Field(default=None, gt=0)
 
         def lacks(self, folder: Path | None) -> list[str]:
-            """Say whether the dataset to train on is missing."""
+            """Say that the dataset to train on is missing, if it is."""
             if _dataset_place(self.dataset, folder) is not None:
                 return []
             return [

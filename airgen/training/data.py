@@ -195,6 +195,7 @@ def read_corpus(path: Path) -> Corpus:
 
 def with_negatives(data: TrainingSet, recipe: Recipe) -> TrainingSet:
     """Add the hard negatives that the recipe asks for: the dataset's own, mined ones, or both.
+
     Mined negatives are those of the best `mined_depth` hits of BM25 that are not judged for the query, in their order.
     Raises DatasetError if the recipe asks for the dataset's own negatives and it has none.
     """
@@ -214,6 +215,7 @@ def with_negatives(data: TrainingSet, recipe: Recipe) -> TrainingSet:
 
 def with_own_teacher(data: TrainingSet, teacher: str | None) -> TrainingSet:
     """Add a teacher of its own to the training set: None, "none", a re-ranker, or the path of a file of scores.
+
     The scored passages of a file that are not relevant become the hard negatives. Raises DatasetError for a file that
     cannot be read, or that has no score for a training query.
     """
@@ -298,6 +300,7 @@ def folded(
     dataset: BeirDataset, split: str, fold: Fold | None
 ) -> tuple[dict[str, dict[str, float]], Iterable[tuple[str, str, float]]]:
     """Return the labels of the fold's queries, and the rows of all others; without a fold, stream those of the split.
+
     Queries of the same wording stay together. The fold does not depend on a seed. Raises DatasetError for more folds
     than
     the split has wordings.
@@ -332,6 +335,7 @@ class Share:
 
 def epoch_batches(count: int, size: int, seed: int, epoch: int, shares: Sequence[Share] = ()) -> list[list[int]]:
     """Shuffle the numbers 0 to count - 1 for an epoch, in batches of `size`; with `shares`, by their weights.
+
     A last batch of one item is left out, because in-batch negatives need two. Every epoch has as many batches.
     """
     numbers = epoch_examples(shares, seed, epoch) if shares else np.arange(count)
@@ -358,6 +362,7 @@ def epoch_examples(shares: Sequence[Share], seed: int, epoch: int) -> NDArray[np
 
 def weighted_dataset(text: str) -> TrainingData:
     """Parse dataset, weight and teacher of `data/nli=0.3,teacher=none`; the default weight is 1.
+
     A word that is not a folder names a fetched collection. Raises UsageError for an invalid weight.
     """
     text, also, teacher = (text, "", "") if Path(text).exists() else text.partition(",teacher=")

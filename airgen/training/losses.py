@@ -33,6 +33,7 @@ def distillation(student: Any, teacher: Any, masked: Any = None) -> Any:
 
 def margin_error(student: Any, teacher: Any, masked: Any) -> Any:
     """Compute the mean squared error of each row's margins: of the first candidate to each other one (TAS-B).
+
     The first candidate of a row, and at least one other, must not be masked.
     """
     margins = [scores[:, :1] - scores[:, 1:] for scores in (student, teacher)]
@@ -97,6 +98,7 @@ class E5Loss(_library.CachedMultipleNegativesRankingLoss):  # type: ignore[misc,
         self, queries: Any, passages: Any, texts: Any, masks: Callable[[Any, Any], Any], teacher: Any = None
     ) -> Any:
         """Compute the loss of vectors.
+
         Args:
             queries: Vectors of the queries, (n, dim).
             passages: Vectors of their positives, then of all first negatives, and so on.

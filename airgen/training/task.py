@@ -107,6 +107,7 @@ class TrainingTask(ABC):
 
     def prepare(self, batch: Any) -> Any:
         """Prepare what can be made of a batch before its step, on the CPU in another thread: sampled texts, features.
+
         None: nothing. It must not draw from a random state that others use.
         """
         return None
@@ -124,7 +125,7 @@ class TrainingTask(ABC):
 
     @abstractmethod
     def loss(self, batch: Any) -> Mapping[str, Any]:
-        """Return {"loss": scalar tensor to minimise, and other scalars to show}; its `backward` computes all gradients."""
+        """Return {"loss": scalar tensor to minimise, and other scalars to show}. `backward` computes all gradients."""
 
     @abstractmethod
     def evaluate(self) -> Mapping[str, float]:

@@ -136,6 +136,7 @@ class Teacher:
 
     def scores(self, examples: Sequence[Example], places: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return the mean score over the teachers of a query, in the shape of `places`, (queries, passages).
+
         NaN if a query has no teacher, and for pairs that a file does not have.
         """
         means = np.full(places.shape, np.nan, np.float32)

@@ -28,6 +28,7 @@ def widen(halves: NDArray[np.uint16], wide: NDArray[np.float32]) -> None:
 @jit
 def _product(left: NDArray[np.float32], right: NDArray[np.float32], terms: NDArray[np.float64]) -> np.float64:
     """Compute `exact.inner_products` of one pair, with the same additions in the same order.
+
     `terms` is scratch space of shape (dim,).
     """
     for place in range(len(left)):
@@ -47,6 +48,7 @@ def _add(
     score: np.float32, position: int, keys: NDArray[np.uint64], fill: int, k: int, bits: NDArray[np.uint32]
 ) -> int:
     """Append the key of one score, keep the k best if the buffer is then full, and return the new fill.
+
     `bits`, (1,), receives the floor that follows from a clean-up.
     """
     sign = np.uint32(0x80000000)

@@ -114,6 +114,7 @@ def _quantizer(layer: Any) -> Any:
 
 def _quick(faiss: Any, index: Any, spec: AnnSpec) -> None:
     """Skip work that takes minutes and changes no hit: the order of codes for polysemous search, which only `ht` needs.
+
     Also silence warnings about few points per centroid: `AnnSpec.check` decides what is too few.
     """
     for layer in _layers(faiss, index):
@@ -285,9 +286,11 @@ class AnnIndex:
 
     def search(self, queries: NDArray[np.float32], k: int) -> Hits:
         """Return the hits of each query; fewer than k if the index looked at fewer.
+
         Args:
             queries: Vectors of m queries, float32 (m, dim).
             k: Number of hits per query.
+
         Returns:
             The hits, with arrays of shape (m, k).
         """
@@ -307,6 +310,7 @@ class AnnIndex:
 
 def near_share(exact: NDArray[np.int32], hits: Hits) -> float:
     """Return the share of the nearest passages that are among the first n hits.
+
     Args:
         exact: Positions of the nearest passages by exact search, (m, n).
         hits: The hits of the index for the same queries.

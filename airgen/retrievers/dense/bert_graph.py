@@ -36,6 +36,7 @@ def bert(
     weights: Mapping[str, Array], layers: int, heads: int, epsilon: float, *, narrow: bool = False
 ) -> Callable[[Array], Array]:
     """Build a function from the word embeddings of one text, (tokens, width), to its last hidden states, same shape.
+
     Args:
         weights: Weights in fp32 by transformers' names; linear weights are (out, in).
         layers: Number of layers.
@@ -52,6 +53,7 @@ def bert(
 
 def exported_bert(path: str, heads: int) -> Run:
     """Run a BERT exported by PyTorch, with weights in int8 and scales in fp32, by the graph of `bert`.
+
     The states equal those of the file's own graph except in the last digits, in four fifths of its time: there is no
     mask to add, no NaN to look for, and a product adds its bias itself (docs/notes/models.md).
     """

@@ -57,6 +57,7 @@ def quiet_transformers() -> Iterator[None]:
 
 def loaded(what: str, name: str, make: Any, **settings: Any) -> Any:
     """Call `make(**settings)`, and turn its errors into a ModelError that says what to do.
+
     Exhausted memory is raised as it is.
     """
     try:
@@ -83,6 +84,7 @@ def with_tokenizer(
     model_kwargs: Mapping[str, Any] | None = None,
 ) -> tuple[Any, Any]:
     """Load a model of transformers, on a GPU if there is one, and its tokenizer.
+
     Args:
         kind: Class of transformers, such as "AutoModel".
         what: What to call the model in an error.
@@ -91,6 +93,7 @@ def with_tokenizer(
         device: Device of torch. None: a GPU if there is one.
         dtype: Dtype of the weights.
         model_kwargs: Further arguments of `from_pretrained`.
+
     Raises:
         ModelError: The model cannot be loaded.
     """
@@ -186,6 +189,7 @@ class TorchModel(Component):
 
     def in_batches(self, work: Callable[[int], T], size: int) -> T:
         """Return the result of `work` with a batch of `size`, halved each time memory is exhausted.
+
         The batch size that fits is used for all later batches. Raises ModelError if a batch of one does not fit.
         """
         size = size if self._most is None else min(size, self._most)

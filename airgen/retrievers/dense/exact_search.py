@@ -52,14 +52,18 @@ def search(
     matrix: NDArray[Any], queries: NDArray[np.float32], k: int, *, rows: NDArray[np.int64] | None = None
 ) -> Hits:
     """Return the k rows with the greatest inner product per query; ties are in the order of position.
+
     With very many queries the rows are read several times, so that about 1 GB is needed besides the result.
+
     Args:
         matrix: Rows, float16 or float32 (n, dim); may be a memory map larger than memory.
         queries: Vectors of m queries, float32 (m, dim).
         k: Number of hits per query.
         rows: Rows of `matrix` to search: position i of the result is `matrix[rows[i]]`. Default: all.
+
     Returns:
         The hits, with arrays of shape (m, k).
+
     Raises:
         ModelError: Dimensions differ, a value is NaN or infinite, or k is below 1.
     """
@@ -175,6 +179,7 @@ class _Best:
 
     def margin(self, part: NDArray[np.float32], start: int) -> NDArray[np.float32]:
         """Bound the difference between a product of each query with one of these rows and the true product.
+
         Raises ModelError for a row with NaN or infinity; `start` is the position of the first row.
         """
         with np.errstate(over="ignore", invalid="ignore"):
@@ -425,7 +430,9 @@ def search_shards(
     rows: NDArray[np.int64] | None = None,
 ) -> Hits:
     """Search as `search` does, on the workers if there are several.
+
     Small searches, and all searches with a single worker, run here.
+
     Args:
         path: File that holds the rows, in fp16.
         matrix: The rows from row `first` of the file on, float16 (n, dim).
@@ -433,6 +440,7 @@ def search_shards(
         k: Number of hits per query.
         first: Row of the file where `matrix` begins.
         rows: Rows of `matrix` to search; `matrix` is then the whole file. Default: all.
+
     Returns:
         The hits, with arrays of shape (m, k).
     """

@@ -29,6 +29,7 @@ _MOST_SWEEPS = 30  # of Jacobi's rotations at most; about ten are needed
 
 def right_singular_vectors(matrix: Any, rank: int, seed: int) -> Floats:
     """Compute the strongest right singular vectors of a scipy matrix, (rank, columns); signs are arbitrary.
+
     A matrix of lower rank gives rows of zeros at the end. Needs numba.
     """
     wide = matrix.shape[0] < matrix.shape[1]

@@ -53,6 +53,7 @@ def encode_batch(
     tokenizer: Any, texts: Sequence[str | tuple[str, str]], max_length: int, special: bool = True
 ) -> list[Any]:
     """Tokenise texts, or pairs of texts, of any length; of a very long text, only the beginning.
+
     Args:
         tokenizer: A `tokenizers.Tokenizer`.
         texts: The texts or pairs.
@@ -240,6 +241,7 @@ class OnnxEncoder(OnnxModel, EmbeddedEmbedder):
 
     def token_vectors(self, texts: Sequence[str], kind: TextKind) -> list[NDArray[np.float32]]:
         """Return the token vectors of each text at length 1, (tokens, dim), without [CLS] and [SEP].
+
         A text without a token of its own keeps the two special tokens, so that no passage is without a vector.
         """
 

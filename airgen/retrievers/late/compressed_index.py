@@ -90,6 +90,7 @@ class ResidualCodec:
     @classmethod
     def train(cls, sample: Floats, count: int, bits: int) -> ResidualCodec:
         """Fit a codec to vectors.
+
         Args:
             sample: Vectors like those to encode, float32 (n, dim), n at least 1.
             count: Number of centroids.
@@ -142,6 +143,7 @@ class ResidualCodec:
 
 def k_means(sample: Floats, count: int) -> Floats:
     """Cluster vectors (n, dim) by Lloyd's algorithm from `count` drawn vectors, and return the centroids (count, dim).
+
     A centroid that is nearest to no vector keeps its place.
     """
     draw = np.random.default_rng(_SEED)
@@ -183,6 +185,7 @@ def nearest(vectors: Floats, centroids: Floats) -> NDArray[np.int64]:
 
 def token_rows(vectors: NDArray[Any]) -> NDArray[np.float16]:
     """Convert token vectors to fp16. Raises ModelError for vectors whose length is far from 1.
+
     fp16 numbers are multiples of 2**-24, so an inner product of two such vectors is a multiple of 2**-48 and below 32:
     float64 holds all of its partial sums, and BLAS gives the same bits in any order.
     """
@@ -239,6 +242,7 @@ def build_index(
     batch: int = BATCH,
 ) -> None:
     """Write the index of all texts into `folder`, whole or not at all. Each text is encoded once.
+
     Args:
         folder: Folder of the index; an existing one is replaced.
         texts: The passages.
@@ -247,6 +251,7 @@ def build_index(
         centroids: Number of centroids. None: it grows with the root of the number of tokens.
         progress: Called with the number of passages done, and of all.
         batch: Passages encoded at once.
+
     Raises:
         ModelError: The vectors differ in dimension, or are far too long.
     """
@@ -365,12 +370,14 @@ class CompressedIndex:
         lists: GpuLists | None = None,
     ) -> Hits:
         """Return the k best passages of each query by MaxSim over decoded vectors.
+
         Args:
             queries: The token vectors of each query, (tokens, dim).
             k: Number of hits per query.
             probes: Cells that each query token looks at.
             candidates: Passages to decode, at least k.
             lists: The cells on a GPU, which then selects the same candidates.
+
         Returns:
             The hits, with arrays of shape (n, k).
         """

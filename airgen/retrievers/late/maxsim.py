@@ -48,10 +48,12 @@ _QUERIES_AT_ONCE = 16  # queries compared at once with them
 
 def maxsims(queries: Sequence[NDArray[Any]], tokens: NDArray[Any], starts: NDArray[np.int64]) -> NDArray[np.float64]:
     """Compute MaxSim of queries with passages; the same bits on every machine for vectors of `token_rows`.
+
     Args:
         queries: The token vectors of each query, (q, dim).
         tokens: The token vectors of all passages, (t, dim).
         starts: The first row of each passage; each has at least one.
+
     Returns:
         Scores, float64 (queries, passages).
     """
@@ -244,7 +246,7 @@ class LateInteraction(_WithTokens):
         super().release()
 
     def _blocks(self) -> Iterator[tuple[int, int]]:
-        """Yield ranges of passages with about `_TOKENS_AT_ONCE` tokens."""
+        """Yield ranges of passages with about `_TOKENS` tokens."""
         count, first = len(self._starts) - 1, 0
         while first < count:
             most = self._starts[first] + _TOKENS_AT_ONCE

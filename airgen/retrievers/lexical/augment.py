@@ -158,6 +158,7 @@ class Augmenter:
 
     def keep(self, terms: Mapping[str, int]) -> None:
         """Restrict the added terms to these, as others match nothing: a smaller matrix, and the same hits.
+
         Rows that no unit vector can lift above 0 are left out too.
         """
         held = np.array([term in terms for term in self.added], bool)
@@ -251,6 +252,7 @@ class Augmented(LexicalRetriever):
 
     def explain(self, query: str) -> list[Term]:
         """List the query's own terms in order, then the added ones, heaviest first.
+
         After `index`, each has the number of passages that contain it.
         """
         terms = self.model(query)

@@ -144,6 +144,7 @@ class TermWeigher(TorchModel):
 
     def weights(self, texts: Sequence[str]) -> list[dict[str, float]]:
         """Return {word: weight} of each text in order of appearance; a repeated word has its highest weight.
+
         Raises ModelError for NaN.
         """
         return self.in_batches(lambda size: self._weights(texts, size), self.settings.batch_size)
@@ -183,6 +184,7 @@ class TermWeigher(TorchModel):
 
 def words_of(tokenizer: Any, texts: Sequence[str], limit: int) -> tuple[Any, list[list[tuple[int, int, int]]]]:
     """Tokenise texts, and return each text's words as (first token, start, end), in tokens and characters.
+
     The weight of a word is that of its first piece, as in DeepCT.
     """
     encoded = tokenizer(

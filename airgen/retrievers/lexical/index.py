@@ -56,13 +56,16 @@ class InvertedIndex:
         self, queries: Sequence[Mapping[int, float]], k: int, threads: int | None = None, compiled: bool | None = None
     ) -> Hits:
         """Return the k best passages of each query. Neither `threads` nor `compiled` changes the result.
+
         Args:
             queries: The weight of each term, per query; terms are added in this order.
             k: Number of hits per query.
             threads: Number of threads. None: all cores.
             compiled: Use numba. None: if it is installed and worth loading.
+
         Returns:
             The hits, with arrays of shape (n, k).
+
         Raises:
             UsageError: k is below 1, a term is outside the index, or a weight is negative or not finite.
         """

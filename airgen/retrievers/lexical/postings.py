@@ -248,10 +248,12 @@ def count_postings(
     terms: NDArray[np.int32], lengths: NDArray[np.int64], size: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]:
     """Count the postings of texts whose term ids follow one another.
+
     Args:
         terms: Term ids of all texts, int32.
         lengths: Number of terms of each text, int64.
         size: Number of terms in the vocabulary.
+
     Returns:
         starts int64 (size + 1,), positions int32 and frequencies int32: term t occurs in the texts
         `positions[starts[t]:starts[t + 1]]`, in ascending order.

@@ -238,6 +238,7 @@ class AugmentTask(TrainingTask):
 
 def spelling(terms: Analyser, corpus: Corpus, names: Sequence[str], tokenizer: Any) -> list[list[int]]:
     """Return the token ids, with special tokens, of the corpus's most frequent word for each term.
+
     The word of a WordPiece term is the term itself.
     """
     if isinstance(terms, WordPieces):
@@ -271,6 +272,7 @@ class LuceneExport:
 
 def lucene_query(weights: Mapping[str, float]) -> str:
     """Write a query in the syntax of Lucene's classic parser: each term quoted, with its boost; the heaviest first.
+
     Within quotes only the quote and the backslash have a meaning, so no term can be read as an operator. Weights are
     divided by the greatest, which does not change the ranking; a term whose boost rounds to 0 is left out.
     """

@@ -165,6 +165,7 @@ def false_negatives(
     targets: NDArray[np.int64],
 ) -> NDArray[np.bool_]:
     """Mark the candidates that must not be negatives of a query, bool (queries, candidates).
+
     Args:
         queries: Ids of the queries' texts; equal texts have the same id.
         candidates: Ids of the candidates' texts.

@@ -199,6 +199,7 @@ class SpartaRecipe(TransformerRecipe):
 
 def impacts(terms: Any, states: Any, mask: Any, bias: Any) -> Any:
     """Compute log(1 + ReLU(max_j <e_t, s_j> + b)), (passages, terms).
+
     Args:
         terms: Embeddings of the terms, (terms, dim).
         states: Token states, (passages, tokens, dim).

@@ -114,6 +114,7 @@ class TransformerTask(TrainingTask):
 
     def batches(self, epoch: int) -> list[Batch]:
         """Yield all training queries once, shuffled for the epoch; if possible, no batch has a positive twice.
+
         With in-batch negatives, a repeated positive would be a negative of the other query.
         """
         size = self.recipe.batch_size
@@ -129,6 +130,7 @@ class TransformerTask(TrainingTask):
 
     def sample(self, batch: Batch, negatives: int) -> SampledBatch:
         """Draw a positive and `negatives` other passages per query; random ones if it has too few hard ones.
+
         E5 does so for the one negative of an NLI pair (section 5.1).
         """
         examples = [self.data.examples[number] for number in batch.examples]
@@ -156,6 +158,7 @@ class TransformerTask(TrainingTask):
 
     def teacher_scores(self, sample: SampledBatch) -> Any:
         """Return the teacher's scores of a sample, (queries, 1 + negatives); None without a teacher.
+
         NaN marks a missing score, if the kind can learn without it; else DatasetError names it.
         """
         if not self.teacher:
@@ -229,6 +232,7 @@ class SentenceTransformersTask(TransformerTask):
 
 def info_nce(scores: Any, targets: Any, masked: Any = None, reduction: str = "mean") -> Any:
     """Compute minus the mean log softmax of each row's target (E5, equation 1).
+
     Args:
         scores: Scores of the candidates, (rows, candidates).
         targets: The target of each row, which must not be masked.

@@ -132,6 +132,7 @@ class PairMiner:
         self, rows: Iterable[SourcePassage | MinedPair | LinkedPassages | RefusedRow], *, dump: bool = False
     ) -> Iterator[MinedPair]:
         """Yield the pairs of the passages of a corpus, or of a reader of dumps, in order; then citations.
+
         A passage gives pairs with its headings, and with the passage before it if both have the same `document`. A
         dump has
         no citations, and a passage of it that was seen before, on any page, is left out, as in cc_net. The limits of
