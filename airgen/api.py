@@ -76,14 +76,22 @@ if TYPE_CHECKING:
     from airgen.study import Study
 
 VALUES = {
-    "BM25": "airgen.retrievers.lexical.bm25", "Benchmark": "airgen.python.benchmark", "Corpus": "airgen.python.corpus",
+    "BM25": "airgen.retrievers.lexical.bm25",
+    "Benchmark": "airgen.python.benchmark",
+    "Corpus": "airgen.python.corpus",
     "Dense": "airgen.retrievers.dense.retriever",
-    "EstimatedCosts": "airgen.python.generate", "Function": "airgen.functions",
-    "Fused": "airgen.retrievers.combine", "JobRecipe": "airgen.python.recipe",
-    "RerankedRetriever": "airgen.retrievers.combine", "Results": "airgen.python.results", "Study": "airgen.study",
-    "estimate": "airgen.python.generate", "generate": "airgen.python.generate", "label": "airgen.python.generate",
+    "EstimatedCosts": "airgen.python.generate",
+    "Function": "airgen.functions",
+    "Fused": "airgen.retrievers.combine",
+    "JobRecipe": "airgen.python.recipe",
+    "RerankedRetriever": "airgen.retrievers.combine",
+    "Results": "airgen.python.results",
+    "Study": "airgen.study",
+    "estimate": "airgen.python.generate",
+    "generate": "airgen.python.generate",
+    "label": "airgen.python.generate",
     "load": "airgen.python.benchmark",
-}  # fmt: skip
+}
 """The names that are not commands, and their modules, which are imported on first use."""
 
 __all__ = [
@@ -153,7 +161,7 @@ __all__ = [
     "train_genq",
     "train_pairs",
     "train_recipe",
-]  # fmt: skip
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -95,8 +95,10 @@ def find_app(words: list[str]) -> tuple[typer.Typer, str, list[str]]:
     if rest and rest[0] in functions:
         return app_of(functions[rest[0]]), f"airgen {name} {rest[0]}", rest[1:]
     if "" not in functions:
-        raise UsageError(f"unknown word {rest[0]!r} after `airgen {name}`{closest(rest[0], list(functions))}; "
-                         f"see airgen {name} --help")  # fmt: skip
+        raise UsageError(
+            f"unknown word {rest[0]!r} after `airgen {name}`{closest(rest[0], list(functions))}; "
+            f"see airgen {name} --help"
+        )
     return app_of(functions[""], _listed(name, functions)), f"airgen {name}", rest
 
 

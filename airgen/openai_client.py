@@ -33,9 +33,14 @@ _HOP = {"content-encoding", "content-length", "transfer-encoding"}  # of the bod
 _HEADERS = "airgen.headers"
 # All options of a plain call: the package would copy the default of each that is missing.
 _PLAIN: Any = {
-    "headers": {}, "params": {}, "max_retries": 0, "timeout": None, "idempotency_key": "", "follow_redirects": None,
+    "headers": {},
+    "params": {},
+    "max_retries": 0,
+    "timeout": None,
+    "idempotency_key": "",
+    "follow_redirects": None,
     "security": {"bearer_auth": True},
-}  # fmt: skip
+}
 _NEVER: dict[str, Any] = {"api_key": _NO_KEY, "admin_api_key": "", "organization": "", "project": ""}
 
 
@@ -145,9 +150,13 @@ def openai_client(
         largest_file: Bytes of the largest file that is read in pieces.
     """
     options: dict[str, Any] = {
-        "base_url": base_url, "http_client": _DirectClient(BoundedTransport(client, largest_file)),
-        "timeout": None, "max_retries": 0, "default_query": dict(query), **_NEVER,
-    }  # fmt: skip
+        "base_url": base_url,
+        "http_client": _DirectClient(BoundedTransport(client, largest_file)),
+        "timeout": None,
+        "max_retries": 0,
+        "default_query": dict(query),
+        **_NEVER,
+    }
     said = dict(headers)
     if "api-version" not in query:
         api: Any = _OpenAI(**options)

@@ -326,9 +326,26 @@ class Payment:
 
 
 TABLES: tuple[type, ...] = (
-    Passage, Dropped, Sample, Character, Scenario, Query, Candidate, OwnQuery, Rewrite, HardNegative,
-    ReferenceAnswer, Recall, Prelabel, Judgment, Decision, Skip, Answer, Reservation, Payment,
-)  # fmt: skip
+    Passage,
+    Dropped,
+    Sample,
+    Character,
+    Scenario,
+    Query,
+    Candidate,
+    OwnQuery,
+    Rewrite,
+    HardNegative,
+    ReferenceAnswer,
+    Recall,
+    Prelabel,
+    Judgment,
+    Decision,
+    Skip,
+    Answer,
+    Reservation,
+    Payment,
+)
 """The types that have a table in every work database."""
 
 

@@ -53,7 +53,8 @@ def retrying(
     """
     from tenacity import Retrying
 
-    return Retrying(sleep=sleep, **_options(tries, passes, first, longest, asked, say))(work)
+    options = _options(tries, passes, first=first, longest=longest, asked=asked, say=say)
+    return Retrying(sleep=sleep, **options)(work)
 
 
 async def retrying_async(
@@ -71,12 +72,14 @@ async def retrying_async(
     async def tried() -> T:  # tenacity awaits coroutine functions alone
         return await work()
 
-    return await AsyncRetrying(**_options(tries, passes, first, longest, asked, lambda error, pause: None))(tried)
+    options = _options(tries, passes, first=first, longest=longest, asked=asked, say=lambda error, pause: None)
+    return await AsyncRetrying(**options)(tried)
 
 
 def _options(
     tries: int | Callable[[int, BaseException], bool],
     passes: Passes,
+    *,
     first: float,
     longest: float,
     asked: Callable[[BaseException], float],

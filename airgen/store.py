@@ -366,9 +366,14 @@ def _problem(connection: duckdb.DuckDBPyConnection) -> str:
 
 
 _COLUMN_TYPES = {
-    "str": "VARCHAR", "int": "BIGINT", "float": "DOUBLE", "bool": "BOOLEAN", "list[str]": "VARCHAR[]",
-    "list[float]": "DOUBLE[]", "list[int]": "BIGINT[]",
-}  # fmt: skip
+    "str": "VARCHAR",
+    "int": "BIGINT",
+    "float": "DOUBLE",
+    "bool": "BOOLEAN",
+    "list[str]": "VARCHAR[]",
+    "list[float]": "DOUBLE[]",
+    "list[int]": "BIGINT[]",
+}
 
 
 def _column_type(kind: type, hint: Any) -> str:

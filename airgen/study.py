@@ -227,10 +227,11 @@ class Study:
         path, ending = Path(path), Path(path).suffix.lower()
         tables = [part for part in self.parts if isinstance(part, Table) and part.rows]
         if ending == ".json":
-            write_json(path, {"title": self.title, "tables": [
+            rows = [
                 [dict(zip((column.title for column in table.columns), row, strict=True)) for row in table.cells()]
                 for table in tables
-            ]})  # fmt: skip
+            ]
+            write_json(path, {"title": self.title, "tables": rows})
         elif ending in (".html", ".htm"):
             write_lines(path, self.html())
         elif ending == ".csv":

@@ -10,7 +10,7 @@ are in two repositories beside it. Files without a split in their name (queries.
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from airgen.errors import DatasetError
@@ -95,12 +95,12 @@ def _dataset(corpus: Path) -> AirBenchFiles | None:
     unnamed = any(path.name.startswith("queries") for path in queries.values())  # such a file is also in BEIR's layout
     if not queries or (unnamed and not _GROUP.fullmatch(group)):
         return None
-    files = AirBenchFiles(group, folder.parent.name, folder.name, corpus, queries, {})
+    files = AirBenchFiles(group, version=folder.parent.name, name=folder.name, corpus=corpus, queries=queries, qrels={})
     labels = dict(_of_kind(folder, "qrels"))
     for split in queries:
         place = files.labels_folder(split)
         labels |= {name: path for name, path in _of_kind(place, "qrels") if name == split}
-    return AirBenchFiles(group, files.version, files.name, corpus, queries, labels)
+    return replace(files, qrels=labels)
 
 
 def _of_kind(folder: Path, kind: str) -> Iterator[tuple[str, Path]]:

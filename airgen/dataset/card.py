@@ -147,12 +147,8 @@ def render_card(manifest: Manifest) -> str:
     ]
     models = [list(map(md, (use.role, use.model, use.prompt, use.version))) for use in manifest.provenance]
     funnel = [
-        [md(step.stage), f"{step.entered:,}", f"{step.left:,}", "; ".join(
-            f"{md(reason)}: {count:,}"
-            for reason, count in sorted(step.reasons.items(), key=lambda item: (-item[1], item[0]))
-        )]
-        for step in manifest.funnel
-    ]  # fmt: skip
+        [md(step.stage), f"{step.entered:,}", f"{step.left:,}", _reasons(step.reasons)] for step in manifest.funnel
+    ]
     known = {"task", "domain", "source", "licence", "dataset", "language"}
     statistics = [{name: cell for name, cell in row.items() if name not in known} for row in table_rows([manifest])]
     citation = info.citation or (
@@ -188,6 +184,12 @@ def _figures(values: Mapping[str, Any] | None) -> str:
         for name, value in sorted((values or {}).items())
     }
     return markdown_table(["", ""], [[md(name), md(text)] for name, text in texts.items()]) if texts else ""
+
+
+def _reasons(counts: Mapping[str, int]) -> str:
+    """List reasons with their counts, most frequent first."""
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return "; ".join(f"{md(reason)}: {count:,}" for reason, count in ordered)
 
 
 def _fence(text: str, language: str) -> str:

@@ -66,10 +66,10 @@ def derive(
             files["corpus.jsonl"] = FileEntry(*write_text(directory / "corpus.jsonl", lines()))
             statistics = dataclasses.replace(statistics, passages=len(keep), mean_tokens=tokens / len(keep))
         if split is not None:
-            _merge_splits(source, directory, manifest, split, files)
+            _merge_splits(source, directory, manifest, split, files=files)
             statistics = dataclasses.replace(statistics, splits={split: _merged(statistics.splits.values())})
         moved = [name for name in manifest.files if split and (name == "queries.jsonl" or labelled_split(name))]
-        _copy_others(source, directory, manifest, files, moved)
+        _copy_others(source, directory, manifest, files, moved=moved)
         info = dataclasses.replace(manifest.info, version=version or manifest.info.version)
         if split is not None:
             info = dataclasses.replace(info, splits={split: 1})
@@ -105,7 +105,9 @@ def _kept(source: Path, size: int) -> set[str]:
     return judged | {identifier for _, identifier in heapq.nsmallest(size - len(judged), others())}
 
 
-def _merge_splits(source: Path, directory: Path, manifest: Manifest, split: str, files: dict[str, FileEntry]) -> None:
+def _merge_splits(
+    source: Path, directory: Path, manifest: Manifest, split: str, *, files: dict[str, FileEntry]
+) -> None:
     def note(name: str, text: str) -> None:
         files[name] = FileEntry(*write_text(directory / name, text))
 
@@ -141,7 +143,7 @@ def _labels_in(path: Path) -> list[tuple[str, str, int | float]]:
 
 
 def _copy_others(
-    source: Path, directory: Path, manifest: Manifest, files: dict[str, FileEntry], moved: Sequence[str] = ()
+    source: Path, directory: Path, manifest: Manifest, files: dict[str, FileEntry], *, moved: Sequence[str] = ()
 ) -> None:
     """Copy the data files that were not written anew."""
     for name, entry in manifest.files.items():
@@ -230,7 +232,7 @@ def with_peoples_labels(
     mine = [row for row in queries if row.split == split]
     asked = {label.document for label in labels}
     here = {row["_id"] for row in read_rows(source / "corpus.jsonl") if row["_id"] in asked}
-    rows, left, change = override(qrels, mine, labels, manifest.info.relevant_from, asked - here)
+    rows, left, change = override(qrels, mine, labels, manifest.info.relevant_from, absent=asked - here)
     if not left:
         raise DatasetError(f"{source}: by people's answers no query of {split} has a relevant passage: nothing is left")
     stays = {row.id: row for row in left}
@@ -242,17 +244,19 @@ def with_peoples_labels(
             written = sorted((row.query, row.document, score) for row, score in values if score is not None)
             if written or kind != PEOPLE:
                 write_split(directory, f"qrels-{kind}/{split}" if kind else f"qrels/{split}", written, files)
-        lines = [
-            encode_row({**row, "metadata": {**row["metadata"], **stays[row["_id"]].metadata}}, row["_id"])
-            if row["_id"] in stays else encode_row(row, row["_id"])
-            for row in read_rows(source / "queries.jsonl")
-            if row["_id"] in stays or row["metadata"].get("split") != split
-        ]  # fmt: skip
+        lines = []
+        for row in read_rows(source / "queries.jsonl"):
+            if row["_id"] in stays:
+                row["metadata"] |= stays[row["_id"]].metadata
+            elif row["metadata"].get("split") == split:
+                continue
+            lines.append(encode_row(row, row["_id"]))
         files["queries.jsonl"] = FileEntry(*write_text(directory / "queries.jsonl", "".join(lines)))
         gone = {row.id for row in mine} - stays.keys()
-        _copy_without(source, directory, manifest, files, f"answers/{split}.jsonl", "query-id", gone)
-        _copy_without(source, directory, manifest, files, "private/lineage.jsonl", "query", gone)
-        _copy_others(source, directory, manifest, files, [f"answers/{split}.jsonl", "private/lineage.jsonl"])
+        answers, lineage = f"answers/{split}.jsonl", "private/lineage.jsonl"
+        _copy_without(source, directory, manifest, files, name=answers, key="query-id", gone=gone)
+        _copy_without(source, directory, manifest, files, name=lineage, key="query", gone=gone)
+        _copy_others(source, directory, manifest, files, moved=[answers, lineage])
         positives, old = sum(row.score for row in rows), manifest.statistics.splits[split]
         count = load_tokenizer(manifest.info.tokenizer, manifest.info.language)
         counts = SplitStatistics(
@@ -291,8 +295,16 @@ def _rows_of(source: Path, manifest: Manifest, split: str) -> list[QrelRow]:
     for query, document, score in _labels_in(source / "qrels" / f"{split}.jsonl"):
         pair, level = (query, document), graded.get((query, document))
         by = PEOPLE if pair in people else ""
-        gain = None if by or pair not in soft else float(soft[pair])
-        rows.append(QrelRow(query, document, int(score), None if level is None else int(level), gain, by))
+        rows.append(
+            QrelRow(
+                query,
+                document,
+                score=int(score),
+                level=None if level is None else int(level),
+                gain=None if by or pair not in soft else float(soft[pair]),
+                by=by,
+            )
+        )
     return rows
 
 
@@ -306,11 +318,12 @@ def _copy_without(
     directory: Path,
     manifest: Manifest,
     files: dict[str, FileEntry],
+    *,
     name: str,
     key: str,
     gone: Collection[str],
 ) -> None:
-    """Copy a file of rows without those of some queries; no file where none is left."""
+    """Copy a file of rows without those of some queries; write no file if none is left."""
     if name not in manifest.files:
         return
     lines = [encode_row(row, name) for row in read_rows(source / name) if row[key] not in gone]

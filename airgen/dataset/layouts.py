@@ -172,7 +172,7 @@ def convert(
         known = sorted(folder.name.removeprefix("qrels-") for folder in dataset.path.glob("qrels-*") if folder.is_dir())
         raise DatasetError(f"{path}: there is no such file; the dataset has {', '.join(known) or 'no other labels'}")
     texts = {key: query.text for key, query in dataset.queries().items() if key in labels}
-    source = _Source(dataset, labels, texts, f"{dataset.name} {split}", index, fields)
+    source = _Source(dataset, labels, texts, name=f"{dataset.name} {split}", index=index, fields=fields)
     if not texts:
         raise DatasetError(f"{dataset.path}: no query of the labels of {split} has a text")
     FORMATS[kind][1](source, out)
@@ -267,15 +267,24 @@ def _write(out: Path, value: Any) -> None:
         fresh.write_text(text, encoding="utf-8", errors="replace", newline="\n")
 
 
+def _ranx(source: _Source, out: Path) -> None:
+    labels = {
+        query: {passage: int(label) if label == int(label) else label for passage, label in row.items()}
+        for query, row in source.labels.items()
+    }
+    _write(out, labels)
+
+
+def _trec_qrels(source: _Source, out: Path) -> None:
+    _write(out, "".join(_trec_lines(source.labels)))
+
+
 FORMATS: Mapping[str, tuple[str, Callable[[_Source, Path], None]]] = {
     "quepid": ("ratings.csv", _quepid),
     "opensearch": ("judgments.json", _opensearch),
     "elasticsearch": ("rank_eval.json", _elasticsearch),
-    "ranx": ("qrels.json", lambda source, out: _write(out, {
-        key: {passage: int(label) if label == int(label) else label for passage, label in row.items()}
-        for key, row in source.labels.items()
-    })),
-    "trec": ("qrels.trec", lambda source, out: _write(out, "".join(_trec_lines(source.labels)))),
+    "ranx": ("qrels.json", _ranx),
+    "trec": ("qrels.trec", _trec_qrels),
     "ir_datasets": ("ir_datasets", _ir_datasets),
-}  # fmt: skip
+}
 """{format: (usual name of the file or folder, what writes it)}."""

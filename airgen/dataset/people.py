@@ -107,10 +107,14 @@ class Change:
     def as_note(self) -> dict[str, Any]:
         """Return the note for the manifest: counts, and what identifies the answers."""
         return {
-            "labels": self.labels, "confirmed": self.confirmed, "now relevant": self.now_relevant,
-            "now not relevant": self.now_not_relevant, "new": self.new,
-            "queries without a relevant passage": len(self.fallen), "digest": self.digest,
-        }  # fmt: skip
+            "labels": self.labels,
+            "confirmed": self.confirmed,
+            "now relevant": self.now_relevant,
+            "now not relevant": self.now_not_relevant,
+            "new": self.new,
+            "queries without a relevant passage": len(self.fallen),
+            "digest": self.digest,
+        }
 
 
 def note_text(note: Any) -> str:
@@ -129,6 +133,7 @@ def override(
     queries: Sequence[QueryRow],
     labels: Sequence[PersonsLabel],
     relevant_from: int,
+    *,
     absent: Collection[str] = (),
 ) -> tuple[list[QrelRow], list[QueryRow], Change]:
     """Put people's labels in force, and report the changes.
@@ -150,7 +155,7 @@ def override(
     for label in used:
         pair, score = (label.query, label.document), int(label.level >= relevant_from)
         before = by_pair.get(pair)
-        by_pair[pair] = QrelRow(*pair, score, label.level, None, PEOPLE)
+        by_pair[pair] = QrelRow(label.query, label.document, score, level=label.level, by=PEOPLE)
         same = before is not None and before.score == score
         counts["new" if before is None else "confirmed" if same else f"now_{'not_' * (not score)}relevant"] += 1
     answered = {row.query for row in by_pair.values() if row.score}

@@ -187,15 +187,16 @@ def _rows(directory: Path, name: str, problems: _Problems) -> Iterator[tuple[int
                 problems.add("line", name, f"line {number} is not a JSON object")
 
 
-def _identifier(row: dict[str, Any], number: int, what: str, name: str, problems: _Problems) -> str | None:
+def _identifier(row: dict[str, Any], number: int, kind: str, *, name: str, problems: _Problems) -> str | None:
+    """Return the id of a query or document; None if it is invalid, which is a problem."""
     value = row.get("_id")
     try:
-        check_id(value if isinstance(value, str) else "", what)
+        check_id(value if isinstance(value, str) else "", kind)
     except DatasetError as error:
         problems.add("id", name, f"line {number}: {error}")
         return None
     if not str(row.get("text") or "").strip():
-        problems.add("empty", name, f"line {number}: {what} {value!r} has no text")
+        problems.add("empty", name, f"line {number}: {kind} {value!r} has no text")
     return str(value)
 
 
@@ -203,7 +204,7 @@ def _check_queries(directory: Path, problems: _Problems) -> dict[str, str | None
     """Return {query id: its split, or None if the metadata has none}."""
     queries: dict[str, str | None] = {}
     for number, row in _rows(directory, "queries.jsonl", problems):
-        identifier = _identifier(row, number, "query", "queries.jsonl", problems)
+        identifier = _identifier(row, number, "query", name="queries.jsonl", problems=problems)
         if identifier is None:
             continue
         if identifier in queries:
@@ -257,7 +258,7 @@ def _check_labels(directory: Path, manifest: Manifest, queries: dict[str, str | 
             elif not any(score > 0 for score in documents.values()):
                 problems.add("positive", name, f"query {query!r} has no relevant document")
         _check_tsv(directory, f"qrels/{split}.tsv", labels[split], problems)
-        _check_variants(directory, manifest, split, labels[split], problems)
+        _check_variants(directory, manifest, split, labels[split], problems=problems)
     for query, named in queries.items():
         if query not in home and named not in manifest.withheld and query not in problems.unanswered:
             problems.add("positive", "queries.jsonl", f"query {query!r} has no labels")
@@ -289,16 +290,16 @@ def _check_tsv(directory: Path, name: str, labels: dict[str, dict[str, float]], 
 
 
 def _check_variants(
-    directory: Path, manifest: Manifest, split: str, labels: dict[str, dict[str, float]], problems: _Problems
+    directory: Path, manifest: Manifest, split: str, labels: dict[str, dict[str, float]], *, problems: _Problems
 ) -> None:
     for variant in manifest.variants:
         name = f"qrels-{variant}/{split}.jsonl"
         if variant == PEOPLE and name not in manifest.files:
-            continue  # nobody has answered about this split
+            continue  # people have labelled nothing in this split
         theirs = _read_labels(directory, name, problems)
         _check_tsv(directory, f"qrels-{variant}/{split}.tsv", theirs, problems)
         if variant == PEOPLE:
-            _check_peoples(name, labels, theirs, manifest.info.relevant_from, problems)
+            _check_peoples(name, labels, theirs, manifest.info.relevant_from, problems=problems)
             continue
         if variant == "positives":
             mine = {(q, d) for q, row in labels.items() for d, score in row.items() if score > 0}
@@ -314,6 +315,7 @@ def _check_peoples(
     labels: dict[str, dict[str, float]],
     theirs: dict[str, dict[str, float]],
     relevant_from: int,
+    *,
     problems: _Problems,
 ) -> None:
     """Check that people's labels are in force: `qrels` agrees with them on each pair."""
@@ -335,7 +337,7 @@ def _check_corpus(directory: Path, manifest: Manifest, labels: _Labels, problems
     seen: set[str] = set()
     marks: Counter[tuple[bool, str]] = Counter()
     for number, row in _rows(directory, name, problems):
-        identifier = _identifier(row, number, "document", name, problems)
+        identifier = _identifier(row, number, "document", name=name, problems=problems)
         if identifier is None:
             continue
         if identifier in seen:

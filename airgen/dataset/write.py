@@ -59,17 +59,20 @@ def write_dataset(out: Path, content: DatasetContent) -> Manifest:
     with building(out) as directory:
         entries: _Entries = {}
         judged = {row.document for row in qrels}
-        passages, tokens = _write_corpus(directory, content, judged, count, entries)
+        passages, tokens = _write_corpus(directory, content, judged, count, entries=entries)
         # Every row has the same keys, because loaders infer one schema for the file.
         fields = _query_fields(queries)
         keys = [key for key in fields if key != "split"]
-        asked = (
-            {"_id": row.id, "text": row.text,
-             "metadata": {"split": row.split, **{key: row.metadata.get(key) for key in keys}}}
+        query_rows = (
+            {
+                "_id": row.id,
+                "text": row.text,
+                "metadata": {"split": row.split, **{key: row.metadata.get(key) for key in keys}},
+            }
             for row in queries
-        )  # fmt: skip
-        _write_rows(directory, "queries.jsonl", asked, entries)
-        written = _write_labels(directory, queries, qrels, entries, content.info.relevant_from)
+        )
+        _write_rows(directory, "queries.jsonl", query_rows, entries)
+        written = _write_labels(directory, queries, qrels, entries, relevant_from=content.info.relevant_from)
         _write_answers(directory, queries, content.answers, entries)
         _write_rows(directory, "private/lineage.jsonl", content.lineage, entries)
         rows = (
@@ -105,7 +108,7 @@ def write_dataset(out: Path, content: DatasetContent) -> Manifest:
 
 
 def _write_labels(
-    directory: Path, queries: Sequence[QueryRow], qrels: Sequence[QrelRow], entries: _Entries, relevant_from: int
+    directory: Path, queries: Sequence[QueryRow], qrels: Sequence[QrelRow], entries: _Entries, *, relevant_from: int
 ) -> tuple[str, ...]:
     """Write `qrels/` and the variants, one TSV and one JSONL for each split; returns the variants that were written.
 
@@ -148,10 +151,14 @@ def _write_answers(
             raise DatasetError(f"there is a reference answer to the query {row.query!r}, which is not in the dataset")
         rows.setdefault(split_of_query[row.query], []).append(
             {
-                "query-id": row.query, "corpus-id": row.document, "answer": row.text,
-                "quote": row.quote, "start": row.start, "end": row.end,
+                "query-id": row.query,
+                "corpus-id": row.document,
+                "answer": row.text,
+                "quote": row.quote,
+                "start": row.start,
+                "end": row.end,
             }
-        )  # fmt: skip
+        )
     for split, rows_of_split in sorted(rows.items()):
         _write_rows(directory, f"answers/{split}.jsonl", rows_of_split, entries)
 
@@ -186,7 +193,7 @@ def seal(directory: Path, manifest: Manifest) -> Manifest:
 
 
 def _write_corpus(
-    directory: Path, content: DatasetContent, judged: set[str], count: Callable[[str], int], entries: _Entries
+    directory: Path, content: DatasetContent, judged: set[str], count: Callable[[str], int], *, entries: _Entries
 ) -> tuple[int, int]:
     """Write the corpus, sorted by id; returns the numbers of documents and tokens."""
     missing = set(judged)

@@ -118,8 +118,9 @@ def heat_map(names: Sequence[str], values: NDArray[Any], *, title: str) -> AnyCh
     rects = base.mark_rect(stroke="white", invalid=None).encode(
         color=alt.condition("isValid(datum.value)", colour, alt.value("#eeeeee"))
     )
-    numbers = base.transform_filter("isValid(datum.value)").mark_text(fontSize=10, aria=False).encode(
+    valid = base.transform_filter("isValid(datum.value)")
+    numbers = valid.mark_text(fontSize=10, aria=False).encode(
         text=alt.Text("value:Q", format=".2f"),
         color=alt.condition("abs(datum.value) > 0.6", alt.value("white"), alt.value("black")),
-    )  # fmt: skip
+    )
     return titled(alt.layer(rects, numbers).properties(width=alt.Step(30), height=alt.Step(26)), title)

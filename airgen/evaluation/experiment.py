@@ -58,9 +58,18 @@ from airgen.settings.needs import files_of, hub_models, located, texts_of
 from airgen.settings.own import PYTHON
 from airgen.settings.spec import identity_of
 
-DEFAULT_MEASURES = ("nDCG@10", "Recall@10", "Recall@100", "R_cap@100", "AP@1000", "RR@10", "P@10", "Hole@10",
-                    "Judged@10")  # fmt: skip
-_WORST = 10  # queries of a system whose texts are kept
+DEFAULT_MEASURES = (
+    "nDCG@10",
+    "Recall@10",
+    "Recall@100",
+    "R_cap@100",
+    "AP@1000",
+    "RR@10",
+    "P@10",
+    "Hole@10",
+    "Judged@10",
+)
+_WORST_QUERIES = 10  # per system, whose texts are kept
 RULES = {
     "gains": "linear, negative labels gain 0",
     "ties": "passage id descending",
@@ -121,7 +130,16 @@ def evaluate(
     not stop the others: their results and tables are written, and kept for the next call. Its DatasetError, UsageError,
     MissingExtra or ModelError is raised at the end, or given to `failed`; then its Result is left out.
     """
-    experiment = _Experiment(dataset, systems, out, options, progress, started, indexes, encoding)
+    experiment = _Experiment(
+        dataset,
+        systems,
+        out,
+        options,
+        progress=progress,
+        started=started,
+        indexes=indexes,
+        encoding=encoding,
+    )
     for line in trained_on(experiment.task, experiment.systems):
         experiment.progress(f"! {line}")
     experiment.rehearse()
@@ -189,6 +207,7 @@ class _Experiment:
         systems: Sequence[SystemSettings],
         out: str | Path,
         options: EvaluationOptions,
+        *,
         progress: Say | None = None,
         started: Say | None = None,
         indexes: MutableMapping[str, Retriever] | None = None,
@@ -300,7 +319,9 @@ class _Experiment:
         self.runs[name] = FinishedRun(read_run(paths.run), {}, Costs()) if kept else self._run(system)
         if not kept:
             write_json(note, {"key": key})
-        self.searched[name] = Searched(name, task.dataset.name, task.split, len(task.queries), paths.run, kept)
+        self.searched[name] = Searched(
+            name, task.dataset.name, task.split, queries=len(task.queries), run=paths.run, cached=kept
+        )
 
     def _kept(self, system: SystemSettings, key: str) -> Result | None:
         """Return the kept result of a run with this key."""
@@ -382,7 +403,7 @@ class _Experiment:
         if task.parents and any(passage in task.parents for passage in run.passage_ids):
             of_parents = labels_by_parent(labels, task.parents)
             by_document = _means(score(run_by_parent(run, task.parents), of_parents, self.measures))
-        lowest = np.argsort(scores.of(task.headline), kind="stable")[:_WORST]
+        lowest = np.argsort(scores.of(task.headline), kind="stable")[:_WORST_QUERIES]
         worst = [scores.query_ids[row] for row in lowest.tolist()]
         info, kinds = task.dataset.info, breakdown.attributes(task.queries, task.language) | task.of_relevant
         about = {
@@ -415,11 +436,13 @@ class _Experiment:
             groups=tuple(breakdown.by_attribute(scores, task.headline, kinds)),
             negatives_above=breakdown.negatives_above(judged),
             negative_ranks=breakdown.negative_ranks(judged),
-            biases=breakdown.biases(run, labels, task.queries, task.corpus, task.words),
+            biases=breakdown.biases(run, labels, task.queries, task.corpus, split=task.words),
             worst={key: task.queries[key].text for key in worst if key in task.queries},
             notes=notes,
             by_document=by_document,
-            answers=breakdown.answer_accuracy(run, task.answers, task.corpus, options.top, task.token_lines),
+            answers=breakdown.answer_accuracy(
+                run, task.answers, task.corpus, depth=options.top, lines=task.token_lines
+            ),
             family=system.family or system.kind,
             refusal=breakdown.refusal(run, answerable, task.unanswered) if task.unanswered else {},
         )

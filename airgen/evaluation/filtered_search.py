@@ -23,7 +23,13 @@ Filter = Mapping[str, Any]
 
 
 def search_within(
-    retriever: Retriever, queries: Sequence[str], filters: Sequence[Filter | None], corpus: Corpus, k: int, hits: Hits
+    retriever: Retriever,
+    queries: Sequence[str],
+    filters: Sequence[Filter | None],
+    corpus: Corpus,
+    *,
+    k: int,
+    hits: Hits,
 ) -> Hits:
     """Return the best k hits of each query among the passages that match its filter.
 

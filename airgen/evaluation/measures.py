@@ -179,12 +179,12 @@ def score(
     hits = judged_hits(run.without_identical_ids() if ignore_identical_ids else run, qrels, hole_depth=depth)
     relevant = np.bincount(hits.pair_row[hits.pair_label > 0], minlength=len(hits.query_ids))
     return Scores(
-        hits.query_ids,
-        wanted,
-        np.stack([_values(hits, measure) for measure in wanted]),
-        hits.missing,
-        hits.unjudged,
-        int(np.count_nonzero(relevant == 0)),
+        query_ids=hits.query_ids,
+        measures=wanted,
+        values=np.stack([_values(hits, measure) for measure in wanted]),
+        missing=hits.missing,
+        unjudged=hits.unjudged,
+        without_relevant=int(np.count_nonzero(relevant == 0)),
     )
 
 
@@ -240,14 +240,14 @@ def judged_hits(run: Run, qrels: Mapping[str, Mapping[str, float]], *, hole_dept
     hole_row, hole_rank = _holes(run, row_of_query, pair_passage, hole_depth)
     answered = np.unique(row_of_query[(run.lengths > 0) & (row_of_query >= 0)])
     return Judged(
-        query_ids,
-        row_of_query[query],
-        hit - run.offsets[query] + 1,
-        pair_label[pair],
-        pair_row,
-        pair_label,
-        hole_row,
-        hole_rank,
+        query_ids=query_ids,
+        row=row_of_query[query],
+        rank=hit - run.offsets[query] + 1,
+        label=pair_label[pair],
+        pair_row=pair_row,
+        pair_label=pair_label,
+        hole_row=hole_row,
+        hole_rank=hole_rank,
         missing=len(query_ids) - len(answered),
         unjudged=int(np.count_nonzero(row_of_query < 0)),
     )

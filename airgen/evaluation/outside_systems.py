@@ -160,14 +160,15 @@ class SearchService:
         results: Results = {key: {} for key in queries}
         for (key, text), hits in zip(sent, answers, strict=True):
             if not isinstance(hits, _NoHits):
-                results[key] = self._passages(key, text, [(own, sign * score) for own, score in hits], k, odd)
+                scored = [(own, sign * score) for own, score in hits]
+                results[key] = self._passages(key, text, scored, k=k, odd=odd)
         return results, +odd
 
     def _where(self, query_id: str) -> str:
         return f"{without_secrets(self._options.url)}: query {query_id!r}"
 
     def _passages(
-        self, query_id: str, text: str, hits: list[tuple[str, float]], k: int, odd: Counter[str]
+        self, query_id: str, text: str, hits: list[tuple[str, float]], *, k: int, odd: Counter[str]
     ) -> dict[str, float]:
         kept: dict[str, float] = {}
         for own, score in sorted(hits, key=lambda hit: -hit[1]):  # stable: equal scores keep the service's order

@@ -139,11 +139,15 @@ class OwnSearch:
             return self._with_corpus(queries)
         function, alone = self._function
         if alone:
-            return [self._one(function, key, text, k, filters.get(key)) for key, text in queries.items()]
-        given: dict[str, Any] = {"filters": [filters.get(key) for key in queries]} if takes(function, "filters") else {}
+            return [
+                self._search_one(function, key, text, k=k, wanted=filters.get(key)) for key, text in queries.items()
+            ]
+        options: dict[str, Any] = {}
+        if takes(function, "filters"):
+            options["filters"] = [filters.get(key) for key in queries]
         texts = list(queries.values())
-        call = partial(function, texts, k, **given) if len(required(function)) > 1 or _positional(function) > 1 else (
-            partial(function, texts, **given))  # fmt: skip
+        takes_k = len(required(function)) > 1 or _positional(function) > 1
+        call = partial(function, texts, k, **options) if takes_k else partial(function, texts, **options)
         answer = foreign(call, self.where, DatasetError)
         answer = answer.tolist() if hasattr(answer, "tolist") else answer
         if not isinstance(answer, list | tuple) or len(answer) != len(queries):
@@ -166,13 +170,15 @@ class OwnSearch:
     def _texts(self) -> dict[str, dict[str, str]]:
         return {id_: {"text": self.corpus.full_text(place)} for place, id_ in enumerate(self.corpus.ids)}
 
-    def _one(self, function: Callable[..., Any], key: str, text: str, k: int, wanted: Mapping[str, Any] | None) -> Any:
-        given: dict[str, Any] = {"filter": wanted} if takes(function, "filter") else {}
+    def _search_one(
+        self, function: Callable[..., Any], key: str, text: str, *, k: int, wanted: Mapping[str, Any] | None
+    ) -> Any:
+        options: dict[str, Any] = {"filter": wanted} if takes(function, "filter") else {}
         if takes(function, "k"):
-            given["k"] = k
-        call = partial(function, text, **given)
-        if "k" not in given and len(required(function)) > 1:
-            call = partial(function, text, k, **given)
+            options["k"] = k
+        call = partial(function, text, **options)
+        if "k" not in options and len(required(function)) > 1:
+            call = partial(function, text, k, **options)
         return foreign(call, f"{self.where}: query {key!r}", DatasetError)
 
 

@@ -139,7 +139,14 @@ def run_from_hits(query_ids: Sequence[str], corpus_ids: Sequence[str], hits: Hit
         raise DatasetError(f"a hit at position {int(positions.max())} of a corpus of {len(corpus_ids)} passages")
     scores = np.ascontiguousarray(hits.scores[retrieved], dtype=np.float32)
     vocabulary = [corpus_ids[old] for old in order]
-    return _checked(Run(list(query_ids), vocabulary, _offsets(retrieved.sum(axis=1)), place[positions], scores))
+    run = Run(
+        query_ids=list(query_ids),
+        passage_ids=vocabulary,
+        offsets=_offsets(retrieved.sum(axis=1)),
+        passages=place[positions],
+        scores=scores,
+    )
+    return _checked(run)
 
 
 def run_from_dict(results: Mapping[str, Mapping[str, float]]) -> Run:
@@ -153,7 +160,11 @@ def run_from_dict(results: Mapping[str, Mapping[str, float]]) -> Run:
     scores = np.array([score for hits in results.values() for score in hits.values()], dtype=np.float64)
     counts = np.array([len(hits) for hits in results.values()], dtype=np.int64)
     with np.errstate(over="ignore"):
-        return _checked(Run(list(results), vocabulary, _offsets(counts), passages, scores.astype(np.float32)))
+        narrow = scores.astype(np.float32)
+    run = Run(
+        query_ids=list(results), passage_ids=vocabulary, offsets=_offsets(counts), passages=passages, scores=narrow
+    )
+    return _checked(run)
 
 
 def read_run(path: str | Path) -> Run:
@@ -244,8 +255,16 @@ def _read_clean(path: Path) -> Run | None:
         later = (query[1:] == query[:-1]) & (scores[1:] > scores[:-1])
         notes = {"unsorted_queries": len(np.unique(query[1:][later]))}
         with np.errstate(over="ignore"):
-            offsets, narrow = _offsets(np.bincount(query, minlength=len(queries))), scores.astype(np.float32)
-        return _checked(Run(queries, passages, offsets, np.asarray(columns["passage"], np.int32), narrow, notes))
+            narrow = scores.astype(np.float32)
+        run = Run(
+            query_ids=queries,
+            passage_ids=passages,
+            offsets=_offsets(np.bincount(query, minlength=len(queries))),
+            passages=np.asarray(columns["passage"], np.int32),
+            scores=narrow,
+            notes=notes,
+        )
+        return _checked(run)
     except (OSError, EOFError, zlib.error, duckdb.Error, DatasetError):
         return None
 
@@ -266,7 +285,8 @@ def write_run(path: str | Path, run: Run, tag: str) -> None:
     with (
         whole_file(path) as fresh,  # a run that is there is whole
         fresh.open("wb") as raw,
-        gzip.GzipFile("", "wb", 3, raw, 0) if path.suffix == ".gz" else raw as stream,  # equal runs give equal bytes
+        # Without name and time, so that equal runs give equal bytes.
+        gzip.GzipFile("", "wb", compresslevel=3, fileobj=raw, mtime=0) if path.suffix == ".gz" else raw as stream,
     ):
         for query, hits in ranked.items():
             lines = (

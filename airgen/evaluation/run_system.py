@@ -252,7 +252,7 @@ def _searched(
     )
     if context.filters:  # after the costs: they and the recall of an index are those of the search above
         filters = [context.filters.get(query) for query in ids]
-        hits = search_within(retriever, texts, filters, context.corpus, context.top, hits)
+        hits = search_within(retriever, texts, filters, context.corpus, k=context.top, hits=hits)
     run = run_from_hits(ids, context.corpus.ids, hits)
     return FinishedRun(run, dict(retriever.describe()), costs, _equal_scores(run))
 
@@ -283,11 +283,11 @@ def _sum(parts: Sequence[Any]) -> Any:
 def _from_file(options: RunSystem, folder: Path, context: RunContext) -> FinishedRun:
     name = options.path.replace("{dataset}", context.dataset).replace("{split}", context.split)
     about = {"family": "run file", "file": Path(name).name}
-    return _given(read_run(folder / name), about, name, context, options.level)
+    return _given(read_run(folder / name), about, name, context, level=options.level)
 
 
 def _given(
-    run: Run, description: Mapping[str, Any], where: str, context: RunContext, level: str = "passage"
+    run: Run, description: Mapping[str, Any], where: str, context: RunContext, *, level: str = "passage"
 ) -> FinishedRun:
     """Return an existing run with the dataset's ids. Raises DatasetError if none of its passages is in the dataset."""
     known, notes, advice = set(context.corpus.ids), dict(run.notes), context.ids.advice
@@ -369,7 +369,7 @@ def _outside(ask: Any, context: RunContext, system: SystemSettings, single: Any 
 
 
 def _worker(
-    place: Path, called: str, split: str, language: str, digest: str, top: int
+    *, place: Path, called: str, split: str, language: str, digest: str, top: int
 ) -> Callable[[SystemSettings], FinishedRun | None]:
     """Return the function of a worker, which holds the corpus. It returns None for a system that fails."""
     try:
@@ -395,13 +395,13 @@ def context_of(task: DatasetSplit, top: int) -> RunContext:
     texts = {key: query.text for key, query in (task.queries | task.unanswered).items()}
     labels = {} if task.split in task.dataset.withheld else task.qrels.labels
     return RunContext(
-        task.corpus,
-        texts,
-        top,
-        task.dataset.name,
-        task.split,
-        {},
-        task.ids,
+        corpus=task.corpus,
+        queries=texts,
+        top=top,
+        dataset=task.dataset.name,
+        split=task.split,
+        finished={},
+        ids=task.ids,
         parents=task.parents,
         labels=labels,
         filters=task.filters,
@@ -420,7 +420,13 @@ def run_beside(
     if current().workers < 2 or len(chosen) < 2:
         return
     there = partial(
-        _worker, task.dataset.path.absolute(), task.dataset.called, task.split, task.language, task.digest, top
+        _worker,
+        place=task.dataset.path.absolute(),
+        called=task.dataset.called,
+        split=task.split,
+        language=task.language,
+        digest=task.digest,
+        top=top,
     )
 
     def items() -> Iterator[tuple[str, SystemSettings]]:

@@ -302,9 +302,15 @@ def _needed_between(differences: Matrix, *, samples: int = 500, seed: int = 0) -
 def compare(names: Sequence[str], scores: Matrix, *, samples: int | None = None, seed: int = 0) -> Comparison:
     """Compare every pair of systems by Fisher's test after Holm; the intervals of the ranks follow from it.
 
-    names: one for each row of scores, float64 (systems, queries). samples: sign patterns of Fisher's test, by default
-    10,000, and for more than 250 pairs so many that the smallest p, after Holm, is half of alpha: with fewer, no pair
-    of many systems could be significant. Raises UsageError for another number of names.
+    Args:
+        names: The name of each system.
+        scores: Scores, float64 (systems, queries).
+        samples: Sign patterns of Fisher's test. Default: 10,000; for more than 250 pairs, as many as make the smallest
+            p, after Holm, half of alpha: with fewer, no pair of many systems could be significant.
+        seed: Seed of the sign patterns and of the bootstrap.
+
+    Raises:
+        UsageError: The number of names differs from that of the systems.
     """
     scores = _matrix(scores)
     if len(names) != len(scores):
@@ -315,7 +321,15 @@ def compare(names: Sequence[str], scores: Matrix, *, samples: int | None = None,
     left, right = np.triu_indices(len(ranked), 1)
     samples = samples or max(_SAMPLES, math.ceil(2 * len(left) / ALPHA))
     if not len(left):
-        return Comparison(ranked, means, [], [(1, 1)] * len(ranked), [[] for _ in ranked], ALPHA, samples)
+        return Comparison(
+            names=ranked,
+            means=means,
+            pairs=[],
+            ranks=[(1, 1)] * len(ranked),
+            together=[[] for _ in ranked],
+            alpha=ALPHA,
+            samples=samples,
+        )
     differences = scores[left] - scores[right]
     fisher, t = fisher_test(differences, samples=samples, seed=seed), t_test(differences)
     between = _needed_between(differences, seed=seed)
@@ -325,10 +339,20 @@ def compare(names: Sequence[str], scores: Matrix, *, samples: int | None = None,
     for first, second, (difference, deviation, *p), (low, high) in zip(
         left.tolist(), right.tolist(), tests.T.tolist(), between, strict=True
     ):
-        effect = difference / deviation if deviation else 0.0
-        needed = queries_needed(difference, deviation)
         pairs.append(
-            SystemPair(ranked[first], ranked[second], difference, p[0], p[1], p[2], p[3], effect, needed, low, high)
+            SystemPair(
+                first=ranked[first],
+                second=ranked[second],
+                difference=difference,
+                fisher=p[0],
+                t=p[1],
+                fisher_holm=p[2],
+                t_holm=p[3],
+                effect=difference / deviation if deviation else 0.0,
+                queries_needed=queries_needed(difference, deviation),
+                needed_low=low,
+                needed_high=high,
+            )
         )
     alike = np.zeros((len(ranked), len(ranked)), np.bool_)
     alike[left, right] = alike[right, left] = tests[4] > ALPHA
@@ -336,7 +360,15 @@ def compare(names: Sequence[str], scores: Matrix, *, samples: int | None = None,
     difference = np.subtract.outer(np.array(means), np.array(means))
     better, worse = (~alike & (difference < 0)).sum(axis=1), (~alike & (difference > 0)).sum(axis=1)
     intervals = list(zip((better + 1).tolist(), (len(ranked) - worse).tolist(), strict=True))
-    return Comparison(ranked, means, pairs, intervals, together, ALPHA, samples)
+    return Comparison(
+        names=ranked,
+        means=means,
+        pairs=pairs,
+        ranks=intervals,
+        together=together,
+        alpha=ALPHA,
+        samples=samples,
+    )
 
 
 def _matrix(scores: Matrix) -> Matrix:
@@ -391,4 +423,12 @@ def against_baseline(
         verdict = "better"
     elif low >= -margin and margin:
         verdict = "not worse"
-    return AgainstBaseline(run, measure, float(difference.mean()), low, high, margin, verdict)
+    return AgainstBaseline(
+        run=run,
+        measure=measure,
+        difference=float(difference.mean()),
+        low=low,
+        high=high,
+        margin=margin,
+        verdict=verdict,
+    )

@@ -66,8 +66,12 @@ class FunctionSystem(Settings):
 
 
 _OWN: dict[str, type[Settings]] = {
-    "run": RunSystem, "rerank": RerankSystem, "fuse": FuseSystem, "http": HttpSystem, PYTHON: OwnSystem,
-}  # fmt: skip
+    "run": RunSystem,
+    "rerank": RerankSystem,
+    "fuse": FuseSystem,
+    "http": HttpSystem,
+    PYTHON: OwnSystem,
+}
 
 
 def _is_called(value: Any) -> bool:
@@ -166,7 +170,7 @@ def _spec_of(name: str, kind: str, given: dict[str, Any], folder: Path | None) -
     else:
         model = _OWN.get(kind) or component_settings("retriever", kind, folder)
     checked = model.model_validate({**given, "name": name} if model is OwnSystem else given, context={"folder": folder})
-    return Spec("retriever", kind, checked, folder, {"kind": kind, **given})
+    return Spec(part="retriever", kind=kind, settings=checked, folder=folder, written={"kind": kind, **given})
 
 
 class SystemsFile(Settings):

@@ -11,7 +11,7 @@ from airgen.models.fetching import (
     on_hub,
     path,
     verify,
-)  # fmt: skip
+)
 from airgen.paths import cache_dir
 
 __all__ = [

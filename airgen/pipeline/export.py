@@ -123,7 +123,7 @@ def assemble(job: Job, store: Store, plan: Plan, every: Accepted, without: Colle
         people, old = labels_in_force(job.directory, store, plan, every, ids)
     if people:
         absent, before = {ids.document(id_) for id_ in gone}, len(rows)
-        qrels, rows, change = override(qrels, rows, people, pipeline.control.judge.relevant_from, absent)
+        qrels, rows, change = override(qrels, rows, people, pipeline.control.judge.relevant_from, absent=absent)
         left = {row.id for row in rows}
         answered = [one for one in answered if ids.query(one) in left]
         reasons = {"people find none of its passages relevant": before - len(rows)} if len(rows) < before else {}

@@ -111,4 +111,4 @@ def train(kind: str, request: TrainingRequest) -> Trained:
     ]
     data = mixed(sets, [entry.weight for entry in datasets]) if several else sets[0]
     with guarded(f"training {kind}", TrainingError):
-        return run(kind, lambda device: task(recipe, data, request.base, device), recipe, data, request)
+        return run(kind, lambda device: task(recipe, data, request.base, device), recipe, data, request=request)

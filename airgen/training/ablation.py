@@ -84,11 +84,11 @@ def ablate(request: TrainingRequest, say: Callable[[str], None] = lambda line: N
     if not labels:
         raise DatasetError(f"{first.path}: no dev queries and no fold, so there is nothing to compare the settings on")
     texts = {key: query.text for key, query in BeirDataset.open(first.path).queries().items() if key in labels}
-    rows = [_row("BM25", BM25(), data.corpus, texts, labels)]
+    rows = [_row("BM25", BM25(), data.corpus, texts=texts, labels=labels)]
     for setting, switches in SETTINGS.items():
         own = replace(request, out=request.out / folder_of(setting), changes=(*request.changes, *switches), resume=True)
         say(f"{setting}: {train('augment', own).out}")
-        rows.append(_row(setting, Augmented(own.out), data.corpus, texts, labels))
+        rows.append(_row(setting, Augmented(own.out), data.corpus, texts=texts, labels=labels))
     return Ablation(tuple(rows), len(labels), "held-out" if data.held_out else "dev")
 
 
@@ -101,20 +101,25 @@ def _row(
     setting: str,
     system: Retriever,
     corpus: Corpus,
+    *,
     texts: Mapping[str, str],
     labels: Mapping[str, Mapping[str, float]],
 ) -> AblationRow:
     system.index(corpus)
-    asked = list(texts.values())
-    hits = system.search(asked, 100)
-    means = score(
-        run_from_hits(list(texts), corpus.ids, hits), {key: dict(row) for key, row in labels.items()},
-        parse_measures(_MEASURES),
-    ).means()  # fmt: skip
-    taken = single_latencies(lambda text: system.search([text], 100), asked)
-    added = _added(system, asked) if isinstance(system, Augmented) else None
+    queries = list(texts.values())
+    run = run_from_hits(list(texts), corpus.ids, system.search(queries, 100))
+    means = score(run, {key: dict(row) for key, row in labels.items()}, parse_measures(_MEASURES)).means()
+    latencies = single_latencies(lambda text: system.search([text], 100), queries)
+    added = _added(system, queries) if isinstance(system, Augmented) else None
     at_5, at_20, ndcg = means.values()
-    return AblationRow(setting, at_5, at_20, ndcg, float(np.median(taken)), added)
+    return AblationRow(
+        setting,
+        accuracy_5=at_5,
+        accuracy_20=at_20,
+        ndcg_10=ndcg,
+        latency_ms=float(np.median(latencies)),
+        added=added,
+    )
 
 
 def _added(system: Augmented, queries: Sequence[str]) -> float:

@@ -169,7 +169,16 @@ class TrainedSystem(_Made):
         if place is None:
             raise UsageError(chosen.lacks(self.folder)[0])
         home = _home() / _model_name(chosen, place)
-        card = _train(chosen.train, place, chosen.base, home, chosen.set, chosen.split, chosen.device, self.folder)
+        card = _train(
+            chosen.train,
+            place,
+            chosen.base,
+            home,
+            changes=chosen.set,
+            split=chosen.split,
+            device=chosen.device,
+            folder=self.folder,
+        )
         return load_retriever(_spec_of(card, home))
 
 
@@ -200,6 +209,7 @@ def _train(
     on: Path,
     base: str,
     home: Path,
+    *,
     changes: Mapping[str, Any],
     split: str = "train",
     device: str | None = None,
@@ -259,9 +269,15 @@ class _Writing(_Made):
                 some = (SourcePassage(corpus.ids[place], corpus.texts[place], titles[place]) for place in places)
                 place = located(self.settings.writer, self.folder)
                 writer = Seq2Seq(str(place) if place.exists() else self.settings.writer, device=self.settings.device)
-                told = self.progress
-                expand(some, writer, out, count=self.settings.queries, seed=_SEED,
-                       progress=(lambda done: told(done, len(places))) if told else None)  # fmt: skip
+                report = self.progress
+                expand(
+                    some,
+                    writer,
+                    out,
+                    count=self.settings.queries,
+                    seed=_SEED,
+                    progress=(lambda done: report(done, len(places))) if report else None,
+                )
         return out
 
 
@@ -325,7 +341,7 @@ class GenQ(_Writing):
             if read_card(home) is None and not (pairs / "manifest.json").is_file():
                 about = {"info": {"name": "written queries", "language": corpus.language}}
                 write_pairs(_pairs(corpus, places, file), pairs, about, {})
-        card = _train("encoder", pairs, chosen.base, home, chosen.set, "train", chosen.device, self.folder)
+        card = _train("encoder", pairs, chosen.base, home, changes=chosen.set, device=chosen.device, folder=self.folder)
         return load_retriever(_spec_of(card, home))
 
 

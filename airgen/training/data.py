@@ -87,7 +87,7 @@ class TrainingSet:
 
     def batches(self, size: int, seed: int, epoch: int) -> list[list[int]]:
         """Return the places of an epoch's examples in batches; see `epoch_batches`."""
-        return epoch_batches(len(self.examples), size, seed, epoch, self.shares)
+        return epoch_batches(len(self.examples), size, seed, epoch, shares=self.shares)
 
     @property
     def digest(self) -> str:
@@ -161,7 +161,7 @@ def load_training_set(
             left_out[reason] = left_out.get(reason, 0) + 1
         else:
             examples.append(query, positives, columns.ordered([(0.0, place) for label, place in pairs if label <= 0]))
-    examples, dev = _dev(dataset, split, fold, examples, columns, dev_share)
+    examples, dev = _dev(dataset, split, fold, examples, columns=columns, share=dev_share)
     corpus = columns.corpus
     if len(examples) < 2:
         why = "; ".join(f"{count} {reason}" for reason, count in left_out.items())
@@ -184,7 +184,7 @@ def load_training_set(
         "training_query_ids": content_key(sorted(example.id for example in examples)),
         "held_out_query_ids": sorted(held_out),
     }
-    return TrainingSet(corpus, examples, dev, held_out, about)
+    return TrainingSet(corpus, examples, dev, held_out=held_out, about=about)
 
 
 def read_corpus(path: Path) -> Corpus:
@@ -274,7 +274,7 @@ def _language(dataset: BeirDataset, language: str | None) -> str:
 
 
 def _dev(
-    dataset: BeirDataset, split: str, fold: Fold | None, examples: Examples, columns: DatasetColumns, share: float
+    dataset: BeirDataset, split: str, fold: Fold | None, examples: Examples, *, columns: DatasetColumns, share: float
 ) -> tuple[Examples, Dev]:
     """Split into training examples and dev queries, which share no wording."""
     own = next((name for name in _DEV_SPLITS if name in dataset.splits and name != split), None)
@@ -333,7 +333,7 @@ class Share:
     weight: float
 
 
-def epoch_batches(count: int, size: int, seed: int, epoch: int, shares: Sequence[Share] = ()) -> list[list[int]]:
+def epoch_batches(count: int, size: int, seed: int, epoch: int, *, shares: Sequence[Share] = ()) -> list[list[int]]:
     """Shuffle the numbers 0 to count - 1 for an epoch, in batches of `size`; with `shares`, by their weights.
 
     A last batch of one item is left out, because in-batch negatives need two. Every epoch has as many batches.

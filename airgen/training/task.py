@@ -51,9 +51,17 @@ class Trained(Shown):
         """Return the training that an earlier call finished."""
         costs = card["costs"]
         return cls(
-            out, card["fingerprint"], card["steps"], card["figures"], card["history"], card["stopped"],
-            costs["seconds"], costs["memory_bytes"], trained_now=False, gpu_bytes=costs.get("gpu_bytes"),
-        )  # fmt: skip
+            out=out,
+            fingerprint=card["fingerprint"],
+            steps=card["steps"],
+            figures=card["figures"],
+            history=card["history"],
+            stopped=card["stopped"],
+            seconds=costs["seconds"],
+            memory_bytes=costs["memory_bytes"],
+            trained_now=False,
+            gpu_bytes=costs.get("gpu_bytes"),
+        )
 
 
 def processes() -> int:
@@ -189,6 +197,7 @@ def write_card(
     task: TrainingTask,
     trained: Trained,
     recipe: Recipe,
+    *,
     data: TrainingSet,
     parts: Mapping[str, Any],
     device: str,

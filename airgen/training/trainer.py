@@ -45,7 +45,7 @@ _torch = load_extra("torch", "training")
 
 
 def run(
-    kind: str, make: Callable[[str], TrainingTask], recipe: Recipe, data: TrainingSet, request: TrainingRequest
+    kind: str, make: Callable[[str], TrainingTask], recipe: Recipe, data: TrainingSet, *, request: TrainingRequest
 ) -> Trained:
     """Train to the end and write OUT. If OUT is already the result of the same training, do nothing.
 
@@ -78,15 +78,22 @@ def run(
         task = make(device)
         if recipe.gradient_checkpointing:
             _checkpoint_gradients(kind, task.model)
-        trainer = _Trainer(task, recipe, work, parts, device, quiet=request.quiet or rank() > 0)
+        trainer = _Trainer(task, recipe, work, parts, device=device, quiet=request.quiet or rank() > 0)
         stopped = trainer.go(time.monotonic())
     history = trainer.history
     trained = Trained(
-        request.out, fingerprint, history[-1]["step"], trainer.kept_figures(), history, stopped, trainer.seconds(),
-        peak_bytes() or 0, gpu_bytes=peak_gpu_bytes([device]),
-    )  # fmt: skip
+        out=request.out,
+        fingerprint=fingerprint,
+        steps=history[-1]["step"],
+        figures=trainer.kept_figures(),
+        history=history,
+        stopped=stopped,
+        seconds=trainer.seconds(),
+        memory_bytes=peak_bytes() or 0,
+        gpu_bytes=peak_gpu_bytes([device]),
+    )
     if rank() == 0:
-        write_card(kind, task, trained, recipe, data, parts, device)
+        write_card(kind, task, trained, recipe, data=data, parts=parts, device=device)
         shutil.rmtree(work, ignore_errors=True)
     if processes() > 1:
         trainer.accelerator.wait_for_everyone()  # the model is there for all
@@ -194,7 +201,7 @@ class _Trainer(_library.Trainer):  # type: ignore[misc, name-defined]
     """Trains one task. Each of its epochs is the whole training, because a task orders the epochs itself."""
 
     def __init__(
-        self, task: TrainingTask, recipe: Recipe, work: Path, parts: dict[str, Any], device: str, *, quiet: bool
+        self, task: TrainingTask, recipe: Recipe, work: Path, parts: dict[str, Any], *, device: str, quiet: bool
     ) -> None:
         self.task, self.recipe, self.work, self.parts, self.quiet = task, recipe, work, parts, quiet
         self.device = device
@@ -205,10 +212,19 @@ class _Trainer(_library.Trainer):  # type: ignore[misc, name-defined]
         if device.startswith("cuda") and task.makes_ahead:
             self._steps.prepare_ahead()
         arguments = _library.TrainingArguments(
-            output_dir=str(work), per_device_train_batch_size=1, num_train_epochs=1, max_grad_norm=recipe.clip_norm,
-            seed=recipe.seed, use_cpu=device == "cpu", save_total_limit=2, report_to="none", logging_strategy="no",
-            save_strategy="no", ddp_find_unused_parameters=True, disable_tqdm=quiet or not sys.stderr.isatty(),
-        )  # fmt: skip
+            output_dir=str(work),
+            per_device_train_batch_size=1,
+            num_train_epochs=1,
+            max_grad_norm=recipe.clip_norm,
+            seed=recipe.seed,
+            use_cpu=device == "cpu",
+            save_total_limit=2,
+            report_to="none",
+            logging_strategy="no",
+            save_strategy="no",
+            ddp_find_unused_parameters=True,
+            disable_tqdm=quiet or not sys.stderr.isatty(),
+        )
         if device.startswith("cuda"):  # one GPU for each process, the one that was asked for
             _torch.cuda.set_device(device)
             arguments._n_gpu = 1

@@ -31,7 +31,7 @@ def test_the_best_k_that_fit_are_found_however_deep_they_are(
     queries = ["pump valve", "gasket", "nothing"]
     condition = None if wanted is None else {"version": wanted}
     filters = [condition, None, condition]
-    hits = search_within(retriever, queries, filters, corpus, k, retriever.search(queries, k))
+    hits = search_within(retriever, queries, filters, corpus, k=k, hits=retriever.search(queries, k))
     whole = retriever.search(queries, len(texts))
     for row, condition_of_query in enumerate(filters):
         ranked = [

@@ -151,7 +151,7 @@ def test_an_epoch_has_every_query_once(count: int, size: int, epoch: int) -> Non
     alone = count % size == 1 and count > size and size > 1
     assert len(flat) == len(set(flat)) == count - alone
     assert len(batches) == len(epoch_batches(count, size, 7, epoch + 1))
-    assert batches == epoch_batches(count, size, 7, epoch, [Share(count, 1.0)])
+    assert batches == epoch_batches(count, size, 7, epoch, shares=[Share(count, 1.0)])
 
 
 # Section 3.1: rates of encoder and heads, batch, epochs, hard negatives, lambda.

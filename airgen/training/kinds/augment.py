@@ -314,6 +314,12 @@ def export_lucene(model: Path, dataset: Path, out: Path, split: str = "test") ->
             }
             count += len(weights)
             file.write(f"{id_}\t{lucene_query(weights)}\n")
-    asked = len(labels)
-    return LuceneExport(out / "corpus", out / "queries.tsv", len(corpus.ids), asked, count / max(1, asked),
-                        weighting["k1"], weighting["b"])  # fmt: skip
+    return LuceneExport(
+        corpus=out / "corpus",
+        queries=out / "queries.tsv",
+        passages=len(corpus.ids),
+        asked=len(labels),
+        terms=count / max(1, len(labels)),
+        k1=weighting["k1"],
+        b=weighting["b"],
+    )

@@ -134,7 +134,7 @@ class EncoderTask(SentenceTransformersTask):
                 documents = [self._by_twin(moco, passages)]
             teacher = self.teacher_scores(sample)
             wanted = None if teacher is None else teacher / recipe.teacher_temperature
-            return e5.of_vectors(queries, documents[0], self.tensor(corpus_ids[places]), masks, wanted)
+            return e5.of_vectors(queries, documents[0], self.tensor(corpus_ids[places]), masks, teacher=wanted)
 
         e5.model = self.trained
         return {"loss": e5.forward_cached([*map(self.moved, features)], of_vectors), **e5.numbers}
@@ -151,9 +151,11 @@ class EncoderTask(SentenceTransformersTask):
         """Build dense search."""
         recipe = self.recipe
         embedder = SentenceTransformersEmbedder(
-            IN_TRAINING, query_prefix=recipe.query_prefix, passage_prefix=recipe.passage_prefix,
+            IN_TRAINING,
+            query_prefix=recipe.query_prefix,
+            passage_prefix=recipe.passage_prefix,
             similarity=recipe.similarity,
-        )  # fmt: skip
+        )
         embedder.model = self.encoder
         return Dense(cast(Embedder, embedder))
 

@@ -66,7 +66,7 @@ def filter_pairs(
     with tempfile.TemporaryDirectory(prefix="airgen-filter-") as scratch, building(out, PAIRS) as folder:
         chosen = np.random.default_rng(rng("pool", seed).getrandbits(64)).permutation(len(pairs.corpus))
         places = np.sort(chosen[:pool])  # ascending, so that the texts are read in order
-        near = _Near(pairs, embedder, places, Path(scratch), k)
+        near = _Near(pairs, embedder, places, folder=Path(scratch), k=k)
         kept: Counter[str] = Counter()
         seen: Counter[str] = Counter()
         queries: set[str] = set()
@@ -107,7 +107,7 @@ def filter_pairs(
         }
         text = json.dumps(summary, ensure_ascii=False, indent=1, sort_keys=True)
         (folder / PAIRS).write_text(text, encoding="utf-8")
-    return FilteredPairs(out, kept.total(), seen.total(), len(places), kinds)
+    return FilteredPairs(out, kept=kept.total(), pairs=seen.total(), pool=len(places), kinds=kinds)
 
 
 _Chunk = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]
@@ -150,7 +150,7 @@ class _Pairs:
 class _Near:
     """Whether a passage is within the top k for its query among the passages at `places`, whose vectors are on disk."""
 
-    def __init__(self, pairs: _Pairs, embedder: Embedder, places: NDArray[np.int64], folder: Path, k: int) -> None:
+    def __init__(self, pairs: _Pairs, embedder: Embedder, places: NDArray[np.int64], *, folder: Path, k: int) -> None:
         self._pairs, self._embedder, self._k = pairs, embedder, k
         self._dense = Dense(embedder, cache=folder)
         self._dense.index(part_of(pairs.corpus, places))

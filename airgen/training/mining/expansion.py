@@ -116,9 +116,13 @@ class Seq2Seq:
         draw = _Draw(torch, torch.from_numpy(noise).to(model.device))
         with torch.inference_mode():
             sequences = model.generate(
-                **inputs, do_sample=True, top_k=0, num_return_sequences=count, max_new_tokens=self._max_new,
+                **inputs,
+                do_sample=True,
+                top_k=0,
+                num_return_sequences=count,
+                max_new_tokens=self._max_new,
                 logits_processor=[draw],
-            )  # fmt: skip
+            )
         queries = [" ".join(text.split()) for text in tokenizer.batch_decode(sequences, skip_special_tokens=True)]
         of_texts = (queries[first : first + count] for first in range(0, len(queries), count))
         return [list(dict.fromkeys(filter(None, of_text))) for of_text in of_texts]

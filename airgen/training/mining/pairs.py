@@ -225,7 +225,7 @@ class PairMiner:
         """Pair two passages; a coin decides which one is the query."""
         if rng("pair", self._settings.seed, kind, first.id, second.id).random() < 0.5:
             first, second = second, first
-        return MinedPair(first.text, second.text, kind, second.id, first.id)
+        return MinedPair(first.text, second.text, kind, passage_id=second.id, source=first.id)
 
     def _checked(self, pair: MinedPair) -> Iterator[MinedPair]:
         """Yield the pair unless it is refused. Both cases are counted."""

@@ -144,7 +144,7 @@ def _dump_files(sources: Sequence[str]) -> dict[str, list[Path]]:
 
 def _of_corpus(row: Passage) -> SourcePassage:
     if row.document != row.id:  # a chunk of a long document
-        return SourcePassage(row.id, row.text, row.title, row.document, row.start, row.end)
+        return SourcePassage(row.id, row.text, row.title, row.document, start=row.start, end=row.end)
     file, sign, _ = row.id.rpartition("#")  # a section of a file has the id FILE#ANCHOR
     return SourcePassage(row.id, row.text, row.title, file if sign else "")
 

@@ -28,13 +28,35 @@ from airgen.training.mining.pairs import MinedPair, RefusedRow, SourcePassage
 KIND = "pair"
 _QUERY = ("query", "question", "anchor", "q", "sentence1", "sent0", "text1", "title", "prompt", "input")
 _POSITIVE = (
-    "positives", "positive", "pos", "positive_passages", "positive_ctxs", "passage", "passages", "answer", "answers",
-    "document", "sentence2", "sent1", "text2", "body", "response", "text", "p",
-)  # fmt: skip
+    "positives",
+    "positive",
+    "pos",
+    "positive_passages",
+    "positive_ctxs",
+    "passage",
+    "passages",
+    "answer",
+    "answers",
+    "document",
+    "sentence2",
+    "sent1",
+    "text2",
+    "body",
+    "response",
+    "text",
+    "p",
+)
 _NEGATIVE = (
-    "negatives", "negative", "neg", "negative_passages", "hard_negative_ctxs", "hard_negatives", "hard_negative",
-    "hard_neg", "sentence3",
-)  # fmt: skip
+    "negatives",
+    "negative",
+    "neg",
+    "negative_passages",
+    "hard_negative_ctxs",
+    "hard_negatives",
+    "hard_negative",
+    "hard_neg",
+    "sentence3",
+)
 _KNOWN = frozenset(map(folded, (*_QUERY, *_POSITIVE, *_NEGATIVE)))
 _TABLES = (".csv", ".tsv", ".tab")
 
