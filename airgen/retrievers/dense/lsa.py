@@ -59,7 +59,7 @@ def right_singular_vectors(matrix: Any, rank: int, seed: int) -> Floats:
 def product(sparse: Any, dense: Floats) -> Floats:
     """Multiply a scipy CSR matrix by a dense one, in the order of the sparse entries."""
     result = np.zeros((sparse.shape[0], dense.shape[1]))
-    _sparse_times(sparse.indptr, sparse.indices, sparse.data, np.ascontiguousarray(dense), result)
+    _sparse_times(sparse.indptr, sparse.indices, sparse.data, dense=np.ascontiguousarray(dense), result=result)
     return result
 
 

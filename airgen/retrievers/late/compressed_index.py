@@ -358,7 +358,14 @@ class CompressedIndex:
                 f"{folder} is not an index of token vectors ({error}): delete it to index again"
             ) from error
         size = sum((folder / name).stat().st_size for name in files)
-        return cls(codec, loaded["starts"], tokens, loaded["list_starts"], loaded["list_passages"], size)
+        return cls(
+            codec=codec,
+            starts=loaded["starts"],
+            tokens=tokens,
+            list_starts=loaded["list_starts"],
+            list_passages=loaded["list_passages"],
+            bytes=size,
+        )
 
     def search(
         self,

@@ -212,7 +212,14 @@ def search(
         for place in range(bounds[query], bounds[query + 1]):
             weight, first, end = weights[place], starts[terms[place]], starts[terms[place] + 1]
             if listing:
-                count = _add_listing(scores, touched, positions[first:end], impacts[first:end], weight, count)
+                count = _add_listing(
+                    scores,
+                    touched,
+                    positions=positions[first:end],
+                    impacts=impacts[first:end],
+                    weight=weight,
+                    count=count,
+                )
             else:
                 for posting in range(first, end):
                     scores[np.uint32(positions[posting])] += weight * impacts[posting]
