@@ -160,8 +160,10 @@ def _shown_safely(call: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return call(*args, **options)
         except Exception as error:
-            if callable(said := getattr(error, "format_message", None)):  # click's; typer has its own copy of click
-                text = visible(str(said()))
+            if callable(
+                format_message := getattr(error, "format_message", None)
+            ):  # click's; typer has its own copy of click
+                text = visible(str(format_message()))
                 error.format_message = lambda: text  # type: ignore[attr-defined]
             raise
 

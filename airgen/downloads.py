@@ -193,8 +193,8 @@ def from_store(url: str, folder: Path, *, tick: Tick = _nobody) -> dict[str, Pat
         with locked(folder / ".lock"):
             for name in names:
                 place = name.removeprefix(path.partition("*")[0].rpartition("/")[0]).lstrip("/")
-                odd = f"{url}: the object {name!r} would leave the folder; it is refused"
-                place = _inside(folder, place, odd).relative_to(folder).as_posix()
+                refused = f"{url}: the object {name!r} would leave the folder; it is refused"
+                place = _inside(folder, place, refused).relative_to(folder).as_posix()
                 if place in files:
                     raise FetchError(f"{url}: {name!r} and another object would be one file here: rename one")
                 files[place] = folder / content_key([place, str(about[name])]) / PurePosixPath(place).name
@@ -346,20 +346,20 @@ def _inside(folder: Path, name: str, refused: str) -> Path:
     """Return the path of a name below the folder. Raises FetchError if it would be outside."""
     parts = PurePosixPath(name).parts
     target = folder.joinpath(*parts)
-    odd = name.startswith("/") or ".." in parts or "\\" in name or "\0" in name or not parts
-    drive = not odd and ":" in (parts[0] if sys.platform == "win32" else parts[0][:2])
-    if odd or drive or not target.resolve().is_relative_to(folder.resolve()):
+    outside = name.startswith("/") or ".." in parts or "\\" in name or "\0" in name or not parts
+    drive = not outside and ":" in (parts[0] if sys.platform == "win32" else parts[0][:2])
+    if outside or drive or not target.resolve().is_relative_to(folder.resolve()):
         raise FetchError(refused)
     return target
 
 
-def _all_of(source: IO[bytes], target: IO[bytes], most: int, what: str) -> int:
+def _all_of(source: IO[bytes], target: IO[bytes], most: int, subject: str) -> int:
     """Copy a stream; returns how much of `most` bytes is left. Raises FetchError for more."""
     left = most
     while piece := source.read(_AT_ONCE):
         left -= len(piece)
         if left < 0:
-            raise FetchError(f"{what} {_amount(most)}; refused")
+            raise FetchError(f"{subject} {_amount(most)}; refused")
         target.write(piece)
     return left
 

@@ -85,10 +85,10 @@ class BudgetSpent(Stopped):
 
 def disk_error(error: OSError, kind: type[AirgenError] = AirgenError) -> AirgenError:
     """Convert an error of the operating system into a one-line error that says what failed, where, and what to do."""
-    what = error.strerror or str(error) or type(error).__name__
+    reason = error.strerror or str(error) or type(error).__name__
     where = f"{error.filename}: " if error.filename else ""
     advice = next((words for codes, words in _ADVICE.items() if error.errno in codes), "")
-    return kind(f"{where}{what}" + (f": {advice}" if advice else ""))
+    return kind(f"{where}{reason}" + (f": {advice}" if advice else ""))
 
 
 _ADVICE = {

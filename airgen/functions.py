@@ -240,9 +240,9 @@ def _place(value: Any) -> str:
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
     if not isinstance(value, types.FunctionType) or module in (None, "__main__") or "<" in name:
         return ""
-    there = sys.modules.get(str(module))
-    same = functools.reduce(lambda owner, part: getattr(owner, part, None), name.split("."), there) is value
-    return f"{module}:{name}" if same and getattr(there, "__file__", None) else ""
+    owner_module = sys.modules.get(str(module))
+    same = functools.reduce(lambda owner, part: getattr(owner, part, None), name.split("."), owner_module) is value
+    return f"{module}:{name}" if same and getattr(owner_module, "__file__", None) else ""
 
 
 def refuse(value: Any) -> None:

@@ -56,25 +56,25 @@ def hear_interrupts() -> None:
     """
     _exits.append(threading.Event())
     signal.signal(signal.SIGINT, _interrupted)
-    heard, told = os.pipe()
-    os.set_blocking(told, False)
-    _pipes.append(told)
-    threading.Thread(target=_listen, args=(heard,), daemon=True, name="airgen interrupts").start()
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    _pipes.append(writer)
+    threading.Thread(target=_listen, args=(reader,), daemon=True, name="airgen interrupts").start()
     listen_again()
 
 
 def listen_again() -> None:
     """Let the thread hear signals again, after an event loop has heard them itself. For the main thread."""
-    for told in _pipes:
-        signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+    for writer in _pipes:
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
 
 
-def _listen(heard: int) -> None:
+def _listen(reader: int) -> None:
     """End the process soon after Ctrl-C, also where the main thread does not come to its handler.
 
     Where somebody else handles the signal for a while, as the engine does that waits for paid calls, nothing is done.
     """
-    while numbers := os.read(heard, 64):
+    while numbers := os.read(reader, 64):
         if signal.SIGINT in numbers and signal.getsignal(signal.SIGINT) is _interrupted:
             exit_soon()
 

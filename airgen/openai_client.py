@@ -117,11 +117,11 @@ class _Said:
     """The headers are those of the settings. The package would add an organisation, a project, and whatever stands in
     OPENAI_CUSTOM_HEADERS."""
 
-    said: dict[str, str | openai.Omit]
+    sent: dict[str, str | openai.Omit]
 
     @property
     def default_headers(self) -> dict[str, str | openai.Omit]:
-        return self.said
+        return self.sent
 
 
 class _OpenAI(_Said, openai.AsyncOpenAI):
@@ -157,19 +157,19 @@ def openai_client(
         "default_query": dict(query),
         **_NEVER,
     }
-    said = dict(headers)
+    sent = dict(headers)
     if "api-version" not in query:
         api: Any = _OpenAI(**options)
     else:
-        named = {name.lower(): name for name in said}
-        bearer = said.get(named.get("authorization", ""), "")
+        named = {name.lower(): name for name in sent}
+        bearer = sent.get(named.get("authorization", ""), "")
         if bearer.startswith("Bearer ") and "api-key" not in named:
-            options["api_key"] = said.pop(named["authorization"]).removeprefix("Bearer ")
+            options["api_key"] = sent.pop(named["authorization"]).removeprefix("Bearer ")
         elif "api-key" in named:
-            options["api_key"] = said.pop(named["api-key"])
+            options["api_key"] = sent.pop(named["api-key"])
         api = _Azure(api_version=query["api-version"], **options)
     agent = f"airgen OpenAI/{openai.__version__}"
-    api.said = {"Accept": "application/json", "Content-Type": "application/json", "User-Agent": agent, **said}
+    api.sent = {"Accept": "application/json", "Content-Type": "application/json", "User-Agent": agent, **sent}
     api.base = str(api.base_url).rstrip("/")
     return api  # type: ignore[no-any-return]
 

@@ -31,9 +31,9 @@ def read_yaml(text: str, name: str = "<text>") -> tuple[Any, yaml.Node | None]:
         if _size(node, sizes) > _MAX_NODES:
             raise SettingsError([f"{name}: its aliases repeat more than {_MAX_NODES:,} values; write fewer of them"])
         every = sorted(sizes, key=lambda part: part.start_mark.index)  # in the order of the text
-        if odd := _not_finite(every):
+        if not_finite := _not_finite(every):
             raise SettingsError(
-                [f"{name}:{item.start_mark.line + 1}: {item.value} is not a finite number" for item in odd]
+                [f"{name}:{item.start_mark.line + 1}: {item.value} is not a finite number" for item in not_finite]
             )
         if twice := _twice(every):
             raise SettingsError(

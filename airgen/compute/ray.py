@@ -101,9 +101,9 @@ class RayWorkers(WorkerPool):
         """Return the result of a task. Raises AirgenError if its node has another airgen, or another Python."""
         node, host, python, version, value = answered
         if version != __version__:
-            what = f"has {version}" if version.startswith("no ") else f"has airgen {version}"
+            has = f"has {version}" if version.startswith("no ") else f"has airgen {version}"
             raise AirgenError(
-                f"compute: the node {host} {what}, and this is airgen {__version__}: install the same there"
+                f"compute: the node {host} {has}, and this is airgen {__version__}: install the same there"
             )
         if python.split(".")[:2] != platform.python_version().split(".")[:2]:
             raise AirgenError(

@@ -272,9 +272,9 @@ class BeirDataset:
             return None
         place, group = self.air_bench.labels_folder(split), self.air_bench.group
         others = sorted(path.name for path in place.parent.parent.glob("*") if (path / place.name).is_dir())
-        there = f" (it has those of {', '.join(others[:5])}, which is another version)" if others else ""
+        hint = f" (it has those of {', '.join(others[:5])}, which is another version)" if others else ""
         who = "AIR-Bench's repository" if split == "dev" else "AIR-Bench's private repository"
-        return f"the labels of {split} are not in {place}: {who} {labels_repository(group, split)} has them{there}"
+        return f"the labels of {split} are not in {place}: {who} {labels_repository(group, split)} has them{hint}"
 
     def _qrels_files(self, split: str) -> list[Path]:
         """Return the files of a split. `all` means every split, unless a split has that name."""

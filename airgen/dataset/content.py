@@ -242,11 +242,11 @@ class DatasetContent:
 
 def check_info(info: DatasetInfo) -> None:
     """Check that names can be parts of file and repository names, and the task. Raises DatasetError."""
-    for what in ("name", "domain", "language", "version"):
-        value = getattr(info, what)
+    for name in ("name", "domain", "language", "version"):
+        value = getattr(info, name)
         if not _NAME.fullmatch(value) or ".." in value:
             raise DatasetError(
-                f"dataset {what} {value!r} cannot be used in file and repository names: "
+                f"dataset {name} {value!r} cannot be used in file and repository names: "
                 "use letters, digits, '-', '_' and '.', beginning and ending with a letter or digit"
             )
     if info.task not in TASKS:
@@ -260,14 +260,14 @@ _BAD_ID = re.compile(r"[\s\x00-\x1f\x7f\u2028\u2029\ufeff]")
 _UNFIT = re.compile(r"[\s\x00-\x1f\x7f\u2028\u2029\ufeff\ud800-\udfff%]")
 
 
-def check_id(identifier: str, what: str) -> None:
+def check_id(identifier: str, kind: str) -> None:
     """Check that an id fits into TSV and TREC files: not empty, without white space. Raises DatasetError."""
     if not isinstance(identifier, str) or not identifier or _BAD_ID.search(identifier):
-        raise DatasetError(f"{what} id {identifier!r} is empty or contains white space: TREC files cannot carry it")
+        raise DatasetError(f"{kind} id {identifier!r} is empty or contains white space: TREC files cannot carry it")
     try:
         identifier.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise DatasetError(f"{what} id {identifier!r} is not Unicode text") from error
+        raise DatasetError(f"{kind} id {identifier!r} is not Unicode text") from error
 
 
 def fitting_id(own: str) -> str:
@@ -309,8 +309,8 @@ def check_queries(rows: Iterable[QueryRow]) -> list[QueryRow]:
             if not isinstance(value, str | int | float | bool | None):
                 raise DatasetError(f"query {row.id!r}: metadata {key!r} is a {type(value).__name__}, not a scalar")
             if value is not None and types.setdefault(key, type(value)) is not type(value):
-                here, elsewhere = type(value).__name__, types[key].__name__
-                raise DatasetError(f"query {row.id!r}: metadata {key!r} is a {here}, elsewhere a {elsewhere}")
+                type_name, other_name = type(value).__name__, types[key].__name__
+                raise DatasetError(f"query {row.id!r}: metadata {key!r} is a {type_name}, elsewhere a {other_name}")
         if row.metadata.get("split", row.split) != row.split:
             raise DatasetError(f"query {row.id!r}: metadata 'split' differs from its split {row.split!r}")
     return queries

@@ -229,10 +229,10 @@ def with_peoples_labels(
     manifest = load_manifest(source)
     check_next_version(source, manifest, version, split)
     qrels, queries = _rows_of(source, manifest, split), list(_queries_of(source))
-    mine = [row for row in queries if row.split == split]
+    of_split = [row for row in queries if row.split == split]
     asked = {label.document for label in labels}
-    here = {row["_id"] for row in read_rows(source / "corpus.jsonl") if row["_id"] in asked}
-    rows, left, change = override(qrels, mine, labels, manifest.info.relevant_from, absent=asked - here)
+    present = {row["_id"] for row in read_rows(source / "corpus.jsonl") if row["_id"] in asked}
+    rows, left, change = override(qrels, of_split, labels, manifest.info.relevant_from, absent=asked - present)
     if not left:
         raise DatasetError(f"{source}: by people's answers no query of {split} has a relevant passage: nothing is left")
     stays = {row.id: row for row in left}
@@ -252,7 +252,7 @@ def with_peoples_labels(
                 continue
             lines.append(encode_row(row, row["_id"]))
         files["queries.jsonl"] = FileEntry(*write_text(directory / "queries.jsonl", "".join(lines)))
-        gone = {row.id for row in mine} - stays.keys()
+        gone = {row.id for row in of_split} - stays.keys()
         answers, lineage = f"answers/{split}.jsonl", "private/lineage.jsonl"
         _copy_without(source, directory, manifest, files, name=answers, key="query-id", gone=gone)
         _copy_without(source, directory, manifest, files, name=lineage, key="query", gone=gone)

@@ -210,10 +210,15 @@ def count_words_and_characters(text: str) -> int:
     return sum(1 for _ in _WORD.finditer(text))
 
 
+def _paper_order(manifest: Manifest) -> tuple[bool, str, str, str]:
+    info = manifest.info
+    return info.task != "qa", info.domain, info.language, info.name
+
+
 def table_rows(manifests: Iterable[Manifest]) -> list[dict[str, str | int | float]]:
     """Return a row per dataset and split, in the paper's order: task, domain, language, name, split."""
     rows: list[dict[str, str | int | float]] = []
-    for manifest in sorted(manifests, key=lambda m: (m.info.task != "qa", m.info.domain, m.info.language, m.info.name)):
+    for manifest in sorted(manifests, key=_paper_order):
         info, statistics = manifest.info, manifest.statistics
         rows += [
             {

@@ -272,10 +272,10 @@ def _read_labels(directory: Path, name: str, problems: _Problems) -> dict[str, d
         if not isinstance(query, str) or not isinstance(document, str) or type(score) not in (int, float):
             problems.add("line", name, f"line {number} lacks query-id, corpus-id or a number as score")
             continue
-        mine = labels.setdefault(query, {})
-        if document in mine:
+        labels_of_query = labels.setdefault(query, {})
+        if document in labels_of_query:
             problems.add("duplicate", name, f"line {number}: query {query!r} and document {document!r} appear twice")
-        mine[document] = score  # type: ignore[assignment]  # checked above
+        labels_of_query[document] = score  # type: ignore[assignment]  # checked above
     return labels
 
 
@@ -296,30 +296,30 @@ def _check_variants(
         name = f"qrels-{variant}/{split}.jsonl"
         if variant == PEOPLE and name not in manifest.files:
             continue  # people have labelled nothing in this split
-        theirs = _read_labels(directory, name, problems)
-        _check_tsv(directory, f"qrels-{variant}/{split}.tsv", theirs, problems)
+        variant_labels = _read_labels(directory, name, problems)
+        _check_tsv(directory, f"qrels-{variant}/{split}.tsv", variant_labels, problems)
         if variant == PEOPLE:
-            _check_peoples(name, labels, theirs, manifest.info.relevant_from, problems=problems)
+            _check_peoples(name, labels, variant_labels, manifest.info.relevant_from, problems=problems)
             continue
         if variant == "positives":
-            mine = {(q, d) for q, row in labels.items() for d, score in row.items() if score > 0}
+            expected = {(q, d) for q, row in labels.items() for d, score in row.items() if score > 0}
         else:
-            mine = {(q, d) for q, row in labels.items() for d in row}
-        labelled = {(q, d) for q, row in theirs.items() for d in row}
-        if mine != labelled:
+            expected = {(q, d) for q, row in labels.items() for d in row}
+        labelled = {(q, d) for q, row in variant_labels.items() for d in row}
+        if expected != labelled:
             problems.add("variant", name, "does not label the same pairs as qrels")
 
 
 def _check_peoples(
     name: str,
     labels: dict[str, dict[str, float]],
-    theirs: dict[str, dict[str, float]],
+    peoples: dict[str, dict[str, float]],
     relevant_from: int,
     *,
     problems: _Problems,
 ) -> None:
     """Check that people's labels are in force: `qrels` agrees with them on each pair."""
-    for query, row in theirs.items():
+    for query, row in peoples.items():
         for document, level in row.items():
             if labels.get(query, {}).get(document) != (level >= relevant_from):
                 problems.add("variant", name, f"qrels does not say of query {query!r} and {document!r} what people say")

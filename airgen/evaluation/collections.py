@@ -98,8 +98,8 @@ class CollectionList(Settings):
 
     def opened(self) -> dict[str, tuple[Collection, BeirDataset]]:
         """Open the fetched sets, by the names of their results. Raises UsageError if none is fetched."""
-        there = [collection for collection in self.collections if self.is_there(collection)]
-        if not there:
+        fetched = [collection for collection in self.collections if self.is_there(collection)]
+        if not fetched:
             public, private = (
                 ", ".join(
                     collection.name for collection in self.collections if (collection.md5 is not None) is is_public
@@ -109,7 +109,7 @@ class CollectionList(Settings):
             also = f" ({private}: not public)" if private else ""
             raise UsageError(f"{self.name}: {public} not fetched: airgen fetch {self.name}{also}")
         opened = {}
-        for collection in there:
+        for collection in fetched:
             for name, below in collection.members.items():
                 opened[name] = (collection, replace(BeirDataset.open(self.place(collection) / below), called=name))
         return opened

@@ -280,20 +280,20 @@ class _Experiment:
 
     def add(self, system: SystemSettings) -> None:
         """Run and score one system, as far as that is not kept."""
-        paths, mine = Paths.of(self.target, system.name), self.made_labels.get(system.name, ())
+        paths, own_labels = Paths.of(self.target, system.name), self.made_labels.get(system.name, ())
         key = self._key(system)
         scores_key = content_key([key, [str(measure) for measure in self.measures], self.rules, *self._scored_by])
         kept = self._kept(system, key)
         if kept is not None and kept.scores_key == scores_key and paths.scores.is_file():
             how, result = "kept", kept
             family = system.family or system.kind
-            if (kept.family, kept.made_labels) != (family, mine):  # they are no part of a run's identity
-                result = replace(kept, family=family, made_labels=mine)
+            if (kept.family, kept.made_labels) != (family, own_labels):  # they are no part of a run's identity
+                result = replace(kept, family=family, made_labels=own_labels)
                 write_result(result)
         else:
             how = "ran" if kept is None else "scored again"
             done = self.runs[system.name] = self._run(system) if kept is None else _read_again(kept)
-            result = replace(self._score(system, done, paths), key=key, scores_key=scores_key, made_labels=mine)
+            result = replace(self._score(system, done, paths), key=key, scores_key=scores_key, made_labels=own_labels)
             write_result(result)
         usd = self._price(system)
         if result.costs.usd_per_1000 != usd:  # a price is no part of a run's identity either
@@ -379,9 +379,9 @@ class _Experiment:
         if (done := self.beside.pop(system.name, None)) is None:
             self.started(f"{self.task.dataset.name}: {system.name}: running")
             finished = {name: self.runs.get(name) or _read_again(self.results[name]) for name in system.uses}
-            told = partial(self.encoding, system.name) if self.encoding else None
+            report = partial(self.encoding, system.name) if self.encoding else None
             context = context_of(self.task, self.options.top)
-            context = replace(context, finished=finished, indexes=self.indexes, encoding=told)
+            context = replace(context, finished=finished, indexes=self.indexes, encoding=report)
             done = run_system(system, context)
         write_run(Paths.of(self.target, system.name).run, done.run, system.name)
         return done

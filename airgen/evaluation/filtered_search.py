@@ -51,9 +51,13 @@ def search_within(
         unfinished = []
         for place, row in enumerate(rows):
             positions, scores = hits.positions[place], hits.scores[place]
-            there = positions >= 0
-            keep = there if filters[row] is None else there & fitting.mask(filters[row])[np.where(there, positions, 0)]
-            exhausted = int(there.sum()) < depth or depth >= len(corpus.ids)
+            retrieved = positions >= 0
+            keep = (
+                retrieved
+                if filters[row] is None
+                else retrieved & fitting.mask(filters[row])[np.where(retrieved, positions, 0)]
+            )
+            exhausted = int(retrieved.sum()) < depth or depth >= len(corpus.ids)
             if int(keep.sum()) < k and not exhausted:
                 unfinished.append(row)
                 continue

@@ -151,24 +151,24 @@ class SearchService:
         without = [answer for answer in answers if isinstance(answer, _NoHits)]
         if without and len(without) == len(answers):
             raise without[0]
-        odd = Counter(answers_without_hits=len(without), empty_queries=len(queries) - len(sent))
+        counts = Counter(answers_without_hits=len(without), empty_queries=len(queries) - len(sent))
         lists = [hits for hits in answers if not isinstance(hits, _NoHits)]
         if self._options.best == "auto":
             self.distances = self.distances or _all_rise([[score for _, score in hits] for hits in lists])
         sign = -1.0 if self.distances else 1.0
-        odd["scores_taken_as_distances"] = len(lists) if self.distances and self._options.best == "auto" else 0
+        counts["scores_taken_as_distances"] = len(lists) if self.distances and self._options.best == "auto" else 0
         results: Results = {key: {} for key in queries}
         for (key, text), hits in zip(sent, answers, strict=True):
             if not isinstance(hits, _NoHits):
                 scored = [(own, sign * score) for own, score in hits]
-                results[key] = self._passages(key, text, scored, k=k, odd=odd)
-        return results, +odd
+                results[key] = self._passages(key, text, scored, k=k, counts=counts)
+        return results, +counts
 
     def _where(self, query_id: str) -> str:
         return f"{without_secrets(self._options.url)}: query {query_id!r}"
 
     def _passages(
-        self, query_id: str, text: str, hits: list[tuple[str, float]], *, k: int, odd: Counter[str]
+        self, query_id: str, text: str, hits: list[tuple[str, float]], *, k: int, counts: Counter[str]
     ) -> dict[str, float]:
         kept: dict[str, float] = {}
         for own, score in sorted(hits, key=lambda hit: -hit[1]):  # stable: equal scores keep the service's order
@@ -176,7 +176,7 @@ class SearchService:
             if self._pages is not None:
                 page = self._pages.find(own) or (self._pages.find(passage) if passage else None)
                 passage = self._pages.best(page, query_id, text) if page else None
-                odd["pages_taken_as_sections"] += passage is not None
+                counts["pages_taken_as_sections"] += passage is not None
             if passage is None:
                 where = self._where(query_id)
                 self.unknown = self.unknown or (
@@ -185,9 +185,9 @@ class SearchService:
                 )
                 if self._options.unknown_ids == "error":
                     raise DatasetError(f"{self.unknown}: {self.advice}")
-                odd["unknown_passages"] += 1
+                counts["unknown_passages"] += 1
             elif passage in kept:
-                odd["joined_hits" if self._options.id_pattern or self._pages else "repeated_hits"] += 1
+                counts["joined_hits" if self._options.id_pattern or self._pages else "repeated_hits"] += 1
             elif len(kept) < k:
                 kept[passage] = score
         return kept
@@ -292,6 +292,6 @@ def _follow(value: Any, path: str, where: str, setting: str) -> Any:
         elif isinstance(value, dict) and key in value:
             value = value[key]
         else:
-            has = ", ".join(sorted(map(str, value))[:8]) if isinstance(value, dict) else type(value).__name__
-            raise error(f"{where}: {setting} {path!r}: no {key!r} in the answer (it has: {has[:200]})")
+            known = ", ".join(sorted(map(str, value))[:8]) if isinstance(value, dict) else type(value).__name__
+            raise error(f"{where}: {setting} {path!r}: no {key!r} in the answer (it has: {known[:200]})")
     return value

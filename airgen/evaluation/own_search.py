@@ -109,7 +109,7 @@ class OwnSearch:
             DatasetError: An answer has another form, or no hit at all is in the dataset.
         """
         answers = self._answers(queries, k, filters or {})
-        odd: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         results: Results = {}
         unknown = ""
         for query_id, hits in zip(queries, answers, strict=True):
@@ -118,21 +118,21 @@ class OwnSearch:
             for candidates, score in _hits(hits, place):
                 passage = next(filter(None, map(self.ids.find, candidates)), None)
                 if passage is None:
-                    odd["unknown_passages"] += 1
+                    counts["unknown_passages"] += 1
                     unknown = unknown or candidates[0]
                 elif score > scores.get(passage, -math.inf):
                     scores[passage] = score
             best = sorted(scores, key=lambda key: (-scores[key], key))[:k]
             results[query_id] = {key: scores[key] for key in best}
         most = max(map(len, results.values()), default=0)
-        if odd and not most:
+        if counts and not most:
             raise DatasetError(
-                f"{self.where}: none of its {odd['unknown_passages']:,} hits, such as {unknown[:100]!r}, is in the "
+                f"{self.where}: none of its {counts['unknown_passages']:,} hits, such as {unknown[:100]!r}, is in the "
                 f"dataset: {self.ids.advice}"
             )
         if most and most < min(k, len(self.ids)):
-            odd[MOST_HITS] = most
-        return results, odd
+            counts[MOST_HITS] = most
+        return results, counts
 
     def _answers(self, queries: Mapping[str, str], k: int, filters: Filters) -> Sequence[Any]:
         if takes_corpus(self.own):

@@ -419,7 +419,7 @@ def run_beside(
     ]
     if current().workers < 2 or len(chosen) < 2:
         return
-    there = partial(
+    make_worker = partial(
         _worker,
         place=task.dataset.path.absolute(),
         called=task.dataset.called,
@@ -436,7 +436,7 @@ def run_beside(
 
     context = context_of(task, top)
     work: Work[SystemSettings, FinishedRun | None] = Work(
-        f"systems of {task.dataset.name}", lambda system: run_system(system, context), there
+        f"systems of {task.dataset.name}", lambda system: run_system(system, context), make_worker
     )
     for name, done in current().map(work, items(), ordered=False):
         if done is not None:

@@ -192,10 +192,10 @@ def rank_bounds(
         noise = np.where(constant, 0.0, np.abs(drawn - differences) / errors)
         open_ = np.arange(count) != row
         while open_.any():
-            told = open_ & (size > np.quantile(noise[:, open_].max(axis=1), level))
-            if not told.any():
+            significant = open_ & (size > np.quantile(noise[:, open_].max(axis=1), level))
+            if not significant.any():
                 break
-            open_ &= ~told
+            open_ &= ~significant
         # The row itself is not open, but its difference is 0.
         better, worse = ~open_ & (differences < 0), ~open_ & (differences > 0)
         bounds[row] = 1 + np.count_nonzero(better), count - np.count_nonzero(worse)

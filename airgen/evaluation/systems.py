@@ -155,8 +155,8 @@ class SystemSettings(Settings):
         try:
             self._spec = _spec_of(self.name, self.kind, self.settings, folder)
             for dataset, own in self.datasets.items():
-                there = merged(self.settings, own) | {"datasets": {}}
-                self._on = {**self._on, dataset: self._read_again(there, folder)}
+                settings = merged(self.settings, own) | {"datasets": {}}
+                self._on = {**self._on, dataset: self._read_again(settings, folder)}
         except UsageError as error:
             raise ValueError(str(error)) from error
         return self

@@ -199,7 +199,7 @@ _DOUBTS = {
 
 def note_lines(results: Sequence[Result]) -> str:
     """List each system for which something unusual was counted, such as queries without a result."""
-    lines = [f"- {md(said)}" for said in fairness_lines(results)]
+    lines = [f"- {md(sentence)}" for sentence in fairness_lines(results)]
     for result in results:
         counts = {"queries without a result": result.missing, "queries not judged": result.unjudged}
         counts |= {_NOTES.get(name, name.replace("_", " ")): count for name, count in result.notes.items()}

@@ -24,19 +24,21 @@ def verdict_of(comparison: Comparison, queries: int, more: str, passages: int | 
         A sentence without a full stop.
     """
     pairs = len(comparison.pairs)
-    told = pairs - sum(map(len, comparison.together)) // 2
+    different = pairs - sum(map(len, comparison.together)) // 2
     if not pairs:
         return "at least two systems are needed for a comparison"
-    every = told == pairs
+    every = different == pairs
     if queries < FEWEST:
         apart = (
-            "all pairs differ significantly" if every else f"{told} of {pairs} pairs of systems differ significantly"
+            "all pairs differ significantly"
+            if every
+            else f"{different} of {pairs} pairs of systems differ significantly"
         )
         text = f"{queries:,} queries are too few to rank systems (at least {FEWEST}, better {ENOUGH}: {more}); {apart}"
     elif every:
         return f"{queries:,} queries are enough, if their labels are right: all pairs of systems differ significantly"
     else:
-        text = f"{told} of {pairs} pairs of systems differ significantly on {queries:,} queries"
+        text = f"{different} of {pairs} pairs of systems differ significantly on {queries:,} queries"
     if every:
         return text
     best, second = comparison.names[:2]

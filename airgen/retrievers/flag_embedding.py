@@ -395,8 +395,8 @@ class FlagReranker(FlagModel):
                 if kind == "decoder-only-lightweight":
                     raise ModelError(f"{self.name}: FlagEmbedding runs this kind of model with transformers 4.46 alone")
                 return kind
-        what = f"its config.json names {', '.join(names) or 'no architecture'}"
-        raise ModelError(f"{self.name} is not a re-ranker ({what}): name another model, or set `model_class`")
+        reason = f"its config.json names {', '.join(names) or 'no architecture'}"
+        raise ModelError(f"{self.name} is not a re-ranker ({reason}): name another model, or set `model_class`")
 
     @property
     def precision(self) -> dict[str, object]:

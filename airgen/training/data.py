@@ -93,7 +93,9 @@ class TrainingSet:
     def digest(self) -> str:
         """A key of all that training depends on: the dataset's hash; ids of queries, positives and negatives."""
         # The key of [digest, [[id, positives, negatives], ...], dev ids] without the list of all rows in memory.
-        rows = (canonical_json([e.id, list(e.positives), list(e.negatives)]) for e in self.examples)
+        rows = (
+            canonical_json([example.id, list(example.positives), list(example.negatives)]) for example in self.examples
+        )
         pieces = chain(
             (f"[{canonical_json(_taught(self.about))},[", next(rows, "")),
             (f",{row}" for row in rows),
@@ -282,12 +284,14 @@ def _dev(
         labels = {query: row for query, row in dataset.qrels(own).labels.items() if columns.text(query).strip()}
         texts = {query: columns.text(query) for query in labels}
         wordings = {wording(text) for text in texts.values()}
-        kept = np.array([e.id not in labels and wording(e.query) not in wordings for e in examples], np.bool_)
+        kept = np.array(
+            [example.id not in labels and wording(example.query) not in wordings for example in examples], np.bool_
+        )
         return examples.where(kept), Dev(texts, labels)
-    keys = np.array([text_key(f"dev\x1f{wording(e.query)}") for e in examples], "S32")
+    keys = np.array([text_key(f"dev\x1f{wording(example.query)}") for example in examples], "S32")
     ordered = np.unique(keys)
     inside = np.isin(keys, ordered[: round(share * len(ordered))])
-    texts = {e.id: e.query for e in examples.where(inside)}
+    texts = {example.id: example.query for example in examples.where(inside)}
     labels = {query: {} for query in texts}
     if texts:
         for query, passage, label in dataset.label_rows(split):

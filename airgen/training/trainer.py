@@ -125,12 +125,12 @@ def _checkpoint_gradients(kind: str, model: Any) -> None:
 
     Raises TrainingError for a model that cannot.
     """
-    able = [part for part in model.modules() if isinstance(part, _library.PreTrainedModel)]
-    able = [part for part in able if part.supports_gradient_checkpointing]
-    if not able:
+    layers = [part for part in model.modules() if isinstance(part, _library.PreTrainedModel)]
+    layers = [part for part in layers if part.supports_gradient_checkpointing]
+    if not layers:
         raise TrainingError(f"gradient_checkpointing: the base of {kind} has no layers that can do it: set it to false")
-    inner = {id(part) for outer in able for part in outer.modules() if part is not outer}
-    for part in able:
+    inner = {id(part) for outer in layers for part in outer.modules() if part is not outer}
+    for part in layers:
         if id(part) not in inner:
             part.activation_checkpointing_enable({"use_reentrant": False})
 
@@ -317,7 +317,7 @@ class _Trainer(_library.Trainer):  # type: ignore[misc, name-defined]
         self.check("loss", self.numbers["loss"])
         return parts["loss"]
 
-    def check(self, what: str, value: float) -> None:
+    def check(self, name: str, value: float) -> None:
         """Raise TrainingError for NaN and infinity."""
         if math.isfinite(value):
             return
@@ -325,7 +325,7 @@ class _Trainer(_library.Trainer):  # type: ignore[misc, name-defined]
         epoch, place = divmod(step, self._steps.of_epoch)
         where = ", ".join(filter(None, (f"epoch {epoch + 1}, batch {place + 1}", self.task.describe_batch(self.batch))))
         raise TrainingError(
-            f"{what} {value} at step {step + 1} ({where}): lower learning_rate (now {self.recipe.learning_rate:g}) "
+            f"{name} {value} at step {step + 1} ({where}): lower learning_rate (now {self.recipe.learning_rate:g}) "
             "or clip_norm; the checkpoint before this step is complete"
         )
 

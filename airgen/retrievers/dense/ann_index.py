@@ -83,14 +83,16 @@ def _faiss(what: str) -> Any:
 
 
 @contextmanager
-def _understood(what: str) -> Iterator[None]:
+def _understood(subject: str) -> Iterator[None]:
     """Turn faiss's errors into a ModelError of one line."""
     try:
         yield
     except (RuntimeError, ValueError, TypeError, AssertionError) as error:
         message = str(error).strip()
         reason = _ERROR_PREFIX.sub("", message.splitlines()[0] if message else type(error).__name__)
-        raise ModelError(f"{what} is refused by faiss ({reason[:200]}): see its wiki, `The index factory`") from error
+        raise ModelError(
+            f"{subject} is refused by faiss ({reason[:200]}): see its wiki, `The index factory`"
+        ) from error
 
 
 def _layers(faiss: Any, index: Any) -> Iterator[Any]:
@@ -205,15 +207,15 @@ def build_ann(
         for number, (start, end) in enumerate(_stretches(count, spec.parts))
     ]
 
-    def here(item: tuple[int, Shard]) -> bool:
+    def fill_here(item: tuple[int, Shard]) -> bool:
         start, end = _stretches(count, spec.parts)[item[0]]
         fill.fill(item[0], matrix[start:end] if rows is None else matrix, None if rows is None else rows[start:end])
         return True
 
-    work: Work[tuple[int, Shard], bool] = Work("filling an index", here, None if file is None else fill.make)
+    work: Work[tuple[int, Shard], bool] = Work("filling an index", fill_here, None if file is None else fill.make)
     for number, done in current().map(work, items, least=2):
         if not done or not _part(folder, number).exists():
-            here(items[number][1])
+            fill_here(items[number][1])
 
 
 def _stretches(count: int, parts: int) -> list[tuple[int, int]]:

@@ -195,13 +195,13 @@ class TorchModel(Component):
         size = size if self._most is None else min(size, self._most)
         last = size
 
-        def told(size: int) -> T:
+        def attempt(size: int) -> T:
             nonlocal last
             last = size
             return work(size)
 
         try:
-            result, done = devices.halving(told, size)
+            result, done = devices.halving(attempt, size)
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
@@ -249,14 +249,14 @@ class LibraryModel(TorchModel):
         library = load_extra("sentence_transformers", f"{what} {self.name!r}")
         if not hasattr(library, kind):
             raise ModelError(f"this sentence-transformers has no {kind}: pip install -U sentence-transformers")
-        mine = name in (None, self.name)
+        own_model = name in (None, self.name)
         chosen = name or self.name
         device = devices.first_of(self.settings.device)
         if device is not None:
             device = devices.check_device(device, f"{what} {chosen}")
-        config = self._hub_config if mine else config_of(self.place(chosen))
+        config = self._hub_config if own_model else config_of(self.place(chosen))
         given = {**weights_of(self.settings.dtype, self.gpu, config), **self.settings.model_kwargs}
-        own = {"device": device, "revision": self.settings.revision if mine else None, **settings}
+        own = {"device": device, "revision": self.settings.revision if own_model else None, **settings}
         if given:
             own["model_kwargs"] = given
         model = loaded(what, chosen, getattr(library, kind), model_name_or_path=self.place(chosen), **own)
@@ -369,8 +369,8 @@ class SentenceTransformersEmbedder(LibraryModel):
         model = self._made(self.name)
         trained_for = model.similarity_fn_name
         if self.settings.similarity is None and trained_for != ("dot" if self._dot else "cosine"):
-            what = f"{self.name} was trained for the similarity {trained_for!r}"
-            raise ModelError(f"{what}: beside it, set `similarity: dot` or `cosine`")
+            reason = f"{self.name} was trained for the similarity {trained_for!r}"
+            raise ModelError(f"{reason}: beside it, set `similarity: dot` or `cosine`")
         return model
 
     @cached_property
@@ -407,10 +407,10 @@ class SentenceTransformersEmbedder(LibraryModel):
         prefix = self._prefix[kind]
         model = self._query_model if kind == "query" else self.model
         asked = [prefix + text for text in texts]
-        told = {"convert_to_numpy": True, "normalize_embeddings": False, "show_progress_bar": False}
-        told |= self.pool_of(model)
+        options = {"convert_to_numpy": True, "normalize_embeddings": False, "show_progress_bar": False}
+        options |= self.pool_of(model)
         vectors = self.in_batches(
-            lambda size: model.encode(asked, batch_size=size, **told), self.batch_for(asked, model)
+            lambda size: model.encode(asked, batch_size=size, **options), self.batch_for(asked, model)
         )
         shaped = np.asarray(vectors, np.float32).reshape(len(texts), -1)
         vectors = finite(shaped, self.name)

@@ -33,15 +33,15 @@ def right_singular_vectors(matrix: Any, rank: int, seed: int) -> Floats:
     A matrix of lower rank gives rows of zeros at the end. Needs numba.
     """
     wide = matrix.shape[0] < matrix.shape[1]
-    there, back = (matrix.T.tocsr(), matrix.tocsr()) if wide else (matrix.tocsr(), matrix.T.tocsr())
-    size = there.shape[1]
+    forward, backward = (matrix.T.tocsr(), matrix.tocsr()) if wide else (matrix.tocsr(), matrix.T.tocsr())
+    size = forward.shape[1]
     basis = np.random.default_rng(seed).random((size, min(rank + _EXTRA_DIRECTIONS, size))) - 0.5
     _orthonormalise(basis)
     for _ in range(8 if rank < 0.1 * min(matrix.shape) else 5):
-        basis = product(back, product(there, basis))
+        basis = product(backward, product(forward, basis))
         _orthonormalise(basis)
     _orthonormalise(basis)  # once more removes what rounding left
-    image = product(there, basis)
+    image = product(forward, basis)
     squares = _gram(image)
     turned = np.eye(len(squares))
     _diagonalise(squares, turned)

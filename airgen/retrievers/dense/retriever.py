@@ -276,9 +276,9 @@ class Dense(Component):
 
     def describe(self) -> Mapping[str, object]:
         chosen = self.settings
-        said = {"family": "dense", "embedder": dict(self.embedder.describe()), "rows": "fp16"}
+        about = {"family": "dense", "embedder": dict(self.embedder.describe()), "rows": "fp16"}
         if chosen.index is None:
-            return {**said, "search": "exact"}
+            return {**about, "search": "exact"}
         version = load_extra("faiss", "an index").__version__
         own = {"build": dict(chosen.build), "search": dict(chosen.search), "faiss": version}
-        return {**said, "index": chosen.index, "sample": chosen.training_sample, "parts": chosen.index_parts, **own}
+        return {**about, "index": chosen.index, "sample": chosen.training_sample, "parts": chosen.index_parts, **own}

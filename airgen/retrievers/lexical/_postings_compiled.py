@@ -133,9 +133,9 @@ def _deal(bits: NDArray[np.uint32], k: int, buckets: NDArray[np.int64]) -> tuple
         buckets[min((best - score) >> np.uint32(shift), np.uint32(_BUCKETS - 1))] += 1
     last = holding = 0
     while True:
-        here = buckets[last]
+        count = buckets[last]
         buckets[last] = holding
-        holding += here
+        holding += count
         if holding >= k or last == _BUCKETS - 1:
             return best, shift, last
         last += 1

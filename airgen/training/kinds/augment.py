@@ -54,11 +54,11 @@ BASELINE = "BM25's"
 
 def below_bm25(figures: Mapping[str, float]) -> str:
     """Return a warning if the trained system is below BM25 on its dev queries; else ""."""
-    mine, theirs = figures.get(WATCHED), figures.get(f"{BASELINE} {WATCHED}")
-    if mine is None or theirs is None or mine >= theirs:
+    trained, baseline = figures.get(WATCHED), figures.get(f"{BASELINE} {WATCHED}")
+    if trained is None or baseline is None or trained >= baseline:
         return ""
     return (
-        f"! below BM25, which has dev {WATCHED} {theirs:.4f}: do not use it; take --recipe train-augment, or more "
+        f"! below BM25, which has dev {WATCHED} {baseline:.4f}: do not use it; take --recipe train-augment, or more "
         "training queries (airgen train expand, airgen train pairs)"
     )
 

@@ -98,10 +98,10 @@ def mine_sources(
             yield from miner.mine(passages())
         for kind, reader in readers.items():
             yield from miner.mine(
-                map(told, islice(guarded_rows(reader.read, f"dump {kind}", DatasetError), limit)), dump=True
+                map(count_row, islice(guarded_rows(reader.read, f"dump {kind}", DatasetError), limit)), dump=True
             )
 
-    def told(row: DumpRow) -> DumpRow:
+    def count_row(row: DumpRow) -> DumpRow:
         if progress:
             progress()
         return row
