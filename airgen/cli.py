@@ -59,7 +59,7 @@ def main(arguments: list[str] | None = None) -> None:
             _run(arguments)
         finally:
             sys.stdout.flush()
-    except BrokenPipeError:  # nobody reads the output any more (`airgen ... | head`): no reason for a word
+    except BrokenPipeError:  # the reader of the output has ended (`airgen ... | head`), which is no error
         # Python flushes once more at the end, and would print that it cannot.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(_PIPE) from None

@@ -1,6 +1,6 @@
 """Bytes from elsewhere: an address, the objects of a store, a package of a registry; and archives, unpacked as data.
 
-    from_address("https://host/f.zip", Path("f.zip"))       # goes on where a stopped one ended
+    from_address("https://host/f.zip", Path("f.zip"))       # continues an interrupted download
     from_store("s3://bucket/corpus/*.jsonl.gz", folder)     # {"part-0.jsonl.gz": folder / "part-0.jsonl.gz"}
     from_registry("pip", "name==1.0", folder)               # a wheel; nothing is installed or run
     unpack(Path("f.zip"), folder, ["data/*"])               # the number of files
@@ -113,7 +113,7 @@ def from_address(address: str, target: Path, *, size: int | None = None, tick: T
 
 
 def _go_on(address: str, out: IO[bytes], size: int | None, tick: Tick) -> None:
-    """Append what is missing; from the beginning, if the server does not go on in the middle."""
+    """Append what is missing, or start again if the server cannot continue in the middle."""
     import httpx
 
     most, done = size or MAX_BYTES, out.seek(0, os.SEEK_END)
@@ -408,7 +408,7 @@ def _unpacked(raw: IO[bytes]) -> IO[bytes]:
 
 
 class _Bounded(io.RawIOBase):
-    """A stream of at most MAX_BYTES, also those of members that nobody wants, read in bounded pieces."""
+    """A stream of at most MAX_BYTES, including members that are not wanted, read in bounded pieces."""
 
     def __init__(self, stream: IO[bytes], name: str) -> None:
         self._stream, self._name = stream, name

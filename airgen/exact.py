@@ -35,7 +35,7 @@ def finite_number(value: object) -> float | None:
         return None
     try:
         number = float(value)
-    except Exception:  # noqa: BLE001  # a type of somebody else's
+    except Exception:  # noqa: BLE001  # a foreign type
         return None
     return number if math.isfinite(number) else None
 

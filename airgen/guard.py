@@ -1,4 +1,4 @@
-"""Other people's code is called under one guard: whatever it raises becomes one line, and the rest goes on.
+"""Foreign code is called under one guard: whatever it raises becomes one line, and the rest continues.
 
     with guarded("my_module:MyRetriever"):
         retriever.search(queries, 10)

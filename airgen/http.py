@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS = 15.0
 _LONGEST_WAIT = 60.0  # seconds between two tries of `JsonClient`, whatever the server asks for
-_UNREACHED = 2  # retries of `JsonClient` while nobody has ever answered: three seconds of pauses
+_UNREACHED_RETRIES = 2  # of `JsonClient` before the first answer: three seconds of pauses
 _LARGEST_ANSWER = 1 << 28  # bytes of an answer to `JsonClient`
 _WHOLE = 1 << 20  # bytes of a body that are sent at once; more would hold up all other requests
 _CODINGS = ("gzip", "x-gzip", "deflate")
@@ -445,7 +445,7 @@ class JsonClient:
 
     async def _ask(self, send: Callable[[], Awaitable[Received]], lines: bool) -> Any:
         def is_last(number: int, error: BaseException) -> bool:
-            return number > (self._retries if self._reached else min(self._retries, _UNREACHED))
+            return number > (self._retries if self._reached else min(self._retries, _UNREACHED_RETRIES))
 
         number = 0
 

@@ -18,7 +18,7 @@ from typing import NoReturn, TypeVar
 T = TypeVar("T")
 
 INTERRUPTED = "stopped by the user; run the same command again to continue"
-_GRACE = 1.0  # seconds for what is being done to end by itself
+_GRACE_SECONDS = 1.0  # for the current work to end by itself
 _EXIT = 3  # as `airgen.errors.Stopped`
 _last_words = threading.Lock()
 _exits: list[threading.Event] = []  # one, in a program: set when its end has begun
@@ -45,7 +45,7 @@ def interruptible(work: Callable[[], T], cancel: Callable[[], object] = lambda: 
     except BaseException:
         if not answer.done():
             cancel()
-            thread.join(_GRACE / 2)
+            thread.join(_GRACE_SECONDS / 2)
         raise
 
 
@@ -72,7 +72,7 @@ def listen_again() -> None:
 def _listen(reader: int) -> None:
     """End the process soon after Ctrl-C, also where the main thread does not come to its handler.
 
-    Where somebody else handles the signal for a while, as the engine does that waits for paid calls, nothing is done.
+    Do nothing while other code handles the signal, as the engine does when it waits for paid calls.
     """
     while numbers := os.read(reader, 64):
         if signal.SIGINT in numbers and signal.getsignal(signal.SIGINT) is _interrupted:
@@ -88,7 +88,7 @@ def exit_soon() -> None:
     """End the process with exit code 3 in a second, if it has not ended by itself then."""
     for begun in _exits:
         begun.set()
-        timer = threading.Timer(_GRACE, _exit)
+        timer = threading.Timer(_GRACE_SECONDS, _exit)
         timer.daemon = True
         timer.start()
 

@@ -27,7 +27,7 @@ SHORTEST = 8  # characters: a shorter "key", such as "EMPTY" for a server of one
 _PIECE = 10  # characters of a secret that no message may hold in a row
 _LONG = 16  # a secret of this length is recognised by pieces of it
 _WINDOW = 1 << 16  # characters of a text that are looked at; a message shows far fewer
-_SHORTEST_OF_PROXY = 4  # characters of a user's name or password that are masked wherever they stand
+_SHORTEST_OF_PROXY = 4  # characters of a user name or password that is masked everywhere
 _ROUNDS = 4  # of encodings within encodings
 
 _SECRET_NAME = re.compile(
@@ -58,7 +58,7 @@ def printable(text: str | bytes, longest: int = 500, secrets: Iterable[str] = ()
         if len(secret) >= _LONG:
             text = _without_pieces(text, secret)
     text = _USER_INFO.sub(f"{MASK}@", text)
-    if not whole:  # what stands at the end may be the beginning of a secret
+    if not whole:  # the end may be the beginning of a secret
         text = text[: max(longest, _WINDOW // 2)]
     return " ".join(text.split())[:longest]
 

@@ -68,7 +68,7 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
         status, answered, content = await self._client.send(request.method, str(request.url), data, headers=headers)
         if not 200 <= status < 300:
             raise Answered(status, answered, content)
-        # Its own headers would be parsed, and are read by nobody: `received` gives these.
+        # The response's own headers would be parsed for nothing: `received` returns these.
         return Response(status, content=content, request=request, extensions={_HEADERS: answered})
 
     async def _streamed(self, request: httpx2.Request, headers: Mapping[str, str]) -> Response:

@@ -11,7 +11,7 @@ from typing import IO
 from airgen.errors import ModelError
 
 RUNS = Path("runs")
-"""The folder of the work directories of jobs, where nobody names another; it starts at `beside`."""
+"""The default folder of the work directories of jobs; it starts at `beside`."""
 
 EVALUATION = "evaluation"
 """The folder in a work directory, beside the dataset, with the results of the systems that a pipeline names."""

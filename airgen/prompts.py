@@ -180,7 +180,7 @@ class PromptSet:
         if parts[0].strip() or len(parts) < 3:
             raise PromptError(f"{filename}: the text must begin with a line === system === or === user ===")
         included = self._included(source, filename or name)
-        if left_out:  # what an answer may be is a part of the prompt, wherever it is written
+        if left_out:  # the allowed answers are part of the prompt, wherever they are written
             binding = {key: value for key, value in left_out.items() if key != "about"}
             included[f"front matter of {head['translates']}"] = canonical_json(binding)
         try:

@@ -36,7 +36,7 @@ def storable(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What a reader yields, before cleaning. `position` says where in `source` it stands (line, page, member).
+    """What a reader yields, before cleaning. `position` is its place in `source` (line, page, member).
 
     `outline`: level (1 is the highest) and text of each heading in it, in order. `metadata`: what the corpus's YAML
     names (`airgen.corpus.readers.metadata`), as JSON; empty where it names nothing.
@@ -198,7 +198,7 @@ class HardNegative(Row):
 class ReferenceAnswer(Row):
     """A short answer to a query, and the words of its document that give it; `parent` is the query.
 
-    `quote` stands in the document's text exactly as it is here.
+    `quote` occurs in the document's text exactly as here.
     """
 
     text: str

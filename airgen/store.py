@@ -98,7 +98,7 @@ class Store:
         with self._writing():
             try:
                 self._execute(inserts)
-            except duckdb.ConstraintException:  # a key is there already, which is rare
+            except duckdb.ConstraintException:  # a key exists already, which is rare
                 # The clause costs as much as the rest of the statement.
                 self._execute([(f"{sql} ON CONFLICT DO NOTHING", columns) for sql, columns in inserts])
             if self._answered is not None:
@@ -167,7 +167,7 @@ class Store:
             for _, future, loop in group:
                 by_loop.setdefault(loop, []).append(future)
             for loop, futures in by_loop.items():
-                with suppress(RuntimeError):  # the loop is closed: nobody waits
+                with suppress(RuntimeError):  # the loop is closed, so no task waits
                     loop.call_soon_threadsafe(_settle, futures, failure)
 
     def _is_full(self) -> bool:

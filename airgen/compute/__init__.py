@@ -45,7 +45,7 @@ class Compute:
     it at a time."""
 
     workers: int = 1
-    gives_gpus: bool = False  # whether each worker has a GPU of its own
+    gives_gpus: bool = False  # whether each worker has its own GPU
 
     def __enter__(self) -> Self:
         return self

@@ -96,7 +96,7 @@ class WorkerPool(Compute):
         """Do an item. The future raises WorkerLost, or BrokenProcessPool, where its worker dies."""
 
     def look(self) -> float | None:
-        """Raise AirgenError where no worker can go on; seconds after which to look again, None: never."""
+        """Raise AirgenError if no worker can continue; return the seconds until the next check, None: never."""
         return None
 
     def why(self, lost: Exception) -> str:

@@ -43,7 +43,7 @@ def front_matter(manifest: Manifest) -> dict[str, Any]:
 
     def labels(folder: str) -> list[dict[str, str]]:
         paths = {split: f"{folder}/{split}.jsonl" for split in manifest.labelled_splits}
-        # A split whose labels nobody has checked has no file of people's.
+        # A split that no person has checked has no file of people's labels.
         return [{"split": split, "path": path} for split, path in paths.items() if path in manifest.files]
 
     configs: list[dict[str, Any]] = [

@@ -42,7 +42,7 @@ def encode_row(row: dict[str, Any], where: str) -> str:
 
 
 def write_text(path: Path, text: str | Iterable[str]) -> tuple[int, str]:
-    """Write a text, or its parts as they come, as it is (UTF-8); returns its size in bytes and its SHA-256."""
+    """Write a text or its parts unchanged (UTF-8), and return its size in bytes and its SHA-256."""
     path.parent.mkdir(parents=True, exist_ok=True)
     digest, size = hashlib.sha256(), 0
     with path.open("wb") as file:

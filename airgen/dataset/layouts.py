@@ -49,7 +49,7 @@ def export_layouts(datasets: Mapping[str, Path], layout: str, out: Path) -> list
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
     """Read the rows of a JSONL file of a dataset. Raises DatasetError with file and line."""
-    if path.exists() and not path.is_file():  # a pipe that nobody writes to would be waited for without end
+    if path.exists() and not path.is_file():  # reading a pipe without a writer would never end
         raise DatasetError(f"{path}: is not a file")
     return (row for _, row in objects(path))
 

@@ -135,7 +135,7 @@ def manifest_text(manifest: Manifest) -> str:
     """Return the text of manifest.json: `format`, the fields of `DatasetInfo` and the others, all at the top level."""
     value = dataclasses.asdict(manifest)
     info = value.pop("info")
-    if not info["personal_data"]:  # of a dataset that somebody else made
+    if not info["personal_data"]:  # of a dataset from elsewhere
         del info["personal_data"]
     value = {"format": FORMAT, **info, **value}
     return json_text(value, allow_nan=False, indent=1, sort_keys=True) + "\n"

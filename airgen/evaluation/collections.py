@@ -191,13 +191,13 @@ def missing_sets(listed: CollectionList, results: Sequence[Result]) -> str:
     return f"Without {len(missing)} of {len(listed.collections)} sets; {'; '.join(reasons)}." if reasons else ""
 
 
-_GROWS = 5  # a set of JSON lines is about four times as large as its archive, which is there meanwhile
+_DISK_PER_ARCHIVE = 5  # a set of JSON lines is about four times as large as its archive, which exists meanwhile
 _FILES = ("corpus.jsonl", "queries.jsonl", "qrels/*.tsv")
 
 
 def space_needed(collection: Collection) -> int:
     """Estimate the bytes of disk that a fetch needs at most."""
-    return (collection.bytes or 0) * _GROWS
+    return (collection.bytes or 0) * _DISK_PER_ARCHIVE
 
 
 def fetch_collection(listed: CollectionList, collection: Collection, tick: Tick = lambda done: None) -> Path:

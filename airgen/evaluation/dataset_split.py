@@ -157,7 +157,7 @@ class DatasetSplit:
 
     @cached_property
     def digest(self) -> str:
-        """The content hash of corpus, queries and this split's qrels, if they are there."""
+        """The content hash of corpus, queries and this split's qrels, if it has any."""
         return self.dataset.digest(self.split)
 
     @cached_property
@@ -220,9 +220,9 @@ class DatasetSplit:
 
     @cached_property
     def lost_labels(self) -> str:
-        """A line on relevant passages of the labels that are not in the corpus; empty where all are there.
+        """A line about relevant passages that are missing from the corpus; empty if none is.
 
-        Raises DatasetError where none is: each score would be 0, whatever a system finds.
+        Raises DatasetError if all are missing: every score would be 0, whatever a system retrieves.
         """
         relevant = [key for row in self.qrels.labels.values() for key, label in row.items() if label > 0]
         known = set(self.corpus.ids)

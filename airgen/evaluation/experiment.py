@@ -340,7 +340,7 @@ class _Experiment:
                 path = located(value.replace("{dataset}", task.dataset.name).replace("{split}", task.split), base)
                 if path.exists():  # its content can change under the same name
                     files.append([place, name, _stamp(path)])
-        if ":" in system.kind:  # nobody has said which settings of the user's own name files
+        if ":" in system.kind:  # settings of the user's own code do not declare which of them name files
             named = ((name, located(value, base)) for name, value in texts_of(system.settings))
             files += [["", name, _stamp(path)] for name, path in named if path.is_file()]
         code = own_code(system.spec.written, base)

@@ -1,4 +1,4 @@
-"""A search of the user's own as a system: a function, a retriever of llama-index or LangChain, or a run that is there.
+"""A user's own search as a system: a function, a retriever of llama-index or LangChain, or an existing run.
 
     {name: site, kind: python, version: ...}         # what `airgen.functions.named` knows
 
@@ -71,7 +71,7 @@ def takes_corpus(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class OwnSearch:
-    """A search, and how its ids become the dataset's. `where` stands before its errors; `corpus` is searched."""
+    """A search, with the mapping of its ids to the dataset's. `where` prefixes its errors; `corpus` is searched."""
 
     own: Any
     ids: IdLookup

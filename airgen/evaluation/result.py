@@ -184,7 +184,7 @@ class Result:
 
     @property
     def mark(self) -> str:
-        """What stands behind the name of a system that made the labels itself, in part."""
+        """The mark after the name of a system that made some of the labels itself."""
         return " †" if self.made_labels else ""
 
     @property

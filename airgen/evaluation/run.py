@@ -283,7 +283,7 @@ def write_run(path: str | Path, run: Run, tag: str) -> None:
     tag = "".join(tag.split()) or "airgen"
     path = Path(path)
     with (
-        whole_file(path) as fresh,  # a run that is there is whole
+        whole_file(path) as fresh,  # so that an existing run is always complete
         fresh.open("wb") as raw,
         # Without name and time, so that equal runs give equal bytes.
         gzip.GzipFile("", "wb", compresslevel=3, fileobj=raw, mtime=0) if path.suffix == ".gz" else raw as stream,

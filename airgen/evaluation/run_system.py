@@ -52,12 +52,22 @@ class FinishedRun:
 
 @dataclass(frozen=True)
 class RunContext:
-    """What a system is run on: corpus, queries {id: text}, depth, and the systems that are finished already.
+    """What a system is run on.
 
-    `ids` finds a passage by its id, or by the one that it had in the corpus. `dataset` and `split` fill in the paths of
-    run files. `indexes` may hold indexes of the same corpus that were made for other queries; a run on such an index
-    has no index time. Without `timed` no query is sent only to measure time.
-    `encoding` is told how many passages are encoded. `parents` and `labels` are for systems whose hits are pages.
+    Attributes:
+        corpus: The passages.
+        queries: {id: text}.
+        top: Number of hits per query.
+        dataset: Name of the dataset, for the paths of run files.
+        split: Name of the split, for the same.
+        finished: The runs of finished systems.
+        ids: Finds a passage by its id, or by the id that it had in the corpus.
+        indexes: Indexes of the same corpus that were built for other queries; a run on such an index has no index time.
+        timed: Also send queries only to measure time.
+        encoding: Called with the number of encoded passages.
+        parents: Parents of passages, for systems whose hits are pages.
+        labels: Labels, for the same.
+        filters: Filters by query id.
     """
 
     corpus: Corpus

@@ -1,10 +1,10 @@
-"""Scores of systems on benchmarks, from whoever wrote them: airgen's results, MTEB's results, or a table.
+"""Scores of systems on benchmarks, from airgen's results, MTEB's results, or a table.
 
     rows = read_system_scores(Path("mteb-results"))         # one ScoreRow for each model, task and subset
     sets = benchmarks({"mteb": rows}, by="folder")          # the mean of each system over the folder's datasets
 
 MTEB writes `MODEL/REVISION/TASK.json` beside a `model_meta.json`; its earlier versions wrote the same folders with
-another form of the file. The form is told by the content, so a clone of MTEB's results repository can be read as it is.
+another form of the file. The content shows which form it is, so a clone of MTEB's results repository can be read as is.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Whether a difference is more than chance: intervals of scores and ranks, paired tests, queries needed.
 
     scores: float64 (systems, queries); a column is one query, so all comparisons are paired
-    compare(["bm25", "dense"], scores).ranks                             # [(1, 1), (2, 2)]: told apart
+    compare(["bm25", "dense"], scores).ranks                             # [(1, 1), (2, 2)]: they differ
     against_baseline("new", new, old, measure="nDCG@10").verdict         # worse, better, "not worse" or unsure
 
 Resampling is seeded: equal scores give equal intervals and p-values on any machine. P-values of all pairs are

@@ -31,7 +31,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "rampart",
     ),
 }
-"""Names that stand for several models."""
+"""Names of groups of models."""
 
 
 @dataclass(frozen=True, slots=True)

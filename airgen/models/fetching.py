@@ -239,7 +239,7 @@ def fetch_entry(model: ModelEntry, progress: Callable[[FetchProgress], None] | N
     with locked(models / f".{model.name}.lock"):
         if _complete(model, folder):
             return _place(model)
-        needed = 2 * max(model.bytes, model.download) + _SPARE  # parts and the joined file are there at the same time
+        needed = 2 * max(model.bytes, model.download) + _SPARE  # parts and the joined file exist at the same time
         if (free := shutil.disk_usage(models).free) < needed:
             where = f"under {models}, which has {free / 1e9:.1f}"
             raise ModelError(f"{model.name} needs {needed / 1e9:.1f} GB free {where}")
@@ -298,7 +298,7 @@ def _gather(model: ModelEntry, staging: Path, target: Path, report: _Report) -> 
 
 
 def _from_hub(model: ModelEntry, wanted: list[ModelFile], staging: Path, target: Path, report: _Report) -> list[str]:
-    """Download the wanted files from the Hub into `target`, where they go on; the reasons for those that failed.
+    """Download the wanted files from the Hub into `target`, where downloads continue; return the reasons for failures.
 
     A Hub that does not answer within `WAIT` seconds, or lacks a file, or has it in another size, is given up.
     """

@@ -1,25 +1,26 @@
-"""Encodings of texts that are kept: the latest in memory, all on disk, where the steps of one run share them.
+"""Stored encodings of texts: the latest in memory, all on disk, where the steps of a run share them.
 
     store = EncodingStore(root, model.describe(), "tokens", "passage")
-    store.find(texts)                   # {text: arrays} of those that are there
+    store.find(texts)                   # {text: arrays} of those that are stored
     store.keep({text: (array,), ...})
 
-A folder belongs to one model with its settings, one form and one kind of text. It holds `data.bin` (arrays, one
-encoding after another) and `keys.bin` (a record for each: the text's 128-bit key, where its data begins, its size, the
-columns of its arrays, a CRC-32 of both). Both only grow, and data comes before its keys. What a crash left incomplete
-is cut off before the next writing. What does not match its CRC counts as missing. Several processes can share a folder.
+A folder belongs to one model with its settings, one form and one kind of text. It contains `data.bin` (arrays, one
+encoding after another) and `keys.bin` (a record per encoding: the text's 128-bit key, where its data begins, its size,
+the columns of its arrays, a CRC-32 of both). Both only grow, and data is written before its keys. What a crash left
+incomplete is cut off before the next write. An encoding that does not match its CRC counts as missing. Several
+processes can share a folder.
 
-Inside `shared_encodings(folder)`, recall, voters and evaluation share the encodings of passages of models that encode
-each text by itself: these are the same with and without it. Times that are measured while encodings are reused say
-nothing: `reused` tells whether there were such.
+Inside `shared_encodings(folder)`, recall, voters and evaluation share the encodings of passages, for models that encode
+each text on its own and so give the same encodings with and without sharing. Times measured while encodings are reused
+are meaningless: `reused` tells whether there were any.
 
-Many batches of texts are encoded, and of pairs scored, wherever that is to run (`airgen.compute`):
+Batches of texts are encoded, and pairs are scored, on the configured workers (`airgen.compute`):
 
     for vectors in encoded(embedder.encode, batched(texts, 256), "passage"): ...
     for scores in scored(reranker, batches_of_pairs): ...
 
-A component travels as its class and its settings (`Component.__reduce__`), so its class must say that these are all
-that it is (`travels`). Any other component works here.
+A component is sent as its class and settings (`Component.__reduce__`), so its class must declare that nothing else is
+needed (`travels`). Any other component works in this process.
 """
 
 import math
@@ -257,9 +258,14 @@ def cache_root(component: Component) -> Path | None:
 class Memo:
     """The encodings of the latest texts, up to about `limit` bytes; those of passages are also where `root_of` says.
 
-    encode: a method of a model. keep: makes of an encoding the arrays that are kept. `owner` is told about passages,
-    and its setting `cache` names a root. Encodings of an embedded model, and all that are kept on disk, are made on the
-    workers, where there are some.
+    Encodings of an embedded model, and all that are kept on disk, are computed on the workers if there are any.
+
+    Args:
+        owner: The component; its `progress` is called for passages, and its setting `cache` names a root.
+        encode: A method of a model.
+        form: The form of the encodings.
+        keep: Function from an encoding to the arrays that are kept.
+        limit: Bytes in memory.
     """
 
     def __init__(

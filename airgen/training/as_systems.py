@@ -299,7 +299,7 @@ class DocT5Query(_Writing):
 
 
 class GenQ(_Writing):
-    """GenQ (BEIR's section 4): an encoder that goes on learning from queries written for the corpus it searches."""
+    """GenQ (BEIR's section 4): an encoder trained further on queries written for the corpus that it searches."""
 
     name = "genq"
 

@@ -123,7 +123,7 @@ class KeyCounts(_Table):
 
 
 class KeyPlaces:
-    """Where each of many keys stands: 12 bytes for each instead of the 100 of a dict."""
+    """The place of each of many keys: 12 bytes per key instead of the 100 of a dict."""
 
     def __init__(self, keys: Sequence[int] | array[int] | NDArray[np.int64]) -> None:
         every = np.asarray(keys, np.int64)

@@ -96,7 +96,7 @@ def run(
         write_card(kind, task, trained, recipe, data=data, parts=parts, device=device)
         shutil.rmtree(work, ignore_errors=True)
     if processes() > 1:
-        trainer.accelerator.wait_for_everyone()  # the model is there for all
+        trainer.accelerator.wait_for_everyone()  # now all processes see the model
         trainer.accelerator.end_training()
     return trained
 

@@ -4,11 +4,11 @@
     {kind: dense, embedder: BAAI/bge-m3, index: "IVF1024,PQ32", search: {nprobe: 16}, cache: ../indexes}
 
 An index is trained on a seeded sample of the rows, filled in blocks, written to disk and mapped from there. It can have
-several parts (`parts`), each of consecutive rows, with one training for all. A part is filled and searched by itself,
-on a worker where there are some; the best of all parts are merged. So the hits depend on the number of parts, and not
-on where they are. (faiss fills a graph with several threads in no fixed order, so two builds of HNSW differ a little.)
+several parts (`parts`) of consecutive rows, which share one training. Each part is filled and searched separately, on a
+worker if there are any, and the best hits of all parts are merged. So the hits depend on the number of parts, not on
+where they are. (faiss fills a graph with several threads in no fixed order, so two builds of HNSW differ slightly.)
 
-Recall for labels is never made by such an index.
+Labels never depend on such an index: recall for labelling is exact.
 """
 
 import re

@@ -3,11 +3,11 @@
     rows = GpuRows(matrix, "cuda:0")       # fp16 or fp32, (n, dim), in the GPU's memory
     rows.search(queries, 1000)             # the Hits of `exact_search.search`, to the last bit
 
-Products in fp32 give each query its k + some best rows. A row's product is off by less than e, whatever the order of
-the additions, so each of the true k best has a product of at least the k-th best product minus 2 e: where the last
-of the selected rows is below that, none is missing. The others are few; the CPU searches for them. The selected rows
-are scored again by the additions of `exact.inner_products`, each of them one elementary operation of IEEE 754 on
-float64, so a score has the same bits on a GPU as on a CPU. So has MaxSim, whose sums float64 holds in any order
+Products in fp32 select slightly more than k rows per query. A product is off by less than e, whatever the order of the
+additions, so each of the true k best has a product of at least the k-th best product minus 2 e: if the last of the
+selected rows is below that, none is missing. The few other queries are searched on the CPU. The selected rows are
+scored again by the additions of `exact.inner_products`, each an elementary operation of IEEE 754 on float64, so a score
+has the same bits on a GPU as on a CPU. The same is true of MaxSim, whose sums are exact in float64 in any order
 (`compressed_index.token_rows`).
 """
 
@@ -153,8 +153,8 @@ def folded(terms: Any) -> Any:
 class GpuLists:
     """The passages of each cell of a compressed index in the memory of a GPU, which selects its candidates there.
 
-    A passage's score is a sum over query tokens in their order, each addition one of fp32, as on the CPU; a maximum has
-    no order, and equal scores stand in the order of position. So the candidates are those of the CPU.
+    A passage's score is a sum over query tokens in their order, each addition in fp32, as on the CPU; a maximum has no
+    order, and ties are in the order of position. So the candidates are those of the CPU.
     """
 
     def __init__(self, starts: NDArray[np.int64], passages: NDArray[np.int32], count: int, device: str) -> None:

@@ -29,7 +29,7 @@ from airgen.settings.needs import located
 from airgen.text.tokens import plain_tokenizer
 from airgen.text.words import encodable
 
-_CHARS_PER_TOKEN = 100  # the longest word of WordPiece; what is beyond so many characters a token would be cut
+_CHARS_PER_TOKEN = 100  # the longest word of WordPiece; more characters per token would be truncated anyway
 
 
 def load_tokenizer(path: Path, max_length: int) -> Any:
@@ -256,7 +256,7 @@ class OnnxEncoder(OnnxModel, EmbeddedEmbedder):
 
 
 class OnnxCrossEncoder(OnnxModel):
-    """A cross-encoder in ONNX (a `Reranker`): one logit for each (query, passage) pair, whatever stands beside it."""
+    """A cross-encoder in ONNX (a `Reranker`): one logit per (query, passage) pair, whatever the other pairs are."""
 
     class Settings(OnnxModel.Settings):
         """`max_length` counts the tokens of the pair; the longer of the two texts is cut first."""

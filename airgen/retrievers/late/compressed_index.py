@@ -4,17 +4,18 @@
     index = CompressedIndex.open(folder)
     index.search(query_vectors, k=100, probes=16, candidates=1024)
 
-`ResidualCodec` is after ColBERTv2 (Santhanam and others, 2022, section 3.3): the nearest of some centroids, and the
-rest of each dimension as one of few levels; 384 dimensions at 2 bits are 100 bytes instead of 768. Two things differ:
-each dimension is divided by its own spread, and the levels are those of least squared error (Lloyd and Max) instead of
-quantiles; and a decoded vector gets the length of the original one. All is the same for any number of threads.
+`ResidualCodec` follows ColBERTv2 (Santhanam et al. 2022, section 3.3): a vector is the nearest centroid plus the
+residual of each dimension, rounded to one of a few levels; 384 dimensions at 2 bits take 100 bytes instead of 768. It
+differs in two ways: each dimension is divided by its own spread, and the levels minimise the squared error (Lloyd and
+Max) instead of being quantiles; and a decoded vector gets the length of the original one. The result does not depend on
+the number of threads.
 
-The search is after PLAID (Santhanam and others, 2022). First, each query token looks at the passages that have a token
-in one of its `probes` best cells, and takes the score of the cell's centroid for theirs; all other passages get that of
-the best cell that it did not look at (as in WARP, Scheerer and others, 2025). Then the best `candidates` are scored by
-MaxSim over their decoded vectors. With all probes and candidates this is MaxSim over all decoded vectors.
+The search follows PLAID (Santhanam et al. 2022). First, each query token gives the passages that have a token in one of
+its `probes` best cells the score of the cell's centroid; all other passages get the score of the best cell that it did
+not probe (as in WARP, Scheerer et al. 2025). Then the best `candidates` are scored by MaxSim over their decoded
+vectors. With all probes and candidates this is MaxSim over all decoded vectors.
 
-A folder has `meta.json`, the codec, the codes of all tokens one passage after another, and the passages of each cell.
+A folder contains `meta.json`, the codec, the codes of all tokens, passage by passage, and the passages of each cell.
 """
 
 from __future__ import annotations
@@ -66,7 +67,13 @@ class Coded:
 
 @dataclass(frozen=True)
 class ResidualCodec:
-    """centroids (k, dim); spread (dim,), the standard deviation of the residuals; levels (2 ** bits,), ascending."""
+    """A codec for vectors.
+
+    Attributes:
+        centroids: (k, dim).
+        spread: Standard deviation of the residuals, (dim,).
+        levels: Ascending, (2 ** bits,).
+    """
 
     centroids: Floats
     spread: Floats
@@ -215,7 +222,7 @@ Encode = Callable[[Iterable[Sequence[str]]], Iterator[Any]]
 BATCH = 64  # passages given to the model at once
 
 _SAMPLE_FACTOR = 40  # times the root of the number of passages: those whose vectors the codec is trained on
-_LEAST_SAMPLE = 256  # passages of the sample, where there are so many
+_LEAST_SAMPLE = 256  # passages, if the corpus has that many
 _VECTORS_PER_CENTROID = 40  # token vectors of the sample for each centroid, at most
 _TOKENS_AT_ONCE = 4096  # decoded at once: 6 MB at 384 dimensions
 _META = "meta.json"

@@ -289,7 +289,7 @@ def lucene_query(weights: Mapping[str, float]) -> str:
 def export_lucene(model: Path, dataset: Path, out: Path, split: str = "test") -> LuceneExport:
     """Write corpus and queries of a split. Raises UsageError for a folder that is not empty, ModelError, DatasetError.
 
-    Only terms that stand in the corpus are in a query: others find nothing.
+    A query has only terms of the corpus: others match nothing.
     """
     if out.exists() and any(out.iterdir()):
         raise UsageError(f"{out}: is not empty; name another folder")

@@ -188,7 +188,7 @@ def _items(path: Path) -> Iterator[Any]:
                     return
                 try:
                     value, end = decoder.raw_decode(held, place)
-                    if end == len(held):  # a number may go on
+                    if end == len(held):  # a number may continue
                         raise ValueError("cut")
                 except ValueError as error:
                     more = file.read(piece)

@@ -29,7 +29,7 @@ from airgen.training.columns import KeyCounts, StoredTexts, key_of
 
 KINDS = ("title", "heading", "question", "neighbour", "citation", "comment", "answer", "entailment", "pair")
 
-_GIVEN = ("entailment", "pair")  # whose passages may be short: somebody made these pairs
+_GIVEN = ("entailment", "pair")  # their passages may be short, because people made these pairs
 _PATH = " > "
 _QUESTION_MARKS = ("?", "？", "؟")
 _DIALOGUE = regex.compile(

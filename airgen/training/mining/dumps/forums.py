@@ -141,7 +141,7 @@ def _rows(path: Path) -> Iterator[Mapping[str, str] | RefusedRow]:
             yield RefusedRow("line", f"longer than {LONGEST_LINE >> 20} MB")
         elif (line := line.strip()).startswith(b"<row"):
             try:
-                yield ElementTree.fromstring(line).attrib  # no document type stands before <row
+                yield ElementTree.fromstring(line).attrib  # no document type precedes <row
             except (ElementTree.ParseError, ValueError):
                 yield RefusedRow("line", "not XML")
         elif not line.startswith((b"<?xml", b"<posts", b"</posts")) and line:

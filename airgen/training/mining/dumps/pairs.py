@@ -1,4 +1,4 @@
-"""Pairs that are there already: question-answer pairs, triplets, search logs with hard negatives.
+"""Existing pairs: question-answer pairs, triplets, search logs with hard negatives.
 
 JSON Lines (also packed), one of these a line:
 
