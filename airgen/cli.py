@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from airgen.errors import AirgenError
 
 
-_LONGEST = 4_000  # characters of a line of an error, which can repeat a value of a file
-_PIPE = 1  # what typer makes of a BrokenPipeError
-_CTRL_C = 130  # what typer makes of a KeyboardInterrupt
+_LONGEST_ERROR_LINE = 4_000  # characters of a line of an error, which can repeat a value of a file
+_BROKEN_PIPE_EXIT = 1  # what typer makes of a BrokenPipeError
+_INTERRUPTED_EXIT = 130  # what typer makes of a KeyboardInterrupt
 
 ABOUT = """Usage: airgen COMMAND [OPTIONS]
 
@@ -62,7 +62,7 @@ def main(arguments: list[str] | None = None) -> None:
     except BrokenPipeError:  # the reader of the output has ended (`airgen ... | head`), which is no error
         # Python flushes once more at the end, and would print that it cannot.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(_PIPE) from None
+        raise SystemExit(_BROKEN_PIPE_EXIT) from None
 
 
 def words_of(name: str) -> dict[str, Callable[..., Any]]:
@@ -146,7 +146,7 @@ def _run(arguments: list[str] | None) -> NoReturn:
     except KeyboardInterrupt:
         _fail(Stopped(INTERRUPTED))
     except SystemExit as end:
-        if end.code == _CTRL_C:
+        if end.code == _INTERRUPTED_EXIT:
             _fail(Stopped(INTERRUPTED))
         raise
     raise SystemExit(0)
@@ -177,6 +177,9 @@ def _fail(error: AirgenError) -> NoReturn:
     if error.told:
         leave("", error.exit_code)
         raise SystemExit(error.exit_code) from None
-    lines = (line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…" for line in str(error).splitlines())
+    lines = (
+        line if len(line) <= _LONGEST_ERROR_LINE else f"{line[:_LONGEST_ERROR_LINE]}…"
+        for line in str(error).splitlines()
+    )
     leave("\n".join(f"airgen: {visible(line)}" for line in lines), error.exit_code)
     raise SystemExit(error.exit_code) from None

@@ -30,7 +30,7 @@ Devices = str | list[str] | None
 _DRIVERS = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/kfd", "/dev/nvhost-ctrl")  # Linux, WSL, ROCm, Jetson
 _NAMES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}  # of torch and of config.json
 _TORCH = {short: name for name, short in _NAMES.items()}
-_SHARE = 0.5  # of a GPU's memory, for the weights and one batch: others may use it too, and estimates are rough
+_MEMORY_SHARE = 0.5  # of a GPU's memory, for the weights and one batch: others may use it too, and estimates are rough
 _MOST_TOKENS = 1 << 17  # of a batch: no GPU is quicker with more
 _LEAST_TOKENS = 1 << 10
 
@@ -135,7 +135,7 @@ def tokens_that_fit(model: Any, length: int) -> int:
     torch = load_extra("torch", "a neural model")
     weights = list(model.parameters())
     gpu = next((weight.device for weight in weights if weight.device.type == "cuda"), None)
-    room = _SHARE * torch.cuda.get_device_properties(gpu).total_memory
+    room = _MEMORY_SHARE * torch.cuda.get_device_properties(gpu).total_memory
     room -= sum(weight.numel() * weight.element_size() for weight in weights)
     number = max((weight.element_size() for weight in weights), default=4)
     fits = int(room / (_numbers_a_token(model, length) * number))

@@ -48,10 +48,10 @@ MAX_BYTES = 8 << 30  # of a download or an unpacked archive; stops one without e
 MAX_MEMBERS = 1_000_000  # of an archive
 MOST_OBJECTS = 100_000  # of a store
 WAIT = 60.0  # seconds without a byte until a download counts as stopped
-_REDIRECTS = 10  # of a download
-_PIECE = 64 << 20  # bytes read at once; a header of a tar archive is smaller
-_AT_ONCE = 1 << 20  # bytes of a copy; a store gives them by one request
-_POLL = 0.2  # seconds between two measurements of the bytes that have arrived
+_MOST_REDIRECTS = 10  # of a download
+_PIECE_BYTES = 64 << 20  # bytes read at once; a header of a tar archive is smaller
+_ONE_REQUEST_BYTES = 1 << 20  # bytes of a copy; a store gives them by one request
+_POLL_SECONDS = 0.2  # seconds between two measurements of the bytes that have arrived
 _ARCHIVES = (
     ".zip",
     ".whl",
@@ -149,7 +149,7 @@ def _answer(address: str, headers: dict[str, str]) -> "Iterator[httpx.Response]"
     import httpx
 
     url = address
-    for _ in range(_REDIRECTS):
+    for _ in range(_MOST_REDIRECTS):
         with httpx.stream("GET", url, headers=headers, timeout=WAIT) as answer:
             if not answer.has_redirect_location:
                 yield answer
@@ -158,7 +158,7 @@ def _answer(address: str, headers: dict[str, str]) -> "Iterator[httpx.Response]"
         if reason := refused_redirect(url, target):
             raise FetchError(f"{printable(address)}: a redirect is refused: {reason}")
         url = target
-    raise FetchError(f"{printable(address)}: more than {_REDIRECTS} redirects; refused")
+    raise FetchError(f"{printable(address)}: more than {_MOST_REDIRECTS} redirects; refused")
 
 
 def _amount(count: int) -> str:
@@ -200,7 +200,7 @@ def from_store(url: str, folder: Path, *, tick: Tick = _nobody) -> dict[str, Pat
                 files[place] = folder / content_key([place, str(about[name])]) / PurePosixPath(place).name
                 if not files[place].exists():
                     files[place].parent.mkdir(exist_ok=True)
-                    one_request = about[name]["size"] in range(_AT_ONCE)
+                    one_request = about[name]["size"] in range(_ONE_REQUEST_BYTES)
                     before = "" if one_request else _state(store, name)
                     with store.open(name, "rb") as source, (folder / ".partial").open("wb") as out:
                         _all_of(source, out, MAX_BYTES, f"{url}: {name} has more than")
@@ -282,7 +282,7 @@ def from_registry(kind: str, wanted: str, folder: Path, *, options: Sequence[str
         try:
             while True:
                 try:
-                    code = process.wait(_POLL)
+                    code = process.wait(_POLL_SECONDS)
                     break
                 except subprocess.TimeoutExpired:
                     tick(bytes_in(folder))
@@ -356,7 +356,7 @@ def _inside(folder: Path, name: str, refused: str) -> Path:
 def _all_of(source: IO[bytes], target: IO[bytes], most: int, subject: str) -> int:
     """Copy a stream; returns how much of `most` bytes is left. Raises FetchError for more."""
     left = most
-    while piece := source.read(_AT_ONCE):
+    while piece := source.read(_ONE_REQUEST_BYTES):
         left -= len(piece)
         if left < 0:
             raise FetchError(f"{subject} {_amount(most)}; refused")
@@ -414,8 +414,8 @@ class _Bounded(io.RawIOBase):
         self._stream, self._name = stream, name
 
     def read(self, size: int = -1) -> bytes:
-        if size > _PIECE:
-            raise FetchError(f"{self._name} has a header of more than {_PIECE >> 20} MB; refused")
+        if size > _PIECE_BYTES:
+            raise FetchError(f"{self._name} has a header of more than {_PIECE_BYTES >> 20} MB; refused")
         self._check(self._stream.tell())
         return self._stream.read(size)
 

@@ -72,8 +72,8 @@ def jit(function: Callable[..., Any]) -> Any:
 
 
 _LN2_HIGH, _LN2_LOW = 0.693147180369123816490, 1.90821492927058770002e-10  # their sum is ln 2; the first has 32 bits
-_ROWS = 128  # of a product at once, so that its terms stay in the cache
-_TERMS = 12  # of the series for the largest argument: the next one is below 2**-60
+_ROWS_AT_ONCE = 128  # of a product at once, so that its terms stay in the cache
+_SERIES_TERMS = 12  # of the series for the largest argument: the next one is below 2**-60
 
 
 def inner_products(left: NDArray[Any], right: NDArray[Any]) -> NDArray[np.float64]:
@@ -82,8 +82,8 @@ def inner_products(left: NDArray[Any], right: NDArray[Any]) -> NDArray[np.float6
     The second half of the terms is added to the first until one is left.
     """
     products = np.zeros(len(left))
-    for first in range(0, len(left), _ROWS):
-        some = slice(first, first + _ROWS)
+    for first in range(0, len(left), _ROWS_AT_ONCE):
+        some = slice(first, first + _ROWS_AT_ONCE)
         terms = left[some].astype(np.float64)
         terms *= right if right.ndim == 1 else right[some]
         width = terms.shape[1]
@@ -134,7 +134,7 @@ def _parts(values: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 
 def _twice_artanh(z: NDArray[np.float64]) -> NDArray[np.float64]:
     square = z * z
-    total = np.full_like(z, 1 / (2 * _TERMS + 1))
-    for term in range(_TERMS - 1, 0, -1):
+    total = np.full_like(z, 1 / (2 * _SERIES_TERMS + 1))
+    for term in range(_SERIES_TERMS - 1, 0, -1):
         total = total * square + 1 / (2 * term + 1)
     return 2 * z + 2 * z * (total * square)

@@ -41,7 +41,7 @@ UNKEPT = "unkept-"
 
 _known: dict[tuple[str, str], Any] = {}
 _PLAIN = (str, int, float, bool, bytes, type(None))
-_DEEP = 8  # calls of functions that call functions, whose sources count
+_CALL_DEPTH = 8  # calls of functions that call functions, whose sources count
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ def identity_of(value: Any) -> str | None:
     if callable(getattr(value, "state_dict", None)) and not inspect.isclass(value):
         return _weights(value)
     total = hashlib.blake2b(digest_size=8)
-    return total.hexdigest() if _add(value, total, set(), _DEEP) else None
+    return total.hexdigest() if _add(value, total, set(), _CALL_DEPTH) else None
 
 
 def _add(value: Any, total: Any, seen: set[int], deep: int) -> bool:

@@ -23,11 +23,15 @@ from airgen.masking import printable
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_WORDS = 300  # characters of a foreign message
+_MESSAGE_CHARACTERS = 300  # characters of a foreign message
 _OWN = str(Path(__file__).parent) + os.sep
 _STDLIB = str(Path(sysconfig.get_path("stdlib"))) + os.sep
 _INSTALLED = ("site-packages", "dist-packages")
-_ENDS = ("KeyboardInterrupt", "GeneratorExit", "CancelledError")  # they end what is being done: no failure of a part
+_CANCELLATIONS = (
+    "KeyboardInterrupt",
+    "GeneratorExit",
+    "CancelledError",
+)  # they end what is being done: no failure of a part
 _NO_MEMORY = (
     "out of memory",
     "can't allocate memory",
@@ -52,7 +56,7 @@ def guarded(
     except own:
         raise
     except BaseException as error:
-        if type(error).__name__ in _ENDS:
+        if type(error).__name__ in _CANCELLATIONS:
             raise
         raise failure(error, what, kind) from error
 
@@ -101,7 +105,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 def _said(error: BaseException) -> str:
     """Return the kind and the message of an error, in one line."""
-    words = printable(_text(error), _WORDS)
+    words = printable(_text(error), _MESSAGE_CHARACTERS)
     return f"{type(error).__name__}: {words}" if words else type(error).__name__
 
 

@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     import aiohttp
 
 CONNECT_SECONDS = 15.0
-_LONGEST_WAIT = 60.0  # seconds between two tries of `JsonClient`, whatever the server asks for
+_LONGEST_WAIT_SECONDS = 60.0  # seconds between two tries of `JsonClient`, whatever the server asks for
 _UNREACHED_RETRIES = 2  # of `JsonClient` before the first answer: three seconds of pauses
-_LARGEST_ANSWER = 1 << 28  # bytes of an answer to `JsonClient`
-_WHOLE = 1 << 20  # bytes of a body that are sent at once; more would hold up all other requests
+_LARGEST_ANSWER_BYTES = 1 << 28  # bytes of an answer to `JsonClient`
+_WHOLE_BODY_BYTES = 1 << 20  # bytes of a body that are sent at once; more would hold up all other requests
 _CODINGS = ("gzip", "x-gzip", "deflate")
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 
@@ -73,7 +73,7 @@ class HttpClient:
         headers: Mapping[str, str] | None = None,
         secrets: Sequence[str] = (),
         *,
-        largest: int = _LARGEST_ANSWER,
+        largest: int = _LARGEST_ANSWER_BYTES,
         connections: int = 0,
     ) -> None:
         self.headers = {"Accept-Encoding": "gzip, deflate", **(headers or {})}
@@ -93,7 +93,7 @@ class HttpClient:
         query: Mapping[str, Any] | None = None,
     ) -> Received:
         """Send one request once. Raises TransportError."""
-        if isinstance(data, bytes) and len(data) > _WHOLE:
+        if isinstance(data, bytes) and len(data) > _WHOLE_BODY_BYTES:
             data = io.BytesIO(data)
         try:
             async with self._request(method, url, data=data, headers=headers, params=query) as response:
@@ -307,7 +307,9 @@ _UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6
 _NUMBER = r"(\d+(?:\.\d*)?|\.\d+)"
 _DURATION = re.compile(_NUMBER + r"(ms|us|µs|ns|[dhms])")
 _DURATIONS = re.compile(rf"(?:{_DURATION.pattern})+")
-_UNIX = 1e9  # seconds: a larger number is no duration but a time since 1970, and above a hundred times it milliseconds
+_UNIX_TIME_FROM = (
+    1e9  # seconds: a larger number is no duration but a time since 1970, and above a hundred times it milliseconds
+)
 
 
 def seconds_until(value: str) -> float | None:
@@ -322,9 +324,9 @@ def seconds_until(value: str) -> float | None:
             return sum(float(number) * _UNITS[unit] for number, unit in _DURATION.findall(value))
         if re.fullmatch(_NUMBER, value):
             number = float(value)
-            if number < _UNIX or number > 1e5 * _UNIX:
-                return number if number < _UNIX else None
-            return max(0.0, (number / 1000 if number > 100 * _UNIX else number) - time.time())
+            if number < _UNIX_TIME_FROM or number > 1e5 * _UNIX_TIME_FROM:
+                return number if number < _UNIX_TIME_FROM else None
+            return max(0.0, (number / 1000 if number > 100 * _UNIX_TIME_FROM else number) - time.time())
         if re.match(r"\d{4}-\d\d-\d\d", value):
             moment = datetime.fromisoformat(value)
             moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
@@ -459,8 +461,8 @@ class JsonClient:
                 once,
                 is_last,
                 lambda error: isinstance(error, HttpFailure) and error.may_pass,
-                longest=_LONGEST_WAIT,
-                asked=lambda error: min(getattr(error, "after", 0.0), _LONGEST_WAIT),
+                longest=_LONGEST_WAIT_SECONDS,
+                asked=lambda error: min(getattr(error, "after", 0.0), _LONGEST_WAIT_SECONDS),
             )
         except HttpFailure as failure:
             tries = f" (tried {number} times)" if number > 1 else ""
@@ -480,7 +482,7 @@ class JsonClient:
             if error.kind == "way":
                 raise HttpFailure(f"cannot be reached: {error}") from None
             if error.kind == "large":
-                raise HttpFailure(f"returned an answer of more than {_LARGEST_ANSWER >> 20} MB") from None
+                raise HttpFailure(f"returned an answer of more than {_LARGEST_ANSWER_BYTES >> 20} MB") from None
             raise HttpFailure(
                 f"cannot be reached ({str(error)[:300]}): is the service running?", may_pass=True
             ) from None

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 INTERRUPTED = "stopped by the user; run the same command again to continue"
 _GRACE_SECONDS = 1.0  # for the current work to end by itself
-_EXIT = 3  # as `airgen.errors.Stopped`
+_STOPPED_EXIT = 3  # as `airgen.errors.Stopped`
 _last_words = threading.Lock()
 _exits: list[threading.Event] = []  # one, in a program: set when its end has begun
 _pipes: list[int] = []  # one, in a program: signals are written to it
@@ -106,4 +106,4 @@ def leave(words: str, code: int) -> None:
 def _exit() -> NoReturn:
     with _last_words:
         print(f"airgen: {INTERRUPTED}", file=sys.stderr, flush=True)
-        os._exit(_EXIT)
+        os._exit(_STOPPED_EXIT)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 _CANONICAL = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-_SIZE = 16  # bytes of BLAKE2b: 128 bits, collision-free for any corpus that fits on a disk
+_HASH_BYTES = 16  # bytes of BLAKE2b: 128 bits, collision-free for any corpus that fits on a disk
 
 
 def canonical_json(value: object) -> str:
@@ -30,12 +30,12 @@ def canonical_json(value: object) -> str:
 
 def text_key(text: str) -> str:
     """Return the 128-bit BLAKE2b hash of a text, as 32 hex digits. Lone surrogates are allowed."""
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_SIZE).hexdigest()
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_HASH_BYTES).hexdigest()
 
 
 def key_of_pieces(pieces: Iterable[str]) -> str:
     """Return `text_key` of the joined pieces, of which only one is in memory."""
-    total = hashlib.blake2b(digest_size=_SIZE)
+    total = hashlib.blake2b(digest_size=_HASH_BYTES)
     for piece in pieces:
         total.update(piece.encode("utf-8", "surrogatepass"))
     return total.hexdigest()
@@ -76,4 +76,4 @@ def rng(*parts: object) -> random.Random:
     Mappings enter as canonical JSON, all other values as `str`.
     """
     text = "\x1f".join(canonical_json(part) if isinstance(part, Mapping) else str(part) for part in parts)
-    return random.Random(int.from_bytes(hashlib.blake2b(text.encode(), digest_size=_SIZE).digest(), "big"))
+    return random.Random(int.from_bytes(hashlib.blake2b(text.encode(), digest_size=_HASH_BYTES).digest(), "big"))

@@ -24,11 +24,11 @@ from urllib.request import getproxies
 
 MASK = "[key]"
 SHORTEST = 8  # characters: a shorter "key", such as "EMPTY" for a server of one's own, is no secret, and may be a word
-_PIECE = 10  # characters of a secret that no message may hold in a row
-_LONG = 16  # a secret of this length is recognised by pieces of it
-_WINDOW = 1 << 16  # characters of a text that are looked at; a message shows far fewer
+_PIECE_CHARACTERS = 10  # characters of a secret that no message may hold in a row
+_LONG_SECRET = 16  # a secret of this length is recognised by pieces of it
+_WINDOW_CHARACTERS = 1 << 16  # characters of a text that are looked at; a message shows far fewer
 _SHORTEST_OF_PROXY = 4  # characters of a user name or password that is masked everywhere
-_ROUNDS = 4  # of encodings within encodings
+_ENCODING_LAYERS = 4  # of encodings within encodings
 
 _SECRET_NAME = re.compile(
     r"(?:^|_)(?:API_?KEY|(?:SECRET_|ACCESS_|PRIVATE_)?KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|PAT)$", re.IGNORECASE
@@ -50,16 +50,16 @@ def printable(text: str | bytes, longest: int = 500, secrets: Iterable[str] = ()
     Returns:
         The decoded, masked and truncated text.
     """
-    text = text[: 4 * _WINDOW].decode("utf-8", "replace") if isinstance(text, bytes) else text
-    whole, text = len(text) <= _WINDOW, _UNSEEN.sub("", text[:_WINDOW])
+    text = text[: 4 * _WINDOW_CHARACTERS].decode("utf-8", "replace") if isinstance(text, bytes) else text
+    whole, text = len(text) <= _WINDOW_CHARACTERS, _UNSEEN.sub("", text[:_WINDOW_CHARACTERS])
     known = [*dict.fromkeys(filter(None, (*secrets, *_of_environment())))]
     text = masked(text, known)
     for secret in known:
-        if len(secret) >= _LONG:
+        if len(secret) >= _LONG_SECRET:
             text = _without_pieces(text, secret)
     text = _USER_INFO.sub(f"{MASK}@", text)
     if not whole:  # the end may be the beginning of a secret
-        text = text[: max(longest, _WINDOW // 2)]
+        text = text[: max(longest, _WINDOW_CHARACTERS // 2)]
     return " ".join(text.split())[:longest]
 
 
@@ -69,7 +69,7 @@ def masked(text: str, secrets: Sequence[str]) -> str:
         return text
     while True:
         plain = text
-        for _ in range(_ROUNDS):
+        for _ in range(_ENCODING_LAYERS):
             if (clean := _replaced(plain, secrets)) != plain:
                 break
             if (plain := _decoded(plain)) == clean:
@@ -191,12 +191,12 @@ def _base64_cores(secret: str) -> tuple[str, ...]:
 def _without_pieces(text: str, secret: str) -> str:
     """Remove runs of ten or more characters of a secret that was truncated elsewhere."""
     start = 0
-    while start + _PIECE <= len(secret):
-        place = text.find(secret[start : start + _PIECE])
+    while start + _PIECE_CHARACTERS <= len(secret):
+        place = text.find(secret[start : start + _PIECE_CHARACTERS])
         if place < 0:
             start += 1
             continue
-        length = _PIECE
+        length = _PIECE_CHARACTERS
         while start + length < len(secret) and text[place : place + length + 1] == secret[start : start + length + 1]:
             length += 1
         text = f"{text[:place]}{MASK}{text[place + length :]}"

@@ -16,7 +16,7 @@ from typing import Any
 
 from rich.console import Console
 
-_EVERY = 0.3  # seconds between two updates
+_UPDATE_SECONDS = 0.3  # seconds between two updates
 _bars: list["NotebookBar"] = []  # the one that is shown
 
 
@@ -45,7 +45,7 @@ class NotebookBar:
         """Show how far a stage is."""
         with self._lock:
             now = time.monotonic()
-            if not force and now - self._last < _EVERY:
+            if not force and now - self._last < _UPDATE_SECONDS:
                 return
             self._last = now
             self._shown.update(self._html(bar_html(name, done, total, note)))

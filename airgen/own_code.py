@@ -28,7 +28,7 @@ TARGET = re.compile(r"(?<![\w.])[A-Za-z_][\w.]*+:[A-Za-z_]\w*+")
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _AIRGEN = Path(__file__).resolve().parent
 _INSTALLED = [Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-_MOST = 2000  # files; who imports more has a package, and should install it
+_MOST_FILES = 2000  # files; who imports more has a package, and should install it
 _imported: dict[tuple[str, Path | None], dict[Path, tuple[int, int]]] = {}  # (module, folder): its files as they were
 
 
@@ -79,7 +79,7 @@ def local_files(module: str, folder: Path | None = None) -> dict[str, Path]:
         if (path := _file(parent, roots)) is not None:
             files[parent] = path
             waiting.append(parent)
-    while waiting and len(files) < _MOST:
+    while waiting and len(files) < _MOST_FILES:
         name = waiting.pop()
         for other in _imports(name, files[name]):
             for each in (*_parents(other), other):
@@ -196,7 +196,7 @@ def _contents(path: Path) -> _Contents:
         return _Contents("", ())
 
 
-@lru_cache(maxsize=_MOST)
+@lru_cache(maxsize=_MOST_FILES)
 def _parsed(path: Path, changed: int, size: int) -> _Contents:
     """Parse the contents of a file as it was at that time, so that it is read once."""
     data = path.read_bytes()

@@ -30,7 +30,7 @@ GROUP_SECONDS = 0.010  # longest time a row waits to be written together with ot
 GROUP_ROWS = 32  # most commits in one transaction
 BUSY_ROWS = 8  # with so many after that time, a group waits three times as long: a transaction costs as much as 60 rows
 STREAMED_ROWS = 2048  # of a long result, held in memory at a time
-_MARKS = 1 << 20  # bytes that tell most keys of new requests from those of answers, without a query
+_MARK_BYTES = 1 << 20  # bytes that tell most keys of new requests from those of answers, without a query
 
 SCHEMA = 6  # to be raised with every change of a row type of `TABLES`, or of a table below
 
@@ -307,11 +307,11 @@ class Store:
         if self._answered is None:
             with self._write:  # no answer is added meanwhile
                 if self._answered is None:
-                    marks = bytearray(_MARKS)
+                    marks = bytearray(_MARK_BYTES)
                     _mark(marks, (key for (key,) in self.stream("SELECT key FROM answer")))
                     self._answered = marks  # whole before another thread sees it
         marks = self._answered
-        maybe = [key for key in keys if marks[hash(key) % _MARKS]]
+        maybe = [key for key in keys if marks[hash(key) % _MARK_BYTES]]
         stored = self.rows(Answer, where="key IN (SELECT unnest(?))", parameters=[maybe]) if maybe else []
         return {answer.key: answer for answer in stored}
 
@@ -402,7 +402,7 @@ def _columns(kind: type) -> str:
 def _mark(marks: bytearray, keys: Iterable[str]) -> None:
     """Remember that there are answers with these keys."""
     for key in keys:
-        marks[hash(key) % _MARKS] = 1
+        marks[hash(key) % _MARK_BYTES] = 1
 
 
 def _settle(futures: list[asyncio.Future[None]], failure: BaseException | None) -> None:

@@ -158,7 +158,7 @@ class Rows(list[T]):
 
     def _repr_html_(self) -> str:
         """Return the first rows for a notebook."""
-        return fragment([_table_of(plain(self[:_SHOWN])), _more(len(self), _SHOWN)])
+        return fragment([_table_of(plain(self[:_NOTEBOOK_ROWS])), _more(len(self), _NOTEBOOK_ROWS)])
 
 
 class Shown:
@@ -263,9 +263,9 @@ class Study:
         write_lines(path, self.markdown())
 
 
-_SHOWN = 20  # rows of a table in a notebook
-_WIDE = 12  # columns of it
-_LOOK = (
+_NOTEBOOK_ROWS = 20  # rows of a table in a notebook
+_NOTEBOOK_COLUMNS = 12  # columns of it
+_NOTEBOOK_STYLE = (
     ".airgen table{border-collapse:collapse;margin:.4em 0}.airgen th,.airgen td{padding:.15em .7em;border-bottom:1px "
     "solid #8884;text-align:right}.airgen .foreign{text-align:left}.airgen p{margin:.3em 0}.airgen h3{margin:.2em 0}"
 )
@@ -280,14 +280,14 @@ def fragment(parts: Iterable[str | Table]) -> str:
         part.html() if isinstance(part, Table) else part if isinstance(part, Html) else render(part)
         for part in _shown(parts)
     ]
-    return f'<div class="airgen"><style>{_LOOK}</style>{"".join(every)}</div>'
+    return f'<div class="airgen"><style>{_NOTEBOOK_STYLE}</style>{"".join(every)}</div>'
 
 
 def study_of(title: str, value: Any) -> Study:
     """Turn any value into tables: its numbers and texts in one, each list or mapping of records in another."""
     data = plain(value)
     if isinstance(data, list):
-        return Study(title, [_table_of(data[:_SHOWN]), _more(len(data), _SHOWN)])
+        return Study(title, [_table_of(data[:_NOTEBOOK_ROWS]), _more(len(data), _NOTEBOOK_ROWS)])
     if not isinstance(data, dict):
         return Study(title, [md(str(data))])
     parts: list[str | Table] = []
@@ -298,11 +298,15 @@ def study_of(title: str, value: Any) -> Study:
         if isinstance(item, dict) and item and all(isinstance(each, dict) for each in item.values()):
             item = [{"": key, **each} for key, each in item.items()]
         if isinstance(item, list) and item and all(isinstance(each, dict) for each in item):
-            parts += [f"## {md(name.replace('_', ' '))}", _table_of(item[:_SHOWN]), _more(len(item), _SHOWN)]
+            parts += [
+                f"## {md(name.replace('_', ' '))}",
+                _table_of(item[:_NOTEBOOK_ROWS]),
+                _more(len(item), _NOTEBOOK_ROWS),
+            ]
         elif isinstance(item, dict) and item and not any(isinstance(each, dict | list) for each in item.values()):
             parts += [f"## {md(name.replace('_', ' '))}", Table(list(item.items()), columns("", "value", left=(1,)))]
         elif isinstance(item, list) and item and all(isinstance(each, str) for each in item):
-            parts += [f"## {md(name.replace('_', ' '))}", "\n".join(f"- {md(each)}" for each in item[:_SHOWN])]
+            parts += [f"## {md(name.replace('_', ' '))}", "\n".join(f"- {md(each)}" for each in item[:_NOTEBOOK_ROWS])]
     head = Table(simple, columns("", "value", left=(1,)))
     return Study(title, [*parts, *([head] if not parts else ["## figures", head])])
 
@@ -311,7 +315,7 @@ def _table_of(rows: Sequence[Any]) -> Table:
     """Return plain records as a table, without the lists and mappings in them."""
     records = [row if isinstance(row, dict) else {"value": row} for row in rows]
     every = dict.fromkeys(name for row in records for name, cell in row.items() if not isinstance(cell, dict | list))
-    return Table(records, [Column(name, partial(_cell, name), left=True) for name in list(every)[:_WIDE]])
+    return Table(records, [Column(name, partial(_cell, name), left=True) for name in list(every)[:_NOTEBOOK_COLUMNS]])
 
 
 def _cell(name: str, row: Mapping[str, Any]) -> Any:

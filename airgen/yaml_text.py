@@ -8,7 +8,7 @@ import yaml
 
 from airgen.errors import SettingsError
 
-_MAX_TEXT = 4_000_000  # characters
+_MAX_CHARACTERS = 4_000_000  # characters
 _MAX_NODES = 200_000  # values, with each alias counted in full
 _FLOAT = "tag:yaml.org,2002:float"
 
@@ -19,8 +19,8 @@ def read_yaml(text: str, name: str = "<text>") -> tuple[Any, yaml.Node | None]:
     Texts that are very long, deeply nested, or that grow without end by their aliases are refused, and so are NaN and
     infinity.
     """
-    if len(text) > _MAX_TEXT:
-        raise SettingsError([f"{name}: has more than {_MAX_TEXT:,} characters; no settings are so long"])
+    if len(text) > _MAX_CHARACTERS:
+        raise SettingsError([f"{name}: has more than {_MAX_CHARACTERS:,} characters; no settings are so long"])
     loader = yaml.SafeLoader("")
     try:
         loader = yaml.SafeLoader(text)

@@ -116,9 +116,9 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     **{
         ("airgen/evaluation/significance.py", line, change): "the same figures, more or fewer of them held at once"
         for line, change in (
-            ("_CELLS = 4_000_000  # resampled cells held at once: 32 MB", "4000000 to 4000001"),
-            ("step = max(1, _CELLS // total)", "1 to 2"),
-            ("step = max(1, _CELLS // total)", "FloorDiv to Mult"),
+            ("_RESAMPLED_CELLS = 4_000_000  # resampled cells held at once: 32 MB", "4000000 to 4000001"),
+            ("step = max(1, _RESAMPLED_CELLS // total)", "1 to 2"),
+            ("step = max(1, _RESAMPLED_CELLS // total)", "FloorDiv to Mult"),
         )
     },
     ("airgen/store.py", 'T = TypeVar("T")', "'T' changed"): "only annotations use it",

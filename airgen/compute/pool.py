@@ -26,9 +26,9 @@ from airgen.compute import Compute, In, Key, Out, Work, cores, thread_limits, wi
 from airgen.errors import AirgenError
 from airgen.settings.compute import ComputeSettings
 
-_DEPTH = 2  # items a worker: one is done while the next one travels
-_WINDOW = 4  # items a worker may be ahead of the oldest one that is not done, where the order is kept
-_KEPT = 4  # functions that a worker keeps, with the models in them
+_ITEMS_PER_WORKER = 2  # items a worker: one is done while the next one travels
+_ITEMS_AHEAD = 4  # items a worker may be ahead of the oldest one that is not done, where the order is kept
+_CACHED_FUNCTIONS = 4  # functions that a worker keeps, with the models in them
 _made: OrderedDict[bytes, Callable[[Any], Any]] = OrderedDict()
 
 
@@ -56,7 +56,7 @@ def answer(make: bytes, item: Any) -> Returned:
     try:
         if make not in _made:
             _made[make] = pickle.loads(make)()
-            while len(_made) > _KEPT:
+            while len(_made) > _CACHED_FUNCTIONS:
                 _made.popitem(last=False)
         _made.move_to_end(make)
         return Returned(_made[make](item))
@@ -106,7 +106,7 @@ class WorkerPool(Compute):
     @property
     def room(self) -> int:
         """How many items may be with the workers at a time."""
-        return _DEPTH * self.workers
+        return _ITEMS_PER_WORKER * self.workers
 
     def describe(self) -> dict[str, Any]:
         """Describe the setting and the work done, for the status of a job."""
@@ -132,7 +132,7 @@ class WorkerPool(Compute):
                 while alone or len(out) < self.room:
                     if out and (alone or any(item.tries for item in out.values())):
                         break  # an item that is sent again has nothing beside it
-                    if not alone and ordered and len(done) >= _WINDOW * self.workers:
+                    if not alone and ordered and len(done) >= _ITEMS_AHEAD * self.workers:
                         break
                     if alone:
                         item = alone.popleft()

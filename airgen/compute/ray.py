@@ -23,11 +23,11 @@ from airgen.masking import error_words, printable
 from airgen.registry import load_extra
 from airgen.settings.compute import ComputeSettings
 
-_WORDS = 300  # characters of Ray's reasons
-_LOOK = 5.0  # seconds between two looks at the head
-_REACH = 5.0  # seconds to reach an address
-_AWAY = 30.0  # seconds without a head after which a run ends; Ray itself ends the process after 60
-_START = 300.0  # seconds until the first task has a worker
+_REASON_CHARACTERS = 300  # characters of Ray's reasons
+_HEAD_POLL_SECONDS = 5.0  # seconds between two looks at the head
+_CONNECT_SECONDS = 5.0  # seconds to reach an address
+_HEAD_LOST_SECONDS = 30.0  # seconds without a head after which a run ends; Ray itself ends the process after 60
+_START_SECONDS = 300.0  # seconds until the first task has a worker
 
 
 class RayWorkers(WorkerPool):
@@ -70,10 +70,10 @@ class RayWorkers(WorkerPool):
             max_calls=0,  # Ray's default ends a worker with a GPU, and the model in it, after one task
         )(_task(thread_limits(settings.cpus_per_worker or 1)))
         try:
-            self._checked(ray.get(task.remote(b"", None), timeout=_START))
+            self._checked(ray.get(task.remote(b"", None), timeout=_START_SECONDS))
         except ray.exceptions.GetTimeoutError:
             raise AirgenError(
-                f"compute: no worker was ready after {_START:.0f} s: is the cluster full? Give it more nodes"
+                f"compute: no worker was ready after {_START_SECONDS:.0f} s: is the cluster full? Give it more nodes"
             ) from None
         except ray.exceptions.RayError as error:
             raise AirgenError(f"compute: a worker failed: {_line(error)}") from error
@@ -123,17 +123,18 @@ class RayWorkers(WorkerPool):
             return None
         now = time.monotonic()
         if now >= self._next_look:
-            self._next_look = now + _LOOK
+            self._next_look = now + _HEAD_POLL_SECONDS
             if not unreachable(self._head):
                 self._away_since = None
-                return _LOOK
+                return _HEAD_POLL_SECONDS
             self._away_since = self._away_since or now
-            if now - self._away_since >= _AWAY:
+            if now - self._away_since >= _HEAD_LOST_SECONDS:
                 raise AirgenError(
-                    f"compute: the head of the Ray cluster at {self._head} has not answered for {_AWAY:.0f} s: what is "
-                    "finished is kept; start the cluster again, then run the same command again"
+                    f"compute: the head of the Ray cluster at {self._head} has not answered for "
+                    f"{_HEAD_LOST_SECONDS:.0f} s: what is finished is kept; start the cluster again, then run the same "
+                    "command again"
                 )
-        return _LOOK
+        return _HEAD_POLL_SECONDS
 
     def _connect(self) -> None:
         self._ray = ray = load_extra("ray", "compute: ray")
@@ -236,14 +237,14 @@ def translated(ray: Any, error: BaseException) -> BaseException:
 
 
 def _line(error: BaseException) -> str:
-    return printable(str(error), _WORDS) or type(error).__name__
+    return printable(str(error), _REASON_CHARACTERS) or type(error).__name__
 
 
 def unreachable(place: str) -> str:
     """Say why HOST:PORT cannot be reached, or return ""."""
     host, _, port = place.rpartition(":")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), _REACH).close()
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
     except (OSError, ValueError, OverflowError) as error:
         return error_words(error)
     return ""

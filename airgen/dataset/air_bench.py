@@ -18,7 +18,7 @@ from airgen.errors import DatasetError
 _CORPUS = ("corpus.jsonl", "corpus.jsonl.gz")
 _FILE = re.compile(r"\A(?:(?P<split>[a-z][a-z0-9_]*)_)?(?P<kind>queries|qrels)\.jsonl(?:\.gz)?")
 _GROUP = re.compile(r"(?P<task>[a-z][a-z-]*)_(?P<domain>.+)_(?P<language>[A-Za-z-]{2,12})")
-_SHOWN = 5
+_MOST_SHOWN = 5
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,8 @@ def air_bench_files(path: Path) -> AirBenchFiles | None:
     """
     datasets = air_bench_datasets(path)
     if len(datasets) > 1:
-        shown = ", ".join(str(dataset.folder.relative_to(path.resolve())) for dataset in datasets[:_SHOWN])
-        more = f" and {len(datasets) - _SHOWN} more" if len(datasets) > _SHOWN else ""
+        shown = ", ".join(str(dataset.folder.relative_to(path.resolve())) for dataset in datasets[:_MOST_SHOWN])
+        more = f" and {len(datasets) - _MOST_SHOWN} more" if len(datasets) > _MOST_SHOWN else ""
         raise DatasetError(f"{path} holds {len(datasets)} datasets: name the folder of one ({shown}{more})")
     return datasets[0] if datasets else None
 

@@ -33,7 +33,7 @@ Labels = dict[str, dict[str, float]]
 _QUERY = ("query-id", "query_id", "qid")
 _PASSAGE = ("corpus-id", "corpus_id", "docid", "doc_id")
 _LABEL = ("score", "relevance", "label", "rel")
-_LONGEST_LINE = 64 << 20  # bytes after inflation
+_LONGEST_LINE_BYTES = 64 << 20  # bytes after inflation
 _scan = json.JSONDecoder().scan_once  # type: ignore[attr-defined]  # typeshed does not know it
 
 
@@ -371,7 +371,7 @@ _FORMS: dict[int, tuple[int, ...]] = {
     3: (0, 1, 2),
     4: (0, 2, 3, 1),
 }  # query, passage, label, iteration: BEIR's and TREC's order
-_LOOKED_AT = 1000  # lines
+_SAMPLED_LINES = 1000  # lines
 
 
 def _header(cells: Sequence[str]) -> tuple[int, ...] | None:
@@ -396,7 +396,7 @@ def _order(path: Path) -> tuple[int, ...]:
     rows: list[list[str]] = []
     for _, line in numbered_lines(path):
         rows.append([cell.strip() for cell in line.split("\t")] if "\t" in line else line.split())
-        if len(rows) == _LOOKED_AT:
+        if len(rows) == _SAMPLED_LINES:
             break
     width = len(rows[0])
     columns = [{row[place] for row in rows if len(row) == width} for place in range(width)]
@@ -476,9 +476,9 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
     try:
         with _open(path) as stream:
             # str.splitlines would also split at U+2028 and others inside a text.
-            for number, raw in enumerate(iter(partial(stream.readline, _LONGEST_LINE + 1), b""), 1):
-                if len(raw) > _LONGEST_LINE:  # a gzip of some kilobytes can hold one that fills the memory
-                    raise DatasetError(f"{path}:{number}: a line of more than {_LONGEST_LINE >> 20} MB; refused")
+            for number, raw in enumerate(iter(partial(stream.readline, _LONGEST_LINE_BYTES + 1), b""), 1):
+                if len(raw) > _LONGEST_LINE_BYTES:  # a gzip of some kilobytes can hold one that fills the memory
+                    raise DatasetError(f"{path}:{number}: a line of more than {_LONGEST_LINE_BYTES >> 20} MB; refused")
                 line = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
                 if line and not line.isspace():
                     yield number, line

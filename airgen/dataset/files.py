@@ -78,7 +78,7 @@ def git_blob_id(path: Path) -> str:
         return hashlib.file_digest(file, lambda: digest).hexdigest()
 
 
-_TIME = 315_532_800  # 1980-01-01: every file has this time, so that times tell nothing
+_FILE_TIME = 315_532_800  # 1980-01-01: every file has this time, so that times tell nothing
 
 
 @contextmanager
@@ -104,7 +104,7 @@ def building(out: Path, marker: str = "manifest.json", *, durable: bool = True) 
         if not (partial / marker).is_file():
             raise DatasetError(f"{out}: is incomplete: {marker} was not written")
         for path in partial.rglob("*"):
-            os.utime(path, (_TIME, _TIME))
+            os.utime(path, (_FILE_TIME, _FILE_TIME))
         if durable:  # a later rename must not be on the disk before them
             for path in [*sorted(partial.rglob("*")), partial]:
                 fsync(path)

@@ -21,8 +21,8 @@ from airgen.errors import DatasetError
 from airgen.keys import text_key
 
 SECRET_FILE = "secret.key"
-_SIZE = 32  # bytes
-_ID_LENGTH = 15  # hex digits: 60 bits
+_SECRET_BYTES = 32  # bytes
+_ID_DIGITS = 15  # hex digits: 60 bits
 
 
 class Secret:
@@ -31,8 +31,8 @@ class Secret:
     __slots__ = ("_key",)
 
     def __init__(self, key: bytes) -> None:
-        if len(key) != _SIZE:
-            raise ValueError(f"a secret has {_SIZE} bytes, not {len(key)}")
+        if len(key) != _SECRET_BYTES:
+            raise ValueError(f"a secret has {_SECRET_BYTES} bytes, not {len(key)}")
         self._key = key
 
     def __repr__(self) -> str:
@@ -56,7 +56,7 @@ class Secret:
 
 def new_secret() -> Secret:
     """Draw a secret from the system's random numbers."""
-    return Secret(secrets.token_bytes(_SIZE))
+    return Secret(secrets.token_bytes(_SECRET_BYTES))
 
 
 def load_secret(path: Path) -> Secret:
@@ -67,7 +67,8 @@ def load_secret(path: Path) -> Secret:
         raise DatasetError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError:
         raise DatasetError(
-            f"{path} does not hold {2 * _SIZE} hex digits: put the file back from a copy or from the private repository"
+            f"{path} does not hold {2 * _SECRET_BYTES} hex digits: put the file back from a copy or from the private "
+            "repository"
         ) from None
 
 
@@ -98,8 +99,8 @@ def secret_of(dataset: Path) -> Secret | None:
 def opaque_document_id(dataset: str, own: str, secret: Secret | None) -> str:
     """Return the public id of a document of the corpus. Without a secret, anyone can compute it."""
     if secret is None:
-        return "d" + text_key(f"{dataset}\x1f{own}")[:_ID_LENGTH]
-    return "d" + secret.text(dataset, "document", own)[:_ID_LENGTH]
+        return "d" + text_key(f"{dataset}\x1f{own}")[:_ID_DIGITS]
+    return "d" + secret.text(dataset, "document", own)[:_ID_DIGITS]
 
 
 def _hash(text: str) -> int:

@@ -20,7 +20,7 @@ from airgen.errors import DatasetError
 from airgen.keys import file_sha256
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d(:?\d\d(:?\d\d)?)?)?Z?")
-_MOST = 20  # problems of one kind that are listed; the others are counted
+_MOST_LISTED = 20  # problems of one kind that are listed; the others are counted
 _SECRETS = (
     re.compile(r"\b(sk|rk|pk)-[A-Za-z0-9_-]{16,}"),
     re.compile(r"\bhf_[A-Za-z0-9]{16,}"),
@@ -53,14 +53,14 @@ class _Problems:
 
     def add(self, kind: str, file: str, message: str, severity: str = "error") -> None:
         self.seen[kind, file] += 1
-        if self.seen[kind, file] <= _MOST:
+        if self.seen[kind, file] <= _MOST_LISTED:
             self.problems.append(DatasetProblem(kind, file, message, severity))
 
     def finish(self) -> list[DatasetProblem]:
         for (kind, file), count in sorted(self.seen.items()):
-            if count > _MOST:
+            if count > _MOST_LISTED:
                 severity = next(p.severity for p in self.problems if (p.kind, p.file) == (kind, file))
-                self.problems.append(DatasetProblem(kind, file, f"and {count - _MOST} more", severity))
+                self.problems.append(DatasetProblem(kind, file, f"and {count - _MOST_LISTED} more", severity))
         return self.problems
 
 

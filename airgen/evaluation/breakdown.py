@@ -23,7 +23,7 @@ from airgen.retrievers.base import Corpus
 from airgen.text.words import count_words, words
 
 _MOST_VALUES = 24  # an attribute with more values does not group queries
-_TOP = 10  # hits of a query whose lengths and words are compared
+_TOP_HITS = 10  # hits of a query whose lengths and words are compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ def negative_ranks(hits: Judged) -> dict[str, float]:
     known = hits.rank[hits.label <= 0]
     ranks[: len(known)] = known
     middle = float(np.median(ranks)) if pairs else math.inf
-    figures = {"pairs": pairs, "first_ten": float((ranks <= _TOP).mean()) if pairs else 0.0}
+    figures = {"pairs": pairs, "first_ten": float((ranks <= _TOP_HITS).mean()) if pairs else 0.0}
     return figures if math.isinf(middle) else {**figures, "median": middle}
 
 
@@ -129,7 +129,7 @@ def biases(
     places = {key: place for place, key in enumerate(corpus.ids)}
     lengths: dict[str, list[int]] = {"top": [], "relevant": [], "corpus": sizes}
     overlaps: dict[str, list[float]] = {"top": [], "relevant": []}
-    for key, top in _best(run, corpus, _TOP, qrels.keys() & queries.keys()):
+    for key, top in _best(run, corpus, _TOP_HITS, qrels.keys() & queries.keys()):
         terms = words_of(queries[key].text)
         relevant = [places[passage] for passage, label in qrels[key].items() if label > 0 and passage in places]
         for kind, passages in (("top", [place for place in top if place >= 0]), ("relevant", relevant)):

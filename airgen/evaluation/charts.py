@@ -20,7 +20,7 @@ from airgen.text.display import distinct_names, one_line
 COLOURS = ["#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb", "#222255"]  # Paul Tol's
 _DASHES = [[1, 0], [6, 3], [2, 2], [8, 3, 2, 3]]
 _FONT = "Liberation Sans, Arial, Helvetica, sans-serif"  # vl-convert has the first; the others are as wide
-_LONGEST = 60  # characters of a name
+_LONGEST_LABEL = 60  # characters of a name
 
 AnyChart = alt.Chart | alt.LayerChart | alt.ConcatChart | alt.FacetChart
 
@@ -38,7 +38,7 @@ def svg_text(specification: dict[str, Any]) -> str:
 
 def label(text: object) -> str:
     """Turn text into a label: one line without control characters, truncated if very long."""
-    return one_line(text, _LONGEST)
+    return one_line(text, _LONGEST_LABEL)
 
 
 def chart_names(names: Sequence[str]) -> list[str]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from airgen.evaluation.dataset_split import fits
 from airgen.retrievers.base import Corpus, Hits, Retriever
 
-_DEEPER = 4  # times as many hits with each further search
+_DEPTH_FACTOR = 4  # times as many hits with each further search
 
 Filter = Mapping[str, Any]
 
@@ -62,7 +62,7 @@ def search_within(
                 unfinished.append(row)
                 continue
             best.put(row, positions[keep][:k], scores[keep][:k])
-        rows, depth = unfinished, min(len(corpus.ids), depth * _DEEPER)
+        rows, depth = unfinished, min(len(corpus.ids), depth * _DEPTH_FACTOR)
         if rows:
             hits = retriever.search([queries[row] for row in rows], depth)
     return best

@@ -51,7 +51,7 @@ def load_function(target: str, settings: Mapping[str, Any], folder: Path | None 
 
 
 _LONGEST_ID = 4096  # characters
-_SURE = 4  # pairs of hits whose scores all rise: by chance they do so in one service of sixteen
+_RISING_PAIRS = 4  # pairs of hits whose scores all rise: by chance they do so in one service of sixteen
 _PLACEHOLDERS = ("{query}", "{k}", "{vector}", "{filter}")
 
 
@@ -255,7 +255,7 @@ def _all_rise(lists: Sequence[Sequence[float]]) -> bool:
     long = [scores for scores in lists if len(set(scores)) > 1]
     pairs = sum(len(scores) - 1 for scores in long)
     rise = all(before <= after for scores in long for before, after in itertools.pairwise(scores))
-    return pairs >= _SURE and rise
+    return pairs >= _RISING_PAIRS and rise
 
 
 class _NoHits(DatasetError):

@@ -25,8 +25,8 @@ from airgen.errors import DatasetError
 from airgen.retrievers.base import Hits
 
 _SIGN = np.uint32(0x80000000)
-_LARGE = 1 << 20  # bytes of a run; below, DuckDB takes longer to begin than it saves
-_LINE = 1 << 20  # bytes of the longest line that it reads
+_DUCKDB_FROM_BYTES = 1 << 20  # bytes of a run; below, DuckDB takes longer to begin than it saves
+_LONGEST_LINE_BYTES = 1 << 20  # bytes of the longest line that it reads
 
 
 @dataclass(frozen=True)
@@ -215,11 +215,13 @@ def _read_clean(path: Path) -> Run | None:
     import duckdb
 
     try:
-        if path.stat().st_size < _LARGE:
+        if path.stat().st_size < _DUCKDB_FROM_BYTES:
             return None
         with gzip.GzipFile(path, "rb") if path.suffix == ".gz" else path.open("rb") as stream:
-            start = stream.readline(_LINE)
-            whole = path.suffix != ".gz" or all(iter(lambda: stream.read(_LINE), b""))  # DuckDB takes half a gzip
+            start = stream.readline(_LONGEST_LINE_BYTES)
+            whole = path.suffix != ".gz" or all(
+                iter(lambda: stream.read(_LONGEST_LINE_BYTES), b"")
+            )  # DuckDB takes half a gzip
         if start.startswith(b"\xef\xbb\xbf") or not whole:
             return None
         gap = "\t" if b"\t" in start else " "
@@ -229,7 +231,7 @@ def _read_clean(path: Path) -> Run | None:
                 "CREATE TEMP TABLE line AS SELECT c0 AS query, c2 AS passage, TRY_CAST(c4 AS DOUBLE) AS score, "
                 f"list_contains([{', '.join(cells)}], '') AS hollow FROM read_csv(?, auto_detect = false, delim = ?, "
                 f"columns = {dict.fromkeys(cells, 'VARCHAR')}, quote = '', escape = '', comment = '', header = false, "
-                f"new_line = '\\n', nullstr = '\\0', max_line_size = {_LINE})",
+                f"new_line = '\\n', nullstr = '\\0', max_line_size = {_LONGEST_LINE_BYTES})",
                 [without_globs(path), gap],
             )
             bad = "SELECT count(*) FROM line WHERE score IS NULL OR NOT isfinite(score) OR hollow"

@@ -30,7 +30,7 @@ from airgen.yaml_text import read_yaml
 
 GroupBy = Literal["folder", "task", "domain", "language", "dataset"]
 
-_LARGEST = 64 << 20  # bytes of one file
+_LARGEST_FILE_BYTES = 64 << 20  # bytes of one file
 _MOST_FILES = 200_000  # of one folder
 _SPLITS = ("test", "dev", "validation")  # the first of them that a task has counts
 _META = "model_meta.json"
@@ -149,7 +149,7 @@ def _file_scores(path: Path, measure: str | None) -> list[ScoreRow]:
 
 def _read_json(path: Path) -> Any:
     try:
-        if path.stat().st_size > _LARGEST:
+        if path.stat().st_size > _LARGEST_FILE_BYTES:
             return None
         return json.loads(path.read_text(encoding="utf-8", errors="surrogatepass"))
     except (OSError, ValueError, RecursionError):
@@ -221,8 +221,8 @@ def _table(path: Path) -> list[ScoreRow]:
 
     Empty cells are left out.
     """
-    if path.is_file() and path.stat().st_size > _LARGEST:
-        raise DatasetError(f"{path}: more than {_LARGEST >> 20} MB is not a table of scores")
+    if path.is_file() and path.stat().st_size > _LARGEST_FILE_BYTES:
+        raise DatasetError(f"{path}: more than {_LARGEST_FILE_BYTES >> 20} MB is not a table of scores")
     table = read_table(path, "en", known={*_SYSTEMS, *_DATASETS}, header=True)
     columns = table.columns()
     if len(columns) < 2:

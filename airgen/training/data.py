@@ -42,7 +42,7 @@ Labels = Mapping[str, Mapping[str, float]]
 RESERVED = ("test", "all")
 """Splits that are never trained on without a fold."""
 
-_SEARCHED = 10_000  # queries whose negatives are mined at once
+_MINED_QUERIES = 10_000  # queries whose negatives are mined at once
 _DEV_SPLITS = ("dev", "validation", "val", "valid")
 
 
@@ -242,7 +242,7 @@ def with_own_teacher(data: TrainingSet, teacher: str | None) -> TrainingSet:
 
 def _mined(examples: Sequence[Example], retriever: Retriever, recipe: Recipe) -> Iterator[tuple[int, ...]]:
     """Mine the negatives of each example."""
-    for some in batched(examples, _SEARCHED):
+    for some in batched(examples, _MINED_QUERIES):
         hits = retriever.search([example.query for example in some], recipe.mined_depth)
         for example, row in zip(some, hits.positions, strict=True):
             own = () if recipe.negatives == "bm25" else example.negatives

@@ -38,7 +38,13 @@ from airgen.training.recipe import Recipe, TrainingRequest
 from airgen.training.task import WATCHED, Trained, TrainingTask, finished_recipe, processes, rank, read_card, write_card
 
 _STATE = "airgen.json"
-_MEMORY = ("chunk", "batch_size", "max_length", "max_query_tokens", "hard_negatives")  # settings that lower its use
+_MEMORY_SETTINGS = (
+    "chunk",
+    "batch_size",
+    "max_length",
+    "max_query_tokens",
+    "hard_negatives",
+)  # settings that lower its use
 load_extra("accelerate", "training")  # the Trainer's own error is long
 _library = load_extra("transformers", "training")
 _torch = load_extra("torch", "training")
@@ -482,7 +488,7 @@ def _enough_memory(task: TrainingTask, where: str) -> Iterator[None]:
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
-        lower = [name for name in _MEMORY if name in type(task.recipe).model_fields]
+        lower = [name for name in _MEMORY_SETTINGS if name in type(task.recipe).model_fields]
         raise TrainingError(
             f"out of memory at {where}: lower {' or '.join(lower)} "
             "(this changes the recipe, so training starts from the beginning)"

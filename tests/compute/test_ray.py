@@ -218,12 +218,12 @@ def test_a_head_that_is_gone_ends_the_run_in_one_line(
     cluster: Any, two: RayWorkers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last test of this cluster: without its head, Ray ends this process after a minute."""
-    monkeypatch.setattr(ray_workers, "_LOOK", 0.0)
+    monkeypatch.setattr(ray_workers, "_HEAD_POLL_SECONDS", 0.0)
     results = two.map(doubling(), ((number, number) for number in count()))
     assert next(results) == (0, 0)
     os.kill(head_of(cluster), signal.SIGKILL)
     cluster.head_node.all_processes["gcs_server"][0].process.wait()
-    monkeypatch.setattr(ray_workers, "_AWAY", 0.0)
+    monkeypatch.setattr(ray_workers, "_HEAD_LOST_SECONDS", 0.0)
     with pytest.raises(AirgenError, match=r"the head of the Ray cluster at .* run the same command again") as caught:
         deque(results, 0)
     assert "\n" not in str(caught.value)

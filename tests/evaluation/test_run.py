@@ -148,7 +148,7 @@ def files(draw: st.DrawFn) -> bytes:
 
 def read_as(path: Path, *, large: bool) -> object:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runs, "_LARGE", 0 if large else 1 << 60)
+        patch.setattr(runs, "_DUCKDB_FROM_BYTES", 0 if large else 1 << 60)
         try:
             found = read_run(path)
         except DatasetError as error:

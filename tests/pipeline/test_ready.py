@@ -82,7 +82,7 @@ def test_a_run_that_ends_earlier_needs_less(folder: Path, asked: Asked) -> None:
 def test_every_model_works_once_before_the_first_call(
     folder: Path, asked: Asked, old: str, new: str, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("airgen.http._LONGEST_WAIT", 0.0)
+    monkeypatch.setattr("airgen.http._LONGEST_WAIT_SECONDS", 0.0)
     (folder / "broken").mkdir()
     (folder / "broken" / "config.json").write_text("{}")
     (folder / "systems.yaml").write_text(

@@ -50,7 +50,7 @@ class Server:
 
 @pytest.fixture
 def server(monkeypatch):
-    monkeypatch.setattr(http, "_LONGEST_WAIT", 0.0)
+    monkeypatch.setattr(http, "_LONGEST_WAIT_SECONDS", 0.0)
     monkeypatch.setenv("TS_KEY", "s3cret-key-of-a-test")
     made = Server()
     with answering(made.answer) as made.url:

@@ -38,7 +38,7 @@ class Service:
 
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
-    monkeypatch.setattr(http, "_LONGEST_WAIT", 0.0)
+    monkeypatch.setattr(http, "_LONGEST_WAIT_SECONDS", 0.0)
     made = Service()
     with answering(made.answer) as url:
         made.url = f"{url}/v1"
@@ -130,7 +130,7 @@ def test_several_requests_at_once_keep_the_order_and_the_bound(service: Service)
 
 
 def test_the_first_failure_ends_the_rest(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "_LONGEST_WAIT", 3600.0)  # a wait between tries ends, too
+    monkeypatch.setattr(http, "_LONGEST_WAIT_SECONDS", 3600.0)  # a wait between tries ends, too
     seen = threading.Event()
 
     def answer(body: dict[str, Any]) -> tuple[int, Any]:
@@ -148,7 +148,7 @@ def test_the_first_failure_ends_the_rest(service: Service, monkeypatch: pytest.M
 
 
 def test_nobody_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "_LONGEST_WAIT", 0.0)
+    monkeypatch.setattr(http, "_LONGEST_WAIT_SECONDS", 0.0)
     with pytest.raises(ModelError, match="cannot be reached"):
         HttpEmbedder("m", base_url="http://127.0.0.1:9/v1").encode(["a"], "query")
     with pytest.raises(UsageError, match=r"base_url: .*https"):

@@ -38,7 +38,7 @@ pytestmark = [
 
 @pytest.fixture(params=SETTINGS)
 def name(request, monkeypatch):
-    monkeypatch.setattr(http, "_LONGEST_WAIT", 0.0)
+    monkeypatch.setattr(http, "_LONGEST_WAIT_SECONDS", 0.0)
     monkeypatch.setenv("ENGINE_KEY", KEYS.get(request.param, "unused"))
     return request.param
 

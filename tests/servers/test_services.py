@@ -104,7 +104,7 @@ def service(database, monkeypatch):
                 id=f"notes/{key}#{number}",
                 text=" ".join([title, *part]),
             )
-    monkeypatch.setattr(http, "_LONGEST_WAIT", 0.0)
+    monkeypatch.setattr(http, "_LONGEST_WAIT_SECONDS", 0.0)
     with serving(SqlService) as made:
         made.database, made.lock, made.busy, made.headers_seen = database, threading.Lock(), [True], []
         yield made

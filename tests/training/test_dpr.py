@@ -44,7 +44,7 @@ def files(tmp_path: Path) -> Path:
 
 def test_one_command_makes_a_dataset_that_can_be_trained_on(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(files)
-    monkeypatch.setattr(dpr, "_PIECE", 7)  # no question fits into one piece
+    monkeypatch.setattr(dpr, "_PIECE_CHARACTERS", 7)  # no question fits into one piece
     words = ("train=train.json.gz", "test=test.csv", "dev=P19.dev.json", "--passages", "psgs.tsv", "--out", "nq")
     said = call("train", "dpr", *words)
     assert "1  questions without a passage that answers them" in said

@@ -254,7 +254,7 @@ def spelling(terms: Analyser, corpus: Corpus, names: Sequence[str], tokenizer: A
     return [tokenizer.encode(word, truncation=True, max_length=_WORD_TOKENS) for word in chosen]
 
 
-_DIGITS = 4
+_BOOST_DIGITS = 4
 
 
 @dataclass(frozen=True)
@@ -279,7 +279,7 @@ def lucene_query(weights: Mapping[str, float]) -> str:
     most = max(weights.values(), default=1.0)
     parts = []
     for term, weight in sorted(weights.items(), key=lambda item: (-item[1], item[0])):
-        boost = f"{weight / most:.{_DIGITS}f}".rstrip("0").rstrip(".")
+        boost = f"{weight / most:.{_BOOST_DIGITS}f}".rstrip("0").rstrip(".")
         if boost != "0":
             quoted = term.replace("\\", "\\\\").replace('"', '\\"')
             parts.append(f'"{quoted}"^{boost}')

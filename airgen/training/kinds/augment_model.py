@@ -23,7 +23,7 @@ from airgen.retrievers.lexical.augment import FORMAT, SETTINGS, TERMS
 from airgen.sequences import batched
 from airgen.training.base_models import Base
 
-_BATCH = 256  # terms that are encoded at once
+_BATCH_TERMS = 256  # terms that are encoded at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class AugmentModel:
         self.module["encoder"].eval()
         with torch.no_grad():
             for _, group in itertools.groupby(fresh, len):  # equal lengths need no padding
-                for rows in batched(group, _BATCH):
+                for rows in batched(group, _BATCH_TERMS):
                     full = torch.ones((len(rows), len(rows[0])), dtype=torch.int64, device=self.device)
                     self._kept.update(zip(rows, self._encode(rows, full), strict=True))
 
@@ -162,12 +162,12 @@ class AugmentModel:
         with torch.no_grad():
             torch.nn.init.zeros_(weight.weight)
             torch.nn.init.ones_(weight.bias)
-            some = self.pooled(*self.states([query.ids for query in queries[:_BATCH]]))
-            for first in range(0, len(self.terms), _BATCH):
-                rows = token_ids[first : first + _BATCH]
+            some = self.pooled(*self.states([query.ids for query in queries[:_BATCH_TERMS]]))
+            for first in range(0, len(self.terms), _BATCH_TERMS):
+                rows = token_ids[first : first + _BATCH_TERMS]
                 mask = self._mask(rows)
                 encoded = self.pooled(self._encode(rows, mask), mask)
-                added.weight[first : first + _BATCH] = torch.nn.functional.normalize(encoded, dim=-1)
+                added.weight[first : first + _BATCH_TERMS] = torch.nn.functional.normalize(encoded, dim=-1)
             cosines = torch.nn.functional.normalize(some, dim=-1) @ added.weight.T
             kept = min(count * len(some), cosines.numel() - 1)
             threshold = float(cosines.flatten().kthvalue(cosines.numel() - kept).values)

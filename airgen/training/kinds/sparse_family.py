@@ -44,7 +44,7 @@ from airgen.training.kinds.transformer import (
 )
 from airgen.training.mining.expansion import Seq2Seq
 
-_IGNORED = -100  # a label that torch's cross-entropy leaves out
+_IGNORED_LABEL = -100  # a label that torch's cross-entropy leaves out
 
 
 class QueryWriterRecipe(TransformerRecipe):
@@ -86,7 +86,7 @@ class QueryWriterTask(TransformerTask):
         cut = {"truncation": True, "padding": True, "return_tensors": "pt"}
         inputs = self.tokenizer(passages, max_length=self.recipe.max_length, **cut)
         targets = self.tokenizer(text_target=sample.queries, max_length=self.recipe.max_query_tokens, **cut)
-        labels = targets["input_ids"].masked_fill(~targets["attention_mask"].bool(), _IGNORED)
+        labels = targets["input_ids"].masked_fill(~targets["attention_mask"].bool(), _IGNORED_LABEL)
         return {name: inputs[name] for name in ("input_ids", "attention_mask")}, labels
 
     def loss(self, batch: Batch) -> Mapping[str, Any]:

@@ -31,8 +31,8 @@ from airgen.sequences import batched
 from airgen.training.columns import DatasetColumns, KeyPlaces, key_of, part_of
 from airgen.training.mining.sources import HEAD, PAIRS
 
-_CHUNK = 4096  # pairs embedded and ranked at once
-_BATCH = 256  # texts for a worker at once
+_CHUNK_PAIRS = 4096  # pairs embedded and ranked at once
+_BATCH_TEXTS = 256  # texts for a worker at once
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class _Pairs:
 
     def chunks(self) -> Iterator[_Chunk]:
         """Yield the pairs in the order of the qrels file. Raises DatasetError for an id without a text."""
-        for rows in batched(self.dataset.label_rows(self._split), _CHUNK):
+        for rows in batched(self.dataset.label_rows(self._split), _CHUNK_PAIRS):
             queries, passages, labels = zip(*rows, strict=True)
             places_of_pairs = self.columns.places_of(queries, passages)
             for keys, places, name in zip((queries, passages), places_of_pairs, ("queries", "corpus"), strict=True):
@@ -181,7 +181,7 @@ class _Near:
 
     def _encoded(self, texts: Sequence[str], kind: TextKind) -> NDArray[np.float32]:
         """Encode texts on all workers."""
-        parts = list(encoded(self._embedder.encode, batched(texts, _BATCH), kind))
+        parts = list(encoded(self._embedder.encode, batched(texts, _BATCH_TEXTS), kind))
         return np.concatenate(parts) if parts else np.zeros((0, self._embedder.dim), np.float32)
 
 

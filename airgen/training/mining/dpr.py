@@ -25,8 +25,8 @@ from airgen.keys import text_key
 from airgen.retrievers.base import Corpus
 from airgen.retrievers.lexical.bm25 import BM25
 
-_PIECE = 1 << 20  # characters of a JSON list that are read at once
-_LONGEST = 1 << 26  # characters of one question with its passages
+_PIECE_CHARACTERS = 1 << 20  # characters of a JSON list that are read at once
+_LONGEST_QUESTION = 1 << 26  # characters of one question with its passages
 _NAMES = ("id", "text", "title")
 
 
@@ -177,10 +177,10 @@ def _items(path: Path) -> Iterator[Any]:
     decoder = json.JSONDecoder()
     try:
         with _opened(path) as file:
-            held = file.read(_PIECE).lstrip("\ufeff \t\r\n")
+            held = file.read(_PIECE_CHARACTERS).lstrip("\ufeff \t\r\n")
             if not held.startswith("["):
                 raise DatasetError(f"{path}: contains no JSON list of questions")
-            place, piece = 1, _PIECE
+            place, piece = 1, _PIECE_CHARACTERS
             while True:
                 while place < len(held) and held[place] in " \t\r\n,":
                     place += 1
@@ -192,12 +192,12 @@ def _items(path: Path) -> Iterator[Any]:
                         raise ValueError("cut")
                 except ValueError as error:
                     more = file.read(piece)
-                    if not more or len(held) - place > _LONGEST:
+                    if not more or len(held) - place > _LONGEST_QUESTION:
                         raise DatasetError(f"{path}: not JSON near {held[place : place + 40]!r}") from error
                     held, place, piece = held[place:] + more, 0, 2 * piece
                     continue
                 yield value
-                place, piece = end, _PIECE
+                place, piece = end, _PIECE_CHARACTERS
     except (OSError, EOFError, UnicodeDecodeError, RecursionError) as error:
         raise DatasetError(f"{path}: cannot be read ({error})") from error
 

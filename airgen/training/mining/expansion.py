@@ -34,8 +34,8 @@ PassageText = BeirPassage | SourcePassage
 _TOP_K = 10  # tokens that are sampled from, as docT5query does
 _CPU_SEQUENCES = 160  # written at once: four passages of docT5query's 40 queries
 _GPU_SEQUENCES = 4096
-_GPU_SHARE = 0.5  # of a GPU's memory
-_SORTED = 4  # batches of passages that are sorted by length together; a stop loses at most these
+_GPU_MEMORY_SHARE = 0.5  # of a GPU's memory
+_SORTED_BATCHES = 4  # batches of passages that are sorted by length together; a stop loses at most these
 
 
 class Seq2Seq:
@@ -79,7 +79,7 @@ class Seq2Seq:
             width = getattr(config, "d_model", None) or config.hidden_size
             # Keys and values of the passage and of the query in each layer, and a row of logits in fp32.
             numbers = 2 * layers * width * (self._max_length + self._max_new) + 4 * config.vocab_size
-            room = _GPU_SHARE * torch.cuda.get_device_properties(None).total_memory
+            room = _GPU_MEMORY_SHARE * torch.cuda.get_device_properties(None).total_memory
             sequences = min(_GPU_SEQUENCES, int(room / (numbers * next(model.parameters()).element_size())))
         return max(1, sequences // max(1, count))
 
@@ -175,7 +175,7 @@ def expand(
         left = (passage for passage in passages if passage.id not in done)
         number = len(done)
         with partial.open("a", encoding="utf-8") as file:
-            for batch in batched(left, _SORTED * model.texts_at_once(count)):
+            for batch in batched(left, _SORTED_BATCHES * model.texts_at_once(count)):
                 texts = [flat_text(passage.title, passage.text) for passage in batch]
                 seeds = [rng("expansion", seed, passage.id).getrandbits(32) for passage in batch]
                 for passage, queries in zip(batch, model.write(texts, count, seeds), strict=True):

@@ -287,7 +287,7 @@ _HEADING = regex.compile(
     rf"(?i:(?:{_WORDS})\.?\s+)?({_NUMBER})(?:[.:)]?(?:\s+|$)|[.:)]\s*)|第\s?(\d{{1,4}})\s?[章节節条條][:：.\s]*"
 )
 _MANUAL_NAME = regex.compile(r"[A-Za-z_][\w.+-]{0,40}\([1-8][a-z]{0,4}\)")
-_MOST = 3  # citations taken from one passage; more are usually a list of links
+_MOST_CITATIONS = 3  # citations taken from one passage; more are usually a list of links
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,8 +340,8 @@ class Citations:
                 if known is not None and known[1] != path:
                     self._places[key] = None
         references = list(dict.fromkeys(_references(text, scope)))
-        self._references += [(number, key) for key in references[:_MOST]]
-        self._dropped += [number] * (len(references) - _MOST)
+        self._references += [(number, key) for key in references[:_MOST_CITATIONS]]
+        self._dropped += [number] * (len(references) - _MOST_CITATIONS)
 
     def resolve(self) -> Iterator[Citation]:
         """Yield every citation in the order of its source; a source cites each target once."""
@@ -360,7 +360,7 @@ class Citations:
                 done.add((source, place[0]))
                 yield Citation(source, place[0])
         for source in self._dropped:
-            yield Citation(source, None, f"more than {_MOST} citations in a passage")
+            yield Citation(source, None, f"more than {_MOST_CITATIONS} citations in a passage")
 
 
 def _keys_of(heading: str, scope: str) -> Iterator[tuple[str, str]]:

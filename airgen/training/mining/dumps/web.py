@@ -34,16 +34,16 @@ from airgen.training.mining.dumps import (
 )
 from airgen.training.mining.pairs import RefusedRow, SourcePassage
 
-_LARGEST = 4 << 20  # bytes of one page, after unpacking
-_HEADERS = 1 << 20  # bytes of the headers of one record
-_BLOCK = 1 << 16
+_LARGEST_PAGE_BYTES = 4 << 20  # bytes of one page, after unpacking
+_HEADER_BYTES = 1 << 20  # bytes of the headers of one record
+_BLOCK_BYTES = 1 << 16
 _HTML = ("text/html", "application/xhtml+xml")
 # Python has more under these names: some take quadratic time, some are no encodings of texts.
 _ENCODINGS = ("utf-8", "utf-16", "cp", "iso8859", "koi8", "gb", "big5", "euc", "shift_jis", "ascii", "mac")
 
 
 class _Headers:
-    """A stream that refuses to read more than `_HEADERS` bytes of headers: warcio reads lines of any length."""
+    """A stream that refuses to read more than `_HEADER_BYTES` bytes of headers: warcio reads lines of any length."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream, self.tell = stream, stream.tell
@@ -65,7 +65,7 @@ def archived_pages(path: Path, language: str) -> Iterator[dict[str, Any] | Refus
         source = _Headers(stream)
         records = archives.ArchiveIterator(source, arc2warc=True)
         while True:
-            source.left = _HEADERS
+            source.left = _HEADER_BYTES
             try:
                 with redirect_stderr(io.StringIO()):  # where warcio remarks on wrong lengths
                     record = next(records, None)
@@ -77,7 +77,7 @@ def archived_pages(path: Path, language: str) -> Iterator[dict[str, Any] | Refus
             if record is None:
                 return
             yield from _page(record, language)
-            while record.raw_stream.read(_BLOCK):
+            while record.raw_stream.read(_BLOCK_BYTES):
                 pass
 
 
@@ -87,12 +87,12 @@ def _page(record: Any, language: str) -> Iterator[dict[str, Any] | RefusedRow]:
         return
     address = record.rec_headers.get_header("WARC-Target-URI") or ""
     try:
-        content = record.content_stream().read(_LARGEST + 1)
+        content = record.content_stream().read(_LARGEST_PAGE_BYTES + 1)
     except Exception:  # noqa: BLE001  # chunks and packed content that are damaged
         yield RefusedRow("record", "damaged content")
         return
-    if len(content) > _LARGEST:
-        yield RefusedRow("page", f"larger than {_LARGEST >> 20} MB")
+    if len(content) > _LARGEST_PAGE_BYTES:
+        yield RefusedRow("page", f"larger than {_LARGEST_PAGE_BYTES >> 20} MB")
     elif record.rec_type == "conversion":
         title, _, text = content.decode("utf-8", "replace").strip().partition("\n")
         language = record.rec_headers.get_header("WARC-Identified-Content-Language") or ""
@@ -137,7 +137,7 @@ def _decoded(content: bytes, parameters: str, language: str) -> str:
 
 
 _TEXTS = ("text", "raw_content", "maintext", "content", "article", "body", "plain_text")
-_SURE = 0.5  # probability of another language above which a page is refused
+_OTHER_LANGUAGE = 0.5  # probability of another language above which a page is refused
 # Codes of three letters, which WET files have, of the languages that airgen knows.
 _LONG_CODES = {
     "eng": "en", "zho": "zh", "spa": "es", "fra": "fr", "deu": "de", "rus": "ru", "jpn": "ja", "kor": "ko",
@@ -203,7 +203,7 @@ class _Pages(DumpReader):
         verdict = judge_text(text)
         if not verdict.keep:
             return verdict.reason
-        if not known and not judge_language(text, wanted, _SURE).keep:
+        if not known and not judge_language(text, wanted, _OTHER_LANGUAGE).keep:
             return f"in another language than {wanted}, by fastText"
         return ""
 
