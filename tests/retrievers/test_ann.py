@@ -123,7 +123,7 @@ def test_an_index_is_made_once_and_mapped_from_disk(tmp_path: Path, monkeypatch:
 
 
 def test_a_stopped_build_leaves_no_index_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stopped(*given: Any) -> None:
+    def stopped(*given: Any, **_: Any) -> None:
         (given[0] / "part-0000.faiss").write_bytes(b"half")
         raise KeyboardInterrupt
 
