@@ -1,7 +1,4 @@
-"""The documentation: no dead link, short pages, commands that can be called, and no name of a page that is gone.
-
-docs/papers.md has a row for every table and figure, with a command.
-"""
+"""The documentation: no dead link, short pages, commands that can be called, and no name of a page that is gone."""
 
 import inspect
 import json
@@ -14,15 +11,12 @@ from typing import Any
 
 import pytest
 import typer
-from beir_folder import read_rows, write_beir
 from command_line import call
-from job_maker import CORPUS, PIPELINE, make_corpus
 
 import airgen
-from airgen import cli, models
+from airgen import cli
 from airgen.commands import COMMANDS
 from airgen.errors import AirgenError, UsageError
-from airgen.settings.base import find_yaml
 
 ROOT = Path(airgen.__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -192,135 +186,3 @@ def test_help_prints_a_page_or_where_a_word_is() -> None:
     assert json.loads(call("show", "guide", "ollama", "--json")) == found.rstrip("\n")
     with pytest.raises(UsageError, match="no page of the guide mentions 'xyzzy'"):
         call("help", "xyzzy")
-
-
-# -- docs/papers.md ---------------------------------------------------------------------------------------------------
-
-
-# The tables and figures of each paper; 7 of BEIR's is not in the text that the project has.
-HELD = {
-    "AIR-Bench": (set(range(1, 24)), set(range(1, 7))),
-    "BEIR": (set(range(1, 11)) - {7}, set(range(1, 6))),
-    "BM25 query augmentation": ({1, 2, 3, 4}, set()),
-    "E5": (set(range(1, 14)), {1}),
-}
-
-
-def numbers(section: str, what: str) -> set[int]:
-    """The numbers after "Table" or "Figure" in bold: `**Tables 12-14**` is three."""
-    found: set[int] = set()
-    for text in re.findall(rf"\*\*{what}s? ([\d, -]+)\*\*", section):
-        for part in text.split(","):
-            first, _, last = part.strip().partition("-")
-            found |= set(range(int(first), int(last or first) + 1))
-    return found
-
-
-@pytest.mark.parametrize("paper", HELD)
-def test_every_table_and_figure_has_a_row(paper: str) -> None:
-    (section,) = re.findall(rf"^## {re.escape(paper)} .*?(?=^## |\Z)", PAPERS, re.MULTILINE | re.DOTALL)
-    assert (numbers(section, "Table"), numbers(section, "Figure")) == HELD[paper]
-    for row in re.findall(r"^\| \*\*(?:Table|Figure).*$", section, re.MULTILINE):
-        assert "`" in row or "none" in row, row  # a command, or a word on why there is none
-
-
-def test_what_commands_name_ships() -> None:
-    """What docs/papers.md names: pipelines and systems by name, scripts, test files and recipes by path."""
-    named = set()
-    for text in (text for found in commands(PAPERS) for text in found if len(text.split()) > 2):
-        named |= set(re.findall(r"--(?:pipeline|systems|label-with) (\S+)", text)) - {"SYSTEMS", "systems.yaml"}
-        job = (cli.find_app(text.split()[1:])[2] or [""])[0].partition("#")[0]
-        named |= {job} if re.match(r"airgen (check|run|show) " + job, text) else set()
-    assert {"full", "quickstart", "systems-airbench-17", "systems-offline", "airbench-24.05"} <= named
-    for name in named:
-        assert find_yaml("pipelines", name).is_file(), name
-    paths = re.findall(r"\b((?:benchmarks|tests|pipelines|prompts)/[\w/.-]+\.\w+)", PAPERS)
-    assert paths and [path for path in paths if not (ROOT / path).is_file()] == []
-    for script in re.findall(r"python (benchmarks/\w+\.py) --table", PAPERS):
-        assert "--table" in (ROOT / script).read_text(encoding="utf-8")
-
-
-# What the page says, word for word but for a target that forty passages cannot reach, in the order in which one needs
-# the other. Its collections, systems and pipelines are made for the test. Training, suites and what needs a server or a
-# GPU have tests of their own.
-PRINTED = """
-check full --target 6319
-run full
-evaluate scifact --systems systems-offline
-evaluate msmarco --systems systems-airbench --only e5-mistral-7b-instruct --only e5-mistral-7b-instruct-Instr-2
-evaluate cranfield --systems systems-cosine-dot --only bert-tiny-cosine --only bert-tiny-dot --lengths
-study correlate results --by dataset
-report results
-audit holes scifact --run results/scifact/test/bm25.run.gz --run results/scifact/test/bm25-multi.run.gz --pipeline full
-study diversity scifact cranfield medline
-study diversity full --label-with full
-study inspect scifact
-study judge --simulate scifact --pipeline full --systems systems-offline
-study stats full
-study stats scifact
-study gain cranfield medquad-liveqa-open scifact --systems systems-offline --before bm25 --after bm25-multi
-study agree msmarco --pipeline full --systems systems-airbench --check
-study agree msmarco --pipeline full --systems systems-airbench-17 --target 6319
-study agree msmarco --pipeline full --systems systems-airbench-17 --draws 30 --drawn 2000
-train pairs cranfield --out pairs
-show prompts judge
-show collections beir
-train recipe pretrain
-"""
-SYSTEMS = {
-    "systems-offline": ("bm25", "bm25-multi", "ql"),
-    "systems-airbench": ("bm25", "e5-mistral-7b-instruct", "e5-mistral-7b-instruct-Instr-2"),
-    "systems-airbench-17": ("bm25", "flat", "ql"),
-    "systems-cosine-dot": ("bert-tiny-cosine", "bert-tiny-dot"),
-}
-
-
-# On what these leave, the other commands that need no server, no person and no training: as text and as JSON.
-THEN = """
-check full
-check prompts full query -n 2
-run full
-show full
-report full
-evaluate scifact --systems systems-offline --out results
-evaluate compare {run} results/scifact/test/ql.run.gz --qrels scifact/qrels/test.tsv
-evaluate measures {run} scifact/qrels/test.tsv
-audit sample full 4
-study contamination {full} --against scifact
-study correlate results --by dataset
-study stats {full}
-export full --without control --out {out}
-export labels {full} --to opensearch --variant graded --out {out}.json
-export layout {full} trec --out {out}-trec
-publish verify {full}
-train recipe augment
-"""
-
-
-@pytest.mark.nightly
-def test_the_commands_of_the_papers_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As they are printed, on collections of forty passages, with lexical systems and the scripted model."""
-    if not models.fetched("all-minilm-l6-v2-int8"):
-        pytest.skip("airgen fetch tests")
-    monkeypatch.chdir(tmp_path)
-    make_corpus(tmp_path / "small.jsonl", 40)
-    (tmp_path / "small.yaml").write_text(CORPUS, encoding="utf-8")
-    (tmp_path / "full.yaml").write_text(PIPELINE.replace("name: job", "name: full"), encoding="utf-8")
-    rows = [{**row, "_id": row["id"]} for row in read_rows(tmp_path / "small.jsonl")]
-    queries = [{"_id": f"q{at}", "text": " ".join(row["text"].split()[3:9])} for at, row in enumerate(rows[:12])]
-    labels = [(f"q{at}", row["id"], 1) for at, row in enumerate(rows[:12])]
-    for name in ("scifact", "cranfield", "medline", "medquad-liveqa-open", "msmarco"):  # so that none is asked for
-        write_beir(tmp_path / name, rows, queries, {"test": labels}, name=name, task="qa", language="en")
-    kinds = ("kind: bm25", "kind: bm25, k1: 0.2", "kind: query-likelihood")
-    for name, systems in SYSTEMS.items():
-        lines = [f"  - {{name: {system}, {kind}}}\n" for system, kind in zip(systems, kinds, strict=False)]
-        (tmp_path / f"{name}.yaml").write_text("systems:\n" + "".join(lines), encoding="utf-8")
-    call("evaluate", "medline", "--systems", "systems-offline")  # another dataset whose ranking can be compared
-    for printed in PRINTED.strip().splitlines():
-        assert f"`airgen {printed}`" in PAPERS or f"airgen {printed}\n" in PAPERS, printed
-        is_clean(call(*shlex.split(printed.replace("--target 6319", "--target 6"))))
-    for text in THEN.strip().splitlines():
-        named = {"run": "results/scifact/test/bm25.run.gz", "full": "runs/full/dataset"}
-        print(text)
-        is_clean(call(*shlex.split(text.format(**named, out="a"))))
-        assert json.loads(call(*shlex.split(text.format(**named, out="b")), "--json")), text

@@ -7,12 +7,7 @@ from pathlib import Path
 
 import pytest
 from beir_folder import write_beir
-
-_LINE = (
-    "amber bridge candle desert engine falcon garden harbour island jungle kettle lantern mirror needle orchard pepper "
-    "quarry ribbon saddle temple urchin valley window yonder zephyr anchor basket copper dragon ember"
-)
-WORDS = _LINE.split()
+from small_models import WORDS, make_bert
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -21,36 +16,6 @@ def without_collections() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gc, "collect", lambda *_: 0)
         yield
-
-
-def make_bert(folder: Path, *, masked_lm: bool = True, hidden: int = 32, seed: int = 0) -> Path:
-    """A folder with a random BERT (with its masked-language-model head) and a WordPiece tokenizer over `WORDS`."""
-    import torch
-    import transformers
-    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
-
-    letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    pieces = [*special, *letters, *(f"##{letter}" for letter in letters), ":", *WORDS, "query", "passage"]
-    vocabulary = {piece: number for number, piece in enumerate(dict.fromkeys(pieces))}
-    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.BertNormalizer()
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-    )
-    transformers.PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, unk_token="[UNK]", pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]",
-        mask_token="[MASK]", model_max_length=64, model_input_names=["input_ids", "token_type_ids", "attention_mask"],
-    ).save_pretrained(folder)  # fmt: skip
-    torch.manual_seed(seed)
-    config = transformers.BertConfig(
-        vocab_size=len(vocabulary), hidden_size=hidden, num_hidden_layers=2, num_attention_heads=2,
-        intermediate_size=2 * hidden, max_position_embeddings=64, pad_token_id=0,
-    )  # fmt: skip
-    kind = transformers.BertForMaskedLM if masked_lm else transformers.BertModel
-    kind(config).save_pretrained(folder)
-    return folder
 
 
 def make_dataset(

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 from command_line import call, invoke
+from small_models import make_t5
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
 
 from airgen.errors import SettingsError
 from airgen.evaluation import load_systems
@@ -27,17 +28,9 @@ systems:
 
 
 @pytest.fixture
-def t5(bert: Path, tmp_path: Path) -> Path:
+def t5(tmp_path: Path) -> Path:
     """A random T5 of a few thousand weights, with the tokenizer of the small BERT."""
-    tokenizer = transformers.AutoTokenizer.from_pretrained(bert)
-    config = transformers.T5Config(
-        vocab_size=len(tokenizer), d_model=16, d_kv=8, d_ff=32, num_layers=1, num_heads=2, pad_token_id=0,
-        eos_token_id=3, decoder_start_token_id=0,
-    )  # fmt: skip
-    torch.manual_seed(0)
-    transformers.T5ForConditionalGeneration(config).save_pretrained(tmp_path / "t5")
-    tokenizer.save_pretrained(tmp_path / "t5")
-    return tmp_path / "t5"
+    return make_t5(tmp_path / "t5")
 
 
 @pytest.fixture

@@ -192,7 +192,7 @@ class AgreementReport(Shown):
                 "## Scores (the paper's Table 5)",
                 Table(scores, _SCORES),
                 "## Over-rated families",
-                Table(families, columns("family", "systems", "mean rank gain", form="+.1f")),
+                Table(families, [*columns("family", "systems"), Column("mean rank gain", lambda row: row[2], "+.1f")]),
                 "## Circularity",
                 *self._circularity(),
                 "Charts: [ranks](ranks.svg), [draws of queries](resamplings.svg).",

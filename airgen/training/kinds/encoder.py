@@ -7,9 +7,9 @@ With a teacher the loss is
 and without one it is InfoNCE alone. With `distil: margin-mse` the first term is the squared error of the margins of
 TAS-B (Hofstätter and others, 2021): (s+ - s-) - (t+ - t-), of a positive and each of its hard negatives. A query whose
 dataset has no teacher is learned by InfoNCE, as in a training of its own. With `similarity: dot` vectors keep their
-lengths, and nothing else differs (BEIR, appendix H). Pre-training is the same with another recipe, on pairs without
-labels; BEIR's GenQ is the same on generated queries. The trained folder loads with sentence-transformers, and as
-`kind: dense`.
+lengths, and nothing else differs (BEIR, appendix H). With `topics` the queries of a batch are about one (TAS-B).
+Pre-training is the same with another recipe, on pairs without labels; BEIR's GenQ is the same on generated queries. The
+trained folder loads with sentence-transformers, and as `kind: dense`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,10 +32,12 @@ from airgen.training.kinds.transformer import (
     SentenceTransformersTask,
     TransformerRecipe,
     load_model,
+    separate,
     token_limit,
 )
 from airgen.training.recipe import Recipe
 from airgen.training.teachers import TeacherSpec
+from airgen.training.topics import by_topic, topics_of
 
 
 class EncoderRecipe(TransformerRecipe):
@@ -65,6 +67,9 @@ class EncoderRecipe(TransformerRecipe):
     alpha: float = Field(0.2, ge=0, description="weight of the contrastive loss beside the teacher's; E5, table 11")
     teacher_temperature: float = Field(
         1.0, gt=0, description="divides the teacher's scores: 1 for logits, less for scores in a narrow range"
+    )
+    topics: int = Field(
+        0, ge=0, description="clusters of queries, each batch of one: TAS-B's topic-aware sampling has 2,000; 0: random"
     )
     extra_negatives: Literal["none", "pre-batch", "moco"] = Field(
         "none", description="besides those of the batch; in E5's table 8 `none` is best"
@@ -98,6 +103,23 @@ class EncoderTask(SentenceTransformersTask):
         self.e5 = E5Loss(self.model, recipe)
         self._text_ids = _ids_of(data.corpus.full_texts)  # so that no passage is a negative of its duplicate's query
         self.model.to(device)
+        self._topics = topics_of(self._query_vectors(), recipe.topics, recipe.seed) if recipe.topics else None
+
+    def _query_vectors(self) -> NDArray[np.float32]:
+        """The vectors of the training queries before training."""
+        texts = [self.recipe.query_prefix + example.query for example in self.data.examples]
+        with self.torch.no_grad():
+            found = self.encoder.encode(texts, batch_size=self.recipe.chunk, show_progress_bar=False)
+        return np.asarray(found, np.float32)
+
+    def batches(self, epoch: int) -> list[Batch]:
+        """Those of the other kinds; with `topics`, the queries of a batch are about one topic."""
+        if self._topics is None:
+            return super().batches(epoch)
+        recipe = self.recipe
+        parts = by_topic(self.data.batches(recipe.batch_size, recipe.seed, epoch), self._topics, recipe.seed, epoch)
+        parts = separate(self.data.examples, parts)
+        return [Batch(epoch, epoch * len(parts) + place, tuple(part)) for place, part in enumerate(parts)]
 
     def prepare(self, batch: Batch) -> tuple[SampledBatch, list[str], list[Any], list[Any]]:
         """Return the sample, its passages, the order of each column by length, and the features in that order."""

@@ -1,0 +1,51 @@
+"""Topic-aware batches (Hofstätter and others, 2021: TAS-B): the queries of a batch are about one topic.
+
+The other queries' passages of such a batch are nearer to a query than random ones, so in-batch negatives are harder. A
+topic is a cluster of the queries' vectors before training.
+"""
+
+from collections.abc import Sequence
+from itertools import chain
+
+import numpy as np
+from numpy.typing import NDArray
+
+from airgen.keys import rng
+from airgen.registry import load_extra
+
+
+def topics_of(vectors: NDArray[np.float32], count: int, seed: int) -> NDArray[np.int64]:
+    """Cluster vectors by k-means.
+
+    Args:
+        vectors: (queries, dimensions).
+        count: The number of clusters; fewer where there are fewer different vectors.
+        seed: Of the first centres and of the samples.
+
+    Returns:
+        The cluster of each vector, (queries,).
+    """
+    cluster = load_extra("sklearn.cluster", "topic-aware batches")
+    count = min(count, len(np.unique(vectors, axis=0)))
+    means = cluster.MiniBatchKMeans(count, random_state=seed, n_init=1, batch_size=max(1024, 3 * count))
+    return np.asarray(means.fit_predict(vectors), np.int64)
+
+
+def by_topic(batches: Sequence[Sequence[int]], topics: NDArray[np.int64], seed: int, epoch: int) -> list[list[int]]:
+    """Sort the queries of an epoch into batches of one topic, as many and as large as before.
+
+    The rest of a topic shares a batch with the next topic of the epoch.
+
+    Args:
+        batches: The numbers of the queries of each batch, in the epoch's random order.
+        topics: The topic of each query.
+        seed: Of the order of topics and of batches.
+        epoch: Every epoch has another order.
+    """
+    order = np.random.default_rng(rng("topics", seed, epoch).getrandbits(64))
+    numbers = np.fromiter(chain.from_iterable(batches), np.int64)
+    rank = order.permutation(int(topics.max(initial=0)) + 1)
+    numbers = numbers[np.argsort(rank[topics[numbers]], kind="stable")]
+    cuts = np.cumsum([len(batch) for batch in batches])[:-1]
+    parts = [part.tolist() for part in np.split(numbers, cuts)]
+    return [parts[place] for place in order.permutation(len(parts))]
