@@ -201,7 +201,6 @@ def collection(name: str, rows: list[dict[str, str]], first: int = 0) -> Path:
 def rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, str]]:
     """Forty passages; the collections of the page are made of them."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
     make_corpus(Path("small.jsonl"), 40)
     passages = [{**row, "_id": row["id"]} for row in read_rows(Path("small.jsonl"))]
     for at, name in enumerate(("scifact", "cranfield", "medline", "medquad-liveqa-open", "msmarco", "nq", "nli")):
@@ -220,10 +219,11 @@ def systems(
 def suite() -> None:
     """Two versions of a suite: the second opens two test sets, trims a corpus, splits a dataset, and has one more."""
     for name, text in (
-        ("web", CORPUS),
+        ("web", CORPUS.replace("small.jsonl", "web.jsonl")),
         ("book", CORPUS.replace("kind: jsonl, path: small.jsonl", "kind: text, path: book.txt")),
     ):
         Path(f"{name}.yaml").write_text(text.replace("name: small", f"name: {name}"), encoding="utf-8")
+    make_corpus(Path("web.jsonl"), 120)
     Path("book.txt").write_text("\n\n".join(row["text"] for row in read_rows(Path("small.jsonl"))), encoding="utf-8")
     common = LEXICAL.partition("control:")[2]
     head = f"""name: airbench
@@ -247,7 +247,7 @@ datasets:
     )
     Path("airbench-24.05.yaml").write_text(
         head % 5
-        + f"""  web-en: {{domain: web, corpus: web.yaml, max_passages: 40}}
+        + f"""  web-en: {{domain: web, corpus: web.yaml, max_passages: 110}}
   msmarco: {{domain: web, corpus: web.yaml, split: dev}}
   origin: {{{long_doc}, split: dev}}
   voyage: {{{long_doc}, split: test}}
@@ -262,6 +262,7 @@ def test_the_commands_of_the_papers_run(
 ) -> None:
     """As they are printed, on collections of forty passages, with lexical systems and the scripted model."""
     monkeypatch.setenv("AIRGEN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
     home = cache_dir(COLLECTIONS) / "beir"
     for name in ("msmarco", "scifact"):
         collection(str(home / name), rows)
