@@ -128,11 +128,6 @@ class Table:
         """Return the text of a CSV file."""
         return csv_text([column.title for column in self.columns], self.cells())
 
-    def as_value(self) -> dict[str, Any]:
-        """Return plain values for a page that draws the table: titles, left-aligned columns, and cells."""
-        titles = [column.title for column in self.columns]
-        return {"titles": titles, "left": self._left, "rows": self.cells()}
-
     def html(self) -> str:
         """Return an HTML table."""
         head = [

@@ -8,10 +8,12 @@ Commands, dates and the machine are for the author only: a public report shows j
 
 import time
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
 from airgen.evaluation.verdict import ENOUGH, labels_of
 from airgen.pipeline.people import has_answers
+from airgen.report.page_table import PageColumn
 from airgen.report.source import ReportSource
 from airgen.report.systems import Board
 from airgen.steps.progress import STATUS, read_status
@@ -67,7 +69,10 @@ def next_steps(source: ReportSource, boards: Sequence[Board]) -> Table | None:
         folder = job.dataset if job is not None else what
         why = "no system has been run on this dataset"
         rows.append(("Run systems", why, f"airgen evaluate {folder} systems.yaml"))
-    return Table(rows[:4], columns("next", "because", "command", left=(1, 2))) if rows else None
+    if not rows:
+        return None
+    command = PageColumn("command", itemgetter(2), left=True, role="code")
+    return Table(rows[:4], [*columns("next", "because", left=(1,)), command])
 
 
 def made_by(source: ReportSource, uses: Sequence[Any]) -> Table | None:

@@ -7,7 +7,7 @@ Figures of a job come from its work database, whatever its state; those of a dat
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -22,6 +22,15 @@ from airgen.pipeline.funnel import funnel_so_far
 from airgen.pipeline.job import Job
 from airgen.records import Rewrite
 from airgen.report.first_page import made_by, next_steps
+from airgen.report.overview_tables import (
+    costs_table,
+    funnel_table,
+    models_table,
+    slope_table,
+    splits_table,
+    together_table,
+)
+from airgen.report.page_table import page_table
 from airgen.report.source import ReportSource
 from airgen.report.systems import Board, rank_slopes
 from airgen.settings import ALL_QUERIES
@@ -51,8 +60,9 @@ def overview(source: ReportSource, boards: Sequence[Board] = ()) -> dict[str, An
     manifest, job = source.manifest, source.job
     coverage = _of_queries(source)
     uses: Sequence[ModelUse] = () if manifest is None else manifest.provenance
+    steps: Sequence[FunnelStep] = ()
     if manifest is not None:
-        found["funnel"] = [asdict(step) for step in manifest.funnel]
+        steps = manifest.funnel
         found["audit"] = dict(manifest.audit) if manifest.audit else None
     if job is not None:
         try:
@@ -65,8 +75,7 @@ def overview(source: ReportSource, boards: Sequence[Board] = ()) -> dict[str, An
                 found["judged"] = [list(row) for row in store.query(_JUDGED, [prints])]
                 found["relevant_from"] = job.pipeline.control.judge.relevant_from
                 if source.state == "running" or manifest is None:
-                    steps: Iterable[FunnelStep] = funnel_so_far(job, store, accepted)
-                    found["funnel"], found["so_far"] = [asdict(step) for step in steps], True
+                    steps, found["so_far"] = funnel_so_far(job, store, accepted), True
                     coverage = _of_lineages(accepted)
         except AirgenError as error:
             found["notes"].append(f"what the job did is not shown: {error}")
@@ -77,9 +86,16 @@ def overview(source: ReportSource, boards: Sequence[Board] = ()) -> dict[str, An
                 {**asdict(use), "did": work.get(role, "")} for use, role in zip(uses, roles, strict=True)
             ]
     found["models"] = found["models"] or [{**asdict(use), "did": ""} for use in uses]
-    steps_, made = next_steps(source, boards), made_by(source, uses)
-    found["next"] = None if steps_ is None else steps_.as_value()
-    found["made_by"] = None if made is None else made.as_value()
+    found["funnel"] = [asdict(step) for step in steps]
+    todo, made = next_steps(source, boards), made_by(source, uses)
+    found["tables"] = {
+        "next": None if todo is None else page_table("What to do next", todo),
+        "made_by": None if made is None else page_table("How it was made", made),
+        "funnel": funnel_table(steps),
+        "splits": splits_table(found["facts"].get("splits") or {}, made=bool(found["models"])),
+        "costs": costs_table(found["stages"]),
+        "models": models_table(found["models"]),
+    }
     found["people"] = "" if source.withheld or manifest is None else note_text(manifest.notes.get(NOTE))
     found["coverage"] = _coverage(coverage, source)
     found["diversity"] = _diversity(source)
@@ -222,7 +238,8 @@ def _agreement(source: ReportSource) -> dict[str, Any] | None:
         return None  # there is none, or it is damaged
     rows = [_slope(one, scores["human"].get(one.system), scores["generated"].get(one.system)) for one in gains]
     title = f"Ranks of {len(gains)} systems on {found['collection']}"
-    return {**found, "spearman": rho, "systems": rows, "drawings": rank_slopes(gains, title)}
+    table = slope_table(rows, str(found["measure"]))
+    return {**found, "spearman": rho, "systems": rows, "drawings": rank_slopes(gains, title), "table": table}
 
 
 def _slope(gain: RankGain, human: float | None, generated: float | None) -> dict[str, Any]:
@@ -255,13 +272,13 @@ def together(sources: Sequence[ReportSource], boards: Sequence[Sequence[Board]])
         for name, values in scores.items()
     ]
     slopes = []
-    for left, (human, _) in enumerate(columns):
+    for left, (human, human_board) in enumerate(columns):
         for right, (generated, _) in enumerate(columns):
             if _generated(human) is False and _generated(generated):
                 both = {name: (values[left], values[right]) for name, values in scores.items()
                         if left in values and right in values}  # fmt: skip
                 if len(both) >= _LEAST:
-                    slopes.append({"left": left, "right": right, **_slopes(both, families)})
+                    slopes.append({"left": left, "right": right, **_slopes(both, families, human_board.headline)})
     shown = [
         {
             "key": source.key, "board": board.key, "name": source.name, "split": board.split,
@@ -270,7 +287,7 @@ def together(sources: Sequence[ReportSource], boards: Sequence[Sequence[Board]])
         }
         for source, board in columns
     ]  # fmt: skip
-    return {"columns": shown, "systems": systems, "slopes": slopes}
+    return {"columns": shown, "systems": systems, "slopes": slopes, "table": together_table(shown, systems)}
 
 
 def _generated(source: ReportSource) -> bool | None:
@@ -283,7 +300,7 @@ def _generated(source: ReportSource) -> bool | None:
     return named or source.dataset.air_bench is not None
 
 
-def _slopes(both: Mapping[str, tuple[float, float]], families: Mapping[str, str]) -> dict[str, Any]:
+def _slopes(both: Mapping[str, tuple[float, float]], families: Mapping[str, str], measure: str) -> dict[str, Any]:
     """Two rankings of the same systems, by their scores."""
     values = np.array(list(both.values()))
     ranks = average_ranks(-values.T)
@@ -291,4 +308,5 @@ def _slopes(both: Mapping[str, tuple[float, float]], families: Mapping[str, str]
     gains.sort(key=lambda gain: (gain.human, gain.system))
     rho = float(spearman(values[:, 0], values[:, 1]))
     rows = [_slope(one, *both[one.system]) for one in gains]
-    return {"spearman": rho, "systems": rows, "drawings": rank_slopes(gains, f"Ranks of {len(gains)} systems")}
+    drawings = rank_slopes(gains, f"Ranks of {len(gains)} systems")
+    return {"spearman": rho, "systems": rows, "drawings": drawings, "table": slope_table(rows, measure)}

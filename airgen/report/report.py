@@ -16,6 +16,7 @@ from airgen.evaluation.experiment import results_folder
 from airgen.pipeline.job import Job
 from airgen.pipeline.run import RunResult
 from airgen.report.overview import overview, together
+from airgen.report.overview_tables import datasets_table
 from airgen.report.pack import Pack, report_file, report_folder
 from airgen.report.queries import write_queries
 from airgen.report.source import ReportSource
@@ -122,7 +123,7 @@ def write_data(
     pack: Pack, sources: Sequence[ReportSource], notes: Sequence[str], title: str, *, live: bool = False
 ) -> None:
     """Write all data. The summary is the last: it says what there is. live: it is served."""
-    datasets, every = [], list[list[Board]]()
+    datasets, facts, every = list[dict[str, Any]](), list[dict[str, Any]](), list[list[Board]]()
     for source in sources:
         with ExitStack() as stack:
             if source.job is not None:
@@ -131,12 +132,14 @@ def write_data(
             every.append(boards(source))
             counts = write_queries(source, pack)
             has = ["queries"] if counts["queries"] else []
-            parts = {"overview": overview(source, every[-1]), "audit": None if source.public else audit_part(source)}
+            about = overview(source, every[-1])
+            facts.append(about["facts"])
+            parts = {"overview": about, "audit": None if source.public else audit_part(source)}
             for name, value in parts.items():
                 if value is not None:
                     pack.write(f"{source.key}/{name}", value)
                     has.append(name)
-        for name, value in systems_chunks(source, every[-1]):
+        for name, value in systems_chunks(source, every[-1], linked="queries" in has):
             pack.write(name, value)
             has += ["systems"] if name == f"{source.key}/systems" else []
         datasets.append(_summary(source, has, counts))
@@ -145,7 +148,10 @@ def write_data(
         pack.write("together", side)
     public = any(source.public for source in sources)
     value = {"format": FORMAT, "title": title, "made_by": f"airgen {__version__}", "public": public, "live": live}
-    pack.write("report", {**value, "notes": list(notes), "datasets": datasets, "together": side is not None})
+    value |= {"notes": list(notes), "datasets": datasets, "together": side is not None}
+    if len(datasets) > 1:
+        value["table"] = datasets_table(list(zip(datasets, facts, strict=True)))
+    pack.write("report", value)
 
 
 def _summary(source: ReportSource, has: Sequence[str], counts: dict[str, Any]) -> dict[str, Any]:

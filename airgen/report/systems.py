@@ -12,7 +12,8 @@ import heapq
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airgen.dataset.beir import BeirDataset
@@ -21,15 +22,28 @@ from airgen.evaluation.result import Result, all_scores, as_matrix
 from airgen.evaluation.significance import Comparison, compare
 from airgen.evaluation.tables import fairness_lines
 from airgen.evaluation.verdict import verdict_of, whole_verdict
+from airgen.report.page_table import PageColumn, page_table
 from airgen.report.source import TOP, ReportSource, SystemRanks
+from airgen.report.system_tables import (
+    bias_note,
+    facts_of,
+    holes_table,
+    kinds_table,
+    measures_table,
+    pairs_table,
+    query_column,
+    system_views,
+)
 from airgen.studies.agree.rankings import RankGain
 from airgen.studies.label_sets import label_sets_of
+from airgen.study import Column, Table
 
 if TYPE_CHECKING:
     from airgen.evaluation.charts import AnyChart
 
 _HOLES = 50  # passages without a label that are listed
 _NEVER = 200  # relevant passages that no system finds
+_WORST = 30  # queries of a system that are listed
 
 Labels = Mapping[str, Mapping[str, float]]
 Rankings = Mapping[str, Mapping[str, SystemRanks]]
@@ -76,28 +90,30 @@ def boards(source: ReportSource) -> list[Board]:
     return found
 
 
-def systems_chunks(source: ReportSource, every: Sequence[Board]) -> Iterator[Chunk]:
-    """The files of the systems' pages, by name; none without results."""
+def systems_chunks(source: ReportSource, every: Sequence[Board], *, linked: bool = True) -> Iterator[Chunk]:
+    """The files of the systems' pages, by name; none without results. linked: the report has a page for each query."""
     if not every:
         return
     tables = []
     for board in every:
         if not board.private and source.dataset is not None:
             board.notes.extend(_label_sets(source.dataset, board))
-        table = _table(board, source)
-        if source.public:  # settings name files and servers of whoever ran the system
-            for system in table["systems"]:
-                system.update(settings={}, description={}, versions={})
-                system["costs"]["usd_per_1000"] = None  # what its author pays is the author's
-        if not board.private and board.comparison is not None:
-            labels, hits = source.labels(board.split), source.rankings(board.split)
-            if hits:
-                table["holes"] = _holes(board, labels, hits)
-                table["never"] = _never_found(source, board, labels, hits)
-            yield from _query_chunks(source, board, labels, hits)
-            table["by_query"] = True
-        tables.append(table)
+        if source.public:
+            board = _public(board)
+        labels, hits = ({}, {}) if board.private else (source.labels(board.split), source.rankings(board.split))
+        tables.append(_table(board, source, labels, hits, linked=linked))
+        if tables[-1]["by_query"]:
+            yield from _query_chunks(source, board, labels, hits, linked=linked)
     yield f"{source.key}/systems", {"boards": tables}
+
+
+def _public(board: Board) -> Board:
+    """A board without what is its author's: settings name files and servers, and prices are what they pay."""
+    results = [
+        replace(one, settings={}, description={}, versions={}, costs=replace(one.costs, usd_per_1000=None))
+        for one in board.results
+    ]
+    return replace(board, results=results)
 
 
 def _label_sets(dataset: BeirDataset, board: Board) -> list[str]:
@@ -109,44 +125,45 @@ def _label_sets(dataset: BeirDataset, board: Board) -> list[str]:
     return [] if sets is None or not sets.differ else [sets.sentence]
 
 
-def _table(board: Board, source: ReportSource) -> dict[str, Any]:
+def _table(board: Board, source: ReportSource, labels: Labels, hits: Rankings, *, linked: bool) -> dict[str, Any]:
     """The figures of a split, as they are in the files of the results."""
-    first, comparison = board.results[0], board.comparison
-    measures = [board.headline, *(name for name in first.means if name != board.headline)]
-    names = [one.name for one in board.results]
-    place = {name: at for at, name in enumerate(names)}
+    results, comparison, key = board.results, board.comparison, source.key
+    place = {one.name: at for at, one in enumerate(results)}
+    by_query = not board.private and comparison is not None
+    holes = _holes(board, source, labels, hits, linked=linked) if by_query and hits else None
     systems = []
-    for at, one in enumerate(board.results):
+    for at, one in enumerate(results):
+        ranks = comparison.ranks[at] if comparison else None
+        share = holes["shares"][at] if holes else None
         systems.append(
             {
                 "name": one.name, "kind": one.kind, "family": one.family or one.kind,
-                "made_labels": list(one.made_labels),
-                "score": one.score, "interval": one.intervals[board.headline],
-                "ranks": comparison.ranks[at] if comparison else None,
-                "together": [place[name] for name in comparison.together[at]] if comparison else None,
-                "means": [one.means.get(name) for name in measures],
-                "intervals": [one.intervals.get(name) for name in measures],
-                "by_document": [one.by_document.get(name) for name in measures] if one.by_document else None,
-                "costs": asdict(one.costs), "missing": one.missing, "unjudged": one.unjudged,
-                "notes": dict(one.notes),
-                "negatives_above": dict(one.negatives_above), "negative_ranks": dict(one.negative_ranks),
-                "biases": dict(one.biases),
+                "made_labels": list(one.made_labels), "score": one.score, "ranks": ranks,
+                "facts": facts_of(one, ranks, len(results), share), "measures": measures_table(results, one),
                 "settings": dict(one.settings), "description": dict(one.description), "versions": dict(one.versions),
             }
         )  # fmt: skip
-    pairs = comparison.pairs if comparison else []
-    return {
-        "key": board.key, "split": board.split, "headline": board.headline, "measures": measures,
-        "queries": first.queries, "passages": first.about.get("passages"), "digest": first.about.get("digest"),
-        "alpha": comparison.alpha if comparison else None,
-        "verdict": _verdict(board, source),
-        "systems": systems, "attributes": [] if board.private else _attributes(board.results),
-        "pairs": [
-            [place[one.first], place[one.second], one.difference, one.fisher_holm, one.queries_needed] for one in pairs
+    attributes = [] if board.private else _attributes(results)
+    table = {
+        "key": board.key, "split": board.split, "headline": board.headline,
+        "queries": results[0].queries, "passages": results[0].about.get("passages"),
+        "digest": results[0].about.get("digest"), "alpha": comparison.alpha if comparison else None,
+        "verdict": _verdict(board, source), "systems": systems,
+        "views": system_views(key, f"Systems on {source.name}, {board.split}", results, comparison),
+        "attributes": [
+            {**one, "table": kinds_table(key, results, one["attribute"], one["values"])} for one in attributes
         ],
-        "by_query": False, "private": board.private, "notes": list(board.notes),
-        "time": score_against_time(board.results),
+        "pairs": [
+            [place[one.first], place[one.second], one.difference, one.fisher_holm, one.queries_needed]
+            for one in (comparison.pairs if comparison else ())
+        ],
+        "pairs_table": pairs_table(comparison) if comparison and comparison.pairs else None,
+        "by_query": by_query, "private": board.private, "notes": list(board.notes),
+        "time": score_against_time(results),
     }  # fmt: skip
+    if holes is not None:
+        table |= {"holes": holes, "never": _never_found(source, board, labels, hits, linked=linked)}
+    return table
 
 
 def _verdict(board: Board, source: ReportSource) -> str:
@@ -172,7 +189,7 @@ def _attributes(results: Sequence[Result]) -> list[dict[str, Any]]:
     return [{"attribute": attribute, "values": rows} for attribute, rows in found.items()]
 
 
-def _holes(board: Board, labels: Labels, found: Rankings) -> dict[str, Any]:
+def _holes(board: Board, source: ReportSource, labels: Labels, found: Rankings, *, linked: bool) -> dict[str, Any]:
     """Hits in the first ten without a label for their query: each system's share, and those that most systems have."""
     shares: list[float | None] = []
     systems_of: Counter[tuple[str, str]] = Counter()
@@ -187,20 +204,35 @@ def _holes(board: Board, labels: Labels, found: Rankings) -> dict[str, Any]:
                     best[query, passage] = min(place, best.get((query, passage), place))
         shares.append(count / (TOP * len(labels)) if one.name in found and labels else None)
     first = heapq.nsmallest(_HOLES, systems_of, key=lambda pair: (-systems_of[pair], best[pair], pair))
+    columns = [
+        query_column(source.key, "Query", lambda pair: pair[0], lambda pair: _text_of(source, pair[0]), linked=linked),
+        Column("Passage", lambda pair: pair[1], left=True),
+        Column("Systems", lambda pair: systems_of[pair], ","),
+        Column("Best rank", lambda pair: best[pair], ","),
+    ]
     return {
         "depth": TOP,
         "shares": shares,
         "pairs": len(systems_of),
-        "first": [[query, passage, systems_of[query, passage], best[query, passage]] for query, passage in first],
+        "table": holes_table(source.key, board.results, shares, TOP),
+        "note": bias_note(board.results[0]),
+        "first": page_table("Holes of most systems", Table(first, columns)) if first else None,
     }
 
 
-def _never_found(source: ReportSource, board: Board, labels: Labels, found: Rankings) -> dict[str, Any]:
+def _text_of(source: ReportSource, query: str) -> str:
+    """The text of a query, or its id where the text is not known."""
+    return source.queries[query].text if query in source.queries else query
+
+
+def _never_found(
+    source: ReportSource, board: Board, labels: Labels, found: Rankings, *, linked: bool
+) -> dict[str, Any]:
     """Relevant passages that no system has among its first hits, and how many passages of the corpus nobody ever sees.
 
-    rows: query id and text, passage id, the best rank that any system gives it (0: none), and that system.
+    The table has the best rank that any system gives a passage, and that system.
     """
-    rows: list[tuple[str, str, str, int, str]] = []
+    rows: list[tuple[str, str, int, str]] = []
     relevant = 0
     for query, of_query in labels.items():
         for passage in (one for one, label in of_query.items() if label > 0):
@@ -212,45 +244,59 @@ def _never_found(source: ReportSource, board: Board, labels: Labels, found: Rank
             }
             best = min(ranks, key=lambda name: (ranks[name], name), default="")
             if not best or ranks[best] > TOP:
-                text = source.queries[query].text if query in source.queries else query
-                rows.append((query, text, passage, ranks.get(best, 0), best))
-    rows.sort(key=lambda row: (row[3] == 0, row[3], row[0], row[2]), reverse=True)
+                rows.append((query, passage, ranks.get(best, 0), best))
+    rows.sort(key=lambda row: (row[2] == 0, row[2], row[0], row[1]), reverse=True)
     seen = {passage for by_query in found.values() for ranking in by_query.values() for passage in ranking.top}
     passages = board.results[0].about.get("passages")
+    columns = [
+        query_column(source.key, "Query", lambda row: row[0], lambda row: _text_of(source, row[0]), linked=linked),
+        Column("Passage", lambda row: row[1], left=True),
+        Column("Best rank", lambda row: row[2] or None, ",", missing="none"),
+        Column("of", lambda row: row[3] or None, left=True),
+    ]
+    table = Table(rows[:_NEVER], columns)
     return {
         "depth": TOP,
         "relevant": relevant,
         "missed": len(rows),
         "unseen": passages - len(seen) if isinstance(passages, int) else None,
-        "rows": [list(row) for row in rows[:_NEVER]],
+        "table": page_table("Relevant passages that are never retrieved", table, stack="always") if rows else None,
     }
 
 
-def _query_chunks(source: ReportSource, board: Board, labels: Labels, found: Rankings) -> Iterator[Chunk]:
+def _query_chunks(
+    source: ReportSource, board: Board, labels: Labels, found: Rankings, *, linked: bool
+) -> Iterator[Chunk]:
     """The queries of a board, and each system's scores and ranks of the first relevant passage."""
     every = all_scores([one.paths.scores for one in board.results], board.headline)
     folder, ids = f"{source.key}/{board.key}", sorted(every[0])
     texts = {key: text for one in board.results for key, text in one.worst.items()}
     texts |= {key: query.text for key, query in source.queries.items()}
+    relevant = {key: sum(label > 0 for label in labels.get(key, {}).values()) for key in ids}
     yield (
         f"{folder}/queries",
-        {
-            "ids": ids,
-            "texts": [texts.get(key, "") for key in ids],
-            "relevant": [sum(label > 0 for label in labels.get(key, {}).values()) for key in ids],
-        },
+        {"ids": ids, "texts": [texts.get(key, "") for key in ids], "relevant": [relevant[key] for key in ids]},
     )
     for at, (one, scores) in enumerate(zip(board.results, every, strict=True)):
         hits = found.get(one.name, {})
+        first = {key: _first(labels.get(key, {}), hits[key]) if key in hits else 0 for key in ids}
+        worst = heapq.nsmallest(_WORST, ids, key=lambda key: (scores.get(key, 0.0), -(first[key] or math.inf), key))
         yield (
             f"{folder}/system-{at:03}",
             {
                 "name": one.name,
                 # Whole numbers take little room; six digits tell any two scores apart.
                 "scores": [round(scores.get(key, 0.0) * 1e6) for key in ids],
-                "first": [_first(labels.get(key, {}), hits[key]) if key in hits else 0 for key in ids],
+                "first": [first[key] for key in ids],
+                "worst": page_table("Worst queries", Table(worst, [
+                    query_column(source.key, "Query", str, lambda key: texts.get(key) or key, linked=linked),
+                    Column(board.headline, partial(lambda scores, key: scores.get(key, 0.0), scores), ".4f"),
+                    Column("First relevant", partial(lambda first, key: first[key] or None, first), ",",
+                           missing="not found"),
+                    PageColumn("Relevant", relevant.__getitem__, ",", wide=True),
+                ])),
             },
-        )
+        )  # fmt: skip
 
 
 def _first(labels: Mapping[str, float], ranking: SystemRanks) -> int:

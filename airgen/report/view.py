@@ -20,11 +20,15 @@ from airgen.audit.sample import ANSWERS
 from airgen.dataset.files import is_alive
 from airgen.errors import AirgenError
 from airgen.kept import DAMAGE, plain
+from airgen.report.overview_tables import reasons_text
 from airgen.report.pack import report_folder
+from airgen.report.page_table import PageColumn, page_table
 from airgen.report.report import audit_folder, audit_sample, title_of, write_data
 from airgen.report.source import ReportSource
 from airgen.report.sources import find_sources
+from airgen.report.system_tables import dollars
 from airgen.steps.progress import STATUS, number, read_status
+from airgen.study import Column, Table
 from airgen.text.display import one_line
 
 SILENT_SECONDS = 60.0  # a running job gives a sign of life every 5 s
@@ -51,15 +55,21 @@ def follow(
         if status is None:
             return {"state": "unknown", "why": "there is no status file: the job has not begun", "now": now}
         state, why = _state(status, now)
-        usage, figures = status.get("usage") or {}, ("began", "updated", "spent_usd", "budget_usd")
+        used, figures = status.get("usage") or {}, ("began", "updated", "spent_usd", "budget_usd")
+        usage = [{"stage": name, **_USED, **one} for name, one in used.items()]
+        steps = _funnel(status.get("counts") or {}, labels or {})
         return {
             "state": state,
             "why": why,
             "now": now,
             **{name: number(status.get(name)) for name in figures},
             "stages": [_stage(name, stage) for name, stage in status["stages"].items()],
-            "usage": [{"stage": name, **_USED, **one} for name, one in usage.items()],
-            "funnel": _funnel(status.get("counts") or {}, labels or {}),
+            "usage": usage,
+            "tables": {
+                "Funnel so far": live_table("Funnel so far", steps, _FUNNEL),
+                "Failures": live_table("Failures", _failures(usage), _FAILURES),
+                "Calls": live_table("Calls", usage, _CALLS),
+            },
             "recent": [{name: one[name] for name in ("text", "problem")} for one in status.get("recent") or ()],
         }
     except DAMAGE as error:
@@ -97,6 +107,43 @@ def _stage(name: str, stage: Mapping[str, Any]) -> dict[str, Any]:
     done, total, rate = stage["done"], stage["total"], stage["rate"]
     left = (total - done) / rate if total is not None and rate and rate > 0 and done < total else None
     return {"name": name, "done": done, "total": total, "left_s": left, "note": stage["note"]}
+
+
+_FUNNEL = (
+    Column("Step", lambda row: row["step"]),
+    Column("Entered", lambda row: row["entered"], ","),
+    Column("Left", lambda row: row["left"], ","),
+    Column("Why not", lambda row: reasons_text(row["reasons"], " × ") or None, left=True),
+)
+_FAILURES = (
+    Column("Calls", lambda row: row["number"], ","),
+    Column("", lambda row: row["what"], left=True),
+    Column("Reason", lambda row: row["reason"], left=True),
+    Column("Stage", lambda row: row["stage"], left=True),
+)
+_CALLS = (
+    Column("Stage", lambda row: row["stage"]),
+    Column("Calls", lambda row: row["calls"], ","),
+    Column("Tokens in", lambda row: row["prompt_tokens"], ","),
+    PageColumn("Tokens out", lambda row: row["completion_tokens"], ",", wide=True),
+    PageColumn("Cost", lambda row: dollars(row["usd"]), sort=lambda row: row["usd"]),
+)
+
+
+def live_table(label: str, rows: Sequence[Mapping[str, Any]], shown: Sequence[Column]) -> dict[str, Any] | None:
+    """Return a table of the live page; None without rows."""
+    return page_table(label, Table(rows, shown)) if rows else None
+
+
+def _failures(usage: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The calls that failed or were repeated, by stage and reason, the most frequent first."""
+    rows = [
+        {"stage": one["stage"], "what": what, "reason": reason, "number": number}
+        for one in usage
+        for what, counts in (("failed", one["failures"]), ("repeated", one["retries"]))
+        for reason, number in counts.items()
+    ]
+    return sorted(rows, key=lambda row: -(row["number"] or 0))
 
 
 def _funnel(counts: Mapping[str, Any], labels: Mapping[str, str]) -> list[dict[str, Any]]:

@@ -25,6 +25,18 @@ def read_report(page: Path) -> dict[str, Any]:
     return found
 
 
+def cells(table: dict[str, Any]) -> list[tuple[str, ...]]:
+    """The rows of a table of a page, as texts."""
+    rows = list(zip(*(column["texts"] for column in table["columns"]), strict=True))
+    assert len(rows) == table["size"]
+    return rows
+
+
+def column(table: dict[str, Any], title: str) -> dict[str, Any]:
+    """One column of a table of a page: its texts, and what it is sorted by."""
+    return next(column for column in table["columns"] if column["title"] == title)
+
+
 def lives(data: dict[str, Any], key: str = "d0") -> dict[str, dict[str, Any]]:
     """{query id: life} of a dataset, in the order of the table."""
     blocks = [value for name, value in sorted(data.items()) if name.startswith(f"{key}/lives-")]

@@ -11,7 +11,7 @@ import pytest
 from child import start
 from command_line import call
 from job_maker import CORPUS, PIPELINE, WORDS, make_corpus
-from report_reader import lives, read_report
+from report_reader import cells, lives, read_report
 
 from airgen.dataset.beir import BeirDataset
 from airgen.dataset.manifest import load_manifest
@@ -98,6 +98,12 @@ def test_the_first_page_of_a_finished_job(made: tuple[Path, str], browse: Any) -
     found = data["d0/overview"]
     assert found["funnel"] == json.loads((home / "dataset" / "manifest.json").read_text())["funnel"]
     assert "so_far" not in found and found["facts"]["target"] == 12 and found["notes"] == []
+    rows = cells(found["tables"]["funnel"])
+    assert [row[:3] for row in rows] == [
+        (step["stage"], f"{step['entered']:,}", f"{step['left']:,}") for step in found["funnel"]
+    ]
+    assert all(f"{count} {why}" in row[3] for row, step in zip(rows, found["funnel"], strict=True)
+               for why, count in step["reasons"].items())  # fmt: skip
     calls = {row["stage"]: row["calls"] for row in found["stages"]}
     usage = json.loads((home / "status.json").read_text())["usage"]
     assert calls == {stage: one["calls"] for stage, one in usage.items()}

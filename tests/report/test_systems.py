@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from beir_folder import write_beir
-from report_reader import read_report
+from report_reader import cells, column, read_report
 
 from airgen.errors import DatasetError
 from airgen.evaluation import EvaluationOptions, evaluate, read_run, run_from_dict, write_run
@@ -90,9 +90,16 @@ def test_figures_are_those_of_the_result_files_and_ranks_and_holes_by_hand(made:
     for at, one in enumerate(board["systems"]):
         folder = out / "little" / "test"
         kept = json.loads((folder / f"{one['name']}.json").read_text())
-        assert one["score"] == kept["means"]["nDCG@10"] and one["interval"] == kept["intervals"]["nDCG@10"]
-        assert dict(zip(board["measures"], one["means"], strict=True)) == kept["means"]
-        assert one["costs"] == kept["costs"] and one["family"] == kept["family"] == f"of {one['name']}"
+        assert one["score"] == kept["means"]["nDCG@10"] and one["family"] == kept["family"] == f"of {one['name']}"
+        (drawn,) = [each for each in board["views"]["ranking"]["columns"] if "picture" in each and each["title"]]
+        assert drawn["picture"]["values"][at] == [one["score"], *kept["intervals"]["nDCG@10"]]
+        for measure, mean in kept["means"].items():
+            shown = column(board["views"]["measures"], measure)
+            assert shown["sort"][at] == pytest.approx(mean, abs=1e-9) and shown["texts"][at] == f"{mean:.4f}"
+        assert [row[:2] for row in cells(one["measures"])] == [
+            (measure, f"{kept['means'][measure]:.4f}") for measure in kept["means"]
+        ]
+        assert column(board["views"]["costs"], "p50 ms")["sort"][at] is kept["costs"]["latency_p50_ms"] is None
         scores = read_scores(folder / f"{one['name']}.parquet", "nDCG@10")
         chunk = data[f"d0/board0/system-{at:03}"]
         assert chunk["scores"] == [round(scores[key] * 1e6) for key in ids]
@@ -105,7 +112,19 @@ def test_figures_are_those_of_the_result_files_and_ranks_and_holes_by_hand(made:
     assert first == {"a": [1, 0, 1, 1], "b": [2, 1, 1, 0], "c": [3, 3, 3, 1]}
     holes = board["holes"]
     assert holes["shares"] == [2 / 40, 0.0, 5 / 40]  # p5 of q2 and q4; none; p5 of q1, p5 and p1 of q2, p1 and p4 of q3
-    assert holes["first"][0] == ["q2", "p5", 2, 1] and holes["pairs"] == 6
+    assert cells(holes["first"])[0] == ("query 2", "p5", "2", "1") and holes["pairs"] == 6
+    assert column(holes["first"], "Query")["ids"][0] == "q2"
+    assert cells(holes["table"])[0][:3] == ("1", "a", "5.0%")
+    by_type = board["attributes"][0]["table"]
+    assert cells(by_type)[1] == ("2", "b", f"{(SECOND + 1) / 2:.4f}", "0.5000")
+    assert column(by_type, "claim (2)")["picture"]["values"] == [0.0, 1.0, 0.0]
+    assert [row[0] for row in cells(board["pairs_table"])] == [
+        f"{one['first']} – {one['second']}" for one in compared["pairs"]
+    ]
+    worst = data["d0/board0/system-001"]["worst"]
+    assert [row[:3] for row in cells(worst)][:2] == [
+        ("query 4", "0.0000", "not found"), ("query 1", f"{SECOND:.4f}", "2"),
+    ]  # fmt: skip
 
 
 def test_the_hits_are_those_of_the_run(tmp_path: Path) -> None:
@@ -229,9 +248,9 @@ def test_what_no_system_finds_by_hand(little: Path, tmp_path: Path) -> None:
         "never"
     ]
     assert (never["relevant"], never["missed"], never["unseen"]) == (4, 2, 3)
-    assert never["rows"] == [["q4", "query 4", "p4", 0, ""], ["q1", "query 1", "p1", 0, ""]]
+    assert cells(never["table"]) == [("query 4", "p4", "none", "–"), ("query 1", "p1", "none", "–")]
     public = read_report(make_report([little, tmp_path / "r"], tmp_path / "public", public=True))
-    assert "never" not in board_of(public) and public["d0/overview"]["next"] is None
+    assert "never" not in board_of(public) and public["d0/overview"]["tables"]["next"] is None
 
 
 def test_a_price_is_the_systems_and_that_of_what_it_builds_on(little: Path, tmp_path: Path) -> None:

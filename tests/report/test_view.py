@@ -14,6 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from axe_rules import violations
 from child import AIRGEN, Child, finish, start
+from report_reader import cells
 
 from airgen.errors import StoreError, UsageError
 from airgen.report.server import serving
@@ -181,11 +182,13 @@ def test_what_is_followed(tmp_path: Path) -> None:
     assert (found["spent_usd"], found["budget_usd"]) == (0.5, 2)
     assert found["stages"][0]["left_s"] == 20 and found["stages"][1]["left_s"] is None
     assert found["usage"][0]["stage"] == "query" and found["usage"][0]["failures"] == {"timeout": 2}
-    assert found["funnel"] == [
-        {"step": "a query was written", "entered": 9, "left": 7, "reasons": {"too near": 2}},
-        {"step": "accepted queries", "entered": 7, "left": 7, "reasons": {}},
-        {"step": "judgments", "entered": 3, "left": 2, "reasons": {"malformed": 1}},
+    assert cells(found["tables"]["Funnel so far"]) == [
+        ("a query was written", "9", "7", "2 × too near"),
+        ("accepted queries", "7", "7", "–"),
+        ("judgments", "3", "2", "1 × malformed"),
     ]
+    assert cells(found["tables"]["Failures"]) == [("2", "failed", "timeout", "query")]
+    assert cells(found["tables"]["Calls"]) == [("query", "5", "7", "0", "$0.50")]
     assert found["recent"] == [{"text": "why bees?", "problem": ""}]
 
 

@@ -5,7 +5,8 @@
    airgenPage(name, page)     a page: {route: /^...$/, title, tab, order, draw(main, params, data)}
    get("d0/queries")          a Promise of the value of data/d0/queries.js, which is loaded once
    el("a", {href: "#/"}, "text", node, ...)     an element; strings become text nodes
-   table({columns, rows, ...})                  a sorted table that draws only the rows in view
+   drawnTable(value)                            a table that Python made: sorted and drawn here
+   table({columns, rows, ...})                  the same of rows of the page's own, of which only those in view are drawn
 
    All text reaches the page as text nodes: nothing is parsed as HTML. */
 
@@ -452,8 +453,12 @@ function table({ columns, rows, label, sort = "", onSort = null, virtual = false
     requestAnimationFrame(start);
   }
   /* Take the table along: what its cells show, in the order on the screen. */
-  const words = (row) => [...rowOf(row, 0).cells].map((cell) => cell.textContent.trim());
-  const taken = () => [columns.map((one) => one.label || one.key), ...shown.map(words)];
+  const told = columns.filter((one) => !one.picture);
+  const words = (row) => {
+    const cells = told.every((one) => one.text) ? null : [...rowOf(row, 0).cells];
+    return told.map((one) => (one.text ? one.text(row) : cells[columns.indexOf(one)].textContent.trim()));
+  };
+  const taken = () => [told.map((one) => one.label || one.key), ...shown.map(words)];
   const take = (name, ending, type, write) => el("button", { type: "button", class: "take",
     "aria-label": `${label} as ${name}`, on: { click: () => saveText(`${label}.${ending}`, type, write(taken())) } }, name);
   if (rows.length > 1) {
@@ -466,12 +471,40 @@ function table({ columns, rows, label, sort = "", onSort = null, virtual = false
   return box;
 }
 
-/* A table that was made before: {titles, left, rows} of texts. cells: {column: f(text)} shows one in another way. */
-function drawnTable(value, label, cells = {}) {
-  return table({ label, rows: value.rows, columns: value.titles.map((title, at) => ({
-    key: String(at), label: title, number: !value.left.includes(at), sortable: title ? undefined : false,
-    value: (row) => row[at], cell: (row) => (cells[at] ? cells[at](row[at]) : foreign(row[at])),
-  })) });
+/* A table that Python made (airgen/report/page_table.py): its texts, and what to sort, link and draw. The rows are places. */
+function drawnTable(value, { virtual = false, empty = undefined } = {}) {
+  const columns = value.columns.map((column, at) => ({
+    key: String(at), label: column.title, number: column.number, title: column.hint,
+    class: [column.role, column.wide && "wide"].filter(Boolean).join(" "),
+    sortable: column.title ? undefined : false,
+    picture: column.picture && column.picture.kind !== "shade",
+    value: (row) => (column.sort || column.texts)[row],
+    text: (row) => column.texts[row],
+    cell: (row) => drawnCell(column, row),
+  }));
+  return table({ label: value.label, rows: Array.from({ length: value.size }, (_, place) => place), columns, virtual, empty,
+    sort: value.sort || "", stack: value.stack === undefined ? true : value.stack });
+}
+
+/* What is made when it is unfolded: a long table costs nothing before. */
+function unfolded(words, make) {
+  const box = el("details", { on: { toggle: () => { if (box.open && box.childElementCount === 1) box.append(make()); } } }, el("summary", {}, words));
+  return box;
+}
+
+function drawnCell(column, row) {
+  const text = column.texts[row];
+  const picture = column.picture && column.picture.values[row];
+  const kind = column.picture && column.picture.kind;
+  if (kind === "interval") return picture && figures.interval(picture[0], picture.slice(1), ...column.picture.axis);
+  if (kind === "ranks") return picture && figures.ranks(picture, column.picture.axis);
+  if (kind === "bar") return figures.bar(picture || 0);
+  const remark = column.remarks && column.remarks[row];
+  let made = column.role === "code" ? el("code", {}, text) : column.number ? text : foreign(text);
+  if (kind === "shade" && isNumber(picture)) made = figures.strong(el("span", { class: "shaded" }, text), picture);
+  if (column.bold && column.bold.includes(row)) made = el("strong", {}, made);
+  if (column.ids && column.ids[row] !== null) made = el("a", { href: link(...column.to, column.ids[row], column.query || {}), title: remark, class: column.role === "main" ? "plain" : null }, made);
+  return column.below ? [made, el("small", { class: "narrow quiet" }, column.below[row])] : made;
 }
 
 /* --- words ------------------------------------------------------------------------------------------------ */

@@ -23,8 +23,6 @@ function duration(seconds) {
   return minutes < 90 ? `${minutes} min` : `${(minutes / 60).toFixed(1)} h`;
 }
 
-const countsText = (counts) => Object.entries(counts).sort((a, b) => b[1] - a[1]).map(([words, number]) => `${count(number)} × ${words}`).join("; ");
-
 function figure(name, value, more) {
   return el("div", {}, el("dt", {}, name), el("dd", {}, value, more && el("span", { class: "quiet small" }, ` ${more}`)));
 }
@@ -54,29 +52,9 @@ function liveStages(job) {
     foreign([GOING.has(job.state) && isNumber(one.left_s) && `about ${duration(one.left_s)} left`, one.note].filter(Boolean).join(" · "), "span", { class: "quiet small" }))))];
 }
 
-const plain = (columns) => columns.map((one) => ({ sortable: false, ...one }));
-
 function liveTables(job) {
-  const failures = job.usage.flatMap((one) => [
-    ...Object.entries(one.failures).map(([reason, number]) => ({ stage: one.stage, what: "failed", reason, number })),
-    ...Object.entries(one.retries).map(([reason, number]) => ({ stage: one.stage, what: "repeated", reason, number })),
-  ]).sort((a, b) => b.number - a.number);
   return [
-    job.funnel.length > 0 && [el("h3", {}, "Funnel so far"), table({ label: "Funnel so far", rows: job.funnel, columns: plain([
-      { key: "step", label: "Step" }, { key: "entered", label: "Entered", number: true, cell: (row) => count(row.entered) },
-      { key: "left", label: "Left", number: true, cell: (row) => count(row.left) },
-      { key: "reasons", label: "Why not", cell: (row) => foreign(countsText(row.reasons), "span", { class: "quiet" }) },
-    ]) })],
-    failures.length > 0 && [el("h3", {}, "Failures"), table({ label: "Failures", rows: failures, columns: plain([
-      { key: "number", label: "Calls", number: true, cell: (row) => count(row.number) }, { key: "what", label: "" },
-      { key: "reason", label: "Reason", cell: (row) => foreign(row.reason) }, { key: "stage", label: "Stage" },
-    ]) })],
-    job.usage.length > 0 && [el("h3", {}, "Calls"), table({ label: "Calls", rows: job.usage, columns: plain([
-      { key: "stage", label: "Stage" }, { key: "calls", label: "Calls", number: true, cell: (row) => count(row.calls) },
-      { key: "prompt_tokens", label: "Tokens in", number: true, cell: (row) => count(row.prompt_tokens) },
-      { key: "completion_tokens", label: "Tokens out", number: true, class: "wide", cell: (row) => count(row.completion_tokens) },
-      { key: "usd", label: "Cost", number: true, cell: (row) => money(row.usd) },
-    ]) })],
+    Object.entries(job.tables).map(([name, value]) => value && [el("h3", {}, name), drawnTable(value)]),
     job.recent.length > 0 && [el("h3", {}, "Last queries"), el("ul", { class: "recent" }, job.recent.slice(-12).reverse().map((one) =>
       el("li", {}, foreign(one.text), " ", one.problem ? foreign(one.problem, "span", { class: "quiet small" }) : el("span", { class: "tag good" }, "accepted"))))],
   ];

@@ -24,7 +24,7 @@
   const OWN_SCALE = new Set(["corpus", "parts of documents left out", "hard negatives", "positives"]);
 
   /* Each stage with what entered it (light) and what left it (dark), and why the rest did not. */
-  function funnel(steps, soFar) {
+  function funnel(steps, soFar, figuresTable) {
     if (!steps.length) return [];
     const shared = Math.max(1, ...steps.filter((one) => !OWN_SCALE.has(one.stage)).map((one) => Math.max(one.entered, one.left)));
     const rows = steps.map((one) => {
@@ -49,63 +49,22 @@
         const scale = OWN_SCALE.has(one.stage) ? Math.max(1, one.entered, one.left) : shared;
         return { name: one.stage, share: one.left / scale, whole: one.entered / scale, text: `${count(one.entered)} to ${count(one.left)}` };
       }))),
-      el("details", {}, el("summary", {}, "The figures"), table({ label: "From samples to labels", rows: steps, columns: [
-        { key: "stage", label: "Stage" }, { key: "entered", label: "Entered", number: true, cell: (row) => count(row.entered) },
-        { key: "left", label: "Left", number: true, cell: (row) => count(row.left) },
-        { key: "reasons", label: "Why the others did not", sortable: false, cell: (row) => foreign(Object.entries(row.reasons || {}).sort((a, b) => b[1] - a[1]).map(([why, number]) => `${count(number)} ${why}`).join("; ")) }] })),
+      unfolded("The figures", () => drawnTable(figuresTable)),
     ];
   }
 
-  function splits(facts, made) {
-    const rows = Object.entries(facts.splits || {}).map(([split, one]) => ({ split, ...one }));
-    if (!rows.length) return null;
-    const number = (key, label) => ({ key, label, number: true, cell: (row) => (row[key] === null ? "private" : count(row[key])) });
-    return table({ label: "Splits", rows, columns: [{ key: "split", label: "Split" }, number("queries", "Queries"),
-      number("positives", "Positives"), number("negatives", made ? "Hard negatives" : "Labelled not relevant"),
-      { key: "each", label: "Positives a query", number: true, value: (row) => (isNumber(row.positives) && row.queries ? row.positives / row.queries : null),
-        cell: (row) => (isNumber(row.positives) && row.queries ? (row.positives / row.queries).toFixed(1) : EMPTY) }] });
-  }
-
   function costs(about) {
-    const rows = about.stages;
-    if (!rows.length) return [];
-    const total = { stage: "all", model: "" };
-    const names = ["calls", "failed", "prompt_tokens", "cached_tokens", "completion_tokens", "usd"];
-    for (const name of names) total[name] = rows.reduce((sum, one) => sum + one[name], 0);
-    const most = Math.max(1, ...rows.map((one) => one.prompt_tokens + one.completion_tokens));
-    const number = (key, label, title) => ({ key, label, title, number: true, cell: (row) => count(row[key]) });
+    if (!about.tables.costs) return [];
     const spent = about.money || {};
     const notes = [];
     if (spent.without_answer > 0) notes.push(`${money(spent.without_answer)} for attempts with unusable answers`);
     if (spent.lost > 0) notes.push(`at most ${money(spent.lost)} for calls that were in flight when the job was killed`);
     return [
-      table({
-        label: "Calls, tokens and cost by stage", rows: [...rows, total],
-        columns: [
-          { key: "stage", label: "Stage", cell: (row) => el("span", { class: row === total ? "total" : null }, row.stage.replaceAll("_", " ")) },
-          { key: "model", label: "Model", cell: (row) => foreign(row.model) },
-          number("calls", "Calls"),
-          { key: "failed", label: "Failed", number: true, cell: (row) => (row.failed ? count(row.failed) : EMPTY) },
-          number("prompt_tokens", "Tokens in"), number("cached_tokens", "of them cached"), number("completion_tokens", "Tokens out"),
-          { key: "tokens", label: "", sortable: false, class: "wide", cell: (row) => (row === total ? "" : figures.bar((row.prompt_tokens + row.completion_tokens) / most)) },
-          { key: "usd", label: "Cost", number: true, cell: (row) => money(row.usd) },
-        ],
-      }),
+      drawnTable(about.tables.costs),
       notes.length ? el("p", { class: "lead" }, `The job spent ${money(spent.spent)} in all, with ${notes.join(" and ")}.`) : null,
       about.failures && about.failures.length ? el("details", {}, el("summary", {}, "Failed calls by reason"),
         el("ul", {}, about.failures.map(([stage, why, number]) => el("li", {}, `${count(number)} × ${stage.replaceAll("_", " ")}: `, foreign(why))))) : null,
     ];
-  }
-
-  function models(about) {
-    if (!about.models.length) return [];
-    const columns = [
-      { key: "role", label: "Role", cell: (row) => row.role },
-      { key: "model", label: "Model", cell: (row) => foreign(row.model) },
-      { key: "prompt", label: "Prompt", cell: (row) => row.prompt ? [foreign(row.prompt), el("span", { class: "quiet" }, ` v${row.version}`)] : row.version },
-    ];
-    if (about.models.some((one) => one.did)) columns.push({ key: "did", label: "What it did" });
-    return [table({ label: "Models and prompts", rows: about.models, columns })];
   }
 
   function coverage(about, dataset) {
@@ -136,7 +95,7 @@
 
   async function drawDataset(main, dataset, alone) {
     const found = await get(`${dataset.key}/overview`);
-    const facts = found.facts;
+    const { facts, tables: made } = found;
     const words = [facts.task === "long-doc" ? "Long-Doc" : facts.task && facts.task.toUpperCase(), facts.domain, facts.language].filter(Boolean);
     main.append(el("header", { class: "intro" },
       el("h1", {}, foreign(dataset.name)),
@@ -144,7 +103,7 @@
       facts.description ? foreign(facts.description, "p") : null, figuresOf(found, facts, dataset)));
     put(main, [...(dataset.notes || []), ...found.notes].map((one) => notice(one)));
     if (found.people) put(main, notice(`${found.people}.`, "info"));
-    if (found.next) put(main, figures.section("next", "What to do next", drawnTable(found.next, "What to do next", { 2: (text) => el("code", {}, text) })));
+    if (made.next) put(main, figures.section("next", "What to do next", drawnTable(made.next)));
     if (dataset.has.includes("systems")) {
       const { boards } = await get(`${dataset.key}/systems`);
       put(main, boards.map((board) => figures.section(`systems-${board.key}`, boards.length > 1 ? `Systems on ${board.split}` : "Systems",
@@ -152,11 +111,11 @@
         scoreAgainstTime(board))));
     }
     put(main, [
-      found.made_by && figures.section("made", "How it was made", drawnTable(found.made_by, "How it was made")),
-      figures.section("funnel", found.funnel.length ? "From samples to labels" : "Labels", funnel(found.funnel, found.so_far), splits(facts, found.models.length)),
+      made.made_by && figures.section("made", "How it was made", drawnTable(made.made_by)),
+      figures.section("funnel", found.funnel.length ? "From samples to labels" : "Labels", funnel(found.funnel, found.so_far, made.funnel), made.splits && drawnTable(made.splits)),
       figures.section("coverage", "What the queries cover", coverage(found, dataset)),
       figures.section("costs", "Cost by stage", costs(found)),
-      figures.section("models", "Models and prompts", models(found)),
+      made.models && figures.section("models", "Models and prompts", drawnTable(made.models)),
       figures.section("about", "About the data", about(facts)),
     ]);
   }
@@ -164,43 +123,16 @@
   async function drawAll(main, data) {
     main.append(el("header", { class: "intro" }, el("h1", {}, foreign(data.title)), el("p", { class: "quiet" }, `${data.datasets.length} datasets`)));
     put(main, data.notes.map((one) => notice(one)));
-    const rows = await Promise.all(data.datasets.map(async (one) => ({ ...one, facts: (await get(`${one.key}/overview`)).facts })));
-    const sum = (row, name) => {
-      const every = Object.values(row.facts.splits || {}).map((one) => one[name]);
-      return every.length && every.every(isNumber) ? every.reduce((a, b) => a + b, 0) : null;
-    };
-    const number = (key, label) => ({ key, label, number: true, value: (row) => sum(row, key), cell: (row) => count(sum(row, key)) });
-    main.append(figures.section("datasets", "Datasets", table({
-      label: "Datasets", rows, columns: [
-        { key: "name", label: "Dataset", cell: (row) => el("a", { href: link(row.key) }, foreign(row.name)) },
-        { key: "task", label: "Task", class: "wide" }, { key: "domain", label: "Domain", class: "wide" }, { key: "language", label: "Language", class: "wide" },
-        { key: "passages", label: "Passages", number: true, value: (row) => row.facts.passages ?? row.passages, cell: (row) => count(row.facts.passages ?? row.passages) },
-        number("queries", "Queries"), number("positives", "Positives"), number("negatives", "Labelled not relevant"),
-        { key: "systems", label: "Systems", number: true, value: (row) => new Set(Object.values(row.systems).flat()).size },
-        { key: "state", label: "State" },
-      ],
-    })));
+    main.append(figures.section("datasets", "Datasets", drawnTable(data.table)));
     if (!data.together) return;
     const side = await get("together");
     put(main, [sideBySide(side), ...slopes(side)]);
   }
 
   function sideBySide(side) {
-    const complete = side.systems.some((one) => one.mean !== null);
-    const best = side.columns.map((_, at) => Math.max(...side.systems.map((one) => one.scores[at] ?? -1)));
-    const least = side.columns.map((_, at) => Math.min(...side.systems.map((one) => one.scores[at] ?? 2)));
     return figures.section("together", "Systems on each dataset",
       el("p", { class: "lead" }, "The main measure of each dataset. Within a column, a stronger colour is better. Systems that ran on all datasets have a mean."),
-      table({
-        label: "Systems on each dataset", rows: side.systems, sort: complete ? "-mean" : "-0", columns: [
-          { key: "name", label: "System", class: "name", cell: (row) => foreign(row.name) }, { key: "family", label: "Family", class: "wide", cell: (row) => foreign(row.family) },
-          complete && { key: "mean", label: "Mean", number: true, cell: (row) => score(row.mean, 4) },
-          ...side.columns.map((column, at) => ({
-            key: String(at), label: `${column.name}${column.split === "test" ? "" : ` (${column.split})`}`, number: true, title: `${column.headline}, ${count(column.queries)} queries`,
-            value: (row) => row.scores[at], cell: (row) => shaded(row.scores[at], least[at], best[at]),
-          })),
-        ].filter(Boolean),
-      }));
+      drawnTable(side.table));
   }
 
   function slopes(side) {
@@ -208,7 +140,7 @@
       const [left, right] = [side.columns[one.left], side.columns[one.right]];
       return figures.section(`slope-${place}`, `People's labels on ${left.name} beside generated ones on ${right.name}`,
         el("p", { class: "lead" }, `${one.systems.length} systems. Spearman's rank correlation is ${score(one.spearman, 2)}.`),
-        figures.drawing(one.drawings, "Ranks of the systems on both sides"), slopeTable(one, left.headline));
+        figures.drawing(one.drawings, "Ranks of the systems on both sides"), unfolded("The figures", () => drawnTable(one.table)));
     });
   }
 
@@ -224,24 +156,3 @@
     },
   });
 })();
-
-/* A score on a background that is darker the better it is. */
-function shaded(value, low, high) {
-  if (!isNumber(value)) return EMPTY;
-  const strength = high > low ? (value - low) / (high - low) : 1;
-  return figures.strong(el("span", { class: "shaded" }, score(value, 4)), strength);
-}
-
-/* The ranks of a slope graph as a table, folded: a screen reader reads this one. */
-function slopeTable(one, measure) {
-  const column = (key, label, side) => ({ key, label, number: true, value: (row) => row.scores[side], cell: (row) => score(row.scores[side], 4) });
-  const rank = (key, label) => ({ key, label, number: true, cell: (row) => String(row[key]) });
-  return el("details", {}, el("summary", {}, "The figures"), table({
-    label: "Ranks and scores on both sides", rows: one.systems, sort: "human", columns: [
-      { key: "system", label: "System", cell: (row) => foreign(row.system) }, { key: "family", label: "Family", cell: (row) => foreign(row.family) },
-      rank("human", "Rank by people"), rank("generated", "Rank, generated"),
-      { key: "gain", label: "Gain", number: true, value: (row) => row.human - row.generated, cell: (row) => figures.signed(row.human - row.generated, 1) },
-      column("left", `${measure} by people`, 0), column("right", `${measure}, generated`, 1),
-    ],
-  }));
-}

@@ -22,55 +22,16 @@ function madeLabels(row) {
 
 /* The systems of a board. `views`: with buttons for other measures and costs. */
 function systemsTable(dataset, board, { views = true } = {}) {
-  const rows = board.systems.map((one, at) => ({ ...one, at }));
-  const ends = rows.map((one) => one.interval || [one.score, one.score]);
-  const low = Math.min(...ends.map((one) => one[0]));
-  const high = Math.max(...ends.map((one) => one[1]));
-  const ranked = rows.every((one) => one.ranks);
-  const families = [...new Set(rows.map((one) => one.family))];
-  const place = { key: "at", label: "#", number: true, value: (row) => row.at, cell: (row) => String(row.at + 1), class: "place" };
-  const name = { key: "name", label: "System", class: "name", cell: (row) => el("span", {}, el("a", { href: link(dataset.key, "system", row.name, splitOf(board)) }, foreign(row.name)), madeLabels(row)) };
-  const family = families.length > 1 ? { key: "family", label: "Family", cell: (row) => foreign(row.family), class: "wide" } : null;
-  const ends_ = (row) => (row.interval ? row.interval.map((one) => score(one, 3)).join("–") : EMPTY);
-  const headline = { key: "score", label: board.headline, number: true, cell: (row) => [el("strong", {}, score(row.score, 4)), el("small", { class: "narrow quiet" }, ends_(row))] };
-  const priced = rows.some((one) => isNumber(one.costs.usd_per_1000));
-  const price = { key: "usd", label: "$ per 1,000", number: true, class: "wide", title: "US dollars per 1,000 queries, at the prices in the systems file", value: (row) => row.costs.usd_per_1000, cell: (row) => money(row.costs.usd_per_1000) };
-  const time = { key: "time", label: "ms/query", number: true, title: "Milliseconds per query in a batch of all queries", value: (row) => row.costs.batch_ms, cell: (row) => [brief(row.costs.batch_ms), priced && isNumber(row.costs.usd_per_1000) && el("small", { class: "narrow quiet" }, `${money(row.costs.usd_per_1000)} per 1,000`)] };
-  const cost = (key, label, divided, title) => ({
-    key, label, title, number: true, value: (row) => row.costs[key], cell: (row) => brief(row.costs[key] === null ? null : row.costs[key] / divided) });
-  const sets = {
-    ranking: [place, name, family,
-      ranked && { key: "ranks", label: "Rank", number: true, title: "The 95 % interval of the rank", value: (row) => row.ranks[0] * 1000 + row.ranks[1], cell: (row) => figures.span(row.ranks) },
-      ranked && rows.length > 2 && { key: "places", label: "", sortable: false, class: "wide", cell: (row) => figures.ranks(row.ranks, rows.length) },
-      headline,
-      { key: "interval", label: "95 %", sortable: false, class: "wide", cell: (row) => figures.interval(row.score, row.interval, low, high) },
-      { key: "span", label: "", sortable: false, class: "quiet wide", cell: ends_ },
-      time, priced && price],
-    measures: [place, name, ...board.measures.map((measure, at) => ({
-      key: measure, label: measure, number: true, value: (row) => row.means[at],
-      title: "The best value of a column is bold", cell: (row) => bestOf(rows, row, at, measure) }))],
-    documents: [place, name, ...board.measures.map((measure, at) => ({
-      key: measure, label: measure, number: true, title: "Scored by document instead of by chunk", value: (row) => (row.by_document && row.by_document[at] ? row.by_document[at][0] : null),
-      cell: (row) => (row.by_document && row.by_document[at] ? score(row.by_document[at][0], 4) : EMPTY) }))],
-    costs: [place, name, headline, time, priced && price, cost("latency_p50_ms", "one by one, p50", 1, "Milliseconds for a single query: median"),
-      cost("latency_p95_ms", "p95", 1, "Milliseconds for a single query: 95th percentile"), cost("queries_per_second", "queries/s", 1),
-      cost("index_seconds", "index s", 1), cost("index_bytes", "index MB", 1e6), cost("memory_bytes", "memory MB", 1e6), cost("parameters", "parameters M", 1e6),
-      { key: "device", label: "Device", value: (row) => row.costs.device },
-      rows.some((one) => one.costs.ann_recall != null) && { key: "ann_recall", label: "ANN recall", number: true, title: "Share of the 10 nearest passages that the index retrieves", value: (row) => row.costs.ann_recall, cell: (row) => score(row.costs.ann_recall, 3) }],
-    notes: [place, name, headline, { key: "missing", label: "Queries without a result", number: true, cell: (row) => count(row.missing) },
-      { key: "unjudged", label: "Queries without labels", number: true, cell: (row) => count(row.unjudged) },
-      { key: "kind", label: "Kind" }, { key: "notes", label: "Counted", sortable: false, cell: (row) => Object.entries(row.notes).filter(([, number]) => number).map(([what, number]) => `${count(number)} ${what.replaceAll("_", " ")}`).join(", ") }],
-  };
-  const made = (view) => table({ label: `Systems on ${dataset.name}, ${board.split}`, rows, columns: sets[view].filter(Boolean), sort: "at", stack: view !== "ranking" });
+  const ranked = board.systems.every((one) => one.ranks);
   const lead = el("p", { class: "lead" }, `${count(board.queries)} queries${board.split === "test" ? "" : ` of the split ${board.split}`}. `,
     ranked ? "Rank: 95% confidence interval, from the pairs that differ significantly (Fisher's randomisation test with Holm's correction)." : "",
-    !views && rows.some((one) => one.made_labels.length) ? " \u2020 helped to make the labels, so its score may be too high." : "");
+    !views && board.systems.some((one) => one.made_labels.length) ? " \u2020 helped to make the labels, so its score may be too high." : "");
   const verdict = board.verdict ? el("p", { class: "verdict", dir: "auto" }, el("strong", {}, "Verdict: "), `${board.verdict}.`) : null;
-  if (!views) return [verdict, lead, made("ranking")];
+  if (!views) return [verdict, lead, drawnTable(board.views.ranking)];
   const box = el("div", {});
-  const choice = figures.choice("Columns", [["ranking", "Ranking"], ["measures", "All measures"],
-    ...(rows.some((one) => one.by_document) ? [["documents", "Per document"]] : []), ["costs", "Costs"], ["notes", "Notes"]],
-    address().query.get("view"), (view) => { box.replaceChildren(made(view)); remember({ view: view === "ranking" ? "" : view }); });
+  const names = [["ranking", "Ranking"], ["measures", "All measures"], ["documents", "Per document"], ["costs", "Costs"], ["notes", "Notes"]];
+  const choice = figures.choice("Columns", names.filter(([name]) => board.views[name]),
+    address().query.get("view"), (view) => { box.replaceChildren(drawnTable(board.views[view])); remember({ view: view === "ranking" ? "" : view }); });
   return [verdict, lead, choice, box];
 }
 
@@ -78,31 +39,11 @@ function systemsTable(dataset, board, { views = true } = {}) {
 function scoreAgainstTime(board, heading = "h3") {
   const chart = figures.drawing(board.time, `${board.headline} against milliseconds per query`);
   return !chart ? null : [el(heading, {}, "Score against time"),
-    el("p", { class: "lead" }, "No system is both better and faster than a system in bold. Numbers stand for the systems in the table. All times were measured on one machine."), chart,
+    el("p", { class: "lead" }, "In bold: systems that no other system beats in both score and time. A number is a system's place in the table. All times were measured on one machine."), chart,
   ];
 }
 
-function brief(value) {
-  if (!isNumber(value)) return EMPTY;
-  return value >= 100 ? count(Math.round(value)) : value >= 10 ? value.toFixed(1) : value >= 0.1 ? value.toFixed(2) : value.toPrecision(2);
-}
-
-function bestOf(rows, row, at, measure) {
-  const value = row.means[at];
-  const best = Math.max(...rows.map((one) => one.means[at] ?? -Infinity));
-  const text = score(value, 4);
-  // Hole and Judged say how far the other measures can be trusted, so they have no best value.
-  return rows.length > 1 && isNumber(value) && value.toFixed(4) === best.toFixed(4) && !/^(Hole|Judged)/.test(measure) ? el("strong", {}, text) : text;
-}
-
-/* A query as a link to its life, where the report has it. */
-function asked(dataset, row) {
-  return dataset.has.includes("queries") ? el("a", { class: "plain", href: link(dataset.key, "query", row.id) }, foreign(row.text)) : foreign(row.text);
-}
-
 (() => {
-  const WORST = 30;
-
   /* A square of all pairs: each cell leads to the comparison of its two systems. */
   function pairs(dataset, board) {
     const names = board.systems.map((one) => one.name);
@@ -125,26 +66,34 @@ function asked(dataset, row) {
           class: `pair ${apart ? (difference < 0 ? "worse" : "better") : "open"}` }, apart ? (difference < 0 ? "−" : "+") : ""), 0.25 + 0.75 * Math.abs(difference) / most));
       })));
     return [el("p", { class: "lead" }, "+ means that the system in the row is significantly better than the one in the column, − that it is significantly worse. Empty cells are not significant. Stronger colours show larger differences. Select a cell to compare the systems by query."),
-      el("div", { class: "table" }, el("table", { class: "pairs" }, el("thead", {}, head), el("tbody", {}, body)))];
+      el("div", { class: "table" }, el("table", { class: "pairs" }, el("thead", {}, head), el("tbody", {}, body))),
+      figures.takes("Pairs of systems", () => pairsDrawing(names, cells, board.alpha, most)),
+      unfolded("The figures", () => drawnTable(board.pairs_table))];
+  }
+
+  /* The square of all pairs as a drawing. */
+  function pairsDrawing(names, cells, alpha, most) {
+    const [left, top, step] = [210, 30, 26];
+    const font = { "font-family": "Liberation Sans, Arial, sans-serif", "font-size": 13, fill: "#1b1f24" };
+    const short = (text) => (text.length > 26 ? `${text.slice(0, 25)}…` : text);
+    const [width, height] = [left + names.length * step + 10, top + names.length * step + 10];
+    return figures.standalone(el("svg", { viewBox: `0 0 ${width} ${height}` },
+      names.map((_, at) => el("text", { ...font, x: left + (at + 0.5) * step, y: top - 9, "text-anchor": "middle" }, String(at + 1))),
+      names.map((name, row) => [el("text", { ...font, x: left - 10, y: top + row * step + 17, "text-anchor": "end" }, `${short(name)}  ${row + 1}`),
+        names.map((_, column) => {
+          const pair = cells.get(`${row}-${column}`);
+          if (!pair) return null;
+          const apart = pair.p <= alpha;
+          const [x, y] = [left + column * step, top + row * step];
+          return [el("rect", { x: x + 1, y: y + 1, width: step - 2, height: step - 2, fill: !apart ? "#eceef1" : pair.difference < 0 ? "#d55e00" : "#0072b2", "fill-opacity": apart ? (0.25 + 0.55 * Math.abs(pair.difference) / most).toFixed(2) : 1 }),
+            apart ? el("text", { ...font, x: x + step / 2, y: y + 17, "text-anchor": "middle" }, pair.difference < 0 ? "−" : "+") : null];
+        })])));
   }
 
   function attributes(dataset, board) {
     if (!board.attributes.length) return [];
     const box = el("div", {});
-    const show = (name) => {
-      const one = board.attributes.find((each) => each.attribute === name);
-      const rows = board.systems.map((system, at) => ({ name: system.name, at }));
-      box.replaceChildren(table({
-        label: `${board.headline} by ${name}`, rows, sort: "at", columns: [
-          { key: "at", label: "#", number: true, cell: (row) => String(row.at + 1), class: "place" },
-          { key: "name", label: "System", class: "name", cell: (row) => el("a", { href: link(dataset.key, "system", row.name, splitOf(board)) }, foreign(row.name)) },
-          ...one.values.map((value, at) => {
-            const means = value.means.filter(isNumber);
-            return { key: `v${at}`, label: `${value.value} (${count(value.queries)})`, number: true, value: (row) => value.means[row.at],
-              title: `${count(value.queries)} queries`, cell: (row) => shaded(value.means[row.at], Math.min(...means), Math.max(...means)) };
-          })],
-      }));
-    };
+    const show = (name) => box.replaceChildren(drawnTable(board.attributes.find((each) => each.attribute === name).table));
     return [el("p", { class: "lead" }, `The mean ${board.headline} over the queries of each kind, with the number of queries in brackets. Within a column, a stronger colour is better.`),
       figures.choice("Attribute", board.attributes.map((one) => [one.attribute, one.attribute]), "", show), box];
   }
@@ -152,33 +101,9 @@ function asked(dataset, row) {
   function holes(dataset, board) {
     const found = board.holes;
     if (!found) return [];
-    const most = Math.max(...found.shares.map((one) => one || 0), 1e-9);
-    const rows = board.systems.map((system, at) => ({ name: system.name, at, share: found.shares[at], score: system.score }));
-    const above = (at) => board.systems[at].negatives_above || {};
-    const ranks = (at) => board.systems[at].negative_ranks || {};
-    const bias = (at, name) => (board.systems[at].biases || {})[name];
     return [el("p", { class: "lead" }, `A passage in the top ${found.depth} that has no label for the query (a hole) counts as not relevant. A system with many holes may be better than its score. ${count(found.pairs)} pairs are holes of at least one system.`),
-      table({ label: "Holes and biases", rows, sort: "at", columns: [
-        { key: "at", label: "#", number: true, cell: (row) => String(row.at + 1), class: "place" },
-        { key: "name", label: "System", class: "name", cell: (row) => foreign(row.name) },
-        { key: "share", label: `Unjudged in the top ${found.depth}`, number: true, cell: (row) => percent(row.share, 1) },
-        { key: "bar", label: "", sortable: false, class: "wide bars", cell: (row) => figures.bar((row.share || 0) / most) },
-        { key: "above", label: "Queries with a negative above", number: true, title: "Share of queries with a passage judged not relevant above the best relevant passage",
-          value: (row) => (above(row.at).queries ? above(row.at).share : null), cell: (row) => (above(row.at).queries ? percent(above(row.at).share) : EMPTY) },
-        { key: "negatives", label: "Rank of the negatives", number: true, title: "Median rank of the passages judged not relevant. Negatives that no system ranks near the top do not separate systems",
-          value: (row) => (ranks(row.at).median ?? null), cell: (row) => (isNumber(ranks(row.at).median) ? score(ranks(row.at).median, 1) : ranks(row.at).pairs ? "not found" : EMPTY) },
-        { key: "first", label: "Negatives in the top ten", number: true, title: "Share of the passages judged not relevant that are among the top ten",
-          value: (row) => (ranks(row.at).pairs ? ranks(row.at).first_ten : null), cell: (row) => (ranks(row.at).pairs ? percent(ranks(row.at).first_ten) : EMPTY) },
-        { key: "length", label: "Characters of the top ten", number: true, value: (row) => bias(row.at, "top_characters"), cell: (row) => count(bias(row.at, "top_characters")) },
-        { key: "overlap", label: "Word overlap", number: true, title: "Share of the query's words that occur in the top ten passages", value: (row) => bias(row.at, "top_overlap"), cell: (row) => score(bias(row.at, "top_overlap"), 2) },
-      ] }),
-      board.systems[0].biases && isNumber(board.systems[0].biases.relevant_characters) ? el("p", { class: "lead" }, `For comparison: relevant passages have ${count(board.systems[0].biases.relevant_characters)} characters and ${score(board.systems[0].biases.relevant_overlap, 2)} of the query's words; passages of the corpus have ${count(board.systems[0].biases.corpus_characters)} characters.`) : null,
-      found.first.length ? el("details", {}, el("summary", {}, `Unlabelled passages that most systems retrieve`), table({
-        label: "Holes of most systems", rows: found.first, columns: [
-          { key: "query", label: "Query", value: (row) => row[0], cell: (row) => asked(dataset, { id: row[0], text: row[0] }) },
-          { key: "passage", label: "Passage", value: (row) => row[1], cell: (row) => foreign(row[1]) },
-          { key: "systems", label: "Systems", number: true, value: (row) => row[2] }, { key: "rank", label: "Best rank", number: true, value: (row) => row[3] },
-        ] })) : null];
+      drawnTable(found.table), found.note ? el("p", { class: "lead" }, found.note) : null,
+      found.first ? el("details", {}, el("summary", {}, "Unlabelled passages that most systems retrieve"), drawnTable(found.first)) : null];
   }
 
   /* Relevant passages that no system shows, and how much of the corpus nobody sees. */
@@ -187,13 +112,8 @@ function asked(dataset, row) {
     if (!found) return [];
     return [el("p", { class: "lead" }, `${count(found.missed)} of ${count(found.relevant)} relevant passages are not in the top ${found.depth} of any system.`,
       isNumber(found.unseen) ? ` ${count(found.unseen)} passages of the corpus are not in the top ${found.depth} of any system for any query.` : "",
-      found.missed > found.rows.length ? ` The first ${count(found.rows.length)}:` : ""),
-    found.rows.length ? table({ label: "Relevant passages that are never retrieved", rows: found.rows, stack: "always", columns: [
-      { key: "query", label: "Query", class: "main", value: (row) => row[1], cell: (row) => asked(dataset, { id: row[0], text: row[1] }) },
-      { key: "passage", label: "Passage", value: (row) => row[2], cell: (row) => foreign(row[2]) },
-      { key: "rank", label: "Best rank", number: true, value: (row) => row[3] || null, cell: (row) => (row[3] ? count(row[3]) : "none") },
-      { key: "system", label: "of", value: (row) => row[4], cell: (row) => foreign(row[4]) },
-    ] }) : null];
+      found.table && found.missed > found.table.size ? ` The first ${count(found.table.size)}:` : ""),
+    found.table ? drawnTable(found.table) : null];
   }
 
   /* How the judge decided, and what is known of its errors. */
@@ -218,7 +138,7 @@ function asked(dataset, row) {
     const rho = found.spearman || {};
     return [el("p", { class: "lead" }, `The same systems, ranked by human labels of ${found.collection} and by generated labels. Spearman's rank correlation is `, el("strong", {}, score(rho.value, 2)),
       isNumber(rho.low) ? ` (${score(rho.low, 2)}–${score(rho.high, 2)}).` : ".", found.same_size_human && isNumber(found.same_size_human.mean) ? ` For comparison, samples of human queries of the same size reach ${score(found.same_size_human.mean, 2)} with the rest.` : ""),
-    (found.notes || []).map((one) => notice(one)), figures.drawing(found.drawings, "Ranks of the systems by human and by generated labels"), slopeTable(found, found.measure)];
+    (found.notes || []).map((one) => notice(one)), figures.drawing(found.drawings, "Ranks of the systems by human and by generated labels"), unfolded("The figures", () => drawnTable(found.table))];
   }
 
   function diversity(about) {
@@ -271,13 +191,9 @@ function asked(dataset, row) {
         at > 0 ? el("a", { href: link(dataset.key, "system", board.systems[at - 1].name, splitOf(board)) }, `← #${at}`) : null,
         at + 1 < board.systems.length ? el("a", { href: link(dataset.key, "system", board.systems[at + 1].name, splitOf(board)) }, `#${at + 2} →`) : null),
       el("h1", {}, foreign(one.name), madeLabels(one)), el("p", { class: "quiet" }, [one.family, one.kind !== one.family && one.kind, `${count(board.queries)} queries of ${board.split}`].filter(Boolean).join(" · ")),
-      figures.facts([[board.headline, score(one.score, 4), one.interval ? one.interval.map((each) => score(each, 3)).join("–") : ""], ["rank", figures.span(one.ranks), `of ${board.systems.length}`],
-        ["ms a query", brief(one.costs.batch_ms)], ["for 1,000 queries", isNumber(one.costs.usd_per_1000) ? money(one.costs.usd_per_1000) : null], ["queries without a result", count(one.missing)], board.holes ? ["unjudged in the top ten", percent(board.holes.shares[at], 1)] : ["", null]]),
+      figures.facts(one.facts),
       board.systems.length > 1 ? el("div", { class: "controls" }, compareChoice(dataset, board, at, at === 0 ? 1 : 0)) : null,
-      figures.section("measures", "Measures", table({ label: "Measures", rows: board.measures.map((name, place) => ({ name, place })), columns: [
-        { key: "name", label: "Measure" }, { key: "value", label: "Mean", number: true, value: (row) => one.means[row.place], cell: (row) => score(one.means[row.place], 4) },
-        { key: "interval", label: "95 %", sortable: false, cell: (row) => (one.intervals[row.place] ? one.intervals[row.place].map((each) => score(each, 3)).join("–") : EMPTY) },
-        { key: "rank", label: "Place", number: true, value: (row) => (/^(Hole|Judged)/.test(row.name) ? null : 1 + board.systems.filter((other) => (other.means[row.place] ?? -1) > (one.means[row.place] ?? -1)).length) }] })),
+      figures.section("measures", "Measures", drawnTable(one.measures)),
       figures.section("kinds", "By kind of query", kinds(board, at)),
       figures.section("worst", "Its worst queries", await worst(dataset, board, at)),
       figures.section("settings", "Settings", el("details", {}, el("summary", {}, "Settings and hardware"), el("pre", { dir: "auto" }, JSON.stringify({ settings: one.settings, description: one.description, versions: one.versions }, null, 1))))]);
@@ -298,16 +214,8 @@ function asked(dataset, row) {
 
   async function worst(dataset, board, at) {
     if (!board.by_query) return [el("p", { class: "lead" }, "The scores by query are not in this report.")];
-    const [{ ids, texts, relevant }, mine] = await Promise.all([get(`${dataset.key}/${board.key}/queries`), get(`${dataset.key}/${board.key}/system-${String(at).padStart(3, "0")}`)]);
-    const rows = ids.map((id, place) => ({ id, text: texts[place] || id, relevant: relevant[place], score: mine.scores[place] / 1e6, first: mine.first[place] }))
-      .sort((a, b) => a.score - b.score || (b.first || 1e9) - (a.first || 1e9)).slice(0, WORST);
-    return [el("p", { class: "lead" }, `The ${count(rows.length)} queries with the lowest ${board.headline}.`), table({
-      label: "Worst queries", rows, columns: [
-        { key: "text", label: "Query", cell: (row) => asked(dataset, row) },
-        { key: "score", label: board.headline, number: true, cell: (row) => score(row.score, 4) },
-        { key: "first", label: "First relevant", number: true, value: (row) => row.first || 1e9, cell: (row) => (row.first ? `rank ${count(row.first)}` : "not found") },
-        { key: "relevant", label: "Relevant", number: true, class: "wide", cell: (row) => count(row.relevant) },
-      ] })];
+    const { worst: found } = await get(`${dataset.key}/${board.key}/system-${String(at).padStart(3, "0")}`);
+    return [el("p", { class: "lead" }, `The ${count(found.size)} queries with the lowest ${board.headline}.`), drawnTable(found)];
   }
 })();
 

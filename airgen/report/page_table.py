@@ -1,0 +1,144 @@
+"""A table as the pages of a report draw it: texts made here, and what a page needs to sort, link and draw them.
+
+    page_table("Splits", Table(rows, [PageColumn("Split", name), PageColumn("Queries", queries, ",")]))
+
+The same `Table` gives its text, Markdown and CSV. A page makes text nodes of the cells, sorts and filters the rows, and
+adds the small pictures; it formats and computes nothing. The value is column by column, and without what is empty.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from airgen.study import Column, Table
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Where the cells of a column lead within the report.
+
+    Attributes:
+        to: The first parts of the address, such as ("d0", "query").
+        last: Function that returns the last part for a row; None for a cell without a link.
+        query: What stands behind the `?`.
+    """
+
+    to: tuple[str, ...]
+    last: Callable[[Any], str | None]
+    query: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A small picture in each cell of a column.
+
+    Attributes:
+        kind: `interval` or `ranks` (in place of the text), `bar` (the same), or `shade` (behind the text).
+        value: Function that returns what is drawn for a row: [value, low, high]; [low, high]; a share.
+        axis: What all rows share: [low, high] of intervals, the number of ranks.
+    """
+
+    kind: str
+    value: Callable[[Any], Any]
+    axis: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageColumn(Column):
+    """A column that says more to a page than to a terminal.
+
+    Attributes:
+        hint: What the heading means, in a sentence.
+        sort: Function that returns what a row is sorted by, if it is not the cell. None: by the cell.
+        link: Where the cells lead.
+        picture: What is drawn in the cells.
+        role: `place`, `name`, `main`, `bars`, `quiet`: how the pages lay it out. `code`: the cells are commands;
+            `money`: they are amounts in words.
+        wide: Left out on a phone.
+        below: Function that returns what a phone shows below the cell, in place of columns that are left out.
+        remark: Function that returns an explanation of a cell.
+    """
+
+    hint: str = ""
+    sort: Callable[[Any], Any] | None = None
+    link: Link | None = None
+    picture: Picture | None = None
+    role: str = ""
+    wide: bool = False
+    below: Callable[[Any], str] | None = None
+    remark: Callable[[Any], str] | None = None
+
+
+def page_table(label: str, table: Table, *, sort: str = "", stack: bool | str = True) -> dict[str, Any]:
+    """Return a table as plain values for a page.
+
+    Args:
+        label: Its name, for screen readers and files.
+        table: Rows and columns; plain columns of a study will do.
+        sort: Title of the column that it is sorted by at first; `-title` for the largest first.
+        stack: Whether a phone shows each row as a list: if there are many columns, `always`, or never (False).
+
+    Returns:
+        `label`, `size`, and `columns`: each with its `title` and `texts`, and what else it has.
+    """
+    texts = list(zip(*table.cells(), strict=True)) or [()] * len(table.columns)
+    columns = [_column(column, table.rows, list(text)) for column, text in zip(table.columns, texts, strict=True)]
+    value: dict[str, Any] = {"label": label, "size": len(table.rows), "columns": columns}
+    if sort:
+        at = [column.title for column in table.columns].index(sort.removeprefix("-"))
+        value["sort"] = f"-{at}" if sort.startswith("-") else str(at)
+    return value if stack is True else {**value, "stack": stack}
+
+
+def _column(column: Column, rows: Sequence[Any], texts: list[str]) -> dict[str, Any]:
+    """One column of a page's table."""
+    values = [column.value(row) for row in rows]
+    numeric = [_number(value) for value in values]
+    known = [number for number in numeric if number is not None]
+    is_number = not column.left and bool(known or column.form)
+    drawn: dict[str, Any] = {"title": column.title, "texts": texts}
+    if is_number:
+        drawn |= {"number": True, "sort": numeric}
+        if column.best and known and len(rows) > 1:
+            best_text = texts[numeric.index(max(known))]
+            drawn["bold"] = [at for at, text in enumerate(texts) if text == best_text]
+    if not isinstance(column, PageColumn):
+        return drawn
+    if column.sort is not None:
+        drawn["sort"] = [column.sort(row) for row in rows]
+        drawn["number"] = not column.left
+    if column.link is not None:
+        drawn |= {"to": list(column.link.to), "ids": [column.link.last(row) for row in rows]}
+        if column.link.query:
+            drawn["query"] = dict(column.link.query)
+    if column.picture is not None:
+        picture = column.picture
+        drawn["picture"] = {
+            "kind": picture.kind, "values": [picture.value(row) for row in rows], "axis": picture.axis,
+        }  # fmt: skip
+    for name in ("hint", "role", "wide"):
+        if getattr(column, name):
+            drawn[name] = getattr(column, name)
+    if column.below is not None:
+        drawn["below"] = [column.below(row) for row in rows]
+    if column.remark is not None and any(remarks := [column.remark(row) for row in rows]):
+        drawn["remarks"] = remarks
+    return drawn
+
+
+def _number(value: Any) -> float | int | None:
+    """What a cell is sorted by as a number: an interval by its value or its low end; None for a text."""
+    if isinstance(value, tuple) and value:
+        value = value[0]
+    value = getattr(value, "value", value)
+    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+        return None
+    return value if isinstance(value, int) else round(value, 9)
+
+
+def shades(values: Sequence[float | None]) -> list[float | None]:
+    """Return the strength of each cell's shade: 0 for the lowest value, 1 for the highest, None for a missing one."""
+    known = [value for value in values if value is not None]
+    low, high = (min(known), max(known)) if known else (0.0, 0.0)
+    return [None if value is None else (value - low) / (high - low) if high > low else 1.0 for value in values]
