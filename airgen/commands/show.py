@@ -315,7 +315,7 @@ def show_corpus(
     """
     from airgen.corpus import load_corpus_settings, prepare
     from airgen.corpus.look import corpora, corpora_lines, dropped_lines, passage_lines, statistics_lines, summarise
-    from airgen.records import Dropped, Passage
+    from airgen.records import MASKED, PARTS, Dropped, Passage
 
     if not name:
         every = corpora()
@@ -328,8 +328,8 @@ def show_corpus(
     kind: Any = task or settings.task
     if limit is not None:  # the first passages, for which a sample of all documents is not needed
         settings = settings.unlimited
-    found: list[Dropped] = []
-    total = 0
+    left_out: dict[str, list[Dropped]] = {"dropped": [], "pieces left out": [], "masked": []}  # in the order shown
+    totals = dict.fromkeys(left_out, 0)
     with progress_bar(f"reading {settings.name}", "{task.completed:,.0f} documents") as update:
         rows = prepare(settings, kind, limit=sample or limit, seed=seed if sample else None,
                        progress=lambda done: update(advance=done))  # fmt: skip
@@ -342,11 +342,15 @@ def show_corpus(
         try:
             for row in rows:
                 if isinstance(row, Dropped) and reason.lower() in f"{row.cleaner}: {row.reason}".lower():
-                    total += 1
-                    if len(found) < count:
-                        found.append(row)
+                    piece = "masked" if row.cleaner == MASKED else "pieces left out"
+                    words = piece if row.cleaner in PARTS else "dropped"
+                    totals[words] += 1
+                    if len(left_out[words]) < count:
+                        left_out[words].append(row)
         except CorpusError:
-            if not total:  # a corpus of which nothing is left is what this is for
+            if not sum(totals.values()):  # a corpus of which nothing is left is what this is for
                 raise
-    more = f"{total:,} dropped" + (f", {len(found)} shown" if total > len(found) else "")
+    found = [row for listed in left_out.values() for row in listed][:count]
+    more = ", ".join(f"{total:,} {words}" for words, total in totals.items() if total or words == "dropped")
+    more += f"; {len(found)} shown" if sum(totals.values()) > len(found) else ""
     return Outcome(Rows(found), [*(line for row in found for line in dropped_lines(row)), more])

@@ -55,3 +55,11 @@ def test_list_survives_a_broken_manifest(mine: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(look, "manifest_names", lambda: ["broken", "python-reference"])
     rows = {row["name"]: row for row in json.loads(call("show", "corpus", "--json"))}
     assert rows["broken"]["state"].startswith("broken") and rows["python-reference"]["state"] == "here"
+
+
+def test_dropped_documents_come_before_what_was_masked(mine: Path) -> None:
+    rows = [{"_id": f"a{n}", "text": f"{prose(n)} Write to someone{n}@example.org."} for n in range(4)]
+    (mine.parent / "c.jsonl").write_text("\n".join(json.dumps(row) for row in [*rows, {"_id": "z", "text": "a"}]))
+    lines = call("show", "corpus", str(mine), "--dropped", "--count", "2").splitlines()
+    assert lines[0].startswith("z  length: too short") and "masked: EMAIL" in lines[2]
+    assert lines[-1] == "1 dropped, 4 masked; 2 shown"
