@@ -152,7 +152,7 @@ def _lines(job: Job, done: Check, *, stages: bool) -> list[str]:
     from airgen.corpus.cleaning.personal import what_remains
     from airgen.corpus.look import in_words
     from airgen.pipeline.estimate import estimate_lines, standing_line
-    from airgen.pipeline.local_time import price_and_time
+    from airgen.pipeline.local_time import load_of_machine, price_and_time
     from airgen.pipeline.preflight import profile_words
     from airgen.settings import RELEVANCE
 
@@ -160,7 +160,11 @@ def _lines(job: Job, done: Check, *, stages: bool) -> list[str]:
     lines: list[str] = []
     if found:
         head, *rest = estimate_lines(job, found)
-        lines = [price_and_time(found.usd, found.seconds, done.local), head, *(rest if stages else [])]
+        lines = [
+            price_and_time(found.usd, found.seconds, done.local, load_of_machine()),
+            head,
+            *(rest if stages else []),
+        ]
     if done.standing:
         lines.insert(1, standing_line(job, done.standing))
     lines.append(f"  {profile_words(pipeline)}")

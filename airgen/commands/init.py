@@ -109,9 +109,11 @@ def init(
     name = name or name_of(Path(urlsplit(address).hostname or "" if address else place))
     texts = starter_files(found, machine, name, out, asked.settings, address, relevance)
     pipeline = out / "pipeline.yaml"
+    own = _run_of_questions(place, out) if found.question_column else ""
+    steps = [f"{own} --check", own] if own else [f"airgen check {pipeline}", f"airgen run {pipeline}"]
     started = Started(
         [str(out / file) for file in texts],
-        [*to_install(found, machine, asked.settings), f"airgen check {pipeline}", f"airgen run {pipeline}"],
+        [*to_install(found, machine, asked.settings), *steps],
         [{"kind": one.kind, "files": one.files, "bytes": one.bytes, "left_out": one.left_out} for one in found.formats],
         dict(found.others), len(found.lengths), dict(found.languages),
         {"median": found.words(0.5), "p90": found.words(0.9)}, found.problem,
@@ -209,27 +211,22 @@ def _fetched(address: str, out: Path, pages: int) -> Path:
 def _questions(found: Survey, place: Path, out: Path) -> list[str]:
     """Return advice for tables that have a column of questions, such as a FAQ."""
     from airgen.corpus.columns import is_question
-    from airgen.pipeline.starter import question_column
 
     known = "the column {} holds questions with known answers, which can serve as queries: {}"
-    if name := question_column(found):
-        words = [
-            "airgen",
-            "run",
-            out / "pipeline.yaml",
-            "--queries",
-            place,
-            "--labels",
-            place,
-            "--corpus",
-            out / "corpus.yaml",
-        ]
-        return [known.format(name, "run"), f"  {shlex.join(map(str, words))}"]
+    if name := found.question_column:
+        return [known.format(name, "run"), f"  {_run_of_questions(place, out)}"]
     for one in found.formats:
         name = str(one.reader.get("fields", {}).get("title") or "")
         if is_question(name):
             return [known.format(name, f"{shlex.join(['airgen', 'init', str(one.paths[0])])} says how")]
     return []
+
+
+def _run_of_questions(place: Path, out: Path) -> str:
+    """Return the command that takes the questions of a table as queries, and its answers as the known passages."""
+    files = {"--queries": place, "--labels": place, "--corpus": out / "corpus.yaml"}
+    words = ["airgen", "run", out / "pipeline.yaml", *(word for pair in files.items() for word in pair)]
+    return shlex.join(map(str, words))
 
 
 def _relevance(example: str, relevance: str) -> list[str]:

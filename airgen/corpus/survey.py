@@ -7,14 +7,14 @@ found.languages         # Counter({"en": 296, "de": 4})
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from glob import escape
 from pathlib import Path
 from typing import Any
 
 from airgen.corpus.cleaning.filters import identify
-from airgen.corpus.columns import csv_settings, first_rows, guess_fields, json_rows, json_value
+from airgen.corpus.columns import csv_settings, first_rows, guess_fields, is_question, json_rows, json_value
 from airgen.corpus.needs import open_reader, read_documents
 from airgen.corpus.readers.encodings import legacy_language
 from airgen.corpus.readers.files import endings, files_below, opened
@@ -46,7 +46,7 @@ class Format:
 
     bytes: on the disk. left_out: why these files are no part of a corpus with others; empty where they are. problem:
     why there is no sample. unreadable: the reader refused or dropped every document. repeating: pages that repeat a
-    site.
+    site. unread: columns of a table that are neither id nor title nor text.
     """
 
     kind: str
@@ -60,6 +60,7 @@ class Format:
     problem: str = ""
     unreadable: bool = False
     repeating: Sequence[str] = ()
+    unread: Sequence[str] = ()
 
     @property
     def files(self) -> int:
@@ -144,10 +145,24 @@ class Survey:
         for one in readers:
             if "fields" in one:
                 columns = {name: column for name, column in one["fields"].items() if column is not None}
-                found.append("columns: " + ", ".join(f"{name} = {column}" for name, column in columns.items()))
+                named = {
+                    "queries" if column == self.question_column else name: column for name, column in columns.items()
+                }
+                found.append("columns: " + ", ".join(f"{name} = {column}" for name, column in named.items()))
                 identity = f"the column {columns['id']}" if "id" in columns else "hashes, as no column names every row"
                 found.append(f"ids: {identity} (fields: {{id: COLUMN}} in {corpus} takes another)")
+        for names in (one.unread for one in self.formats if one.unread and not one.left_out):
+            shown = ", ".join(one_line(name, 40) for name in names[:_MOST_NAMED])
+            found.append(
+                f"not read: {shown} (metadata: [NAME] in the reader of {corpus} keeps a column for scores and filters)"
+            )
         return found
+
+    @property
+    def question_column(self) -> str:
+        """The column of a single table that holds questions beside their answers, as a FAQ does; else empty."""
+        name = str(self.reader.get("fields", {}).get("title") or "")
+        return name if self.path.is_file() and is_question(name) else ""
 
 
 def _size(count: int) -> str:
@@ -206,6 +221,12 @@ def _survey(
     )  # fmt: skip
 
 
+def _unread(rows: Sequence[Mapping[str, Any]], fields: Mapping[str, Any]) -> list[str]:
+    """The columns that are no field of the reader, in their order."""
+    read = {str(fields.get(name)).split(".")[0] for name in ("id", "title", "text")}
+    return [name for name in dict.fromkeys(name for row in rows for name in row) if name not in read]
+
+
 def _readers(path: Path, formats: Sequence[Format], taken: Sequence[Format]) -> dict[str, Any]:
     """The reader of a corpus whose files have several."""
     readers = []
@@ -223,6 +244,7 @@ def _sampled(path: Path, one: Format, mixed: bool = False, named: bool = False) 
     if table:
         rows = first_rows(one.paths[0], one.kind)
         one.reader["fields"] = guess_fields(rows)
+        one = replace(one, unread=_unread(rows, one.reader["fields"]))
         if one.kind == "json":
             one.reader.update(_where_rows_are(one.paths[0]))
         if one.kind == "csv":

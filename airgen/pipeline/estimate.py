@@ -330,7 +330,7 @@ def estimate_lines(job: Job, found: Estimate) -> list[str]:
         f"{job.pipeline.name}: {head}",
         f"  {'stage':<14}{'calls':>9}{'tokens in':>13}{'tokens out':>13}{'USD':>10}",
     ]
-    lines += [row(one.stage, *token_sums([one]), one.usd) for one in found.stages]
+    lines += [row(one.stage, *token_sums([one]), one.usd) for one in found.stages if one.calls]
     lines.append(row("in all", *token_sums(found.stages), found.usd))
     if found.seconds is not None:
         time = f"{found.seconds / 60:,.0f} minutes" if found.seconds >= 90 else f"{found.seconds:.0f} seconds"

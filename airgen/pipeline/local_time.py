@@ -6,6 +6,7 @@
 An LLM's calls are not in it: `airgen.pipeline.estimate` knows their number, `check --probe` their speed.
 """
 
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ READ = 8  # passages that each model reads
 MOST_COUNTED = 50_000  # passages of a large corpus that are counted; the rest makes the estimate a least one
 NEW = 0.75  # share of the hits of two retrievers that only one of them has
 QUERY = "how is this done"
+BUSY = 2.0  # processes for each core from which on the times say more of the others than of this job
 
 _PAIRWISE = frozenset({"cross-encoder", "flag-reranker", "onnx-cross-encoder", "python"})
 
@@ -146,13 +148,19 @@ def _reading(part: Any, texts: list[str]) -> float:
     return time.perf_counter() - began
 
 
-def price_and_time(usd: float | None, calls: float | None, work: list[LocalWork]) -> str:
+def load_of_machine() -> float:
+    """Processes that want a core, for each core; 0 where the operating system does not tell it."""
+    return os.getloadavg()[0] / (os.cpu_count() or 1) if hasattr(os, "getloadavg") else 0.0
+
+
+def price_and_time(usd: float | None, calls: float | None, work: list[LocalWork], load: float = 0.0) -> str:
     """One line: `about $0.15 and 40 minutes, of which 38 for the re-rankers on this CPU`.
 
     Args:
         usd: what all calls cost; None where a price is unknown.
         calls: seconds of all calls to LLMs; None where no LLM was probed.
         work: what the local models read.
+        load: processes that wanted each core while the models were measured.
     """
     money = "an unknown price" if usd is None else "no money" if usd == 0 else dollars(usd)
     kinds = {one.what: 0.0 for one in work}
@@ -161,7 +169,11 @@ def price_and_time(usd: float | None, calls: float | None, work: list[LocalWork]
     total = sum(kinds.values()) + (calls or 0.0)
     line = f"about {money} and {_minutes(total)}" if work or calls is not None else f"about {money}"
     if kinds and (largest := max(kinds, key=lambda what: kinds[what])) and kinds[largest] > 60:
-        line += f", of which {_minutes(kinds[largest]).removesuffix(' minutes')} for {largest} on this machine"
+        part, whole = _minutes(kinds[largest]), _minutes(total)
+        unit = " hours" if whole.endswith(" hours") else " minutes"
+        line += f", of which {part.removesuffix(unit)} for {largest} on this machine"
+        if load > BUSY:
+            line += f", which is busy now ({load:.0f} processes for each core)"
     if calls is None:
         line += ", besides the LLM's own time (--probe asks it)"
     if missing := list(dict.fromkeys(one.model for one in work if one.seconds is None)):
@@ -170,4 +182,6 @@ def price_and_time(usd: float | None, calls: float | None, work: list[LocalWork]
 
 
 def _minutes(seconds: float) -> str:
+    if seconds >= 2 * 3600:
+        return f"{seconds / 3600:,.1f} hours"
     return "less than a minute" if seconds < 60 else f"{seconds / 60:,.0f} minute{'s' if seconds >= 90 else ''}"

@@ -22,7 +22,6 @@ import jinja2
 import yaml
 
 from airgen import models
-from airgen.corpus.columns import is_question
 from airgen.corpus.survey import Survey
 from airgen.errors import AirgenError, CorpusError, UsageError
 from airgen.languages import SUPPORTED, language_name
@@ -175,7 +174,7 @@ def starter_files(
     language = found.language if found.language in SUPPORTED else "en"
     path = Path(os.path.relpath(found.path.resolve(), out.resolve())).as_posix()
     reader: dict[str, Any] = {"kind": found.reader["kind"], "path": path, **found.reader}
-    if question := question_column(found):
+    if question := found.question_column:
         # The questions are the queries: in the passages, every retriever would find them by their own words.
         reader["fields"] = {**reader["fields"], "title": None}
     files = (one.files for one in found.formats if not one.left_out)
@@ -247,12 +246,6 @@ def _flow(value: Any) -> str:
     return text.removesuffix("\n").removesuffix("\n...").strip()
 
 
-def question_column(found: Survey) -> str:
-    """The column of a single table that holds questions beside their answers, as a FAQ does; else empty."""
-    name = str(found.reader.get("fields", {}).get("title") or "")
-    return name if found.path.is_file() and is_question(name) else ""
-
-
 def _cleaning(found: Survey, machine: Machine) -> Iterator[tuple[str, Any, str]]:
     """(setting, value, why) of what cleaning cannot do here, or should not do to these documents."""
     pip, known = "pip install 'airgen-bench[corpus]' turns the check on", found.language in SUPPORTED
@@ -261,7 +254,7 @@ def _cleaning(found: Survey, machine: Machine) -> Iterator[tuple[str, Any, str]]
         yield "language", "off", why
     if "glin_profanity" not in machine.packages:
         yield "offensive_share", "off", f"offensive documents stay ({pip})"
-    if question_column(found):
+    if found.question_column:
         yield "min_tokens", 1, "answers may be short, and each is the answer of a query"
     elif found.lengths and found.words(0.5) < 20:
         yield "min_tokens", 5, "most documents are very short"

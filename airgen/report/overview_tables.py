@@ -105,8 +105,9 @@ def datasets_table(datasets: Sequence[tuple[Row, Row]]) -> dict[str, Any]:
         return sum(values) if values and None not in values else None
 
     def passages(row: tuple[Row, Row]) -> int | None:
-        known = row[1].get("passages")
-        return row[0]["passages"] if known is None else known
+        known: int | None = row[1].get("passages")
+        count: int | None = row[0]["passages"]
+        return count if known is None else known
 
     columns = [
         PageColumn("Dataset", lambda row: row[0]["name"], role="name", link=Link((), lambda row: row[0]["key"])),

@@ -1,6 +1,7 @@
 """The audit in the pages of a report: of a file, and of `airgen report --live`."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,13 @@ def test_answers_from_pages_are_scored(done: Run, folder: Path, tmp_path: Path, 
     page.goto(f"{index.as_uri()}#/d0/audit?n=9")
     page.reload()
     page.get_by_text("2 of 20 pairs of the sample are answered.").wait_for()
+    # A button says its level in words also where a phone shows the key alone, and keeps the focus in the next pair.
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.get_by_role("button", name=re.compile("^x cannot say")).focus()
+    page.get_by_role("button", name="Next →").focus()
+    page.keyboard.press("Enter")
+    page.get_by_text("10 of 20", exact=True).wait_for()
+    assert page.evaluate("document.activeElement.textContent") == "Next →"
     with page.expect_download() as saved:
         page.get_by_role("button", name="Save answers").click()
     saved.value.save_as(tmp_path / "answers.json")

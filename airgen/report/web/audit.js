@@ -98,7 +98,7 @@ function answerBar(audit, query, id, done) {
     if (done) done();
   };
   put(bar, auditKeys(audit).map((key) => el("button", {
-    type: "button", class: "small", dataset: { level: key }, title: levelWords(audit, key), on: { click: () => bar.give(key) },
+    type: "button", class: "small", dataset: { level: key }, "aria-label": `${key} ${levelWords(audit, key)}`, title: levelWords(audit, key), on: { click: () => bar.give(key) },
   }, el("kbd", {}, key), " ", el("span", { class: "words" }, levelWords(audit, key)))), why, said);
   show();
   return bar;
@@ -153,8 +153,20 @@ airgenPage("audit", {
     put(main, el("p", {}, "Press ", pressed(audit), "or ", el("kbd", {}, "x"), " if you are unsure, ", el("kbd", {}, "w"), " to write a reason, ",
       el("kbd", {}, "←"), " and ", el("kbd", {}, "→"), " to move."), el("p", { class: "along" }, along, " ", said, " ", done), card, foot);
 
+    /* Where the focus is within the card, to find the same button in the next one. */
+    function focused() {
+      const now = document.activeElement;
+      if (!now || !card.contains(now) || now.tagName !== "BUTTON") return () => {};
+      const [level, words] = [now.dataset.level, now.textContent];
+      return () => {
+        const again = [...card.querySelectorAll("button")].find((one) => (level === undefined ? one.textContent === words : one.dataset.level === level));
+        if (again && !again.disabled) again.focus({ preventScroll: true });
+      };
+    }
+
     function show() {
       const item = items[place];
+      const refocus = focused();
       const bar = answerBar(audit, item.query, item.document, () => (place + 1 < items.length ? step(1) : show()));
       const given = Object.keys(audit.saved.answers).length;
       along.value = given;
@@ -169,6 +181,7 @@ airgenPage("audit", {
           el("button", { type: "button", disabled: place + 1 === items.length, on: { click: () => step(1) } }, "Next →")));
       card.bar = bar;
       card.step = step;
+      refocus();
       foot.replaceChildren();
       put(foot, auditFoot(audit));
     }
