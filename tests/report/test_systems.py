@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -285,6 +286,24 @@ def test_what_is_taken_along_and_what_keys_do(made: Made, browse: Any) -> None:
     with page.expect_download() as taken:
         page.get_by_role("button", name="Queries by difference as Markdown").click()
     assert taken.value.path().read_text("utf-8").startswith("| Query | A | B |")
+    # Tables that Python made: as they are sorted on the screen, without the pictures; and the square of all pairs.
+    page.goto(f"{made.index.resolve().as_uri()}#/d0/systems")
+    page.wait_for_selector("table.pairs")
+    page.get_by_role("button", name="System", exact=True).first.click()
+    page.get_by_role("button", name="System", exact=True).first.click()
+    with page.expect_download() as taken:
+        page.get_by_role("button", name=re.compile("^Systems on .* as CSV")).first.click()
+    lines = taken.value.path().read_text("utf-8").splitlines()
+    assert lines[0].startswith("#,System,Family,Rank,nDCG@10,") and [line.split(",")[1] for line in lines[1:]] == [
+        "c", "b", "a",
+    ]  # fmt: skip
+    page.locator("section:has(#h-pairs) summary").click()
+    with page.expect_download() as taken:
+        page.get_by_role("button", name="Pairs of systems as CSV").click()
+    assert len(taken.value.path().read_text("utf-8").splitlines()) == 4
+    with page.expect_download() as taken:
+        page.get_by_role("button", name="Pairs of systems as SVG").click()
+    assert taken.value.path().read_bytes().count(b"<rect") == 1 + 6
     # The list of queries: found by one and not by another, and the keys that the page names.
     page.goto(f"{made.index.resolve().as_uri()}#/d0/queries")
     page.wait_for_selector("table.virtual td.main a")
