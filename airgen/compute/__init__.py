@@ -31,8 +31,12 @@ Key = TypeVar("Key")
 class Work(Generic[In, Out]):
     """A function of one item.
 
-    `here` does it in this process. `there` has no arguments, can be pickled, and makes the same function in another
-    process, where it is kept for all items; None: it cannot be made elsewhere. `name` is for messages.
+    Attributes:
+        name: What messages call it.
+        here: Does the work in this process.
+        there: Without arguments, and can be pickled; builds the same function in another process, which keeps it for
+            all
+            items. None: the work cannot be done elsewhere.
     """
 
     name: str
@@ -41,8 +45,10 @@ class Work(Generic[In, Out]):
 
 
 class Compute:
-    """Where work runs: this process, or where a subclass says. A context manager that ends its workers; one thread uses
-    it at a time."""
+    """Where work runs: this process, or elsewhere by a subclass. Usable by one thread at a time.
+
+    As a context manager it ends its workers.
+    """
 
     workers: int = 1
     gives_gpus: bool = False  # whether each worker has its own GPU

@@ -38,7 +38,7 @@ _scan = json.JSONDecoder().scan_once  # type: ignore[attr-defined]  # typeshed d
 
 
 class _Place:
-    """`path:number` of the line that is read now; its text is made only for an error."""
+    """`path:number` of the current line; its text is formatted only for an error."""
 
     __slots__ = ("number", "path")
 
@@ -62,7 +62,7 @@ class IdSet(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BeirPassage:
-    """One line of the corpus. `title` is empty where there is none; `metadata` is its field of that name."""
+    """One line of the corpus. `title` may be empty; `metadata` is its field of that name."""
 
     id: str
     text: str
@@ -106,9 +106,9 @@ class Qrels:
 
 @dataclass(frozen=True)
 class BeirDataset:
-    """A directory in BEIR's layout or in AIR-Bench's, made with `open`. Each file is read when it is needed.
+    """A directory in BEIR's layout or in AIR-Bench's, created by `open`. Each file is read when it is needed.
 
-    `called` replaces its name, where several datasets have one name.
+    `called` replaces its name if several datasets have the same name.
     """
 
     path: Path

@@ -99,10 +99,15 @@ SHORT_NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
 class DatasetInfo:
     """Name, task, languages, source and licences of a dataset.
 
-    `seed` is None where it is secret. `splits` are the ratios of the splits. `relevant_from` is the lowest level of the
-    judge that counts as relevant. `levels` describes the judge's levels where they differ from the paper's Table 8.
-    `tokenizer` is the name of what counted the tokens of the statistics. `source_licence` is the licence of the corpus,
-    `labels_licence` that of queries and labels. `personal_data`: a sentence on what of it is masked, and what stays.
+    Attributes:
+        seed: None if it is secret.
+        splits: The ratios of the splits.
+        relevant_from: The lowest level of the judge that counts as relevant.
+        levels: The judge's levels, if they differ from the paper's Table 8.
+        tokenizer: What counted the tokens of the statistics.
+        source_licence: The licence of the corpus.
+        labels_licence: The licence of queries and labels.
+        personal_data: A sentence on which personal data is masked, and which remains.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
@@ -154,9 +159,9 @@ class QueryRow:
 
 @dataclass(frozen=True, slots=True)
 class QrelRow:
-    """One label: `score` is 1 or 0; `level` is the judge's 0 to 3, `gain` a soft label in [0, 1], where known.
+    """One label: `score` is 1 or 0; `level` is the judge's 0 to 3, `gain` a soft label in [0, 1], if known.
 
-    by: whose label it is, where a person's has taken the place of a model's (`airgen.dataset.people`).
+    `by` says whose label it is if a person's has replaced a model's (`airgen.dataset.people`).
     """
 
     query: str
@@ -215,13 +220,17 @@ class FunnelStep:
 
 @dataclass(frozen=True)
 class DatasetContent:
-    """All that a dataset directory is made of.
+    """The content of a dataset directory.
 
-    `corpus` can be a stream in any order. The rows of `lineage` (from which document a query was made, and so on) are
-    written to a file that is never published with the queries. `count_tokens` counts tokens for the statistics, by
-    default with `count_words_and_characters`. `secret` is what ids and splits depend on, if they do. `parents`: where
-    each passage stands in its document, where passages are chunks; written beside the lineage, because a generated
-    document has none. `notes` are the manifest's.
+    Attributes:
+        corpus: The passages; may be a stream in any order.
+        lineage: Rows on which document a query was made from, and so on; never published with the queries.
+        count_tokens: Counts tokens for the statistics. Default: `count_words_and_characters`.
+        secret: What ids and splits depend on, if they do.
+        parents: The place of each passage in its document, if passages are chunks; written beside the lineage, because
+            a
+            generated document has none.
+        notes: Notes for the manifest.
     """
 
     info: DatasetInfo

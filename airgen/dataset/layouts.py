@@ -116,7 +116,7 @@ Labels = Mapping[str, Mapping[str, float]]
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """What was written. without_text: labelled queries without a text, which are left out where a text is needed."""
+    """What was written; `without_text` counts labelled queries that are left out because they lack a text."""
 
     out: Path
     queries: int

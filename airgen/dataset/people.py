@@ -32,7 +32,10 @@ CONFIRMED = "labels that people confirm, weighted by stratum"
 
 @dataclass(frozen=True, slots=True)
 class PersonsLabel:
-    """What a person says of a pair, named by its public ids. why: in a sentence. mark: `pair_mark` of what was read."""
+    """A person's label of a pair, named by its public ids.
+
+    `why` is the reason in a sentence, `mark` the `pair_mark` of the texts that were read.
+    """
 
     query: str
     document: str
@@ -89,8 +92,11 @@ def newer(old: Iterable[PersonsLabel], new: Iterable[PersonsLabel]) -> list[Pers
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What people's labels change: `confirmed` say what the label said, `now_relevant` and `now_not_relevant` say the
-    opposite, `new` are of pairs without a label; `fallen` are the queries that have no relevant passage any more."""
+    """The effect of people's labels.
+
+    `confirmed` labels agree with the previous ones, `now_relevant` and `now_not_relevant` contradict them, `new` are of
+    pairs without a label; `fallen` are the queries that no longer have a relevant passage.
+    """
 
     confirmed: int = 0
     now_relevant: int = 0

@@ -473,7 +473,7 @@ def results_folder(out: str | Path, name: str, split: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """One system's run on a split without labels. cached: the run was made before."""
+    """The run of a system on a split without labels; `cached` if it existed before."""
 
     name: str
     dataset: str

@@ -23,8 +23,9 @@ _ENDINGS = {".html", ".htm", ".xhtml", ".php", ".aspx", ".md", ".mdx", ".rst", "
 class PageLookup:
     """The sections of each page of a corpus.
 
-    parents: {passage id: id of its page}; where it is empty, the page of `handbook/reset#router` is `handbook/reset`.
-    labels: {query id: {passage id: label}}.
+    Args:
+        parents: {passage id: id of its page}; if empty, the page of `handbook/reset#router` is `handbook/reset`.
+        labels: {query id: {passage id: label}}.
     """
 
     def __init__(self, corpus: Corpus, parents: Mapping[str, str], labels: Mapping[str, Mapping[str, float]]) -> None:

@@ -31,13 +31,14 @@ from airgen.kept import DAMAGE, FORMAT, kept_of, read_json, write_json
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Seconds, milliseconds and bytes; None where a figure cannot be known.
+    """Seconds, milliseconds and bytes; None if unknown. Times of a system include those of the systems it builds on.
 
-    latency: milliseconds of queries that were searched one by one (median, 95th percentile). batch_ms: milliseconds for
-    each query when all are searched at once; queries_per_second is its inverse. memory_bytes: growth of resident memory
-    while indexing and searching. Times of a system that builds on others hold theirs. ann_recall: the share of the 10
-    nearest passages by exact search that an approximate index has among its first 10 hits.
-    usd_per_1000: for 1,000 queries, by the prices in the systems YAML; a system that builds on others has theirs, too.
+    Attributes:
+        latency_p50_ms, latency_p95_ms: Median and 95th percentile of single queries.
+        batch_ms: Milliseconds per query when all are searched at once; `queries_per_second` is its inverse.
+        memory_bytes: Growth of resident memory while indexing and searching.
+        ann_recall: Share of the 10 nearest passages by exact search among the first 10 hits of an approximate index.
+        usd_per_1000: Price of 1,000 queries by the systems YAML, including the systems that it builds on.
     """
 
     index_seconds: float | None = None
@@ -141,13 +142,20 @@ NO_NEGATIVES = "generated_negatives_never_found"
 class Result:
     """One system on one split of one dataset.
 
-    means: {measure: mean over the qrels' queries}. intervals: {measure: (low, high)}, 95 % bootstrap. missing: queries
-    of the qrels without a result, which score zero. unjudged: queries of the run that the qrels lack, which are left
-    out. headline: the measure that ranks systems.
-    cached: read from a file. worst: texts of the queries with the lowest scores. notes: counts of unusual things.
-    by_document: {measure: (mean, low, high)} of a dataset of chunks, read per document. answers: the same of the
-    queries with known answers; refusal: see `airgen.evaluation.breakdown`. family: groups systems in reports.
-    made_labels: those of the system's models that also found or voted for the dataset's labels.
+    Attributes:
+        means: {measure: mean over the qrels' queries}.
+        intervals: {measure: (low, high)}, 95 % bootstrap.
+        missing: Queries of the qrels without a result, which score zero.
+        unjudged: Queries of the run that are not in the qrels, which are left out.
+        headline: The measure that ranks systems.
+        cached: Whether it was read from a file.
+        worst: Texts of the queries with the lowest scores.
+        notes: Counts of unusual events.
+        by_document: {measure: (mean, low, high)} of a dataset of chunks, by document.
+        answers: The same of the queries with known answers.
+        refusal: See `airgen.evaluation.breakdown`.
+        family: Groups systems in reports.
+        made_labels: Those of the system's models that also found or voted for the dataset's labels.
     """
 
     name: str

@@ -33,9 +33,13 @@ _LONGEST_LINE_BYTES = 1 << 20  # bytes of the longest line that it reads
 class Run:
     """Hits of n queries, compressed by row: those of query i are at offsets[i]:offsets[i + 1].
 
-    query_ids: n strings. passage_ids: the vocabulary, sorted, without repetition.
-    offsets:   int64 (n + 1,). passages: int32 (hits,), indices into passage_ids. scores: float32 (hits,), finite.
-    notes:     oddities that `read_run` counted.
+    Attributes:
+        query_ids: n strings.
+        passage_ids: The vocabulary, sorted, without repetition.
+        offsets: int64 (n + 1,).
+        passages: int32 (hits,), indices into passage_ids.
+        scores: float32 (hits,), finite.
+        notes: Oddities that `read_run` counted.
     """
 
     query_ids: Sequence[str]

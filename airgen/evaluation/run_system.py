@@ -42,7 +42,7 @@ from airgen.settings.spec import Spec
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A system's run, what the system says of itself, and its costs. `notes` counts oddities."""
+    """A system's run, its description and its costs. `notes` counts oddities."""
 
     run: Run
     description: Mapping[str, Any]

@@ -38,9 +38,11 @@ _META = "model_meta.json"
 
 @dataclass(frozen=True, slots=True)
 class ScoreRow:
-    """One mean of one system. `part`: the subset of a dataset of several, such as a language of MIRACL; else "".
+    """One mean of one system.
 
-    by_query: reads {query id: score}, where the source keeps them.
+    Attributes:
+        part: The subset of a dataset with several, such as a language of MIRACL; else "".
+        by_query: Reads {query id: score}, if the source has them.
     """
 
     system: str
@@ -61,9 +63,11 @@ class ScoreRow:
 
 @dataclass(frozen=True)
 class BenchmarkMeans:
-    """A mean of each system over some datasets. `incomplete`: {system: datasets that it lacks}; it has no mean.
+    """The mean of each system over some datasets.
 
-    `rows`: {dataset: {part: {system: its score}}}, of the systems with a mean.
+    Attributes:
+        incomplete: {system: number of missing datasets}; such a system has no mean.
+        rows: {dataset: {part: {system: its score}}}, of the systems with a mean.
     """
 
     name: str

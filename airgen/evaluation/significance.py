@@ -57,9 +57,12 @@ class Interval:
 class SystemPair:
     """System `first` against `second`: difference of means, p-values before and after Holm's correction, effect size.
 
-    `effect` is Cohen's d of the paired differences. `queries_needed` is how many queries a t-test would need to
-    find this difference with a power of .8 (None: the scores do not differ at all), `needed_low` and `needed_high` its
-    95 % interval (bootstrap over queries; no upper end where the difference may have the other sign).
+    Attributes:
+        effect: Cohen's d of the paired differences.
+        queries_needed: Queries that a t-test would need to find this difference with a power of .8; None for equal
+            scores.
+        needed_low, needed_high: Its 95 % interval by bootstrap over queries; no upper end if the difference may have
+            the other sign.
     """
 
     first: str
@@ -77,11 +80,14 @@ class SystemPair:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """All pairs, and what can be said of the ranking at `alpha`; `names`, `means`, `ranks` and `together` best first.
+    """All pairs, and the ranking at `alpha`; `names`, `means`, `ranks` and `together` are best first.
 
-    together: for each system the others whose difference from it is not significant (Fisher's test, Holm's correction
-    over all pairs). ranks: the places that these tests leave a system, from one below all that are better than it to
-    one above all that are worse; so both say the same.
+    Attributes:
+        together: For each system, those that do not differ significantly (Fisher's test, Holm's correction over all
+            pairs).
+        ranks: The possible places of each system by these tests, from one below all that are better to one above all
+            that
+            are worse; so both say the same.
     """
 
     names: list[str]
@@ -380,10 +386,10 @@ def _matrix(scores: Matrix) -> Matrix:
 
 @dataclass(frozen=True, slots=True)
 class AgainstBaseline:
-    """A run's mean less the baseline's, with its bootstrap interval over queries.
+    """A run's mean minus the baseline's, with its bootstrap interval over queries.
 
-    verdict: `worse`, if the whole interval is below -margin; `better`, if it is above 0; `not worse`, if it is above
-    -margin; else `unsure`: these queries cannot tell.
+    `verdict` is `worse` if the whole interval is below -margin, `better` if it is above 0, `not worse` if it is above
+    -margin, else `unsure`: there are too few queries to tell.
     """
 
     run: str

@@ -191,9 +191,9 @@ def load_systems(path: str | Path) -> list[SystemSettings]:
 
 @dataclass(frozen=True, slots=True)
 class SystemNeeds:
-    """What one system needs. models: their names, with the revision and where each is. missing: one line for each lack.
+    """What one system needs: models by name with revision and location, and a line for each missing thing.
 
-    A model of the Hub counts as had: whether it is in the library's cache is seen when the system runs.
+    A model of the Hub counts as available: whether it is in the library's cache shows when the system runs.
     """
 
     name: str

@@ -38,8 +38,9 @@ GROUPS: dict[str, tuple[str, ...]] = {
 class ModelFile:
     """One file of a model: `name` is its path inside the model's folder.
 
-    hub_file: its name in the Hub repository, wheel_file its path below the source's `folder` in a wheel; by default
-    both are `name`.
+    Attributes:
+        hub_file: Its name in the Hub repository; by default `name`.
+        wheel_file: Its path below the source's `folder` in a wheel; by default `name`.
     """
 
     name: str
@@ -80,7 +81,7 @@ class RegistrySource:
 class ModelEntry:
     """One model: its purpose, licence, sources and files, and the settings that its kind runs it with.
 
-    heads: how many heads of attention a BERT has whose own graph is not used: its weights run by a graph made of them
+    `heads` is the number of attention heads of a BERT whose own graph is not used: its weights run in another graph
     (`bert_graph.exported_bert`).
     """
 

@@ -213,7 +213,7 @@ class _VectorEngine(SearchEngine):
 
 
 class Qdrant(_VectorEngine):
-    """A collection of Qdrant (1.10 or newer). Below 10 MB of vectors it searches exactly, unless it is told otherwise.
+    """A collection of Qdrant (1.10 or newer). By default it searches exactly below 10 MB of vectors.
 
     index_settings: {optimizers_config: {indexing_threshold: 100}} makes it build its graph; search_settings:
     {params: {hnsw_ef: 256}}.
@@ -284,8 +284,8 @@ class Chroma(_VectorEngine):
 class Meilisearch(SearchEngine):
     """An index of Meilisearch (1.3 or newer). It reads the first ten words of a query.
 
-    index_settings: {rankingRules: [...]}; search_settings: {matchingStrategy: frequency} (as shipped, it asks for all
-    words, and drops the last ones of a query while it finds too little).
+    index_settings: {rankingRules: [...]}; search_settings: {matchingStrategy: frequency}. By default it requires all
+    words, and drops the last words of a query while it finds too few hits.
     """
 
     engine = "meilisearch"
@@ -328,8 +328,9 @@ class Meilisearch(SearchEngine):
 class Typesense(SearchEngine):
     """A collection of Typesense (0.24 or newer). Its key is a header: {X-TYPESENSE-API-KEY: "${NAME}"}.
 
-    search_settings: {drop_tokens_threshold: 100, query_by_weights: "2,1"}. Its scores are large integers: the places of
-    the hits are the scores here.
+    search_settings: {drop_tokens_threshold: 100, query_by_weights: "2,1"}. Its scores are large integers, so the
+    ranks of
+    the hits are used as scores.
     """
 
     engine = "typesense"

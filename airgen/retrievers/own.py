@@ -26,7 +26,7 @@ Encode = Callable[[list[str], TextKind], Any]
 
 
 class Own(Component):
-    """The base of what wraps a function or an object of the user's own."""
+    """The base of wrappers of a user's function or object."""
 
     class Settings(Component.Settings, OwnSettings):
         """See `OwnSettings`."""
@@ -157,7 +157,7 @@ def _encoder(value: Any) -> Encode | None:
 
 
 class OwnReranker(Own):
-    """Scores of (query, passage) pairs: a function of a query and passages, or of pairs, or what has `predict`."""
+    """Scores of (query, passage) pairs by a function of a query and passages, or of pairs, or by `predict`."""
 
     def check(self) -> None:
         if not callable(getattr(self.own, "predict", None)) and not callable(self.own):

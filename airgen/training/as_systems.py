@@ -72,7 +72,7 @@ def _size(model: str, folder: Path | None, millions: float | None) -> float | No
 
 
 class _Made(Component):
-    """A retriever that is known once the corpus is: what `make` gives."""
+    """A retriever that depends on the corpus: `make` builds it."""
 
     _inner: Any = None
 

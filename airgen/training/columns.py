@@ -145,7 +145,7 @@ class KeyPlaces:
 
 
 class Joined(Indexed[T]):
-    """Several sequences one after another; `change(number of the sequence, item)` is what an item becomes."""
+    """Several sequences one after another; `change(number of the sequence, item)` transforms each item."""
 
     def __init__(self, parts: Sequence[Sequence[T]], change: Callable[[int, T], T] = lambda _, item: item) -> None:
         self._parts, self._change = parts, change

@@ -73,8 +73,10 @@ class Dev:
 class TrainingSet:
     """The data of one training.
 
-    held_out: the labels of a fold; they are saved with the model and not used. shares: of several datasets, how many of
-    the examples are each one's, in their order, and its weight. teachers: of each dataset, where it has one of its own.
+    Attributes:
+        held_out: The labels of a fold; they are saved with the model and not used.
+        shares: Of several datasets, the number of examples and the weight of each, in order.
+        teachers: Of each dataset, if it has its own.
     """
 
     corpus: Corpus

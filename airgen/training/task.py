@@ -85,12 +85,15 @@ def shared(items: Sequence[T]) -> Sequence[T]:
 class TrainingTask(ABC):
     """One kind of training, on one dataset.
 
-    RECIPE: the kind's class of recipe. SYSTEM: the kind of its retriever, the name of the setting that is the trained
-    folder, and names of settings that are the recipe's. model: the torch.nn.Module that is trained, on its device;
-    checkpoints hold its state. trained: the same, or what several processes wrap around it, through which gradients are
-    summed. weighted: whether an epoch is one of queries, so that datasets can have weights. own_passes: whether its
-    loss calls `trained` itself, in the precision of the recipe; else the trainer sees to both. ahead: the next batch of
-    this process, and what `prepare` made of it while the step before ran on a GPU.
+    Attributes:
+        RECIPE: The kind's class of recipe.
+        SYSTEM: The kind of its retriever, the setting that names the trained folder, and settings copied from the
+            recipe.
+        model: The torch.nn.Module that is trained, on its device; checkpoints contain its state.
+        trained: The same, or its wrapper in several processes, which sums gradients.
+        weighted: Whether an epoch is one of queries, so that datasets can have weights.
+        own_passes: Whether its loss calls `trained` itself, in the precision of the recipe; else the trainer does both.
+        ahead: The next batch of this process, and what `prepare` made of it while the step before ran on a GPU.
     """
 
     RECIPE: ClassVar[type[Recipe]] = Recipe

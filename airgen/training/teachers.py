@@ -94,7 +94,10 @@ def _first(path: Path) -> list[tuple[object, dict[str, Any]]]:
 class OwnTeacher:
     """The teacher of one dataset, whose passages are the next `passages` of a mixed corpus.
 
-    spec: a re-ranker's; "none"; None: the recipe's. scores: of a file. prefix: of the ids of its queries, when mixed.
+    Attributes:
+        spec: A re-ranker's; "none"; None: the recipe's.
+        scores: Scores of a file.
+        prefix: Prefix of the ids of its queries, when mixed.
     """
 
     passages: int
@@ -104,10 +107,13 @@ class OwnTeacher:
 
 
 class Teacher:
-    """Scores passages of a corpus; `spec` is that of the recipe: an argument of `load_reranker`, or several.
+    """Scores passages of a corpus. Each (query, passage) pair is scored once: scores are kept in memory.
 
-    teachers: of the datasets whose passages the corpus has one after another, where they have their own. Each (query,
-    passage) pair is scored once: scores are kept in memory. Raises the re-rankers' UsageError, ModelError.
+    Raises the re-rankers' UsageError, ModelError.
+
+    Args:
+        spec: The recipe's: an argument of `load_reranker`, or several.
+        teachers: Of the datasets whose passages follow one another in the corpus, if they have their own.
     """
 
     def __init__(self, spec: TeacherSpec, corpus: Corpus, teachers: Sequence[OwnTeacher] = ()) -> None:

@@ -38,7 +38,15 @@ _LOCAL_PRODUCTS = 1 << 22  # queries times rows: fewer are searched here sooner 
 
 @dataclass(frozen=True)
 class AnnSpec:
-    """What an index is: faiss's factory string, what is set before it is filled, and what before it is searched."""
+    """The kind of an index.
+
+    Attributes:
+        factory: faiss's factory string.
+        build: Parameters that are set before the index is filled.
+        search: Parameters that are set before it is searched.
+        sample: Number of rows on which it is trained.
+        parts: Number of parts.
+    """
 
     factory: str
     build: tuple[tuple[str, float], ...] = ()

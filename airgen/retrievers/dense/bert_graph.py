@@ -83,8 +83,9 @@ def exported_bert(path: str, heads: int) -> Run:
 class MaskedLanguageModel:
     """BERT with its head, and the greatest logit of any token for each term of the vocabulary.
 
-    Only logits above 0 are asked for, and few terms have one. So all products are made in whole numbers first, which
-    takes a third of the time, and those where their error may hide such a logit are made again in fp32.
+    Only logits above 0 matter, and few terms have one. So all products are first computed in whole numbers, which
+    takes a
+    third of the time, and computed again in fp32 if their error may hide such a logit.
     """
 
     def __init__(self, weights: Mapping[str, Array], layers: int, heads: int, epsilon: float) -> None:

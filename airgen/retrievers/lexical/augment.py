@@ -119,7 +119,7 @@ class Term:
 
 
 class Augmenter:
-    """The trained model alone: texts to weighted terms. Raises ModelError for a folder that is not one."""
+    """The trained model alone, from texts to weighted terms. Raises ModelError for any other folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

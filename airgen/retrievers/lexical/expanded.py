@@ -74,8 +74,8 @@ class _Rewritten(Component):
 class Expanded(_Rewritten):
     """BM25 over each passage and the queries that it might answer.
 
-    Raises DatasetError for a file that cannot be read, UsageError where none of its passages is in the corpus.
-    `expanded` is, after `index`, how many passages were found in the file.
+    After `index`, `expanded` is the number of passages in the file. Raises DatasetError for a file that cannot be read,
+    and UsageError if none of its passages is in the corpus.
     """
 
     class Settings(BM25Settings):

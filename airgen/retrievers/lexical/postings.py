@@ -139,7 +139,7 @@ class DirichletWeighting:
 
 @dataclass(frozen=True)
 class PresenceWeighting:
-    """1 for a passage that has the term: a bag of words, to see what BM25's weights are worth."""
+    """1 for a passage that contains the term: a bag of words, to see what BM25's weights contribute."""
 
     def impacts(self, field: Field) -> NDArray[np.float32]:
         """Return one impact per posting, float32."""

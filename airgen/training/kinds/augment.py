@@ -259,7 +259,7 @@ _BOOST_DIGITS = 4
 
 @dataclass(frozen=True)
 class LuceneExport:
-    """What was written. `terms`: mean number of terms of a query. k1, b: what the engine's BM25 must be set to."""
+    """The files written, the mean number of terms per query, and the k1 and b that the engine's BM25 needs."""
 
     corpus: Path
     queries: Path

@@ -30,8 +30,10 @@ _BATCH_TERMS = 256  # terms that are encoded at once
 class EncodedQuery:
     """A query as the model takes it.
 
-    ids: token ids with the special ones, cut to the encoder's length. columns: for each token the column of its term,
-    -1 without a term, -2 for a term that has no column. terms: the columns of all terms of the text, each once.
+    Attributes:
+        ids: Token ids with the special ones, truncated to the encoder's length.
+        columns: The column of each token's term; -1 without a term, -2 for a term without a column.
+        terms: The columns of all terms of the text, each once.
     """
 
     ids: list[int]

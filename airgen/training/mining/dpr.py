@@ -32,7 +32,7 @@ _NAMES = ("id", "text", "title")
 
 @dataclass(frozen=True)
 class DprQuestion:
-    """One question. passages: {id: (title, text)} of its contexts; labels: {passage id: 1 or 0}."""
+    """One question, with {id: (title, text)} of its contexts and {passage id: 1 or 0}."""
 
     text: str
     answers: list[str]

@@ -41,7 +41,10 @@ _SORTED_BATCHES = 4  # batches of passages that are sorted by length together; a
 class Seq2Seq:
     """A sequence-to-sequence model of transformers, such as a docT5query, by folder or Hub name.
 
-    max_length: tokens of the passage. max_new_tokens: tokens of a query. dtype: of the weights, as for a retriever.
+    Args:
+        max_length: Tokens of the passage.
+        max_new_tokens: Tokens of a query.
+        dtype: Dtype of the weights, as for a retriever.
     """
 
     def __init__(
@@ -135,9 +138,9 @@ def _gumbel(seed: int, shape: tuple[int, ...]) -> NDArray[np.float32]:
 
 
 class _Draw:
-    """Chooses each next token from the `_TOP_K` likeliest, by numbers that were drawn before: (rows, steps, top k).
+    """Chooses each next token from the `_TOP_K` likeliest by prepared random numbers, (rows, steps, top k).
 
-    All other tokens get no probability, so that what the library then samples is this one.
+    All other tokens get no probability, so that the library then samples this one.
     """
 
     def __init__(self, torch: Any, noise: Any) -> None:

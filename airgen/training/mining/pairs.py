@@ -43,8 +43,9 @@ _LETTER = regex.compile(r"\p{L}")
 class SourcePassage:
     """A passage to mine.
 
-    document: the document that holds the passage, or "". start, end: for chunks that may overlap, the character
-    offsets of the passage in its document.
+    Attributes:
+        document: The document that contains the passage, or "".
+        start, end: Character offsets of the passage in its document, for chunks that may overlap.
     """
 
     id: str
@@ -59,8 +60,9 @@ class SourcePassage:
 class MinedPair:
     """A query and a passage that is relevant to it.
 
-    source: if the query is itself a passage (neighbours and citations), the id of that passage, else "". negatives:
-    passages that are not relevant to the query, if the source says so.
+    Attributes:
+        source: The id of the passage that the query is (neighbours and citations), else "".
+        negatives: Passages that are not relevant to the query, if the source has any.
     """
 
     query: str
@@ -92,9 +94,11 @@ class RefusedRow:
 class MiningSettings:
     """Which pairs are kept.
 
-    seed: of the coin that decides which side is the query. min_words: shorter passages are left out. max_characters:
-    longer ones are left out (E5: 4,096). per_query: maximum number of passages of one query; of a long section that was
-    cut into pieces, the later pieces say little about its heading.
+    Attributes:
+        seed: Of the coin that decides which side is the query.
+        min_words: Shorter passages are left out.
+        max_characters: Longer ones are left out (E5: 4,096).
+        per_query: Most passages per query; the later pieces of a long section say little about its heading.
     """
 
     seed: int = 42
@@ -106,10 +110,12 @@ class MiningSettings:
 class PairMiner:
     """Mines pairs of the given kinds as a stream. The same input and seed give the same pairs.
 
-    exclude: texts (queries of test collections) that no pair may have as its query, by exact match (E5, appendix A).
-    counts: {(kind, reason): number}; the reason of a pair that is kept is "pairs".
+    `counts` is {(kind, reason): number}; the reason of a pair that is kept is "pairs". Raises UsageError for an unknown
+    kind.
 
-    Raises UsageError for an unknown kind.
+    Args:
+        exclude: Texts (queries of test collections) that no pair may have as its query, by exact match (E5, appendix
+            A).
     """
 
     def __init__(

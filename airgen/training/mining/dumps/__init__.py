@@ -32,8 +32,11 @@ _PASSAGE_WORDS = 100  # of a passage that is cut from a page, as the Wikipedia p
 class DumpSettings:
     """What readers of dumps keep.
 
-    language: ISO 639-1 code of the texts. min_score: of a comment or an answer (E5: 1). question: whether a post or
-    question is its title and text, or its title. max_perplexity: of a web page, where the dump says it (cc_net).
+    Attributes:
+        language: ISO 639-1 code of the texts.
+        min_score: Lowest score of a comment or an answer (E5: 1).
+        question: Whether the query of a post is its title and text, or its title.
+        max_perplexity: Highest perplexity of a web page, if the dump has it (cc_net).
     """
 
     language: str = "en"
