@@ -234,7 +234,7 @@ def deterministic() -> Iterator[None]:
     """Let torch take only algorithms that give the same bits again; it raises RuntimeError where there is none."""
     torch = load_extra("torch", "training")
     cudnn, before = torch.backends.cudnn, torch.are_deterministic_algorithms_enabled()
-    kept = cudnn.deterministic, cudnn.benchmark
+    settings = cudnn.deterministic, cudnn.benchmark
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when cuBLAS is first used
     torch.use_deterministic_algorithms(True)
     cudnn.deterministic, cudnn.benchmark = True, False
@@ -242,4 +242,4 @@ def deterministic() -> Iterator[None]:
         yield
     finally:
         torch.use_deterministic_algorithms(before)
-        cudnn.deterministic, cudnn.benchmark = kept
+        cudnn.deterministic, cudnn.benchmark = settings

@@ -108,8 +108,8 @@ def from_address(address: str, target: Path, *, size: int | None = None, tick: T
         if empty:
             raise FetchError(f"{printable(address)}: sends an empty file")
     except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-        kept = "; what has arrived is kept: run the same command again to continue" if target.is_file() else ""
-        raise FetchError(f"{printable(address)}: {error_words(error)}{kept}") from error
+        hint = "; what has arrived is kept: run the same command again to continue" if target.is_file() else ""
+        raise FetchError(f"{printable(address)}: {error_words(error)}{hint}") from error
 
 
 def _go_on(address: str, out: IO[bytes], size: int | None, tick: Tick) -> None:
@@ -218,9 +218,9 @@ def from_store(url: str, folder: Path, *, tick: Tick = _nobody) -> dict[str, Pat
         # s3fs stumbles over a timeout, and hides it behind an IndexError.
         slow = isinstance(error, TimeoutError) or isinstance(error.__context__, TimeoutError)
         advice = ": check the keys in the environment" if isinstance(error, PermissionError) and not error.errno else ""
-        kept = "; what has arrived is kept: run the same command again to continue" if done else ""
+        hint = "; what has arrived is kept: run the same command again to continue" if done else ""
         raise FetchError(
-            f"{url}: {'the store does not answer' if slow else error_words(error)}{advice}{kept}"
+            f"{url}: {'the store does not answer' if slow else error_words(error)}{advice}{hint}"
         ) from error
     return files
 

@@ -83,15 +83,15 @@ def inner_products(left: NDArray[Any], right: NDArray[Any]) -> NDArray[np.float6
     """
     products = np.zeros(len(left))
     for first in range(0, len(left), _ROWS_AT_ONCE):
-        some = slice(first, first + _ROWS_AT_ONCE)
-        terms = left[some].astype(np.float64)
-        terms *= right if right.ndim == 1 else right[some]
+        block = slice(first, first + _ROWS_AT_ONCE)
+        terms = left[block].astype(np.float64)
+        terms *= right if right.ndim == 1 else right[block]
         width = terms.shape[1]
         while width > 1:
             half = (width + 1) // 2
             terms[:, : width - half] += terms[:, half:width]
             width = half
-        products[some] = terms[:, :width].sum(axis=1)  # one column, or none
+        products[block] = terms[:, :width].sum(axis=1)  # one column, or none
     return products
 
 
@@ -119,10 +119,10 @@ def log2(values: Any) -> NDArray[np.float64]:
 
 def log1p(values: Any) -> NDArray[np.float64]:
     """Compute ln(1 + x) for finite x above -1, exact for small ones as well."""
-    given = np.asarray(values, np.float64)
-    near = np.abs(given) < 0.25
-    small = np.where(near, given, 0.0)
-    return np.where(near, _twice_artanh(small / (2 + small)), log(1 + np.where(near, 0.0, given)))
+    x = np.asarray(values, np.float64)
+    near = np.abs(x) < 0.25
+    small = np.where(near, x, 0.0)
+    return np.where(near, _twice_artanh(small / (2 + small)), log(1 + np.where(near, 0.0, x)))
 
 
 def _parts(values: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -73,11 +73,11 @@ def named(value: Any, name: str = "") -> dict[str, str]:
     Raises:
         UsageError: The value is an async function or a generator.
     """
-    given = value if isinstance(value, Function) else Function(value)
-    inner = given.value
+    function = value if isinstance(value, Function) else Function(value)
+    inner = function.value
     refuse(inner)
-    name = given.name or name or name_of(inner)
-    version = given.version or identity_of(inner)
+    name = function.name or name or name_of(inner)
+    version = function.version or identity_of(inner)
     if not version:
         version = f"{UNKEPT}{secrets.token_hex(6)}"
         warnings.warn(

@@ -78,9 +78,9 @@ def under_guard(method: Callable[P, T], what: Callable[[Any], str]) -> Callable[
     """Wrap a method so that it runs under the guard; `what` names its object."""
 
     @functools.wraps(method)
-    def call(*args: P.args, **given: P.kwargs) -> T:
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
         with guarded(what(args[0])):
-            return method(*args, **given)
+            return method(*args, **kwargs)
 
     return call
 

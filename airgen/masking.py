@@ -121,12 +121,12 @@ def of_addresses(*addresses: str | None) -> list[str]:
     for address in addresses:
         # A proxy's address may come without a scheme.
         named = address if address and "://" in address else f"http://{address or ''}"
-        given, _, _ = named.partition("://")[2].partition("/")[0].rpartition("@")
-        if not given:
+        user_info, _, _ = named.partition("://")[2].partition("/")[0].rpartition("@")
+        if not user_info:
             continue
-        user, _, password = given.partition(":")
+        user, _, password = user_info.partition(":")
         pair = base64.b64encode(f"{unquote(user)}:{unquote(password)}".encode()).decode()
-        forms += [given, pair, unquote(password), password, unquote(user), user]
+        forms += [user_info, pair, unquote(password), password, unquote(user), user]
     return [*dict.fromkeys(form for form in forms if len(form) >= _SHORTEST_OF_PROXY)]
 
 
@@ -151,13 +151,13 @@ def _replaced(text: str, secrets: Sequence[str]) -> str:
 
 def _without_runs(text: str, core: str) -> str:
     """Remove the runs of base64 that contain `core` from the text."""
-    kept, done = [], 0
+    pieces, done = [], 0
     while (place := text.find(core, done)) >= 0:
         before = _BASE64.search(text[done:place][::-1])
         after = _BASE64.search(text, place + len(core))
-        kept += [text[done : place - (before.start() if before else place - done)], MASK]
+        pieces += [text[done : place - (before.start() if before else place - done)], MASK]
         done = after.start() if after else len(text)
-    return "".join([*kept, text[done:]])
+    return "".join([*pieces, text[done:]])
 
 
 def _decoded(text: str) -> str:

@@ -76,8 +76,8 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
         status, answered = await anext(pieces)
         if not 200 <= status < 300:
             raise Answered(status, answered, b"".join([piece async for piece in pieces]))
-        kept = [(name, value) for name, value in answered.items() if name.lower() not in _HOP]
-        return Response(status, headers=kept, stream=_Pieces(pieces), request=request)
+        kept_headers = [(name, value) for name, value in answered.items() if name.lower() not in _HOP]
+        return Response(status, headers=kept_headers, stream=_Pieces(pieces), request=request)
 
 
 class _Pieces(httpx2.AsyncByteStream):

@@ -100,9 +100,9 @@ class Prompt(FrontMatter):
         missing = sorted(set(self.inputs) - set(values))
         if missing:
             raise PromptError(f"prompt {self.name!r} needs {', '.join(missing)}")
-        given = {name: values[name] for name in self.inputs}
+        variables = {name: values[name] for name in self.inputs}
         try:
-            return tuple(Message(role, template.render(given).strip()) for role, template in self.blocks)
+            return tuple(Message(role, template.render(variables).strip()) for role, template in self.blocks)
         except jinja2.TemplateError as error:
             raise PromptError(f"prompt {self.name!r} cannot be rendered: {error}") from error
 
@@ -204,8 +204,8 @@ class PromptSet:
             other = self._get(str(head["translates"]), translating)
         except PromptError as error:
             raise PromptError(f"{filename}: translates: {error}") from error
-        given = other.model_dump(include=FrontMatter.model_fields.keys() - {"version", "translates"})
-        return {key: value for key, value in given.items() if key not in head and value}
+        fields = other.model_dump(include=FrontMatter.model_fields.keys() - {"version", "translates"})
+        return {key: value for key, value in fields.items() if key not in head and value}
 
     def _included(self, source: str, filename: str) -> dict[str, str]:
         sources: dict[str, str] = {}

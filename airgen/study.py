@@ -95,7 +95,7 @@ class Table:
 
     def cells(self, clean: Callable[[str], str] = str, marks: Sequence[str] = ("{}", "{}")) -> list[list[str]]:
         """Return the cells of each row as text; `clean` escapes foreign text."""
-        every = []
+        cells = []
         for column in self.columns:
             values = [column.value(row) for row in self.rows]
             texts = [
@@ -107,8 +107,8 @@ class Table:
                 )
                 mark = dict(zip(known[::-1], marks, strict=False))
                 texts = [mark.get(text, "{}").format(text) for text in texts]
-            every.append(texts)
-        return [list(row) for row in zip(*every, strict=True)]
+            cells.append(texts)
+        return [list(row) for row in zip(*cells, strict=True)]
 
     @property
     def _left(self) -> list[int]:
@@ -246,12 +246,12 @@ class Study:
         from markdown_it import MarkdownIt
 
         render = MarkdownIt("commonmark", {"html": False}).render
-        every = [
+        fragments = [
             part.html() if isinstance(part, Table) else part if isinstance(part, Html) else render(part)
             for part in _shown(self.parts)
         ]
         title = html_text(self.title, 300)
-        return html_page(title, f'<main>\n<h1 class="foreign">{title}</h1>\n{"".join(every)}</main>')
+        return html_page(title, f'<main>\n<h1 class="foreign">{title}</h1>\n{"".join(fragments)}</main>')
 
     def write(self, path: Path) -> None:
         """Write the study as a Markdown file."""
@@ -271,11 +271,11 @@ def fragment(parts: Iterable[str | Table]) -> str:
     from markdown_it import MarkdownIt
 
     render = MarkdownIt("commonmark", {"html": False}).render
-    every = [
+    fragments = [
         part.html() if isinstance(part, Table) else part if isinstance(part, Html) else render(part)
         for part in _shown(parts)
     ]
-    return f'<div class="airgen"><style>{_NOTEBOOK_STYLE}</style>{"".join(every)}</div>'
+    return f'<div class="airgen"><style>{_NOTEBOOK_STYLE}</style>{"".join(fragments)}</div>'
 
 
 def study_of(title: str, value: Any) -> Study:
@@ -309,8 +309,8 @@ def study_of(title: str, value: Any) -> Study:
 def _table_of(rows: Sequence[Any]) -> Table:
     """Return plain records as a table, without the lists and mappings in them."""
     records = [row if isinstance(row, dict) else {"value": row} for row in rows]
-    every = dict.fromkeys(name for row in records for name, cell in row.items() if not isinstance(cell, dict | list))
-    return Table(records, [Column(name, partial(_cell, name), left=True) for name in list(every)[:_NOTEBOOK_COLUMNS]])
+    names = dict.fromkeys(name for row in records for name, cell in row.items() if not isinstance(cell, dict | list))
+    return Table(records, [Column(name, partial(_cell, name), left=True) for name in list(names)[:_NOTEBOOK_COLUMNS]])
 
 
 def _cell(name: str, row: Mapping[str, Any]) -> Any:

@@ -30,12 +30,12 @@ def read_yaml(text: str, name: str = "<text>") -> tuple[Any, yaml.Node | None]:
         sizes: dict[yaml.Node, int] = {}
         if _size(node, sizes) > _MAX_NODES:
             raise SettingsError([f"{name}: its aliases repeat more than {_MAX_NODES:,} values; write fewer of them"])
-        every = sorted(sizes, key=lambda part: part.start_mark.index)  # in the order of the text
-        if not_finite := _not_finite(every):
+        nodes = sorted(sizes, key=lambda part: part.start_mark.index)  # in the order of the text
+        if not_finite := _not_finite(nodes):
             raise SettingsError(
                 [f"{name}:{item.start_mark.line + 1}: {item.value} is not a finite number" for item in not_finite]
             )
-        if twice := _twice(every):
+        if twice := _twice(nodes):
             raise SettingsError(
                 [
                     f"{name}:{item.start_mark.line + 1}: the key {item.value!r} is given twice: keep one"

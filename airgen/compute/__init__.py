@@ -91,9 +91,9 @@ _VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUM
 
 def cores() -> int:
     """Return how many cores this process may use: its CPU affinity, at most OMP_NUM_THREADS if that is set."""
-    every = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     limit = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
-    return max(1, min(every, int(limit))) if limit.isdecimal() else every
+    return max(1, min(available, int(limit))) if limit.isdecimal() else available
 
 
 def thread_limits(threads: int) -> dict[str, str]:

@@ -126,7 +126,7 @@ class WorkerPool(Compute):
         out: dict[Future[Returned], _Item] = {}
         alone: deque[_Item] = deque()  # to be sent again
         done: dict[int, tuple[Any, Any]] = {}
-        given, started = 0, False
+        next_place, started = 0, False
         try:
             while True:
                 while alone or len(out) < self.room:
@@ -159,9 +159,9 @@ class WorkerPool(Compute):
                         yield row
                         continue
                     done[item.place] = row
-                    while given in done:
-                        yield done.pop(given)
-                        given += 1
+                    while next_place in done:
+                        yield done.pop(next_place)
+                        next_place += 1
         finally:
             for future in out:
                 future.cancel()

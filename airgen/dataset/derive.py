@@ -331,9 +331,9 @@ def _copy_without(
         files[name] = FileEntry(*write_text(directory / name, "".join(lines)))
 
 
-def version_after(version: str, kept: Path) -> str:
+def version_after(version: str, folder: Path) -> str:
     """Return the next version: the last number grows, past the versions kept in a folder. 0.1 -> 0.2, beta -> beta.1"""
-    taken = {path.name for path in kept.iterdir()} if kept.is_dir() else set()
+    taken = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     while True:
         match = re.search(r"[0-9]{1,9}$", version)
         version = f"{version[: match.start()]}{int(match[0]) + 1}" if match else f"{version}.1"

@@ -381,8 +381,12 @@ def _check_counts(manifest: Manifest, queries: dict[str, str | None], labels: _L
         scores = [score for documents in rows.values() for score in documents.values()]
         positives = sum(1 for score in scores if score > 0)
         part = splits[split]
-        every = len(rows) + sum(1 for query in problems.unanswered if queries[query] == split)
-        if (every, positives, len(scores) - positives) != (part.queries, part.positives, part.hard_negatives):
+        queries_of_split = len(rows) + sum(1 for query in problems.unanswered if queries[query] == split)
+        if (queries_of_split, positives, len(scores) - positives) != (
+            part.queries,
+            part.positives,
+            part.hard_negatives,
+        ):
             problems.add(
                 "count", f"qrels/{split}.jsonl", "its numbers of queries and labels differ from the manifest's"
             )

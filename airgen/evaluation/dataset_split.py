@@ -104,8 +104,8 @@ def answers_of(metadata: Mapping[str, Any]) -> list[str]:
     answers = metadata.get("answers")
     if isinstance(answers, Mapping):
         answers = answers.get("text")
-    every = answers if isinstance(answers, list) else [answers]
-    return [answer for answer in every if isinstance(answer, str)]
+    items = answers if isinstance(answers, list) else [answers]
+    return [answer for answer in items if isinstance(answer, str)]
 
 
 def fits(metadata: Mapping[str, Any], wanted: Mapping[str, Any] | None) -> bool:
@@ -138,8 +138,8 @@ def _shown(value: Any) -> str:
 def _common(values: Mapping[str, str]) -> dict[str, str]:
     """Replace the rarer values by `other` if there are many."""
     counts = Counter(values.values())
-    kept = {value for value, _ in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:_MOST_VALUES]}
-    return {key: value if value in kept else "other" for key, value in values.items()}
+    frequent = {value for value, _ in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:_MOST_VALUES]}
+    return {key: value if value in frequent else "other" for key, value in values.items()}
 
 
 @dataclass
@@ -186,13 +186,13 @@ class DatasetSplit:
 
         Raises DatasetError where none has a text.
         """
-        every = self.dataset.queries(self.split)
+        queries = self.dataset.queries(self.split)
         if self.split in self.dataset.withheld:
-            labelled = {key: query for key, query in every.items() if query.metadata.get("split") == self.split}
+            labelled = {key: query for key, query in queries.items() if query.metadata.get("split") == self.split}
             if not labelled:
                 raise DatasetError(f"{self.dataset.path}: queries.jsonl has no query of the split {self.split!r}")
             return labelled
-        labelled = {key: every[key] for key in self._all_labels.labels if key in every}
+        labelled = {key: queries[key] for key in self._all_labels.labels if key in queries}
         if not labelled:
             raise DatasetError(
                 f"{self.dataset.path}: no query of the {self.split} qrels is among its queries: "
@@ -243,8 +243,8 @@ class DatasetSplit:
     @cached_property
     def filters(self) -> dict[str, dict[str, Any]]:
         """The filter of each query that has one. Raises DatasetError for one that no passage can fit."""
-        every = self.queries | self.unanswered
-        filters = {key: wanted for key, query in every.items() if (wanted := query.filter)}
+        queries = self.queries | self.unanswered
+        filters = {key: wanted for key, query in queries.items() if (wanted := query.filter)}
         known = {name for metadata in self.corpus.metadata for name in metadata} if filters else set()
         for key, wanted in filters.items():
             if unknown := [name for name in wanted if name not in known]:

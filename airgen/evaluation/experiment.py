@@ -164,8 +164,8 @@ def makes_first(
     passages = sum(1 for _ in dataset.passages())
     notices = []
     for system in experiment.systems:
-        made = (spec.settings.makes_first(passages, spec.folder) for _, spec in system.parts())
-        lines = list(filter(None, made))
+        notes = (spec.settings.makes_first(passages, spec.folder) for _, spec in system.parts())
+        lines = list(filter(None, notes))
         if lines and (system.uses or options.fresh or experiment.is_pending(system)):
             notices += [f"{dataset.name}: {system.name} first {line}" for line in lines]
     return notices
@@ -313,14 +313,14 @@ class _Experiment:
         name, paths, task = system.name, Paths.of(self.target, system.name), self.task
         note, key = self.target / f"{name}.searched.json", self._key(system)
         try:
-            kept = not self.options.fresh and paths.run.is_file() and read_json(note)["key"] == key
+            cached = not self.options.fresh and paths.run.is_file() and read_json(note)["key"] == key
         except DAMAGE:
-            kept = False  # there is none, or it is damaged
-        self.runs[name] = FinishedRun(read_run(paths.run), {}, Costs()) if kept else self._run(system)
-        if not kept:
+            cached = False  # there is none, or it is damaged
+        self.runs[name] = FinishedRun(read_run(paths.run), {}, Costs()) if cached else self._run(system)
+        if not cached:
             write_json(note, {"key": key})
         self.searched[name] = Searched(
-            name, task.dataset.name, task.split, queries=len(task.queries), run=paths.run, cached=kept
+            name, task.dataset.name, task.split, queries=len(task.queries), run=paths.run, cached=cached
         )
 
     def _kept(self, system: SystemSettings, key: str) -> Result | None:
@@ -328,8 +328,8 @@ class _Experiment:
         paths = Paths.of(self.target, system.name)
         options = system.options
         again = isinstance(options, OwnSystem) and not is_kept(options.version)
-        kept = None if self.options.fresh or again else load_result(paths)
-        return kept if kept is not None and kept.key == key and paths.run.is_file() else None
+        result = None if self.options.fresh or again else load_result(paths)
+        return result if result is not None and result.key == key and paths.run.is_file() else None
 
     def _key(self, system: SystemSettings) -> str:
         """Return the identity of a run. Times, output folder, measures and settings about speed are not part of it."""

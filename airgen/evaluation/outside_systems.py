@@ -41,8 +41,8 @@ def load_function(target: str, settings: Mapping[str, Any], folder: Path | None 
     """
     value = resolve("retriever", target, folder)
     if is_retriever_class(value):
-        made: Callable[..., object] = foreign(partial(value, **settings), f"retriever {target}", UsageError)
-        return made
+        retriever: Callable[..., object] = foreign(partial(value, **settings), f"retriever {target}", UsageError)
+        return retriever
     try:
         inspect.signature(value).bind(["a query"], 10, **settings)
     except TypeError as error:
@@ -170,7 +170,7 @@ class SearchService:
     def _passages(
         self, query_id: str, text: str, hits: list[tuple[str, float]], *, k: int, counts: Counter[str]
     ) -> dict[str, float]:
-        kept: dict[str, float] = {}
+        scores: dict[str, float] = {}
         for own, score in sorted(hits, key=lambda hit: -hit[1]):  # stable: equal scores keep the service's order
             passage = self._ids.find(own)
             if self._pages is not None:
@@ -186,11 +186,11 @@ class SearchService:
                 if self._options.unknown_ids == "error":
                     raise DatasetError(f"{self.unknown}: {self.advice}")
                 counts["unknown_passages"] += 1
-            elif passage in kept:
+            elif passage in scores:
                 counts["joined_hits" if self._options.id_pattern or self._pages else "repeated_hits"] += 1
-            elif len(kept) < k:
-                kept[passage] = score
-        return kept
+            elif len(scores) < k:
+                scores[passage] = score
+        return scores
 
     def _hits(
         self, query_id: str, text: str, k: int, wanted: Mapping[str, Any] | None

@@ -175,11 +175,11 @@ class _Lookup(Component):
     def __init__(self, name: str, context: RunContext) -> None:
         super().__init__()
         self.name = name
-        made = context.finished[name]
-        self._description, self._costs = made.description, made.costs
+        finished = context.finished[name]
+        self._description, self._costs = finished.description, finished.costs
         places = {key: place for place, key in enumerate(context.corpus.ids)}
         self._hits: dict[str, list[tuple[int, float]]] = {}
-        for query_id, hits in made.run.ranked().items():
+        for query_id, hits in finished.run.ranked().items():
             text = context.queries.get(query_id)
             if text is not None and text not in self._hits:
                 retrieved = [(places[key], score) for key, score in hits if key in places]
@@ -326,15 +326,15 @@ def _own(search: OwnSearch, context: RunContext, system: SystemSettings) -> Fini
 def rehearse(system: SystemSettings, context: RunContext) -> None:
     """Try what is of the user's own in a system on two queries and two texts. Raises what running it would raise."""
     options = system.options
-    some = dict(list(context.queries.items())[:2])
+    sample = dict(list(context.queries.items())[:2])
     if isinstance(options, OwnSystem):
         own = options.found(system.folder)
         if not isinstance(own, Mapping | Component) and not takes_corpus(own):
-            OwnSearch(own, context.ids, f"system {system.name}", context.corpus).search(some, min(10, context.top))
+            OwnSearch(own, context.ids, f"system {system.name}", context.corpus).search(sample, min(10, context.top))
         for part in _own_parts(own):
-            _try(part, some)
+            _try(part, sample)
     elif isinstance(options, RerankSystem) and isinstance(options.reranker, Spec) and options.reranker.kind == PYTHON:
-        _try(options.reranker.make(), some)
+        _try(options.reranker.make(), sample)
 
 
 def _own_parts(value: Any) -> Iterator[Own]:

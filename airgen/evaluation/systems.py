@@ -131,8 +131,8 @@ class SystemSettings(Settings):
         return self._read_again(update or {}, self._spec.folder)
 
     def _read_again(self, update: Mapping[str, Any], folder: Path | None) -> "SystemSettings":
-        given = {name: getattr(self, name) for name in self.model_fields_set}
-        return type(self).model_validate({**given, **update}, context={"folder": folder})
+        settings = {name: getattr(self, name) for name in self.model_fields_set}
+        return type(self).model_validate({**settings, **update}, context={"folder": folder})
 
     @property
     def uses(self) -> list[str]:
@@ -320,8 +320,8 @@ def in_order(systems: Sequence[SystemSettings]) -> list[SystemSettings]:
     by_name = {system.name: system for system in systems}
     problems = []
     if len(by_name) < len(systems):
-        every = [system.name for system in systems]
-        problems = [f"the system name {name!r} comes twice" for name in by_name if every.count(name) > 1]
+        names = [system.name for system in systems]
+        problems = [f"the system name {name!r} comes twice" for name in by_name if names.count(name) > 1]
     for system in systems:
         for name in system.uses:
             if name not in by_name:

@@ -27,19 +27,19 @@ def verdict_of(comparison: Comparison, queries: int, more: str, passages: int | 
     different = pairs - sum(map(len, comparison.together)) // 2
     if not pairs:
         return "at least two systems are needed for a comparison"
-    every = different == pairs
+    all_differ = different == pairs
     if queries < FEWEST:
         apart = (
             "all pairs differ significantly"
-            if every
+            if all_differ
             else f"{different} of {pairs} pairs of systems differ significantly"
         )
         text = f"{queries:,} queries are too few to rank systems (at least {FEWEST}, better {ENOUGH}: {more}); {apart}"
-    elif every:
+    elif all_differ:
         return f"{queries:,} queries are enough, if their labels are right: all pairs of systems differ significantly"
     else:
         text = f"{different} of {pairs} pairs of systems differ significantly on {queries:,} queries"
-    if every:
+    if all_differ:
         return text
     best, second = comparison.names[:2]
     pair = next(pair for pair in comparison.pairs if {pair.first, pair.second} == {best, second})

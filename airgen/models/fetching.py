@@ -125,8 +125,8 @@ def in_hub_cache(name: str) -> bool:
         return False
     from huggingface_hub import constants
 
-    kept = Path(constants.HF_HUB_CACHE) / f"models--{name.replace('/', '--')}" / "snapshots"
-    return kept.is_dir() and any(kept.iterdir())
+    snapshots = Path(constants.HF_HUB_CACHE) / f"models--{name.replace('/', '--')}" / "snapshots"
+    return snapshots.is_dir() and any(snapshots.iterdir())
 
 
 @functools.cache

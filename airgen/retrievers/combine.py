@@ -262,14 +262,14 @@ class RerankedRetriever(Component):
         best, name = positions[:, : self.top], self.reranker.name
 
         def pairs(first: int) -> list[tuple[str, str]]:
-            rows = zip(queries[first : first + some], best[first : first + some], strict=True)
+            rows = zip(queries[first : first + size], best[first : first + size], strict=True)
             return [(query, corpus.full_text(int(place))) for query, row in rows for place in row if place >= 0]
 
-        some = max(_QUERIES_AT_ONCE, at_once(self.reranker, 0) // self.top)
-        starts = range(0, len(queries), some)
+        size = max(_QUERIES_AT_ONCE, at_once(self.reranker, 0) // self.top)
+        starts = range(0, len(queries), size)
         parts = [np.zeros(0, np.float32)]
         for first, scores in zip(starts, scored(self.reranker, map(pairs, starts)), strict=True):
-            count = int((best[first : first + some] >= 0).sum())
+            count = int((best[first : first + size] >= 0).sum())
             parts.append(checked_scores([] if scores is None else scores, count, name))
         return np.concatenate(parts)
 

@@ -302,9 +302,9 @@ class Memo:
     def stream(self, texts: Sequence[str]) -> Iterator[Arrays]:
         """Yield the encodings of all passages of a corpus in order; they are not kept in memory."""
         done = 0
-        for some in self._parts(texts):
-            yield from some
-            done += len(some)
+        for encodings in self._parts(texts):
+            yield from encodings
+            done += len(encodings)
             if self._owner.progress:
                 self._owner.progress(done, len(texts))
 
@@ -313,9 +313,9 @@ class Memo:
             for values in encoded(self._encode, batched(texts, self._size), "passage"):
                 yield list(map(self._keep, values))
             return
-        for some in batched(texts, self._size * max(1, 4 * (current().workers - 1))):  # there is work for every worker
-            encodings = self._encoded(list(dict.fromkeys(some)), "passage")
-            yield [encodings[text] for text in some]
+        for block in batched(texts, self._size * max(1, 4 * (current().workers - 1))):  # there is work for every worker
+            encodings = self._encoded(list(dict.fromkeys(block)), "passage")
+            yield [encodings[text] for text in block]
 
     @property
     def _size(self) -> int:
@@ -337,10 +337,10 @@ class Memo:
         batches = list(batched(missing, self._size))
         computed = encoded(self._encode, batches, kind, store.root if store else None)
         for batch, values in zip(batches, computed, strict=True):
-            made = dict(zip(batch, map(self._keep, values), strict=True))
+            new = dict(zip(batch, map(self._keep, values), strict=True))
             if store:
-                store.keep(made, _STORE_BYTES)
-            encodings |= made
+                store.keep(new, _STORE_BYTES)
+            encodings |= new
             done += len(batch)
             if tell:
                 tell(done, len(missing))

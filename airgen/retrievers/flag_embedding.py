@@ -128,7 +128,7 @@ class _Encoder:
 
     def _passed(self, name: str, texts: list[str], forms: frozenset[str], batch: int) -> Iterator[dict[str, Any]]:
         with _quietly():
-            made = self.model.encode(
+            encoded = self.model.encode(
                 texts,
                 batch_size=batch,
                 return_dense="vectors" in forms,
@@ -136,7 +136,7 @@ class _Encoder:
                 return_colbert_vecs="tokens" in forms,
             )
         names = {"vectors": "dense_vecs", "rows": "lexical_weights", "tokens": "colbert_vecs"}
-        columns = {form: made[names[form]] for form in forms}
+        columns = {form: encoded[names[form]] for form in forms}
         for place in range(len(texts)):
             output: dict[str, Any] = {}
             for form, values in columns.items():
@@ -231,8 +231,8 @@ class BgeM3(FlagModel):
     def outputs(self, texts: Sequence[str], kind: TextKind, beside: Sequence[str]) -> dict[str, Any]:
         """Return this output and those in `beside`, each for every text, from one pass."""
         wanted = frozenset([self.form, *beside])
-        made = self._encoder.outputs(self.name, texts, wanted, self.settings.batch_size)
-        outputs: dict[str, Any] = {form: [output[form] for output in made] for form in sorted(wanted)}
+        passes = self._encoder.outputs(self.name, texts, wanted, self.settings.batch_size)
+        outputs: dict[str, Any] = {form: [output[form] for output in passes] for form in sorted(wanted)}
         if "vectors" in outputs:
             outputs["vectors"] = np.stack(outputs["vectors"]) if texts else np.zeros((0, self.dim), np.float32)
         return outputs

@@ -203,8 +203,8 @@ class HttpReranker(_Endpoint):
             for first in range(0, len(places), size)
         ]
         answers = self._client.ask_all(lambda part: self._ask(part[0], [pairs[place][1] for place in part[1]]), parts)
-        for (_, places), some in zip(parts, answers, strict=True):
-            scores[places] = some
+        for (_, places), scores_of_part in zip(parts, answers, strict=True):
+            scores[places] = scores_of_part
         return checked_scores(scores, len(pairs), self.name)
 
     def _ask(self, query: str, passages: list[str]) -> list[float]:

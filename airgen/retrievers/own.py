@@ -36,9 +36,9 @@ class Own(Component):
     @classmethod
     def of(cls, value: Any, folder: Path | None = None) -> Self:
         """Wrap a function or an object. Raises UsageError for anything else."""
-        made = cls(folder=folder, **named(value))
-        made.check()
-        return made
+        component = cls(folder=folder, **named(value))
+        component.check()
+        return component
 
     def set_up(self) -> None:
         self.name = self.settings.name
@@ -103,11 +103,11 @@ class OwnEmbedder(Own):
         Raises:
             ModelError: The function failed, or returned another number of vectors or another dimension.
         """
-        given = list(texts)
-        if not given:
+        inputs = list(texts)
+        if not inputs:
             return np.zeros((0, self.dim), np.float32)
-        output = foreign(lambda: self._encode(given, kind), f"the embedder {self.name}", ModelError)
-        vectors = finite(self._array(output, len(given)), self.name)
+        output = foreign(lambda: self._encode(inputs, kind), f"the embedder {self.name}", ModelError)
+        vectors = finite(self._array(output, len(inputs)), self.name)
         dot = (self.settings.similarity or getattr(self.own, "similarity_fn_name", None)) == "dot"
         return vectors if dot else unit_rows(vectors)
 
@@ -180,8 +180,8 @@ class OwnReranker(Own):
         if len(required(self.own)) == 1:
             return self._checked(foreign(lambda: self.own(list(pairs)), where, ModelError), len(pairs), where)
         scores = []
-        for query, some in groupby(pairs, key=lambda pair: pair[0]):
-            passages = [passage for _, passage in some]
+        for query, group in groupby(pairs, key=lambda pair: pair[0]):
+            passages = [passage for _, passage in group]
             output = foreign(partial(self.own, query, passages), where, ModelError)
             scores.append(self._checked(output, len(passages), where))
         return np.concatenate(scores)

@@ -100,7 +100,7 @@ class CrossEncoder(LibraryModel):
 
         def inputs(batch: list[int]) -> dict[str, Any]:
             rows = {name: [encoded[name][place] for place in batch] for name in encoded}
-            arrays = {name: _padded(some, padding.get(name, 0), left) for name, some in rows.items()}
+            arrays = {name: _padded(values, padding.get(name, 0), left) for name, values in rows.items()}
             return {name: torch.from_numpy(array).to(model.device) for name, array in arrays.items()}
 
         scores = np.zeros(len(pairs), np.float32)

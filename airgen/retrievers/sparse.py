@@ -320,11 +320,11 @@ class SpartaEncoder(TorchModel):
         return terms.astype(np.int32), impacts[terms].astype(np.float32)
 
     def describe(self) -> dict[str, object]:
-        given = {} if self.settings.bias is None else {"bias": self.settings.bias}
+        bias = {} if self.settings.bias is None else {"bias": self.settings.bias}
         return {
             **self.described("sparta", "model", "max_length", "top_terms"),
             "sha256": self._hash,
-            **given,
+            **bias,
             **self.precision,
         }
 

@@ -109,8 +109,8 @@ class _Made(Component):
 
     def describe(self) -> Mapping[str, object]:
         """Return the settings and, after `index`, the description of the system that was built."""
-        made = dict(self._inner.describe()) if self._inner is not None else {}
-        return {"family": self.name, **answer_settings(self.settings), "made": made}
+        inner = dict(self._inner.describe()) if self._inner is not None else {}
+        return {"family": self.name, **answer_settings(self.settings), "made": inner}
 
     def key(self, *more: object) -> str:
         """Return what the trained or written files depend on."""
@@ -269,12 +269,12 @@ class _Writing(_Made):
         with locked(out.with_name(f"{out.name}.lock"), wait=True):
             if not out.is_file():
                 titles = corpus.titles or [""] * len(corpus)
-                some = (SourcePassage(corpus.ids[place], corpus.texts[place], titles[place]) for place in places)
+                passages = (SourcePassage(corpus.ids[place], corpus.texts[place], titles[place]) for place in places)
                 place = located(self.settings.writer, self.folder)
                 writer = Seq2Seq(str(place) if place.exists() else self.settings.writer, device=self.settings.device)
                 report = self.progress
                 expand(
-                    some,
+                    passages,
                     writer,
                     out,
                     count=self.settings.queries,

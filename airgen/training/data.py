@@ -244,9 +244,9 @@ def with_own_teacher(data: TrainingSet, teacher: str | None) -> TrainingSet:
 
 def _mined(examples: Sequence[Example], retriever: Retriever, recipe: Recipe) -> Iterator[tuple[int, ...]]:
     """Mine the negatives of each example."""
-    for some in batched(examples, _MINED_QUERIES):
-        hits = retriever.search([example.query for example in some], recipe.mined_depth)
-        for example, row in zip(some, hits.positions, strict=True):
+    for batch in batched(examples, _MINED_QUERIES):
+        hits = retriever.search([example.query for example in batch], recipe.mined_depth)
+        for example, row in zip(batch, hits.positions, strict=True):
             own = () if recipe.negatives == "bm25" else example.negatives
             known = {*example.positives, *example.negatives}
             yield *own, *(place for place in row.tolist() if place >= 0 and place not in known)
@@ -357,11 +357,11 @@ def epoch_examples(shares: Sequence[Share], seed: int, epoch: int) -> NDArray[np
     first = 0
     for place, share in enumerate(shares):
         whole, part = divmod(share.weight, 1.0)
-        every = np.arange(first, first + share.count)
-        parts += [every] * int(whole)
+        numbers = np.arange(first, first + share.count)
+        parts += [numbers] * int(whole)
         # By the place and not by the name of a dataset: folders are renamed.
         draw = np.random.default_rng(rng("share", seed, epoch, place).getrandbits(64))
-        parts.append(np.sort(draw.choice(every, round(part * share.count), replace=False)))
+        parts.append(np.sort(draw.choice(numbers, round(part * share.count), replace=False)))
         first += share.count
     return np.concatenate(parts)
 

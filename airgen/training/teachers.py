@@ -55,8 +55,8 @@ class FileScores:
         self._starts = np.searchsorted(numbers[order], np.arange(len(ids) + 1))
 
     def _of(self, number: int) -> dict[int, float]:
-        some = slice(self._starts[number], self._starts[number + 1])
-        return dict(zip(self._places[some].tolist(), self._scores[some].tolist(), strict=True))
+        rows = slice(self._starts[number], self._starts[number + 1])
+        return dict(zip(self._places[rows].tolist(), self._scores[rows].tolist(), strict=True))
 
     def negatives(self, number: int, positives: Iterable[int]) -> tuple[int, ...]:
         """Return the scored passages of an example that are not relevant, highest score first."""

@@ -185,9 +185,9 @@ class _Steps:
     def __getitem__(self, step: int) -> Any:
         if self._pool is None:
             return self._batch(step)
-        place, made = self._next or (-1, None)
+        place, prepared = self._next or (-1, None)
         self.settle()
-        batch, self._task.ahead = made.result() if made is not None and place == step else self._prepared(step)
+        batch, self._task.ahead = prepared.result() if prepared is not None and place == step else self._prepared(step)
         self._next = (step + 1, self._pool.submit(self._prepared, step + 1)) if step + 1 < self._total else None
         return batch
 
@@ -417,8 +417,8 @@ class _Watch(_library.TrainerCallback):  # type: ignore[misc, name-defined]
     def on_step_end(self, arguments: Any, state: Any, control: Any, **_: Any) -> None:
         """Evaluate at the end of each epoch or after `evaluate_every` steps, and then save."""
         trainer, step = self._trainer, state.global_step
-        every = trainer.recipe.evaluate_every or trainer._steps.of_epoch
-        control.should_evaluate = step % every == 0 or step == len(trainer._steps)
+        interval = trainer.recipe.evaluate_every or trainer._steps.of_epoch
+        control.should_evaluate = step % interval == 0 or step == len(trainer._steps)
         control.should_save = control.should_evaluate or step % trainer.recipe.checkpoint_every == 0
 
 

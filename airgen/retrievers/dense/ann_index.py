@@ -150,10 +150,10 @@ class _Fill:
 
         def work(item: tuple[int, Shard]) -> bool:
             number, shard = item
-            some = shard_rows(self.rows, self.dim, shard)
-            if some is None or not self.folder.is_dir():
+            opened = shard_rows(self.rows, self.dim, shard)
+            if opened is None or not self.folder.is_dir():
                 return False
-            self.fill(number, *some)
+            self.fill(number, *opened)
             return True
 
         return work

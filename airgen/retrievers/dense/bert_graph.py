@@ -113,11 +113,11 @@ class MaskedLanguageModel:
         # By Cauchy and Schwarz. A state is wrong by a step of its 8 bits at most, a weight by what was rounded away.
         step = (max(states.max(), 0) - min(states.min(), 0)) / 255
         error = np.linalg.norm(states, axis=1).max() * self._rounded + step * states.shape[1] ** 0.5 * self._lengths
-        some = np.flatnonzero(~(rough <= -1.01 * error)).astype(np.int32)
-        exact = self._product.run(None, {"states": states, "rows": self._decoder[some]})[0]
-        best = exact.max(axis=0) + self._bias[some]
-        kept = ~(best <= 0)
-        return some[kept], best[kept]
+        candidates = np.flatnonzero(~(rough <= -1.01 * error)).astype(np.int32)
+        exact = self._product.run(None, {"states": states, "rows": self._decoder[candidates]})[0]
+        best = exact.max(axis=0) + self._bias[candidates]
+        positive = ~(best <= 0)
+        return candidates[positive], best[positive]
 
 
 _PRODUCT = """<ir_version: 8, opset_import: ["" : 17]>
@@ -164,8 +164,8 @@ class _Graph:
         return self._node("DynamicQuantizeMatMul", states, *constants, *bias, domain="com.microsoft")
 
     def _norm(self, states: str, name: str) -> str:
-        given = (self._constant(self._weights[f"{name}.weight"]), self._constant(self._weights[f"{name}.bias"]))
-        return self._node("LayerNormalization", states, *given, axis=-1, epsilon=self._epsilon)
+        parameters = (self._constant(self._weights[f"{name}.weight"]), self._constant(self._weights[f"{name}.bias"]))
+        return self._node("LayerNormalization", states, *parameters, axis=-1, epsilon=self._epsilon)
 
     def _gelu(self, states: str) -> str:
         return self._node("Gelu", states, domain="com.microsoft")

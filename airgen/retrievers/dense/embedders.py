@@ -99,9 +99,9 @@ def with_tokenizer(
     """
     transformers = load_extra("transformers", f"{what} {name!r}")
     chosen = devices.check_device(device, f"{what} {name}")
-    given = {**weights_of(dtype, devices.on_gpu(chosen), config_of(place)), **(model_kwargs or {})}
+    options = {**weights_of(dtype, devices.on_gpu(chosen), config_of(place)), **(model_kwargs or {})}
     model = loaded(
-        what, name, getattr(transformers, kind).from_pretrained, pretrained_model_name_or_path=place, **given
+        what, name, getattr(transformers, kind).from_pretrained, pretrained_model_name_or_path=place, **options
     )
     tokenizer = loaded(what, name, transformers.AutoTokenizer.from_pretrained, pretrained_model_name_or_path=place)
     return model.to(chosen).eval(), tokenizer
@@ -255,11 +255,11 @@ class LibraryModel(TorchModel):
         if device is not None:
             device = devices.check_device(device, f"{what} {chosen}")
         config = self._hub_config if own_model else config_of(self.place(chosen))
-        given = {**weights_of(self.settings.dtype, self.gpu, config), **self.settings.model_kwargs}
-        own = {"device": device, "revision": self.settings.revision if own_model else None, **settings}
-        if given:
-            own["model_kwargs"] = given
-        model = loaded(what, chosen, getattr(library, kind), model_name_or_path=self.place(chosen), **own)
+        model_kwargs = {**weights_of(self.settings.dtype, self.gpu, config), **self.settings.model_kwargs}
+        options = {"device": device, "revision": self.settings.revision if own_model else None, **settings}
+        if model_kwargs:
+            options["model_kwargs"] = model_kwargs
+        model = loaded(what, chosen, getattr(library, kind), model_name_or_path=self.place(chosen), **options)
         if self.settings.dtype != "auto":  # modules without a transformer, such as a static table, take no argument
             model = model.to(devices.torch_dtype(self.settings.dtype))
         return model
@@ -286,9 +286,9 @@ class LibraryModel(TorchModel):
 
     def batch_for(self, texts: Sequence[str], model: Any = None) -> int:
         """Return the batch size for these texts: the setting, or as many as the memory of the GPU holds."""
-        given: int | None = getattr(self.settings, "batch_size", None)
-        if given is not None or not self.gpu:
-            return given or _CPU_BATCH
+        batch_size: int | None = getattr(self.settings, "batch_size", None)
+        if batch_size is not None or not self.gpu:
+            return batch_size or _CPU_BATCH
         model = self.model if model is None else model
         longest = max(map(len, texts), default=0)
         limit = getattr(model, "max_seq_length", None) or getattr(self.settings, "max_length", None) or 512

@@ -77,12 +77,12 @@ def search(
     hits = Hits.none(len(queries), k)
     faiss = _quicker(n * len(queries), queries.shape[1]) if width <= _FAISS_MOST_HITS else None
     for first in range(0, len(queries), batch):
-        some = slice(first, first + batch)
-        asked = queries[some]
+        block = slice(first, first + batch)
+        asked = queries[block]
         if faiss is not None:
             selected = _Selected(faiss, asked, width)
             if selected.stream(matrix, rows, n):
-                unsure = selected.write(hits.positions[some, :width], hits.scores[some, :width])
+                unsure = selected.write(hits.positions[block, :width], hits.scores[block, :width])
                 if unsure.size:
                     again = _Best(asked[unsure], width, compiled)
                     again.stream(matrix, rows, n)
@@ -91,7 +91,7 @@ def search(
         guess = _guess(matrix, asked, width, rows=rows, count=n) if guessing else None
         best = _Best(asked, width, compiled, guess)
         best.stream(matrix, rows, n)
-        best.write(hits.positions[some, :width], hits.scores[some, :width])
+        best.write(hits.positions[block, :width], hits.scores[block, :width])
         if guess is not None and (short := np.flatnonzero(best.fill < width)).size:
             again = _Best(asked[short], width, compiled)  # the guess was too high for these queries
             again.stream(matrix, rows, n)
@@ -174,8 +174,8 @@ class _Best:
             margin = self.margin(part, start)
             with np.errstate(over="ignore", invalid="ignore"):
                 for first in range(0, len(self.queries), _BLOCK_QUERIES):
-                    some = slice(first, first + _BLOCK_QUERIES)
-                    self._take(self.queries[some] @ part.T, part, margin[some], start=start, some=some)
+                    block = slice(first, first + _BLOCK_QUERIES)
+                    self._take(self.queries[block] @ part.T, part, margin[block], start=start, block=block)
 
     def margin(self, part: NDArray[np.float32], start: int) -> NDArray[np.float32]:
         """Bound the difference between a product of each query with one of these rows and the true product.
@@ -209,24 +209,24 @@ class _Best:
         margin: NDArray[np.float32],
         *,
         start: int,
-        some: slice,
+        block: slice,
     ) -> None:
         if start == 0 and self.guess is None and len(part) > self.k:  # a floor at once, not after `_capacity` scores
             least = np.partition(rough, len(part) - self.k, axis=1)[:, len(part) - self.k]
             floor = least - 2 * margin
-            self.floor[some] = np.where(np.isfinite(floor), floor, np.float32(-np.inf))
+            self.floor[block] = np.where(np.isfinite(floor), floor, np.float32(-np.inf))
         select = _select
         if self.compiled:
             from airgen.retrievers.dense._select_compiled import select
         select(
             rough,
             part,
-            self.queries[some],
+            self.queries[block],
             margin,
             start=start,
-            keys=self.keys[some],
-            fill=self.fill[some],
-            floor=self.floor[some],
+            keys=self.keys[block],
+            fill=self.fill[block],
+            floor=self.floor[block],
             k=self.k,
         )
 

@@ -63,8 +63,8 @@ class GpuRows:
         step = max(1, _TERMS // max(1, matrix.shape[1]))
         longest = 0.0
         for first in range(0, count, step):
-            some = matrix[first : first + step] if rows is None else matrix[rows[first : first + step]]
-            part = torch.from_numpy(np.array(some)).to(device)
+            chunk = matrix[first : first + step] if rows is None else matrix[rows[first : first + step]]
+            part = torch.from_numpy(np.array(chunk)).to(device)
             squares = part.double().square().sum(dim=1)
             if not bool(squares.isfinite().all()):
                 bad = int((~squares.isfinite()).nonzero()[0])
@@ -129,11 +129,11 @@ class GpuRows:
         torch = self._torch
         places = places.sort(dim=1).values
         scores = torch.empty(places.shape, dtype=torch.float32, device=self._device)
-        block = max(1, _TERMS // max(1, places.shape[1] * asked.shape[1]))
-        for first in range(0, len(asked), block):
-            some = slice(first, first + block)
-            terms = self._rows[places[some]].double() * asked[some].double()[:, None, :]
-            scores[some] = folded(terms).float() + 0.0  # -0.0 and 0.0 are one score
+        step = max(1, _TERMS // max(1, places.shape[1] * asked.shape[1]))
+        for first in range(0, len(asked), step):
+            block = slice(first, first + step)
+            terms = self._rows[places[block]].double() * asked[block].double()[:, None, :]
+            scores[block] = folded(terms).float() + 0.0  # -0.0 and 0.0 are one score
         order = scores.sort(dim=1, descending=True, stable=True).indices[:, :k]
         return places.gather(1, order), scores.gather(1, order)
 
@@ -183,15 +183,15 @@ class GpuLists:
         similarities = rest[:, None].repeat(1, n)
         places = [order[:probes] for order, _ in near]
         rows = np.repeat(np.arange(len(near)), [len(place) for place in places])
-        every = np.concatenate(places)
-        sizes = self._starts[every + 1] - self._starts[every]
+        cells = np.concatenate(places)
+        sizes = self._starts[cells + 1] - self._starts[cells]
         ends = np.cumsum(sizes)
-        shifts = self._starts[every] - ends + sizes
+        shifts = self._starts[cells] - ends + sizes
         begins, lengths = (torch.from_numpy(array).to(self._device) for array in (shifts, sizes))
         at = torch.arange(int(ends[-1]) if len(ends) else 0, device=self._device)
         at += begins.repeat_interleave(lengths)
         flat = torch.from_numpy(rows * n).to(self._device).repeat_interleave(lengths) + self._passages[at].long()
-        values = torch.from_numpy(np.ascontiguousarray(scores[rows, every])).to(self._device).repeat_interleave(lengths)
+        values = torch.from_numpy(np.ascontiguousarray(scores[rows, cells])).to(self._device).repeat_interleave(lengths)
         similarities.view(-1).scatter_reduce_(0, flat, values, "amax")
         return similarities
 

@@ -52,8 +52,8 @@ def right_singular_vectors(matrix: Any, rank: int, seed: int) -> Floats:
         return np.ascontiguousarray(_times(basis, turned).T)
     scaled = _times(image, turned)  # of length sqrt(strength)
     lengths = np.sqrt(np.maximum(strength[order], 0))
-    some = lengths > 1e-12 * lengths.max(initial=0)
-    return np.ascontiguousarray(np.where(some, scaled / np.where(some, lengths, 1), 0).T)
+    nonzero = lengths > 1e-12 * lengths.max(initial=0)
+    return np.ascontiguousarray(np.where(nonzero, scaled / np.where(nonzero, lengths, 1), 0).T)
 
 
 def product(sparse: Any, dense: Floats) -> Floats:

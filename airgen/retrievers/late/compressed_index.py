@@ -161,11 +161,11 @@ def k_means(sample: Floats, count: int) -> Floats:
         used, starts, sizes = np.unique(cells[order], return_index=True, return_counts=True)
         # A part of the cells at a time, because the sorted copy of the sample is large.
         for first in range(0, len(used), _CENTROIDS_AT_ONCE):
-            some = slice(first, first + _CENTROIDS_AT_ONCE)
+            block = slice(first, first + _CENTROIDS_AT_ONCE)
             begin = int(starts[first])
-            end = int(starts[some][-1] + sizes[some][-1])
-            sums = np.add.reduceat(sample[order[begin:end]], starts[some] - begin, axis=0)
-            centroids[used[some]] = (sums / sizes[some, None]).astype(np.float16)
+            end = int(starts[block][-1] + sizes[block][-1])
+            sums = np.add.reduceat(sample[order[begin:end]], starts[block] - begin, axis=0)
+            centroids[used[block]] = (sums / sizes[block, None]).astype(np.float16)
     return centroids
 
 
@@ -180,13 +180,13 @@ def nearest(vectors: Floats, centroids: Floats) -> NDArray[np.int64]:
     for start in range(0, len(centroids), _CENTROIDS_AT_ONCE):
         columns = centroids[start : start + _CENTROIDS_AT_ONCE].astype(np.float64).T
         for first in range(0, len(vectors), _VECTORS_AT_ONCE):
-            some = slice(first, first + _VECTORS_AT_ONCE)
-            scores = vectors[some].astype(np.float64) @ columns - half[start : start + _CENTROIDS_AT_ONCE]
+            block = slice(first, first + _VECTORS_AT_ONCE)
+            scores = vectors[block].astype(np.float64) @ columns - half[start : start + _CENTROIDS_AT_ONCE]
             places = scores.argmax(axis=1)
             values = scores[np.arange(len(scores)), places]
-            better = values > best[some]
-            best[some][better] = values[better]
-            cells[some][better] = places[better] + start
+            better = values > best[block]
+            best[block][better] = values[better]
+            cells[block][better] = places[better] + start
     return cells
 
 
@@ -298,7 +298,7 @@ def _write(
     sample = np.sort(np.random.default_rng(_SEED).choice(total, min(total, wanted), replace=False)).tolist()
     starts, done = [0], 0
     with (folder / "sample").open("wb") as spool:  # so that no passage is encoded twice
-        for arrays in encode([texts[place] for place in some] for some in batched(sample, batch)):
+        for arrays in encode([texts[place] for place in places] for places in batched(sample, batch)):
             for array in map(token_rows, arrays):
                 spool.write(array.tobytes())
                 starts.append(starts[-1] + len(array))
@@ -309,20 +309,20 @@ def _write(
     if len(rows) > (most := _VECTORS_PER_CENTROID * count):
         drawn = rows[np.sort(np.random.default_rng(_SEED).choice(len(rows), most, replace=False))]
     codec = ResidualCodec.train(drawn.astype(np.float32), count, bits)
-    kept = {place: rows[starts[row] : starts[row + 1]] for row, place in enumerate(sample)}
+    sampled = {place: rows[starts[row] : starts[row + 1]] for row, place in enumerate(sample)}
     blocks = [range(first, min(first + batch, total)) for first in range(0, total, batch)]
-    new = ([texts[place] for place in block if place not in kept] for block in blocks)
+    new = ([texts[place] for place in block if place not in sampled] for block in blocks)
     lists = PostingsBuilder(count_postings)
     with ExitStack() as stack:
         files = {name: stack.enter_context((folder / f"{name}.bin").open("wb")) for name in _CODES}
-        for block, made in zip(blocks, encode(new), strict=True):
-            fresh = iter(made or ())
-            vectors = [kept[place] if place in kept else token_rows(next(fresh)) for place in block]
+        for block, encodings in zip(blocks, encode(new), strict=True):
+            fresh = iter(encodings or ())
+            vectors = [sampled[place] if place in sampled else token_rows(next(fresh)) for place in block]
             coded = codec.encode(np.concatenate(vectors).astype(np.float32))
             for name, file in files.items():
                 file.write(getattr(coded, name).tobytes())
             lists.add(coded.cells.astype(np.int32), np.array([len(array) for array in vectors], np.int64))
-            done += sum(place not in kept for place in block)
+            done += sum(place not in sampled for place in block)
             progress(done, total)
     (folder / "sample").unlink()
     field = lists.field(len(codec.centroids))

@@ -255,10 +255,10 @@ class LateInteraction(_WithTokens):
             first = end
 
     def describe(self) -> Mapping[str, object]:
-        kept: dict[str, object] = {"rows": "fp16"}
+        index: dict[str, object] = {"rows": "fp16"}
         if self.settings.index == "compressed":
-            kept = {"bits": self.settings.bits, "probes": self.probes, "candidates": self.candidates}
-        return {"family": "late", "model": dict(self.model.describe()), **kept}
+            index = {"bits": self.settings.bits, "probes": self.probes, "candidates": self.candidates}
+        return {"family": "late", "model": dict(self.model.describe()), **index}
 
 
 def _scores_on_gpu(

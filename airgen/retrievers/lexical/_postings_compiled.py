@@ -164,11 +164,11 @@ def _sort_best(
     """Sort the k best into the first `keys`: the score's bits inverted, then its position. Return their number."""
     best, shift, last = _deal(bits, k, buckets)
     places = spare.view(np.uint32)
-    some = np.uint32(0)
+    count = np.uint32(0)
     for index in range(len(bits)):
-        places[some] = index
-        some += np.uint32(min((best - bits[index]) >> np.uint32(shift), np.uint32(_BUCKETS - 1)) <= last)
-    for place in places[:some]:
+        places[count] = index
+        count += np.uint32(min((best - bits[index]) >> np.uint32(shift), np.uint32(_BUCKETS - 1)) <= last)
+    for place in places[:count]:
         bucket = min((best - bits[place]) >> np.uint32(shift), np.uint32(_BUCKETS - 1))
         keys[buckets[bucket]] = np.uint64(~bits[place]) << np.uint64(32) | np.uint64(touched[place])
         buckets[bucket] += 1
@@ -233,8 +233,8 @@ def search(
             scores[:] = 0
         if count == 0:
             continue
-        kept = _sort_best(bits[:count], touched, k, buckets=buckets, keys=keys, spare=spare)
-        for rank in range(kept):
+        hit_count = _sort_best(bits[:count], touched, k, buckets=buckets, keys=keys, spare=spare)
+        for rank in range(hit_count):
             out_positions[query, rank] = np.int32(keys[rank] & np.uint64(0xFFFFFFFF))
             bits[rank] = ~np.uint32(keys[rank] >> np.uint64(32))
             out_scores[query, rank] = bits.view(np.float32)[rank]

@@ -92,8 +92,8 @@ class Expanded(_Rewritten):
 
     def set_up(self) -> None:
         super().set_up()
-        given: Path | Mapping[str, Sequence[str]] = self.settings.expansions
-        expansions = given if isinstance(given, Mapping) else read_expansions(located(str(given), self.folder))
+        source: Path | Mapping[str, Sequence[str]] = self.settings.expansions
+        expansions = source if isinstance(source, Mapping) else read_expansions(located(str(source), self.folder))
         self.expansions = {key: tuple(queries[: self.settings.queries]) for key, queries in expansions.items()}
         self.expanded = 0
 

@@ -94,8 +94,8 @@ class BM25Weighting:
 
     def norms(self, lengths: NDArray[np.int64], mean: float) -> NDArray[np.float64]:
         """Return what each passage adds to the frequency in the denominator."""
-        kept = (lossy_lengths(lengths) if self.lossy else lengths).astype(np.float64)
-        return self.k1 * (1 - self.b + self.b * kept / mean)
+        stored = (lossy_lengths(lengths) if self.lossy else lengths).astype(np.float64)
+        return self.k1 * (1 - self.b + self.b * stored / mean)
 
     def impacts(self, field: Field) -> NDArray[np.float32]:
         """Return one impact per posting, float32."""

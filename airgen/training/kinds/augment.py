@@ -155,9 +155,9 @@ class AugmentTask(TrainingTask):
         encoded = []
         for query in self.read(texts):
             columns = [-1 if term is None else known.get(term, -2) for term in query.terms]
-            every = dict.fromkeys(column for column in columns if column >= 0)
-            every |= dict.fromkeys(known[term] for term in query.rest if term in known)
-            encoded.append(EncodedQuery(query.ids, columns, list(every)))
+            all_columns = dict.fromkeys(column for column in columns if column >= 0)
+            all_columns |= dict.fromkeys(known[term] for term in query.rest if term in known)
+            encoded.append(EncodedQuery(query.ids, columns, list(all_columns)))
         return encoded
 
     def batches(self, epoch: int) -> Sequence[tuple[int, list[int]]]:

@@ -76,8 +76,8 @@ class AugmentModel:
         if self.recipe.train_encoder:
             return self._encode(ids, mask), mask
         self.remember(ids)
-        kept = [self._kept[tuple(row)] for row in ids]
-        return self.torch.nn.utils.rnn.pad_sequence(kept, batch_first=True), mask
+        states = [self._kept[tuple(row)] for row in ids]
+        return self.torch.nn.utils.rnn.pad_sequence(states, batch_first=True), mask
 
     def _mask(self, ids: Sequence[Sequence[int]]) -> Any:
         return self._padded([[1] * len(row) for row in ids])
@@ -164,17 +164,17 @@ class AugmentModel:
         with torch.no_grad():
             torch.nn.init.zeros_(weight.weight)
             torch.nn.init.ones_(weight.bias)
-            some = self.pooled(*self.states([query.ids for query in queries[:_BATCH_TERMS]]))
+            pooled = self.pooled(*self.states([query.ids for query in queries[:_BATCH_TERMS]]))
             for first in range(0, len(self.terms), _BATCH_TERMS):
                 rows = token_ids[first : first + _BATCH_TERMS]
                 mask = self._mask(rows)
                 encoded = self.pooled(self._encode(rows, mask), mask)
                 added.weight[first : first + _BATCH_TERMS] = torch.nn.functional.normalize(encoded, dim=-1)
-            cosines = torch.nn.functional.normalize(some, dim=-1) @ added.weight.T
-            kept = min(count * len(some), cosines.numel() - 1)
-            threshold = float(cosines.flatten().kthvalue(cosines.numel() - kept).values)
+            cosines = torch.nn.functional.normalize(pooled, dim=-1) @ added.weight.T
+            rank = min(count * len(pooled), cosines.numel() - 1)
+            threshold = float(cosines.flatten().kthvalue(cosines.numel() - rank).values)
             slope = scale / max(1 - threshold, 1e-3)
-            added.weight.mul_(slope / some.norm(dim=-1).mean())
+            added.weight.mul_(slope / pooled.norm(dim=-1).mean())
             added.bias.fill_(-slope * threshold)
 
     def load_heads(self, folder: Path) -> None:
@@ -200,17 +200,17 @@ class AugmentModel:
     def save(self, folder: Path, tokenizer: str, settings: Mapping[str, Any]) -> None:
         """Write model.safetensors (encoder with BERT's names, heads), terms, config, tokenizer and `settings`."""
         arrays = _as_bert(self.module["encoder"].state_dict())
-        kept = slice(None) if self.recipe.augmentation else slice(0)
+        rows = slice(None) if self.recipe.augmentation else slice(0)
         arrays |= {
-            "added.weight": self._array(self.module["added"].weight)[kept],
-            "added.bias": self._array(self.module["added"].bias)[kept],
+            "added.weight": self._array(self.module["added"].weight)[rows],
+            "added.bias": self._array(self.module["added"].bias)[rows],
             "weight.weight": self._array(self.module["weight"].weight)[0],
             "weight.bias": self._array(self.module["weight"].bias),
         }
         load_extra("safetensors.numpy", "training").save_file(
             {name: np.ascontiguousarray(array) for name, array in arrays.items()}, folder / "model.safetensors"
         )
-        (folder / TERMS).write_text(json.dumps(self.terms[kept]), encoding="ascii")
+        (folder / TERMS).write_text(json.dumps(self.terms[rows]), encoding="ascii")
         (folder / "tokenizer.json").write_text(tokenizer, encoding="utf-8")
         (folder / "config.json").write_text(json.dumps(_bert_config(self._config), indent=1), encoding="utf-8")
         (folder / SETTINGS).write_text(

@@ -98,9 +98,9 @@ class Seq2Seq:
             order = sorted(range(len(texts)), key=lambda place: (-len(texts[place]), place))  # like lengths together
             queries_of_texts: list[list[str]] = [[] for _ in texts]
             for first in range(0, len(order), size):
-                some = order[first : first + size]
-                written = self._sampled([texts[place] for place in some], count, [seeds[place] for place in some])
-                for place, queries in zip(some, written, strict=True):
+                batch = order[first : first + size]
+                written = self._sampled([texts[place] for place in batch], count, [seeds[place] for place in batch])
+                for place, queries in zip(batch, written, strict=True):
                     queries_of_texts[place] = queries
             return queries_of_texts
 

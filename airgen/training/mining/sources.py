@@ -134,8 +134,8 @@ def _dump_files(sources: Sequence[str]) -> dict[str, list[Path]]:
         if (dump := _dump_of(source)) is not None:
             kind, place = dump[0], Path(dump[1]).expanduser()
             root = Path(place.anchor)
-            every = [place] if place.exists() else root.glob(str(place.relative_to(root)))
-            inside = (path for start in every for path in (start.rglob("*") if start.is_dir() else [start]))
+            starts = [place] if place.exists() else root.glob(str(place.relative_to(root)))
+            inside = (path for start in starts for path in (start.rglob("*") if start.is_dir() else [start]))
             if not (paths := sorted(path for path in inside if path.is_file())):
                 raise UsageError(f"{source}: no such file")
             files.setdefault(kind, []).extend(paths)
