@@ -117,22 +117,22 @@ class WorkerPool(Compute):
         self, work: Work[In, Out], items: Iterable[tuple[Key, In]], *, ordered: bool = True, least: int = 0
     ) -> Iterator[tuple[Key, Out]]:
         """Do the work on workers, as `Compute.map` does. Work that cannot be built elsewhere is done here."""
-        rest = iter(items)
-        first = list(islice(rest, least))
+        remaining = iter(items)
+        first = list(islice(remaining, least))
         if work.there is None or len(first) < least:
-            yield from super().map(work, chain(first, rest))
+            yield from super().map(work, chain(first, remaining))
             return
-        make, coming = pickle.dumps(work.there), enumerate(chain(first, rest))
+        make, coming = pickle.dumps(work.there), enumerate(chain(first, remaining))
         out: dict[Future[Returned], _Item] = {}
         alone: deque[_Item] = deque()  # to be sent again
-        done: dict[int, tuple[Any, Any]] = {}
+        finished: dict[int, tuple[Any, Any]] = {}
         next_place, started = 0, False
         try:
             while True:
                 while alone or len(out) < self.room:
                     if out and (alone or any(item.tries for item in out.values())):
                         break  # an item that is sent again has nothing beside it
-                    if not alone and ordered and len(done) >= _ITEMS_AHEAD * self.workers:
+                    if not alone and ordered and len(finished) >= _ITEMS_AHEAD * self.workers:
                         break
                     if alone:
                         item = alone.popleft()
@@ -158,9 +158,9 @@ class WorkerPool(Compute):
                     if not ordered:
                         yield row
                         continue
-                    done[item.place] = row
-                    while next_place in done:
-                        yield done.pop(next_place)
+                    finished[item.place] = row
+                    while next_place in finished:
+                        yield finished.pop(next_place)
                         next_place += 1
         finally:
             for future in out:

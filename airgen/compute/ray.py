@@ -83,7 +83,7 @@ class RayWorkers(WorkerPool):
         """Submit an item to the cluster."""
         result: Future[Returned] = Future()
 
-        def done(future: Future[Any]) -> None:
+        def pass_on(future: Future[Any]) -> None:
             if not result.set_running_or_notify_cancel():
                 return
             try:
@@ -92,7 +92,7 @@ class RayWorkers(WorkerPool):
                 result.set_exception(self._translated(error))
 
         try:
-            self._task.remote(make, item).future().add_done_callback(done)
+            self._task.remote(make, item).future().add_done_callback(pass_on)
         except self._ray.exceptions.RayError as error:  # it cannot be sent
             result.set_exception(self._translated(error))
         return result

@@ -86,8 +86,8 @@ class BeirQuery:
 
 def filter_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of `filter.NAME` and of an object `filter` in a query's metadata, or in a row of queries."""
-    own = metadata.get("filter")
-    wanted = dict(own) if isinstance(own, dict) else {}
+    nested = metadata.get("filter")
+    wanted = dict(nested) if isinstance(nested, dict) else {}
     wanted |= {name.removeprefix(FILTER): value for name, value in metadata.items() if name.startswith(FILTER)}
     return {name: value for name, value in wanted.items() if value is not None and value != ""}
 
@@ -380,10 +380,10 @@ def _header(cells: Sequence[str]) -> tuple[int, ...] | None:
     places = [next((place for place, name in enumerate(names) if name in of), -1) for of in (_QUERY, _PASSAGE, _LABEL)]
     if places[0] < 0 or places[2] < 0:
         return None
-    rest = [place for place in range(len(cells)) if place not in places]
+    unnamed = [place for place in range(len(cells)) if place not in places]
     if places[1] < 0:
-        places[1] = rest.pop()  # a header whose name for the passage is not usual
-    return (*places, *rest)
+        places[1] = unnamed.pop()  # a header whose name for the passage is not usual
+    return (*places, *unnamed)
 
 
 def _order(path: Path) -> tuple[int, ...]:

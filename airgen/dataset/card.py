@@ -65,14 +65,14 @@ def front_matter(manifest: Manifest) -> dict[str, Any]:
     }
     if licence == "other":
         block["license_name"] = re.sub(r"[^a-z0-9.]+", "-", info.labels_licence.lower()).strip("-") or "unnamed"
-    own, brought = "count" in manifest.query_fields, _brought(manifest)
+    own_queries, brought = "count" in manifest.query_fields, _brought(manifest)
     block |= {
         "annotations_creators": [
             *["expert-generated"] * (PEOPLE in manifest.variants),
             *["found"] * bool(brought),
             "machine-generated",
         ],
-        "language_creators": ["found"] if own else ["machine-generated", "found"],
+        "language_creators": ["found"] if own_queries else ["machine-generated", "found"],
         "multilinguality": ["multilingual" if len(info.all_languages) > 1 else "monolingual"],
         "size_categories": [_size(manifest.statistics.passages)],
         "task_categories": ["text-retrieval"],
@@ -81,7 +81,7 @@ def front_matter(manifest: Manifest) -> dict[str, Any]:
             "mteb",
             "text",
             "information-retrieval",
-            *([] if own else ["synthetic"]),
+            *([] if own_queries else ["synthetic"]),
             "airgen",
             info.task,
             info.domain,
@@ -259,13 +259,13 @@ def merged_card(old: str, new: str, repo: str) -> str:
     before, after = _front_matter(old, repo), _front_matter(new, repo)
     if not before:
         return new
-    own = tuple(f"{version}/{name}/" for version, known in after[_FACTS].items() for name in known)
+    folders = tuple(f"{version}/{name}/" for version, known in after[_FACTS].items() for name in known)
     configs: dict[str, dict[str, str]] = {}
     for block in (before, after):
         for config in block.get("configs") or []:
             splits = configs.setdefault(str(config["config_name"]), {})
             for row in config["data_files"]:
-                if block is before and row["path"].startswith(own):
+                if block is before and row["path"].startswith(folders):
                     continue
                 if splits.setdefault(str(row["split"]), str(row["path"])) != str(row["path"]):
                     raise DatasetError(

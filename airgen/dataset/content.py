@@ -279,18 +279,18 @@ def check_id(identifier: str, kind: str) -> None:
         raise DatasetError(f"{kind} id {identifier!r} is not Unicode text") from error
 
 
-def fitting_id(own: str) -> str:
+def fitting_id(id_: str) -> str:
     """Escape an id so that TSV and TREC files can contain it: `my file` becomes `my%20file`; most ids are unchanged.
 
     White space, control characters and lone surrogates become the `%XX` of URLs; so does `%` in such an id.
     """
     try:
-        own.encode("utf-8")
-        if not _BAD_ID.search(own):
-            return own
+        id_.encode("utf-8")
+        if not _BAD_ID.search(id_):
+            return id_
     except UnicodeEncodeError:
         pass
-    return _UNFIT.sub(lambda match: quote(match[0], safe="", errors="surrogatepass"), own)
+    return _UNFIT.sub(lambda match: quote(match[0], safe="", errors="surrogatepass"), id_)
 
 
 def check_document(row: CorpusRow) -> None:

@@ -230,9 +230,9 @@ def with_peoples_labels(
     check_next_version(source, manifest, version, split)
     qrels, queries = _rows_of(source, manifest, split), list(_queries_of(source))
     of_split = [row for row in queries if row.split == split]
-    asked = {label.document for label in labels}
-    present = {row["_id"] for row in read_rows(source / "corpus.jsonl") if row["_id"] in asked}
-    rows, left, change = override(qrels, of_split, labels, manifest.info.relevant_from, absent=asked - present)
+    labelled = {label.document for label in labels}
+    present = {row["_id"] for row in read_rows(source / "corpus.jsonl") if row["_id"] in labelled}
+    rows, left, change = override(qrels, of_split, labels, manifest.info.relevant_from, absent=labelled - present)
     if not left:
         raise DatasetError(f"{source}: by people's answers no query of {split} has a relevant passage: nothing is left")
     stays = {row.id: row for row in left}

@@ -96,11 +96,11 @@ def secret_of(dataset: Path) -> Secret | None:
     return load_secret(path) if path.is_file() else None
 
 
-def opaque_document_id(dataset: str, own: str, secret: Secret | None) -> str:
+def opaque_document_id(dataset: str, id_: str, secret: Secret | None) -> str:
     """Return the public id of a document of the corpus. Without a secret, anyone can compute it."""
     if secret is None:
-        return "d" + text_key(f"{dataset}\x1f{own}")[:_ID_DIGITS]
-    return "d" + secret.text(dataset, "document", own)[:_ID_DIGITS]
+        return "d" + text_key(f"{dataset}\x1f{id_}")[:_ID_DIGITS]
+    return "d" + secret.text(dataset, "document", id_)[:_ID_DIGITS]
 
 
 def _hash(text: str) -> int:

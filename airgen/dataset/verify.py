@@ -229,8 +229,8 @@ def _check_answers(directory: Path, manifest: Manifest, queries: dict[str, str |
         identifier, text = passage.get("_id"), str(passage.get("text"))
         for name, row in waiting.pop(identifier, ()) if isinstance(identifier, str) else ():
             start, end = row.get("start"), row.get("end")
-            whole = isinstance(start, int) and isinstance(end, int)
-            if not whole or text[start:end] != row.get("quote") or not row.get("quote"):
+            has_span = isinstance(start, int) and isinstance(end, int)
+            if not has_span or text[start:end] != row.get("quote") or not row.get("quote"):
                 message = f"query {row.get('query-id')!r}: its quote is not at [start, end) of its document"
                 problems.add("answer", name, message)
     for document, rows in waiting.items():

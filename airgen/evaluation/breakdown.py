@@ -176,12 +176,12 @@ def refusal(run: Run, answerable: Collection[str], unanswered: Collection[str]) 
     """
     spans = zip(run.query_ids, run.offsets[:-1], run.offsets[1:], strict=True)
     tops = {key: float(run.scores[first:last].max()) for key, first, last in spans if last > first}
-    asked = np.array([tops.get(key, -np.inf) for key in sorted(answerable)])
+    answered = np.array([tops.get(key, -np.inf) for key in sorted(answerable)])
     empty = np.array([tops.get(key, -np.inf) for key in sorted(unanswered)])
-    if not len(asked) or not len(empty):
+    if not len(answered) or not len(empty):
         return {}
-    threshold = float(np.sort(asked)[int(FALSE_REFUSALS * len(asked))])
-    won, lost = placements(asked, empty), placements(-empty, -asked)
+    threshold = float(np.sort(answered)[int(FALSE_REFUSALS * len(answered))])
+    won, lost = placements(answered, empty), placements(-empty, -answered)
     auroc = float(won.mean())
     error = math.sqrt(sum(float(part.var(ddof=1)) / len(part) for part in (won, lost) if len(part) > 1))
     return {
@@ -190,7 +190,7 @@ def refusal(run: Run, answerable: Collection[str], unanswered: Collection[str]) 
         "auroc_low": max(auroc - 1.96 * error, 0.0),
         "auroc_high": min(auroc + 1.96 * error, 1.0),
         "threshold": threshold,
-        "false_refusals": float(((asked < threshold) | np.isneginf(asked)).mean()),
+        "false_refusals": float(((answered < threshold) | np.isneginf(answered)).mean()),
         "false_hits": float(((empty >= threshold) & ~np.isneginf(empty)).mean()),
     }
 

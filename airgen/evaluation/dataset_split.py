@@ -34,15 +34,15 @@ class IdLookup:
     def __len__(self) -> int:
         return len(self._known)
 
-    def find(self, own: str) -> str | None:
+    def find(self, id_: str) -> str | None:
         """Return the passage's id in the dataset, or None if there is no such passage."""
-        if own in self._known:
-            return own
-        if (fitting := fitting_id(own)) in self._known:
+        if id_ in self._known:
+            return id_
+        if (fitting := fitting_id(id_)) in self._known:
             return fitting
         if not self._name or self._lost:
             return None
-        new = opaque_document_id(self._name, own, self._secret)
+        new = opaque_document_id(self._name, id_, self._secret)
         return new if new in self._known else None
 
     @property

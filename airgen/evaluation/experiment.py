@@ -251,10 +251,10 @@ class _Experiment:
 
         Raises SettingsError with a line for each that fails.
         """
-        own = [system for system in self.systems if any(spec.kind == PYTHON for _, spec in system.parts())]
-        context = context_of(self.task, self.options.top) if own else None
+        own_systems = [system for system in self.systems if any(spec.kind == PYTHON for _, spec in system.parts())]
+        context = context_of(self.task, self.options.top) if own_systems else None
         errors = []
-        for system in own:
+        for system in own_systems:
             if context is not None and (system.uses or self._kept(system, self._key(system)) is None):
                 try:
                     rehearse(system, context)
@@ -292,8 +292,10 @@ class _Experiment:
                 write_result(result)
         else:
             how = "ran" if kept is None else "scored again"
-            done = self.runs[system.name] = self._run(system) if kept is None else _read_again(kept)
-            result = replace(self._score(system, done, paths), key=key, scores_key=scores_key, made_labels=own_labels)
+            finished = self.runs[system.name] = self._run(system) if kept is None else _read_again(kept)
+            result = replace(
+                self._score(system, finished, paths), key=key, scores_key=scores_key, made_labels=own_labels
+            )
             write_result(result)
         usd = self._price(system)
         if result.costs.usd_per_1000 != usd:  # a price is no part of a run's identity either
@@ -376,22 +378,22 @@ class _Experiment:
             lost, self.told_of_labels = self.task.lost_labels, True
             if lost:
                 self.progress(f"! {lost}")
-        if (done := self.beside.pop(system.name, None)) is None:
+        if (finished_run := self.beside.pop(system.name, None)) is None:
             self.started(f"{self.task.dataset.name}: {system.name}: running")
             finished = {name: self.runs.get(name) or _read_again(self.results[name]) for name in system.uses}
             report = partial(self.encoding, system.name) if self.encoding else None
             context = context_of(self.task, self.options.top)
             context = replace(context, finished=finished, indexes=self.indexes, encoding=report)
-            done = run_system(system, context)
-        write_run(Paths.of(self.target, system.name).run, done.run, system.name)
-        return done
+            finished_run = run_system(system, context)
+        write_run(Paths.of(self.target, system.name).run, finished_run.run, system.name)
+        return finished_run
 
-    def _score(self, system: SystemSettings, done: FinishedRun, paths: Paths) -> Result:
+    def _score(self, system: SystemSettings, finished: FinishedRun, paths: Paths) -> Result:
         task, options, labels = self.task, self.options, self.task.qrels.labels
         answerable = [key for key, row in labels.items() if any(label > 0 for label in row.values())]
-        run = done.run.without_identical_ids() if options.ignore_identical_ids else done.run
+        run = finished.run.without_identical_ids() if options.ignore_identical_ids else finished.run
         outside = system.kind in ("http", "run") and self.rules.get("generated_negatives") == "kept"
-        notes = {name: count for name, count in done.notes.items() if name != NO_NEGATIVES}
+        notes = {name: count for name, count in finished.notes.items() if name != NO_NEGATIVES}
         if outside and task.generated.isdisjoint(run.passage_ids):
             notes[NO_NEGATIVES] = len(task.generated)
         if options.without_negatives:
@@ -426,10 +428,10 @@ class _Experiment:
             queries=len(scores.query_ids),
             missing=scores.missing,
             unjudged=scores.unjudged - len(task.unanswered.keys() & set(run.query_ids)),
-            costs=done.costs,
+            costs=finished.costs,
             paths=paths,
             settings=without_secrets(system.settings),
-            description=without_secrets(done.description),
+            description=without_secrets(finished.description),
             about=about,
             rules=self.rules,
             versions=library_versions(),

@@ -160,7 +160,7 @@ class SearchService:
         results: Results = {key: {} for key in queries}
         for (key, text), hits in zip(sent, answers, strict=True):
             if not isinstance(hits, _NoHits):
-                scored = [(own, sign * score) for own, score in hits]
+                scored = [(id_, sign * score) for id_, score in hits]
                 results[key] = self._passages(key, text, scored, k=k, counts=counts)
         return results, +counts
 
@@ -171,16 +171,16 @@ class SearchService:
         self, query_id: str, text: str, hits: list[tuple[str, float]], *, k: int, counts: Counter[str]
     ) -> dict[str, float]:
         scores: dict[str, float] = {}
-        for own, score in sorted(hits, key=lambda hit: -hit[1]):  # stable: equal scores keep the service's order
-            passage = self._ids.find(own)
+        for id_, score in sorted(hits, key=lambda hit: -hit[1]):  # stable: equal scores keep the service's order
+            passage = self._ids.find(id_)
             if self._pages is not None:
-                page = self._pages.find(own) or (self._pages.find(passage) if passage else None)
+                page = self._pages.find(id_) or (self._pages.find(passage) if passage else None)
                 passage = self._pages.best(page, query_id, text) if page else None
                 counts["pages_taken_as_sections"] += passage is not None
             if passage is None:
                 where = self._where(query_id)
                 self.unknown = self.unknown or (
-                    f"{where}: the service answered with the id {own[:100]!r}, which is not in the dataset (never in "
+                    f"{where}: the service answered with the id {id_[:100]!r}, which is not in the dataset (never in "
                     "its corpus, or dropped by its cleaning; set id_pattern if its ids hold more than the passage's id)"
                 )
                 if self._options.unknown_ids == "error":
@@ -211,11 +211,11 @@ class SearchService:
         hits = []
         for rank, hit in enumerate(items):
             bare = isinstance(hit, str | int)
-            own = str(hit if bare else _follow(hit, options.id_path, where, "id_path"))
+            id_ = str(hit if bare else _follow(hit, options.id_path, where, "id_path"))
             score: object = -float(rank)
             if options.score_path and not bare:
                 score = _follow(hit, options.score_path, where, "score_path")
-            hits.append((self._matched(own, where), finite_score(score, where)))
+            hits.append((self._matched(id_, where), finite_score(score, where)))
         return hits
 
     def _answer(self, text: str, k: int, wanted: Mapping[str, Any] | None) -> Any:
@@ -234,19 +234,19 @@ class SearchService:
             return self._client.ask(url, parameters=fields or None)
         return self._client.ask(url, fields)
 
-    def _matched(self, own: str, where: str) -> str:
+    def _matched(self, id_: str, where: str) -> str:
         """Return the part of a service's id that is the passage's id."""
-        if len(own) > _LONGEST_ID:
-            raise DatasetError(f"{where}: the service answered with an id of {len(own)} characters")
+        if len(id_) > _LONGEST_ID:
+            raise DatasetError(f"{where}: the service answered with an id of {len(id_)} characters")
         pattern = self._options.id_pattern
         if pattern is None:
-            return own
+            return id_
         try:
-            match = regex.search(pattern, own, timeout=1.0)
+            match = regex.search(pattern, id_, timeout=1.0)
         except TimeoutError:
-            raise DatasetError(f"{where}: id_pattern takes more than a second for the id {own[:100]!r}") from None
+            raise DatasetError(f"{where}: id_pattern takes more than a second for the id {id_[:100]!r}") from None
         if not match or match[1] is None:
-            raise DatasetError(f"{where}: id_pattern {pattern!r} does not match the id {own[:100]!r}")
+            raise DatasetError(f"{where}: id_pattern {pattern!r} does not match the id {id_[:100]!r}")
         return str(match[1])
 
 

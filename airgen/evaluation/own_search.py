@@ -233,12 +233,12 @@ def _part(value: Any, name: str) -> Any:
     return None if isinstance(value, str | int | float) else getattr(value, name, None)
 
 
-def check_search(own: Any, name: str) -> None:
+def check_search(search: Any, name: str) -> None:
     """Raise UsageError for what cannot be searched with as it is."""
-    if callable(getattr(own, "as_retriever", None)) and not callable(getattr(own, "retrieve", None)):
-        raise UsageError(f"{name} is a {type(own).__name__}: pass its retriever, .as_retriever(...)")
-    if not is_search(own):
+    if callable(getattr(search, "as_retriever", None)) and not callable(getattr(search, "retrieve", None)):
+        raise UsageError(f"{name} is a {type(search).__name__}: pass its retriever, .as_retriever(...)")
+    if not is_search(search):
         raise UsageError(
-            f"{name}: a {type(own).__name__} is not a system: give the name of one, a mapping with its `kind`, a run "
-            "{query id: {passage id: score}}, a function of (queries, k), an embedder with encode(texts), a retriever"
+            f"{name}: a {type(search).__name__} is not a system: give the name of one, a mapping with its `kind`, a "
+            "run {query id: {passage id: score}}, a function of (queries, k), an embedder with encode(texts), a retriever"
         )

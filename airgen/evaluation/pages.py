@@ -44,12 +44,12 @@ class PageLookup:
             tail = page.rpartition("/")[2]
             self._tails[tail] = None if tail in self._tails else page
 
-    def find(self, own: str) -> str | None:
+    def find(self, id_: str) -> str | None:
         """Return the page that a system's id names: the id, without fragment and ending, or the path of an address."""
-        for form in dict.fromkeys((own, fitting_id(own), own.partition("#")[0], *_forms(own))):
+        for form in dict.fromkeys((id_, fitting_id(id_), id_.partition("#")[0], *_forms(id_))):
             if form in self._sections:
                 return form
-        for form in _forms(own):  # a folder of the site may be missing on one of both sides
+        for form in _forms(id_):  # a folder of the site may be missing on one of both sides
             page = self._tails.get(form.rpartition("/")[2])
             if page is not None and (f"/{form}".endswith(f"/{page}") or f"/{page}".endswith(f"/{form}")):
                 return page
@@ -75,9 +75,9 @@ class PageLookup:
         return f"the ids of its pages look like {min(self._sections)[:100]!r}; id_pattern takes them out of longer ones"
 
 
-def _forms(own: str) -> list[str]:
+def _forms(id_: str) -> list[str]:
     """Yield shorter forms of an id that is an address or a file name."""
-    path = unquote(urlsplit(own).path if "://" in own else own.partition("#")[0].partition("?")[0]).strip("/")
+    path = unquote(urlsplit(id_).path if "://" in id_ else id_.partition("#")[0].partition("?")[0]).strip("/")
     indexes = [ending for ending in ("/index.html", "/index.htm", "/index") if path.endswith(ending)]
     forms = [path, *(path.removesuffix(ending) for ending in indexes)]
     if PurePosixPath(path).suffix.lower() in _ENDINGS:

@@ -94,8 +94,8 @@ class Run:
     def without_identical_ids(self) -> "Run":
         """Drop hits whose passage id is the query's own id (BEIR's `ignore_identical_ids`)."""
         places = {key: place for place, key in enumerate(self.passage_ids)}
-        own = np.array([places.get(key, -1) for key in self.query_ids], dtype=np.int64)
-        return self._only(self.passages != own[self.rows()])
+        own_places = np.array([places.get(key, -1) for key in self.query_ids], dtype=np.int64)
+        return self._only(self.passages != own_places[self.rows()])
 
     def without_passages(self, ids: Collection[str]) -> "Run":
         """Drop these passages from the hits of all queries."""
@@ -223,10 +223,10 @@ def _read_clean(path: Path) -> Run | None:
             return None
         with gzip.GzipFile(path, "rb") if path.suffix == ".gz" else path.open("rb") as stream:
             start = stream.readline(_LONGEST_LINE_BYTES)
-            whole = path.suffix != ".gz" or all(
+            readable = path.suffix != ".gz" or all(
                 iter(lambda: stream.read(_LONGEST_LINE_BYTES), b"")
             )  # DuckDB takes half a gzip
-        if start.startswith(b"\xef\xbb\xbf") or not whole:
+        if start.startswith(b"\xef\xbb\xbf") or not readable:
             return None
         gap = "\t" if b"\t" in start else " "
         cells = [f"c{place}" for place in range(6)]

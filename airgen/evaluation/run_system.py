@@ -92,11 +92,11 @@ class RunContext:
 def run_system(system: SystemSettings, context: RunContext) -> FinishedRun:
     """Run one system. Raises AirgenError for whatever it raises; UsageError for settings that are wrong."""
     with guarded(system.kind):
-        done = _run(system, context)
-    return _filtered(done, context) if context.filters else done
+        finished = _run(system, context)
+    return _filtered(finished, context) if context.filters else finished
 
 
-def _filtered(done: FinishedRun, context: RunContext) -> FinishedRun:
+def _filtered(finished: FinishedRun, context: RunContext) -> FinishedRun:
     """Keep the hits that match their query's filter, for a system that does not filter.
 
     A search that returns few hits should filter itself: the hits that it did not return are lost.
@@ -108,10 +108,10 @@ def _filtered(done: FinishedRun, context: RunContext) -> FinishedRun:
         place = places.get(passage)
         return place is None or fits(metadata[place] if metadata else {}, context.filters.get(query))
 
-    kept = {query: {key: score for key, score in hits if passes(query, key)} for query, hits in done.run.items()}
-    lost = len(done.run.passages) - sum(map(len, kept.values()))
-    notes = {**done.notes, **({"hits_outside_their_filter": lost} if lost else {})}
-    return replace(done, run=replace(run_from_dict(kept), notes=done.run.notes), notes=notes)
+    kept = {query: {key: score for key, score in hits if passes(query, key)} for query, hits in finished.run.items()}
+    lost = len(finished.run.passages) - sum(map(len, kept.values()))
+    notes = {**finished.notes, **({"hits_outside_their_filter": lost} if lost else {})}
+    return replace(finished, run=replace(run_from_dict(kept), notes=finished.run.notes), notes=notes)
 
 
 def _run(system: SystemSettings, context: RunContext) -> FinishedRun:
@@ -125,10 +125,10 @@ def _run(system: SystemSettings, context: RunContext) -> FinishedRun:
         def ask(queries: Mapping[str, str]) -> tuple[dict[str, dict[str, float]], Counter[str]]:
             return service.search(queries, context.top, context.filters)
 
-        done = _outside(ask, context, system, single=lambda text: ask({some_id: text}))
-        if service.unknown and not len(done.run.passages):
+        finished = _outside(ask, context, system, single=lambda text: ask({some_id: text}))
+        if service.unknown and not len(finished.run.passages):
             raise DatasetError(f"{service.unknown}, and so is no other hit: {service.advice}")
-        return done
+        return finished
     if isinstance(options, FunctionSystem):
         search = load_function(system.kind, options.settings, system.folder)
         return _own(OwnSearch(search, context.ids, f"system {system.name}", context.corpus), context, system)
@@ -161,9 +161,9 @@ def _run(system: SystemSettings, context: RunContext) -> FinishedRun:
     key = content_key([system.spec.written, corpus.language, list(corpus.ids), list(corpus.titles), list(corpus.texts)])
     if key in context.indexes:
         return _searched(context.indexes[key], context, indexed=True)
-    done = _searched(built := system.spec.make(), context)
+    finished = _searched(built := system.spec.make(), context)
     context.indexes[key] = built
-    return done
+    return finished
 
 
 class _Lookup(Component):
@@ -328,10 +328,10 @@ def rehearse(system: SystemSettings, context: RunContext) -> None:
     options = system.options
     sample = dict(list(context.queries.items())[:2])
     if isinstance(options, OwnSystem):
-        own = options.found(system.folder)
-        if not isinstance(own, Mapping | Component) and not takes_corpus(own):
-            OwnSearch(own, context.ids, f"system {system.name}", context.corpus).search(sample, min(10, context.top))
-        for part in _own_parts(own):
+        search = options.found(system.folder)
+        if not isinstance(search, Mapping | Component) and not takes_corpus(search):
+            OwnSearch(search, context.ids, f"system {system.name}", context.corpus).search(sample, min(10, context.top))
+        for part in _own_parts(search):
             _try(part, sample)
     elif isinstance(options, RerankSystem) and isinstance(options.reranker, Spec) and options.reranker.kind == PYTHON:
         _try(options.reranker.make(), sample)
@@ -360,9 +360,9 @@ def _by_section(run: Run, pages: PageLookup, queries: Mapping[str, str]) -> Run:
     results: dict[str, dict[str, float]] = {}
     for query, hits in run.items():
         sections = results.setdefault(query, {})
-        for own, score in hits:
-            page = pages.find(own)
-            passage = pages.best(page, query, queries.get(query, "")) if page else own
+        for id_, score in hits:
+            page = pages.find(id_)
+            passage = pages.best(page, query, queries.get(query, "")) if page else id_
             sections[passage] = max(score, sections.get(passage, score))
     return run_from_dict(results)
 
@@ -448,6 +448,6 @@ def run_beside(
     work: Work[SystemSettings, FinishedRun | None] = Work(
         f"systems of {task.dataset.name}", lambda system: run_system(system, context), make_worker
     )
-    for name, done in current().map(work, items(), ordered=False):
-        if done is not None:
-            yield name, done
+    for name, finished in current().map(work, items(), ordered=False):
+        if finished is not None:
+            yield name, finished

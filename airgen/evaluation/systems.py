@@ -154,8 +154,8 @@ class SystemSettings(Settings):
         folder = (info.context or {}).get("folder")
         try:
             self._spec = _spec_of(self.name, self.kind, self.settings, folder)
-            for dataset, own in self.datasets.items():
-                settings = merged(self.settings, own) | {"datasets": {}}
+            for dataset, changes in self.datasets.items():
+                settings = merged(self.settings, changes) | {"datasets": {}}
                 self._on = {**self._on, dataset: self._read_again(settings, folder)}
         except UsageError as error:
             raise ValueError(str(error)) from error
@@ -281,11 +281,11 @@ def models_of(systems: Sequence[SystemSettings]) -> dict[str, frozenset[str]]:
     models_by_system: dict[str, frozenset[str]] = {}
     for system in systems:
         options = system.options
-        own = {model_or_kind(system.spec)}
+        models = {model_or_kind(system.spec)}
         if isinstance(options, RerankSystem | FuseSystem):
             reranker = getattr(options, "reranker", None)
-            own = {model_or_kind(reranker)} if isinstance(reranker, Spec) else set()
-        models_by_system[system.name] = frozenset(own.union(*(models_by_system[name] for name in system.uses)))
+            models = {model_or_kind(reranker)} if isinstance(reranker, Spec) else set()
+        models_by_system[system.name] = frozenset(models.union(*(models_by_system[name] for name in system.uses)))
     return models_by_system
 
 
@@ -329,18 +329,18 @@ def in_order(systems: Sequence[SystemSettings]) -> list[SystemSettings]:
                 problems.append(f"{system.name} builds on {name!r}, which is not a system of the file{hint}")
     if problems:
         raise SettingsError(problems)
-    done: dict[str, SystemSettings] = {}
+    ordered: dict[str, SystemSettings] = {}
 
     def visit(system: SystemSettings, above: tuple[str, ...]) -> None:
         if system.name in above:
             raise SettingsError([f"{' -> '.join((*above, system.name))}: a system cannot build on itself"])
         for name in system.uses:
             visit(by_name[name], (*above, system.name))
-        done.setdefault(system.name, system)
+        ordered.setdefault(system.name, system)
 
     for system in systems:
         visit(system, ())
-    return list(done.values())
+    return list(ordered.values())
 
 
 def chosen_systems(systems: Sequence[SystemSettings], only: Sequence[str] | None) -> list[SystemSettings]:

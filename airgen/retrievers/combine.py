@@ -249,11 +249,11 @@ class RerankedRetriever(Component):
             places, values = candidates.positions[row, :count], new[start : start + count]
             order = np.lexsort((places, -values))  # ties go by position
             positions[row, :count], scores[row, :count] = places[order], values[order]
-            rest = np.flatnonzero(positions[row, count:] >= 0) + count
-            if len(rest) and count:
+            lower = np.flatnonzero(positions[row, count:] >= 0) + count
+            if len(lower) and count:
                 last = scores[row, count - 1]
                 step = np.float32(max(1e-3, abs(float(last)) * 1e-4))  # distinct in fp32
-                scores[row, rest] = last - step * np.arange(1, len(rest) + 1, dtype=np.float32)
+                scores[row, lower] = last - step * np.arange(1, len(lower) + 1, dtype=np.float32)
             start += count
         return Hits(positions[:, :k], scores[:, :k])
 

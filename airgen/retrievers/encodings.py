@@ -382,18 +382,18 @@ def at_once(component: Any, usual: int) -> int:
     return max(usual, wanted if isinstance(wanted, int) else 0)
 
 
-def _method(component: Any, name: str, rest: tuple[Any, ...]) -> Callable[[Any], Any]:
+def _method(component: Any, name: str, arguments: tuple[Any, ...]) -> Callable[[Any], Any]:
     method = getattr(component, name)
-    return lambda batch: method(batch, *rest)
+    return lambda batch: method(batch, *arguments)
 
 
-def _each(method: Callable[..., Any], batches: Iterable[Sequence[Any]], *rest: Any) -> Iterator[Any]:
+def _each(method: Callable[..., Any], batches: Iterable[Sequence[Any]], *arguments: Any) -> Iterator[Any]:
     """Yield a bound method's result for each batch, in order; None for an empty batch, which is not sent."""
     owner, name = getattr(method, "__self__", None), getattr(method, "__name__", "")
     work: Work[Any, Any] = Work(
         f"{name} of {getattr(owner, 'name', type(owner).__name__)}",
-        lambda batch: method(batch, *rest),
-        partial(_method, owner, name, rest) if travels(owner) and not _needs_this_gpu(owner) else None,
+        lambda batch: method(batch, *arguments),
+        partial(_method, owner, name, arguments) if travels(owner) and not _needs_this_gpu(owner) else None,
     )
     sent: deque[bool] = deque()
 

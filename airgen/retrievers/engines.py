@@ -138,13 +138,13 @@ class SearchEngine(Remote):
             ModelError: The request failed, or the index is gone.
         """
         self.indexed(self._index or None)
-        asked: list[Any] = list(queries)
+        requests: list[Any] = list(queries)
         if self._dense:
-            self._vectors = self._dense.embedder.encode(asked, "query")
-            asked = self._vectors.tolist()
-        hits = Hits.none(len(asked), k)
+            self._vectors = self._dense.embedder.encode(requests, "query")
+            requests = self._vectors.tolist()
+        hits = Hits.none(len(requests), k)
         with self._understood():
-            for row, results in enumerate(self._client.ask_all(lambda query: self._ask(query, k), asked)):
+            for row, results in enumerate(self._client.ask_all(lambda query: self._ask(query, k), requests)):
                 best = dict(results[:k])
                 outside = [place for place in best if not 0 <= place < self._size]
                 if len(best) < len(results[:k]) or outside:
@@ -163,8 +163,8 @@ class SearchEngine(Remote):
 
     def describe(self) -> Mapping[str, object]:
         """Return the engine, its version, the embedder, and the settings of index and search."""
-        own = {"version": self._server_version, **self._model()}
-        return self.described(self.engine, "index_settings", "search_settings") | own
+        versions = {"version": self._server_version, **self._model()}
+        return self.described(self.engine, "index_settings", "search_settings") | versions
 
     def _model(self) -> dict[str, Any]:
         return {"embedder": dict(self._dense.embedder.describe())} if self._dense else {}
@@ -264,9 +264,9 @@ class Chroma(_VectorEngine):
         return str(self._call("GET", "/api/v2/version"))
 
     def _prepared(self, corpus: Corpus) -> int:
-        own = dict(self.settings.index_settings)
-        hnsw = {"space": "ip", **own.pop("hnsw", {})}
-        body = {"name": self._index, "get_or_create": True, "configuration": {"hnsw": hnsw, **own}}
+        configuration = dict(self.settings.index_settings)
+        hnsw = {"space": "ip", **configuration.pop("hnsw", {})}
+        body = {"name": self._index, "get_or_create": True, "configuration": {"hnsw": hnsw, **configuration}}
         base = f"/api/v2/tenants/{self.settings.tenant}/databases/{self.settings.database}/collections"
         self._path = f"{base}/{self._call('POST', base, body)['id']}"
         return int(self._call("GET", f"{self._path}/count"))
@@ -299,8 +299,8 @@ class Meilisearch(SearchEngine):
             self._call("POST", "/indexes", {"uid": self._index, "primaryKey": "id"})
         # The run may have been interrupted between these two requests.
         if not self._call("GET", f"{path}/stats", missing={}).get("numberOfDocuments"):
-            own = {"searchableAttributes": ["title", "text"], "pagination": {"maxTotalHits": 100_000}}
-            self._call("PATCH", f"{path}/settings", own | self.settings.index_settings)
+            defaults = {"searchableAttributes": ["title", "text"], "pagination": {"maxTotalHits": 100_000}}
+            self._call("PATCH", f"{path}/settings", defaults | self.settings.index_settings)
         self._settle()
         return int(self._call("GET", f"{path}/stats")["numberOfDocuments"])
 

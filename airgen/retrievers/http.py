@@ -106,11 +106,11 @@ class HttpEmbedder(_Endpoint):
         size = self.settings.batch_size
         # Endpoints refuse an empty text; a space is the nearest that they take.
         prefix = self.settings.query_prefix if kind == "query" else self.settings.passage_prefix
-        whole = [(prefix + text)[: self.settings.max_chars] or " " for text in texts]
-        if not whole:
+        inputs = [(prefix + text)[: self.settings.max_chars] or " " for text in texts]
+        if not inputs:
             return np.zeros((0, self.dim), np.float32)
         batches = self._client.ask_all(
-            self._encoded, [whole[first : first + size] for first in range(0, len(whole), size)]
+            self._encoded, [inputs[first : first + size] for first in range(0, len(inputs), size)]
         )
         vectors = finite(np.concatenate(batches), self.name)
         if len(vectors) > 1 and not vectors.any():

@@ -107,22 +107,22 @@ class SparseEncoder(LibraryModel):
 
     def encode(self, texts: Sequence[str], kind: TextKind) -> list[SparseRow]:
         """Return the sparse row of each text, by the model's query or document side."""
-        model, asked = self.model, list(texts)
-        if not asked:
+        model, inputs = self.model, list(texts)
+        if not inputs:
             return []
         side = self.side(kind)
         options = {"convert_to_sparse_tensor": False, "show_progress_bar": False, **self.pool_of(model)}
 
         def work(size: int) -> list[SparseRow]:
-            impacts = side(asked, batch_size=size, **options)
+            impacts = side(inputs, batch_size=size, **options)
             if not bool(impacts.isfinite().all()):
                 raise ModelError(f"{self.name} returned NaN or infinity")
             rows, terms = (impacts > 0).nonzero(as_tuple=True)  # where it is: few of a vocabulary leave the GPU
             weights, columns = as_array(impacts[rows, terms]), terms.cpu().numpy().astype(np.int32)
-            ends = np.cumsum(np.bincount(rows.cpu().numpy(), minlength=len(asked)))[:-1]
+            ends = np.cumsum(np.bincount(rows.cpu().numpy(), minlength=len(inputs)))[:-1]
             return list(zip(np.split(columns, ends), np.split(weights, ends), strict=True))
 
-        return self.in_batches(work, self.batch_for(asked, model))
+        return self.in_batches(work, self.batch_for(inputs, model))
 
     def describe(self) -> Mapping[str, object]:
         about = self.described("sparse-encoder", "model", "revision", "max_length")

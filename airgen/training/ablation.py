@@ -86,9 +86,11 @@ def ablate(request: TrainingRequest, say: Callable[[str], None] = lambda line: N
     texts = {key: query.text for key, query in BeirDataset.open(first.path).queries().items() if key in labels}
     rows = [_row("BM25", BM25(), data.corpus, texts=texts, labels=labels)]
     for setting, switches in SETTINGS.items():
-        own = replace(request, out=request.out / folder_of(setting), changes=(*request.changes, *switches), resume=True)
-        say(f"{setting}: {train('augment', own).out}")
-        rows.append(_row(setting, Augmented(own.out), data.corpus, texts=texts, labels=labels))
+        variant = replace(
+            request, out=request.out / folder_of(setting), changes=(*request.changes, *switches), resume=True
+        )
+        say(f"{setting}: {train('augment', variant).out}")
+        rows.append(_row(setting, Augmented(variant.out), data.corpus, texts=texts, labels=labels))
     return Ablation(tuple(rows), len(labels), "held-out" if data.held_out else "dev")
 
 

@@ -223,12 +223,12 @@ def with_own_teacher(data: TrainingSet, teacher: str | None) -> TrainingSet:
     The scored passages of a file that are not relevant become the hard negatives. Raises DatasetError for a file that
     cannot be read, or that has no score for a training query.
     """
-    own = OwnTeacher(len(data.corpus), teacher)
+    own_teacher = OwnTeacher(len(data.corpus), teacher)
     if teacher is None:
-        return replace(data, teachers=(own,))
+        return replace(data, teachers=(own_teacher,))
     path, about = Path(teacher).expanduser(), {**data.about, "teacher": teacher}
     if not path.is_file():
-        return replace(data, teachers=(own,), about=about)
+        return replace(data, teachers=(own_teacher,), about=about)
     try:
         scores = FileScores(read_scores(path), data.examples, data.corpus)
     except DatasetError as error:
@@ -237,7 +237,7 @@ def with_own_teacher(data: TrainingSet, teacher: str | None) -> TrainingSet:
     return replace(
         data,
         examples=data.examples.with_negatives(negatives),
-        teachers=(replace(own, scores=scores),),
+        teachers=(replace(own_teacher, scores=scores),),
         about={**about, "teacher": path.name, "teacher_sha256": file_sha256(path)},
     )
 
@@ -247,9 +247,9 @@ def _mined(examples: Sequence[Example], retriever: Retriever, recipe: Recipe) ->
     for batch in batched(examples, _MINED_QUERIES):
         hits = retriever.search([example.query for example in batch], recipe.mined_depth)
         for example, row in zip(batch, hits.positions, strict=True):
-            own = () if recipe.negatives == "bm25" else example.negatives
+            given = () if recipe.negatives == "bm25" else example.negatives
             known = {*example.positives, *example.negatives}
-            yield *own, *(place for place in row.tolist() if place >= 0 and place not in known)
+            yield *given, *(place for place in row.tolist() if place >= 0 and place not in known)
 
 
 def draw(example: Example, count: int, seed: int, epoch: int) -> tuple[int, tuple[int, ...]]:
@@ -281,9 +281,9 @@ def _dev(
     dataset: BeirDataset, split: str, fold: Fold | None, examples: Examples, *, columns: DatasetColumns, share: float
 ) -> tuple[Examples, Dev]:
     """Split into training examples and dev queries, which share no wording."""
-    own = next((name for name in _DEV_SPLITS if name in dataset.splits and name != split), None)
-    if fold is None and own is not None:
-        labels = {query: row for query, row in dataset.qrels(own).labels.items() if columns.text(query).strip()}
+    dev_split = next((name for name in _DEV_SPLITS if name in dataset.splits and name != split), None)
+    if fold is None and dev_split is not None:
+        labels = {query: row for query, row in dataset.qrels(dev_split).labels.items() if columns.text(query).strip()}
         texts = {query: columns.text(query) for query in labels}
         wordings = {wording(text) for text in texts.values()}
         kept = np.array(
@@ -322,8 +322,8 @@ def folded(
         )
     chosen = set(ordered[fold.number - 1 :: fold.parts])
     held_out = {query: row for query, row in labels.items() if wordings[query] in chosen}
-    rest = ((query, *pair) for query, row in labels.items() if query not in held_out for pair in row.items())
-    return held_out, rest
+    others = ((query, *pair) for query, row in labels.items() if query not in held_out for pair in row.items())
+    return held_out, others
 
 
 def wording(text: str) -> str:
@@ -356,12 +356,12 @@ def epoch_examples(shares: Sequence[Share], seed: int, epoch: int) -> NDArray[np
     parts: list[NDArray[np.int64]] = []
     first = 0
     for place, share in enumerate(shares):
-        whole, part = divmod(share.weight, 1.0)
+        repeats, fraction = divmod(share.weight, 1.0)
         numbers = np.arange(first, first + share.count)
-        parts += [numbers] * int(whole)
+        parts += [numbers] * int(repeats)
         # By the place and not by the name of a dataset: folders are renamed.
         draw = np.random.default_rng(rng("share", seed, epoch, place).getrandbits(64))
-        parts.append(np.sort(draw.choice(numbers, round(part * share.count), replace=False)))
+        parts.append(np.sort(draw.choice(numbers, round(fraction * share.count), replace=False)))
         first += share.count
     return np.concatenate(parts)
 
@@ -374,17 +374,17 @@ def weighted_dataset(text: str) -> TrainingData:
     text, also, teacher = (text, "", "") if Path(text).exists() else text.partition(",teacher=")
     if also and not teacher:
         raise UsageError(f"--on {text},teacher=: name a re-ranker or a file of scores, or write teacher=none")
-    own = teacher if also else None
+    own_teacher = teacher if also else None
     path, sign, number = text.rpartition("=")
     if not sign or Path(text).exists():
-        return TrainingData(_place(text), teacher=own)
+        return TrainingData(_place(text), teacher=own_teacher)
     try:
         weight = float(number)
     except ValueError:
         weight = -1.0
     if not (path and 0 < weight <= 1000):
         raise UsageError(f"--on {text}: give DATASET=WEIGHT with a weight above 0, such as {path or 'data/nli'}=0.3")
-    return TrainingData(_place(path), weight, own)
+    return TrainingData(_place(path), weight, own_teacher)
 
 
 def _place(name: str) -> Path:

@@ -83,8 +83,8 @@ class E5Loss(_library.CachedMultipleNegativesRankingLoss):  # type: ignore[misc,
         """Set each weight of the second encoder to momentum * weight + (1 - momentum) * the encoder's; returns it."""
         (owner,) = self.owner
         with _torch.no_grad():
-            for own, other in zip(owner.twin.parameters(), owner.encoder.parameters(), strict=True):
-                own.lerp_(other.detach(), 1 - self.recipe.momentum)
+            for averaged, current in zip(owner.twin.parameters(), owner.encoder.parameters(), strict=True):
+                averaged.lerp_(current.detach(), 1 - self.recipe.momentum)
         return owner.twin
 
     def calculate_loss(self, reps: Any, labels: Any = None, *, with_backward: bool = False) -> Any:
@@ -109,18 +109,20 @@ class E5Loss(_library.CachedMultipleNegativesRankingLoss):  # type: ignore[misc,
                 scores of its positive and of a negative has only the contrastive loss.
         """
         (owner,) = self.owner
-        own = _torch.arange(len(passages), device=passages.device).view(-1, len(queries)).T + len(passages) * rank()
+        own_columns = (
+            _torch.arange(len(passages), device=passages.device).view(-1, len(queries)).T + len(passages) * rank()
+        )
         if processes() > 1:
             passages, texts = _util.all_gather(passages, with_grad=True), _util.all_gather(texts)
         candidates, ids = passages, texts
         if self.queued:
             older = owner.queue_texts >= 0
             candidates, ids = _torch.cat([passages, owner.queue[older]]), _torch.cat([texts, owner.queue_texts[older]])
-        scores, masked = queries @ candidates.T * self.scale, masks(ids, own[:, 0])
+        scores, masked = queries @ candidates.T * self.scale, masks(ids, own_columns[:, 0])
         again = _torch.ones(len(ids), dtype=_torch.bool)
         again[np.unique(ids.cpu().numpy(), return_index=True)[1]] = False  # a text counts once
-        others = (masked | again.to(masked.device)).scatter(1, own[:, :1], value=False)
-        contrastive = info_nce(scores, own[:, 0], others, reduction="none")
+        others = (masked | again.to(masked.device)).scatter(1, own_columns[:, :1], value=False)
+        contrastive = info_nce(scores, own_columns[:, 0], others, reduction="none")
         self.numbers = {}
         if self.queued and _torch.is_grad_enabled():  # the latest first
             size = len(owner.queue)
@@ -128,9 +130,9 @@ class E5Loss(_library.CachedMultipleNegativesRankingLoss):  # type: ignore[misc,
             owner.queue_texts[:] = _torch.cat([texts, owner.queue_texts])[:size]
         if teacher is None:
             return contrastive.mean()
-        hidden = masked.gather(1, own) | teacher.isnan()
+        hidden = masked.gather(1, own_columns) | teacher.isnan()
         taught = ~hidden[:, 0] & ~hidden[:, 1:].all(dim=1)
-        student, wanted, hidden = scores.gather(1, own)[taught], teacher[taught], hidden[taught]
+        student, wanted, hidden = scores.gather(1, own_columns)[taught], teacher[taught], hidden[taught]
         if self.recipe.distil == "kl":
             soft = distillation(student, wanted, hidden)
         else:  # of the products of vectors themselves

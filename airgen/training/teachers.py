@@ -152,11 +152,11 @@ class Teacher:
             part, first = self._parts[number], self._ends[number] - self._parts[number].passages
             if part.scores is not None:
                 for row in rows:
-                    own = (places[row] - first).tolist()
-                    means[row] = part.scores.scores(examples[row].id.removeprefix(part.prefix), own)
+                    own_places = (places[row] - first).tolist()
+                    means[row] = part.scores.scores(examples[row].id.removeprefix(part.prefix), own_places)
             elif self._rerankers[number]:
-                asked = [(examples[row].query, place) for row in rows for place in places[row].tolist()]
-                means[rows] = np.reshape(self._asked(self._rerankers[number], asked), (len(rows), -1))
+                pairs = [(examples[row].query, place) for row in rows for place in places[row].tolist()]
+                means[rows] = np.reshape(self._asked(self._rerankers[number], pairs), (len(rows), -1))
         return means
 
     def _asked(self, teachers: Sequence[Reranker], pairs: Sequence[tuple[str, int]]) -> list[float]:

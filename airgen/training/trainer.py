@@ -193,8 +193,8 @@ class _Steps:
 
     def _prepared(self, step: int) -> tuple[Any, tuple[Any, Any]]:
         batch = self._batch(step)
-        own = self._task.part_of(batch)
-        return batch, (own, self._task.prepare(own))
+        part = self._task.part_of(batch)
+        return batch, (part, self._task.prepare(part))
 
     def _batch(self, step: int) -> Any:
         epoch, place = divmod(step, self.of_epoch)
@@ -315,10 +315,10 @@ class _Trainer(_library.Trainer):  # type: ignore[misc, name-defined]
         """Compute the loss of the task, and keep its numbers."""
         self.task.trained = model
         self.batch = inputs["batch"]
-        own = self.task.part_of(self.batch)
+        part = self.task.part_of(self.batch)
         low = self.recipe.precision == "bf16" and not self.task.own_passes
         with _torch.autocast(_torch.device(self.device).type, _torch.bfloat16, enabled=low):
-            parts = model(own) if self._wrapped else self.task.loss(own)
+            parts = model(part) if self._wrapped else self.task.loss(part)
         self.numbers = {name: float(value.detach()) for name, value in parts.items()}
         self.check("loss", self.numbers["loss"])
         return parts["loss"]
@@ -431,8 +431,8 @@ def learning_rate_share(step: int, total: int, recipe: Recipe) -> float:
     warm = round(total * recipe.warmup)
     if step < warm:
         return (step + 1) / warm
-    done = (step - warm) / max(1, total - warm)
-    falling = {"linear": 1 - done, "cosine": 0.5 * (1 + math.cos(math.pi * done))}
+    progress = (step - warm) / max(1, total - warm)
+    falling = {"linear": 1 - progress, "cosine": 0.5 * (1 + math.cos(math.pi * progress))}
     return falling.get(recipe.schedule, 1.0)
 
 

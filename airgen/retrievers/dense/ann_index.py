@@ -221,8 +221,8 @@ def build_ann(
         return True
 
     work: Work[tuple[int, Shard], bool] = Work("filling an index", fill_here, None if file is None else fill.make)
-    for number, done in current().map(work, items, least=2):
-        if not done or not _part(folder, number).exists():
+    for number, filled in current().map(work, items, least=2):
+        if not filled or not _part(folder, number).exists():
             fill_here(items[number][1])
 
 

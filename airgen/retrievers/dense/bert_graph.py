@@ -94,9 +94,9 @@ class MaskedLanguageModel:
         self._decoder = weights.get("cls.predictions.decoder.weight", weights["embeddings.word_embeddings.weight"])
         self._bias = weights["cls.predictions.bias"]
         steps, scale = _in_steps(self._decoder.T)
-        whole = (steps * scale).T
-        self._lengths = np.linalg.norm(whole, axis=1)
-        self._rounded = np.linalg.norm(self._decoder - whole, axis=1)
+        rounded = (steps * scale).T
+        self._lengths = np.linalg.norm(rounded, axis=1)
+        self._rounded = np.linalg.norm(self._decoder - rounded, axis=1)
         states = graph.head(graph.states(layers))
         parts = [slice(first, first + _TERMS_AT_ONCE) for first in range(0, len(scale), _TERMS_AT_ONCE)]
         self._session = cpu_session(

@@ -119,9 +119,9 @@ def config_of(place: str, revision: str | None = None) -> dict[str, Any]:
 
 def weights_of(dtype: Dtype, gpu: bool, config: Mapping[str, Any]) -> dict[str, Any]:
     """Return `dtype` as an argument of transformers; {} to keep the dtype of the files."""
-    own = devices.own_dtype(config)
-    chosen = devices.chosen_dtype(dtype, gpu, own)
-    return {"dtype": devices.torch_dtype(chosen)} if chosen and (dtype != "auto" or chosen != own) else {}
+    file_dtype = devices.own_dtype(config)
+    chosen = devices.chosen_dtype(dtype, gpu, file_dtype)
+    return {"dtype": devices.torch_dtype(chosen)} if chosen and (dtype != "auto" or chosen != file_dtype) else {}
 
 
 class TorchModel(Component):
@@ -201,7 +201,7 @@ class TorchModel(Component):
             return work(size)
 
         try:
-            result, done = devices.halving(attempt, size)
+            result, used_size = devices.halving(attempt, size)
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
@@ -210,8 +210,8 @@ class TorchModel(Component):
                 f"{self.name}: out of memory on {where} with a batch of {last}: lower max_length, set dtype: bf16, or "
                 "take a smaller model"
             ) from error
-        if done < size:
-            self._most = done
+        if used_size < size:
+            self._most = used_size
         return result
 
 
@@ -356,9 +356,9 @@ class SentenceTransformersEmbedder(LibraryModel):
         super().set_up()
         chosen, config = self.settings, _own_config(located(self.name, self.folder))
         prompts: Mapping[str, Any] = config.get("prompts") or {}
-        own = {key: value for key, value in prompts.items() if isinstance(value, str)}
+        prefixes = {key: value for key, value in prompts.items() if isinstance(value, str)}
         self._dot = (chosen.similarity or config.get("similarity_fn_name")) == "dot"
-        query, passage = own.get("query", ""), own.get("document", own.get("passage", ""))
+        query, passage = prefixes.get("query", ""), prefixes.get("document", prefixes.get("passage", ""))
         self._prefix = {
             "query": query if chosen.query_prefix is None else chosen.query_prefix,
             "passage": passage if chosen.passage_prefix is None else chosen.passage_prefix,
@@ -406,11 +406,11 @@ class SentenceTransformersEmbedder(LibraryModel):
         """Encode texts to unit vectors, or, with the similarity `dot`, to the model's vectors; float32 (n, dim)."""
         prefix = self._prefix[kind]
         model = self._query_model if kind == "query" else self.model
-        asked = [prefix + text for text in texts]
+        prefixed = [prefix + text for text in texts]
         options = {"convert_to_numpy": True, "normalize_embeddings": False, "show_progress_bar": False}
         options |= self.pool_of(model)
         vectors = self.in_batches(
-            lambda size: model.encode(asked, batch_size=size, **options), self.batch_for(asked, model)
+            lambda size: model.encode(prefixed, batch_size=size, **options), self.batch_for(prefixed, model)
         )
         shaped = np.asarray(vectors, np.float32).reshape(len(texts), -1)
         vectors = finite(shaped, self.name)

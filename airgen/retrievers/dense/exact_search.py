@@ -78,22 +78,22 @@ def search(
     faiss = _quicker(n * len(queries), queries.shape[1]) if width <= _FAISS_MOST_HITS else None
     for first in range(0, len(queries), batch):
         block = slice(first, first + batch)
-        asked = queries[block]
+        block_queries = queries[block]
         if faiss is not None:
-            selected = _Selected(faiss, asked, width)
+            selected = _Selected(faiss, block_queries, width)
             if selected.stream(matrix, rows, n):
                 unsure = selected.write(hits.positions[block, :width], hits.scores[block, :width])
                 if unsure.size:
-                    again = _Best(asked[unsure], width, compiled)
+                    again = _Best(block_queries[unsure], width, compiled)
                     again.stream(matrix, rows, n)
                     _put(hits, first + unsure, again, width)
                 continue
-        guess = _guess(matrix, asked, width, rows=rows, count=n) if guessing else None
-        best = _Best(asked, width, compiled, guess)
+        guess = _guess(matrix, block_queries, width, rows=rows, count=n) if guessing else None
+        best = _Best(block_queries, width, compiled, guess)
         best.stream(matrix, rows, n)
         best.write(hits.positions[block, :width], hits.scores[block, :width])
         if guess is not None and (short := np.flatnonzero(best.fill < width)).size:
-            again = _Best(asked[short], width, compiled)  # the guess was too high for these queries
+            again = _Best(block_queries[short], width, compiled)  # the guess was too high for these queries
             again.stream(matrix, rows, n)
             _put(hits, first + short, again, width)
     return hits

@@ -87,30 +87,30 @@ class GpuRows:
         block = max(1, min(len(queries), _PRODUCTS // max(1, n)))
         with _in_fp32(torch):
             for first in range(0, len(queries), block):
-                asked = torch.from_numpy(np.ascontiguousarray(queries[first : first + block], np.float32))
-                asked = asked.to(self._device)
-                rough, places = self._select(asked, width + spare)
-                lengths = asked.double().square().sum(dim=1).sqrt()
-                share = 1.01 * _ROUNDING * (asked.shape[1] + 16)
+                block_queries = torch.from_numpy(np.ascontiguousarray(queries[first : first + block], np.float32))
+                block_queries = block_queries.to(self._device)
+                rough, places = self._select(block_queries, width + spare)
+                lengths = block_queries.double().square().sum(dim=1).sqrt()
+                share = 1.01 * _ROUNDING * (block_queries.shape[1] + 16)
                 error = share * (lengths + _UNDERFLOW_LENGTH) * (self._longest + _UNDERFLOW_LENGTH) + _UNDERFLOW_ERROR
-                sure = torch.full((len(asked),), width + spare == n, device=self._device)
+                sure = torch.full((len(block_queries),), width + spare == n, device=self._device)
                 if width + spare < n:
                     # In float64: a difference of fp32 products has no rounding that counts here.
                     sure = rough[:, -1].double() < rough[:, width - 1].double() - 2.02 * error
                 sure &= rough.isfinite().all(dim=1)
-                best, scores = self._decide(asked, places, width)
+                best, scores = self._decide(block_queries, places, width)
                 hits.positions[first : first + block, :width] = best.to(torch.int32).cpu().numpy()
                 hits.scores[first : first + block, :width] = scores.cpu().numpy()
                 doubtful += [first + place for place in (~sure).nonzero().flatten().tolist()]
         return hits, np.array(doubtful, np.int64)
 
-    def _select(self, asked: Any, count: int) -> tuple[Any, Any]:
+    def _select(self, queries: Any, count: int) -> tuple[Any, Any]:
         """Return the products of the best `count` rows by fp32, best first, and their positions."""
         torch, n = self._torch, len(self)
-        step = max(count, _PRODUCTS // max(1, len(asked)) // 4)
+        step = max(count, _PRODUCTS // max(1, len(queries)) // 4)
         best: Any = None
         for first in range(0, n, step):
-            part = asked @ self._rows[first : first + step].float().T
+            part = queries @ self._rows[first : first + step].float().T
             part = torch.nan_to_num(part, nan=torch.inf)  # no number: it is doubtful, and must not be lost
             values, places = part.topk(min(count, part.shape[1]), dim=1)
             candidates = values, places + first
@@ -124,15 +124,15 @@ class GpuRows:
                 best = values, best[1].gather(1, chosen)
         return best[0], best[1]
 
-    def _decide(self, asked: Any, places: Any, k: int) -> tuple[Any, Any]:
+    def _decide(self, queries: Any, places: Any, k: int) -> tuple[Any, Any]:
         """Return the k best of the selected rows by exact scores, in fp32; ties are in the order of position."""
         torch = self._torch
         places = places.sort(dim=1).values
         scores = torch.empty(places.shape, dtype=torch.float32, device=self._device)
-        step = max(1, _TERMS // max(1, places.shape[1] * asked.shape[1]))
-        for first in range(0, len(asked), step):
+        step = max(1, _TERMS // max(1, places.shape[1] * queries.shape[1]))
+        for first in range(0, len(queries), step):
             block = slice(first, first + step)
-            terms = self._rows[places[block]].double() * asked[block].double()[:, None, :]
+            terms = self._rows[places[block]].double() * queries[block].double()[:, None, :]
             scores[block] = folded(terms).float() + 0.0  # -0.0 and 0.0 are one score
         order = scores.sort(dim=1, descending=True, stable=True).indices[:, :k]
         return places.gather(1, order), scores.gather(1, order)
@@ -179,8 +179,8 @@ class GpuLists:
     def _of_tokens(self, scores: NDArray[np.float32], near: list[Any], probes: int) -> Any:
         """Return the score that each query token gives every passage, (tokens, passages)."""
         torch, n = self._torch, self._count
-        rest = torch.from_numpy(np.array([values[-1] for _, values in near], np.float32)).to(self._device)
-        similarities = rest[:, None].repeat(1, n)
+        floors = torch.from_numpy(np.array([values[-1] for _, values in near], np.float32)).to(self._device)
+        similarities = floors[:, None].repeat(1, n)
         places = [order[:probes] for order, _ in near]
         rows = np.repeat(np.arange(len(near)), [len(place) for place in places])
         cells = np.concatenate(places)
@@ -212,11 +212,11 @@ class GpuTokens:
         most = max(1, _TERMS // (len(query) + int(self._tokens.shape[1])))  # tokens at once
         first = 0
         with torch.inference_mode():
-            asked = torch.from_numpy(np.array(query)).to(self._device).double()
+            query_vectors = torch.from_numpy(np.array(query)).to(self._device).double()
             while first < len(scores):
                 end = max(first + 1, int(np.searchsorted(starts, starts[first] + most, side="right")) - 1)
                 tokens = self._tokens[int(starts[first]) : int(starts[end])].double()
-                best = torch.segment_reduce(tokens @ asked.T, "max", lengths=self._lengths[first:end], axis=0)
+                best = torch.segment_reduce(tokens @ query_vectors.T, "max", lengths=self._lengths[first:end], axis=0)
                 scores[first:end] = folded(best).cpu().numpy()
                 first = end
         return scores

@@ -108,13 +108,13 @@ def _orthonormalise(rows: Floats) -> None:
     factor = _gram(rows)
     width = len(factor)
     for pivot in range(width):
-        own = factor[pivot, pivot]
+        remainder = factor[pivot, pivot]
         for above in range(pivot):
-            own -= factor[above, pivot] * factor[above, pivot]
-        if own <= _DEPENDENT_SHARE * factor[pivot, pivot] or own <= 0:
+            remainder -= factor[above, pivot] * factor[above, pivot]
+        if remainder <= _DEPENDENT_SHARE * factor[pivot, pivot] or remainder <= 0:
             factor[pivot, pivot:] = 0
             continue
-        root = np.sqrt(own)
+        root = np.sqrt(remainder)
         for right in range(pivot + 1, width):
             total = factor[pivot, right]
             for above in range(pivot):
@@ -139,14 +139,14 @@ def _diagonalise(matrix: Floats, vectors: Floats) -> None:
     """Diagonalise the symmetric matrix by Jacobi rotations; the columns of `vectors` become its eigenvectors."""
     size = len(matrix)
     for _ in range(_MOST_SWEEPS):
-        rest = whole = 0.0
+        off_diagonal = total = 0.0
         for row in range(size):
             for column in range(size):
                 square = matrix[row, column] * matrix[row, column]
-                whole += square
+                total += square
                 if row != column:
-                    rest += square
-        if rest <= 1e-30 * whole:
+                    off_diagonal += square
+        if off_diagonal <= 1e-30 * total:
             return
         for p in range(size - 1):
             for q in range(p + 1, size):

@@ -81,10 +81,10 @@ class EmbeddedModel(Component):
         @classmethod
         def _as_it_was_trained(cls, value: Any) -> Any:
             known = models.catalogue().get(str(value.get("model"))) if isinstance(value, dict) else None
-            own = (
+            trained = (
                 {name: setting for name, setting in known.settings.items() if name in cls.model_fields} if known else {}
             )
-            return {**own, **value} if own else value
+            return {**trained, **value} if trained else value
 
     settings: Settings
     travels = True

@@ -280,5 +280,5 @@ class Dense(Component):
         if chosen.index is None:
             return {**about, "search": "exact"}
         version = load_extra("faiss", "an index").__version__
-        own = {"build": dict(chosen.build), "search": dict(chosen.search), "faiss": version}
-        return {**about, "index": chosen.index, "sample": chosen.training_sample, "parts": chosen.index_parts, **own}
+        index = {"build": dict(chosen.build), "search": dict(chosen.search), "faiss": version}
+        return {**about, "index": chosen.index, "sample": chosen.training_sample, "parts": chosen.index_parts, **index}

@@ -104,9 +104,9 @@ class ResidualCodec:
             bits: Bits per dimension.
         """
         centroids = k_means(sample, min(count, len(sample)))
-        rest = sample - centroids[nearest(sample, centroids)]
-        spread = np.maximum(rest.std(axis=0, dtype=np.float64), 1e-6).astype(np.float32)
-        values = (rest / spread).ravel()
+        residuals = sample - centroids[nearest(sample, centroids)]
+        spread = np.maximum(residuals.std(axis=0, dtype=np.float64), 1e-6).astype(np.float32)
+        values = (residuals / spread).ravel()
         if len(values) > _LEVEL_VALUES:
             values = values[np.random.default_rng(_SEED).choice(len(values), _LEVEL_VALUES, replace=False)]
         return cls(centroids, spread, _levels(values, 1 << bits))
@@ -114,10 +114,10 @@ class ResidualCodec:
     def encode(self, vectors: Floats) -> Coded:
         """Encode vectors (n, dim)."""
         cells = nearest(vectors, self.centroids)
-        rest = (vectors - self.centroids[cells]) / self.spread
+        residuals = (vectors - self.centroids[cells]) / self.spread
         numbers = np.zeros((len(vectors), -(-vectors.shape[1] // self._per_byte) * self._per_byte), np.uint8)
         for cutoff in self.cutoffs:
-            numbers[:, : rest.shape[1]] += rest > cutoff
+            numbers[:, : residuals.shape[1]] += residuals > cutoff
         shifts = np.arange(self._per_byte, dtype=np.uint8) * np.uint8(self.bits)
         codes = (numbers.reshape(len(vectors), -1, self._per_byte) << shifts).sum(axis=2, dtype=np.uint8)
         raw = self.centroids[cells] + self.rest(codes) * self.spread
@@ -133,8 +133,8 @@ class ResidualCodec:
 
     def rest(self, codes: NDArray[np.uint8]) -> Floats:
         """Return the residuals in units of the spread, (n, dim)."""
-        whole = np.take(self._of_byte, codes, axis=0).reshape(len(codes), -1)
-        return whole[:, : len(self.spread)]
+        unpacked = np.take(self._of_byte, codes, axis=0).reshape(len(codes), -1)
+        return unpacked[:, : len(self.spread)]
 
     @property
     def _per_byte(self) -> int:
@@ -430,7 +430,7 @@ class CompressedIndex:
     def _maxsim(self, query: NDArray[np.float64], cells: Floats, passages: NDArray[np.int32]) -> Floats:
         """Compute MaxSim over the decoded vectors of passages, (n,)."""
         # In units of the spread, rounded so far that its products with levels are exact, too.
-        asked = (np.rint(query * self.codec.spread * 2.0**_QUERY_BITS) / 2.0**_QUERY_BITS).T
+        scaled_query = (np.rint(query * self.codec.spread * 2.0**_QUERY_BITS) / 2.0**_QUERY_BITS).T
         begins, ends = self.starts[passages], self.starts[passages + 1]
         scores = np.zeros(len(passages), np.float32)
         edges = np.concatenate(([0], np.cumsum(ends - begins)))
@@ -442,7 +442,7 @@ class CompressedIndex:
             places = np.arange(int(sizes.sum())) + np.repeat(begins[first:last] - starts, sizes)
             coded = self.tokens[places]
             # <q, (c + r) s> = (<q, c> + <q, r>) s: the centroids' part is known already.
-            products = (self.codec.rest(coded.codes).astype(np.float64) @ asked).astype(np.float32)
+            products = (self.codec.rest(coded.codes).astype(np.float64) @ scaled_query).astype(np.float32)
             products += cells[coded.cells]
             products *= coded.scales[:, None].astype(np.float32)
             scores[first:last] = np.maximum.reduceat(products, starts, axis=0).sum(axis=1)

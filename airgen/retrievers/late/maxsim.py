@@ -93,13 +93,13 @@ class MultiVectorEncoder(LibraryModel):
 
     def token_vectors(self, texts: Sequence[str], kind: TextKind) -> list[NDArray[np.float32]]:
         """Return token vectors by the model's query or document side."""
-        model, side, asked = self.model, self.side(kind), list(texts)
+        model, side, inputs = self.model, self.side(kind), list(texts)
         options = {"convert_to_numpy": True, "show_progress_bar": False, **self.pool_of(model)}
-        outputs = self.in_batches(lambda size: side(asked, batch_size=size, **options), self.batch_for(asked, model))
+        outputs = self.in_batches(lambda size: side(inputs, batch_size=size, **options), self.batch_for(inputs, model))
         arrays = [as_array(item) for item in outputs]
         # The model may leave out punctuation, which can be a whole text: one vector of zeros then matches nothing.
-        whole = [array if len(array) else np.zeros((1, array.shape[-1]), np.float32) for array in arrays]
-        return [finite(array, self.name) for array in whole]
+        nonempty = [array if len(array) else np.zeros((1, array.shape[-1]), np.float32) for array in arrays]
+        return [finite(array, self.name) for array in nonempty]
 
     def describe(self) -> Mapping[str, object]:
         return {**self.described("multi-vector", "model", "revision"), **self.local, **self.precision}

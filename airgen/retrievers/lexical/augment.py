@@ -177,11 +177,13 @@ class Augmenter:
         values = rows @ pooled + bias
         added = {self._names[place]: float(values[place]) for place in np.flatnonzero(values > 0)}
         weights: dict[str, float] = {}
-        own = np.maximum(states @ self._u + self._u_bias, 0) if self.settings["weights"] else np.ones(len(query.ids))
-        for term, weight in zip(query.terms, own.tolist(), strict=True):
+        token_weights = (
+            np.maximum(states @ self._u + self._u_bias, 0) if self.settings["weights"] else np.ones(len(query.ids))
+        )
+        for term, weight in zip(query.terms, token_weights.tolist(), strict=True):
             if term is not None:
                 weights[term] = max(weight, weights.get(term, 0.0))
-        seen = [weight for term, weight in zip(query.terms, own.tolist(), strict=True) if term is not None]
+        seen = [weight for term, weight in zip(query.terms, token_weights.tolist(), strict=True) if term is not None]
         beyond = sum(seen) / len(seen) if seen else 1.0
         for term in query.rest:  # learned weights have a scale of their own: 1 may be far above them
             weights.setdefault(term, beyond)
@@ -232,10 +234,12 @@ class Augmented(LexicalRetriever):
 
     def make_weighting(self) -> Weighting:
         """Weight by BM25, or by presence, as the model was trained."""
-        own, chosen = self.model.settings, self.settings
-        if own["scoring"] != "bm25":
+        trained, chosen = self.model.settings, self.settings
+        if trained["scoring"] != "bm25":
             return PresenceWeighting()
-        return BM25Weighting(own["k1"] if chosen.k1 is None else chosen.k1, own["b"] if chosen.b is None else chosen.b)
+        return BM25Weighting(
+            trained["k1"] if chosen.k1 is None else chosen.k1, trained["b"] if chosen.b is None else chosen.b
+        )
 
     def index(self, corpus: Corpus) -> None:
         """Index the corpus by the model's terms, as BM25 would. Raises CorpusError for an empty one."""

@@ -161,10 +161,10 @@ def _chunks(field: Field) -> Iterator[tuple[slice, NDArray[np.int64]]]:
 
 def lossy_lengths(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
     """Round lengths to what Lucene's one byte keeps: exact below 40, then the highest four bits of what exceeds 24."""
-    rest = np.maximum(lengths - 24, 0)
-    bits = np.where(rest > 0, np.frexp(rest.astype(np.float64))[1], 0)
+    excess = np.maximum(lengths - 24, 0)
+    bits = np.where(excess > 0, np.frexp(excess.astype(np.float64))[1], 0)
     shift = np.maximum(bits - 4, 0)
-    return np.where(lengths < 24, lengths, 24 + ((rest >> shift) << shift))
+    return np.where(lengths < 24, lengths, 24 + ((excess >> shift) << shift))
 
 
 _PART_TERMS = 8 << 20  # terms counted at once

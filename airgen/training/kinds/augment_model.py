@@ -124,7 +124,9 @@ class AugmentModel:
             bow[rows, columns] = 1.0
         total = (bow + added).flatten()
         if self.recipe.weights:
-            own = torch.relu(self.module["weight"](states)).squeeze(-1).float()  # also where products are in bf16
+            token_weights = (
+                torch.relu(self.module["weight"](states)).squeeze(-1).float()
+            )  # also where products are in bf16
             seen = [
                 (row, place, row * shape[1] + column)
                 for row, query in enumerate(queries)
@@ -138,14 +140,14 @@ class AugmentModel:
             ]
             if beyond:  # a term that the encoder does not see has the mean weight of the tokens that it sees
                 words = self._padded([[float(column != -1) for column in query.columns] for query in queries])
-                means = torch.where(words.any(1), (own * words).sum(1) / words.sum(1).clamp(min=1), 1.0)
+                means = torch.where(words.any(1), (token_weights * words).sum(1) / words.sum(1).clamp(min=1), 1.0)
                 rows, flat = torch.tensor(sorted(beyond), device=self.device).T
                 total = total.index_copy(0, flat, total[flat] * means[rows])
             if seen:  # a term that appears several times has its greatest weight; -1 is below all weights
                 rows, at, flat = torch.tensor(seen, device=self.device).T
                 terms, places = flat.unique(return_inverse=True)
                 best = torch.full((len(terms),), -1.0, device=self.device)
-                best = best.scatter_reduce(0, places, own[rows, at], "amax")
+                best = best.scatter_reduce(0, places, token_weights[rows, at], "amax")
                 total = total.index_copy(0, terms, total[terms] * best)  # few of all terms, so no matrix of weights
         return total.view(shape), added
 

@@ -159,17 +159,17 @@ class _Near:
 
     def __call__(self, chunk: _Chunk) -> list[bool]:
         pairs, keys = self._pairs, self._pairs.keys[chunk[1]]
-        asked = [pairs.columns.query_texts[at] for at in chunk[0].tolist()]
-        queries = self._encoded(asked, "query")
+        texts = [pairs.columns.query_texts[at] for at in chunk[0].tolist()]
+        queries = self._encoded(texts, "query")
         places = self._places.find(keys)
         passages = self._dense.rows(np.maximum(places, 0).tolist())
         new = [pairs.corpus.full_text(at) for at in chunk[1][places < 0].tolist()]
         passages[places < 0] = self._encoded(new, "passage").astype(np.float16)
-        own = inner_products(queries, passages).astype(np.float32)
-        limit = own + 1e-5 * np.maximum(1, np.abs(own))  # scores that differ by rounding count as equal
+        pair_scores = inner_products(queries, passages).astype(np.float32)
+        limit = pair_scores + 1e-5 * np.maximum(1, np.abs(pair_scores))  # scores that differ by rounding count as equal
         excluded = [
             [*(pairs.relevant[query] | {key, key_of(text)})]
-            for query, key, text in zip(chunk[0].tolist(), keys.tolist(), asked, strict=True)
+            for query, key, text in zip(chunk[0].tolist(), keys.tolist(), texts, strict=True)
         ]
         hits = self._dense.nearest(queries, self._k + max(map(self._places.count, excluded)))
         higher = (hits.positions >= 0) & (hits.scores > limit[:, None])

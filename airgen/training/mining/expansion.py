@@ -110,8 +110,8 @@ class Seq2Seq:
     def _sampled(self, texts: Sequence[str], count: int, seeds: Sequence[int]) -> list[list[str]]:
         torch = load_extra("torch", f"the query model {self.name!r}")
         model, tokenizer = self.parts
-        asked = [self._prefix + text for text in texts]
-        encoded = tokenizer(asked, truncation=True, max_length=self._max_length, padding=True, return_tensors="pt")
+        prefixed = [self._prefix + text for text in texts]
+        encoded = tokenizer(prefixed, truncation=True, max_length=self._max_length, padding=True, return_tensors="pt")
         inputs = {
             name: value.to(model.device) for name, value in encoded.items() if name in ("input_ids", "attention_mask")
         }
@@ -174,9 +174,9 @@ def expand(
     written = number = 0
     try:
         partial.parent.mkdir(parents=True, exist_ok=True)
-        done = _whole_rows(partial)
-        left = (passage for passage in passages if passage.id not in done)
-        number = len(done)
+        written_ids = _whole_rows(partial)
+        left = (passage for passage in passages if passage.id not in written_ids)
+        number = len(written_ids)
         with partial.open("a", encoding="utf-8") as file:
             for batch in batched(left, _SORTED_BATCHES * model.texts_at_once(count)):
                 texts = [flat_text(passage.title, passage.text) for passage in batch]
@@ -223,12 +223,12 @@ def _whole_rows(path: Path) -> set[str]:
     """Return the ids in a file, after removing an incomplete last line."""
     if not path.is_file():
         return set()
-    done: set[str] = set()
+    ids: set[str] = set()
     size = 0
     with path.open("rb") as lines:
         for line in lines:
             try:
-                done.add(str(json.loads(line)["_id"]))
+                ids.add(str(json.loads(line)["_id"]))
             except (ValueError, KeyError, TypeError):
                 break
             if not line.endswith(b"\n"):
@@ -236,4 +236,4 @@ def _whole_rows(path: Path) -> set[str]:
             size += len(line)
     with path.open("r+b") as file:
         file.truncate(size)
-    return done
+    return ids

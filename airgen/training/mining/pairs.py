@@ -351,7 +351,7 @@ class Citations:
 
     def resolve(self) -> Iterator[Citation]:
         """Yield every citation in the order of its source; a source cites each target once."""
-        done: set[tuple[int, int]] = set()
+        resolved: set[tuple[int, int]] = set()
         for source, key in self._references:
             if key not in self._places:
                 if key[0] != "name":  # most quotations do not name a heading
@@ -362,8 +362,8 @@ class Citations:
                 yield Citation(source, None, "several headings have the cited name")
             elif place[0] == source:
                 yield Citation(source, None, "cites itself")
-            elif (source, place[0]) not in done:
-                done.add((source, place[0]))
+            elif (source, place[0]) not in resolved:
+                resolved.add((source, place[0]))
                 yield Citation(source, place[0])
         for source in self._dropped:
             yield Citation(source, None, f"more than {_MOST_CITATIONS} citations in a passage")

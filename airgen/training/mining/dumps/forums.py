@@ -99,8 +99,8 @@ class StackExchangeDump(DumpReader):
         """Yield a MinedPair per answer that is kept."""
         for path in self.files:
             # `7z x math.stackexchange.com.7z -omath` gives math/Posts.xml
-            own = path.name.split(".xml")[0]
-            site = path.absolute().parent.name if own.lower() == "posts" else own
+            stem = path.name.split(".xml")[0]
+            site = path.absolute().parent.name if stem.lower() == "posts" else stem
             questions = TextTable()
             for row in _rows(path):
                 yield from [row] if isinstance(row, RefusedRow) else self._post(row, questions, site)

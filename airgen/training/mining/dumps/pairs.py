@@ -100,23 +100,23 @@ def _pairs_of(row: Any) -> Iterator[DumpRow]:
     else:
         yield RefusedRow("row", "neither a list nor an object")
         return
-    asked = plain_line(query) if isinstance(query, str) else ""
+    query_text = plain_line(query) if isinstance(query, str) else ""
     passages, against = _texts(positives), _texts(negatives)
-    if not asked or not passages:
+    if not query_text or not passages:
         yield RefusedRow("row", "without a query" if passages else "without a passage")
         return
     others = tuple(SourcePassage(passage_id(KIND, text), text) for text in against if text not in passages)
     for text in passages:
-        yield MinedPair(asked, text, KIND, passage_id(KIND, text), negatives=others)
+        yield MinedPair(query_text, text, KIND, passage_id(KIND, text), negatives=others)
 
 
 def _chosen(row: Mapping[str, Any]) -> tuple[str, str, str | None] | None:
     """Return the names of the columns of query, positives and negatives; None if one of the first two is missing."""
     names = {folded(str(name)): name for name in row}
     query = next((names[key] for key in map(folded, _QUERY) if key in names), None)
-    rest = {key: name for key, name in names.items() if name != query}
+    others = {key: name for key, name in names.items() if name != query}
     positive, negative = (
-        next((rest[key] for key in map(folded, known) if key in rest), None) for known in (_POSITIVE, _NEGATIVE)
+        next((others[key] for key in map(folded, known) if key in others), None) for known in (_POSITIVE, _NEGATIVE)
     )
     return None if query is None or positive is None else (query, positive, negative)
 

@@ -105,7 +105,7 @@ def _of_response(record: Any, address: str, content: bytes, language: str) -> It
     http = record.http_headers
     if http is None:  # DNS and the like
         return
-    kind, _, rest = (http.get_header("Content-Type") or "").lower().partition(";")
+    kind, _, parameters = (http.get_header("Content-Type") or "").lower().partition(";")
     if kind.strip() not in _HTML:
         yield RefusedRow("record", "no HTML")
         return
@@ -113,7 +113,7 @@ def _of_response(record: Any, address: str, content: bytes, language: str) -> It
         yield RefusedRow("record", "an error or a redirection")
         return
     try:
-        title, blocks = html_blocks(_decoded(content, rest, language), extract="trafilatura")
+        title, blocks = html_blocks(_decoded(content, parameters, language), extract="trafilatura")
     except Unusable as error:
         yield RefusedRow("page", error.reason)
         return
