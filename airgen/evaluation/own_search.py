@@ -239,6 +239,7 @@ def check_search(search: Any, name: str) -> None:
         raise UsageError(f"{name} is a {type(search).__name__}: pass its retriever, .as_retriever(...)")
     if not is_search(search):
         raise UsageError(
-            f"{name}: a {type(search).__name__} is not a system: give the name of one, a mapping with its `kind`, a "
-            "run {query id: {passage id: score}}, a function of (queries, k), an embedder with encode(texts), a retriever"
+            f"{name}: a {type(search).__name__} is not a system: give the name of one, a mapping with its `kind`, "
+            "a run {query id: {passage id: score}}, a function of (queries, k), an embedder with encode(texts), a "
+            "retriever"
         )
