@@ -203,7 +203,7 @@ def _compare_chunkers(
     wanted = load_chunkers(chunkers)
     found = Rows(
         compare_chunkers(opened, wanted, systems, out, options, gold=gold, share=share, say=say)
-        for opened in opened_datasets(datasets).values()
+        for opened in opened_datasets(datasets, options.split, say).values()
     )
     lines = []
     for one in found:
@@ -218,7 +218,8 @@ def _targets(
     """Return datasets and their options by folder; each collection of a list has its own split and id rule."""
     from airgen.publishing.suites import opened_datasets
 
-    found = {folder: (opened, options) for folder, opened in opened_datasets(folders).items()}
+    opened_by_folder = opened_datasets(folders, options.split, say)
+    found = {folder: (opened, options) for folder, opened in opened_by_folder.items()}
     for listed in lists:
         there = listed.opened()
         names = {one.name for one, _ in there.values()}

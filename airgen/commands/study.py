@@ -208,7 +208,7 @@ def study_gain(
     measures = (*DEFAULT_MEASURES, *([measure] if measure else []))
     options = EvaluationOptions(split, measures, language=language, folder=folder)
     found = []
-    for opened in opened_datasets(paths(datasets)).values():
+    for opened in opened_datasets(paths(datasets), split, say).values():
         done = evaluate(opened, pair, Path(results), options, progress=say)
         by_name = {result.name: result for result in done}
         found.append((opened, by_name[pair[-2].name], by_name[pair[-1].name]))

@@ -213,14 +213,33 @@ def dataset_folders(home: Path) -> dict[str, Path]:
     return found or {home.resolve().name: home}
 
 
-def opened_datasets(given: Sequence[Path]) -> dict[Path, BeirDataset]:
+def opened_datasets(
+    given: Sequence[Path], split: str = "", say: Callable[[str], None] = lambda _: None
+) -> dict[Path, BeirDataset]:
     """{folder: dataset}, with the datasets of suites. Results are kept by a dataset's name, so each needs its own.
 
-    Raises UsageError for two datasets of one name; those of a suite are told apart by their keys.
+    Args:
+        given: Datasets and suites.
+        split: Of a suite, only the datasets that have this split, with labels or without; a set may be dev alone.
+        say: Called with a line about the datasets that are left out.
+
+    Raises:
+        UsageError: Two datasets have one name; those of a suite are told apart by their keys.
+        DatasetError: No dataset of a suite has the split.
     """
-    opened = {folder: BeirDataset.open(folder) for home in given for folder in dataset_folders(home).values()}
+    opened: dict[Path, BeirDataset] = {}
     for home in given:
-        folders = dataset_folders(home)
+        inside = {folder: BeirDataset.open(folder) for folder in dataset_folders(home).values()}
+        if split and len(inside) > 1:
+            lack = [one.name for one in inside.values() if split not in (*one.splits, *one.withheld)]
+            if len(lack) == len(inside):
+                raise DatasetError(f"{home}: no dataset has the split {split!r}")
+            if lack:
+                say(f"{home}: without {', '.join(sorted(lack))}, which have no split {split!r}")
+            inside = {folder: one for folder, one in inside.items() if split in (*one.splits, *one.withheld)}
+        opened |= inside
+    for home in given:
+        folders = {key: folder for key, folder in dataset_folders(home).items() if folder in opened}
         names = [opened[folder].name for folder in folders.values()]
         for key, folder in folders.items():
             if names.count(opened[folder].name) > 1:

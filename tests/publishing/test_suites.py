@@ -3,12 +3,13 @@
 import csv
 import dataclasses
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import call
+from command_line import call, invoke
 from dataset_maker import INFO, make_content
 
 from airgen.dataset.beir import BeirDataset
@@ -266,3 +267,14 @@ def test_a_version_whose_list_of_datasets_is_none(tmp_path: Path, named: str) ->
         with pytest.raises(DatasetError, match=r"suite\.json: datasets is \w+, but must be an object"):
             call(*words)
     assert "[suite]" in call("publish", "verify", tmp_path, code=1)
+
+
+def test_a_suite_is_evaluated_where_it_has_the_split(tmp_path: Path, runner: Runner) -> None:
+    """Of two books one is dev, which must not end the evaluation of the others."""
+    home = build(suite("a", "book0", "book1"), tmp_path / "suites", runner).directory
+    (tmp_path / "systems.yaml").write_text("systems: [{name: bm25, kind: bm25}]\n", encoding="utf-8")
+    said = invoke("evaluate", home, "--systems", tmp_path / "systems.yaml", "--out", tmp_path / "results", raises=True)
+    assert re.search(rf"{home}: without book-[01], which have no split 'test'", said.stderr)
+    assert len({path.parent.parent.name for path in (tmp_path / "results").glob("*/test/report.md")}) == 2
+    with pytest.raises(DatasetError, match="no dataset has the split 'train'"):
+        call("evaluate", home, "--systems", tmp_path / "systems.yaml", "--split", "train")
