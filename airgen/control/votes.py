@@ -7,6 +7,10 @@ other: half of the way where it must answer the query, less where it must be abo
 alone is no majority: then nothing but the source answers a query. Nor does anything else where more than a few
 passages come so near: such a query is vague, and the voters cannot tell what it asks for.
 
+The source is what the query was written from; that another passage answers it is likely, and by people's labels about
+half of what votes add is right. So where votes add answers, a source counts twice as much as they do (`SOURCE_LABEL`),
+and systems that rank like the voters gain half as much by it.
+
 A generated query of which a re-ranker puts another passage before its source is vague, or asks something else: it is
 not accepted (`airgen.generation.round_trip`), and is looked at once more when all that was recalled has been voted on,
 but for a subject, of which another passage may well be the better one.
@@ -31,6 +35,10 @@ PEOPLES = 0.5
 
 FEW = 2
 """How many passages besides its sources answer a query at most. Where more come near enough, only the sources count."""
+
+SOURCE_LABEL = 2
+"""The label of a source where other passages, with the label 1, answer its query by votes alone. nDCG takes labels as
+gains, so that a wrong one of the others costs half (docs/notes/agreement.md)."""
 
 NOT_FIRST = "a re-ranker puts another passage before its document"
 NOT_FOUND = {"answer": NOT_FIRST, "subject": "its document was not found by the re-rankers"}
@@ -58,6 +66,18 @@ def relevant(found: Mapping[str, float], sources: Collection[str], relevance: st
     own = found.keys() & set(sources)
     vague = relevance == "answer" and len(near - own) > FEW
     return own if vague else near | own
+
+
+def source_label(pipeline: Pipeline) -> int:
+    """The label of a generated query's source: `SOURCE_LABEL` where votes alone say what else answers it, else 1.
+
+    People's own queries have known positives and no source, one voter adds none, and about a subject a source says no
+    more than the other passages.
+    """
+    control = pipeline.control
+    by_votes = not control.judge.members and pipeline.queries is None and pipeline.relevance == "answer"
+    adds = math.isfinite(least_share(pipeline.relevance, len(control.rerankers)))
+    return SOURCE_LABEL if by_votes and adds else 1
 
 
 def round_trip_parts(pipeline: Pipeline) -> dict[str, Any]:

@@ -159,8 +159,9 @@ class QueryRow:
 
 @dataclass(frozen=True, slots=True)
 class QrelRow:
-    """One label: `score` is 1 or 0; `level` is the judge's 0 to 3, `gain` a soft label in [0, 1], if known.
+    """One label: `score` is 0 (a hard negative), 1 (relevant), or 2 (relevant, and more surely so than those with 1).
 
+    `level` is the judge's 0 to 3, `gain` a soft label in [0, 1], if known.
     `by` says whose label it is if a person's has replaced a model's (`airgen.dataset.people`).
     """
 
@@ -328,7 +329,7 @@ def check_queries(rows: Iterable[QueryRow]) -> list[QueryRow]:
 def check_qrels(rows: Iterable[QrelRow], queries: Iterable[QueryRow]) -> list[QrelRow]:
     """Return the labels sorted by query and document. Raises DatasetError.
 
-    Pairs are unique and their queries known; scores are 0 or 1, levels 0 to 3, gains in [0, 1]; each query has a
+    Pairs are unique and their queries known; scores are 0 to 2, levels 0 to 3, gains in [0, 1]; each query has a
     positive, or is marked as `answered: false` and has no label.
     """
     queries = list(queries)
@@ -346,8 +347,8 @@ def check_qrels(rows: Iterable[QrelRow], queries: Iterable[QueryRow]) -> list[Qr
             raise DatasetError(f"{where} appears twice")
         if row.query in marked:
             raise DatasetError(f"{where}: the query is marked as one that nothing answers")
-        if row.score not in (0, 1):
-            raise DatasetError(f"{where}: score {row.score!r} is neither 1 (relevant) nor 0 (hard negative)")
+        if row.score not in (0, 1, 2):
+            raise DatasetError(f"{where}: score {row.score!r} is neither 1 or 2 (relevant) nor 0 (hard negative)")
         if row.level is not None and row.level not in (0, 1, 2, 3):
             raise DatasetError(f"{where}: level {row.level!r} is not one of 0 to 3")
         if row.gain is not None and not (math.isfinite(row.gain) and 0 <= row.gain <= 1):

@@ -199,7 +199,7 @@ def with_more_labels(
             if rows or kind != PEOPLE:
                 write_split(directory, f"{folder}/{split}", sorted(rows), files)
         _copy_others(source, directory, manifest, files)
-        old, relevant = manifest.statistics.splits[split], sum(row.score for row in added)
+        old, relevant = manifest.statistics.splits[split], sum(row.score > 0 for row in added)
         counts = dataclasses.replace(
             old,
             positives=(old.positives or 0) + relevant,
@@ -257,7 +257,7 @@ def with_peoples_labels(
         _copy_without(source, directory, manifest, files, name=answers, key="query-id", gone=gone)
         _copy_without(source, directory, manifest, files, name=lineage, key="query", gone=gone)
         _copy_others(source, directory, manifest, files, moved=[answers, lineage])
-        positives, old = sum(row.score for row in rows), manifest.statistics.splits[split]
+        positives, old = sum(row.score > 0 for row in rows), manifest.statistics.splits[split]
         count = load_tokenizer(manifest.info.tokenizer, manifest.info.language)
         counts = SplitStatistics(
             queries=len(left),

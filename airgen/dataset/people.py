@@ -157,13 +157,14 @@ def override(
     known = {row.id for row in queries}
     by_pair = {(row.query, row.document): row for row in rows}
     counts = dict.fromkeys(("confirmed", "now_relevant", "now_not_relevant", "new"), 0)
+    sure = max((row.score for row in rows), default=0) or 1  # what a person calls relevant is as certain as a source
     used = [label for label in labels if label.query in known and label.document not in absent]
     for label in used:
-        pair, score = (label.query, label.document), int(label.level >= relevant_from)
+        pair, relevant = (label.query, label.document), label.level >= relevant_from
         before = by_pair.get(pair)
-        by_pair[pair] = QrelRow(label.query, label.document, score, level=label.level, by=PEOPLE)
-        same = before is not None and before.score == score
-        counts["new" if before is None else "confirmed" if same else f"now_{'not_' * (not score)}relevant"] += 1
+        by_pair[pair] = QrelRow(label.query, label.document, relevant * sure, level=label.level, by=PEOPLE)
+        same = before is not None and (before.score > 0) == relevant
+        counts["new" if before is None else "confirmed" if same else f"now_{'not_' * (not relevant)}relevant"] += 1
     answered = {row.query for row in by_pair.values() if row.score}
     named = {label.query for label in used}
     fallen = [row.id for row in queries if row.id in named and row.id not in answered]

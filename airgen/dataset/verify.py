@@ -321,7 +321,8 @@ def _check_peoples(
     """Check that people's labels are in force: `qrels` agrees with them on each pair."""
     for query, row in peoples.items():
         for document, level in row.items():
-            if labels.get(query, {}).get(document) != (level >= relevant_from):
+            label = labels.get(query, {}).get(document)
+            if label is None or (label > 0) != (level >= relevant_from):
                 problems.add("variant", name, f"qrels does not say of query {query!r} and {document!r} what people say")
 
 

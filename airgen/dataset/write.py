@@ -112,9 +112,9 @@ def _write_labels(
 ) -> tuple[str, ...]:
     """Write `qrels/` and the variants, one TSV and one JSONL for each split; returns the variants that were written.
 
-    `positives` has only the 1s. `graded` has the judge's levels 0 to 3, if any is known; for a pair without one it is 0
-    (hard negative) or `relevant_from`. `soft` has gains in [0, 1], if any is known. `people` has the levels that people
-    gave, and no other pair.
+    `positives` leaves the 0s out. `graded` has the judge's levels 0 to 3, if any is known; for a pair without one it is
+    0 (hard negative) or `relevant_from`. `soft` has gains in [0, 1], if any is known. `people` has the levels that
+    people gave, and no other pair.
     """
     split_of_query = {row.id: row.split for row in queries}
     graded, soft = any(row.level is not None for row in qrels), any(row.gain is not None for row in qrels)
@@ -167,14 +167,12 @@ def label_value(kind: str, row: QrelRow, relevant_from: int) -> int | float | No
     """Return the label of a pair in a variant (empty: `qrels` itself); None if the variant omits the pair."""
     if kind == "positives":
         return row.score or None
-    if kind == "graded":
-        return row.level if row.level is not None else relevant_from * row.score
-    if kind == "soft":
-        return float(row.gain if row.gain is not None else row.score)
     if kind == PEOPLE and not row.by:
         return None
-    if kind == PEOPLE:
-        return row.level if row.level is not None else relevant_from * row.score
+    if kind in ("graded", PEOPLE):
+        return row.level if row.level is not None else relevant_from * (row.score > 0)
+    if kind == "soft":
+        return float(row.gain if row.gain is not None else row.score > 0)
     return row.score
 
 
@@ -252,12 +250,12 @@ def _split_statistics(
     result = {}
     for split in sorted(set(split_of_query.values())):
         texts = [row.text for row in queries if row.split == split]
-        scores = [row.score for row in qrels if split_of_query[row.query] == split]
+        relevant = [row.score > 0 for row in qrels if split_of_query[row.query] == split]
         result[split] = SplitStatistics(
             queries=len(texts),
             mean_tokens=sum(map(count, texts)) / len(texts),
-            positives=sum(scores),
-            hard_negatives=len(scores) - sum(scores),
+            positives=sum(relevant),
+            hard_negatives=len(relevant) - sum(relevant),
         )
     return result
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from airgen.control.judge import judge_kind
 from airgen.control.judgments import DECISIONS, mined_by_query
-from airgen.control.votes import FEW, least_share
+from airgen.control.votes import FEW, SOURCE_LABEL, least_share, source_label
 from airgen.corpus.cleaning.filters import normalise, normalise_line
 from airgen.corpus.cleaning.personal import what_remains
 from airgen.corpus.readers.metadata import metadata_of
@@ -96,6 +96,7 @@ def assemble(job: Job, store: Store, plan: Plan, every: Accepted, without: Colle
     for row in store.made(Decision, plan["decision"], every.keys):
         judged.setdefault(row.parent, []).append(row)
     labels = _labels(pipeline, every, judged, without)
+    sure = source_label(pipeline) if labels is judged else 1
     lineages, steps = _queries(pipeline, every, labels, without), list[FunnelStep]()
     held = _held_out(ids, every, judged)
     answered = [one for one in lineages if one.final.key not in held.queries]
@@ -117,7 +118,7 @@ def assemble(job: Job, store: Store, plan: Plan, every: Accepted, without: Colle
     gone = held.passages | (_negatives_of(every.lineages) - negatives)  # what the corpus of the dataset has not
     mined = {} if without else mined_by_query(store, plan, [one.final.key for one in lineages])
     tokenizer = load_tokenizer(job.corpus.tokenizer, pipeline.language)
-    qrels = list(_qrels(answered, labels, mined, gone, ids))
+    qrels = list(_qrels(answered, labels, mined, gone, ids, sure))
     uses, notes, people = list[ModelUse](), dict[str, Any](), list[PersonsLabel]()
     if not without:
         people, old = labels_in_force(job.directory, store, plan, every, ids)
@@ -238,7 +239,8 @@ def _levels(pipeline: Pipeline) -> dict[int, str]:
             way += "; of a generated query only the source, as one re-ranker is no majority"
         elif pipeline.relevance == "answer":
             way += f"; of a generated query only the source where more than {FEW} others are as near"
-        return {0: f"not so: {way}", judge.relevant_from: way}
+        more = f"; the source has the label {SOURCE_LABEL}" if source_label(pipeline) > 1 else ""
+        return {0: f"not so: {way}", judge.relevant_from: way + more}
     if judge.panel or judge_kind(judge).GRADED:
         return {}
     what, threshold = "Yes", judge.threshold
@@ -346,18 +348,21 @@ def _qrels(
     mined: Mapping[str, Sequence[HardNegative]],
     gone: Set[str],
     ids: PublicIds,
+    sure: int,
 ) -> Iterator[QrelRow]:
+    """The labels of queries; `sure` is that of a source."""
     for lineage in lineages:
         judged = {row.id: row for row in labels.get(lineage.final.key, ()) if row.id not in gone}
         if lineage.own is not None and not any(row.action == "add_positive" for row in judged.values()):
             continue  # nothing answers it: its mark says so, and no average counts it
-        query = ids.query(lineage)
+        query, sources = ids.query(lineage), {one.id for one in lineage.sources}
         for id_ in (one.id for one in mined.get(lineage.final.key, ()) if one.id not in gone):
             level, gain = (judged[id_].level, judged[id_].probability) if id_ in judged else (None, None)
             yield QrelRow(query, ids.document(id_), 0, level, gain)
         for row in judged.values():
             if row.action in _SCORES:
-                yield QrelRow(query, ids.document(row.id), _SCORES[row.action], row.level, row.probability)
+                score = _SCORES[row.action] * (sure if row.id in sources else 1)
+                yield QrelRow(query, ids.document(row.id), score, row.level, row.probability)
 
 
 def _answers(lineages: Sequence[Lineage], gone: Set[str], ids: PublicIds) -> Iterator[AnswerRow]:

@@ -145,7 +145,7 @@ class Benchmark(os.PathLike[str]):
 
     @cached_property
     def qrels(self) -> Records[dict[str, int]]:
-        """The relevance labels as {query id: {passage id: label}}: 1 is relevant, 0 is a hard negative."""
+        """The relevance labels as {query id: {passage id: label}}: 1 and above is relevant, 0 is a hard negative."""
         values: dict[str, dict[str, int]] = {}
         for split in self.splits:
             for query, labels in self.dataset.qrels(split).labels.items():

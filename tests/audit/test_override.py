@@ -46,6 +46,18 @@ def test_what_people_change_by_hand() -> None:
     assert (found[0].score, left[0].metadata[ANSWERED]) == (1, True)
 
 
+def test_what_people_find_relevant_is_as_certain_as_a_source() -> None:
+    """Votes say 1 of what answers a query, and 2 of its source."""
+    rows = [QrelRow("q", "source", 2, 2), QrelRow("q", "voted", 1, 2), QrelRow("q", "other", 1, 2)]
+    people = [PersonsLabel("q", "source", 3), PersonsLabel("q", "voted", 2), PersonsLabel("q", "new", 3)]
+    found, _, change = override(rows, queries("q"), people, 2)
+    assert {row.document: row.score for row in found} == {"source": 2, "voted": 2, "other": 1, "new": 2}
+    assert (change.confirmed, change.new) == (2, 1)
+    found, _, change = override(rows, queries("q"), [PersonsLabel("q", "source", 0)], 2)
+    assert {row.document: row.score for row in found} == {"source": 0, "voted": 1, "other": 1}
+    assert change.now_not_relevant == 1
+
+
 @given(
     st.dictionaries(st.tuples(st.sampled_from("pqr"), st.sampled_from("abcd")), st.integers(0, 1), min_size=1),
     st.dictionaries(st.tuples(st.sampled_from("pqrs"), st.sampled_from("abcde")), st.integers(0, 3)),

@@ -10,9 +10,12 @@ from hypothesis import strategies as st
 from job_maker import LEXICAL, Run
 
 from airgen.control import votes
-from airgen.control.votes import WAY, first, lead, least_share, relevant, round_trip_parts, shares, voted
+from airgen.control.votes import WAY, first, lead, least_share, relevant, round_trip_parts, shares, source_label, voted
+from airgen.dataset.beir import BeirDataset
 from airgen.dataset.verify import verify
 from airgen.errors import SettingsError
+from airgen.evaluation.measures import parse_measures, score
+from airgen.evaluation.run import run_from_dict
 from airgen.pipeline import Job, RunResult
 from airgen.pipeline.preflight import advice
 from airgen.records import Decision, Prelabel
@@ -109,6 +112,40 @@ def test_the_sources_do_not_count_as_a_few_others() -> None:
     assert relevant({}, ["s"], "answer", 2) == relevant({"a": 0.1}, ["s"], "subject", 2) == set()
 
 
+def test_a_wrong_answer_by_votes_costs_half() -> None:
+    """Two systems of two passages each, by hand: the one finds the source first, the other what votes have added."""
+    runs = {name: run_from_dict({"q": {name[0]: 2.0, name[1]: 1.0}}) for name in ("sv", "vs", "sx", "vx")}
+
+    def ndcg(name: str, labels: dict[str, float]) -> float:
+        return score(runs[name], {"q": labels}, parse_measures("nDCG@10")).of("nDCG@10").item()
+
+    second = 1 / math.log2(3)
+    ideal = 2 + second
+    expected = {"sv": 1.0, "vs": (1 + 2 * second) / ideal, "sx": 2 / ideal, "vx": 1 / ideal}
+    assert {name: ndcg(name, {"s": 2.0, "v": 1.0}) for name in runs} == pytest.approx(expected, abs=1e-6)
+    # Equal labels say nothing between the two; by the source alone the second of them finds nothing.
+    assert ndcg("sx", {"s": 1.0, "v": 1.0}) == ndcg("vx", {"s": 1.0, "v": 1.0})
+    assert (ndcg("sx", {"s": 1.0}), ndcg("vx", {"s": 1.0})) == (1.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "label"),
+    [
+        ({}, 2),
+        ({"relevance": "subject"}, 1),  # a source says no more about its subject than other passages
+        ({"control": {"rerankers": ["bm25"], "judge": {"kind": "votes"}}}, 1),  # one re-ranker adds nothing
+        ({"control": {"rerankers": ["bm25", "dense"], "judge": {"kind": "levels"}}}, 1),  # an LLM has read the others
+        ({"queries": {"file": "own.jsonl", "labels": [{"file": "known.tsv"}]}}, 1),  # no source, but known positives
+    ],
+)
+def test_whose_sources_count_twice(changes: dict[str, object], label: int) -> None:
+    control = {"rerankers": ["bm25", "dense"], "judge": {"kind": "votes"}}
+    values = {"name": "p", "task": "qa", "corpus": "c", "llm": {"backend": "scripted"}, "control": control, **changes}
+    if "queries" not in values:
+        values["target"] = 1
+    assert source_label(Pipeline.model_validate(values)) == label
+
+
 def test_how_far_a_passage_must_be() -> None:
     of = [least_share(relevance, voters) for relevance in ("answer", "subject") for voters in (1, 2, 3)]
     assert (of, votes.PEOPLES) == ([math.inf, 0.5, 0.5, 0.2, 0.2, 0.2], 0.5)
@@ -178,6 +215,20 @@ def test_a_job_whose_labels_are_votes(run: Run, distinct: None, monkeypatch: pyt
     assert narrow < positives(wider)
     ignored = [row for row in decisions(wider) if row.action == "ignore" and not row.id.startswith("neg-")]
     assert {row.level for row in ignored} <= {0}
+
+
+def test_sources_have_the_higher_label(run: Run, distinct: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(WAY, "answer", 0.01)
+    monkeypatch.setattr(votes, "FEW", 99)
+    two = {**VOTES, "rerankers: [bm25]": "rerankers: [bm25, {kind: bm25, analyser: {ngram: 4}}]"}
+    dataset = run("runs", {**two, "task: qa": "task: qa\nexport: {ids: original}"}).directory / "dataset"
+    sources = {row["query"]: row["positive"] for row in read_rows(dataset / "private" / "lineage.jsonl")}
+    rows = label_rows(dataset)
+    assert {row["query-id"]: row["corpus-id"] for row in rows if row["score"] == 2} == sources
+    assert {row["score"] for row in rows} >= {1, 2}
+    assert verify(dataset) == [] and "the source has the label 2" in (dataset / "README.md").read_text("utf-8")
+    counts = BeirDataset.open(dataset).manifest["statistics"]["splits"].values()
+    assert sum(split["positives"] for split in counts) == sum(row["score"] > 0 for row in rows)
 
 
 OWN = "task: qa\nqueries: {file: own.jsonl, labels: [{file: known.tsv}]}\nexport: {ids: original}"

@@ -85,6 +85,23 @@ def test_statistics_against_hand_counted_numbers(tmp_path: Path) -> None:
     assert counted.mean_tokens == (len("one two three") + len("four five 検索")) / 2
 
 
+def test_a_certain_label_is_two_and_one_positive(tmp_path: Path) -> None:
+    """What its level, its gain and the counts say does not depend on it."""
+    rows = make_content().qrels
+    certain = [dataclasses.replace(row, score=2) if row.level == 3 else row for row in rows]
+    more = [dataclasses.replace(rows[0], level=None, gain=None), *rows[1:]]
+    one = write_dataset(tmp_path / "one", make_content(qrels=more))
+    two = write_dataset(
+        tmp_path / "two",
+        make_content(qrels=[dataclasses.replace(certain[0], level=None, gain=None), *certain[1:]]),
+    )
+    scores = [[row["score"] for row in lines_of(tmp_path / "two" / name / "test.jsonl")[:3]]
+              for name in ("qrels", "qrels-graded", "qrels-soft")]  # fmt: skip
+    assert scores == [[2, 1, 0], [2, 2, 1], [1.0, 0.6, 0.0]]
+    assert {row["score"] for row in lines_of(tmp_path / "two" / "qrels-positives" / "test.jsonl")} == {1, 2}
+    assert one.statistics == two.statistics and verify(tmp_path / "two") == []
+
+
 def test_tables_keep_hostile_text_in_its_cell(tmp_path: Path) -> None:
     info = dataclasses.replace(INFO, source='=HYPERLINK("x")|<b>\n# head', source_licence="CC|BY")
     rows = table_rows([write_dataset(tmp_path / "d", make_content(info=info))])
@@ -213,7 +230,7 @@ CORPUS, QUERIES, QRELS = list(BASE.corpus), list(BASE.queries), list(BASE.qrels)
         ({"queries": [*QUERIES, QueryRow("q-9", "?", "dev", {"type": ["x"]})]}, "is a list, not a scalar"),
         ({"qrels": [*QRELS, QRELS[0]]}, "'q-00' and document 'doc000' appears twice"),
         ({"qrels": [*QRELS, QrelRow("q-77", "doc000", 1)]}, "there is no such query"),
-        ({"qrels": [*QRELS, QrelRow("q-00", "doc009", 2)]}, "score 2 is neither"),
+        ({"qrels": [*QRELS, QrelRow("q-00", "doc009", 3)]}, "score 3 is neither"),
         ({"qrels": [*QRELS, QrelRow("q-00", "doc009", 1, level=4)]}, "level 4"),
         ({"qrels": [*QRELS, QrelRow("q-00", "doc009", 1, gain=float("nan"))]}, "gain nan"),
     ],
