@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import expit
 
+from airgen.control.votes import SOURCE_LABEL
 from airgen.dataset.beir import BeirDataset
 from airgen.evaluation.measures import parse_measure, score
 from airgen.evaluation.result import Paths
@@ -144,10 +145,12 @@ def ways(one: Collected, weights: NDArray[np.float64], seed: int, voters: Sequen
         q: dict(zip(of, predict(weights, np.array(list(of.values()))).tolist(), strict=True)) if of else {}
         for q, of in pool.items()
     }
+    voted = {q: {id_: 1.0 for id_, x in majority[q].items() if x[-1] > 0.5} for q in source}
     return {
         "one positive": source,
-        "and what two of three re-rankers put in their top 10": {
-            q: {**{id_: 1.0 for id_, x in majority[q].items() if x[-1] > 0.5}, **of} for q, of in source.items()
+        "and what two of three re-rankers put in their top 10": {q: {**voted[q], **of} for q, of in source.items()},
+        "the same, where the positive counts twice": {
+            q: {**voted[q], **dict.fromkeys(of, float(SOURCE_LABEL))} for q, of in source.items()
         },
         "and what the fitted votes of eight call relevant (from .5)": {
             q: {**{id_: 1.0 for id_, gain in gains[q].items() if gain >= 0.5}, **of} for q, of in source.items()
