@@ -5,7 +5,7 @@
 
     connection = connect(Path("work.duckdb"))     # a file; `explain` says in one line what is wrong with it
 
-DuckDB fetches extensions from the network by itself where a file or a query asks for one, and reads any file that a
+DuckDB fetches extensions from the network by itself if a file or a query asks for one, and reads any file that a
 query names. Neither is needed here, and a file or a condition may come from somebody else.
 """
 

@@ -4,7 +4,7 @@
     dtype = chosen_dtype("auto", device, own="fp32")            # bf16 on a GPU that has it
     vectors, batch = halving(lambda size: model.encode(texts, batch_size=size), 256)
 
-torch is imported only where a GPU can be. A ROCm GPU is called cuda as well.
+torch is imported only if there may be a GPU. A ROCm GPU is called cuda as well.
 """
 
 import gc

@@ -89,8 +89,8 @@ def _nobody(done: int) -> None: ...
 def from_address(address: str, target: Path, *, size: int | None = None, tick: Tick = _nobody) -> None:
     """Write what an address sends (https, http, file) into `target`, after what an earlier try has left there.
 
-    size: its bytes, where they are known; else there may be MAX_BYTES. The caller checks the hash. Raises FetchError,
-    ModelError where another process is writing the same file.
+    size: its bytes, if known; else there may be MAX_BYTES. The caller checks the hash. Raises FetchError,
+    ModelError if another process is writing the same file.
     """
     import httpx  # a tenth of a second
 
@@ -170,8 +170,8 @@ def from_store(url: str, folder: Path, *, tick: Tick = _nobody) -> dict[str, Pat
 
     `url` is of S3 or another store that fsspec knows. A place is an object's path below the part of it that holds no *.
     An object that an earlier try has left there, and that is the same in the store, is not copied again. Raises
-    FetchError where there is none, too many or too large ones, or where the store refuses; MissingExtra without fsspec;
-    ModelError where another process is writing to the same folder.
+    FetchError if there is none, too many or too large ones, or if the store refuses; MissingExtra without fsspec;
+    ModelError if another process is writing to the same folder.
     """
     fsspec = load_extra("fsspec", f"the corpus at {url[:200]}")
     files: dict[str, Path] = {}

@@ -1,4 +1,4 @@
-"""Compile a loop with numba where it is installed; otherwise callers use numpy.
+"""Compile a loop with numba if it is installed; otherwise callers use numpy.
 
     @jit
     def total(values): ...

@@ -342,7 +342,7 @@ def _bounded(seconds: float | None) -> float | None:
 
 
 class HttpFailure(Exception):
-    """A request without a usable answer. `status` is 0 where no answer came."""
+    """A request without a usable answer. `status` is 0 if no answer came."""
 
     def __init__(self, reason: str, status: int = 0, after: float | None = None, may_pass: bool = False) -> None:
         super().__init__(reason)

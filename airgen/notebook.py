@@ -2,7 +2,7 @@
 
     with said_as_one_bar(): ...          # in a notebook, all progress is one line of output; elsewhere as it is
 
-Whether this is a notebook is seen by IPython's kernel, which is asked only where it runs already.
+Whether this is a notebook is seen by IPython's kernel, which is asked only if it runs already.
 """
 
 import html

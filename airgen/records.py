@@ -39,7 +39,7 @@ class Document:
     """What a reader yields, before cleaning. `position` is its place in `source` (line, page, member).
 
     `outline`: level (1 is the highest) and text of each heading in it, in order. `metadata`: what the corpus's YAML
-    names (`airgen.corpus.readers.metadata`), as JSON; empty where it names nothing.
+    names (`airgen.corpus.readers.metadata`), as JSON; empty if it names nothing.
     """
 
     id: str
@@ -233,7 +233,7 @@ class Prelabel(Row):
 class Judgment(Row):
     """What the LLM says of one (query, document) pair (step 3). `parent` is the query, `id` the document.
 
-    `level` is 0 to 3 as in Table 8; `probability` of relevance where the judge gives one. `judge` is the name of its
+    `level` is 0 to 3 as in Table 8; `probability` of relevance if the judge gives one. `judge` is the name of its
     prompt, or that of the file of a label that the user brought.
     """
 

@@ -214,7 +214,7 @@ def installed(module: str, what: str) -> list[str]:
 def load_extra(module: str, what: str) -> Any:
     """Import a module for `what`.
 
-    Raises MissingExtra where a package of an extra is missing, AirgenError where one is installed but broken.
+    Raises MissingExtra if a package of an extra is missing, AirgenError if one is installed but broken.
     """
     try:
         return importlib.import_module(module)

@@ -69,7 +69,7 @@ class Store:
         """Open or create the database.
 
         Raises StoreError where it is missing (with `create=False`), locked by another process, damaged, of another
-        schema, or of another program, and where the disk is full or read-only.
+        schema, or of another program, and if the disk is full or read-only.
         """
         if (not create or read_only) and not path.exists():
             raise StoreError(f"{path}: no work database; run `airgen run` first")
@@ -134,7 +134,7 @@ class Store:
             raise
 
     async def commit(self, rows: Sequence[Any]) -> None:
-        """Insert rows together with others that come within 10 ms (30 where many do); returns once they are written."""
+        """Insert rows together with others that come within 10 ms (30 if many do); returns once they are written."""
         if not rows:
             return
         loop = asyncio.get_running_loop()

@@ -190,7 +190,7 @@ class RayWorkers(WorkerPool):
         return {**super().describe(), **kind}
 
     def close(self) -> None:
-        """End the connection where it is this pool's."""
+        """End the connection if it is this pool's."""
         self._task = None
         if self._own:
             self._ray.shutdown()

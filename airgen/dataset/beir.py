@@ -118,7 +118,7 @@ class BeirDataset:
     @classmethod
     def open(cls, path: str | Path) -> "BeirDataset":
         """Check that the directory holds the files of a dataset. A word that is no directory names a fetched collection
-        (`scifact`). Raises DatasetError where a file is missing or cut."""
+        (`scifact`). Raises DatasetError if a file is missing or cut."""
         path = Path(path)
         if not path.is_dir():
             path = fetched_collection(path) or path

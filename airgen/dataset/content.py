@@ -81,7 +81,7 @@ def check_redistribution(licence: str, *, permission: str = "") -> None:
         )
 
 
-# In the metadata of queries: false where nothing answers a query, which tells its labels.
+# In the metadata of queries: false if nothing answers a query, which tells its labels.
 ANSWERED = "answered"
 # In the metadata of queries: `filter.version: 2` means that only passages with this value of `version` are sought.
 FILTER = "filter."

@@ -143,11 +143,11 @@ def keep_copy(path: Path, text: str | None = None, *, folder: Path | None = None
 
     Args:
         path: The file.
-        text: What it will hold; nothing is copied where it holds that already.
+        text: What it will hold; nothing is copied if it contains that already.
         folder: Where the copy goes; by default beside the file.
 
     Returns:
-        The copy, or None where there was nothing to copy.
+        The copy, or None if there was nothing to copy.
     """
     if not path.is_file() or (text is not None and path.read_bytes() == text.encode("utf-8", "surrogatepass")):
         return None

@@ -184,7 +184,7 @@ class DatasetSplit:
     def queries(self) -> dict[str, BeirQuery]:
         """The queries that have labels, in the qrels' order; those of a withheld split in file order.
 
-        Raises DatasetError where none has a text.
+        Raises DatasetError if none has a text.
         """
         queries = self.dataset.queries(self.split)
         if self.split in self.dataset.withheld:
@@ -258,7 +258,7 @@ class DatasetSplit:
     @cached_property
     def of_relevant(self) -> dict[str, dict[str, str]]:
         """{attribute: {query id: value}}: `metadata.product` that most of the passages have which are relevant to
-        a query; `several` where two have it equally often. Rare values of an attribute with many are `other`."""
+        a query; `several` if two have it equally often. Rare values of an attribute with many are `other`."""
         if not self.corpus.metadata or self.split in self.dataset.withheld:
             return {}
         places = {key: place for place, key in enumerate(self.corpus.ids)}
@@ -273,7 +273,7 @@ class DatasetSplit:
 
     @cached_property
     def parents(self) -> dict[str, str]:
-        """The document of each chunk; empty where passages are documents, or where the dataset came without private/.
+        """The document of each chunk; empty if passages are documents, or if the dataset came without private/.
 
         Raises DatasetError for a damaged file.
         """
@@ -282,7 +282,7 @@ class DatasetSplit:
 
     @cached_property
     def generated(self) -> frozenset[str]:
-        """The generated hard negatives of the corpus; empty where the dataset came without private/. Quality control
+        """The generated hard negatives of the corpus; empty if the dataset came without private/. Quality control
         drops some, which the lineage still names. Raises DatasetError."""
         rows = typed_rows(self.dataset.path / LINEAGE, {"query": str})
         return frozenset(str(key) for _, row in rows for key in row.get("negatives") or ()).intersection(

@@ -3,7 +3,7 @@
     results = evaluate("scifact", load_systems("systems.yaml"), "results")
 
 A run's key is made of the dataset's content, of everything in the system's settings that can change its results, and of
-the keys of the systems that it builds on. A run with the same key is kept; where only the measures changed, it is
+the keys of the systems that it builds on. A run with the same key is kept; if only the measures changed, it is
 scored again. Where labels are private, runs are kept for `submit`.
 """
 
@@ -272,7 +272,7 @@ class _Experiment:
             give_up_silent_hub()
 
     def run_beside(self) -> None:
-        """Run those that need no other system and no model on the workers, where there are some."""
+        """Run those that need no other system and no model on the workers if there are any."""
         if self.indexes is None:
             alone = (system for system in self.systems if not system.uses)
             pending = (system for system in alone if self._kept(system, self._key(system)) is None)

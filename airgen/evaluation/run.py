@@ -174,7 +174,7 @@ def run_from_dict(results: Mapping[str, Mapping[str, float]]) -> Run:
 def read_run(path: str | Path) -> Run:
     """Read a TREC run file (`query Q0 passage rank score tag`, gzipped or not).
 
-    Columns are separated by white space, or by tabs where ids hold spaces. The rank column is ignored: ranks
+    Columns are separated by white space, or by tabs if an id contains spaces. The rank column is ignored: ranks
     follow from the scores, and `notes["unsorted_queries"]` counts the queries whose lines are in another order.
     Raises DatasetError, with file and line, for a wrong number of columns, a score that is not a finite number, a
     passage that comes twice for one query, or an empty file.
@@ -276,7 +276,7 @@ def _read_clean(path: Path) -> Run | None:
 
 
 def write_run(path: str | Path, run: Run, tag: str) -> None:
-    """Write a TREC run file, best first, gzipped where the name ends in .gz; byte-identical for equal runs.
+    """Write a TREC run file, best first, gzipped if the name ends in .gz; byte-identical for equal runs.
 
     Scores are written so that they read back as the same float32. Columns are tabs where an id holds a space.
     Raises DatasetError for an id with a tab or a line break, which no run file can hold.

@@ -224,7 +224,7 @@ def _searched(
     start, reused_before = time.perf_counter(), reused()
     if not indexed:
         retriever.index(context.corpus)
-    # The time of an index is unknown where another step of the run had made parts of it; so is that of a search.
+    # The time of an index is unknown if another step of the run had made parts of it; so is that of a search.
     taken = None if indexed or reused() > reused_before else time.perf_counter() - start
     reused_before = reused()
     # The single queries come first: a re-ranker may keep its encodings, and would be faster after the batch.

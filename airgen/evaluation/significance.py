@@ -22,14 +22,14 @@ from airgen.exact import summable
 
 Matrix = NDArray[np.float64]
 _RESAMPLED_CELLS = 4_000_000  # resampled cells held at once: 32 MB
-ALPHA = 0.05  # level of significance, after Holm where there are several tests
+ALPHA = 0.05  # level of significance, after Holm if there are several tests
 _CERTAIN_EFFECT = 1e9  # the effect size of a difference that is the same for every query
 _SIGN_PATTERNS = 10_000  # random sign patterns of Fisher's test
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A figure and its 95 % interval; NaN where there is none."""
+    """A figure and its 95 % interval; NaN if there is none."""
 
     value: float
     low: float
@@ -211,7 +211,7 @@ def rank_bounds(
 def fisher_test(differences: Matrix, *, samples: int = _SIGN_PATTERNS, seed: int = 0) -> Matrix:
     """Run a two-sided paired randomisation test: differences (pairs, queries) -> p (pairs,).
 
-    Under the null hypothesis the sign of each query's difference is random. All sign patterns are tried where there are
+    Under the null hypothesis the sign of each query's difference is random. All sign patterns are tried if there are
     at most `samples` of them. Otherwise `samples` random ones are tried, and p = (1 + hits) / (1 + n).
     """
     differences = _matrix(differences)

@@ -264,7 +264,7 @@ def pair_text(pair: SystemPair, measure: str) -> str:
 def write_report(folder: Path, results: Sequence[Result]) -> None:
     """Write `report.md`, `results.csv` and `comparison.json` of one split.
 
-    Raises DatasetError where per-query scores cannot be read.
+    Raises DatasetError if per-query scores cannot be read.
     """
     comparison = compare_results(results)
     write_json(folder / "comparison.json", comparison)

@@ -51,7 +51,7 @@ def verdict_of(comparison: Comparison, queries: int, more: str, passages: int | 
 
 
 GOOD, DOUBTFUL = 0.8, 0.9
-"""Labels are good where the lower end of the interval of right ones is here or above, and bad where the upper end is
+"""Labels are good if the lower end of the interval of right ones is here or above, and bad if the upper end is
 below the second: then even the best case leaves every tenth label wrong. Set by us."""
 
 

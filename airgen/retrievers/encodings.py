@@ -152,7 +152,7 @@ class EncodingStore:
                 for file, size in ((data, self._end), (keys, self._read)):
                     if os.fstat(file.fileno()).st_size > size:  # what a crash left incomplete
                         os.truncate(file.fileno(), size)
-                end = os.fstat(data.fileno()).st_size  # less than before where data was lost: its CRCs do not match
+                end = os.fstat(data.fileno()).st_size  # less than before if data was lost: its CRCs do not match
                 for text, arrays in encodings.items():
                     columns = arrays[0].shape[1] if arrays[0].ndim == 2 else 0
                     parts = zip(arrays, self._kinds, strict=True)

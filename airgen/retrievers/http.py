@@ -95,7 +95,7 @@ class HttpEmbedder(_Endpoint):
 
     @property
     def dim(self) -> int:
-        """Length of a vector; one request finds it out where it is not known."""
+        """Length of a vector; one request finds it out if it is unknown."""
         if self._dim is None:
             self.encode(["a"], "query")
         assert self._dim is not None

@@ -44,7 +44,7 @@ class Own(Component):
         self.name = self.settings.name
 
     def check(self) -> None:
-        """Raise UsageError where the object is nothing that can be called here."""
+        """Raise UsageError if the object is nothing that can be called here."""
 
     @cached_property
     def own(self) -> Any:

@@ -251,7 +251,7 @@ class SpartaEncoder(TorchModel):
 
     @cached_property
     def parts(self) -> tuple[Any, Any, float]:
-        """(model, tokenizer, b). Raises ModelError for a model without b, where no `bias` is given."""
+        """(model, tokenizer, b). Raises ModelError for a model without b if no `bias` is given."""
         chosen, place = self.settings, self.place(self.name)
         model, tokenizer = with_tokenizer(
             "AutoModel",

@@ -32,7 +32,7 @@ from airgen.sequences import Indexed
 T = TypeVar("T")
 
 Group = tuple[int, list[int], list[float]]
-"""A query and its labels, in the order of the file. Places are -1 where the file of texts lacks the id."""
+"""A query and its labels, in the order of the file. Places are -1 if the file of texts lacks the id."""
 
 _CACHE_MIB = 16  # MiB of a temporary database in memory
 

@@ -400,7 +400,7 @@ def mixed(sets: Sequence[TrainingSet], weights: Sequence[float]) -> TrainingSet:
     if any(part.held_out for part in sets):
         raise UsageError("--fold is for one dataset")
     met: Counter[str] = Counter()
-    names = []  # with a number where two datasets have the same name
+    names = []  # with a number if two datasets have the same name
     for name in (str(part.about["dataset"]) for part in sets):
         met[name] += 1
         names.append(name if met[name] == 1 else f"{name}#{met[name]}")

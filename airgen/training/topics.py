@@ -19,7 +19,7 @@ def topics_of(vectors: NDArray[np.float32], count: int, seed: int) -> NDArray[np
 
     Args:
         vectors: (queries, dimensions).
-        count: The number of clusters; fewer where there are fewer different vectors.
+        count: The number of clusters; fewer if there are fewer different vectors.
         seed: Of the first centres and of the samples.
 
     Returns:

@@ -1,4 +1,4 @@
-"""The loops of `exact_search` for numba. Import this only where numba is installed and the work is worth loading it."""
+"""The loops of `exact_search` for numba. Import this only if numba is installed and the work is worth loading it."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ class TorchModel(Component):
 
     @property
     def precision(self) -> dict[str, object]:
-        """For `describe`: the dtype, where it is not fp32, and what the library gets besides."""
+        """For `describe`: the dtype, if it is not fp32, and what the library gets besides."""
         dtype = devices.chosen_dtype(self.settings.dtype, self.gpu, devices.own_dtype(self._hub_config))
         settings: dict[str, object] = {} if dtype in ("", "fp32") else {"dtype": dtype}
         more = getattr(self.settings, "model_kwargs", None)
@@ -397,7 +397,7 @@ class SentenceTransformersEmbedder(LibraryModel):
 
     @property
     def facts(self) -> ModelFacts:
-        """Those of both encoders, where queries have one of their own."""
+        """Those of both encoders, if queries have their own."""
         return super().facts + (
             torch_facts(self._query_model) if self.settings.query_model else ModelFacts(device=None)
         )

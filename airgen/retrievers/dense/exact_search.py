@@ -344,7 +344,7 @@ def _select(
     """
     capacity = keys.shape[1]
     for query, products in enumerate(rough):
-        places = np.flatnonzero(~(products <= floor[query] - margin[query]))  # also where the product is no number
+        places = np.flatnonzero(~(products <= floor[query] - margin[query]))  # also if the product is NaN
         scores = inner_products(rows[places], queries[query]).astype(np.float32)
         above = scores > floor[query]
         places, scores = places[above], scores[above]

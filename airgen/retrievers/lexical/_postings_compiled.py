@@ -68,7 +68,7 @@ def _add_listing(
         part = weight * impacts[posting]
         position = np.uint32(positions[posting])
         before = scores[position]
-        touched[count] = position  # without a branch: written over where the position is listed already
+        touched[count] = position  # without a branch: written over if the position is listed already
         count += np.uint32((before == 0) & (part > 0))
         scores[position] = before + part
     return count

@@ -153,7 +153,7 @@ class LexicalRetriever(Analysing):
 
     name = "lexical"
     threads: int | None = None  # None: all cores. This and `compiled` change the speed only
-    compiled: bool | None = None  # None: numba where it helps
+    compiled: bool | None = None  # None: numba if it helps
 
     def set_up(self) -> None:
         self.fields: Literal["flat", "multi"] = getattr(self.settings, "fields", "flat")

@@ -59,7 +59,7 @@ class Field:
 
     @property
     def mean_length(self) -> float:
-        """Mean length in terms of those passages; 1 where there are none."""
+        """Mean length in terms of those passages; 1 if there are none."""
         return float(self.lengths.sum()) / self.passages if self.passages else 1.0
 
 

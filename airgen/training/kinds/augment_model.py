@@ -126,7 +126,7 @@ class AugmentModel:
         if self.recipe.weights:
             token_weights = (
                 torch.relu(self.module["weight"](states)).squeeze(-1).float()
-            )  # also where products are in bf16
+            )  # also if products are in bf16
             seen = [
                 (row, place, row * shape[1] + column)
                 for row, query in enumerate(queries)

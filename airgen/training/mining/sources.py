@@ -160,7 +160,7 @@ def expansion_pairs(
     source: a corpus or a dataset, whose own queries no pair may have, because they are for testing. queries: a file of
     `airgen train expand`. per_passage: how many queries of each are used. limit: passages that are read.
 
-    Raises DatasetError where no passage of the source has a query.
+    Raises DatasetError if no passage of the source has a query.
     """
     opened, written = open_source(source, limit), read_expansions(queries)
     dataset = BeirDataset.open(source) if Path(source).is_dir() else None
