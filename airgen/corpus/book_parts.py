@@ -102,22 +102,22 @@ def remove_apparatus(
 def find_apparatus(text: str, kinds: Sequence[str], language: str = "en") -> list[tuple[int, int, str]]:
     """Ranges (start, end, kind) of the parts, in order, not overlapping."""
     lines = list(_lines(text))
-    found: list[tuple[int, int, str]] = []
+    parts: list[tuple[int, int, str]] = []
     if "contents" in kinds:
-        found += _contents(lines, len(text))
+        parts += _contents(lines, len(text))
     if "references" in kinds:
-        found += _references(lines, len(text))
+        parts += _references(lines, len(text))
     if "index" in kinds:
-        found += _index(lines, len(text))
+        parts += _index(lines, len(text))
     if "front-matter" in kinds:
         for start, end, kind in _front_matter(lines, len(text), language):
             # The contents are often inside the front matter; they keep their own kind.
-            for first, last, _ in sorted(part for part in found if part[1] <= end):
-                found.append((start, first, kind))
+            for first, last, _ in sorted(part for part in parts if part[1] <= end):
+                parts.append((start, first, kind))
                 start = last
-            found.append((start, end, kind))
+            parts.append((start, end, kind))
     merged: list[tuple[int, int, str]] = []
-    for start, end, kind in sorted(found):
+    for start, end, kind in sorted(parts):
         if merged and start < merged[-1][1]:
             start = merged[-1][1]
         if text[start:end].strip():
@@ -145,7 +145,7 @@ def _is_entry(text: str) -> bool:
 
 def _contents(lines: list[_Line], size: int) -> Iterator[tuple[int, int, str]]:
     at = 0
-    headings: dict[str, list[int]] = {}  # where each short line stands that can be the heading of an entry
+    headings: dict[str, list[int]] = {}  # the positions of each short line that can be the heading of an entry
     while at < len(lines) and lines[at].start < 0.3 * size:
         is_heading = lines[at].kind == "contents"
         if is_heading and not headings:

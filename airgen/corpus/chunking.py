@@ -52,7 +52,7 @@ def chunks(
     splitter = _splitter(language, size, overlap, tokenizer)
     try:
         splits = splitter._split(text, size)
-        # LlamaIndex joins strings and knows no offsets: here it joins the numbers of its splits.
+        # LlamaIndex joins strings without offsets, so let it join the numbers of its splits instead.
         joined = splitter._merge([replace(split, text=f"{number} ") for number, split in enumerate(splits)], size)
     except ValueError as error:  # one character has more tokens than chunk_size
         raise CorpusError(
@@ -71,9 +71,8 @@ def chunks(
 
 def sentence_pieces(text: str, language: str) -> list[str]:
     """The sentences, each with the space after it: joined, they are the text."""
-    found = sentences(text, language)
     starts, at = [], 0
-    for sentence in found:
+    for sentence in sentences(text, language):
         at = text.index(sentence, at)
         starts.append(at)
         at += len(sentence)
@@ -94,8 +93,8 @@ def _splitter(language: str, size: int, overlap: int, tokenizer: str) -> Any:
         tokenize: Callable[[str], Sequence[object]] = lambda text: words(text, language)  # noqa: E731
     else:
         tokenize = partial(token_ids, encoding(tokenizer))
-    # LlamaIndex's sentence splitter knows English only and drops the space before the first sentence of a piece. Our
-    # sentences are a partition of the text in every language.
+    # LlamaIndex's own sentence splitter handles only English and drops the space before the first sentence of a
+    # piece. Our sentences partition the text in every language.
     return module.SentenceSplitter(
         chunk_size=size,
         chunk_overlap=overlap,
@@ -104,8 +103,8 @@ def _splitter(language: str, size: int, overlap: int, tokenizer: str) -> Any:
     )
 
 
-_TINY = 20  # tokens: a section with fewer is no passage of its own
-_MISSED = 100  # headings that were changed by cleaning, after which no more are searched
+_MIN_SECTION_TOKENS = 20  # a shorter section does not become a passage of its own
+_MAX_MISSED_HEADINGS = 100  # headings that cleaning changed: after so many, stop searching
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,13 +130,15 @@ def cut(
 ) -> list[Piece]:
     """The chunks of a document, in order. `outline`: level and text of each of its headings, in order."""
     cutter = _Cutter(text, settings, tokenizer, language)
-    found = cutter.sections(_sections(text, outline)) if settings.by == "headings" else cutter.pieces(0, len(text), ())
-    kept: list[Piece] = []
-    for piece in map(cutter.stripped, found):
-        # A chunk that adds only white space to what the chunk before it repeats is none.
-        if piece.start < piece.end and (not kept or piece.end > kept[-1].end):
-            kept.append(piece)
-    return kept
+    candidates = (
+        cutter.sections(_sections(text, outline)) if settings.by == "headings" else cutter.pieces(0, len(text), ())
+    )
+    pieces: list[Piece] = []
+    for piece in map(cutter.stripped, candidates):
+        # Skip a chunk that adds only white space to what the previous one repeats.
+        if piece.start < piece.end and (not pieces or piece.end > pieces[-1].end):
+            pieces.append(piece)
+    return pieces
 
 
 class _Cutter:
@@ -155,7 +156,7 @@ class _Cutter:
             first, last = sections[at], at
             while last + 1 < len(sections) and self._fits(first.start, sections[last + 1].end):
                 deeper = sections[last + 1].level > first.level
-                if not deeper and self._tokens(first.start, sections[last].end) >= _TINY:
+                if not deeper and self._tokens(first.start, sections[last].end) >= _MIN_SECTION_TOKENS:
                     break
                 last += 1
             if self._fits(first.start, sections[last].end):
@@ -177,7 +178,7 @@ class _Cutter:
             while stop < len(units) and (stop == at or total + sizes[stop] <= size):
                 total += sizes[stop]
                 stop += 1
-            # A chunk alone can have other tokens at its ends than in the document.
+            # A chunk that is tokenised alone can have other tokens at its ends than within the document.
             while stop > at + 1 and not self._fits(units[at][0], units[stop - 1][1]):
                 stop -= 1
             yield Piece(units[at][0], units[stop - 1][1], path)
@@ -192,7 +193,7 @@ class _Cutter:
             at = again
 
     def _units(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """What a chunk is made of: tokens, or sentences of at most `size` tokens."""
+        """Yield the offsets of the units of a chunk: tokens, or sentences of at most `size` tokens."""
         if self._settings.by == "tokens":
             yield from self._windows(start, end, 1)
             return
@@ -206,7 +207,7 @@ class _Cutter:
             at = stop
 
     def _windows(self, start: int, end: int, size: int) -> Iterator[tuple[int, int]]:
-        """Runs of `size` tokens, of fewer where they have more alone."""
+        """Yield runs of `size` tokens; shorter ones where a run has more tokens when it is tokenised alone."""
         at, stop = bisect_left(self._starts, start), bisect_left(self._starts, end)
         begin = start
         while begin < end:
@@ -226,7 +227,7 @@ class _Cutter:
 
     def _fits(self, start: int, end: int) -> bool:
         size = self._settings.size
-        if self._tokens(start, end) > size + 8:  # alone it has nearly as many
+        if self._tokens(start, end) > size + 8:  # tokenised alone, it has nearly as many
             return False
         return self._count([self._text[start:end].strip()])[0] <= size
 
@@ -240,23 +241,26 @@ def _sections(text: str, outline: Sequence[tuple[int, str]]) -> list[_Section]:
         place = padded.find(f"\n\n{words}\n\n", at) if words else -1
         if place < 0:
             missed += 1
-            if missed > _MISSED:
+            if missed > _MAX_MISSED_HEADINGS:
                 break
             continue
         places.append((place, level, words))
         at = place + len(words) + 2
-    found = [] if places and places[0][0] == 0 else [_Section(0, places[0][0] if places else len(text), 99, (), "")]
-    open_: list[tuple[int, str]] = []
+    sections: list[_Section] = []
+    if not places or places[0][0] > 0:
+        sections.append(_Section(0, places[0][0] if places else len(text), level=99, path=(), own=""))
+    ancestors: list[tuple[int, str]] = []
     ends = [place for place, _, _ in places[1:]] + [len(text)]
     for (place, level, words), end in zip(places, ends, strict=True) if places else ():
-        while open_ and open_[-1][0] >= level:
-            open_.pop()
-        found.append(_Section(place, end, level, tuple(words for _, words in open_), words))
-        open_.append((level, words))
-    return found
+        while ancestors and ancestors[-1][0] >= level:
+            ancestors.pop()
+        path = tuple(heading for _, heading in ancestors)
+        sections.append(_Section(place, end, level, path=path, own=words))
+        ancestors.append((level, words))
+    return sections
 
 
-MAX_TEXT = 64 * 1024 * 1024  # characters of the one document: some hundred novels
+MAX_TEXT = 64 * 1024 * 1024  # characters of the document: some hundred novels
 
 
 def join(documents: Sequence[Document]) -> tuple[str, list[tuple[int, Document]]]:
@@ -286,21 +290,38 @@ def chunk_document(settings: CorpusSettings, documents: Sequence[Document]) -> I
     name = settings.name if part.merge else documents[0].id
     text, starts = join(documents)
     text, starts, removed = remove_apparatus(text, starts, part.remove, settings.language)
-    for kind, cut in removed:
-        yield Dropped("", name, "apparatus", kind, f"{len(cut)} characters", settings.source, "", cut[:200])
-    found = chunks(
+    for kind, removed_text in removed:
+        yield Dropped(
+            key="",
+            id=name,
+            cleaner="apparatus",
+            reason=kind,
+            detail=f"{len(removed_text)} characters",
+            source=settings.source,
+            text=removed_text[:200],
+        )
+    spans = chunks(
         text, language=settings.language, size=part.chunk_size, overlap=part.chunk_overlap, tokenizer=settings.tokenizer
     )
-    if not found:
+    if not spans:
         raise CorpusError(f"corpus {settings.name!r}: the document {name!r} has no text")
     offsets = [start for start, _ in starts]
-    width = len(str(len(found)))
-    for number, chunk in enumerate(found):
-        here = starts[max(bisect_right(offsets, chunk.start) - 1, 0)][1]
+    width = len(str(len(spans)))
+    for number, chunk in enumerate(spans):
+        document = starts[max(bisect_right(offsets, chunk.start) - 1, 0)][1]
         body = text[chunk.start : chunk.end]
         identity = f"{name}-{number:0{width}d}"
         yield Passage(
-            content_key([settings.name, identity, body]), identity, number, body, "", name, chunk.start, chunk.end,
-            chunk.tokens, here.source, here.position if not part.merge else here.title or here.position, here.licence,
-            here.metadata,
-        )  # fmt: skip
+            key=content_key([settings.name, identity, body]),
+            id=identity,
+            ordinal=number,
+            text=body,
+            document=name,
+            start=chunk.start,
+            end=chunk.end,
+            tokens=chunk.tokens,
+            source=document.source,
+            position=(document.title if part.merge else "") or document.position,
+            licence=document.licence,
+            metadata=document.metadata,
+        )

@@ -26,15 +26,15 @@ from airgen.errors import CorpusError
 from airgen.records import storable
 from airgen.tables import Role, TableColumn, choose, columns_of
 
-_ROWS, _BYTES = 200, 1 << 20  # what is looked at
-_LONGEST = 4096  # characters of a value in a Parquet file, of which some kilobytes can hold gigabytes
-_MAX_JSON = 64 << 20  # bytes of a JSON file that is looked into
+_SAMPLE_ROWS, _SAMPLE_BYTES = 200, 1 << 20  # read at the beginning of a file
+_MAX_VALUE_CHARACTERS = 4096  # of a value: a Parquet file of some kilobytes can hold gigabytes
+_MAX_JSON_BYTES = 64 << 20  # a larger JSON file is not inspected
 _DUCKDB: Config = {"threads": 1, "memory_limit": "1GB"}
 _HTML = re.compile(
     r"</(?:p|div|span|li|td|h[1-6]|a|b|i|strong|em|ul|table|code)\s*>|<(?:br|p|div|img|hr)\b[^<>]*>", re.I
 )
 _MARKDOWN = re.compile(r"^#{1,6} \S|\*\*\S[^*\n]*\*\*|\]\((?:https?:|/|#|\.)[^)\s]*\)|^```|^\|[ :]*-{3,}", re.MULTILINE)
-_MARKED_UP = 0.3  # the share of texts with markup from which a column is written in it
+_MIN_MARKUP_SHARE = 0.3  # of the texts with markup, from which a column counts as written in it
 
 Row = Mapping[str, Any]
 
@@ -51,50 +51,51 @@ def guess_fields(rows: Sequence[Row]) -> dict[str, Any]:
     text = choice["text"]
     if text is None:
         return {}
-    found: dict[str, Any] = {"id": choice["id"], "title": choice["title"], "text": text}
+    fields: dict[str, Any] = {"id": choice["id"], "title": choice["title"], "text": text}
     values = {text: by_name[text].values}
     if markup := _markup([_joined(value) for value in values[text]]):
-        found["markup"] = markup
+        fields["markup"] = markup
     items = [item for value in values[text] if isinstance(value, list) for item in value]
     if items and fmean(map(len, items)) >= 200:
-        found["each"] = True
-    return found
+        fields["each"] = True
+    return fields
 
 
 def _lengths(columns: Sequence[TableColumn]) -> dict[str, float]:
     """The mean length of each column of texts, or of lists of texts."""
     return {
-        one.name: fmean(len(_joined(value)) for value in one.values)
-        for one in columns
-        if one.values and all(isinstance(value, str) or _is_texts(value) for value in one.values)
+        column.name: fmean(len(_joined(value)) for value in column.values)
+        for column in columns
+        if column.values and all(isinstance(value, str) or _is_texts(value) for value in column.values)
     }
 
 
-def _longest(columns: Sequence[TableColumn], chosen: Mapping[str, TableColumn]) -> TableColumn | None:
+def _find_text_column(columns: Sequence[TableColumn], chosen: Mapping[str, TableColumn]) -> TableColumn | None:
     """The column of the longest texts, those that are called so before others; of a FAQ the answers."""
     every = _lengths(columns)
-    lengths = {name: mean for name, mean in every.items() if mean >= 20 or _named(name, TEXTS)} or every
-    answers = [one for one in columns if one.name in every and one.words & _ANSWERS]
-    if answers and any(is_question(one.name) for one in columns):
-        return max(answers, key=lambda one: every[one.name])
-    best = max(lengths, key=lambda name: (lengths[name] * (3 if _named(name, TEXTS) else 1), name), default=None)
-    return next((one for one in columns if one.name == best), None)
+    lengths = {name: mean for name, mean in every.items() if mean >= 20 or _is_named(name, TEXTS)} or every
+    answers = [column for column in columns if column.name in every and column.words & _ANSWERS]
+    if answers and any(is_question(column.name) for column in columns):
+        return max(answers, key=lambda column: every[column.name])
+    best = max(lengths, key=lambda name: (lengths[name] * (3 if _is_named(name, TEXTS) else 1), name), default=None)
+    return next((column for column in columns if column.name == best), None)
 
 
-def _short(columns: Sequence[TableColumn], chosen: Mapping[str, TableColumn]) -> TableColumn | None:
+def _find_title_column(columns: Sequence[TableColumn], chosen: Mapping[str, TableColumn]) -> TableColumn | None:
     """A column of shorter texts that is called as titles are; of a FAQ the questions, however long."""
     if (text := chosen.get("text")) is None:
         return None
     most = _lengths([text])[text.name]
-    plain = [one for one in columns if one.values and all(isinstance(value, str) for value in one.values)]
-    titles = [one for one in plain if _named(one.name, TITLES) and _lengths([one])[one.name] < most]
-    asked = [one for one in plain if is_question(one.name) and text.words & _ANSWERS]
+    plain = [column for column in columns if column.values and all(isinstance(value, str) for value in column.values)]
+    titles = [column for column in plain if _is_named(column.name, TITLES) and _lengths([column])[column.name] < most]
+    asked = [column for column in plain if is_question(column.name) and text.words & _ANSWERS]
     return next(iter(asked + titles), None)
 
 
-def _identity(columns: Sequence[TableColumn], chosen: Mapping[str, TableColumn]) -> TableColumn | None:
-    ids = [one for one in columns if _named(one.name, IDS) and _identifies(one.values, one.rows)]
-    return min(ids, key=lambda one: next(n for n, known in enumerate(IDS) if known in _words(one.name)), default=None)
+def _find_id_column(columns: Sequence[TableColumn], chosen: Mapping[str, TableColumn]) -> TableColumn | None:
+    ids = [column for column in columns if _is_named(column.name, IDS) and _identifies(column.values, column.rows)]
+    rank_of = lambda column: next(rank for rank, known in enumerate(IDS) if known in _words(column.name))  # noqa: E731
+    return min(ids, key=rank_of, default=None)
 
 
 _ANSWERS = {
@@ -111,9 +112,9 @@ _ANSWERS = {
 }
 _QUESTIONS = ("question", "frage", "pregunta", "domanda", "вопрос", "问题", "質問")
 _ROLES = {
-    "text": Role("the text", guess=_longest),
-    "title": Role("the title", guess=_short),
-    "id": Role("the id", guess=_identity),
+    "text": Role("the text", guess=_find_text_column),
+    "title": Role("the title", guess=_find_title_column),
+    "id": Role("the id", guess=_find_id_column),
 }
 
 
@@ -136,21 +137,21 @@ def _markup(texts: Sequence[str]) -> str:
         markup: sum(bool(sign.search(text[:100_000])) for text in texts) / len(texts)
         for markup, sign in (("html", _HTML), ("markdown", _MARKDOWN))
     }
-    if shares["html"] >= _MARKED_UP and shares["html"] >= shares["markdown"]:
+    if shares["html"] >= _MIN_MARKUP_SHARE and shares["html"] >= shares["markdown"]:
         return "html"
-    return "markdown" if shares["markdown"] >= _MARKED_UP else ""
+    return "markdown" if shares["markdown"] >= _MIN_MARKUP_SHARE else ""
 
 
 def _flat(row: Row, depth: int = 3) -> Row:
     """A row whose nested values have names with dots, as readers take them: {"body": {"text": ..}} has body.text, and
     so has a list of such objects."""
-    found: dict[str, Any] = {}
+    flat_row: dict[str, Any] = {}
     for name, value in row.items():
         inner = _flat(value, depth - 1) if isinstance(value, Mapping) and depth else {}
         if isinstance(value, list) and value and depth and all(isinstance(item, Mapping) for item in value):
             inner = {below: column(row, f"{name}.{below}") for item in value[:20] for below in item}
-        found.update({f"{name}.{below}": one for below, one in inner.items()} or {name: value})
-    return found
+        flat_row.update({f"{name}.{below}": nested for below, nested in inner.items()} or {name: value})
+    return flat_row
 
 
 def _identifies(values: Sequence[Any], rows: int) -> bool:
@@ -169,7 +170,7 @@ def _words(name: str) -> set[str]:
     return {low, *low.replace("-", "_").replace(" ", "_").replace(".", "_").split("_")}
 
 
-def _named(name: str, known: Sequence[str]) -> bool:
+def _is_named(name: str, known: Sequence[str]) -> bool:
     return bool(_words(name) & set(known))
 
 
@@ -181,36 +182,36 @@ def first_rows(path: Path, kind: str) -> list[Row]:
             return [_texts_of(row) for row in _parquet_rows(path)]
         if kind == "csv":
             with open_table(path, header=None) as table:
-                return [row.cells for row in islice(table.rows, _ROWS)]
+                return [row.cells for row in islice(table.rows, _SAMPLE_ROWS)]
         if kind == "json":
-            return json_rows(json_value(path))[1][:_ROWS]
-        return list(islice(_json_lines(path), _ROWS))
+            return json_rows(json_value(path))[1][:_SAMPLE_ROWS]
+        return list(islice(_json_lines(path), _SAMPLE_ROWS))
     except (OSError, EOFError, ValueError, RecursionError, zlib.error, duckdb.Error, CorpusError):
         return []
 
 
 def csv_settings(paths: Sequence[Path]) -> dict[str, Any]:
     """How CSV files are written, for the settings of their reader: what is the same in all of them."""
-    found: list[dict[str, Any]] = []
+    dialects: list[dict[str, Any]] = []
     for path in paths:
         try:
             with open_table(path, header=None) as table:
                 about: dict[str, Any] = {"delimiter": table.dialect.delimiter}
                 about |= {} if table.dialect.header else {"header": False}
-                found.append(about | ({} if table.encoding.startswith("utf") else {"encoding": table.encoding}))
+                dialects.append(about | ({} if table.encoding.startswith("utf") else {"encoding": table.encoding}))
         except CorpusError:
             continue
-    return (
-        {key: value for key, value in found[0].items() if all(one.get(key) == value for one in found)} if found else {}
-    )
+    if not dialects:
+        return {}
+    return {key: value for key, value in dialects[0].items() if all(dialect.get(key) == value for dialect in dialects)}
 
 
 def json_value(path: Path) -> Any:
     """What a JSON file holds. Raises ValueError where it is none, or too large to be looked into."""
     with opened(path) as stream:
-        raw = stream.read(_MAX_JSON + 1)
-    if len(raw) > _MAX_JSON:
-        raise ValueError(f"more than {_MAX_JSON >> 20} MB")
+        raw = stream.read(_MAX_JSON_BYTES + 1)
+    if len(raw) > _MAX_JSON_BYTES:
+        raise ValueError(f"more than {_MAX_JSON_BYTES >> 20} MB")
     return json.loads(decoded(raw, "", "").text)
 
 
@@ -219,7 +220,7 @@ def json_rows(value: Any) -> tuple[str, list[Row]]:
     it. The members of an object have a column `key`."""
     best: tuple[str, list[Row]] = "", []
 
-    def look(inner: Any, where: str, depth: int) -> None:
+    def search(inner: Any, where: str, depth: int) -> None:
         nonlocal best
         rows: list[Row] = []
         if isinstance(inner, list):
@@ -227,13 +228,13 @@ def json_rows(value: Any) -> tuple[str, list[Row]]:
         elif isinstance(inner, dict):
             rows = [{"key": key, **row} for key, row in inner.items() if isinstance(row, dict)]
             rows = rows if len(rows) > 1 and len(rows) == len(inner) and _alike(rows) else []
-            for name, one in inner.items() if depth else ():
+            for name, member in inner.items() if depth else ():
                 if "." not in name or not where:
-                    look(one, f"{where}.{name}" if where else name, depth - 1)
+                    search(member, f"{where}.{name}" if where else name, depth - 1)
         if len(rows) > len(best[1]):
             best = where, rows
 
-    look(value, "", 0 if isinstance(value, list) else 3)
+    search(value, "", 0 if isinstance(value, list) else 3)
     return best
 
 
@@ -245,20 +246,20 @@ def _alike(rows: Sequence[Row]) -> bool:
 
 def _json_lines(path: Path) -> Iterator[Row]:
     size = 0
-    for _, line in lines(path, _BYTES):
+    for _, line in lines(path, _SAMPLE_BYTES):
         size += len(line or b"")
         if line and line.strip():
             row = json.loads(decoded(line, "", "").text)
             if isinstance(row, dict):
                 yield _texts_of(row)
-        if size > _BYTES:
+        if size > _SAMPLE_BYTES:
             return
 
 
 def _texts_of(row: Row) -> Row:
     """The row with texts that can be stored: without lone surrogates, and with bytes as the text that they are."""
-    found = {name: text_of(value) for name, value in row.items()}
-    return {name: storable(value) if isinstance(value, str) else value for name, value in found.items()}
+    texts = {name: text_of(value) for name, value in row.items()}
+    return {name: storable(value) if isinstance(value, str) else value for name, value in texts.items()}
 
 
 def _parquet_rows(path: Path) -> list[Row]:
@@ -270,14 +271,15 @@ def _parquet_rows(path: Path) -> list[Row]:
         for known, kind in types.items():
             quoted = '"' + known.replace('"', '""') + '"'
             if kind == "VARCHAR":
-                wanted[known] = f"left({quoted}, {_LONGEST})"
+                wanted[known] = f"left({quoted}, {_MAX_VALUE_CHARACTERS})"
             elif kind == "BLOB":
-                wanted[known] = f"CASE WHEN octet_length({quoted}) < {_BYTES} THEN {quoted} END"
+                wanted[known] = f"CASE WHEN octet_length({quoted}) < {_SAMPLE_BYTES} THEN {quoted} END"
             elif kind.endswith(("INT", "INTEGER", "DOUBLE", "FLOAT")):
                 wanted[known] = quoted
             elif kind.startswith("STRUCT") or kind.endswith("[]"):
-                wanted[known] = f"CASE WHEN strlen(CAST({quoted} AS VARCHAR)) < {_BYTES} THEN {quoted} END"
+                wanted[known] = f"CASE WHEN strlen(CAST({quoted} AS VARCHAR)) < {_SAMPLE_BYTES} THEN {quoted} END"
         if not wanted:
             return []
-        rows = database.execute(f"SELECT {', '.join(wanted.values())} FROM read_parquet(?) LIMIT {_ROWS}", [name])
+        columns = ", ".join(wanted.values())
+        rows = database.execute(f"SELECT {columns} FROM read_parquet(?) LIMIT {_SAMPLE_ROWS}", [name])
         return [dict(zip(wanted, row, strict=True)) for row in rows.fetchall()]

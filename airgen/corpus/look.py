@@ -1,4 +1,4 @@
-"""What a person sees of corpora: their list, a passage, what was dropped, a corpus in numbers, what a language has.
+"""What users see of corpora: the list, passages, dropped documents, statistics, and the support for a language.
 
 stats = summarise(settings, "qa", prepare(settings, "qa"))
 stats.passages, stats.tokens.mean, stats.funnel     # [("length", "too short", 31), ...]
@@ -28,18 +28,18 @@ _COLUMNS = ("name", "task", "language", "domain", "licence", "from", "state")
 
 def corpora() -> list[dict[str, Any]]:
     """All corpora: those in ./corpora and those that airgen ships, and whether their files are here."""
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for name in manifest_names():
         try:
             settings = load_corpus_settings(name)
         except SettingsError as error:  # one broken file must not hide the others
-            found.append(dict.fromkeys(_COLUMNS, "") | {"name": name, "state": f"broken: {error}"})
+            rows.append(dict.fromkeys(_COLUMNS, "") | {"name": name, "state": f"broken: {error}"})
             continue
         kind = settings.fetch.kind if settings.fetch else "local"
         state = "here" if is_fetched(settings) else {"hub": "network", "file": "get file"}.get(kind, "to fetch")
         known = settings.model_dump(include={"task", "language", "domain", "licence"})
-        found.append(dict.fromkeys(_COLUMNS, "") | known | {"name": name, "from": kind, "state": state})
-    return found
+        rows.append(dict.fromkeys(_COLUMNS, "") | known | {"name": name, "from": kind, "state": state})
+    return rows
 
 
 def corpora_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -110,13 +110,19 @@ def summarise(
             languages[identify(row.text)[0]] += 1
     passages = sum(sizes.values())
     return CorpusSummary(
-        settings.name, task, settings.language, settings.domain, settings.licence, settings.source,
-        passages + sum(count for (cleaner, _), count in funnel.items() if cleaner not in PARTS),
-        passages, _lengths(sizes),
-        sorted(((*step, count) for step, count in funnel.items()), key=lambda row: (-row[2], row)),
-        bins(sizes),
-        sorted(languages.items(), key=lambda row: (-row[1], row)),
-    )  # fmt: skip
+        name=settings.name,
+        task=task,
+        language=settings.language,
+        domain=settings.domain,
+        licence=settings.licence,
+        source=settings.source,
+        read=passages + sum(count for (cleaner, _), count in funnel.items() if cleaner not in PARTS),
+        passages=passages,
+        tokens=_lengths(sizes),
+        funnel=sorted(((*step, count) for step, count in funnel.items()), key=lambda row: (-row[2], row)),
+        histogram=bins(sizes),
+        languages=sorted(languages.items(), key=lambda row: (-row[1], row)),
+    )
 
 
 def _lengths(sizes: Counter[int]) -> TokenLengths:
@@ -124,9 +130,9 @@ def _lengths(sizes: Counter[int]) -> TokenLengths:
     if not count:
         return TokenLengths()
     total = sum(size * times for size, times in sizes.items())
-    every = sorted(sizes.elements())
-    median, most = (every[math.ceil(share * count) - 1] for share in (0.5, 0.9))  # this share does not exceed it
-    return TokenLengths(total, total / count, every[0], median, most, every[-1])
+    ordered = sorted(sizes.elements())
+    median, p90 = (ordered[math.ceil(share * count) - 1] for share in (0.5, 0.9))  # this share does not exceed it
+    return TokenLengths(total=total, mean=total / count, least=ordered[0], median=median, p90=p90, most=ordered[-1])
 
 
 def bins(sizes: Counter[int], most: int = 12) -> list[tuple[int, int, int]]:
@@ -141,24 +147,25 @@ def bins(sizes: Counter[int], most: int = 12) -> list[tuple[int, int, int]]:
     return [(at * width, (at + 1) * width - 1, counts[at]) for at in range(min(counts), max(counts) + 1)]
 
 
-def statistics_lines(found: CorpusSummary, tokenizer: str) -> list[str]:
+def statistics_lines(summary: CorpusSummary, tokenizer: str) -> list[str]:
     """For a terminal: the counts, the lengths as bars, what was dropped, the languages."""
-    length, top = found.tokens, max((count for _, _, count in found.histogram), default=1)
+    length, top = summary.tokens, max((count for _, _, count in summary.histogram), default=1)
     lines = [
-        f"{found.name}: {found.task}, {found.language}, {found.domain}; licence {found.licence}; {found.source}",
-        f"{found.read:,} read, {found.passages:,} passages, {length.total:,} tokens ({tokenizer}): "
+        f"{summary.name}: {summary.task}, {summary.language}, {summary.domain}; licence {summary.licence}; "
+        f"{summary.source}",
+        f"{summary.read:,} read, {summary.passages:,} passages, {length.total:,} tokens ({tokenizer}): "
         f"mean {length.mean:.0f}, median {length.median}, 90 % up to {length.p90}, {length.least} to {length.most}",
     ]
-    for low, high, count in found.histogram:
+    for low, high, count in summary.histogram:
         lines.append(f"{low:>7}-{high:<7}{count:>9,} {'█' * round(40 * count / top) or ('▏' if count else '')}")
-    for cleaner, reason, count in found.funnel:
-        lines.append(f"{'masked ' if cleaner == MASKED else 'dropped'} {count:>9,}  {_what(cleaner, reason)}")
-    if found.languages:
-        lines.append("languages: " + ", ".join(f"{code} {count:,}" for code, count in found.languages[:12]))
+    for cleaner, reason, count in summary.funnel:
+        lines.append(f"{'masked ' if cleaner == MASKED else 'dropped'} {count:>9,}  {_funnel_label(cleaner, reason)}")
+    if summary.languages:
+        lines.append("languages: " + ", ".join(f"{code} {count:,}" for code, count in summary.languages[:12]))
     return lines
 
 
-def _what(cleaner: str, reason: str) -> str:
+def _funnel_label(cleaner: str, reason: str) -> str:
     return f"documents with {reason}" if cleaner == MASKED else f"{cleaner}: {reason}"
 
 
@@ -185,17 +192,17 @@ def checks_of(language: str) -> dict[str, str]:
 
 def in_words(language: str) -> str:
     """A line for a language that the paper does not have; empty for the others."""
-    found = checks_of(language)
-    if found["paper"] == "yes":
+    features = checks_of(language)
+    if features["paper"] == "yes":
         return ""
-    stemmer = f"stemmer {found['stemmer']}, " if found["stemmer"] != "none" else ""
-    have = f"words by {found['words']}, {stemmer}language filter by {found['filter']}"
+    stemmer = f"stemmer {features['stemmer']}, " if features["stemmer"] != "none" else ""
+    have = f"words by {features['words']}, {stemmer}language filter by {features['filter']}"
     lack = [
         name
         for name, key in (("stop words", "stopwords"), ("list of offensive words", "offensive"))
-        if found[key] == "none"
+        if features[key] == "none"
     ]
     return (
         f"language {language} is not one of the paper's 13: {have}; no {', no '.join([*lack, 'phrases'])}; "
-        f"answers are checked by {found['answers']}"
+        f"answers are checked by {features['answers']}"
     )

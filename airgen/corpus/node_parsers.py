@@ -3,8 +3,8 @@
     chunk: {parser: "llama_index.core.node_parser:MarkdownNodeParser"}
     chunk: {parser: "llama_index.core.node_parser:TokenTextSplitter", arguments: {chunk_size: 256, chunk_overlap: 32}}
 
-The parser gets the cleaned text of a document. A node keeps its offsets where its text stands in the document, and has
-none where the parser changed it.
+The parser gets the cleaned text of a document. A node keeps its offsets if its text occurs in the document; it has none
+if the parser changed the text.
 """
 
 import importlib
@@ -20,7 +20,7 @@ from airgen.registry import load_extra, meant
 
 
 def node_parser(settings: ChunkSettings) -> Any:
-    """The parser that the settings name. Raises CorpusError for one that is none, MissingExtra without LlamaIndex."""
+    """Make the parser that the settings name. Raises CorpusError if it is not one, MissingExtra without LlamaIndex."""
     name = settings.parser or ""
     load_extra("llama_index.core.node_parser", f"chunk.parser {name}")
     module, _, attribute = name.partition(":")
@@ -29,7 +29,7 @@ def node_parser(settings: ChunkSettings) -> Any:
     except Exception as error:  # noqa: BLE001  # a package may fail in any way while it is imported
         raise CorpusError(f"chunk.parser {name} cannot be imported: {error_words(error)}") from None
     if kind is None:
-        known = [one for one in dir(importlib.import_module(module)) if one[:1].isupper()]
+        known = [public for public in dir(importlib.import_module(module)) if public[:1].isupper()]
         raise CorpusError(f"chunk.parser {name}: {module} has no {attribute}{meant(attribute, known)}")
     if not (isinstance(kind, type) and callable(getattr(kind, "get_nodes_from_documents", None))):
         raise CorpusError(f"chunk.parser {name} is not a node parser of LlamaIndex")
@@ -41,13 +41,13 @@ def node_parser(settings: ChunkSettings) -> Any:
         return kind(**settings.arguments)
 
 
-def parsed(parser: Any, name: str, text: str) -> list[tuple[str, int | None, tuple[str, ...]]]:
+def parse_nodes(parser: Any, name: str, text: str) -> list[tuple[str, int | None, tuple[str, ...]]]:
     """(text, offset or None, headings above) of each node of a document, in their order. Raises CorpusError."""
     document = load_extra("llama_index.core.schema", f"chunk.parser {name}").Document
     with guarded(f"chunk.parser {name}", CorpusError):
         nodes = parser.get_nodes_from_documents([document(text=text)])
         rows = [(str(node.text), node.start_char_idx, node.metadata or {}) for node in nodes]
-    found: list[tuple[str, int | None, tuple[str, ...]]] = []
+    chunks: list[tuple[str, int | None, tuple[str, ...]]] = []
     at = 0
     for body, start, metadata in rows:
         body, lead = body.strip(), len(body) - len(body.lstrip())
@@ -55,12 +55,12 @@ def parsed(parser: Any, name: str, text: str) -> list[tuple[str, int | None, tup
             continue
         place: int | None = None if start is None else start + lead
         if place is None or text[place : place + len(body)] != body:
-            here = text.find(body, at)
-            place = here if here >= 0 else None
+            offset = text.find(body, at)
+            place = offset if offset >= 0 else None
         if place is not None:
             at = place + 1  # nodes may overlap, and come in the order of the text
-        found.append((body, place, _headings(metadata)))
-    return found
+        chunks.append((body, place, _headings(metadata)))
+    return chunks
 
 
 def _headings(metadata: Mapping[str, Any]) -> tuple[str, ...]:

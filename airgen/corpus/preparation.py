@@ -1,11 +1,11 @@
 """From a corpus's settings to its passages: read and cleaned (QA), or cut into chunks (Long-Doc); kept in the cache.
 
-The documents of `limit:` come in the order of the hashes of their ids, so those of a smaller limit are the first ones
-of a larger limit, and cleaning, which keeps the first of several duplicates, decides the same for them: a larger limit
-only adds. The order of the source changes nothing.
+With `limit:`, documents come in the order of the hashes of their ids. So the documents of a smaller limit are the first
+ones of a larger limit, and cleaning, which keeps the first of several duplicates, treats them alike: raising the limit
+only adds documents. The order of the source does not matter.
 
-An entry of the cache has a checksum in its name: what a crash left is no entry, and a damaged one is made again. Its
-key covers the fingerprint of settings and files, airgen's code, and the packages that clean.
+A cache entry has a checksum in its name, so partial files left by a crash are ignored, and a damaged entry is made
+again. Its key covers the fingerprint of settings and files, airgen's code, and the versions of the cleaning packages.
 """
 
 import gzip
@@ -34,7 +34,7 @@ from airgen.keys import content_key, file_sha256, fingerprint, text_key
 from airgen.paths import cache_dir
 from airgen.records import Document, Dropped, Passage
 
-_SPARE = 1024  # candidates beyond the limit that are kept at least before they are forgotten
+_MIN_SPARE_CANDIDATES = 1024  # beyond the limit, before surplus candidates are deleted
 
 
 def limited(rows: Iterable[Document | Dropped], limit: int, seed: int = 0) -> Iterator[Document | Dropped]:
@@ -50,15 +50,15 @@ def limited(rows: Iterable[Document | Dropped], limit: int, seed: int = 0) -> It
             if isinstance(row, Dropped):
                 yield row
                 continue
-            found = _hash(f"{seed}\x1f{row.id}")
-            if last and found > last[:8]:
+            digest = _hash(f"{seed}\x1f{row.id}")
+            if last and digest > last[:8]:
                 continue
-            found += _hash(f"{row.title}\x1f{row.text}")
-            if last and found >= last:
+            digest += _hash(f"{row.title}\x1f{row.text}")
+            if last and digest >= last:
                 continue
-            sample.execute("INSERT INTO candidate VALUES (?, ?)", (found, pickle.dumps(row)))
+            sample.execute("INSERT INTO candidate VALUES (?, ?)", (digest, pickle.dumps(row)))
             count += 1
-            if count >= limit + max(limit, _SPARE):
+            if count >= limit + max(limit, _MIN_SPARE_CANDIDATES):
                 sample.execute(f"DELETE FROM candidate WHERE rowid NOT IN (SELECT rowid {ordered})", [limit])
                 ((last,),) = sample.execute("SELECT max(hash) FROM candidate")
                 count = limit
@@ -71,7 +71,7 @@ def _hash(text: str) -> bytes:
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
 
 
-_REPORT = 100
+_DOCUMENTS_PER_REPORT = 100
 
 
 def prepare(
@@ -103,7 +103,13 @@ def prepare(
         rows = _long_doc(settings, documents)
     else:
         sample = None if settings.limit is None else documents
-        rows = qa_passages(settings, reader, sample, current(), progress if sample is None else lambda _: None)
+        rows = qa_passages(
+            settings,
+            reader,
+            documents=sample,
+            compute=current(),
+            progress=progress if sample is None else lambda _: None,
+        )
     if limit is not None:
         rows = _first(rows, limit) if seed is None else _sample(rows, limit, seed)
     return _numbered(settings, rows)
@@ -114,22 +120,22 @@ def _counted(rows: Iterable[Document | Dropped], progress: Callable[[int], objec
     count = 0
     for row in rows:
         count += 1
-        if count % _REPORT == 0:
-            progress(_REPORT)
+        if count % _DOCUMENTS_PER_REPORT == 0:
+            progress(_DOCUMENTS_PER_REPORT)
         yield row
-    if count % _REPORT:
-        progress(count % _REPORT)
+    if count % _DOCUMENTS_PER_REPORT:
+        progress(count % _DOCUMENTS_PER_REPORT)
 
 
 def _long_doc(settings: CorpusSettings, rows: Iterator[Document | Dropped]) -> Iterator[Passage | Dropped]:
     part = settings.long_doc
-    found: list[Document] = []
+    documents: list[Document] = []
     others = length = 0
     for row in rows:
         if isinstance(row, Dropped):
             yield row
-        elif part.merge or row.id == part.document or (not part.document and not found):
-            found.append(row)
+        elif part.merge or row.id == part.document or (not part.document and not documents):
+            documents.append(row)
             length += len(row.text)
             if length > MAX_TEXT:
                 raise CorpusError(
@@ -138,17 +144,17 @@ def _long_doc(settings: CorpusSettings, rows: Iterator[Document | Dropped]) -> I
                     "task with `chunk`"
                 )
         elif not part.document:
-            names = f"{found[0].id!r}, {row.id!r}"
+            names = f"{documents[0].id!r}, {row.id!r}"
             raise CorpusError(
                 f"corpus {settings.name!r} contains several documents ({names}, ...), but the Long-Doc task needs one: "
                 f"choose it with {settings.name}#ID or with long_doc.document, or set long_doc.merge"
             )
         else:
             others += 1
-    if not found:
-        what = f"none of its {others} documents has the id {part.document!r}" if others else "it is empty"
-        raise CorpusError(f"corpus {settings.name!r}: {what}")
-    yield from chunk_document(settings, found)
+    if not documents:
+        problem = f"none of its {others} documents has the id {part.document!r}" if others else "it is empty"
+        raise CorpusError(f"corpus {settings.name!r}: {problem}")
+    yield from chunk_document(settings, documents)
 
 
 def _first(rows: Iterable[Passage | Dropped], limit: int) -> Iterator[Passage | Dropped]:
@@ -190,24 +196,33 @@ def _numbered(settings: CorpusSettings, rows: Iterable[Passage | Dropped]) -> It
             dropped += 1
             reasons[f"{row.cleaner}: {row.reason}"] += 1
     if not passages:
-        why = ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common(3))
-        see = "`airgen show corpus --dropped` with the corpus YAML shows them"
-        words = f": {dropped:,} of {dropped:,} documents were dropped ({why}); {see}" if dropped else ""
-        raise CorpusError(f"corpus {settings.name!r} has no passages{words}")
+        frequent = ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common(3))
+        hint = "`airgen show corpus --dropped` with the corpus YAML shows them"
+        explanation = f": {dropped:,} of {dropped:,} documents were dropped ({frequent}); {hint}" if dropped else ""
+        raise CorpusError(f"corpus {settings.name!r} has no passages{explanation}")
 
 
-_KEPT = 20  # entries; older ones are deleted
-_WORTH = 2.0  # seconds of preparation, below which an entry is not worth its place
-_DAY = 86400.0  # seconds
+_MAX_ENTRIES = 20  # older ones are deleted
+_MIN_PREPARATION_SECONDS = 2.0  # a corpus that is prepared faster is not worth an entry
+_DAY_SECONDS = 86400.0
 
 
 def prepared(
-    settings: CorpusSettings, task: Task, corpus: str, *, worth: float = _WORTH
+    settings: CorpusSettings, task: Task, corpus: str, *, worth: float = _MIN_PREPARATION_SECONDS
 ) -> Iterator[Passage | Dropped]:
-    """The rows of `prepare`. `corpus` is a hash of the corpus's settings and files; `worth`: seconds of preparation
-    from which an entry is kept. Raises CorpusError."""
+    """Yield the rows of `prepare`, from the cache if they are there.
+
+    Args:
+        settings: The corpus.
+        task: The task that the passages are for.
+        corpus: A hash of the corpus's settings and files.
+        worth: Seconds of preparation from which an entry is stored.
+
+    Raises:
+        CorpusError: The corpus cannot be prepared; see `prepare`.
+    """
     kind = settings.reader.kind
-    if ":" in kind or kind in ("datasets", "llama-index"):  # what others may change is not in the key
+    if ":" in kind or kind in ("datasets", "llama-index"):  # the key does not cover what others may change
         yield from prepare(settings, task)
         return
     folder, name = cache_dir("prepared"), f"{settings.name}-{_key(corpus, task)}"
@@ -219,7 +234,7 @@ def prepared(
                 row, *values = json.loads(line)
                 yield Passage(*values) if row == "passage" else Dropped(*values)
         return
-    yield from _kept(folder, name, prepare(settings, task), worth)
+    yield from _write_entry(folder, name, prepare(settings, task), worth)
 
 
 def _is_whole(entry: Path) -> bool:
@@ -239,8 +254,10 @@ def _key(corpus: str, task: Task) -> str:
     return fingerprint(corpus=corpus, task=task, code=code.hexdigest(), versions=versions)
 
 
-def _kept(folder: Path, name: str, found: Iterator[Passage | Dropped], worth: float) -> Iterator[Passage | Dropped]:
-    """The rows, which become an entry when the last one was taken. A full disk costs the entry only."""
+def _write_entry(
+    folder: Path, name: str, rows: Iterator[Passage | Dropped], worth: float
+) -> Iterator[Passage | Dropped]:
+    """Yield the rows, and store them as an entry once the last one was taken. A full disk costs only the entry."""
     started, out = time.monotonic(), None
     with ExitStack() as stack:
         with suppress(OSError):
@@ -248,8 +265,8 @@ def _kept(folder: Path, name: str, found: Iterator[Passage | Dropped], worth: fl
             file = stack.enter_context(tempfile.NamedTemporaryFile(prefix=".partial-", dir=folder, delete=False))
             partial = Path(file.name)
             stack.callback(partial.unlink, missing_ok=True)
-            out = stack.enter_context(_Packed("", "wb", compresslevel=1, fileobj=file, mtime=0))
-        for row in found:
+            out = stack.enter_context(_QuietGzipFile("", "wb", compresslevel=1, fileobj=file, mtime=0))
+        for row in rows:
             if out is not None:
                 line = json.dumps(["passage" if isinstance(row, Passage) else "dropped", *astuple(row)])
                 try:
@@ -263,12 +280,13 @@ def _kept(folder: Path, name: str, found: Iterator[Passage | Dropped], worth: fl
                 file.flush()
                 partial.replace(folder / f"{name}-{file_sha256(partial)}.jsonl.gz")
                 entries = sorted(folder.glob("*.jsonl.gz"), key=lambda path: path.stat().st_mtime, reverse=True)
-                killed = [path for path in folder.glob(".partial-*") if time.time() - path.stat().st_mtime > _DAY]
-                for path in (*entries[_KEPT:], *killed):
+                oldest = time.time() - _DAY_SECONDS
+                killed = [path for path in folder.glob(".partial-*") if path.stat().st_mtime < oldest]
+                for path in (*entries[_MAX_ENTRIES:], *killed):
                     path.unlink(missing_ok=True)
 
 
-class _Packed(gzip.GzipFile):
+class _QuietGzipFile(gzip.GzipFile):
     """A file that has no error at its end where the disk is full."""
 
     def __exit__(self, *_: object) -> None:

@@ -2,9 +2,9 @@
 
     for row in qa_passages(settings, open_reader(settings), current()): ...
 
-The corpus goes in parts of about a megabyte. What needs one document is done for each part, in this process or on a
-worker: reading, cleaning, chunking. Then, here, what depends on earlier documents, for all in their order: ids and
-duplicates. So the rows are the same wherever a part was looked at.
+The corpus is processed in parts of about a megabyte. Steps that need one document only (reading, cleaning, chunking)
+run per part, in this process or on a worker. Steps that depend on earlier documents (ids and duplicates) then run here,
+in the order of the documents. So the rows are the same wherever a part was cleaned.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from airgen.corpus.cleaning.filters import (
     normalise_item,
 )
 from airgen.corpus.needs import package_versions, read_documents
-from airgen.corpus.node_parsers import node_parser, parsed
+from airgen.corpus.node_parsers import node_parser, parse_nodes
 from airgen.corpus.readers.files import PathReader, Raw
 from airgen.corpus.readers.reader import Reader
 from airgen.corpus.readers.records import JsonLinesReader
@@ -49,33 +49,35 @@ from airgen.sequences import batched
 from airgen.settings.spec import read_spec
 from airgen.text.tokens import load_tokenizer
 
-PART, _MOST = 1 << 20, 1024  # of a part at most: bytes of files or characters of documents; documents
+PART_BYTES, _MAX_PART_DOCUMENTS = 1 << 20, 1024  # of a part: bytes of files, or characters of documents
 MAX_PASSAGE = 4 * 1024 * 1024  # bytes of title and text of a QA document
-_FEW = 8  # parts: a corpus with fewer is cleaned sooner than workers start
+_MIN_PARALLEL_PARTS = 8  # a corpus with fewer is cleaned sooner than workers start
 
 Part = Sequence[Raw | Document | Dropped]
 
 
 @dataclass(slots=True)
-class Seen:
-    """A document or a chunk that was looked at.
+class CleanedEntry:
+    """A document or a chunk after the steps that need no other document.
 
-    row: what becomes of it if no corpus-wide step refuses it. seen: what each such step that it has reached sees of
-    it, in their order. chunks: what becomes of it instead, where it was cut. masked: how much of each kind of personal
-    data was replaced in it.
+    Attributes:
+        row: The result, unless a corpus-wide step drops it.
+        seen: What `look` of each corpus-wide step that it reached returned for it, in their order.
+        chunks: Its chunks, which replace it where it was cut.
+        masked: How much of each kind of personal data was replaced in it.
     """
 
     row: Passage | Dropped
     seen: list[bytes] = field(default_factory=list)
-    chunks: list[Seen] | None = None
+    chunks: list[CleanedEntry] | None = None
     masked: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass
-class _Looked:
-    """A part that was looked at; `read` rows came from its reader, which met these columns in files of lines."""
+class _CleanedPart:
+    """A cleaned part: `read` rows came from its reader, which met these columns in files of lines."""
 
-    rows: list[Seen]
+    rows: list[CleanedEntry]
     read: int
     columns: Mapping[Path, SeenColumns]
 
@@ -88,7 +90,7 @@ class _Recipe:
     reader: PathReader | None
     versions: Mapping[str, str]
 
-    def make(self) -> Callable[[Part], _Looked]:
+    def make(self) -> Callable[[Part], _CleanedPart]:
         """The function of a worker. Raises MissingExtra, CorpusError; also where its packages clean in another way."""
         here = package_versions()
         if others := [name for name in self.versions if self.versions[name] != here[name]]:
@@ -97,7 +99,7 @@ class _Recipe:
                 f"compute: the node {socket.gethostname()} cleans a corpus with other packages ({first} "
                 f"{here[first] or 'is missing'}, and here it is {self.versions[first]}): install the same there"
             )
-        return _Looking(self.settings, self.reader).look
+        return _PartCleaner(self.settings, self.reader).look
 
 
 def qa_passages(
@@ -116,41 +118,40 @@ def qa_passages(
     if documents is None and ":" not in settings.reader.kind:  # a class of one's own is perhaps only here
         files = reader if isinstance(reader, PathReader) else None
     rows = files.raw() if files is not None else read_documents(reader) if documents is None else documents
-    weigh = lambda row: max(row.size if isinstance(row, Raw) else len(row.text), PART // _MOST)  # noqa: E731
-    parts: Iterator[Part] = batched(rows, PART, weigh)
-    looking = _Looking(settings, files)
+    weigh = lambda row: max(row.size if isinstance(row, Raw) else len(row.text), PART_BYTES // _MAX_PART_DOCUMENTS)  # noqa: E731
+    parts: Iterator[Part] = batched(rows, PART_BYTES, weigh)
+    cleaner = _PartCleaner(settings, files)
     versions = {name: version for name, version in package_versions().items() if version}
     work = Work(
         "cleaning",
-        looking.look,
+        cleaner.look,
         _Recipe(settings if files is not None else _without_reader(settings), files, versions).make,
     )
     columns: dict[Path, SeenColumns] = {}
     with earlier_documents() as earlier:
 
-        def settled(one: Seen, steps: Sequence[CorpusWide]) -> Iterator[Passage | Dropped]:
-            row = one.row
-            for step, seen in zip(steps, one.seen, strict=False):
-                found = step.compare(row.id, seen, earlier)
-                if not found.keep:
-                    text = row.text[:200]
-                    yield Dropped("", row.id, step.name, found.reason, found.detail, row.source, row.position, text)
+        def resolve(entry: CleanedEntry, steps: Sequence[CorpusWide]) -> Iterator[Passage | Dropped]:
+            row = entry.row
+            for step, seen in zip(steps, entry.seen, strict=False):
+                result = step.compare(row.id, seen, earlier)
+                if not result.keep:
+                    yield _dropped(row, step.name, result.reason, result.detail)
                     return
-            for kind, count in sorted(one.masked.items()) if isinstance(row, Passage) else ():
-                yield Dropped("", row.id, MASKED, kind, f"{count} in this document", row.source, row.position)
-            if one.chunks is None:
+            for kind, count in sorted(entry.masked.items()) if isinstance(row, Passage) else ():
+                yield replace(_dropped(row, MASKED, kind, f"{count} in this document"), text="")
+            if entry.chunks is None:
                 yield row
-            for chunk in one.chunks or ():
-                yield from settled(chunk, looking.wide[-1])
+            for chunk in entry.chunks or ():
+                yield from resolve(chunk, cleaner.corpus_wide[-1])
 
-        for _, part in compute.map(work, ((_name(part), part) for part in parts), least=_FEW):
+        for _, part in compute.map(work, ((_name(part), part) for part in parts), least=_MIN_PARALLEL_PARTS):
             for path in columns.keys() - part.columns.keys():
                 columns.pop(path).check(path)
             for path, seen in part.columns.items():
                 columns.setdefault(path, seen).join(seen)
             progress(part.read)
-            for one in part.rows:
-                yield from settled(one, looking.wide[0])
+            for entry in part.rows:
+                yield from resolve(entry, cleaner.corpus_wide[0])
         for path, seen in columns.items():
             seen.check(path)
 
@@ -166,34 +167,34 @@ def _name(part: Part) -> str:
     return str(first) if isinstance(first, Raw) else f"the part of {first.id or first.source}"
 
 
-class _Looking:
+class _PartCleaner:
     """Reads, cleans and cuts parts. Raises MissingExtra, CorpusError."""
 
     def __init__(self, settings: CorpusSettings, reader: PathReader | None) -> None:
         self._settings, self._reader = settings, reader
         self._lines = _steps(settings)  # of whole documents and of chunks; of one where there are no chunks
-        self.wide = [[step for step in line if not isinstance(step, Step)] for line in self._lines]
+        self.corpus_wide = [[step for step in line if not isinstance(step, Step)] for line in self._lines]
 
-    def look(self, part: Part) -> _Looked:
+    def look(self, part: Part) -> _CleanedPart:
         """The rows of a part in their order."""
         rows: list[Document | Dropped] = []
-        for one in part:
-            if isinstance(one, Raw):
+        for source in part:
+            if isinstance(source, Raw):
                 assert self._reader is not None
-                rows += self._reader.read_raw(one)
+                rows += self._reader.read_raw(source)
             else:
-                rows.append(one)
+                rows.append(source)
         columns: dict[Path, SeenColumns] = {}
         if isinstance(self._reader, JsonLinesReader):
             columns, self._reader.seen = self._reader.seen, {}
         entries = [_bounded(row) for row in rows]
-        found = self._cleaned(self._lines[0], entries)
-        for seen, entry in zip(found, entries, strict=True) if len(self._lines) > 1 else ():
+        cleaned = self._cleaned(self._lines[0], entries)
+        for seen, entry in zip(cleaned, entries, strict=True) if len(self._lines) > 1 else ():
             if isinstance(seen.row, Passage) and isinstance(entry, Item):
                 seen.chunks = self._cleaned(self._lines[1], [*self._chunks(entry.document)])
-        return _Looked(found, len(rows), columns)
+        return _CleanedPart(cleaned, len(rows), columns)
 
-    def _cleaned(self, line: Sequence[Step | CorpusWide], entries: Sequence[Item | Dropped]) -> list[Seen]:
+    def _cleaned(self, line: Sequence[Step | CorpusWide], entries: Sequence[Item | Dropped]) -> list[CleanedEntry]:
         """The entries after these steps. Corpus-wide steps refuse nothing yet.
 
         A step looks at all entries before the next one does, because its tables stay in the processor's cache then.
@@ -207,15 +208,15 @@ class _Looking:
                     notes[at].append(seen)
                 continue
             for at, item in alive:
-                if not (found := step.judge(item)).keep:
-                    rows[at] = _dropped(item.document, step.name, found.reason, found.detail)
-        looked: list[Seen] = []
+                if not (result := step.judge(item)).keep:
+                    rows[at] = _dropped(item.document, step.name, result.reason, result.detail)
+        checked: list[CleanedEntry] = []
         for row, entry, note in zip(rows, entries, notes, strict=True):
             if row is not None:
-                looked.append(Seen(row, note))
+                checked.append(CleanedEntry(row, note))
             elif isinstance(entry, Item):
-                looked.append(Seen(_passage(self._settings, entry), note, masked=entry.masked))
-        return looked
+                checked.append(CleanedEntry(_passage(self._settings, entry), note, masked=entry.masked))
+        return checked
 
     def _chunks(self, document: Document) -> Iterator[Item | Dropped]:
         """A document as its chunks. The id of a chunk is that of its document with a number from 1."""
@@ -224,10 +225,12 @@ class _Looking:
         tokenizer = load_tokenizer(settings.tokenizer, settings.language)
         pieces: list[tuple[str, int | None, tuple[str, ...]]]
         if settings.chunk.parser is None:
-            found = cut(document.text, document.outline, settings.chunk, tokenizer, settings.language)
-            pieces = [(document.text[piece.start : piece.end], piece.start, piece.path) for piece in found]
+            spans = cut(
+                document.text, document.outline, settings.chunk, tokenizer=tokenizer, language=settings.language
+            )
+            pieces = [(document.text[piece.start : piece.end], piece.start, piece.path) for piece in spans]
         else:
-            pieces = parsed(self._parser, settings.chunk.parser, document.text)
+            pieces = parse_nodes(self._parser, settings.chunk.parser, document.text)
         if not pieces:
             yield _dropped(document, "length", "empty", "")
         for number, (text, start, path) in enumerate(pieces, 1):
@@ -287,11 +290,30 @@ def _passage(settings: CorpusSettings, item: Item) -> Passage:
     document = item.document
     key = content_key([settings.name, document.id, document.text])
     return Passage(
-        key, document.id, 0, document.text, document.title, item.parent or document.id, item.start or 0,
-        0 if item.start is None else item.start + len(document.text), item.tokens,
-        document.source, document.position, document.licence, document.metadata,
-    )  # fmt: skip
+        key=key,
+        id=document.id,
+        ordinal=0,
+        text=document.text,
+        title=document.title,
+        document=item.parent or document.id,
+        start=item.start or 0,
+        end=0 if item.start is None else item.start + len(document.text),
+        tokens=item.tokens,
+        source=document.source,
+        position=document.position,
+        licence=document.licence,
+        metadata=document.metadata,
+    )
 
 
-def _dropped(document: Document, cleaner: str, reason: str, detail: str) -> Dropped:
-    return Dropped("", document.id, cleaner, reason, detail, document.source, document.position, document.text[:200])
+def _dropped(row: Document | Passage | Dropped, cleaner: str, reason: str, detail: str) -> Dropped:
+    return Dropped(
+        key="",
+        id=row.id,
+        cleaner=cleaner,
+        reason=reason,
+        detail=detail,
+        source=row.source,
+        position=row.position,
+        text=row.text[:200],
+    )

@@ -261,8 +261,8 @@ def _find(name: str | Path, folder: Path | None) -> tuple[Path, str]:
             raise CorpusError(
                 f"{name}: is a folder of documents: `airgen init {name}` writes its corpus.yaml"
             ) from error
-        if found := _family(str(name), folder):
-            return found
+        if member := _family(str(name), folder):
+            return member
         raise CorpusError(f"no corpus is named {str(name)!r}{closest(str(name), manifest_names())}") from error
     if not path.is_file():
         raise CorpusError(f"corpus: {path}: no such file; `airgen init FOLDER` writes such a YAML")
@@ -285,10 +285,12 @@ def _family(name: str, folder: Path | None) -> tuple[Path, str] | None:
 def _variants(path: Path) -> dict[str, dict[str, Any]]:
     """What each variant of a file replaces; empty for a file without variants, or with wrong ones."""
     try:
-        found = read_mapping(path)[0].get("variants")
+        variants = read_mapping(path)[0].get("variants")
     except SettingsError:
         return {}
-    named = {key: {} for key in found} if isinstance(found, list) else found if isinstance(found, dict) else {}
+    if isinstance(variants, list):
+        variants = {key: {} for key in variants}
+    named = variants if isinstance(variants, dict) else {}
     return {"no" if name is False else str(name): own if isinstance(own, dict) else {} for name, own in named.items()}
 
 
@@ -306,9 +308,9 @@ def load_corpus_settings(name: str | Path, folder: Path | None = None) -> Corpus
         own = {"name": f"{value.get('name')}-{variant}"}
         value = _filled(merged({**common, **own}, _variants(path)[variant]), variant)
     elif known := _variants(path):
-        names = ", ".join(f"{path.stem}-{one}" for one in [*known][:5])
+        names = ", ".join(f"{path.stem}-{other}" for other in [*known][:5])
         raise CorpusError(f"{path}: contains several corpora: name one of them: {names}{', ...' * (len(known) > 5)}")
-    settings = validate(value, CorpusSettings, str(path), node, path.resolve().parent)
+    settings = validate(value, CorpusSettings, str(path), node=node, folder=path.resolve().parent)
     wanted = f"{path.stem}-{variant}" if variant else path.stem
     if settings.name != wanted and document == "" and path.parent.name == "corpora":
         raise SettingsError([f"{path}:1: name: {settings.name!r} differs from the file's name {wanted!r}"])

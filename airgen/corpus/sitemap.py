@@ -38,13 +38,14 @@ _LOCATION = re.compile(
 _FEED = re.compile(
     r"""<link\b[^<>]{0,200}>\s*+([^<>\s]{1,2000})\s*+</link>|<link\b[^<>]{0,300}\bhref=["']([^"'<>\s]{1,2000})"""
 )
-_MAP_BYTES, _PAGE_BYTES, _ALL_BYTES = 50 << 20, 16 << 20, 4 << 30  # the protocol's own limit, and those of the readers
-_MAPS = 1000  # sitemaps that are read
-_WAIT, _DEADLINE = 20.0, 30.0  # seconds without a byte, and for one answer
-_IN_VAIN = 5  # pages one after another that give no answer in time, after which none is asked any more
-_PIECE = 1 << 16
+_MAX_SITEMAP_BYTES = 50 << 20  # the limit of the protocol
+_MAX_PAGE_BYTES, _MAX_TOTAL_BYTES = 16 << 20, 4 << 30  # those of the readers
+_MAX_SITEMAPS = 1000
+_READ_TIMEOUT_SECONDS, _ANSWER_DEADLINE_SECONDS = 20.0, 30.0  # seconds without a byte, and for one answer
+_MAX_TIMEOUTS_IN_A_ROW = 5  # after so many, no further page is requested
+_READ_BYTES = 1 << 16
 _SAFE = re.compile(r"[^\w.-]")
-_STEP = 120  # bytes of one step of a path
+_MAX_STEP_BYTES = 120  # of one component of a path
 _TYPES = {
     "text/html": ".html", "application/xhtml+xml": ".html", "application/pdf": ".pdf", "application/x-pdf": ".pdf",
     "text/plain": ".txt", "text/markdown": ".md", "text/x-markdown": ".md", "application/epub+zip": ".epub",
@@ -104,36 +105,36 @@ def download(
         raise CorpusError(
             f"{one_line(url, 200)}: no page of {site.host} is named in it; is it a sitemap (sitemap.xml)?"
         )
-    found, taken, in_vain, size = FetchedPages(len(pages), more=more), set[str](), 0, 0
+    result, taken, in_vain, size = FetchedPages(len(pages), more=more), set[str](), 0, 0
     for number, page in enumerate(pages):
-        if found.done == most or in_vain == _IN_VAIN or size > _ALL_BYTES:
-            found.rest = len(pages) - number
+        if result.done == most or in_vain == _MAX_TIMEOUTS_IN_A_ROW or size > _MAX_TOTAL_BYTES:
+            result.rest = len(pages) - number
             break
         try:
-            answer = site.get(page, _PAGE_BYTES)
+            answer = site.get(page, _MAX_PAGE_BYTES)
         except CorpusError as error:
             in_vain = in_vain + 1 if isinstance(error, _SlowError) else 0
-            found.failed.append(str(error))
+            result.failed.append(str(error))
             continue
         in_vain, size = 0, size + len(answer.content)
         ending = _ending(page, answer)
         if not ending:
-            found.other[one_line(answer.kind or "an unknown kind", 60)] += 1
+            result.other[one_line(answer.kind or "an unknown kind", 60)] += 1
             continue
         target = folder / _file_of(page, ending, taken)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(_with_charset(answer, ending))
-        found.done += 1
+        result.done += 1
         if progress is not None:
             progress(1)
-    if not found.done:
-        why = found.failed[0] if found.failed else f"they are {', '.join(found.other)}"
-        raise CorpusError(f"none of {len(pages)} pages could be fetched: {why}")
-    return found
+    if not result.done:
+        reason = result.failed[0] if result.failed else f"they are {', '.join(result.other)}"
+        raise CorpusError(f"none of {len(pages)} pages could be fetched: {reason}")
+    return result
 
 
 class _Site:
-    """The host of a sitemap: nothing else is asked."""
+    """The host of a sitemap; no other host is contacted."""
 
     def __init__(self, url: str) -> None:
         self.host = urlsplit(url).netloc
@@ -149,13 +150,13 @@ class _Site:
 
     def pages(self, url: str, most: int) -> tuple[dict[str, None], bool]:
         """The addresses of pages, in order, and whether sitemaps were left unread because there are enough."""
-        waiting, seen, found = [url], {url}, dict[str, None]()
+        waiting, seen, addresses = [url], {url}, dict[str, None]()
         read = 0
-        while waiting and len(found) <= most and read < _MAPS:
+        while waiting and len(addresses) <= most and read < _MAX_SITEMAPS:
             place = waiting.pop(0)
-            text = _unpacked(place, self.get(place, _MAP_BYTES), _MAP_BYTES)
+            text = _unpacked(place, self.get(place, _MAX_SITEMAP_BYTES), _MAX_SITEMAP_BYTES)
             read += 1
-            for address in [urljoin(place, one) for one in _addresses(text)]:
+            for address in [urljoin(place, link) for link in _addresses(text)]:
                 if not self.owns(address):
                     continue
                 if "<sitemapindex" in text[:5000] or ":sitemapindex" in text[:5000]:
@@ -163,8 +164,8 @@ class _Site:
                         seen.add(address)
                         waiting.append(address)
                 elif address != place:
-                    found[address] = None
-        return found, bool(waiting)
+                    addresses[address] = None
+        return addresses, bool(waiting)
 
     def get(self, url: str, most: int) -> _Answer:
         """An answer. Raises CorpusError, also for one that is not complete in time, whichever part of it is slow."""
@@ -178,32 +179,32 @@ class _Site:
 
         thread = threading.Thread(target=ask, daemon=True)
         thread.start()
-        thread.join(_DEADLINE + 1)
+        thread.join(_ANSWER_DEADLINE_SECONDS + 1)
         if not answers:
-            raise _SlowError(f"{one_line(url, 200)}: not complete after {_DEADLINE:.0f} s")
+            raise _SlowError(f"{one_line(url, 200)}: not complete after {_ANSWER_DEADLINE_SECONDS:.0f} s")
         if isinstance(answers[0], CorpusError):
             raise answers[0]
         return answers[0]
 
     def _get(self, url: str, most: int) -> _Answer:
-        named, end = one_line(url, 200), time.monotonic() + _DEADLINE
+        named, end = one_line(url, 200), time.monotonic() + _ANSWER_DEADLINE_SECONDS
         address = quote(url, safe="%/:=&?~#+!$,;'@()*[]")
         try:
             request = urllib.request.Request(address, headers={"User-Agent": f"airgen/{__version__}"})
-            with self._opener.open(request, timeout=_WAIT) as answer:
+            with self._opener.open(request, timeout=_READ_TIMEOUT_SECONDS) as answer:
                 content = bytearray()
-                while piece := answer.read1(_PIECE):
+                while piece := answer.read1(_READ_BYTES):
                     content += piece
                     if len(content) > most:
                         raise CorpusError(f"{named}: more than {most >> 20} MB")
                     if time.monotonic() > end:
-                        raise _SlowError(f"{named}: not complete after {_DEADLINE:.0f} s")
+                        raise _SlowError(f"{named}: not complete after {_ANSWER_DEADLINE_SECONDS:.0f} s")
                 headers = answer.headers
         except urllib.error.HTTPError as error:
             error.close()
             raise CorpusError(f"{named}: status {error.code}") from error
         except TimeoutError as error:
-            raise _SlowError(f"{named}: no answer in {_WAIT:.0f} s") from error
+            raise _SlowError(f"{named}: no answer in {_READ_TIMEOUT_SECONDS:.0f} s") from error
         except (OSError, ValueError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", error)
             slow = _SlowError if isinstance(reason, TimeoutError) else CorpusError
@@ -227,7 +228,7 @@ class _SameHost(urllib.request.HTTPRedirectHandler):
             fp.close()
             elsewhere = one_line(urlsplit(newurl).netloc or newurl, 80)
             raise CorpusError(f"{one_line(req.full_url, 200)}: leads to another host, {elsewhere}")
-        return super().redirect_request(req, fp, code, msg, headers, newurl)
+        return super().redirect_request(req, fp, code, msg, headers=headers, newurl=newurl)
 
 
 def _addresses(text: str) -> list[str]:
@@ -253,17 +254,17 @@ def _unpacked(url: str, answer: _Answer, most: int) -> str:
 
 def _inflated(named: str, raw: bytes, most: int) -> bytes:
     """The bytes that gzip or deflate packed, of which there may be several parts. Raises CorpusError."""
-    found = bytearray()
+    content = bytearray()
     try:
         while raw:
             inflater = zlib.decompressobj(zlib.MAX_WBITS | 32 if raw[:1] in (b"\x1f", b"\x78") else -zlib.MAX_WBITS)
-            found += inflater.decompress(raw, most + 1 - len(found))
-            if len(found) > most:
+            content += inflater.decompress(raw, most + 1 - len(content))
+            if len(content) > most:
                 raise CorpusError(f"{named}: unpacks to more than {most >> 20} MB")
             raw = inflater.unused_data if inflater.unused_data.startswith(b"\x1f\x8b") else b""
     except zlib.error as error:
         raise CorpusError(f"{named}: is packed, and damaged: {error}") from error
-    return bytes(found)
+    return bytes(content)
 
 
 def _ending(url: str, answer: _Answer) -> str:
@@ -326,7 +327,7 @@ def _step(text: str) -> str:
     if step in _SKIPPED:
         step += "_"
     raw = step.encode("utf-8", "replace")
-    if len(raw) <= _STEP:
+    if len(raw) <= _MAX_STEP_BYTES:
         return step
     mark = hashlib.blake2b(raw, digest_size=5).hexdigest()
-    return f"{raw[:_STEP].decode('utf-8', 'ignore')}-{mark}"
+    return f"{raw[:_MAX_STEP_BYTES].decode('utf-8', 'ignore')}-{mark}"

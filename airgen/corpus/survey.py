@@ -1,9 +1,9 @@
 """What a folder of documents holds, for `airgen init`: formats, counts, sizes, languages, typical length.
 
-found = survey(Path("handbook"))
-found.reader            # {"kind": "markdown", "split": "sections"}: a corpus YAML's reader, without its path
-found.reader            # or {"kind": "files", "readers": [...]}, where files of several kinds are there
-found.languages         # Counter({"en": 296, "de": 4})
+result = survey(Path("handbook"))
+result.reader           # {"kind": "markdown", "split": "sections"}: a corpus YAML's reader, without its path
+result.reader           # or {"kind": "files", "readers": [...]}, where files of several kinds are there
+result.languages        # Counter({"en": 296, "de": 4})
 """
 
 from collections import Counter
@@ -30,12 +30,12 @@ from airgen.text.display import one_line, terminal_table
 from airgen.text.language_check import wrong_language
 from airgen.text.words import count_words, words
 
-_DOCUMENTS, _CHARACTERS = 300, 5_000_000  # a sample ends at either
+_MAX_SAMPLE_DOCUMENTS, _MAX_SAMPLE_CHARACTERS = 300, 5_000_000  # the sample ends at either
 _TABLES = ("csv", "json", "jsonl", "parquet")
 _TEXT_SHARE = {"pdf": 0.1, "epub": 0.3, "html": 0.4, "parquet": 3.0}  # text a byte, of kinds that are not plain text
-_TOO_SHORT = 100  # characters: a document of a few words is no example
-_FEW = 5  # words: a table beside other documents, half of whose texts have fewer, is no text
-_MOST_NAMED = 50  # files of tables that a corpus YAML names one by one
+_MIN_EXAMPLE_CHARACTERS = 100  # a document of a few words is no example
+_MIN_MEDIAN_WORDS = 5  # words: a table beside other documents, half of whose texts have fewer, is no text
+_MAX_NAMED_TABLES = 50  # files of tables that a corpus YAML names one by one
 _NO_COLLECTION = "no part of the BEIR collection"
 LONG = 1000  # words: longer documents are cut, as nobody reads so much to answer one question
 
@@ -77,7 +77,7 @@ class Format:
 
     def example(self) -> str:
         """The title of the first document of some length that has one, else the first words of the first."""
-        long = [row for row in self.documents if len(row.text) >= _TOO_SHORT] or self.documents
+        long = [row for row in self.documents if len(row.text) >= _MIN_EXAMPLE_CHARACTERS] or self.documents
         titled = next((row.title for row in long if row.title.strip()), "")
         return one_line(titled or " ".join(long[0].text.split()[:12]), 80) if long else ""
 
@@ -114,49 +114,49 @@ class Survey:
 
     def lines(self, corpus: Path) -> list[str]:
         """For a terminal: what was found. corpus: the YAML that is written for it."""
-        total = sum(one.files for one in self.formats) + self.others.total()
+        total = sum(fmt.files for fmt in self.formats) + self.others.total()
         rows = [
-            [f"  {one.kind}", f"{one.files:,}", _size(one.bytes), f"left out: {one.left_out}" if one.left_out else ""]
-            for one in self.formats
+            [f"  {fmt.kind}", f"{fmt.files:,}", _size(fmt.bytes), f"left out: {fmt.left_out}" if fmt.left_out else ""]
+            for fmt in self.formats
         ]
         if self.others:
             endings = ", ".join(f"{count} {ending}" for ending, count in self.others.most_common(4))
             rows.append(["  others", f"{self.others.total():,}", "", f"not read: {endings}"])
-        found = [f"{self.path}: {total:,} file{'s' if total != 1 else ''}"]
-        found += [line.rstrip() for line in terminal_table(rows, left=(0, 3)).splitlines()]
-        found += [f"  ! {self.problem}"] if self.problem else []
+        lines = [f"{self.path}: {total:,} file{'s' if total != 1 else ''}"]
+        lines += [line.rstrip() for line in terminal_table(rows, left=(0, 3)).splitlines()]
+        lines += [f"  ! {self.problem}"] if self.problem else []
         if not self.lengths:
-            return found
+            return lines
         count = len(self.lengths)
         sample = f"{'all' if self.complete else 'the first'} {count:,} documents" if count > 1 else "1 document"
         known = self.languages.total() or 1
-        shares = [(code, n / known) for code, n in self.languages.most_common(3)]
+        shares = [(code, count / known) for code, count in self.languages.most_common(3)]
         languages = ", ".join(f"{language_name(code)} {share:.0%}" for code, share in shares if share >= 0.005)
         readers = self.reader.get("readers", [self.reader])
-        split = ", ".join(f"{one['kind']} by {one['split']}" for one in readers if "split" in one)
+        split = ", ".join(f"{reader['kind']} by {reader['split']}" for reader in readers if "split" in reader)
         spread = f"{self.words(0):,} to {self.words(1):,} words, half of them up to {self.words(0.5):,}, 90 % up to"
         lengths = f"{spread} {self.words(0.9):,}" if count > 1 else f"{self.words(1):,} words"
-        found.append(f"{sample}{f' (cut: {split})' if split else ''}: {languages}; {lengths}")
-        for name in (name for one in self.formats for name in one.repeating):
-            found.append(f"  ! {name} repeats the pages beside it, so what they have is left out of it")
-        found += [f"  ! {times:,} not readable: {reason}" for reason, times in self.dropped.most_common(3)]
+        lines.append(f"{sample}{f' (cut: {split})' if split else ''}: {languages}; {lengths}")
+        for name in (name for fmt in self.formats for name in fmt.repeating):
+            lines.append(f"  ! {name} repeats the pages beside it, so what they have is left out of it")
+        lines += [f"  ! {times:,} not readable: {reason}" for reason, times in self.dropped.most_common(3)]
         if self.dropped:
-            found.append(f"    which ones: airgen show corpus {corpus} --dropped --reason reader")
-        for one in readers:
-            if "fields" in one:
-                columns = {name: column for name, column in one["fields"].items() if column is not None}
+            lines.append(f"    which ones: airgen show corpus {corpus} --dropped --reason reader")
+        for reader in readers:
+            if "fields" in reader:
+                columns = {name: column for name, column in reader["fields"].items() if column is not None}
                 named = {
                     "queries" if column == self.question_column else name: column for name, column in columns.items()
                 }
-                found.append("columns: " + ", ".join(f"{name} = {column}" for name, column in named.items()))
+                lines.append("columns: " + ", ".join(f"{name} = {column}" for name, column in named.items()))
                 identity = f"the column {columns['id']}" if "id" in columns else "hashes, as no column names every row"
-                found.append(f"ids: {identity} (fields: {{id: COLUMN}} in {corpus} takes another)")
-        for names in (one.unread for one in self.formats if one.unread and not one.left_out):
-            shown = ", ".join(one_line(name, 40) for name in names[:_MOST_NAMED])
-            found.append(
+                lines.append(f"ids: {identity} (fields: {{id: COLUMN}} in {corpus} takes another)")
+        for names in (fmt.unread for fmt in self.formats if fmt.unread and not fmt.left_out):
+            shown = ", ".join(one_line(name, 40) for name in names[:_MAX_NAMED_TABLES])
+            lines.append(
                 f"not read: {shown} (metadata: [NAME] in the reader of {corpus} keeps a column for scores and filters)"
             )
-        return found
+        return lines
 
     @property
     def question_column(self) -> str:
@@ -183,25 +183,25 @@ def survey(path: Path) -> Survey:
             f"{path}: there is no file that airgen reads{f' (there are: {seen})' if seen else ''}; readers: "
             f"{', '.join(endings())}"
         )
-    beir = [one for one in formats if one.kind == "beir"]
+    beir = [fmt for fmt in formats if fmt.kind == "beir"]
     if beir:  # the collection is the folder's documents
         best = _sampled(path, beir[0])
-        rest = [replace(one, left_out=_NO_COLLECTION) for one in formats if one.kind != "beir"]
-        return _survey(path, [best, *beir[1:], *rest], others, best.reader, [best])
+        rest = [replace(fmt, left_out=_NO_COLLECTION) for fmt in formats if fmt.kind != "beir"]
+        return _survey(path, [best, *beir[1:], *rest], others, reader=best.reader, samples=[best])
     mixed = len(formats) > 1
-    formats = [_sampled(path, one, mixed, _named(one, formats)) for one in formats]
-    taken = [one for one in formats if mixed and not one.left_out]
-    if len(taken) > 1 or (taken and _named(taken[0], formats)):
-        return _survey(path, formats, others, _readers(path, formats, taken), taken)
+    formats = [_sampled(path, fmt, mixed, _must_be_named(fmt, formats)) for fmt in formats]
+    taken = [fmt for fmt in formats if mixed and not fmt.left_out]
+    if len(taken) > 1 or (taken and _must_be_named(taken[0], formats)):
+        return _survey(path, formats, others, reader=_readers(path, formats, taken), samples=taken)
     best = taken[0] if taken else formats[0]
-    rest = [one for one in formats if one is not best]
-    return _survey(path, [replace(best, left_out=""), *rest], others, best.reader, [best])
+    rest = [fmt for fmt in formats if fmt is not best]
+    return _survey(path, [replace(best, left_out=""), *rest], others, reader=best.reader, samples=[best])
 
 
-def _named(one: Format, formats: Sequence[Format]) -> bool:
+def _must_be_named(fmt: Format, formats: Sequence[Format]) -> bool:
     """Whether the YAML must name these files, because a reader of their ending would read others, too."""
-    family = {"json": ("json", "jsonl"), "jsonl": ("json", "jsonl")}.get(one.kind, (one.kind,))
-    return one.kind in _TABLES and sum(other.kind in family for other in formats) > 1
+    family = {"json": ("json", "jsonl"), "jsonl": ("json", "jsonl")}.get(fmt.kind, (fmt.kind,))
+    return fmt.kind in _TABLES and sum(other.kind in family for other in formats) > 1
 
 
 def _survey(
@@ -211,14 +211,18 @@ def _survey(
     languages = sum((sample.languages() for sample in samples), Counter[str]())
     language = languages.most_common(1)[0][0] if languages else "en"
     return Survey(
-        path, formats, others, reader,
-        sorted(length for sample in samples for length in sample.lengths(language)), languages,
-        sum((sample.dropped for sample in samples), Counter[str]()),
-        all(sample.complete for sample in samples),
-        "; ".join(dict.fromkeys(sample.problem for sample in samples if sample.problem)),
-        all(sample.unreadable for sample in samples),
-        next(filter(None, (sample.example() for sample in samples)), ""),
-    )  # fmt: skip
+        path=path,
+        formats=formats,
+        others=others,
+        reader=reader,
+        lengths=sorted(length for sample in samples for length in sample.lengths(language)),
+        languages=languages,
+        dropped=sum((sample.dropped for sample in samples), Counter[str]()),
+        complete=all(sample.complete for sample in samples),
+        problem="; ".join(dict.fromkeys(sample.problem for sample in samples if sample.problem)),
+        unreadable=all(sample.unreadable for sample in samples),
+        example=next(filter(None, (sample.example() for sample in samples)), ""),
+    )
 
 
 def _unread(rows: Sequence[Mapping[str, Any]], fields: Mapping[str, Any]) -> list[str]:
@@ -230,66 +234,66 @@ def _unread(rows: Sequence[Mapping[str, Any]], fields: Mapping[str, Any]) -> lis
 def _readers(path: Path, formats: Sequence[Format], taken: Sequence[Format]) -> dict[str, Any]:
     """The reader of a corpus whose files have several."""
     readers = []
-    for one in taken:
-        only = [escape(file.relative_to(path).as_posix()) for file in one.paths] if _named(one, formats) else []
-        readers.append({"kind": one.kind, **({"only": only} if only else {}), **one.reader})
+    for fmt in taken:
+        only = [escape(file.relative_to(path).as_posix()) for file in fmt.paths] if _must_be_named(fmt, formats) else []
+        readers.append({"kind": fmt.kind, **({"only": only} if only else {}), **fmt.reader})
     return {"kind": "files", "readers": readers}
 
 
-def _sampled(path: Path, one: Format, mixed: bool = False, named: bool = False) -> Format:
+def _sampled(path: Path, fmt: Format, mixed: bool = False, named: bool = False) -> Format:
     """The format with its reader and a sample. `mixed`: files of other formats are there, so these may be left out.
     `named`: the YAML must name the files one by one."""
-    one = replace(one, reader={"kind": one.kind})
-    table = one.kind in _TABLES
+    fmt = replace(fmt, reader={"kind": fmt.kind})
+    table = fmt.kind in _TABLES
     if table:
-        rows = first_rows(one.paths[0], one.kind)
-        one.reader["fields"] = guess_fields(rows)
-        one = replace(one, unread=_unread(rows, one.reader["fields"]))
-        if one.kind == "json":
-            one.reader.update(_where_rows_are(one.paths[0]))
-        if one.kind == "csv":
-            one.reader.update(csv_settings(one.paths[:_MOST_NAMED]))
-        if not one.reader["fields"]:
-            one.reader["fields"] = {"text": "text"}
-            problem = f"{one.paths[0]}: no column holds text; set reader.fields in the corpus YAML"
-            return replace(one, problem=problem, left_out="no column holds text")
-        if named and one.files > _MOST_NAMED:
-            return replace(one, left_out="too many tables: write a corpus for them")
-    found = _sample(path, one, one.paths if named else ())
-    if found.problem:
+        rows = first_rows(fmt.paths[0], fmt.kind)
+        fmt.reader["fields"] = guess_fields(rows)
+        fmt = replace(fmt, unread=_unread(rows, fmt.reader["fields"]))
+        if fmt.kind == "json":
+            fmt.reader.update(_where_rows_are(fmt.paths[0]))
+        if fmt.kind == "csv":
+            fmt.reader.update(csv_settings(fmt.paths[:_MAX_NAMED_TABLES]))
+        if not fmt.reader["fields"]:
+            fmt.reader["fields"] = {"text": "text"}
+            problem = f"{fmt.paths[0]}: no column holds text; set reader.fields in the corpus YAML"
+            return replace(fmt, problem=problem, left_out="no column holds text")
+        if named and fmt.files > _MAX_NAMED_TABLES:
+            return replace(fmt, left_out="too many tables: write a corpus for them")
+    sampled = _sample(path, fmt, fmt.paths if named else ())
+    if sampled.problem:
         # A table that its reader refuses would stop the whole corpus; a missing package can be installed.
-        return replace(found, left_out=found.problem if table and found.unreadable else "")
-    if not found.documents:
-        reasons = ", ".join(f"{count} {reason}" for reason, count in found.dropped.most_common(3))
+        return replace(sampled, left_out=sampled.problem if table and sampled.unreadable else "")
+    if not sampled.documents:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in sampled.dropped.most_common(3))
         problem = f"no document could be read{f': {reasons}' if reasons else ''}"
-        return replace(found, problem=f"{path}: {problem}", unreadable=True, left_out=problem)
-    lengths = found.lengths("en")
-    if table and mixed and lengths[len(lengths) // 2] < _FEW:
-        return replace(found, left_out=f"its texts have fewer than {_FEW} words")
-    if lengths[int(0.9 * len(lengths))] > LONG and (split := _split(one.kind)):
-        again = _sample(path, replace(one, reader={**one.reader, "split": split}), ())
-        return found if again.problem else again
-    return found
+        return replace(sampled, problem=f"{path}: {problem}", unreadable=True, left_out=problem)
+    lengths = sampled.lengths("en")
+    if table and mixed and lengths[len(lengths) // 2] < _MIN_MEDIAN_WORDS:
+        return replace(sampled, left_out=f"its texts have fewer than {_MIN_MEDIAN_WORDS} words")
+    if lengths[int(0.9 * len(lengths))] > LONG and (split := _split(fmt.kind)):
+        again = _sample(path, replace(fmt, reader={**fmt.reader, "split": split}), ())
+        return sampled if again.problem else again
+    return sampled
 
 
 def _formats(path: Path) -> tuple[list[Format], Counter[str]]:
     files = files_below(path, ReaderSettings().skip)[0] if path.is_dir() else [path]
-    files = [one for one in files if one.is_file()]
+    files = [file for file in files if file.is_file()]
     by_ending, others = endings(), Counter[str]()
     kinds: dict[tuple[str, str], list[Path]] = {}  # by kind and, of tables, by the columns of id, title and text
-    for one in files:
-        able = [kind for kind, known in by_ending.items() if one.name.lower().endswith(known)]
-        if one.name in ("corpus.jsonl", "corpus.jsonl.gz") and (one.parent / "queries.jsonl").exists():
+    for file in files:
+        able = [kind for kind, known in by_ending.items() if file.name.lower().endswith(known)]
+        if file.name in ("corpus.jsonl", "corpus.jsonl.gz") and (file.parent / "queries.jsonl").exists():
             able = ["beir"]
-        elif one.name.lower().endswith((".json", ".json.gz")):
-            able = ["json" if first_rows(one, "json") else "jsonl"]
+        elif file.name.lower().endswith((".json", ".json.gz")):
+            able = ["json" if first_rows(file, "json") else "jsonl"]
         if able:
-            columns = guess_fields(first_rows(one, able[0])) if able[0] in _TABLES and len(files) > 1 else {}
-            kinds.setdefault((able[0], repr(columns)), []).append(one)
+            columns = guess_fields(first_rows(file, able[0])) if able[0] in _TABLES and len(files) > 1 else {}
+            kinds.setdefault((able[0], repr(columns)), []).append(file)
         else:
-            others[one.suffix.lower() or "without an ending"] += 1
-    found = [Format(kind, some, sum(one.stat().st_size for one in some)) for (kind, _), some in kinds.items()]
-    return sorted(found, key=lambda one: (-one.bytes * _TEXT_SHARE.get(one.kind, 1.0), one.kind)), others
+            others[file.suffix.lower() or "without an ending"] += 1
+    formats = [Format(kind, group, sum(file.stat().st_size for file in group)) for (kind, _), group in kinds.items()]
+    return sorted(formats, key=lambda fmt: (-fmt.bytes * _TEXT_SHARE.get(fmt.kind, 1.0), fmt.kind)), others
 
 
 def _where_rows_are(path: Path) -> dict[str, str]:
@@ -306,39 +310,39 @@ def _split(kind: str) -> str:
     return next((split for split in ("sections", "chapters", "pages") if split in able), "")
 
 
-_RAW = 1 << 16  # bytes of a file that are looked at for its encoding
-_LOOKED_AT = 300  # files
-_PACKED = ("parquet", "pdf", "docx", "epub")  # kinds that say their encoding
+_ENCODING_SAMPLE_BYTES = 1 << 16  # bytes of a file that are looked at for its encoding
+_MAX_SAMPLED_FILES = 300  # files
+_KINDS_WITH_ENCODING = ("parquet", "pdf", "docx", "epub")  # kinds that say their encoding
 
 
-def _language(one: Format) -> str:
+def _language(fmt: Format) -> str:
     """The language of files in old encodings, looked at together, as a few words alone leave it open; English for
     files in UTF-8."""
-    if one.kind in _PACKED:
+    if fmt.kind in _KINDS_WITH_ENCODING:
         return "en"
 
     def beginnings() -> Iterator[bytes]:
-        for path in one.paths[:_LOOKED_AT]:
+        for path in fmt.paths[:_MAX_SAMPLED_FILES]:
             try:
                 with opened(path) as stream:
-                    yield stream.read(_RAW)
+                    yield stream.read(_ENCODING_SAMPLE_BYTES)
             except AirgenError:
                 continue
 
     return legacy_language(beginnings()) or "en"
 
 
-def _sample(path: Path, one: Format, only: Sequence[Path]) -> Format:
+def _sample(path: Path, fmt: Format, only: Sequence[Path]) -> Format:
     """What the reader gives, or why it cannot read. `only`: of a folder, the files to read; empty for all of its."""
-    whole = {**one.reader, "path": path.name if path.is_file() else "."}
+    whole = {**fmt.reader, "path": path.name if path.is_file() else "."}
     if only:
         names = [escape(file.relative_to(path).as_posix()) for file in only]
-        whole = {"kind": "files", "path": ".", "readers": [{**one.reader, "only": names}]}
+        whole = {"kind": "files", "path": ".", "readers": [{**fmt.reader, "only": names}]}
     try:
         spec = read_spec("reader", whole, path.parent if path.is_file() else path)
         packages = spec.settings.required_packages()
         settings = CorpusSettings(
-            name="sample", language=_language(one), domain="sample", licence="unknown", source="sample", reader=spec
+            name="sample", language=_language(fmt), domain="sample", licence="unknown", source="sample", reader=spec
         )
         documents: list[Document] = []
         dropped: Counter[str] = Counter()
@@ -352,50 +356,50 @@ def _sample(path: Path, one: Format, only: Sequence[Path]) -> Format:
             elif row.text.strip():
                 documents.append(row)
                 characters += len(row.text)
-            if len(documents) == _DOCUMENTS or characters > _CHARACTERS:
+            if len(documents) == _MAX_SAMPLE_DOCUMENTS or characters > _MAX_SAMPLE_CHARACTERS:
                 break
     except MissingExtra as error:
-        return replace(one, problem=str(error))
+        return replace(fmt, problem=str(error))
     except AirgenError as error:
         needed = f" (it needs {', '.join(packages)})" if packages else ""
-        return replace(one, problem=f"{error}{needed}", unreadable=True)
-    complete = len(documents) < _DOCUMENTS and characters <= _CHARACTERS
+        return replace(fmt, problem=f"{error}{needed}", unreadable=True)
+    complete = len(documents) < _MAX_SAMPLE_DOCUMENTS and characters <= _MAX_SAMPLE_CHARACTERS
     repeating = tuple(getattr(reader, "repeating", ()))
-    return replace(one, documents=documents, dropped=dropped, complete=complete, repeating=repeating)
+    return replace(fmt, documents=documents, dropped=dropped, complete=complete, repeating=repeating)
 
 
-_SURE, _EVIDENCE = 0.8, 24  # probability of a language, and bytes of letters, from which a text alone shows it
-_TOGETHER = 2000  # characters of short texts that are looked at together
+_MIN_PROBABILITY, _MIN_LETTER_BYTES = 0.8, 24  # from which a single text shows its language
+_SHORT_TEXTS_CHARACTERS = 2000  # characters of short texts that are looked at together
 
 
 def languages_of(texts: Iterable[str]) -> Counter[str]:
     """How many of these texts have each language. Those that are too short to show it alone have that of all such texts
     together: eight answers of two words are English if their words are, whatever each looks like."""
-    found, short = Counter[str](), list[str]()
+    counts, short = Counter[str](), list[str]()
     for text in texts:
         code, probability = _identified(text)
-        letters = "".join(filter(str.isalpha, text[:_TOGETHER]))
-        if code and probability >= _SURE and len(letters.encode("utf-8", "replace")) >= _EVIDENCE:
-            found[code] += 1
+        letters = "".join(filter(str.isalpha, text[:_SHORT_TEXTS_CHARACTERS]))
+        if code and probability >= _MIN_PROBABILITY and len(letters.encode("utf-8", "replace")) >= _MIN_LETTER_BYTES:
+            counts[code] += 1
         elif letters:
             short.append(text)
     if short:
-        size, some = 0, list[str]()
+        size, sample = 0, list[str]()
         for text in short[:: max(len(short) // 200, 1)]:
-            some.append(text[:200])
-            size += len(some[-1])
-            if size > _TOGETHER:
+            sample.append(text[:200])
+            size += len(sample[-1])
+            if size > _SHORT_TEXTS_CHARACTERS:
                 break
-        found[_of_short("\n".join(some).lower(), found)] += len(short)
-    return +found
+        counts[_of_short("\n".join(sample).lower(), counts)] += len(short)
+    return +counts
 
 
 def _of_short(text: str, others: Counter[str]) -> str:
     """The language of short texts together: where it is not sure, by function words, then that of the `others`."""
-    if others and len("".join(filter(str.isalpha, text)).encode("utf-8", "replace")) < _EVIDENCE:
+    if others and len("".join(filter(str.isalpha, text)).encode("utf-8", "replace")) < _MIN_LETTER_BYTES:
         return others.most_common(1)[0][0]
     code, probability = _identified(text)
-    if probability >= _SURE:
+    if probability >= _MIN_PROBABILITY:
         return code
     used = Counter(word.casefold() for word in words(text, "en"))
     hits = Counter({known: sum(used[word] for word in STOPWORDS[known]) for known in STOPWORDS})

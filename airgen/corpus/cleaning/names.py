@@ -5,13 +5,12 @@
 
 English, French, German, Indonesian, Spanish: Rampart, a small BERT that marks what identifies a person (National Design
 Studio, CC BY 4.0), by ONNX Runtime. Russian: slovnet's recogniser on navec's vectors. Japanese: UniDic's marks of
-family names and given names. Chinese: jieba's marks, if a frequent family
-name and two characters of given names are there. For the other
-languages there is no recogniser that can be had as a package; `airgen.corpus.cleaning.personal` finds names after a
-courtesy title in every language. `benchmarks/names.py` has the precision and recall of each.
+family names and given names. Chinese: jieba's marks, if there is a frequent family name with two characters of given
+names. For the other languages no recogniser is available as a package; `airgen.corpus.cleaning.personal` finds names
+after a courtesy title in every language. `benchmarks/names.py` measures the precision and recall of each.
 
-Precision comes first: a name that is left is what a corpus has today, but a product, a law or a disease that is
-taken out is a passage that answers nothing. So what follows a name and makes it a term is left: `Parkinson's disease`.
+Precision comes first: a missed name leaves the corpus as it was, but a passage whose product, law or disease is masked
+answers nothing. So a name that is part of a term stays: `Parkinson's disease`.
 """
 
 import json
@@ -27,7 +26,7 @@ Span = tuple[int, int]
 
 RAMPART, SLOVNET = "rampart", "natasha-ner"
 _PURPOSE = "finding names of persons (clean.names)"
-_MEANS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+_RECOGNISERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     **dict.fromkeys(("en", "de", "es", "fr", "id"), (RAMPART, ("onnxruntime", "tokenizers"))),
     "ru": (SLOVNET, ("navec", "slovnet")),
     "ja": ("", ("fugashi", "unidic_lite")),
@@ -38,14 +37,14 @@ _MEANS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 
 def knows(language: str) -> bool:
     """Whether names are found in this language without a courtesy title."""
-    return language in _MEANS
+    return language in _RECOGNISERS
 
 
 def lacks(language: str) -> list[str]:
     """A line for each package and model that is missing to find names in the language."""
-    if language not in _MEANS:
+    if language not in _RECOGNISERS:
         return []
-    model, packages = _MEANS[language]
+    model, packages = _RECOGNISERS[language]
     lines = [line for package in packages for line in installed(package, _PURPOSE)]
     if model and not models.fetched(model):
         lines.append(f"clean.names: the model {model} is not here (or write names: keep): airgen fetch {model}")
@@ -57,9 +56,10 @@ def spans(text: str, language: str) -> list[Span]:
 
     Raises MissingExtra, ModelError where a package or a model is missing.
     """
-    if language not in _MEANS:
+    if language not in _RECOGNISERS:
         return []
-    find = {RAMPART: _rampart, SLOVNET: _slovnet}.get(_MEANS[language][0]) or {"ja": _unidic, "zh": _jieba}[language]
+    model, _ = _RECOGNISERS[language]
+    find = {RAMPART: _rampart, SLOVNET: _slovnet}.get(model) or {"ja": _unidic, "zh": _jieba}[language]
     return [span for span in find(text) if not _is_term(text, *span)]
 
 
@@ -87,11 +87,12 @@ def _is_term(text: str, begin: int, end: int) -> bool:
 
 # -- Rampart ----------------------------------------------------------------------------------------------------------
 
-_WINDOW, _OVERLAP = 480, 64  # characters, as its authors run it
-_TOKENS = 512
-_SURE, _ALONE = 0.5, 0.95  # how probable each word of a name is at least, and a name of a single word
+_WINDOW_CHARACTERS, _OVERLAP_CHARACTERS = 480, 64  # characters, as its authors run it
+_MAX_TOKENS = 512
+_MIN_WORD_PROBABILITY = 0.5  # of each word of a name
+_MIN_SINGLE_WORD_PROBABILITY = 0.95  # of a name of a single word
 _WHOLE = re.compile(r"[^\W\d_](?:[\w’'-]*\w)?")
-_SMALL = frozenset(
+_PARTICLES = frozenset(
     ["von", "van", "de", "der", "den", "del", "di", "da", "la", "le", "bin", "al", "el", "dos", "du", "ter"]
 )
 
@@ -99,8 +100,8 @@ _SMALL = frozenset(
 def _rampart(text: str) -> Iterator[Span]:
     """Neighbouring words in capitals of which the model calls a part a given name or a surname."""
     odds = [0.0] * len(text)
-    for start in range(0, max(len(text) - _OVERLAP, 1), _WINDOW - _OVERLAP):
-        for begin, end, value in _marked(text[start : start + _WINDOW]):
+    for start in range(0, max(len(text) - _OVERLAP_CHARACTERS, 1), _WINDOW_CHARACTERS - _OVERLAP_CHARACTERS):
+        for begin, end, value in _token_probabilities(text[start : start + _WINDOW_CHARACTERS]):
             for at in range(start + begin, start + end):
                 odds[at] = max(odds[at], value)
     # The model reads lower case, and so takes a common word for a name where a sentence is unusual to it.
@@ -108,18 +109,21 @@ def _rampart(text: str) -> Iterator[Span]:
     at = 0
     while at < len(words):
         begin, end = words[at]
-        sure = _mean(odds[begin:end])
+        probability = _mean(odds[begin:end])
         at += 1
-        if sure < _SURE:
+        if probability < _MIN_WORD_PROBABILITY:
             continue
-        many = False
-        while at < len(words) and _between(text[end : words[at][0]], initial=words[at - 1][1] - words[at - 1][0] == 1):
-            value = _mean(odds[slice(*words[at])])
-            if value < _SURE and (many or sure < _ALONE):
+        has_several_words = False
+        while at < len(words):
+            last_begin, last_end = words[at - 1]
+            if not _joins_words(text[end : words[at][0]], initial=last_end - last_begin == 1):
                 break
-            end, many, at = words[at][1], True, at + 1
-            sure = max(sure, value)
-        if many or sure >= _ALONE:
+            value = _mean(odds[slice(*words[at])])
+            if value < _MIN_WORD_PROBABILITY and (has_several_words or probability < _MIN_SINGLE_WORD_PROBABILITY):
+                break
+            end, has_several_words, at = words[at][1], True, at + 1
+            probability = max(probability, value)
+        if has_several_words or probability >= _MIN_SINGLE_WORD_PROBABILITY:
             yield begin, end
 
 
@@ -127,19 +131,19 @@ def _mean(values: list[float]) -> float:
     return sum(values) / len(values)
 
 
-def _between(text: str, *, initial: bool) -> bool:
+def _joins_words(text: str, *, initial: bool) -> bool:
     """Whether what stands between two words joins them to one name: a space, particles, the dot of an initial."""
     if initial:
         text = text.removeprefix(".")
-    return text[:1] in (" ", "\u00a0") and len(text) < 16 and set(text.split()) <= _SMALL
+    return text[:1] in (" ", "\u00a0") and len(text) < 16 and set(text.split()) <= _PARTICLES
 
 
-def _marked(text: str) -> Iterator[tuple[int, int, float]]:
+def _token_probabilities(text: str) -> Iterator[tuple[int, int, float]]:
     """Each token of a window, and how probably it is of a name."""
     numpy = load_extra("numpy", _PURPOSE)
     session, tokenizer, names = _load_rampart()
     encoded = tokenizer.encode(text)
-    array = numpy.array([encoded.ids[:_TOKENS]], numpy.int64)
+    array = numpy.array([encoded.ids[:_MAX_TOKENS]], numpy.int64)
     inputs = {"input_ids": array, "attention_mask": numpy.ones_like(array), "token_type_ids": numpy.zeros_like(array)}
     logits = session.run(["logits"], inputs)[0][0].astype(numpy.float64)
     odds = numpy.exp(logits - logits.max(axis=-1, keepdims=True))

@@ -39,15 +39,15 @@ class Masked:
     """The text with <KIND> in place of personal data, and the number of replacements by kind."""
 
     text: str
-    found: dict[str, int]
+    counts: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
     kind: str
     pattern: re.Pattern[str]
-    holds: Callable[[str], bool]
-    digits: int  # a text with fewer digits cannot match, which most texts are
+    is_valid: Callable[[str], bool]
+    digits: int  # a text with fewer digits cannot match: most texts are skipped
     sign: str  # a text without this cannot match either
 
 
@@ -66,7 +66,7 @@ _NAME = (
     rf"{_CAPITAL}[\w’'-]+(?:[ \u00a0](?:(?:von|van|de|der|den|del|di|da|la|le|bin|al|el)[ \u00a0])*"
     rf"{_CAPITAL}(?:[\w’'-]+|\.))*"
 )
-_BIG = r"(?<![\w.,/-])"  # not inside a longer number, a date, a path
+_START = r"(?<![\w.,/-])"  # not inside a longer number, a date, a path
 _END = r"(?![\w/-]|[.,]\d)"
 
 
@@ -119,8 +119,8 @@ def _is_public_address(text: str) -> bool:
     return likely and address.is_global
 
 
-def _rule(kind: str, pattern: str, holds: Callable[[str], bool], digits: int, sign: str = "") -> _Rule:
-    return _Rule(kind, re.compile(pattern), holds, digits, sign)
+def _rule(kind: str, pattern: str, is_valid: Callable[[str], bool], digits: int, *, sign: str = "") -> _Rule:
+    return _Rule(kind, re.compile(pattern), is_valid, digits=digits, sign=sign)
 
 
 _PHONE = (
@@ -139,16 +139,16 @@ _DNI = r"(?<![\w-])(?:\d{8}|[XYZxyz]-?\d{7})-?[A-HJ-NP-TV-Za-hj-np-tv-z](?![\w-]
 _IPV6 = r"(?<![\w:.])(?:[0-9A-Fa-f]{1,4}:){3,7}(?::?[0-9A-Fa-f]++)++(?![\w:])"
 _MAIL = r"(?<![\w.+-])[\w.+-]{1,64}@(?:[\w-]{1,63}\.){1,8}[^\W\d_]{2,24}(?![\w-])"
 _RULES = [
-    _rule("EMAIL", _MAIL, bool, 0, "@"),
+    _rule("EMAIL", _MAIL, bool, 0, sign="@"),
     _rule("IBAN", r"\b[A-Z]{2}\d{2}(?:[ -]?[A-Z0-9]{4}){2,7}(?:[ -]?[A-Z0-9]{1,3})?\b", iban.is_valid, 6),
-    _rule("CARD", _BIG + _CARD + _END, _is_card, 13),
-    _rule("ID", _BIG + r"[1-9]\d{5}(?:19|20)\d{9}[\dXx]" + _END, _is_chinese_id, 17),
-    _rule("ID", _BIG + _NIR + _END, nir.is_valid, 12),
-    _rule("ID", _BIG + r"[2-9]\d{3}([ -])\d{4}\1\d{4}" + _END, aadhaar.is_valid, 12),
-    _rule("ID", _BIG + r"\d{3}([- ])\d{2}\1\d{4}" + _END, _is_social_security, 9),
+    _rule("CARD", _START + _CARD + _END, _is_card, 13),
+    _rule("ID", _START + r"[1-9]\d{5}(?:19|20)\d{9}[\dXx]" + _END, _is_chinese_id, 17),
+    _rule("ID", _START + _NIR + _END, nir.is_valid, 12),
+    _rule("ID", _START + r"[2-9]\d{3}([ -])\d{4}\1\d{4}" + _END, aadhaar.is_valid, 12),
+    _rule("ID", _START + r"\d{3}([- ])\d{2}\1\d{4}" + _END, _is_social_security, 9),
     _rule("ID", _DNI, lambda text: dni.is_valid(text) or nie.is_valid(text), 7),
-    _rule("IP", r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w]|\.\d)", _is_public_address, 4, "."),
-    _rule("IP", _IPV6, _is_public_address, 1, ":"),
+    _rule("IP", r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w]|\.\d)", _is_public_address, 4, sign="."),
+    _rule("IP", _IPV6, _is_public_address, 1, sign=":"),
     _rule("PHONE", _PHONE, lambda text: 8 <= len(_digits_of(text)) <= 15, 7),
 ]
 _HONOURED = re.compile(
@@ -169,32 +169,41 @@ _COMPOUND = frozenset(["عبد", "أبو", "ابو", "بن", "آل"])  # begins 
 
 
 def mask(text: str, names: Names = "keep", language: str = "en") -> Masked:
-    """Replace all personal data; where names are not kept, street addresses and dates of birth, too.
+    """Replace all personal data; unless names are kept, also street addresses and dates of birth.
 
-    Raises MissingExtra, ModelError or CorpusError where the means of finding names are not here.
+    Args:
+        text: Normalised (NFC).
+        names: How names of persons are found.
+        language: ISO 639.
+
+    Returns:
+        The masked text, and the number of replacements by kind.
+
+    Raises:
+        MissingExtra, ModelError, CorpusError: A package or model that finds names is missing.
     """
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     digits = sum(map(text.count, "0123456789"))  # ten scans in C are faster than a pattern
-    many = digits > 0 or not text.isascii()  # other digits than these stand in other scripts
+    many = digits > 0 or not text.isascii()  # other scripts have digits of their own
     for rule in _RULES:
         if rule.kind == "PHONE" and many:  # a date or the number of a passport may look like one
             for kind in (PASSPORT, ACCOUNT) if names == "keep" else (ADDRESS, BIRTH, PASSPORT, ACCOUNT):
-                text = hide(text, language, kind, found)
+                text = hide(text, language, kind, counts)
         if digits >= rule.digits and rule.sign in text:
-            text = rule.pattern.sub(lambda match, rule=rule: _replace(match[0], rule, found), text)  # type: ignore[misc]
+            text = rule.pattern.sub(lambda match, rule=rule: _replace(match[0], rule, counts), text)  # type: ignore[misc]
     if names == "keep":
-        return Masked(text, dict(found))
+        return Masked(text, dict(counts))
     named = [*_titled_spans(text, language)]
     if names == "ner":
         named += spans(text, language)
     elif names == "spacy":
         named += _entities(text, language)
-    kept, at = [], 0
+    pieces, at = [], 0
     for begin, end in _united(named):
-        found["NAME"] += 1
-        kept += [text[at:begin], "<NAME>"]
+        counts["NAME"] += 1
+        pieces += [text[at:begin], "<NAME>"]
         at = end
-    return Masked("".join([*kept, text[at:]]), dict(found))
+    return Masked("".join([*pieces, text[at:]]), dict(counts))
 
 
 def _united(named: Iterable[Span]) -> Iterator[Span]:
@@ -211,10 +220,10 @@ def _united(named: Iterable[Span]) -> Iterator[Span]:
         yield last
 
 
-def _replace(match: str, rule: _Rule, found: Counter[str]) -> str:
-    if not rule.holds(match):
+def _replace(match: str, rule: _Rule, counts: Counter[str]) -> str:
+    if not rule.is_valid(match):
         return match
-    found[rule.kind] += 1
+    counts[rule.kind] += 1
     return f"<{rule.kind}>"
 
 
@@ -297,14 +306,14 @@ def mask_item(item: Item, names: Names, language: str) -> CleanResult:
     """Replace personal data in title and text, count it, and keep the document."""
     document = item.document
     text, title = (mask(part, names, language) for part in (document.text, document.title))
-    if text.found or title.found:
+    if text.counts or title.counts:
         item.document = replace(document, text=text.text, title=title.text)
-        item.masked = dict(Counter(text.found) + Counter(title.found))
+        item.masked = dict(Counter(text.counts) + Counter(title.counts))
     return KEEP
 
 
 def judge_personal(item: Item, names: Names, language: str) -> CleanResult:
     """Drop a document that holds personal data; the detail names kinds, never the data."""
-    found = mask(f"{item.document.title}\n{item.document.text}", names, language).found
-    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(found.items()))
-    return CleanResult(False, "personal data", kinds) if found else KEEP
+    counts = mask(f"{item.document.title}\n{item.document.text}", names, language).counts
+    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
+    return CleanResult(False, "personal data", kinds) if counts else KEEP

@@ -21,7 +21,7 @@ from airgen.errors import CorpusError
 from airgen.tables import DelimitedTable, TableDialect, TableRow, folded
 
 MAX_LINE = 64 * 1024 * 1024  # characters
-_PREAMBLE = 25  # lines that may stand above a header, at most
+_MAX_PREAMBLE_LINES = 25  # lines that may stand above a header, at most
 IDS = ("_id", "id", "doc_id", "docid", "key", "uuid", "number", "nr", "no", "ticket", "url")
 TITLES = ("title", "name", "subject", "headline", "heading", "summary", "question", "titel", "betreff", "titre")
 TEXTS = (
@@ -67,20 +67,23 @@ def open_table(
 
     Raises CorpusError for a file that cannot be read, an encoding that is not known, and a line of more than `limit`.
     """
-    found, damaged = encoding_of(path, encoding, language)
+    detected, damaged = encoding_of(path, encoding, language)
     above: list[str] = []
     with opened(path) as raw:
-        stream = io.TextIOWrapper(raw, found, "replace" if damaged else "strict", newline="")
+        stream = io.TextIOWrapper(raw, detected, "replace" if damaged else "strict", newline="")
         try:
             table = DelimitedTable(
-                _noted(_bounded(stream, path, limit), above), delimiter=delimiter, header=header,
-                known=_KNOWN | {folded(name) for name in known}, tabs=path.name.lower().endswith((".tsv", ".tab")),
-            )  # fmt: skip
+                _with_preamble(_bounded(stream, path, limit), above),
+                delimiter=delimiter,
+                header=header,
+                known=_KNOWN | {folded(name) for name in known},
+                tabs=path.name.lower().endswith((".tsv", ".tab")),
+            )
             shown = tuple(line.strip() for line in above[: table.dialect.skipped] if line.strip())
             shown = shown[1:] if shown and shown[0].lower().strip('"').startswith("sep=") else shown
-            yield TableFile(table.names, iter(table), table.dialect, found, damaged, shown)
+            yield TableFile(table.names, iter(table), table.dialect, encoding=detected, damaged=damaged, above=shown)
         except UnicodeError as error:
-            raise CorpusError(f"{path}: is not in {found} throughout; set reader.encoding") from error
+            raise CorpusError(f"{path}: is not in {detected} throughout; set reader.encoding") from error
         finally:
             stream.detach()
 
@@ -92,8 +95,8 @@ def _bounded(stream: IO[str], path: Path, limit: int) -> Iterator[str]:
         yield line
 
 
-def _noted(lines: Iterator[str], first: list[str]) -> Iterator[str]:
+def _with_preamble(lines: Iterator[str], preamble: list[str]) -> Iterator[str]:
     for line in lines:
-        if len(first) < _PREAMBLE:
-            first.append(line)
+        if len(preamble) < _MAX_PREAMBLE_LINES:
+            preamble.append(line)
         yield line

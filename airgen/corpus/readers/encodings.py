@@ -27,11 +27,12 @@ _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"),
 )  # fmt: skip
-_SAMPLE = 1 << 16  # bytes of lines that are not ASCII
-_PIECE = 1 << 20
-_LEAST = 0.2  # the score below which no reading is taken
-_CLEAR, _FEW = 5.0, 15  # how much better a reading is that needs no other evidence, for each byte beyond ASCII; for few
-_ENOUGH = 200  # bytes beyond ASCII from which a text shows its encoding alone
+_SAMPLE_BYTES = 1 << 16  # bytes of lines that are not ASCII
+_READ_BYTES = 1 << 20
+_MIN_SCORE = 0.2  # the score below which no reading is taken
+# How much better a reading must be to need no other evidence, per byte beyond ASCII, of which it has at least so many.
+_CLEAR_MARGIN, _MIN_EVIDENCE_BYTES = 5.0, 15
+_SUFFICIENT_EVIDENCE_BYTES = 200  # bytes beyond ASCII from which a text shows its encoding alone
 _ESCAPES = {b"\x1b$B": "iso2022_jp", b"\x1b$@": "iso2022_jp", b"\x1b$)C": "iso2022_kr"}
 
 _ENCODINGS = {
@@ -49,7 +50,9 @@ _ENCODINGS = {
     "cp874": "th",
     "cp1258": "vi",
 }
-_OLD = {language: names.split() for names, languages in _ENCODINGS.items() for language in languages.split()}
+_LEGACY_ENCODINGS = {
+    language: names.split() for names, languages in _ENCODINGS.items() for language in languages.split()
+}
 # The characters beyond ASCII that are most frequent in each language.
 _COMMON = {
     "en": "é", "de": "äöüß", "fr": "éèàêçôîûùâëïœ", "es": "áéíóúñü¿¡", "pt": "ãçáéíóõâêàú", "it": "àèéìòù",
@@ -113,16 +116,20 @@ def decoded(raw: bytes, encoding: str, language: str, usual: str = "") -> Decode
         pass
     if name := _wide(raw[:4096]):
         return _lenient(raw, name)
-    if usual and sum(byte > 127 for byte in raw[:_SAMPLE]) < _ENOUGH and _is_likely(raw, usual, language):
+    if (
+        usual
+        and sum(byte > 127 for byte in raw[:_SAMPLE_BYTES]) < _SUFFICIENT_EVIDENCE_BYTES
+        and _is_likely(raw, usual, language)
+    ):
         return Decoded(raw.decode(usual), usual)
-    return _lenient(raw, "utf-8" if _is_broken_utf8(raw[: _SAMPLE * 4]) else guessed(raw, language))
+    return _lenient(raw, "utf-8" if _is_broken_utf8(raw[: _SAMPLE_BYTES * 4]) else guessed(raw, language))
 
 
 def usual_encoding(samples: Iterable[bytes], language: str) -> str:
     """The encoding of most of the bytes that are no UTF-8, looked at together; empty where they show none."""
-    odd = b"\n".join(_odd(samples))
-    found = _readings(odd, language) if odd else []
-    return found[0][1] if found and found[0][0] >= _LEAST else ""
+    odd = b"\n".join(_legacy_samples(samples))
+    readings = _readings(odd, language) if odd else []
+    return readings[0][1] if readings and readings[0][0] >= _MIN_SCORE else ""
 
 
 def _is_likely(raw: bytes, name: str, language: str) -> bool:
@@ -131,9 +138,11 @@ def _is_likely(raw: bytes, name: str, language: str) -> bool:
         raw.decode(name)
     except UnicodeDecodeError:
         return False
-    found = _readings(raw, language)
-    score = max((score for score, one, _ in found if one == name), default=-2.0)
-    return score >= _LEAST and found[0][0] - score < _CLEAR / max(sum(byte > 127 for byte in raw), _FEW)
+    readings = _readings(raw, language)
+    score = max((score for score, encoding, _ in readings if encoding == name), default=-2.0)
+    return score >= _MIN_SCORE and readings[0][0] - score < _CLEAR_MARGIN / max(
+        sum(byte > 127 for byte in raw), _MIN_EVIDENCE_BYTES
+    )
 
 
 _DECLARED = re.compile(
@@ -170,9 +179,9 @@ def decoded_html(raw: bytes, encoding: str, language: str, header: str = "", usu
     try:
         return Decoded(raw.decode(name), name)
     except UnicodeDecodeError:
-        found = Decoded(raw.decode(name, "replace"), name, damaged=True)
-    if found.text.count("\ufffd") * 50 < sum(byte > 127 for byte in raw[:_PIECE]):
-        return found
+        result = Decoded(raw.decode(name, "replace"), name, damaged=True)
+    if result.text.count("\ufffd") * 50 < sum(byte > 127 for byte in raw[:_READ_BYTES]):
+        return result
     return decoded(raw, "", language)
 
 
@@ -197,11 +206,11 @@ def _if_it_is_not_utf8(raw: bytes, name: str, language: str) -> Decoded:
 
 def text_codec(name: str) -> str:
     """The name of an encoding of text, as Python knows it. Raises LookupError for anything else, such as `idna`."""
-    found = codecs.lookup(name)
+    codec = codecs.lookup(name)
     odd = ("idna", "punycode", "undefined", "unicode_escape", "raw_unicode_escape", "mbcs", "oem", "utf-7")
-    if not getattr(found, "_is_text_encoding", True) or found.name.replace("-", "_") in {*odd, "utf_7"}:
+    if not getattr(codec, "_is_text_encoding", True) or codec.name.replace("-", "_") in {*odd, "utf_7"}:
         raise LookupError(f"{name} is not an encoding of text")
-    return found.name
+    return codec.name
 
 
 def wide_lines(path: Path, limit: int) -> Iterator[tuple[int, bytes | None]]:
@@ -235,7 +244,7 @@ def encoding_of(path: Path, named: str, language: str) -> tuple[str, bool]:
         raise CorpusError(f"{path}: reader.encoding: {named!r} is not an encoding") from None
     decoder, sample, odd = codecs.getincrementaldecoder("utf-8")(), b"", b""
     with opened(path) as raw:
-        while piece := raw.read(_PIECE):
+        while piece := raw.read(_READ_BYTES):
             if not sample and (marked := _marked(piece)):
                 return marked, False
             if named:
@@ -262,23 +271,25 @@ def encoding_of(path: Path, named: str, language: str) -> tuple[str, bool]:
 
 def guessed(raw: bytes, language: str) -> str:
     """The encoding of bytes that are no UTF-8. Raises UnicodeError."""
-    found = _readings(raw, language)
-    if not found or found[0][0] < _LEAST:
+    readings = _readings(raw, language)
+    if not readings or readings[0][0] < _MIN_SCORE:
         tried = (
-            ", ".join(["utf-8", *_OLD[language]]) if language in _OLD else "utf-8 and the encodings of all languages"
+            ", ".join(["utf-8", *_LEGACY_ENCODINGS[language]])
+            if language in _LEGACY_ENCODINGS
+            else "utf-8 and the encodings of all languages"
         )
         raise UnicodeError(f"tried {tried}; set reader.encoding")
-    return found[0][1]
+    return readings[0][1]
 
 
 def legacy_language(samples: Iterable[bytes]) -> str:
     """The language of bytes from several files in old encodings, looked at together; empty where none is found."""
-    odd = b"\n".join(_odd(samples))
-    found = _readings(odd, "") if odd else []
-    return found[0][2] if found and found[0][0] >= _LEAST else ""
+    odd = b"\n".join(_legacy_samples(samples))
+    readings = _readings(odd, "") if odd else []
+    return readings[0][2] if readings and readings[0][0] >= _MIN_SCORE else ""
 
 
-def _odd(samples: Iterable[bytes]) -> Iterator[bytes]:
+def _legacy_samples(samples: Iterable[bytes]) -> Iterator[bytes]:
     """Those that are in an old encoding, and do not say in which."""
     return (sample for sample in samples if not _marked(sample) and not _is_utf8(sample) and not _wide(sample))
 
@@ -336,27 +347,27 @@ def _lenient(raw: bytes, name: str) -> Decoded:
 def _readings(raw: bytes, language: str) -> list[tuple[float, str, str]]:
     """(score, encoding, language) of what bytes may be, the best first."""
     lines, size = list[bytes](), 0
-    for line in raw.splitlines() if len(raw) <= _PIECE else raw[:_PIECE].splitlines()[:-1]:
+    for line in raw.splitlines() if len(raw) <= _READ_BYTES else raw[:_READ_BYTES].splitlines()[:-1]:
         if not line.isascii():
             lines.append(line[:4096])
             size += len(lines[-1])
-            if size > _SAMPLE:
+            if size > _SAMPLE_BYTES:
                 break
-    sample = b"\n".join(lines) or raw[:_SAMPLE]
-    languages = [language] if language in _OLD else list(_OLD)
+    sample = b"\n".join(lines) or raw[:_SAMPLE_BYTES]
+    languages = [language] if language in _LEGACY_ENCODINGS else list(_LEGACY_ENCODINGS)
     texts: dict[str, tuple[Counter[str], list[str], float]] = {}
-    found = []
-    for place, one in enumerate(languages):
-        for rank, name in enumerate(_OLD[one]):
+    readings = []
+    for place, code in enumerate(languages):
+        for rank, name in enumerate(_LEGACY_ENCODINGS[code]):
             if name not in texts:
                 text = sample.decode(name, "replace")
                 letters = Counter(letter for letter in text if letter > "\x7f")
                 words = [word for word in _WORD.findall(text) if not word.isascii()][:2000]
                 inside = 2.0 * len(_QUOTED.findall(text)) / max(letters.total(), 1)
                 texts[name] = letters, words, _mixed_case(words) + inside
-            score = _score(*texts[name], one) - 0.01 * rank
-            found.append((score, -place, name, one))
-    return [(score, name, one) for score, _, name, one in sorted(found, key=lambda row: (-row[0], -row[1]))]
+            score = _score(*texts[name], code) - 0.01 * rank
+            readings.append((score, -place, name, code))
+    return [(score, name, code) for score, _, name, code in sorted(readings, key=lambda row: (-row[0], -row[1]))]
 
 
 def _score(letters: Counter[str], words: list[str], mixed: float, language: str) -> float:

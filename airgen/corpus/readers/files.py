@@ -32,8 +32,8 @@ _PACKINGS = {
     "bzip2": re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)"),
     "zstd": re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"),
 }
-_CHECK = "; check reader.path, or run `airgen fetch`"
-_ADDRESS = "; an address belongs into `fetch`, and reader.path names the files that it brings"
+_PATH_ADVICE = "; check reader.path, or run `airgen fetch`"
+_ADDRESS_ADVICE = "; an address belongs into `fetch`, and reader.path names the files that it brings"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +69,12 @@ class PathReader:
 
     def read(self) -> Iterator[Document | Dropped]:
         """Documents in the order of the files' names."""
-        for path in self.found():
+        for path in self.list_files():
             yield from [path] if isinstance(path, Dropped) else self.read_file(path)
 
     def raw(self) -> Iterator[Raw | Document | Dropped]:
         """The same, but what `read_raw` can read elsewhere is not read yet."""
-        for path in self.found():
+        for path in self.list_files():
             yield from [path] if isinstance(path, Dropped) else self.raw_file(path)
 
     def raw_file(self, path: Path) -> Iterator[Raw | Document | Dropped]:
@@ -85,14 +85,14 @@ class PathReader:
         """The documents of a part that `raw` gave, perhaps to another reader with the same settings and `twice`."""
         raise NotImplementedError
 
-    def found(self) -> list[Path | Dropped]:
+    def list_files(self) -> list[Path | Dropped]:
         """The files, sorted; names that two of them share are noted in `twice`. Raises CorpusError if there is none."""
-        found = list(files(self.place, self.settings.path, self.suffixes, self.settings.skip))
-        paths = [path for path in found if isinstance(path, Path)]
+        entries = list(files(self.place, self.settings.path, self.suffixes, self.settings.skip))
+        paths = [path for path in entries if isinstance(path, Path)]
         stems = Counter(_stem(self.name(path)) for path in paths)
         self.twice = frozenset(stem for stem, count in stems.items() if count > 1)
         self.look_around(paths)
-        return found
+        return entries
 
     def look_around(self, paths: Sequence[Path]) -> None:
         """Note what a reader has to know of all files before it reads one of them."""
@@ -103,7 +103,7 @@ class PathReader:
 
     def below(self, path: Path) -> str:
         """The file's path below `path`, or below the folder where its pattern begins."""
-        folder, _ = _outside(self.place.root, self.settings.path)
+        folder, _ = _split_pattern(self.place.root, self.settings.path)
         return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.name
 
     def identity(self, name: str) -> str:
@@ -140,24 +140,26 @@ def files(
     root, written = place.root.resolve(), pattern
     if Path(pattern).is_absolute() or ".." in Path(pattern).parts:
         # The user's YAML can name any folder; links must not leave that folder.
-        root, pattern = _outside(place.root, pattern)
+        root, pattern = _split_pattern(place.root, pattern)
     start = root / pattern
-    left: list[Path] = []
+    skipped: list[Path] = []
     if start.is_file():  # `faq [2024].csv` is a name before it is a pattern
-        found = [start]
+        matches = [start]
     elif start.is_dir():
-        found, left = files_below(start, skip, suffixes)
+        matches, skipped = files_below(start, skip, suffixes)
     elif any(mark in pattern for mark in "*?["):
-        found, left = _globbed(root, pattern, skip)
+        matches, skipped = _globbed(root, pattern, skip)
     else:
-        found = [start]
-    wanted = [path for path in found if not path.is_dir()]
-    if left and not wanted:
+        matches = [start]
+    wanted = [path for path in matches if not path.is_dir()]
+    if skipped and not wanted:
         raise CorpusError(f"{start}: reader.skip ({', '.join(skip)}) leaves out all of it; make it shorter")
     if not any(path.exists() for path in wanted):
-        advice = elsewhere(written, place.root) or (_ADDRESS if "://" in written else _CHECK)
-        raise CorpusError(f"{start}: {_unread(start, suffixes) if start.is_dir() else f'no such file{advice}'}")
-    for path in left:
+        advice = elsewhere(written, place.root) or (_ADDRESS_ADVICE if "://" in written else _PATH_ADVICE)
+        raise CorpusError(
+            f"{start}: {_explain_unread_folder(start, suffixes) if start.is_dir() else f'no such file{advice}'}"
+        )
+    for path in skipped:
         yield drop("left out by reader.skip", source=path.relative_to(root).as_posix())
     inside = [root, *_caches(root)]
     for path in wanted:
@@ -175,9 +177,9 @@ def _caches(root: Path) -> list[Path]:
     """Where tools keep the bytes of the files that they show in this folder as links: the Hugging Face cache (blobs),
     DVC and git-annex."""
     above = [root, *root.parents]
-    found = [folder.parent / "blobs" for folder in above if folder.name == "snapshots"]
-    found += [folder / inner for folder in above for inner in (".dvc/cache", ".git/annex/objects")]
-    return [folder for folder in found if folder.is_dir()]
+    folders = [folder.parent / "blobs" for folder in above if folder.name == "snapshots"]
+    folders += [folder / inner for folder in above for inner in (".dvc/cache", ".git/annex/objects")]
+    return [folder for folder in folders if folder.is_dir()]
 
 
 def files_below(
@@ -187,28 +189,28 @@ def files_below(
 
     Of a folder that is left out, only the folder itself is named. Links to folders are not followed.
     """
-    found, left = list[Path](), list[Path]()
+    matches, skipped = list[Path](), list[Path]()
     for place, folders, names in os.walk(folder):
-        left += [Path(place, name) for name in folders if _matches(name, skip)]
+        skipped += [Path(place, name) for name in folders if _matches(name, skip)]
         folders[:] = [name for name in folders if not _matches(name, skip)]
         for name in names:
             if name.lower().endswith(suffixes or ("",)):
-                (left if _matches(name, skip) else found).append(Path(place, name))
-    return sorted(found), sorted(left)
+                (skipped if _matches(name, skip) else matches).append(Path(place, name))
+    return sorted(matches), sorted(skipped)
 
 
 def _globbed(root: Path, pattern: str, skip: Sequence[str]) -> tuple[list[Path], list[Path]]:
     """The same of a pattern; what it names itself (`.github/*.md`) is not left out."""
-    base, _ = _outside(root, pattern)
-    found, left = list[Path](), set[Path]()
+    base, _ = _split_pattern(root, pattern)
+    matches, skipped = list[Path](), set[Path]()
     for path in root.glob(pattern):
         parts = path.relative_to(base).parts if path.is_relative_to(base) else path.parts[-1:]
         depth = next((depth for depth, part in enumerate(parts, 1) if _matches(part, skip)), None)
         if depth is None:
-            found.append(path)
+            matches.append(path)
         else:
-            left.add(base.joinpath(*parts[:depth]))
-    return sorted(found), sorted(left)
+            skipped.add(base.joinpath(*parts[:depth]))
+    return sorted(matches), sorted(skipped)
 
 
 def _matches(name: str, skip: Sequence[str]) -> bool:
@@ -220,7 +222,7 @@ def file_name(place: Place, pattern: str, path: Path) -> str:
     root = place.root.resolve()
     if path.is_relative_to(root):
         return path.relative_to(root).as_posix()
-    folder, rest = _outside(place.root, pattern)
+    folder, rest = _split_pattern(place.root, pattern)
     written = Path(pattern)
     fixed = len(written.parts) - (0 if rest == "." else len(Path(rest).parts))
     label = folder.name
@@ -232,30 +234,30 @@ def file_name(place: Place, pattern: str, path: Path) -> str:
 
 def endings() -> dict[str, tuple[str, ...]]:
     """{kind: the endings of its files} of the readers that know their files by the ending."""
-    found = {kind: getattr(resolve("reader", kind), "suffixes", ()) for kind in sorted(REGISTRY["reader"])}
-    return {kind: suffixes for kind, suffixes in found.items() if suffixes}
+    suffixes_by_kind = {kind: getattr(resolve("reader", kind), "suffixes", ()) for kind in sorted(REGISTRY["reader"])}
+    return {kind: suffixes for kind, suffixes in suffixes_by_kind.items() if suffixes}
 
 
-def _unread(start: Path, suffixes: tuple[str, ...]) -> str:
+def _explain_unread_folder(start: Path, suffixes: tuple[str, ...]) -> str:
     """Why nothing in a folder is read, and what could be."""
     names = [path.name for path in start.rglob("*") if path.is_file()]
     if not names:
-        return f"the folder is empty{_CHECK}"
+        return f"the folder is empty{_PATH_ADVICE}"
     wanted = f"none of its {len(names):,} files ends in {', '.join(suffixes[:6])}"
     able = [next((kind for kind, known in endings().items() if name.lower().endswith(known)), "") for name in names]
     kinds = sorted(Counter(filter(None, able)).items(), key=lambda row: (-row[1], row[0]))
-    found = [f"`kind: {kind}` reads {count:,} of them" for kind, count in kinds]
-    found += ["`kind: files` reads several kinds"] if len(found) > 1 else []
+    hints = [f"`kind: {kind}` reads {count:,} of them" for kind, count in kinds]
+    hints += ["`kind: files` reads several kinds"] if len(hints) > 1 else []
     common = Counter(Path(name).suffix or "no ending" for name in names).most_common(3)
     others = f"they are {', '.join(f'{ending} ({count:,})' for ending, count in common)}"
-    return f"{wanted}; {', '.join(found) or others}; set reader.kind or reader.path"
+    return f"{wanted}; {', '.join(hints) or others}; set reader.kind or reader.path"
 
 
-def _outside(base: Path, pattern: str) -> tuple[Path, str]:
+def _split_pattern(base: Path, pattern: str) -> tuple[Path, str]:
     parts = Path(pattern).parts
     fixed = len(parts)
     if not (base / pattern).exists():
-        fixed = next((i for i, part in enumerate(parts) if any(mark in part for mark in "*?[")), len(parts))
+        fixed = next((index for index, part in enumerate(parts) if any(mark in part for mark in "*?[")), len(parts))
     root = (base / Path(*parts[:fixed])).resolve()
     if fixed == len(parts) and not root.is_dir():
         return root.parent, root.name
@@ -273,7 +275,7 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
         with path.open("rb") as raw:
             head = raw.read(10)
             raw.seek(0)
-            packing = next((name for name, found in _PACKINGS.items() if found.match(head)), "")
+            packing = next((name for name, signature in _PACKINGS.items() if signature.match(head)), "")
             if not packing:
                 yield raw
             elif packing == "zstd":

@@ -58,14 +58,14 @@ _LINE_NUMBERS = frozenset(("linenos", "gutter", "lineno", "rouge-gutter", "line-
 _NO_TEXT = frozenset(
     ("navigation", "footer of the page", "search form", "dialog", "consent to cookies", "outside of main")
 )
-_FEW = 8  # words
-_LAYOUT = "table, h1, h2, h3, h4, h5, h6, pre"  # what is in the cells of a table that only lays out the page
-_CELL = 2000  # characters: a longer cell is text of its own
+_FEW_WORDS = 8
+_LAYOUT_SELECTOR = "table, h1, h2, h3, h4, h5, h6, pre"  # elements that only a table for layout contains
+_MAX_CELL_CHARACTERS = 2000  # a longer cell is a text of its own
 Extract = Literal["main", "page", "trafilatura"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _PlacedBlock:
     """A block of a page, and how many of its characters are links. `place`: where it is, if not among the text of the
     page. `core`: it is in the page's `main`, or in an article."""
 
@@ -128,17 +128,17 @@ class HtmlReader(FileReader):
         try:
             with opened(path) as stream:
                 raw = stream.read(self.settings.max_bytes)
-            found = _walked(bounded(self.decode(raw).text), "", ())[1]
+            entries = _parse_blocks(bounded(self.decode(raw).text), "", ())[1]
         except (Unusable, CorpusError):
             return set()
-        return {key for one in found if (key := _key(one.block.text))}
+        return {key for entry in entries if (key := _key(entry.block.text))}
 
     def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
         """The documents of one page, then the pieces that are left out. Raises Unusable."""
         decoded = self.decode(raw)
         settings = self.settings
         common = self.common.get(str(PurePosixPath(name).parent), frozenset()) | self.common.get("", frozenset())
-        page = html_page(decoded.text, settings.content, settings.remove, settings.chosen(), common)
+        page = html_page(decoded.text, settings.content, settings.remove, extract=settings.chosen(), common=common)
         if others := self.repeated.get(name):
             page = _without_repeated(page, others)
         yield from self.pieces(page.left, name)
@@ -156,8 +156,10 @@ class HtmlReader(FileReader):
             return super().decode(raw)  # which says what was tried
 
 
-_LOOKED_AT, _PAGES = 200, 30  # pages of all folders, and of one, that are looked at for what they repeat
-_REPEATED, _SHARE = 4, 0.3  # pages with a text, and their share of those looked at, from which it is repeated
+# Pages that are compared to find repeated texts: of all folders, and of one.
+_MAX_SAMPLED_PAGES, _MAX_SAMPLED_PER_FOLDER = 200, 30
+# A text is repeated if so many pages have it, and this share of the compared ones.
+_MIN_REPEATS, _MIN_REPEAT_SHARE = 4, 0.3
 
 
 def repeated_blocks(
@@ -170,25 +172,26 @@ def repeated_blocks(
     folders: dict[str, list[Path]] = {"": [*paths]}
     for path in paths:
         folders.setdefault(folder_of(path), []).append(path)
-    left, seen, found = _LOOKED_AT, dict[Path, Collection[str]](), dict[str, frozenset[str]]()
+    budget, seen, repeated = _MAX_SAMPLED_PAGES, dict[Path, Collection[str]](), dict[str, frozenset[str]]()
     for folder, pages in sorted(folders.items(), key=lambda entry: (-len(entry[1]), entry[0])):
-        if len(pages) < _REPEATED or left < _REPEATED:
+        if len(pages) < _MIN_REPEATS or budget < _MIN_REPEATS:
             continue
-        size = min(len(pages), _PAGES, left)
+        size = min(len(pages), _MAX_SAMPLED_PER_FOLDER, budget)
         sample = [pages[place * len(pages) // size] for place in range(size)]
         for path in sample:
             if path not in seen:
                 seen[path] = texts_of(path)
-                left -= 1
+                budget -= 1
         counts = Counter(key for path in sample for key in seen[path])
-        least = max(_REPEATED, _SHARE * len(sample))
-        found[folder] = frozenset(key for key, count in counts.items() if count >= least)
-    return found
+        least = max(_MIN_REPEATS, _MIN_REPEAT_SHARE * len(sample))
+        repeated[folder] = frozenset(key for key, count in counts.items() if count >= least)
+    return repeated
 
 
-_COPIES, _PART = 3, 0.7  # pages that one repeats, and their share of those looked at
-_LONG = 20  # letters of a text that is no chance match
-_LARGE = 5  # of the largest pages, each is asked whether it repeats the others
+# A page repeats others if it contains so many of them, and this share of the compared ones.
+_MIN_COPIED_PAGES, _MIN_COPIED_SHARE = 3, 0.7
+_MIN_MATCH_LETTERS = 20  # a shorter text may match by chance
+_LARGEST_PAGES = 5  # only so many of the largest pages are tested
 
 
 def repeating_pages(paths: Sequence[Path], texts_of: Callable[[Path], Collection[str]]) -> dict[Path, frozenset[str]]:
@@ -196,25 +199,25 @@ def repeating_pages(paths: Sequence[Path], texts_of: Callable[[Path], Collection
 
     Such a page is larger than the others; whether it repeats them is known from a sample of them.
     """
-    if len(paths) <= _COPIES:
+    if len(paths) <= _MIN_COPIED_PAGES:
         return {}
     sizes = sorted((path.stat().st_size, path) for path in paths)
     median = sizes[len(sizes) // 2][0]
-    large = [path for size, path in sizes[-_LARGE:] if size > 2 * median]
-    found: dict[Path, frozenset[str]] = {}
+    large = [path for size, path in sizes[-_LARGEST_PAGES:] if size > 2 * median]
+    repeating: dict[Path, frozenset[str]] = {}
     for page in large:
         others = [path for path in paths if path != page]
         own = set(texts_of(page))
-        step = max(len(others) // _PAGES, 1)
+        step = max(len(others) // _MAX_SAMPLED_PER_FOLDER, 1)
         copies = [_is_within(texts_of(path), own) for path in others[::step]]
-        if sum(copies) >= _COPIES and sum(copies) >= _PART * len(copies):
-            texts = (key for path in others if path not in found for key in texts_of(path))
-            found[page] = frozenset(key for key in texts if len(key) >= _LONG)
-    return found
+        if sum(copies) >= _MIN_COPIED_PAGES and sum(copies) >= _MIN_COPIED_SHARE * len(copies):
+            texts = (key for path in others if path not in repeating for key in texts_of(path))
+            repeating[page] = frozenset(key for key in texts if len(key) >= _MIN_MATCH_LETTERS)
+    return repeating
 
 
 def _is_within(texts: Collection[str], others: Collection[str]) -> bool:
-    long = [text for text in texts if len(text) >= _LONG]
+    long = [text for text in texts if len(text) >= _MIN_MATCH_LETTERS]
     return bool(long) and sum(text in others for text in long) >= 0.8 * len(long)
 
 
@@ -260,16 +263,16 @@ def html_page(
     Raises Unusable for too much markup; MissingExtra without its packages.
     """
     html = bounded(html)
-    title, found, left = _walked(html, content, remove)
+    title, entries, left = _parse_blocks(html, content, remove)
     if extract == "trafilatura":
-        found, more = _by_trafilatura(html, found)
+        entries, more = _by_trafilatura(html, entries)
     elif extract == "main":
-        found, more = _without_furniture(found, common)
+        entries, more = _without_furniture(entries, common)
     elif content:
         more = []
     else:
-        found, more = _without_places(found)
-    blocks = [one.block for one in found]
+        entries, more = _without_places(entries)
+    blocks = [entry.block for entry in entries]
     first = next((block.text for block in blocks if block.level == 1), "")
     return Page(first or title, blocks, _joined([*left, *more]))
 
@@ -283,78 +286,80 @@ def _joined(left: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     return [(reason, "\n".join(parts)) for reason, parts in texts.items()]
 
 
-def _by_trafilatura(html: str, found: list[_Found]) -> "_Split":
+def _by_trafilatura(html: str, entries: list[_PlacedBlock]) -> "_Split":
     """The blocks that trafilatura takes, and the others."""
     trafilatura = load_extra("trafilatura", "reader 'html' (extract)")
     main = trafilatura.extract(
         html, output_format="html", include_formatting=True, include_tables=True, favor_recall=True, deduplicate=False
-    )  # fmt: skip
-    kept = _walked(main, "", ())[1] if main else []
-    if not kept:
-        return found, []
-    texts = {_key(one.block.text) for one in kept}
-    others = [one.block.text for one in found if _key(one.block.text) not in texts]
-    return [_Found(one.block) for one in kept], [("left out by trafilatura", text) for text in others]
+    )
+    extracted = _parse_blocks(main, "", ())[1] if main else []
+    if not extracted:
+        return entries, []
+    texts = {_key(entry.block.text) for entry in extracted}
+    others = [entry.block.text for entry in entries if _key(entry.block.text) not in texts]
+    return [_PlacedBlock(entry.block) for entry in extracted], [("left out by trafilatura", text) for text in others]
 
 
-_Split = tuple[list[_Found], list[tuple[str, str]]]
+_Split = tuple[list[_PlacedBlock], list[tuple[str, str]]]
 
 
-def _without_places(found: Sequence[_Found]) -> _Split:
+def _without_places(entries: Sequence[_PlacedBlock]) -> _Split:
     """The blocks but for those in places that never hold the text of a page."""
-    kept = [one for one in found if one.place not in _NO_TEXT]
-    return kept, [(one.place, one.block.text) for one in found if one.place in _NO_TEXT]
+    kept = [entry for entry in entries if entry.place not in _NO_TEXT]
+    return kept, [(entry.place, entry.block.text) for entry in entries if entry.place in _NO_TEXT]
 
 
-def _without_furniture(found: Sequence[_Found], common: Collection[str]) -> _Split:
+def _without_furniture(entries: Sequence[_PlacedBlock], common: Collection[str]) -> _Split:
     """The blocks of the page's own text; those around it that are furniture; headings left without text."""
     left: list[tuple[str, str]] = []
-    kept: list[_Found] = []
-    own = [place for place, one in enumerate(found) if not one.place and _key(one.block.text) not in common]
-    inner = range(own[0], own[-1] + 1) if own else range(len(found))
-    texts = [place for place in own if not _is_linked(found[place])]
-    main = range(texts[0], texts[-1] + 1) if texts else range(len(found))
-    for place, one in enumerate(found):
-        text, repeated = one.block.text, _key(one.block.text) in common
-        few = len(text.split()) < _FEW and len(text) < 60
+    kept: list[_PlacedBlock] = []
+    own = [place for place, entry in enumerate(entries) if not entry.place and _key(entry.block.text) not in common]
+    inner = range(own[0], own[-1] + 1) if own else range(len(entries))
+    texts = [place for place in own if not _is_linked(entries[place])]
+    main = range(texts[0], texts[-1] + 1) if texts else range(len(entries))
+    for place, entry in enumerate(entries):
+        text, repeated = entry.block.text, _key(entry.block.text) in common
+        few = len(text.split()) < _FEW_WORDS and len(text) < 60
         reason = ""
-        if one.place in _NO_TEXT:
-            reason = one.place
-        elif repeated and (one.place or (place not in inner and (one.linked or few or "©" in text))):
+        if entry.place in _NO_TEXT:
+            reason = entry.place
+        elif repeated and (entry.place or (place not in inner and (entry.linked or few or "©" in text))):
             reason = "on other pages, too"
-        elif one.place and _is_linked(one):
-            reason = one.place
-        elif place not in main and not one.core and _is_linked(one):
+        elif entry.place and _is_linked(entry):
+            reason = entry.place
+        elif place not in main and not entry.core and _is_linked(entry):
             reason = "links around the text"
-        if reason and not (one.block.level and one.place not in _NO_TEXT):
+        if reason and not (entry.block.level and entry.place not in _NO_TEXT):
             left.append((reason, text))
         else:
-            kept.append(one)
-    if not any(not one.block.level for one in kept):
-        return _without_places(found)  # what is furniture elsewhere is all that this page has
+            kept.append(entry)
+    if not any(not entry.block.level for entry in kept):
+        return _without_places(entries)  # what is furniture elsewhere is all that this page has
     kept, bare = _without_bare_headings(kept, common, left)
     return kept, left + bare
 
 
-def _is_linked(one: _Found) -> bool:
+def _is_linked(entry: _PlacedBlock) -> bool:
     """Whether most of a block is links. A term is none: it goes with its definition."""
-    return not (one.block.level or one.block.joins) and one.linked * 2 > len(one.block.text)
+    return not (entry.block.level or entry.block.joins) and entry.linked * 2 > len(entry.block.text)
 
 
-def _without_bare_headings(kept: Sequence[_Found], common: Collection[str], left: Sequence[tuple[str, str]]) -> _Split:
+def _without_bare_headings(
+    entries: Sequence[_PlacedBlock], common: Collection[str], left: Sequence[tuple[str, str]]
+) -> _Split:
     """Headings of furniture, below which nothing stayed, go with it."""
     if not left:
-        return [*kept], []
-    found: list[_Found] = []
+        return [*entries], []
+    kept: list[_PlacedBlock] = []
     bare: list[tuple[str, str]] = []
-    for place, one in enumerate(kept):
-        below = kept[place + 1] if place + 1 < len(kept) else None
-        alone = below is None or (below.block.level and below.block.level <= one.block.level)
-        if one.block.level and alone and (one.place or _key(one.block.text) in common):
-            bare.append((one.place or "on other pages, too", one.block.text))
+    for place, entry in enumerate(entries):
+        below = entries[place + 1] if place + 1 < len(entries) else None
+        alone = below is None or (below.block.level and below.block.level <= entry.block.level)
+        if entry.block.level and alone and (entry.place or _key(entry.block.text) in common):
+            bare.append((entry.place or "on other pages, too", entry.block.text))
         else:
-            found.append(one)
-    return found, bare
+            kept.append(entry)
+    return kept, bare
 
 
 def _key(text: str) -> str:
@@ -362,7 +367,9 @@ def _key(text: str) -> str:
     return re.sub(r"[\W_]+", "", text).casefold()[:500]
 
 
-def _walked(html: str, content: str, remove: Sequence[str]) -> tuple[str, list[_Found], list[tuple[str, str]]]:
+def _parse_blocks(
+    html: str, content: str, remove: Sequence[str]
+) -> tuple[str, list[_PlacedBlock], list[tuple[str, str]]]:
     """The title element, the blocks, and what is left out whatever is wanted."""
     lexbor = load_extra("selectolax.lexbor", "reader 'html'")
     tree = lexbor.LexborHTMLParser(html)
@@ -379,20 +386,22 @@ def _walked(html: str, content: str, remove: Sequence[str]) -> tuple[str, list[_
     walk.mains = {node.mem_id for node in body.css("main, [role=main]")}
     walk.walk(body)
     if walk.mains and not content:
-        _outside_main(walk)
-    return heading, walk.found, walk.left
+        _mark_outside_main(walk)
+    return heading, walk.entries, walk.left
 
 
-def _outside_main(walk: "_Walk") -> None:
+def _mark_outside_main(walk: "_Walk") -> None:
     """What is outside of `main` is in a place of its own, where `main` holds the text of the page."""
-    inside = sum(len(one.block.text) for one, main in zip(walk.found, walk.in_main, strict=True) if main)
+    inside = sum(len(entry.block.text) for entry, main in zip(walk.entries, walk.in_main, strict=True) if main)
     free = sum(
-        len(one.block.text) for one, main in zip(walk.found, walk.in_main, strict=True) if not (main or one.place)
+        len(entry.block.text)
+        for entry, main in zip(walk.entries, walk.in_main, strict=True)
+        if not (main or entry.place)
     )
     if inside * 5 > free:
-        walk.found = [
-            one if main or one.place else replace(one, place="outside of main")
-            for one, main in zip(walk.found, walk.in_main, strict=True)
+        walk.entries = [
+            entry if main or entry.place else replace(entry, place="outside of main")
+            for entry, main in zip(walk.entries, walk.in_main, strict=True)
         ]
 
 
@@ -400,7 +409,7 @@ class _Walk:
     """A depth-first walk over block elements; the inline text between two of them is a paragraph."""
 
     def __init__(self) -> None:
-        self.found: list[_Found] = []
+        self.entries: list[_PlacedBlock] = []
         self.in_main: list[bool] = []  # of each block
         self.left: list[tuple[str, str]] = []
         self.removed: set[int] = set()
@@ -487,9 +496,9 @@ class _Walk:
         if tag == "pre":
             self._preformatted(node)
             return None
-        return self._gone_into(node, tag, attributes, classes)
+        return self._enter_block(node, tag, attributes, classes)
 
-    def _gone_into(self, node: Any, tag: str, attributes: Mapping[str, str | None], classes: frozenset[str]) -> Any:
+    def _enter_block(self, node: Any, tag: str, attributes: Mapping[str, str | None], classes: frozenset[str]) -> Any:
         ends: list[Any] = []
         if node.mem_id in self.mains:
             self._close()
@@ -638,14 +647,14 @@ class _Walk:
             return
         place = self._places[0] if self._places else ""
         core = bool(self._depth_main or self._sections)
-        self.found.append(_Found(Block(text, level, joins), place, self._linked, core))
+        self.entries.append(_PlacedBlock(Block(text, level, joins), place, self._linked, core))
         self.in_main.append(bool(self._depth_main))
         self._linked = 0
 
 
 def _is_data(row: Any) -> bool:
     """Whether a row of a table holds data, not the layout of the page."""
-    return row.css_first(_LAYOUT) is None and len(row.text()) <= _CELL
+    return row.css_first(_LAYOUT_SELECTOR) is None and len(row.text()) <= _MAX_CELL_CHARACTERS
 
 
 def _equation(node: Any) -> str | None:

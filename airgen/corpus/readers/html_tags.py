@@ -14,7 +14,7 @@ from airgen.corpus.readers.reader import Unusable
 MAX_MARKS = 1_000_000  # tags of one page
 _MAX_ATTRIBUTES = 500  # of one tag
 # The parser's time grows with a page's size times its depth, so a large page may not be deep.
-_DEPTH, _SIZE_TIMES_DEPTH = 512, 400_000_000
+_MAX_DEPTH, _MAX_SIZE_TIMES_DEPTH = 512, 400_000_000
 # Elements without content, and those that the next one of their kind closes.
 _CLOSED = frozenset((
     "a", "area", "base", "body", "br", "col", "colgroup", "dd", "dt", "embed", "head", "hr", "html", "img", "input",
@@ -30,7 +30,7 @@ _OPEN_OR_CLOSE = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9:-]{0,60})(?=[\s/>])([^<>]
 # A tag as the HTML standard cuts it: names, and values in quotes that may hold anything.
 _ATTRIBUTE = r"(?<![\s/])[\s/]*+[^\s/>][^\s/>=]*+(?:\s*+=\s*+(?:\"[^\"]*+\"|'[^']*+'|[^\s>\"'][^\s>]*+|(?=>)))?+"
 _TAG = re.compile(rf"<([a-zA-Z][^\s/>]*+)((?:{_ATTRIBUTE})*+)[\s/]*+(>?)")
-_ONE = re.compile(_ATTRIBUTE)
+_ATTRIBUTE_PATTERN = re.compile(_ATTRIBUTE)
 
 
 def bounded(html: str) -> str:
@@ -39,11 +39,11 @@ def bounded(html: str) -> str:
     if html.count("<") > MAX_MARKS:
         raise Unusable("too large", f"more than {MAX_MARKS:,} tags")
     _check_depth(html)
-    return _few_attributes(html)
+    return _without_long_tags(html)
 
 
 def _check_depth(html: str) -> None:
-    limit = max(_DEPTH, _SIZE_TIMES_DEPTH // max(len(html), 1))
+    limit = max(_MAX_DEPTH, _MAX_SIZE_TIMES_DEPTH // max(len(html), 1))
     opened: Counter[str] = Counter()
     depth, drawing = 0, False
     for match in _OPEN_OR_CLOSE.finditer(html):
@@ -63,12 +63,12 @@ def _check_depth(html: str) -> None:
             depth -= 1
 
 
-def _few_attributes(html: str) -> str:
+def _without_long_tags(html: str) -> str:
     pieces: list[str] = []
     done = 0
     for tag in _tags(html):
         text = tag[2]
-        if len(text) > 2 * _MAX_ATTRIBUTES and sum(1 for _ in _ONE.finditer(text)) > _MAX_ATTRIBUTES:
+        if len(text) > 2 * _MAX_ATTRIBUTES and sum(1 for _ in _ATTRIBUTE_PATTERN.finditer(text)) > _MAX_ATTRIBUTES:
             pieces += [html[done : tag.start()], f"<{tag[1]}>"]
             done = tag.end()
     return "".join([*pieces, html[done:]]) if pieces else html

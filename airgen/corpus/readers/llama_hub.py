@@ -6,11 +6,11 @@
       arguments: {base_url: "https://example.org/wiki", api_token: "${CONFLUENCE_TOKEN}"}
       load: {space_key: HANDBOOK}
 
-It is made with `arguments`, and its `load_data` is called with `load`. ${NAME} in either is a variable of the
-environment, which no message shows. A text that begins with `./` or `../` is a path from the folder of the YAML file.
+The reader is created with `arguments`, and its `load_data` is called with `load`. ${NAME} in either is an environment
+variable, which no message shows. A text that begins with `./` or `../` is a path from the folder of the YAML file.
 
-Many readers give each document another random id at each call. Ids here are made of what stays: the id where it is not
-random, else the address or path in the metadata, else the text. Documents of one address are numbered.
+Many readers give each document a new random id at each call. Ids here are made of what is stable: the id if it is not
+random, else the address or path in the metadata, else the text. Documents with one address are numbered.
 """
 
 import builtins
@@ -54,11 +54,11 @@ _ADDRESSES = (
     "doc_id",
 )
 _TITLES = ("title", "page_title", "note_name", "subject", "name", "file_name")
-_LONGEST = 200  # characters of an id
+_MAX_ID_CHARACTERS = 200  # characters of an id
 
 
 class AsksForLogin(Exception):
-    """Something waits for a person."""
+    """Raised where third-party code would wait for a person."""
 
 
 class LlamaIndexReader:
@@ -96,8 +96,8 @@ class LlamaIndexReader:
             lines = [f"reader: the environment variable {name} is not set" for name in unset]
             try:
                 kind = reader_class(self.reader)
-                _fits(kind, self.arguments, f"reader {self.reader}: arguments")
-                _fits(kind.load_data, {"self": None, **self.load}, f"reader {self.reader}: load")
+                _check_arguments(kind, self.arguments, f"reader {self.reader}: arguments")
+                _check_arguments(kind.load_data, {"self": None, **self.load}, f"reader {self.reader}: load")
             except (CorpusError, MissingExtra) as error:
                 lines.append(str(error))
             return lines
@@ -107,7 +107,7 @@ class LlamaIndexReader:
         self._secrets: list[str] = []
 
     def read(self) -> Iterator[Document | Dropped]:
-        """See `Reader`. Raises CorpusError in one line, in which nothing of the environment stands."""
+        """Yield the documents. Raises CorpusError in one line, which contains nothing of the environment."""
         chosen = self.settings
         if problems := chosen.problems():
             raise CorpusError("\n".join(problems))
@@ -117,20 +117,20 @@ class LlamaIndexReader:
             yield self._document(document, counts)
 
     def _loaded(self, kind: Any, arguments: dict[str, Any], load: dict[str, Any]) -> Iterator[Any]:
-        with self._understood():
+        with self._guarded():
             reader = kind(**arguments)
-            coming = iter((reader.lazy_load_data if _is_lazy(kind) else reader.load_data)(**load))
+            documents = iter((reader.lazy_load_data if _is_lazy(kind) else reader.load_data)(**load))
         while True:
-            with self._understood():
+            with self._guarded():
                 try:
-                    document = next(coming)
+                    document = next(documents)
                 except StopIteration:
                     return
             yield document
 
     @contextmanager
-    def _understood(self) -> Iterator[None]:
-        """Foreign code that may neither wait for a person nor show a secret."""
+    def _guarded(self) -> Iterator[None]:
+        """Run third-party code, which may neither wait for a person nor reveal a secret."""
         try:
             with unattended():
                 yield
@@ -155,31 +155,41 @@ class LlamaIndexReader:
         self._secrets += [text for name in VARIABLE.findall(value) if (text := secret(name))]
         return VARIABLE.sub(lambda match: secret(match[1]) or "", value)
 
-    def _document(self, found: Any, counts: Counter[str]) -> Document | Dropped:
-        metadata: Mapping[str, Any] = getattr(found, "metadata", None) or {}
-        text = getattr(found, "text", None)
+    def _document(self, loaded: Any, counts: Counter[str]) -> Document | Dropped:
+        metadata: Mapping[str, Any] = getattr(loaded, "metadata", None) or {}
+        text = getattr(loaded, "text", None)
         if not isinstance(text, str):
-            return drop("no text", detail=f"a {type(found).__name__}", source=self.settings.reader)
-        address = self._address(found, metadata)
+            return drop("no text", detail=f"a {type(loaded).__name__}", source=self.settings.reader)
+        address = self._address(loaded, metadata)
         counts[address] += 1
         identity = address if counts[address] == 1 else f"{address}#{counts[address]}"
         if len(text.encode("utf-8", "surrogatepass")) > self.settings.max_bytes:
             return drop("too large", identity=identity, source=address, text=text)
         title = _first(metadata, (self.settings.title,) if self.settings.title else _TITLES)
-        kept = metadata_text(self.settings.metadata, metadata)
-        return Document(identity, text, title, address, "", self.place.licence, self.place.language, metadata=kept)
+        metadata_json = metadata_text(self.settings.metadata, metadata)
+        return Document(
+            identity,
+            text,
+            title,
+            source=address,
+            licence=self.place.licence,
+            language=self.place.language,
+            metadata=metadata_json,
+        )
 
-    def _address(self, found: Any, metadata: Mapping[str, Any]) -> str:
+    def _address(self, loaded: Any, metadata: Mapping[str, Any]) -> str:
         if self.settings.id is not None:
             address = _first(metadata, (self.settings.id,))
         else:
-            own = str(getattr(found, "id_", "") or "")
+            own = str(getattr(loaded, "id_", "") or "")
             address = "" if _RANDOM.fullmatch(own) else own
             address = address or _first(metadata, _ADDRESSES)
             if not address and (name := _first(metadata, ("file_name",))):
                 address = str(Path(_first(metadata, ("folder_path",))) / name)
         address = " ".join(self._below(address).split())
-        return address if address and len(address) <= _LONGEST else text_key(f"{address}\x1f{found.text}")[:16]
+        return (
+            address if address and len(address) <= _MAX_ID_CHARACTERS else text_key(f"{address}\x1f{loaded.text}")[:16]
+        )
 
     def _below(self, address: str) -> str:
         """A path below the corpus's folder without that folder: the same on every machine."""
@@ -195,7 +205,7 @@ def reader_class(name: str) -> Any:
     except Exception as error:  # noqa: BLE001  # a package may fail in any way while it is imported
         raise CorpusError(_import_problem(name, module, error)) from None
     if kind is None:
-        known = [one for one in dir(importlib.import_module(module)) if one[:1].isupper()]
+        known = [public for public in dir(importlib.import_module(module)) if public[:1].isupper()]
         raise CorpusError(f"reader {name}: {module} has no {attribute}{meant(attribute, known)}")
     if not (isinstance(kind, type) and callable(getattr(kind, "load_data", None))):
         raise CorpusError(f"reader {name} is not a reader of LlamaIndex: it has no load_data")
@@ -209,16 +219,16 @@ def _is_lazy(kind: Any) -> bool:
 
 
 def _import_problem(name: str, module: str, error: Exception) -> str:
-    lacks = (error.name or "") if isinstance(error, ModuleNotFoundError) else ""
-    if lacks.startswith("llama_index.readers"):
+    missing = (error.name or "") if isinstance(error, ModuleNotFoundError) else ""
+    if missing.startswith("llama_index.readers"):
         package = ".".join(module.split(".")[:3]).replace(".", "-").replace("_", "-")
         return f"reader {name} needs a package of LlamaHub: pip install {package}"
-    if lacks == "llama_index":
+    if missing == "llama_index":
         return str(MissingExtra(f"reader {name}", *EXTRAS["llama_index"]))
     return f"reader {name} cannot be imported: {error_words(error)}"
 
 
-def _fits(function: Callable[..., Any], given: Mapping[str, Any], what: str) -> None:
+def _check_arguments(function: Callable[..., Any], given: Mapping[str, Any], label: str) -> None:
     """Raise CorpusError where a function cannot take these arguments."""
     try:
         signature = inspect.signature(function)
@@ -228,26 +238,26 @@ def _fits(function: Callable[..., Any], given: Mapping[str, Any], what: str) -> 
         signature.bind(**given)
     except TypeError as error:
         names = [name for name in signature.parameters if name != "self"]
-        raise CorpusError(f"{what}: {error}; it takes {', '.join(names) or 'none'}") from None
+        raise CorpusError(f"{label}: {error}; it takes {', '.join(names) or 'none'}") from None
 
 
 @contextmanager
 def unattended() -> Iterator[None]:
-    """Whatever would wait for a person raises AsksForLogin: a question in the terminal, a page in a browser."""
+    """Raise AsksForLogin where code would wait for a person: a question in the terminal, a page in a browser."""
 
     def refuse(*_: object, **__: object) -> NoReturn:
         raise AsksForLogin("it asks for a login")
 
-    asks = {builtins: ("input",), getpass: ("getpass",), webbrowser: ("open", "get")}
-    places: list[tuple[Any, str]] = [(module, name) for module, names in asks.items() for name in names]
-    kept = [(place, name, getattr(place, name)) for place, name in places]
+    prompts = {builtins: ("input",), getpass: ("getpass",), webbrowser: ("open", "get")}
+    places: list[tuple[Any, str]] = [(module, name) for module, names in prompts.items() for name in names]
+    originals = [(place, name, getattr(place, name)) for place, name in places]
     for place, name in places:
         setattr(place, name, refuse)
     try:
         yield
     finally:
-        for place, name, usual in kept:
-            setattr(place, name, usual)
+        for place, name, original in originals:
+            setattr(place, name, original)
 
 
 def _texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
@@ -268,5 +278,5 @@ def _is_path(text: str) -> bool:
 
 def _first(metadata: Mapping[str, Any], names: tuple[str, ...]) -> str:
     """The first of these that is a text or a number."""
-    found = (metadata.get(name) for name in names)
-    return next((str(value) for value in found if isinstance(value, str | int) and str(value).strip()), "")
+    values = (metadata.get(name) for name in names)
+    return next((str(value) for value in values if isinstance(value, str | int) and str(value).strip()), "")

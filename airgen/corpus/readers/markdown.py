@@ -23,7 +23,7 @@ from airgen.corpus.readers.texts import Block, FileReader, Page, paragraphs
 from airgen.records import Document, Dropped
 
 _FENCE = re.compile(r"(---|\+\+\+)[ \t]*")
-_MOST_MATTER = 64 * 1024  # characters of front matter
+_MAX_FRONT_MATTER_CHARACTERS = 64 * 1024  # characters of front matter
 _TAG = re.compile(r"<(/?)([a-zA-Z][\w.:-]*+)([^<>]*+)>")
 _CLOSING = re.compile(r"</([a-zA-Z][\w.:-]*+)")
 # Elements that have no closing tag, or seldom one.
@@ -61,8 +61,8 @@ def markdown_page(text: str) -> Page:
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     title, matter, text = _without_matter(text.removeprefix("\ufeff"))
     tokens = _parsed(text)
-    found = paragraphs(text) if tokens is None else _Walk(text).blocks(SyntaxTreeNode(tokens))
-    blocks = [block for block in found if block.text.strip()]
+    parsed_blocks = paragraphs(text) if tokens is None else _Walk(text).blocks(SyntaxTreeNode(tokens))
+    blocks = [block for block in parsed_blocks if block.text.strip()]
     left = [("front matter", matter)] if any(map(str.isalnum, matter)) else []
     return Page(title or next((block.text for block in blocks if block.level == 1), ""), blocks, left)
 
@@ -76,7 +76,7 @@ def _without_matter(text: str) -> tuple[str, str, str]:
         return "", "", text
     held: list[str] = []
     size = 0
-    lines = rest.split("\n") if len(rest) <= _MOST_MATTER else rest[:_MOST_MATTER].split("\n")
+    lines = rest[:_MAX_FRONT_MATTER_CHARACTERS].split("\n")
     for number, line in enumerate(lines):
         if line.rstrip() in ((fence[1], "...") if fence[1] == "---" else (fence[1],)):
             matter = _matter("\n".join(held), fence[1])
@@ -121,32 +121,34 @@ _Matter.yaml_implicit_resolvers = {}
 
 def _named_lines(text: str, sign: str) -> Mapping[str, Any] | None:
     """{name: value} of the lines of front matter that its parser refuses; None where there is no such line."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for line in text.split("\n"):
         name, mark, value = line.partition(sign)
         if mark and name.strip().replace("_", "").replace("-", "").isalnum() and not line[:1].isspace():
-            found.setdefault(name.strip(), _unquoted(value))
-    return found or None
+            values.setdefault(name.strip(), _unquoted(value))
+    return values or None
 
 
-_NESTED = 100  # levels that the parser looks into
+_MAX_NESTING = 100  # levels that the parser looks into
 
 
 @cache
 def _parser() -> MarkdownIt:
-    return MarkdownIt("commonmark", {"maxNesting": _NESTED}).enable(["table", "strikethrough"]).use(footnote_plugin)
+    return (
+        MarkdownIt("commonmark", {"maxNesting": _MAX_NESTING}).enable(["table", "strikethrough"]).use(footnote_plugin)
+    )
 
 
 def _parsed(text: str) -> list[Token] | None:
     """The tokens of a text, also of footnotes that nothing refers to; None where it is nested deeper than `_NESTED`."""
     notes: dict[str, Any] = {}
     tokens = _parser().parse(text, notes)
-    if any(token.level >= _NESTED - 1 for token in tokens):
+    if any(token.level >= _MAX_NESTING - 1 for token in tokens):
         return None
     alone = [label[1:] for label, used in notes.get("footnotes", {}).get("refs", {}).items() if used < 0]
     if not alone:
         return tokens
-    # The parser gives only notes that are referred to: a last paragraph does, and is taken away again.
+    # The parser returns only notes that are referred to. So append a paragraph that does, and remove it again.
     tokens = _parser().parse(f"{text}\n\n{' '.join(f'[^{label}]' for label in alone)}")
     end = next((place for place, token in enumerate(tokens) if token.type == "footnote_block_open"), len(tokens))
     is_last = end >= 3 and tokens[end - 3].type == "paragraph_open"
@@ -230,15 +232,15 @@ class _Walk:
         """HTML without comments, scripts and tags; a placeholder such as `<path>` stays."""
         return _TAG.sub(self._tag, _without_hidden(text))
 
-    def _tag(self, found: re.Match[str]) -> str:
-        name, inside = found[2].lower(), found[3]
+    def _tag(self, match: re.Match[str]) -> str:
+        name, inside = match[2].lower(), match[3]
         if name == "img" and (words := _ALT.search(inside)):
             return words[2]
-        if found[2] != name and (shown := _SHOWN.findall(inside)):  # a component of MDX
+        if match[2] != name and (shown := _SHOWN.findall(inside)):  # a component of MDX
             return "".join(f"{words}\n" for _, words in shown)
         if name in self._closed or name in _UNCLOSED or "=" in inside or inside.endswith("/"):
             return "\n" if name == "br" else ""
-        return found[0]
+        return match[0]
 
 
 def _caption(info: str) -> str:
@@ -255,10 +257,10 @@ def _without_hidden(text: str) -> str:
 
     def after(mark: str, at: int) -> int:
         """The end of the next `mark`, or -1. What is not there once is never searched again: time stays linear."""
-        found = None if mark in absent else re.compile(mark, re.IGNORECASE).search(text, at)
-        if found is None:
+        match = None if mark in absent else re.compile(mark, re.IGNORECASE).search(text, at)
+        if match is None:
             absent.add(mark)
-        return found.end() if found else -1
+        return match.end() if match else -1
 
     pieces, at = [], 0
     while (start := text.find("<", at)) >= 0:

@@ -1,4 +1,4 @@
-"""Metadata of documents: the columns of a row, or what a file says of itself, as `metadata: [product, version]` names.
+"""Metadata of documents: columns of a row, or properties of a file, as `metadata: [product, version]` names them.
 
 A row has its columns. A Markdown file has its front matter, an HTML page its `<meta name="...">`, a DOCX or EPUB file
 its properties (title, creator, subject, language, date, ...), and every file its `path`, `folder` and `file`. A name
@@ -17,8 +17,8 @@ from typing import Any
 
 import yaml
 
-_MOST = 1000  # characters of a value
-_HEAD = 1 << 18  # bytes of a file in which it speaks of itself
+_MAX_VALUE_CHARACTERS = 1000  # characters of a value
+_HEAD_BYTES = 1 << 18  # bytes of a file in which it speaks of itself
 _FRONT_MATTER = re.compile(rb"\A(?:\xef\xbb\xbf)?---[ \t]*\r?\n(.*?)\r?\n---[ \t]*\r?\n", re.DOTALL)
 _META = re.compile(r"<meta\b([^<>]{1,4000})>", re.IGNORECASE)
 _ATTRIBUTE = re.compile(r"""(?<![a-z-])([a-z-]+)\s*=\s*(?:"([^"]*)"|'([^']*)')""", re.IGNORECASE)
@@ -32,55 +32,59 @@ def metadata_text(names: Sequence[str], values: Mapping[str, Any]) -> str:
 
 def metadata_of(text: str) -> dict[str, Any]:
     """What `metadata_text` wrote."""
-    found: dict[str, Any] = json.loads(text) if text else {}
-    return found
+    values: dict[str, Any] = json.loads(text) if text else {}
+    return values
 
 
 def _value(value: Any) -> Any:
     """A scalar, or a list of scalars; anything else as text."""
     if isinstance(value, str):
-        return " ".join(value.split())[:_MOST]
+        return " ".join(value.split())[:_MAX_VALUE_CHARACTERS]
     if value is None or isinstance(value, bool | int | float):
         return value if value == value else None  # NaN is none
-    if isinstance(value, list | tuple) and all(isinstance(one, str | bool | int | float) for one in value):
-        return [_value(one) for one in value[:100]]
-    return str(value)[:_MOST]
+    if isinstance(value, list | tuple) and all(isinstance(item, str | bool | int | float) for item in value):
+        return [_value(item) for item in value[:100]]
+    return str(value)[:_MAX_VALUE_CHARACTERS]
 
 
 def file_values(name: str, raw: bytes) -> dict[str, Any]:
     """What a file of this name says of itself, and where it is. Names of its own are in small letters, too."""
     place = PurePosixPath(name)
-    found: dict[str, Any] = {"path": name, "folder": str(place.parent) if place.parent.name else "", "file": place.name}
+    values: dict[str, Any] = {
+        "path": name,
+        "folder": str(place.parent) if place.parent.name else "",
+        "file": place.name,
+    }
     ending = place.name.lower()
     if ending.endswith((".md", ".markdown", ".mdx", ".qmd", ".rst", ".txt")):
         own = _front_matter(raw)
     elif ending.endswith((".html", ".htm", ".xhtml")):
-        own = _meta_tags(raw[:_HEAD].decode("utf-8", "replace"))
+        own = _meta_tags(raw[:_HEAD_BYTES].decode("utf-8", "replace"))
     elif ending.endswith((".docx", ".epub")):
         own = _properties(raw)
     else:
         own = {}
-    return {**found, **{key.lower(): value for key, value in own.items()}, **own}
+    return {**values, **{key.lower(): value for key, value in own.items()}, **own}
 
 
 def _front_matter(raw: bytes) -> dict[str, Any]:
-    match = _FRONT_MATTER.match(raw[:_HEAD])
+    match = _FRONT_MATTER.match(raw[:_HEAD_BYTES])
     if match is None:
         return {}
     try:
         value = yaml.safe_load(match[1].decode("utf-8", "replace"))
     except (yaml.YAMLError, ValueError, RecursionError):
         return {}  # it is no front matter that anyone can read; the reader keeps the text
-    return {str(key): one for key, one in value.items()} if isinstance(value, dict) else {}
+    return {str(key): item for key, item in value.items()} if isinstance(value, dict) else {}
 
 
 def _meta_tags(text: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
     for tag in _META.finditer(text):
         values = {key.lower(): double or single for key, double, single in _ATTRIBUTE.findall(tag[1])}
         if (key := values.get("name") or values.get("property")) and "content" in values:
-            found.setdefault(key, values["content"])
-    return found
+            metadata.setdefault(key, values["content"])
+    return metadata
 
 
 def _properties(raw: bytes) -> dict[str, Any]:
@@ -88,10 +92,10 @@ def _properties(raw: bytes) -> dict[str, Any]:
     try:
         with zipfile.ZipFile(io.BytesIO(raw)) as pack:
             names = [name for name in pack.namelist() if name == "docProps/core.xml" or name.endswith(".opf")][:1]
-            text = "".join(pack.open(name).read(_HEAD).decode("utf-8", "replace") for name in names)
+            text = "".join(pack.open(name).read(_HEAD_BYTES).decode("utf-8", "replace") for name in names)
     except (zipfile.BadZipFile, OSError, RuntimeError, NotImplementedError, ValueError):
         return {}  # a damaged file, of which its reader says so
-    found: dict[str, Any] = {}
+    properties: dict[str, Any] = {}
     for key, value in _PROPERTY.findall(text):
-        found.setdefault(key, value.strip())
-    return found
+        properties.setdefault(key, value.strip())
+    return properties

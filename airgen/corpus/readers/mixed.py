@@ -38,18 +38,18 @@ class FilesReader(PathReader):
 
         @model_validator(mode="after")
         def _each_is_right(self) -> FilesReader.Settings:
-            for number, one in enumerate(self.readers):
+            for number, entry in enumerate(self.readers):
                 try:
-                    self.share(one)
+                    self.entry_spec(entry)
                 except ValueError as error:
                     raise ValueError(f"readers.{number}: {'; '.join(problems(error))}") from None
             return self
 
-        def share(self, one: Any) -> tuple[Spec, tuple[str, ...]]:
-            """One entry of `readers`, checked: the reader, and the patterns of its files; none for all."""
-            if not isinstance(one, str | dict):
+        def entry_spec(self, entry: Any) -> tuple[Spec, tuple[str, ...]]:
+            """Check an entry of `readers`: return its reader, and the patterns of its files; no pattern for all."""
+            if not isinstance(entry, str | dict):
                 raise ValueError("each is the name of a reader, or a mapping with `kind` and its settings")
-            values = {"kind": one} if isinstance(one, str) else dict(one)
+            values = {"kind": entry} if isinstance(entry, str) else dict(entry)
             kind, only = values.get("kind"), values.pop("only", [])
             if kind not in endings():
                 hint = closest(str(kind), list(endings()))
@@ -66,7 +66,7 @@ class FilesReader(PathReader):
 
         def inner(self) -> list[Spec]:
             """Kind and settings of each reader."""
-            return [self.share(one)[0] for one in self.readers]
+            return [self.entry_spec(entry)[0] for entry in self.readers]
 
         def required_packages(self) -> tuple[str, ...]:
             """The packages of all readers."""
@@ -75,17 +75,19 @@ class FilesReader(PathReader):
     def __init__(self, settings: FilesReader.Settings, place: Place) -> None:
         super().__init__(settings, place)
         self._readers: list[tuple[tuple[str, ...], PathReader]] = []
-        for part, only in map(settings.share, settings.readers):
+        for part, only in map(settings.entry_spec, settings.readers):
             self._readers.append((only, resolve("reader", part.kind)(part.settings, place)))
         self.suffixes = tuple(dict.fromkeys(ending for _, reader in self._readers for ending in reader.suffixes))
 
     def look_around(self, paths: Sequence[Path]) -> None:
-        shares: dict[int, list[Path]] = {}
+        paths_by_reader: dict[int, list[Path]] = {}
         for path in paths:
-            place = next((at for at, (only, one) in enumerate(self._readers) if self._reads(path, only, one)), -1)
-            shares.setdefault(place, []).append(path)
+            place = next(
+                (at for at, (only, candidate) in enumerate(self._readers) if self._reads(path, only, candidate)), -1
+            )
+            paths_by_reader.setdefault(place, []).append(path)
         for place, (_, reader) in enumerate(self._readers):
-            reader.look_around(shares.get(place, []))
+            reader.look_around(paths_by_reader.get(place, []))
 
     def read_file(self, path: Path) -> Iterator[Document | Dropped]:
         """The documents of one file. The id of a table's row begins with the file: two tables may count alike."""

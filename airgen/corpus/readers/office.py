@@ -54,16 +54,17 @@ class DocxReader(FileReader):
         try:
             # A member gives at most the size that the archive declares for it, so the sum is a bound.
             with zipfile.ZipFile(io.BytesIO(raw)) as members:
-                parts = [one for one in members.infolist() if not one.filename.startswith("word/media/")]
-                size = sum(one.file_size for one in parts)
+                parts = [member for member in members.infolist() if not member.filename.startswith("word/media/")]
+                size = sum(member.file_size for member in parts)
                 if size > self.settings.max_bytes:
                     raise Unusable("too large", f"unpacks to {size} bytes, more than {self.settings.max_bytes}")
-                if any(_tags(members, one) > MAX_MARKS for one in parts):  # mammoth holds each, a kilobyte of memory
+                # mammoth needs a kilobyte of memory per tag.
+                if any(_tags(members, member) > MAX_MARKS for member in parts):
                     raise Unusable("too large", f"more than {MAX_MARKS:,} tags of XML")
             word = WordFile(raw)
             plain = io.BytesIO(word.readable())
-            found = mammoth.convert_to_html(plain, style_map=_TITLE, convert_image=lambda _: [])
-            page = html_page(found.value)
+            converted = mammoth.convert_to_html(plain, style_map=_TITLE, convert_image=lambda _: [])
+            page = html_page(converted.value)
             title, blocks = page.title, page.blocks
             pieces = [*page.left, *word.pieces([title, *(block.text for block in blocks)])]
         except _DAMAGED as error:
@@ -84,7 +85,7 @@ def _tags(members: zipfile.ZipFile, part: zipfile.ZipInfo) -> int:
 _CONTAINER = "{urn:oasis:names:tc:opendocument:xmlns:container}"
 _OPF = "{http://www.idpf.org/2007/opf}"
 _DC = "{http://purl.org/dc/elements/1.1/}"
-_MAX_XML = 16 * 1024 * 1024
+_MAX_XML_BYTES = 16 * 1024 * 1024
 _MAX_CHAPTERS = 5000
 _NO_CHAPTER = "chapter is not in the book"
 _DAMAGED_PART = (zipfile.BadZipFile, zlib.error, EOFError)
@@ -121,14 +122,14 @@ class EpubReader(FileReader):
                     if part in locked:
                         raise Unusable("password needed", f"{part} is encrypted")
                     try:
-                        found = decoded_html(_member(book, part), "", self.place.language)
+                        decoded = decoded_html(_member(book, part), "", self.place.language)
                     except (KeyError, UnicodeError, *_DAMAGED_PART) as error:
                         reason = _NO_CHAPTER if isinstance(error, KeyError) else "damaged chapter"
                         reason = "unknown encoding" if isinstance(error, UnicodeError) else reason
                         pieces.append(drop(reason, detail=str(error), position=part, **where))
                         continue
-                    pages[part] = html_page(found.text)
-                    pieces += [damage(found, self.identity(name), name)] if found.damaged else []
+                    pages[part] = html_page(decoded.text)
+                    pieces += [damage(decoded, self.identity(name), name)] if decoded.damaged else []
         except _DAMAGED as error:
             raise Unusable("damaged EPUB", f"{type(error).__name__}: {error}") from error
         yield from pieces
@@ -162,9 +163,9 @@ class EpubReader(FileReader):
 def _member(book: zipfile.ZipFile, name: str) -> bytes:
     """A member's bytes. Raises ValueError for more than 16 MB, which no chapter has."""
     with book.open(name) as stream:
-        data = stream.read(_MAX_XML + 1)
-    if len(data) > _MAX_XML:
-        raise ValueError(f"{name} unpacks to more than {_MAX_XML >> 20} MB")
+        data = stream.read(_MAX_XML_BYTES + 1)
+    if len(data) > _MAX_XML_BYTES:
+        raise ValueError(f"{name} unpacks to more than {_MAX_XML_BYTES >> 20} MB")
     return data
 
 
@@ -180,7 +181,7 @@ def _locked(book: zipfile.ZipFile) -> set[str]:
     if "META-INF/encryption.xml" not in book.namelist():
         return set()
     references = _xml(book, "META-INF/encryption.xml").iter("{http://www.w3.org/2001/04/xmlenc#}CipherReference")
-    return {unquote(one.get("URI", "")) for one in references}
+    return {unquote(reference.get("URI", "")) for reference in references}
 
 
 def _spine(book: zipfile.ZipFile) -> tuple[str, dict[str, str], list[str]]:
@@ -202,7 +203,7 @@ def _spine(book: zipfile.ZipFile) -> tuple[str, dict[str, str], list[str]]:
             else:
                 items[item.get("id")] = part
     # What is not linear, such as notes and answers, is text, too: links lead to it.
-    refs = [one.get("idref", "") for one in package.iter(f"{_OPF}itemref")]
+    refs = [reference.get("idref", "") for reference in package.iter(f"{_OPF}itemref")]
     order = [items[ref] for ref in refs if ref in items]
     known = {item.get("id") for item in package.iter(f"{_OPF}item")}
     missing = list(dict.fromkeys(ref for ref in refs if ref not in known))[:_MAX_CHAPTERS]

@@ -103,12 +103,14 @@ class _Child:
     """A process that reads PDF files, one after another; see `pdf_child`."""
 
     def __init__(self) -> None:
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115  # as long as the process
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  # as long as the process
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", pdf_child.__name__],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._said,
-        )  # fmt: skip
-        self._end = weakref.finalize(self, _end, self._process, self._said)
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+        )
+        self._end = weakref.finalize(self, _end, self._process, self._stderr)
 
     @property
     def lives(self) -> bool:
@@ -130,10 +132,10 @@ class _Child:
                     return
             code = self._process.wait()
             if code > 0 and not pages:
-                self._said.seek(0)
-                lines = self._said.read()[-2000:].decode("utf-8", "replace").strip().splitlines()
+                self._stderr.seek(0)
+                lines = self._stderr.read()[-2000:].decode("utf-8", "replace").strip().splitlines()
                 raise CorpusError(f"the process that reads PDF files failed: {lines[-1] if lines else f'code {code}'}")
-            yield ["end", *_why_it_died(code, max(pages, 1))]  # the title was said before the first page
+            yield ["end", *_death_reason(code, max(pages, 1))]  # the title was said before the first page
         finally:
             if not ended:
                 self._end()
@@ -145,10 +147,10 @@ class _Child:
             self._process.stdin.flush()
 
 
-def _end(process: subprocess.Popen[bytes], said: IO[bytes]) -> None:
+def _end(process: subprocess.Popen[bytes], stderr: IO[bytes]) -> None:
     process.kill()
     process.wait()
-    for stream in (process.stdin, process.stdout, said):
+    for stream in (process.stdin, process.stdout, stderr):
         if stream is not None:
             with suppress(OSError, ValueError):  # a pipe with what was not read
                 stream.close()
@@ -162,7 +164,7 @@ def _answer(process: subprocess.Popen[bytes]) -> list[str] | None:
     return message
 
 
-def _why_it_died(code: int, page: int) -> tuple[str, str]:
+def _death_reason(code: int, page: int) -> tuple[str, str]:
     """What is wrong with a file over which the process ended by a signal: reason and detail."""
     if code < 0 and -code in (signal.SIGABRT, getattr(signal, "SIGKILL", 9)):  # PDFium aborts where it gets no memory
         return "too large", f"page {page} needs more than {pdf_child.MEMORY >> 20:,} MB of memory"
@@ -231,12 +233,12 @@ def _running(rows: list[list[str]]) -> set[Line]:
     """The lines that many pages have at their ends."""
     if len(rows) < 4:
         return set()
-    found: dict[str, list[Line]] = {}
+    lines_by_key: dict[str, list[Line]] = {}
     for page, lines in enumerate(rows):
         for place in _ends(lines):
             if key := _key(lines[place]):
-                found.setdefault(key, []).append((page, place))
-    often = [lines for lines in found.values() if len({page for page, _ in lines}) * 3 >= len(rows)]
+                lines_by_key.setdefault(key, []).append((page, place))
+    often = [lines for lines in lines_by_key.values() if len({page for page, _ in lines}) * 3 >= len(rows)]
     return {
         line for lines in often if _is_running([(page, rows[page][place]) for page, place in lines]) for line in lines
     }
@@ -248,7 +250,7 @@ def _is_running(lines: list[tuple[int, str]]) -> bool:
     if len(texts) == 1:
         return True
     numbers = [[int(number[:9]) for number in re.findall(r"\d+", text)] for _, text in lines]
-    if not all(numbers) or len({len(one) for one in numbers}) > 1:
+    if not all(numbers) or len({len(row) for row in numbers}) > 1:
         return len(texts) * 2 <= len(lines)
     for column in zip(*numbers, strict=True):
         offsets = Counter(number - page for (page, _), number in zip(lines, column, strict=True))

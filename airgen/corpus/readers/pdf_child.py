@@ -1,13 +1,13 @@
 """The texts of a PDF's pages, in a process of its own with limits: `python -m airgen.corpus.readers.pdf_child`.
 
-PDFium bounds neither memory nor time: a page of a file of 11 kB can take gigabytes, or days. Where PDFium gets no
-memory, it ends its process; where a file has used up its processor time, the system does.
+PDFium bounds neither memory nor time: a page of a file of 11 kB can take gigabytes, or days. If PDFium gets no memory,
+it ends its process; if a file uses up its processor time, the system ends it.
 
-Standard input: for each file a line `BYTES CHARACTERS SECONDS`, then its bytes. Standard output, one JSON a line:
-`["title", TEXT]`, for each page `["page", TEXT]` or `["damaged", ERROR]`, and what else is on it: `["field", TEXT]`, of
-a form or a text box, and `["note", TEXT]`. Then `["outline", TEXT]` and `["file", NAME]` of the whole; at last `["end",
-REASON, DETAIL]`, where the reason says why the file cannot be used, or is empty. A process that says no `end` had too
-little memory or time, or was ended by a fault.
+Standard input: for each file a line `BYTES CHARACTERS SECONDS`, then its bytes. Standard output, one JSON value per
+line: `["title", TEXT]`; for each page `["page", TEXT]` or `["damaged", ERROR]`, and what else is on it: `["field",
+TEXT]` of a form or a text box, and `["note", TEXT]`; then `["outline", TEXT]` and `["file", NAME]` of the whole file;
+finally `["end", REASON, DETAIL]`, where the reason says why the file cannot be used, or is empty. A process that writes
+no `end` ran out of memory or time, or crashed.
 """
 
 import ctypes
@@ -24,10 +24,10 @@ from airgen.registry import load_extra
 
 MEMORY = 1 << 30  # bytes of address space, besides the file itself
 SECONDS = 300  # of processor time for one file
-_MOST_BROKEN = 100  # damaged pages after which the file is one damaged PDF
-_MOST_FILE = 256 * 1024 * 1024
-_MOST_BESIDE = 10_000  # annotations of a page; entries of the outline; files inside
-_MOST_VALUE = 1 << 20  # characters of a field
+_MAX_DAMAGED_PAGES = 100  # after more, the whole file counts as damaged
+_MAX_FILE_BYTES = 256 * 1024 * 1024
+_MAX_ANNOTATIONS = 10_000  # of a page; also entries of the outline, and attached files
+_MAX_FIELD_CHARACTERS = 1 << 20
 
 
 def _limit_memory() -> None:
@@ -36,7 +36,7 @@ def _limit_memory() -> None:
     except ImportError:
         return
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    wanted = MEMORY + _MOST_FILE
+    wanted = MEMORY + _MAX_FILE_BYTES
     soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     try:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
@@ -82,11 +82,11 @@ def _messages(pdfium: Any, raw: bytes, most: int) -> Iterator[tuple[str, ...]]:
             if left < 0:
                 yield "end", "too large", f"its pages have more than {most} characters"
                 return
-            if broken > _MOST_BROKEN:
-                yield "end", "damaged PDF", f"more than {_MOST_BROKEN} damaged pages"
+            if broken > _MAX_DAMAGED_PAGES:
+                yield "end", "damaged PDF", f"more than {_MAX_DAMAGED_PAGES} damaged pages"
                 return
         yield "outline", _outline(book)
-        for number in range(min(book.count_attachments(), _MOST_BESIDE)):
+        for number in range(min(book.count_attachments(), _MAX_ANNOTATIONS)):
             yield "file", book.get_attachment(number).get_name()
     yield "end", "", ""
 
@@ -102,7 +102,7 @@ def _forms(book: Any) -> Any:
 def _beside(raw: Any, book: Any, index: int, forms: Any) -> Iterator[tuple[str, str]]:
     """The fields, text boxes and notes of a page, which are no part of its text."""
     with closing(book[index]) as page:
-        for number in range(min(raw.FPDFPage_GetAnnotCount(page), _MOST_BESIDE)):
+        for number in range(min(raw.FPDFPage_GetAnnotCount(page), _MAX_ANNOTATIONS)):
             annotation = raw.FPDFPage_GetAnnot(page, number)
             if not annotation:
                 continue
@@ -129,7 +129,7 @@ def _field(raw: Any, annotation: Any, forms: Any) -> str:
 
 def _wide(ask: Callable[[Any, int], int]) -> str:
     """A text in UTF-16 that PDFium writes into a buffer of the length that it says first."""
-    size = min(ask(None, 0), 2 * _MOST_VALUE)
+    size = min(ask(None, 0), 2 * _MAX_FIELD_CHARACTERS)
     if size <= 2:
         return ""
     room = ctypes.create_string_buffer(size + 2)
@@ -138,16 +138,16 @@ def _wide(ask: Callable[[Any, int], int]) -> str:
 
 
 def _outline(book: Any) -> str:
-    titles = (mark.get_title() for mark in islice(book.get_toc(), _MOST_BESIDE))
+    titles = (mark.get_title() for mark in islice(book.get_toc(), _MAX_ANNOTATIONS))
     return "\n".join(title for title in titles if title)
 
 
 def _page_text(book: Any, index: int, most: int) -> str:
     """The text of one page, not much more than `most` characters of it. Raises pypdfium2.PdfiumError."""
     with closing(book[index]) as page, closing(page.get_textpage()) as text:
-        found: str = text.get_text_range(0, min(text.count_chars(), most + 1))
+        content: str = text.get_text_range(0, min(text.count_chars(), most + 1))
     # PDFium writes U+FFFE for a hyphen at the end of a line, and takes the break away: `join_pages` decides about it.
-    return found.replace("\r\n", "\n").replace("\ufffe", "-\n")
+    return content.replace("\r\n", "\n").replace("\ufffe", "-\n")
 
 
 def main() -> None:

@@ -52,8 +52,15 @@ class TopicsReader:
             parts = blocks(text)
             least, most = self.settings.min_words, self.settings.max_words
             for part in sections(parts, min_words=least, max_words=most):
-                identity, place = f"{name}/{part.anchor}", self.place
-                yield Document(identity, part.text, part.title, version, name, place.licence, place.language)
+                yield Document(
+                    f"{name}/{part.anchor}",
+                    part.text,
+                    part.title,
+                    source=version,
+                    position=name,
+                    licence=self.place.licence,
+                    language=self.place.language,
+                )
 
 
 def _topics() -> dict[str, str]:

@@ -89,7 +89,16 @@ def drop(
     reason: str, *, identity: str = "", detail: str = "", source: str = "", position: str = "", text: str = ""
 ) -> Dropped:
     """A part of the source that a reader cannot use. `prepare` sets its key."""
-    return Dropped("", identity, "reader", reason, detail, source, position, text[:SHOWN])
+    return Dropped(
+        key="",
+        id=identity,
+        cleaner="reader",
+        reason=reason,
+        detail=detail,
+        source=source,
+        position=position,
+        text=text[:SHOWN],
+    )
 
 
 def left_out(
@@ -98,4 +107,13 @@ def left_out(
     """A piece of a document that a reader leaves out, or changes, while it keeps the document."""
     if len(text) > SHOWN_PIECE:
         detail = "; ".join(filter(None, (detail, f"the first {SHOWN_PIECE:,} of {len(text):,} characters")))
-    return Dropped("", identity, PART, reason, detail, source, position, text[:SHOWN_PIECE])
+    return Dropped(
+        key="",
+        id=identity,
+        cleaner=PART,
+        reason=reason,
+        detail=detail,
+        source=source,
+        position=position,
+        text=text[:SHOWN_PIECE],
+    )

@@ -25,8 +25,8 @@ from airgen.registry import load_extra
 from airgen.sequences import batched
 from airgen.settings.base import FILE
 
-_PIECE = 1 << 20  # bytes
-_MAX_JSON = 512 * 1024 * 1024
+_PART_BYTES = 1 << 20  # bytes
+_MAX_JSON_BYTES = 512 * 1024 * 1024
 _MAX_VALUES = 30_000_000  # of such a file: each is an object in memory
 
 
@@ -55,7 +55,8 @@ class JsonLinesReader(PathReader):
         with opened(path) as stream:
             wide = is_wide(stream.read(4096))
         numbered = wide_lines(path, self.settings.max_bytes) if wide else lines(path, self.settings.max_bytes)
-        yield from (Raw(path, lines=some) for some in batched(numbered, _PIECE, lambda one: len(one[1] or b"") + 1))
+        for part in batched(numbered, _PART_BYTES, lambda line: len(line[1] or b"") + 1):
+            yield Raw(path, lines=part)
 
     def read_raw(self, raw: Raw) -> Iterator[Document | Dropped]:
         """One document for each of these lines of a file, whose columns are noted in `seen`."""
@@ -116,22 +117,24 @@ class JsonReader(PathReader):
         seen = SeenColumns(self.settings.named())
         rows, damaged = self._rows(path)
         for number, row in enumerate(rows):
-            yield from self.settings.documents(row, seen, self.place, path.name, f"row {number}")
+            yield from self.settings.documents(row, seen, self.place, source=path.name, position=f"row {number}")
         if damaged:
             yield left_out("bytes that are not in the file's encoding", source=path.name)
         seen.check(path)
 
     def _rows(self, path: Path) -> tuple[list[Any], bool]:
         with opened(path) as stream:
-            raw = stream.read(_MAX_JSON + 1)
-        if len(raw) > _MAX_JSON:
-            raise CorpusError(f"{path}: more than {_MAX_JSON >> 20} MB of JSON; convert it to JSON Lines (kind: jsonl)")
+            raw = stream.read(_MAX_JSON_BYTES + 1)
+        if len(raw) > _MAX_JSON_BYTES:
+            raise CorpusError(
+                f"{path}: more than {_MAX_JSON_BYTES >> 20} MB of JSON; convert it to JSON Lines (kind: jsonl)"
+            )
         if sum(raw.count(mark) for mark in (b",", b"{", b"[")) > _MAX_VALUES:
             raise CorpusError(f"{path}: more than {_MAX_VALUES:,} JSON values; convert it to JSON Lines (kind: jsonl)")
         try:
-            # A function of Python's own for each object: between two of them Ctrl-C is heard.
-            found = decoded(raw, "", self.place.language)
-            value = json.loads(found.text, object_pairs_hook=lambda pairs: dict(pairs))
+            # Python handles Ctrl-C between two calls of the hook.
+            result = decoded(raw, "", self.place.language)
+            value = json.loads(result.text, object_pairs_hook=lambda pairs: dict(pairs))
         except (ValueError, RecursionError) as error:
             raise CorpusError(f"{path}: not JSON: {error}") from error
         rows = column(value, self.settings.rows) if self.settings.rows and isinstance(value, dict) else value
@@ -142,7 +145,7 @@ class JsonReader(PathReader):
             ]
         if not isinstance(rows, list):
             raise CorpusError(f"{path}: no list of rows at {self.settings.rows or 'the top'!r}; set reader.rows")
-        return rows, found.damaged
+        return rows, result.damaged
 
 
 _NAMES = ("corpus.jsonl", "corpus.jsonl.gz")
@@ -158,7 +161,7 @@ class BeirReader(JsonLinesReader):
 
     suffixes = ()
 
-    def found(self) -> list[Path | Dropped]:
+    def list_files(self) -> list[Path | Dropped]:
         """Its one file. Raises CorpusError where there is another number of them."""
         every = files(self.place, self.settings.path, _NAMES, self.settings.skip)
         wanted = [path for path in every if isinstance(path, Path) and path.name in _NAMES]
@@ -199,33 +202,36 @@ class DatasetsReader:
     def read(self) -> Iterator[Document | Dropped]:
         source, seen = self.settings.path, SeenColumns(self.settings.named())
         for number, row in enumerate(self._rows()):
-            for found in self.settings.documents(row, seen, self.place, source, f"row {number}"):
-                if isinstance(found, Document) and len(found.text) > self.settings.max_bytes:
-                    yield drop("too large", identity=found.id, source=source, position=found.position, text=found.text)
+            position = f"row {number}"
+            for document in self.settings.documents(row, seen, self.place, source=source, position=position):
+                if isinstance(document, Document) and len(document.text) > self.settings.max_bytes:
+                    yield drop(
+                        "too large", identity=document.id, source=source, position=document.position, text=document.text
+                    )
                 else:
-                    yield found
+                    yield document
         seen.check(f"data set {source!r}")
 
     def _rows(self) -> Iterator[Any]:
         config, split = self.settings.config, self.settings.split
-        for one in config if isinstance(config, list) else [config]:
+        for name in config if isinstance(config, list) else [config]:
             for part in [split] if isinstance(split, str) else split:
-                yield from self._split(one, part)
+                yield from self._split(name, part)
 
     def _split(self, config: str | None, split: str) -> Iterator[Any]:
         datasets = load_extra("datasets", "reader 'datasets'")
         local = self.place.root / self.settings.path
         try:
             if (local / "dataset_info.json").is_file() or (local / "dataset_dict.json").is_file():
-                found = datasets.load_from_disk(str(local))
-                if isinstance(found, datasets.DatasetDict):
-                    found = found[split]
+                dataset = datasets.load_from_disk(str(local))
+                if isinstance(dataset, datasets.DatasetDict):
+                    dataset = dataset[split]
             else:
                 name = str(local) if local.is_dir() else self.settings.path
                 more = {} if self.settings.files is None else {"data_files": self.settings.files}
                 revision = self.settings.revision
-                found = datasets.load_dataset(name, config, split=split, revision=revision, streaming=True, **more)
-            yield from found
+                dataset = datasets.load_dataset(name, config, split=split, revision=revision, streaming=True, **more)
+            yield from dataset
         except (OSError, ValueError, KeyError, RuntimeError) as error:  # the Hub's errors are OSErrors
             words = error_words(error)
             raise CorpusError(

@@ -99,13 +99,14 @@ class ChosenRows(RowSettings):
         seen.add(row)
         if all(self._has(column(row, name), wanted) for name, wanted in self.where.items()):
             least, most = self.characters or (0, sys.maxsize)
-            for found in to_documents(row, self.fields, place, source, position, self.metadata):
-                if isinstance(found, Dropped) or least <= len(found.text) <= most:
-                    yield found
+            where = {"source": source, "position": position}
+            for document in to_documents(row, self.fields, place, **where, metadata=self.metadata):
+                if isinstance(document, Dropped) or least <= len(document.text) <= most:
+                    yield document
 
-    def _has(self, found: Any, wanted: Scalar | list[Scalar]) -> bool:
+    def _has(self, value: Any, wanted: Scalar | list[Scalar]) -> bool:
         values = wanted if isinstance(wanted, list) else [wanted]
-        return any(item in values for item in (found if isinstance(found, list) else [found]))
+        return any(item in values for item in (value if isinstance(value, list) else [value]))
 
 
 def check_columns(named: Iterable[str], known: Collection[str], where: object) -> None:
@@ -113,7 +114,7 @@ def check_columns(named: Iterable[str], known: Collection[str], where: object) -
     for name in named:
         if name not in known and name.split(".")[0] not in known:
             near = meant(name, sorted(known)) if len(known) < 1000 else ""
-            hint = near or f" (it has {few(sorted(known))})"
+            hint = near or f" (it has {shorten_columns(sorted(known))})"
             raise CorpusError(f"{where}: no column {name!r}{hint}; set reader.fields or reader.metadata")
 
 
@@ -125,9 +126,8 @@ def check_text_columns(settings: RowSettings, known: Collection[str], where: obj
     texts = [fields.text] if isinstance(fields.text, str) else fields.text
     roots = {column.split(".")[0] if column not in known else column for column in texts}
     if not roots & set(known):
-        raise CorpusError(
-            f"{where}: no column {', '.join(map(repr, texts))} (it has {few(sorted(known))}); set reader.fields.text"
-        )
+        names, others = ", ".join(map(repr, texts)), shorten_columns(sorted(known))
+        raise CorpusError(f"{where}: no column {names} (it has {others}); set reader.fields.text")
     return roots
 
 
@@ -159,7 +159,7 @@ class SeenColumns:
             check_columns(self._named, self._known, where)
 
 
-def few(columns: list[str]) -> str:
+def shorten_columns(columns: list[str]) -> str:
     """The first columns, each cut to a readable length, and how many there are besides."""
     rest = f" and {len(columns) - 20:,} more" if len(columns) > 20 else ""
     return ", ".join(column[:60] for column in columns[:20]) + rest
@@ -222,8 +222,17 @@ def row_document(
     inner = row.get("metadata")
     beside = inner if isinstance(inner, Mapping) else {}  # of BEIR, and of what other libraries write
     values = {name: beside.get(name) if (value := column(row, name)) is None else value for name in metadata}
-    kept = metadata_text(metadata, values)
-    yield Document(identity, text, title, source, position, place.licence, place.language, metadata=kept)
+    metadata_json = metadata_text(metadata, values)
+    yield Document(
+        identity,
+        text,
+        title,
+        source=source,
+        position=position,
+        licence=place.licence,
+        language=place.language,
+        metadata=metadata_json,
+    )
     for reason, piece in left:
         yield left_out(reason, identity=identity, source=source, position=position, text=piece)
 
@@ -252,7 +261,7 @@ def to_documents(
 ) -> Iterator[Document | Dropped]:
     """The documents of a row: one, or with `fields.each` one for each item of its list."""
     if not fields.each or not isinstance(fields.text, str):
-        yield from row_document(row, fields, place, source, position, metadata)
+        yield from row_document(row, fields, place, source=source, position=position, metadata=metadata)
         return
     items = column(row, fields.text)
     if not isinstance(items, list):
@@ -261,9 +270,10 @@ def to_documents(
         return
     for number, item in enumerate(items, 1):
         where = f"{position}, item {number}"
-        for found in row_document({**row, fields.text: item}, fields, place, source, where, metadata):
-            named = fields.id is not None and found.id
-            yield replace(found, id=f"{found.id}#{number}") if named else found
+        item_row = {**row, fields.text: item}
+        for document in row_document(item_row, fields, place, source=source, position=where, metadata=metadata):
+            named = fields.id is not None and document.id
+            yield replace(document, id=f"{document.id}#{number}") if named else document
 
 
 def _plain(text: str, markup: str, left: list[tuple[str, str]]) -> str:
@@ -278,10 +288,10 @@ def _plain(text: str, markup: str, left: list[tuple[str, str]]) -> str:
     return page.text
 
 
-_BATCH = 1024
-_VECTOR = 2048  # rows that DuckDB copies at once
-_PART = 128 * 1024 * 1024  # bytes of a part
-_MEMORY = "2GB"  # that DuckDB may use; it reports an error where that is too little
+_BATCH_ROWS = 1024
+_VECTOR_ROWS = 2048  # rows that DuckDB copies at once
+_PART_BYTES = 128 * 1024 * 1024
+_MEMORY_LIMIT = "2GB"  # that DuckDB may use; it reports an error where that is too little
 
 
 class ParquetReader(PathReader):
@@ -355,10 +365,10 @@ def _parts(sizes: Iterable[int], columns: int, limit: int) -> Iterator[tuple[int
     for number, size in enumerate(sizes):
         size = min(size, limit) * columns
         largest, held, count = max(largest, size), held + size, number + 1
-        if held > _PART and number > cuts[-1]:
+        if held > _PART_BYTES and number > cuts[-1]:
             cuts.append(number)
             held = size
-    if largest * _VECTOR <= 4 * _PART:
+    if largest * _VECTOR_ROWS <= 4 * _PART_BYTES:
         yield 0, 0
     else:
         yield from ((start, end - start) for start, end in zip(cuts, [*cuts[1:], count], strict=True))
@@ -372,7 +382,7 @@ class _Query:
 
         self._path, self._error = original, duckdb.Error
         # A corpus's YAML can come from somebody else, so its condition can read this folder only.
-        config: Config = {"threads": 1, "preserve_insertion_order": True, "memory_limit": _MEMORY}
+        config: Config = {"threads": 1, "preserve_insertion_order": True, "memory_limit": _MEMORY_LIMIT}
         self._database = in_memory(folders=[path.parent], config=config)
         self._busy = False
 
@@ -385,25 +395,25 @@ class _Query:
 
     def all(self, statement: str, name: str) -> list[Any]:
         """All rows of a small result."""
-        found: list[Any] = self._call(lambda: self._database.execute(statement, [name]).fetchall())
-        return found
+        result: list[Any] = self._call(lambda: self._database.execute(statement, [name]).fetchall())
+        return result
 
     def rows(self, statement: str, name: str) -> Iterator[Any]:
         """The rows of any result, streamed. Raises CorpusError."""
         self._call(lambda: self._database.execute(statement, [name]))
-        while rows := self._call(lambda: self._database.fetchmany(_BATCH)):
+        while rows := self._call(lambda: self._database.fetchmany(_BATCH_ROWS)):
             yield from rows
 
     def _call(self, work: Callable[[], Any]) -> Any:
-        """DuckDB may not look at signals for a long time, but can be interrupted."""
+        """Run a query so that Ctrl-C interrupts it: DuckDB may not look at signals for a long time."""
         self._busy = True
         try:
-            found = interruptible(work, self._database.interrupt)
+            result = interruptible(work, self._database.interrupt)
         except self._error as error:
             self._busy = False
             raise CorpusError(f"{self._path}: cannot be read: {str(error).splitlines()[0]}") from error
         self._busy = False
-        return found
+        return result
 
 
 class CsvReader(PathReader):
@@ -436,10 +446,11 @@ class CsvReader(PathReader):
             for line in table.above:
                 yield left_out("line above the header", source=path.name, text=line)
             condition = _Condition(settings.where, table.names, path) if settings.where else None
-            for batch in batched(enumerate(table.rows), _BATCH):
+            for batch in batched(enumerate(table.rows), _BATCH_ROWS):
                 rows = condition.of(batch) if condition else batch
                 for number, row in rows:
-                    yield from self._documents(row, table, path.name, f"row {number}", counts)
+                    position = f"row {number}"
+                    yield from self._documents(row, table, source=path.name, position=position, counts=counts)
         for reason, lines in counts.items():
             yield left_out(reason, detail=f"{len(lines):,} rows, the first in line {lines[0]}", source=path.name)
 
@@ -453,16 +464,16 @@ class CsvReader(PathReader):
             return
         texts = [fields.text] if isinstance(fields.text, str) else fields.text
         if row.ragged and not row.surplus:
-            counts.setdefault("row with too few cells, the others are empty", []).append(row.line)
+            counts.setdefault("row with too shorten_columns cells, the others are empty", []).append(row.line)
         elif row.surplus and table.names[-1] in texts:
             counts.setdefault("row with too many cells, joined in the last column", []).append(row.line)
         if table.damaged and any("\ufffd" in value for value in row.cells.values()):
             counts.setdefault(f"bytes that are not {table.encoding}", []).append(row.line)
         cells = {name: value or None for name, value in row.cells.items()}
-        found = list(row_document(cells, fields, self.place, **where, metadata=self.settings.metadata))
-        yield from found
+        documents = list(row_document(cells, fields, self.place, **where, metadata=self.settings.metadata))
+        yield from documents
         if row.surplus and table.names[-1] not in texts:
-            identity = found[0].id
+            identity = documents[0].id
             yield left_out("cells beyond the last column", identity=identity, text=" | ".join(row.surplus), **where)
 
 
@@ -473,7 +484,7 @@ class _Condition:
         import duckdb
 
         self._path, self._error = path, duckdb.Error
-        self._database = in_memory(config={"threads": 1, "memory_limit": _MEMORY})
+        self._database = in_memory(config={"threads": 1, "memory_limit": _MEMORY_LIMIT})
         columns = ", ".join('"' + name.replace('"', '""') + '" VARCHAR' for name in names)
         self._create = f"CREATE OR REPLACE TABLE batch ({columns}, airgen_row INTEGER)"
         self._select = f"SELECT airgen_row FROM batch WHERE {condition}"

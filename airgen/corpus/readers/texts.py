@@ -25,8 +25,8 @@ from airgen.records import Document, Dropped
 from airgen.settings.base import FILE
 from airgen.text.words import count_words
 
-_LOOKED_AT, _BEGINNING = 100, 1 << 14  # files, and bytes of each, that are looked at for their encoding
-_HEADING = 1000  # most characters of one heading in a title: each section below it repeats it
+_MAX_SAMPLED_FILES, _SAMPLE_BYTES = 100, 1 << 14  # from which the encoding is found
+_MAX_HEADING_CHARACTERS = 1000  # in a title, since each section below the heading repeats it
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def sections(
     held: list[Block] = []
     used: dict[str, int] = {}
     taken: set[str] = set()
-    title = title[:_HEADING]
+    title = title[:_MAX_HEADING_CHARACTERS]
 
     def flush() -> Iterator[Section]:
         names = [name for _, name in path if name]
@@ -105,9 +105,9 @@ def sections(
         while path and path[-1][0] >= block.level:
             path.pop()
         name = " ".join(block.text.split())
-        path.append((block.level, name[:_HEADING]))
+        path.append((block.level, name[:_MAX_HEADING_CHARACTERS]))
         bare = block if name else None
-        if len(name) > _HEADING:
+        if len(name) > _MAX_HEADING_CHARACTERS:
             held.append(Block(name, joins=True))
             bare = None
     if bare is not None:
@@ -176,7 +176,7 @@ class FileReader(PathReader):
     def look_around(self, paths: Sequence[Path]) -> None:
         """Note the old encoding that the files have, from some of them: a few words alone leave it open."""
         if not (self.packed or self.settings.encoding) and len(paths) > 1:
-            sample = paths[:: max(len(paths) // _LOOKED_AT, 1)]
+            sample = paths[:: max(len(paths) // _MAX_SAMPLED_FILES, 1)]
             self.usual = usual_encoding(map(_beginning, sample), self.place.language)
 
     def raw_file(self, path: Path) -> Iterator[Raw | Dropped]:
@@ -202,10 +202,10 @@ class FileReader(PathReader):
 
     def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
         """The documents of one file's bytes."""
-        found = self.decode(raw)
-        yield from self.parse_text(found.text, name)
-        if found.damaged:
-            yield damage(found, self.identity(name), name)
+        result = self.decode(raw)
+        yield from self.parse_text(result.text, name)
+        if result.damaged:
+            yield damage(result, self.identity(name), name)
 
     def parse_text(self, text: str, name: str) -> Iterator[Document | Dropped]:
         """The documents of one file's text."""
@@ -250,17 +250,17 @@ def _beginning(path: Path) -> bytes:
     """The first bytes of a file that are looked at; none of one that cannot be read."""
     try:
         with opened(path) as stream:
-            return stream.read(_BEGINNING)
+            return stream.read(_SAMPLE_BYTES)
     except CorpusError:
         return b""
 
 
-def damage(found: Decoded, identity: str, name: str) -> Dropped:
+def damage(result: Decoded, identity: str, name: str) -> Dropped:
     """The note on a text some of whose bytes were not in its encoding: how many, and the first lines with them."""
-    lines = [line.strip() for line in found.text.split("\n") if "\ufffd" in line]
-    count = found.text.count("\ufffd")
+    lines = [line.strip() for line in result.text.split("\n") if "\ufffd" in line]
+    count = result.text.count("\ufffd")
     detail = f"{count:,} places are U+FFFD now"
-    reason = f"bytes that are not {found.encoding}"
+    reason = f"bytes that are not {result.encoding}"
     return left_out(reason, identity=identity, detail=detail, source=name, text="\n".join(lines[:20]))
 
 

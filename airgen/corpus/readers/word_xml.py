@@ -35,8 +35,8 @@ _NO_TEXT = frozenset(
 )
 _SIGNS = {f"{_M}sup": "^", f"{_M}sub": "_", f"{_M}den": "/", f"{_M}deg": "root "}
 _TEXTS = frozenset(f"{space}t" for space in (_W, _M, "{http://schemas.openxmlformats.org/drawingml/2006/main}"))
-_MISSED = 1000  # paragraphs that are looked for in the whole text
-_MOST_FILE = 16 << 20  # bytes of a file inside
+_MAX_SEARCHED_PARAGRAPHS = 1000  # paragraphs that are looked for in the whole text
+_MAX_INNER_FILE_BYTES = 16 << 20  # bytes of a file inside
 Element = ElementTree.Element
 
 
@@ -60,7 +60,7 @@ class WordFile:
                 elif name.startswith("word/embeddings/") or name.lower().endswith((".rtf", ".mht", ".mhtml", ".docx")):
                     self._pieces.append(("file inside the document", name))
                 elif name.lower().endswith((".htm", ".html", ".xhtml", ".txt")):
-                    text = members.read(name)[:_MOST_FILE].decode("utf-8-sig", "replace")
+                    text = members.read(name)[:_MAX_INNER_FILE_BYTES].decode("utf-8-sig", "replace")
                     page = html_page(text) if "<" in text else None
                     self._pieces.append(("file inside the document", page.text if page else text))
         for name, root in self._trees.items():
@@ -73,11 +73,11 @@ class WordFile:
             return self._raw
         out = io.BytesIO()
         with zipfile.ZipFile(io.BytesIO(self._raw)) as members, zipfile.ZipFile(out, "w") as written:
-            for one in members.infolist():
-                if one.filename in self._mended:
-                    written.writestr(one.filename, ElementTree.tostring(self._trees[one.filename], "utf-8"))
-                elif not one.filename.startswith(("word/media/", "word/embeddings/")):
-                    written.writestr(one.filename, members.read(one.filename))
+            for member in members.infolist():
+                if member.filename in self._mended:
+                    written.writestr(member.filename, ElementTree.tostring(self._trees[member.filename], "utf-8"))
+                elif not member.filename.startswith(("word/media/", "word/embeddings/")):
+                    written.writestr(member.filename, members.read(member.filename))
         return out.getvalue()
 
     def pieces(self, texts: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -91,7 +91,7 @@ class WordFile:
             lost = [text for text in _paragraphs(root) if (key := _letters(text)) and (reason or key not in keys)]
             if not reason:
                 missed += len(lost)
-                lost = [text for text in lost if missed <= _MISSED and _letters(text) not in whole]
+                lost = [text for text in lost if missed <= _MAX_SEARCHED_PARAGRAPHS and _letters(text) not in whole]
             if lost:
                 yield reason or "not understood by mammoth", "\n".join(dict.fromkeys(lost))
 
@@ -101,16 +101,16 @@ class WordFile:
         stack = [root]
         while stack:
             parent = stack.pop()
-            waiting, children, here = list(reversed(parent)), list[Element](), False
+            waiting, children, replaced = list(reversed(parent)), list[Element](), False
             while waiting:
                 child = waiting.pop()
-                found = self._instead(child)
-                if found is None:
+                replacement = self._instead(child)
+                if replacement is None:
                     children.append(child)
                 else:
-                    here = True
-                    waiting += reversed(found)
-            if here:
+                    replaced = True
+                    waiting += reversed(replacement)
+            if replaced:
                 changed = True
                 parent[:] = children
             stack += [child for child in children if child.tag not in _NO_TEXT]
@@ -122,10 +122,10 @@ class WordFile:
         if tag == f"{_M}oMath":
             return [_run(_equation(child))]
         if tag == f"{_M}oMathPara":
-            return [one for one in child if one.tag == f"{_M}oMath"]
+            return [node for node in child if node.tag == f"{_M}oMath"]
         if tag == f"{_MC}AlternateContent":
-            ways = [way for name in ("Fallback", "Choice") for way in child.iter(f"{_MC}{name}")]
-            return list(next((way for way in ways if _has_words(way)), []))
+            alternatives = (node for name in ("Fallback", "Choice") for node in child.iter(f"{_MC}{name}"))
+            return list(next((node for node in alternatives if _has_words(node)), []))
         if tag in (f"{_W}del", f"{_W}moveFrom"):
             self._note("deleted text" if tag == f"{_W}del" else "moved text", "".join(_words(child)))
         elif tag == f"{_W}rt":
@@ -133,12 +133,12 @@ class WordFile:
             return []
         elif tag == f"{_W}sdtPr" or tag == f"{_W}ffData":
             names = {f"{_W}listItem": f"{_W}displayText", f"{_W}listEntry": f"{_W}val"}
-            choices = [one.get(names[one.tag], "") for one in child.iter() if one.tag in names]
+            choices = [node.get(names[node.tag], "") for node in child.iter() if node.tag in names]
             self._note("choices of a form", "\n".join(choices))
         elif tag == f"{_W}drawing":
-            for one in child.iter():
-                if _local(one) == "docPr":
-                    self._note("words for a picture", " ".join(filter(None, (one.get("title"), one.get("descr")))))
+            for node in child.iter():
+                if _local(node) == "docPr":
+                    self._note("words for a picture", " ".join(filter(None, (node.get("title"), node.get("descr")))))
             if boxes := list(child.iter(f"{_W}txbxContent")):
                 shape = Element(f"{_W}pict")
                 shape.extend(boxes)
@@ -167,9 +167,9 @@ def _local(element: Element) -> str:
 
 def _words(element: Element) -> Iterator[str]:
     """The words of an element, with those that are deleted."""
-    for one in element.iter():
-        if one.tag in _TEXTS or _local(one) == "delText":
-            yield one.text or ""
+    for node in element.iter():
+        if node.tag in _TEXTS or _local(node) == "delText":
+            yield node.text or ""
 
 
 def _has_words(element: Element) -> bool:
@@ -177,7 +177,7 @@ def _has_words(element: Element) -> bool:
 
 
 def _has_runs(element: Element) -> bool:
-    return any(one.tag in (f"{_W}r", f"{_W}p") for one in element.iter() if one is not element)
+    return any(node.tag in (f"{_W}r", f"{_W}p") for node in element.iter() if node is not element)
 
 
 def _run(text: str) -> Element:
@@ -193,11 +193,11 @@ def _equation(element: Element) -> str:
     pieces: list[str] = []
     stack: list[Element] = [element]
     while stack:
-        one = stack.pop()
-        pieces.append(_SIGNS.get(one.tag, ""))
-        if one.tag == f"{_M}t":
-            pieces.append(one.text or "")
-        stack += reversed(one)
+        node = stack.pop()
+        pieces.append(_SIGNS.get(node.tag, ""))
+        if node.tag == f"{_M}t":
+            pieces.append(node.text or "")
+        stack += reversed(node)
     return "".join(pieces)
 
 
@@ -209,20 +209,20 @@ def _paragraphs(root: Element) -> Iterator[str]:
         words = []
         stack: list[Element] = [paragraph]
         while stack:
-            one = stack.pop()
-            if one is not paragraph and _local(one) == "p":
+            node = stack.pop()
+            if node is not paragraph and _local(node) == "p":
                 continue  # of a box: a paragraph of its own
-            if one.tag in (f"{_W}del", f"{_W}moveFrom"):
+            if node.tag in (f"{_W}del", f"{_W}moveFrom"):
                 continue
-            if _local(one) == "t":
-                words.append(one.text or "")
-            elif _local(one) in ("tab", "br", "cr"):
+            if _local(node) == "t":
+                words.append(node.text or "")
+            elif _local(node) in ("tab", "br", "cr"):
                 words.append(" ")
-            stack += reversed(one)
+            stack += reversed(node)
         yield "".join(words)
     for cache in root.iter():
         if _local(cache) == "strCache":
-            yield "\n".join(one.text or "" for one in cache.iter() if _local(one) == "v")
+            yield "\n".join(node.text or "" for node in cache.iter() if _local(node) == "v")
 
 
 def _letters(text: str) -> str:
